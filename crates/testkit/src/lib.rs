@@ -9,4 +9,5 @@ pub mod mutation;
 pub mod random;
 pub mod seeds;
 pub mod shared;
+pub mod trees;
 pub mod turns;

@@ -6,6 +6,7 @@ use crate::common::mpi::{N, args, mpirun, place};
 use crate::common::{Place, command, forebay, kill};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
+use forebay_testkit::trees::assert_same;
 use std::io::BufRead;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -62,28 +63,9 @@ fn plant(dir: &Path, files: u64, large: u64) {
 
 #[track_caller]
 fn same(a: &Path, b: &Path) {
-    let diff = Command::new("diff")
-        .args(["-r", "--no-dereference"])
-        .args([a, b])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&diff.stdout);
-    assert!(diff.status.success(), "{said}");
-    let list = |dir: &Path| {
-        let mut find = Command::new("find");
-        find.arg(dir)
-            .args(["!", "-type", "d", "-printf", "%P %m %U %n %s %T@\\n"]);
-        let out = String::from_utf8(find.output().unwrap().stdout).unwrap();
-        let mut lines: Vec<String> = out.lines().map(String::from).collect();
-        lines.sort();
-        lines
-    };
-    assert_eq!(list(a), list(b));
+    assert_same(a, b);
     let inode = |name: &str| b.join(name).metadata().unwrap().ino();
     assert_eq!(inode("d1/f1"), inode("d2/again"));
-    let mut value = [0; 16];
-    let n = rustix::fs::getxattr(b.join("d3/f3"), "user.colour", &mut value).unwrap();
-    assert_eq!(&value[..n], b"blue");
     let blocks = |dir: &Path| dir.join("large").metadata().unwrap().blocks();
     assert!(blocks(b) <= blocks(a) + 256, "{} {}", blocks(a), blocks(b));
 }

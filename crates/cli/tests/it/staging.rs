@@ -2,6 +2,7 @@
 use crate::common::{Place, assert_fails, command, forebay, has_fuse, kill};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
+use forebay_testkit::trees::assert_same;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -24,35 +25,6 @@ fn plant(dir: &Path, files: u64, large: usize) {
         let bytes = seeded_bytes((1 << 40) + n as u64, (large - at).min(16 << 20));
         std::io::Write::write_all(&mut file, &bytes).unwrap();
     }
-}
-
-/// Compares content, modes, owners and times with the system's own program.
-#[track_caller]
-fn same(a: &Path, b: &Path) {
-    let out = Command::new("diff")
-        .arg("-r")
-        .args([a, b])
-        .output()
-        .unwrap();
-    assert!(
-        out.status.success(),
-        "{}",
-        String::from_utf8_lossy(&out.stdout)
-    );
-    let list = |dir: &Path| {
-        let find = ["-printf", "%P %m %U %G %s %T@ %l\\n"];
-        let out = Command::new("find").arg(dir).args(find).output().unwrap();
-        let mut lines: Vec<String> = String::from_utf8(out.stdout)
-            .unwrap()
-            .lines()
-            .map(Into::into)
-            .collect();
-        // A directory's own size says nothing of what is in it.
-        lines.retain(|l| !l.contains("755"));
-        lines.sort();
-        lines
-    };
-    assert_eq!(list(a), list(b));
 }
 
 fn json(text: &str) -> serde_json::Value {
@@ -109,7 +81,7 @@ fn a_tree_goes_in_and_out_and_the_outcome_is_told() {
     assert!(err.contains("sock: a socket; not copied"), "{err}");
     std::fs::remove_file(place.path("src/sock")).unwrap();
     // The mount shows what the delegate wrote, on every node.
-    same(&place.path("src"), &place.path("m/1/tree"));
+    assert_same(&place.path("src"), &place.path("m/1/tree"));
     let (code, out, err) = forebay(&[
         "stage",
         "out",
@@ -121,7 +93,7 @@ fn a_tree_goes_in_and_out_and_the_outcome_is_told() {
     let told = json(&out);
     assert_eq!(told["counts"]["files"], 101);
     assert_eq!(told["state"], "done");
-    same(&place.path("src"), &place.path("out"));
+    assert_same(&place.path("src"), &place.path("out"));
 
     let manifest = format!(
         "# two of them\n{0}/tree/large \"{1}/a copy\"   # quoted\n'{0}/tree/d3' {1}/d3\n",
@@ -141,8 +113,8 @@ fn a_tree_goes_in_and_out_and_the_outcome_is_told() {
         out.contains("11 files") && !out.contains("on disk"),
         "{out}"
     );
-    same(&place.path("src/d3"), &place.path("d3"));
-    same(&place.path("src/large"), &place.path("a copy"));
+    assert_same(&place.path("src/d3"), &place.path("d3"));
+    assert_same(&place.path("src/large"), &place.path("a copy"));
     let (code, out, _) = forebay(&["stage", "status", &place.store()]);
     assert_eq!(code, 0);
     assert!(
@@ -278,11 +250,11 @@ fn a_read_only_target_is_named_once_and_nothing_is_lost() {
         .lines()
         .filter(|l| l.to_lowercase().contains("read-only"));
     assert_eq!(said.count(), 1, "{err}");
-    same(&place.path("source"), &place.path("m/kept"));
+    assert_same(&place.path("source"), &place.path("m/kept"));
     drop(target);
     let (code, _, err) = forebay(&out);
     assert_eq!(code, 0, "{err}");
-    same(&place.path("source"), &into);
+    assert_same(&place.path("source"), &into);
 }
 
 #[test]
@@ -321,7 +293,7 @@ fn after_the_service_is_killed_the_same_command_goes_on() {
         let (_, listed, _) = forebay(&["stage", "status", &place.store()]);
         if !listed.contains("unfinished") {
             // It was quicker than the kill, and done.
-            same(&place.path("src"), Path::new(&to));
+            assert_same(&place.path("src"), Path::new(&to));
             continue;
         }
         hit += 1;
@@ -335,7 +307,7 @@ fn after_the_service_is_killed_the_same_command_goes_on() {
         let kept_bytes = counts["kept_bytes"].as_u64().unwrap();
         assert_eq!(kept + copied, files + 1, "{counts}");
         assert!(kept_bytes > 8 << 20, "{counts}");
-        same(&place.path("src"), Path::new(&to));
+        assert_same(&place.path("src"), Path::new(&to));
         assert!(
             !String::from_utf8_lossy(&Command::new("find").arg(&to).output().unwrap().stdout)
                 .contains(".forebay-stage-")
@@ -381,7 +353,7 @@ fn a_job_ends_with_its_command_unless_it_is_in_the_background() {
     let job = wait_for(&place, |job| job["state"] != "running");
     assert_eq!(job["state"], "done", "{job}");
     assert!(job["counts"]["kept_files"].as_u64().unwrap() > 50, "{job}");
-    same(&place.path("src"), Path::new(&to));
+    assert_same(&place.path("src"), Path::new(&to));
     // A service with a running job is not stopped by accident.
     let (code, out, err) = forebay(&["stage", "out", &to, &place.text("out"), "--background"]);
     assert_eq!(code, 0, "{out}{err}");
@@ -439,7 +411,7 @@ fn staging_out_beside_cp() {
                 String::from_utf8_lossy(&done.stderr)
             );
             if round == 0 {
-                same(&src, &to);
+                assert_same(&src, &to);
             }
             std::fs::remove_dir_all(&to).unwrap();
         }

@@ -1,9 +1,10 @@
 //! Staging between a plain directory and a running service, through the engine itself.
 
-use crate::staging::{Place, assert_same, plant, temporary_names};
+use crate::staging::{Place, assert_same_holes, plant, temporary_names};
 use forebay_client::OpenOptions;
 use forebay_client::stage::{Direction, LineKind, Options, Outcome, StopReason};
 use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::trees::assert_same;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,7 +99,8 @@ fn a_tree_comes_back_as_it_went_in() {
         // Removing it has changed the directory's time.
         let time = |p: &Path| std::fs::metadata(p).unwrap().modified().unwrap();
         assert!(time(&source) > time(&out));
-        assert_same(&source, &out, true);
+        assert_same(&source, &out);
+        assert_same_holes(&source, &out);
         assert_eq!(into.counts.files, back.counts.files);
         assert_eq!(into.counts.verified_files, into.counts.files);
         assert_eq!(back.counts.hard_links, 2);
@@ -113,7 +115,8 @@ fn a_tree_comes_back_as_it_went_in() {
         assert_eq!((again.outcome, again.counts.kept_files), (Outcome::Done, 0));
         assert_eq!(std::fs::read_to_string(out.join("more")).unwrap(), "kept");
         std::fs::remove_file(out.join("more")).unwrap();
-        assert_same(&source, &out, true);
+        assert_same(&source, &out);
+        assert_same_holes(&source, &out);
     }
 }
 
@@ -245,7 +248,7 @@ fn what_was_finished_is_not_copied_again_and_a_changed_source_is() {
         let third = place.run(direction, &from, &to, &small());
         assert_eq!(third.counts.kept_files, 0, "a finished job is forgotten");
     }
-    assert_same(&source, &place.path("out"), false);
+    assert_same(&source, &place.path("out"));
     assert_eq!(temporary_names(&place.path("out")), 0);
 }
 
@@ -410,7 +413,7 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
         &options,
     );
     assert_eq!((run.outcome, run.counts.files), (Outcome::Done, 1));
-    assert_same(&source, &place.path("out"), false);
+    assert_same(&source, &place.path("out"));
 }
 
 #[test]
@@ -437,7 +440,7 @@ fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
     let second = place.run(Direction::Out, Path::new("/tree"), &to, &small());
     assert_eq!(second.outcome, Outcome::Done);
     assert_eq!(second.counts.kept_files, run.counts.files);
-    assert_same(&source, &to, false);
+    assert_same(&source, &to);
     place.read_only(&disk);
     let run = place.run(
         Direction::Out,

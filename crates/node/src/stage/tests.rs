@@ -8,10 +8,10 @@ use forebay_client::stage::Options;
 use forebay_fabric::local;
 use forebay_server::{Config, Delegate, MemberStatus, Service};
 use forebay_storage::OsIo;
+use forebay_testkit::trees::assert_same;
 use parking_lot::{Condvar, Mutex};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -222,23 +222,7 @@ fn plant(dir: &Path, files: u64) {
 
 #[track_caller]
 fn same(a: &Path, b: &Path) {
-    let out = Command::new("diff")
-        .args(["-r", "--no-dereference"])
-        .args([a, b])
-        .output()
-        .unwrap();
-    assert!(
-        out.status.success(),
-        "{}",
-        String::from_utf8_lossy(&out.stdout)
-    );
-    for name in ["large", "sparse", "d0/f0", "d3"] {
-        let (a, b) = (
-            a.join(name).metadata().unwrap(),
-            b.join(name).metadata().unwrap(),
-        );
-        assert_eq!((a.mode(), a.mtime_nsec()), (b.mode(), b.mtime_nsec()));
-    }
+    assert_same(a, b);
     assert_eq!(
         b.join("d0/f0").metadata().unwrap().ino(),
         b.join("d1/again").metadata().unwrap().ino()

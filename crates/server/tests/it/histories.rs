@@ -256,12 +256,17 @@ impl History {
             return;
         }
         result.unwrap();
-        let (posix, state) = (self.posix, &mut self.model.files[file]);
-        match flags.append {
+        self.change(node, file, |state| match flags.append {
             true => state.append(node, data),
             false => state.pending[node].push(Change::Put(offset, data)),
-        }
-        if posix {
+        });
+    }
+
+    /// The model's file is changed on a node, in the way that the service was asked to.
+    fn change(&mut self, node: usize, file: FileId, change: impl FnOnce(&mut File)) {
+        let state = &mut self.model.files[file];
+        change(state);
+        if self.posix {
             state.commit(node);
         }
     }
@@ -284,11 +289,8 @@ impl History {
             let data = self.random.nonzero_bytes(len as usize);
             let delegate = self.delegate(node);
             delegate.write(handle, offset, &data, ME).unwrap();
-            let (posix, state) = (self.posix, &mut self.model.files[file]);
-            state.pending[node].push(Change::Put(offset, data));
-            if posix {
-                state.commit(node);
-            }
+            let put = Change::Put(offset, data);
+            self.change(node, file, |state| state.pending[node].push(put));
         }
     }
 
@@ -377,16 +379,14 @@ impl History {
             return;
         }
         result.unwrap();
-        let (posix, state) = (self.posix, &mut self.model.files[file]);
-        if what.punch || what.zero {
-            state.pending[node].push(Change::Hole(offset, offset + len));
-        }
-        if !what.keep_size {
-            state.pending[node].push(Change::Reach(offset + len));
-        }
-        if posix {
-            state.commit(node);
-        }
+        self.change(node, file, |state| {
+            if what.punch || what.zero {
+                state.pending[node].push(Change::Hole(offset, offset + len));
+            }
+            if !what.keep_size {
+                state.pending[node].push(Change::Reach(offset + len));
+            }
+        });
     }
 
     fn seek(&mut self, i: usize) {
