@@ -255,13 +255,8 @@ mod tests {
 
     #[test]
     fn irregular_columns_take_little_more_than_their_differences() {
-        let mut state = 1u64;
-        let values: Vec<u64> = (0..1000)
-            .map(|_| {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-                state >> 33
-            })
-            .collect();
+        let mut random = forebay_testkit::random::Random::new(1);
+        let values: Vec<u64> = (0..1000).map(|_| random.next() >> 33).collect();
         // 31 bits and a sign: five bytes each, and a byte for each 128.
         assert!(there_and_back(&values) <= 5 * 1000 + 8);
     }

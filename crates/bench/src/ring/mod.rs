@@ -173,9 +173,8 @@ mod tests {
     /// the root. With `SOAK=1` at every size, as the case `ring-sim-every`.
     #[test]
     fn the_fitted_ring_is_near_the_best_tree() {
-        let soak = std::env::var_os("SOAK").is_some_and(|v| v == "1");
         let mut sizes: Vec<u32> = (2..=16_384).collect();
-        if !soak {
+        if !forebay_testkit::seeds::is_soak() {
             let near = |n: u32| (n - 1..=n + 1).any(u32::is_power_of_two);
             sizes.retain(|n| *n < 300 || near(*n) || n % 1000 == 0);
         }

@@ -1,6 +1,7 @@
 //! Memory stays bounded however long a stream is: 20 M extents here, 1 G each with `SOAK=1`.
 
 use forebay_pattern::Folder;
+use forebay_testkit::random::Random;
 
 const MOST: usize = 4 << 20;
 
@@ -29,16 +30,6 @@ fn stream(mut extent: impl FnMut(u64) -> (u64, u64)) -> usize {
     terms
 }
 
-fn random() -> impl FnMut() -> u64 {
-    let mut seed = 88172645463325252u64;
-    move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    }
-}
-
 #[test]
 fn strides_and_nests() {
     assert_eq!(stream(|i| (i * 8192, 4096)), 1);
@@ -53,24 +44,24 @@ fn strides_and_nests() {
 
 #[test]
 fn random_offsets_lengths_and_steps() {
-    let mut next = random();
-    stream(|_| (next() >> 20, next() >> 50));
-    let (mut next, mut at) = (random(), 0);
+    let mut random = Random::new(1);
+    stream(|_| (random.next() >> 20, random.next() >> 50));
+    let (mut random, mut at) = (Random::new(1), 0);
     // Few different steps: repeats come and go.
     stream(|_| {
-        at = (at + (next() >> 62) * 100) & ((1 << 50) - 1);
-        (at, 1 + (next() >> 63))
+        at = (at + (random.next() >> 62) * 100) & ((1 << 50) - 1);
+        (at, 1 + (random.next() >> 63))
     });
 }
 
 #[test]
 fn nests_of_random_shape() {
-    let (mut next, mut at, mut left, mut step) = (random(), 0u64, 0, 0);
+    let (mut random, mut at, mut left, mut step) = (Random::new(1), 0u64, 0, 0);
     stream(|_| {
         if left == 0 {
-            left = next() >> 58;
-            step = next() >> 56;
-            at = next() >> 30;
+            left = random.next() >> 58;
+            step = random.next() >> 56;
+            at = random.next() >> 30;
         } else {
             left -= 1;
         }

@@ -1,4 +1,5 @@
 //! What is done to the bytes of a file.
+use forebay_testkit::random::Random;
 use std::fmt;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -74,25 +75,23 @@ impl Place {
     }
 
     /// A random place of a file of `len` bytes, which are not none.
-    pub fn random(
-        file: PathBuf,
-        len: u64,
-        harm: Harm,
-        random: &mut impl FnMut(u64) -> u64,
-    ) -> Place {
-        let at = random(len);
+    pub fn random(file: PathBuf, len: u64, harm: Harm, random: &mut Random) -> Place {
+        let at = random.below(len);
         let to = |bytes: u64| at..(at + bytes).min(len);
         let whole = |unit: u64| at / unit * unit..((at / unit + 1) * unit).min(len);
         let (bytes, change) = match harm {
-            Harm::Flip => (to(1), Change::Flip(random(8) as u8)),
+            Harm::Flip => (to(1), Change::Flip(random.below(8) as u8)),
             Harm::Cut => (at..len, Change::Cut),
             Harm::Overwritten => {
-                let bytes = to(2 + random(7));
-                let others = bytes.clone().map(|_| 1 + random(255) as u8).collect();
+                let bytes = to(2 + random.below(7));
+                let others = bytes.clone().map(|_| 1 + random.below(255) as u8).collect();
                 (bytes, Change::Bytes(others))
             }
             Harm::Zeroed => (whole(SECTOR), Change::Bytes(Vec::new())),
-            Harm::Misplaced => (whole(PAGE), Change::Page(random(len.div_ceil(PAGE)) * PAGE)),
+            Harm::Misplaced => (
+                whole(PAGE),
+                Change::Page(random.below(len.div_ceil(PAGE)) * PAGE),
+            ),
         };
         Place {
             file,

@@ -3,6 +3,7 @@ use forebay_client::{Client, Kind, OpenOptions};
 use forebay_server::testing::stored::StoredBytes;
 use forebay_server::{Config, Fid, IndexConfig, Service};
 use forebay_storage::OsIo;
+use forebay_testkit::random::seeded_bytes;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,18 +62,6 @@ pub fn config(nodes: u16) -> Config {
 
 pub fn start(dir: &Path, nodes: u16) -> Result<Service, forebay_server::Error> {
     Service::start(Arc::new(OsIo), dir, config(nodes))
-}
-
-/// Bytes that no other file has at that place.
-fn bytes(file: u64, len: usize) -> Vec<u8> {
-    let mut state = file.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
 }
 
 impl Made {
@@ -162,19 +151,19 @@ fn fill(clients: &[Client], things: &mut BTreeMap<String, Thing>, round: u64) {
             let k = round * 1000 + d * 100 + i;
             let len = [0, 10, 3000, 9000][(i % 4) as usize] + k as usize;
             let deep = if i % 5 == 0 { "sub/" } else { "" };
-            file(&format!("{name}/{deep}f{i}"), bytes(k, len), k);
+            file(&format!("{name}/{deep}f{i}"), seeded_bytes(k, len), k);
         }
     }
     // Overwritten in part, in the round before and in this one.
     for i in 0..10 {
         let name = format!("/over{i}");
         if round == 0 {
-            let content = bytes(5000 + i, 20_000);
+            let content = seeded_bytes(5000 + i, 20_000);
             client(i).write(&name, &content).unwrap();
             things.insert(name, Thing::File(content));
             continue;
         }
-        let part = bytes(6000 + i, 7000);
+        let part = seeded_bytes(6000 + i, 7000);
         let opened = OpenOptions::new()
             .write(true)
             .open(client(i), &name)
@@ -215,7 +204,7 @@ fn fill(clients: &[Client], things: &mut BTreeMap<String, Thing>, round: u64) {
         .unwrap();
     let mut content = vec![0; 64 * 4096];
     for i in (0..64usize).step_by(2) {
-        let piece = bytes(8000 + i as u64, 4096);
+        let piece = seeded_bytes(8000 + i as u64, 4096);
         opened.write_at(&piece, (i * 4096) as u64).unwrap();
         content[i * 4096..(i + 1) * 4096].copy_from_slice(&piece);
     }

@@ -15,6 +15,7 @@ use forebay_server::repair::Repair;
 use forebay_server::salvage::Salvage;
 use forebay_server::testing::stored::Held;
 use forebay_storage::OsIo;
+use forebay_testkit::random::Random;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -164,7 +165,7 @@ impl<'a> Told<'a> {
 
 pub struct Tries<'a> {
     made: &'a Made,
-    state: u64,
+    random: Random,
     files: Vec<(PathBuf, u64)>,
     counts: BTreeMap<&'static str, u64>,
     faults: Vec<String>,
@@ -228,18 +229,11 @@ impl<'a> Tries<'a> {
         found.sort();
         Tries {
             made,
-            state: seed | 1,
+            random: Random::new(seed),
             files: found,
             counts: BTreeMap::new(),
             faults: Vec::new(),
         }
-    }
-
-    fn random(&mut self, below: u64) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state.wrapping_mul(0x2545_F491_4F6C_DD1D) % below.max(1)
     }
 
     fn count(&mut self, what: &'static str) {
@@ -260,14 +254,14 @@ impl<'a> Tries<'a> {
             let kind = name.replace(|c: char| c.is_ascii_digit(), "");
             kinds.entry(kind).or_default().push(i);
         }
-        let kind = self.random(kinds.len() as u64) as usize;
+        let kind = self.random.index(kinds.len());
         let of_kind = kinds.into_values().nth(kind).unwrap();
-        let file = of_kind[self.random(of_kind.len() as u64) as usize];
+        let file = of_kind[self.random.index(of_kind.len())];
         let (file, len) = self.files[file].clone();
         if harm == Harm::Misplaced && len <= PAGE {
             return self.one(harm);
         }
-        let place = Place::random(file, len, harm, &mut |below| self.random(below));
+        let place = Place::random(file, len, harm, &mut self.random);
         if !self.at(&place) {
             // Somewhere else.
             self.one(harm);
