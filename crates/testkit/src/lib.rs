@@ -11,3 +11,4 @@ pub mod seeds;
 pub mod shared;
 pub mod trees;
 pub mod turns;
+pub mod wait;

@@ -26,10 +26,9 @@ fn a_directory_of_something_else_is_refused_untouched() {
 
 #[test]
 fn a_store_of_a_newer_version_or_a_damaged_one_is_refused_untouched() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     std::fs::write(place.path("m/f"), "kept").unwrap();
     place.umount_well();
@@ -86,10 +85,9 @@ fn another_users_store_is_refused() {
 
 #[test]
 fn a_store_in_use_is_refused_and_goes_on() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     std::fs::write(place.path("m/f"), "kept").unwrap();
     std::fs::create_dir(place.path("m2")).unwrap();
@@ -108,10 +106,9 @@ fn a_store_in_use_is_refused_and_goes_on() {
 
 #[test]
 fn another_number_of_nodes_is_refused_and_named() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--nodes", "2"]);
     place.umount_well();
     assert_fails(&place.mount(&["--nodes", "3"]), 1, &["2 nodes, not 3"]);
@@ -119,10 +116,9 @@ fn another_number_of_nodes_is_refused_and_named() {
 
 #[test]
 fn a_mount_point_that_cannot_be_used_is_named() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     let (store, mount) = (place.store(), |point: &str| {
         forebay(&["mount", &place.store(), point])
     });
@@ -161,10 +157,9 @@ fn a_mount_point_that_cannot_be_used_is_named() {
 
 #[test]
 fn the_store_and_the_mount_point_must_not_lie_in_each_other() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     let below = format!("{}/s", place.mount_point());
     assert_fails(
         &forebay(&["mount", &below, &place.mount_point()]),
@@ -175,10 +170,9 @@ fn the_store_and_the_mount_point_must_not_lie_in_each_other() {
 
 #[test]
 fn a_full_quota_stops_the_writer_and_loses_nothing() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--quota", "8MiB"]);
     let piece = vec![7; 1 << 20];
     std::fs::write(place.path("m/first"), &piece).unwrap();
@@ -215,10 +209,9 @@ fn a_full_quota_stops_the_writer_and_loses_nothing() {
 
 #[test]
 fn a_damaged_block_is_found_by_fsck_and_reads_as_an_error_never_as_wrong_bytes() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let bytes = vec![42; 1 << 20];
     std::fs::write(place.path("m/hit"), &bytes).unwrap();
@@ -292,10 +285,9 @@ fn nothing_to_check_or_to_show_is_said() {
 
 #[test]
 fn a_store_inside_another_one_is_refused() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     place.umount_well();
     for inner in ["s/inner", "s/node-0/inner"] {

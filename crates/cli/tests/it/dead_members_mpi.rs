@@ -5,12 +5,10 @@
 use crate::common::mpi::{N, logs, mpirun, open_mpi, place, server};
 use crate::common::{Place, command, forebay};
 use forebay_node::processes;
+use forebay_testkit::wait::{LIMIT, until_or};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-const LONG: Duration = Duration::from_secs(60);
 
 /// The launcher and its servers; what still runs of them when the test ends is killed, or whoever touches a mount of a stopped one waits.
 struct Launcher {
@@ -70,15 +68,7 @@ fn start(place: &Place) -> Option<Launcher> {
 
 #[track_caller]
 fn until(place: &Place, what: &str, done: impl Fn() -> bool) {
-    let end = Instant::now() + LONG;
-    while !done() {
-        assert!(
-            Instant::now() < end,
-            "not so in time: {what}\n{}",
-            logs(place)
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until_or(LIMIT, || format!("{what}\n{}", logs(place)), done);
 }
 
 fn signal(pid: u32, signal: Signal) {

@@ -1,15 +1,14 @@
 //! The demo end to end, in small.
-use crate::common::{Place, assert_fails, command, forebay, has_fuse};
+use crate::common::{Place, assert_fails, command, forebay};
+use forebay_testkit::wait::{LIMIT, until, until_some};
 use std::io::Read;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 #[test]
 fn the_demo_verifies_every_byte_and_leaves_nothing() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     let (code, out, err) = forebay(&[
         "demo",
         "--size",
@@ -47,43 +46,33 @@ fn the_demo_verifies_every_byte_and_leaves_nothing() {
 
 #[test]
 fn the_demo_cleans_up_after_ctrl_c() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     let mut command = command(&["demo", "--size", "1GiB", "--dir", &place.text(".")]);
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let end = Instant::now() + Duration::from_secs(60);
     let mounted = || {
         forebay_node::mount_table::all()
             .unwrap()
             .iter()
             .any(|m| m.point.starts_with(place.path("")))
     };
-    while !mounted() {
-        assert!(Instant::now() < end && child.try_wait().unwrap().is_none());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until("it mounts", || {
+        assert!(child.try_wait().unwrap().is_none());
+        mounted()
+    });
     rustix::process::kill_process(
         rustix::process::Pid::from_child(&child),
         rustix::process::Signal::INT,
     )
     .unwrap();
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(
-            Instant::now() < end,
-            "{}",
-            forebay_node::processes::stacks(child.id())
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    let pid = child.id();
+    let stacks = || forebay_node::processes::stacks(pid);
+    let status = until_some(LIMIT, stacks, || child.try_wait().unwrap());
     let mut err = String::new();
     child
         .stderr
@@ -103,10 +92,9 @@ fn the_demo_cleans_up_after_ctrl_c() {
 
 #[test]
 fn a_disk_without_room_is_refused_before_anything_is_written() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     let result = forebay(&["demo", "--size", "1000T", "--dir", &place.text(".")]);
     assert_fails(&result, 1, &["free", "--size"]);
     assert_fails(

@@ -2,12 +2,12 @@
 //! can be stopped.
 use crate::common::{Place, assert_fails, command, forebay, has_fuse, outcome, run};
 use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::wait::{LIMIT, until, until_or};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// A segment is full with a file of this size, so each takes another one.
 const FILE: usize = 64 << 20;
@@ -69,10 +69,9 @@ fn is_sound(place: &Place) {
 
 #[test]
 fn the_soft_limit_is_raised_to_the_hard_one() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     let (code, out, err) = mount_under(&place, "-Sn 24", &[]);
     assert_eq!(code, 0, "{out}{err}");
     assert!(soft_limit(place.pid()) >= 1024);
@@ -113,18 +112,11 @@ fn a_low_hard_limit_and_idle_connections_stop_no_write() {
 /// The server sees the end of connections a moment later.
 #[track_caller]
 fn unmounts_once_connections_are_gone(place: &Place) {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
+    until("nobody is connected", || {
         let (code, out, err) = forebay(&["umount", &place.store()]);
-        if code == 0 {
-            return;
-        }
-        assert!(
-            err.contains("connected") && Instant::now() < end,
-            "{out}{err}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        assert!(code == 0 || err.contains("connected"), "{out}{err}");
+        code == 0
+    });
 }
 
 #[test]
@@ -148,10 +140,9 @@ fn limit_to(pid: u32, current: Option<u64>) -> Option<u64> {
 
 #[test]
 fn while_there_are_no_descriptors_nothing_is_lost_and_afterwards_all_goes_on() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let pid = place.pid();
     let path = |i: u64| place.path(&format!("m/f{i}"));
@@ -199,10 +190,9 @@ fn while_there_are_no_descriptors_nothing_is_lost_and_afterwards_all_goes_on() {
 
 #[test]
 fn a_service_that_cannot_close_its_store_leaves_no_mount() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let pid = place.pid();
     std::fs::write(place.path("m/f"), "there").unwrap();
@@ -212,11 +202,11 @@ fn a_service_that_cannot_close_its_store_leaves_no_mount() {
         rustix::process::Signal::TERM,
     )
     .unwrap();
-    let end = Instant::now() + Duration::from_secs(60);
-    while forebay_node::processes::lives(pid) {
-        assert!(Instant::now() < end, "{}", place.log());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until_or(
+        LIMIT,
+        || place.log(),
+        || !forebay_node::processes::lives(pid),
+    );
     let mounts = || {
         let all = forebay_node::mount_table::all().unwrap();
         let point = place.path("m");

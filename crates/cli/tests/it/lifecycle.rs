@@ -1,6 +1,6 @@
 //! Starting, using and stopping a service through the command: mounts, status, lamination, signals, dead servers.
-use crate::common::left::soon;
-use crate::common::{Place, assert_fails, command, forebay, has_fuse, kill, outcome, run};
+use crate::common::{Place, assert_fails, command, forebay, kill, outcome, run};
+use forebay_testkit::wait::until;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -16,10 +16,9 @@ fn mounts(place: &Place) -> usize {
 
 #[test]
 fn four_nodes_share_their_files_and_a_stopped_service_keeps_them() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     let (code, out, err) = place.mount(&["--nodes", "4"]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("m/0 to ") && out.contains("m/3"), "{out}");
@@ -59,10 +58,9 @@ fn four_nodes_share_their_files_and_a_stopped_service_keeps_them() {
 
 #[test]
 fn a_path_with_node_in_braces_says_where_each_mount_goes() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     for node in ["a0z", "a1z"] {
         std::fs::create_dir(place.path(node)).unwrap();
     }
@@ -81,10 +79,9 @@ fn a_path_with_node_in_braces_says_where_each_mount_goes() {
 
 #[test]
 fn open_files_keep_a_mount_and_are_named_unless_forced() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let mut file = File::create(place.path("m/open")).unwrap();
     file.write_all(b"kept").unwrap();
@@ -124,10 +121,9 @@ fn open_files_keep_a_mount_and_are_named_unless_forced() {
 
 #[test]
 fn a_service_that_a_signal_stops_is_ended_when_forced() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     // Closed before: a command that inherits it would wait for the server in `exec`.
     std::fs::write(place.path("m/kept"), "kept").unwrap();
@@ -156,10 +152,9 @@ fn a_service_that_a_signal_stops_is_ended_when_forced() {
 
 #[test]
 fn signals_stop_a_foreground_service_cleanly() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
         let mut command = command(&[
             "mount",
@@ -180,7 +175,7 @@ fn signals_stop_a_foreground_service_cleanly() {
         std::fs::write(place.path("m/f"), format!("{signal:?}")).unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
         let mut code = None;
-        soon("the service ends after a signal", || {
+        until("the service ends after a signal", || {
             code = child.try_wait().unwrap();
             code.is_some()
         });
@@ -197,10 +192,9 @@ fn signals_stop_a_foreground_service_cleanly() {
 
 #[test]
 fn a_service_whose_mounts_are_all_unmounted_from_outside_stops_by_itself() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--nodes", "2"]);
     let pid = place.pid();
     std::fs::write(place.path("m/0/f"), "x").unwrap();
@@ -208,7 +202,7 @@ fn a_service_whose_mounts_are_all_unmounted_from_outside_stops_by_itself() {
         let mut command = std::process::Command::new("fusermount3");
         assert_eq!(outcome(&run(command.arg("-u").arg(place.path(node)))).0, 0);
     }
-    soon("the service ends", || !forebay_node::processes::lives(pid));
+    until("the service ends", || !forebay_node::processes::lives(pid));
     assert!(
         place.log().contains("every mount was unmounted"),
         "{}",
@@ -221,10 +215,9 @@ fn a_service_whose_mounts_are_all_unmounted_from_outside_stops_by_itself() {
 
 #[test]
 fn dead_mounts_are_detached_by_umount_and_by_the_next_mount() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     for by_umount in [true, false] {
         place.mount_well(&["--nodes", "3"]);
         std::fs::write(place.path("m/0/f"), "x").unwrap();
@@ -255,10 +248,9 @@ fn dead_mounts_are_detached_by_umount_and_by_the_next_mount() {
 
 #[test]
 fn a_service_whose_store_was_moved_is_not_taken_for_dead() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let mut open = std::fs::File::create(place.path("m/f")).unwrap();
     std::fs::rename(place.path("s"), place.path("moved")).unwrap();
@@ -278,10 +270,9 @@ fn a_service_whose_store_was_moved_is_not_taken_for_dead() {
 
 #[test]
 fn laminated_files_cannot_be_changed_and_open_ones_cannot_be_laminated() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--nodes", "2"]);
     let file = place.text("m/0/f");
     let mut open = File::create(&file).unwrap();
@@ -293,7 +284,7 @@ fn laminated_files_cannot_be_changed_and_open_ones_cannot_be_laminated() {
     );
     drop(open);
     // The last close tells the server after it has returned to the program.
-    soon("the file is laminated", || {
+    until("the file is laminated", || {
         forebay(&["laminate", &file]).0 == 0
     });
     assert!(File::options().write(true).open(&file).is_err());
@@ -329,17 +320,16 @@ fn laminated_files_cannot_be_changed_and_open_ones_cannot_be_laminated() {
 
 #[test]
 fn a_stopping_service_commits_what_programs_have_not() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let mut file = File::create(place.path("m/f")).unwrap();
     file.write_all(b"not yet committed").unwrap();
     let pid = place.pid();
     let process = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
-    soon("the service ends", || !forebay_node::processes::lives(pid));
+    until("the service ends", || !forebay_node::processes::lives(pid));
     drop(file);
     place.mount_well(&[]);
     assert_eq!(

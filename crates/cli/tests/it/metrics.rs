@@ -118,10 +118,9 @@ fn every_metric_is_there_and_no_other(body: &str) {
 
 #[test]
 fn metrics_over_tcp_and_unix_are_those_of_status_and_change_with_what_is_written() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--nodes", "2", "--metrics", "127.0.0.1:0"]);
     let url = status(&place)["processes"][0]["metrics"].clone();
     let url = url.as_str().unwrap().to_string();
@@ -185,10 +184,9 @@ fn interrupt(mut child: Child) {
 
 #[test]
 fn watching_shows_rates_since_the_last_look_and_ends_well() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--nodes", "2"]);
     let mut child = watch(&place, &["--json", "--watch=0.2"]);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

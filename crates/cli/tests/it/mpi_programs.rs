@@ -7,7 +7,7 @@
 //!
 //! What is missing is skipped, with a word; with `FOREBAY_REQUIRE_MPI` set it fails.
 use crate::common::left::nothing;
-use crate::common::mpi::{self, logs, mpirun, place};
+use crate::common::mpi::{self, job_place, logs, mpirun, place};
 use crate::common::{Place, command, outcome, run, run_within};
 use forebay_testkit::machine::{program, skip};
 use std::collections::BTreeMap;
@@ -186,10 +186,7 @@ fn cases(
 
 #[test]
 fn nothing_of_the_servers_mpi_or_their_secret_reaches_the_command() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     // Variables that this test has itself (its user may have set some for MPI) are meant for everybody.
     let script =
         "tr '\\0' '\\n' < /proc/$$/environ | grep -E '^(OMPI|PMI|PRTE|HYDRA|MPI|FOREBAY)' | sort";
@@ -204,10 +201,7 @@ fn nothing_of_the_servers_mpi_or_their_secret_reaches_the_command() {
 /// The programs that need no more than the default promises: what a rank wrote, others see after a sync, a close or an unlock.
 #[test]
 fn mpi_io_of_three_libraries() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let source = ("mpiio", None);
     let most = "independent collective blocks ordered shared";
     // OMPIO takes no locks in its atomic mode, which fails on any file system.
@@ -222,10 +216,7 @@ fn mpi_io_of_three_libraries() {
 
 #[test]
 fn hdf5() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let source = ("hdf5", Some("hdf5-openmpi"));
     let all = cases(&place, source, &[&OMPIO, &ROMIO], "", &[]);
     all_well(&place, &[], &all);
@@ -233,10 +224,7 @@ fn hdf5() {
 
 #[test]
 fn pnetcdf() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let source = ("pnetcdf", Some("pnetcdf"));
     let all = cases(&place, source, &[&OMPIO, &ROMIO], "", &[]);
     all_well(&place, &[], &all);
@@ -245,10 +233,7 @@ fn pnetcdf() {
 /// Programs that rely on seeing each write at once, as on a local disk.
 #[test]
 fn programs_that_need_posix_consistency() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let differ = &["atomic"];
     let parts = "independent collective sync";
     let source = ("mpiio", None);

@@ -1,5 +1,5 @@
 //! What other users of the machine can put in one's way: names that a terminal obeys, sockets that are not one's own service's.
-use crate::common::{Place, assert_fails, command, forebay, has_fuse, install, outcome, run};
+use crate::common::{Place, assert_fails, command, forebay, install, outcome, run};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -31,10 +31,9 @@ fn printed(args: &[&str]) -> (i32, String) {
 
 #[test]
 fn names_of_files_and_stores_are_printed_without_what_a_terminal_obeys() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     let (store, mount) = (
         place.text(&format!("s{EVIL}")),
         place.text(&format!("m{EVIL}")),
@@ -88,10 +87,9 @@ fn names_of_files_and_stores_are_printed_without_what_a_terminal_obeys() {
 
 #[test]
 fn json_stays_json_and_has_the_names_as_they_are() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let file = place.text(&format!("m/{EVIL}"));
     std::fs::write(&file, "x").unwrap();

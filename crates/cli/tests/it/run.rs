@@ -1,6 +1,7 @@
 //! `forebay run` with all servers in one process: the command's world, its exit code, and what is left afterwards.
-use crate::common::left::{nothing, soon};
+use crate::common::left::nothing;
 use crate::common::{Place, assert_fails, command, forebay, has_fuse, kill};
+use forebay_testkit::wait::until;
 use std::process::Stdio;
 
 /// `forebay run` of a shell script on the place's store and mount point.
@@ -117,7 +118,7 @@ fn a_killed_server_is_a_failure_and_leaves_no_mount() {
     let script = "echo kept > $FOREBAY_MOUNT/f; echo ready; while test -e $FOREBAY_MOUNT/f; do sleep 0.05; done";
     let mut child = started(&args(&place, "1", script));
     let mut holder = 0;
-    soon("the server holds its store", || {
+    until("the server holds its store", || {
         let lock = std::fs::read_to_string(place.0.path("s/lock"));
         holder = lock.unwrap_or_default().trim().parse().unwrap_or(0);
         holder != 0
@@ -150,7 +151,7 @@ fn a_service_that_is_stopped_ends_the_command_and_no_line_lands_below_its_mount(
         args.insert(1, "--stop-limit");
         args.insert(2, "20s");
         let mut child = started(&args);
-        soon("lines are written", || {
+        until("lines are written", || {
             std::fs::metadata(place.0.path("m/1/f")).is_ok_and(|meta| meta.len() > 0)
         });
         stop(&place.0);

@@ -6,6 +6,7 @@
 use crate::common::mpi;
 use forebay_testkit::hosts::Hosts;
 use forebay_testkit::turns::{self, Turn};
+use forebay_testkit::wait::{until_or, until_within};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -55,32 +56,21 @@ fn mpirun(n: usize) -> String {
 /// Longest that anything may take that waits for no network.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Waits for something that must come within the time.
-#[track_caller]
-fn within(limit: Duration, what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + limit;
-    while !is() {
-        assert!(Instant::now() < end, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// Waits until nothing of a run is left on any host.
 #[track_caller]
 fn nothing_runs(hosts: &Hosts, n: usize) {
     for host in 0..n {
-        let end = Instant::now() + LIMIT;
-        loop {
+        let left = || {
             let mut left = hosts.processes(host, "/tmp/forebay");
             left.extend(hosts.processes(host, "/tmp/writer"));
-            let (_, mounts) = hosts.sh(host, "grep ' /tmp/m ' /proc/mounts");
-            if left.is_empty() && mounts.is_empty() {
-                break;
-            }
-            let name = Hosts::name(host);
-            assert!(Instant::now() < end, "left on {name}: {left:?} {mounts}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            (left, hosts.sh(host, "grep ' /tmp/m ' /proc/mounts").1)
+        };
+        let nothing = || {
+            let (processes, mounts) = left();
+            processes.is_empty() && mounts.is_empty()
+        };
+        let name = Hosts::name(host);
+        until_or(LIMIT, || format!("left on {name}: {:?}", left()), nothing);
         let log = std::fs::read_to_string(hosts.bare(host).join("s/log")).unwrap_or_default();
         assert!(!log.contains("panicked"), "{log}");
     }
@@ -119,7 +109,7 @@ fn writing(hosts: &Hosts, n: usize, more: &str) -> Child {
     let mut child = hosts.command(0, &["sh", "-c", &words]);
     let child = child.stdout(Stdio::null()).spawn().unwrap();
     let all = "for h in $(cat /tmp/hosts); do test -s /tmp/m/$h || exit 1; done";
-    within(LIMIT, "all write", || hosts.sh(0, all).0 == 0);
+    until_within(LIMIT, "all write", || hosts.sh(0, all).0 == 0);
     child
 }
 
@@ -149,7 +139,7 @@ fn first(hosts: &Hosts, begins: &str, holds: &str) -> u32 {
 
 fn ends_with_failure(run: &mut Child) {
     let mut code = None;
-    within(LIMIT, "run ends", || {
+    until_within(LIMIT, "run ends", || {
         code = run.try_wait().unwrap();
         code.is_some()
     });
@@ -270,7 +260,7 @@ fn waiting(hosts: &Hosts, more: &str) -> Child {
     let words = format!("exec {} sh /tmp/job 2>/tmp/said", run(more));
     let mut child = hosts.command(0, &["sh", "-c", &words]);
     let child = child.stdout(Stdio::null()).spawn().unwrap();
-    within(LIMIT, "the command has begun", || {
+    until_within(LIMIT, "the command has begun", || {
         hosts.bare(0).join("ready").exists()
     });
     child
@@ -281,7 +271,7 @@ fn finish(hosts: &Hosts, mut run: Child) -> (Duration, i32) {
     std::fs::write(hosts.bare(0).join("done"), "").unwrap();
     let begun = Instant::now();
     let mut code = None;
-    within(2 * LIMIT, "run ends", || {
+    until_within(2 * LIMIT, "run ends", || {
         code = run.try_wait().unwrap();
         code.is_some()
     });
@@ -298,12 +288,12 @@ fn a_host_that_is_cut_off_ends_by_itself_and_run_soon_after_its_command() {
     let isolated = server(&hosts, 1);
     hosts.cut(1).unwrap();
     let told = "member 1 on hb has died, or its host cannot be reached";
-    within(LIMIT, "run says so", || said(&hosts).contains(told));
+    until_within(LIMIT, "run says so", || said(&hosts).contains(told));
     let log = || std::fs::read_to_string(hosts.bare(1).join("s/log")).unwrap_or_default();
-    within(LIMIT, "the isolated server says so", || {
+    until_within(LIMIT, "the isolated server says so", || {
         log().contains("no other server was heard for 3 s")
     });
-    within(LIMIT, "it has ended", || {
+    until_within(LIMIT, "it has ended", || {
         hosts.sh(1, &format!("kill -0 {isolated}")).0 != 0
     });
     let (code, listed) = hosts.sh(1, "cat /tmp/m/up; echo lost > /tmp/m/lost");
@@ -339,7 +329,7 @@ fn a_run_whose_first_server_was_killed_ends_soon_after_its_command() {
     };
     let run = waiting(&hosts, "--deadline 3s");
     hosts.signal(0, server(&hosts, 0), "KILL");
-    within(LIMIT, "run says so", || {
+    until_within(LIMIT, "run says so", || {
         said(&hosts).contains("member 0 on ha has died; what")
     });
     let (took, code) = finish(&hosts, run);

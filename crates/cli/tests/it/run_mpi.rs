@@ -2,7 +2,7 @@
 //!
 //! Without an `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
 use crate::common::left::nothing;
-use crate::common::mpi::{N, job, logs, mpirun, open_mpi, place, started};
+use crate::common::mpi::{N, job, job_place, logs, mpirun, open_mpi, place, started};
 use crate::common::{Place, assert_fails, command, forebay, kill, mpi, outcome, run};
 use forebay_testkit::random::seeded_bytes;
 use std::io::BufRead;
@@ -10,10 +10,7 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn files_of_every_mount_are_the_same_on_all_also_after_a_restart_on_other_ranks() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     for k in 0..N {
         let bytes = seeded_bytes(k as u64, 3_000_000 + k * 4097);
         std::fs::write(place.path(&format!("in{k}")), bytes).unwrap();
@@ -63,10 +60,7 @@ fn waiting(place: &Place, script: &str) -> std::process::Child {
 
 #[test]
 fn a_killed_run_leaves_nothing_and_what_was_committed() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let mut child = waiting(&place, "echo kept > $FOREBAY_MOUNT/f");
     kill(child.id());
     child.wait().unwrap();
@@ -78,10 +72,7 @@ fn a_killed_run_leaves_nothing_and_what_was_committed() {
 
 #[test]
 fn a_killed_launcher_leaves_nothing_and_what_was_committed() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let mut child = waiting(&place, "echo kept > $FOREBAY_MOUNT/f");
     let launcher = forebay_node::processes::below(child.id(), &[])
         .into_iter()
@@ -190,10 +181,7 @@ fn a_wrong_secret_or_version_and_a_missing_mount_point_end_the_start_of_all() {
 
 #[test]
 fn a_run_that_cannot_start_says_why_in_one_line() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let mut without = mpi::args(&place, &[], "true");
     without.splice(1..1, ["--mpirun", "/no/such/mpirun"].map(String::from));
     let without: Vec<&str> = without.iter().map(String::as_str).collect();
@@ -248,10 +236,7 @@ fn a_run_that_cannot_start_says_why_in_one_line() {
 
 #[test]
 fn a_host_file_says_how_many_servers_run_where() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let hosts = place.text("hosts");
     std::fs::write(&hosts, "localhost slots=2 # this machine\n").unwrap();
     let (store, mount) = (place.text("n{rank}"), place.text("m{rank}"));
@@ -326,10 +311,7 @@ fn listening(root: u32) -> Vec<(u32, String, bool, std::net::SocketAddr)> {
 fn idle_connections_to_every_port_of_a_service_on_one_host_do_not_disturb_it() {
     /// Descriptors of each process, and connections to each port.
     const LIMIT: usize = 400;
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let dir = place.text("");
     let script = format!(
         "echo ready; for i in $(seq 1200); do [ -e {dir}go ] && break; sleep 0.05; done; \

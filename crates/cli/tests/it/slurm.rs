@@ -3,10 +3,11 @@
 //!
 //! `scripts/slurm.sh` starts the Slurm; that needs root, and a machine whose name its daemons can look up. Without one the
 //! test says that it skips; with `FOREBAY_REQUIRE_SLURM` set it fails.
-use crate::common::left::{nothing, soon};
+use crate::common::left::nothing;
 use crate::common::{Place, has_fuse, mpi, outcome, run};
 use forebay_testkit::machine::{program, skip};
 use forebay_testkit::turns::{self, Turn};
+use forebay_testkit::wait::until;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -183,9 +184,9 @@ fn the_documented_script_runs_and_a_cancelled_job_leaves_a_readable_store() {
     );
     let (code, _, err) = submit(tasks, &app, Some(kind), &[]);
     assert_eq!(code, 0, "{err}");
-    soon("the job runs", || said().contains("goes on"));
+    until("the job runs", || said().contains("goes on"));
     run(slurm.command("scancel").arg("--name=simulation"));
-    soon("the job ends", || slurm.idle());
+    until("the job ends", || slurm.idle());
     nothing(&place);
     assert!(place.log().contains("stopped"), "{}", place.log());
     assert_eq!(results("g"), [""; 0], "a cancelled job is not staged out");
@@ -215,12 +216,12 @@ echo ended with $?",
     );
     let said = || std::fs::read_to_string(place.path("out")).unwrap_or_default();
     let lines = || std::fs::read_to_string(place.path("m/lines")).unwrap_or_default();
-    soon("the step writes", || !lines().is_empty());
+    until("the step writes", || !lines().is_empty());
     let mut command = Command::new("sh");
     command.args(["-c", injure]).stdin(Stdio::null());
     let (code, out, err) = outcome(&run(command.current_dir(place.path(""))));
     assert_eq!(code, 0, "{out}{err}");
-    soon("the job ends", || slurm.idle());
+    until("the job ends", || slurm.idle());
     nothing(place);
     let bare = std::fs::read_dir(place.path("m")).unwrap();
     let found: Vec<_> = bare.flatten().map(|e| e.path()).collect();
@@ -272,7 +273,7 @@ exec {} $options /bin/sh -c 'echo $$ >{dir}begun; until test -e {dir}go; do slee
     // What an earlier failure may have left.
     std::fs::write(place.path("m/lost"), "x").unwrap();
     slurm.submit(&place, &format!("{started}; echo ended with $?; {over}"));
-    soon("the start fails", || said().contains("ended with 1\n"));
+    until("the start fails", || said().contains("ended with 1\n"));
     assert!(
         said().contains("m is not empty") && said().contains("forebay: on "),
         "{}",
@@ -280,7 +281,7 @@ exec {} $options /bin/sh -c 'echo $$ >{dir}begun; until test -e {dir}go; do slee
     );
     nothing(&place);
     std::fs::write(place.path("over"), "").unwrap();
-    soon("the job ends", || slurm.idle());
+    until("the job ends", || slurm.idle());
     std::fs::remove_file(place.path("m/lost")).unwrap();
     std::fs::remove_file(place.path("over")).unwrap();
 
@@ -290,17 +291,17 @@ exec {} $options /bin/sh -c 'echo $$ >{dir}begun; until test -e {dir}go; do slee
         &place,
         &format!("{path} {started} & echo $! >{dir}run; wait $!; echo ended with $?; {over}"),
     );
-    soon("the step begins", || {
+    until("the step begins", || {
         std::fs::read_to_string(place.path("begun")).is_ok_and(|text| text.ends_with('\n'))
     });
     let pid = std::fs::read_to_string(place.path("run")).unwrap();
     let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    soon("run ends", || said().contains("ended with 143\n"));
+    until("run ends", || said().contains("ended with 143\n"));
     std::fs::write(place.path("go"), "").unwrap();
     nothing(&place);
     std::fs::write(place.path("over"), "").unwrap();
-    soon("the job ends", || slurm.idle());
+    until("the job ends", || slurm.idle());
     assert!(!place.path("ran").exists(), "{}", said());
     assert!(!place.log().contains("panicked"), "{}", place.log());
 }

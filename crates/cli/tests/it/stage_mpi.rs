@@ -1,12 +1,13 @@
 //! Staging over four servers in processes of their own, started by `mpirun`.
 //!
 //! Without an `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
-use crate::common::left::{nothing, soon};
-use crate::common::mpi::{N, args, mpirun, place};
+use crate::common::left::nothing;
+use crate::common::mpi::{N, args, job_place};
 use crate::common::{Place, command, forebay, kill};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
 use forebay_testkit::trees::assert_same;
+use forebay_testkit::wait::until;
 use std::io::BufRead;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -78,10 +79,7 @@ fn job(args: &[&str]) -> serde_json::Value {
 
 #[test]
 fn a_tree_goes_in_before_the_command_and_out_after_it() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let (src, out) = (place.path("src"), place.path("out"));
     plant(&src, 300, 300 << 20);
     let into = format!("{}:/tree", src.display());
@@ -113,10 +111,7 @@ fn a_tree_goes_in_before_the_command_and_out_after_it() {
 
 #[test]
 fn after_a_server_is_killed_the_same_command_goes_on_at_another() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let (src, out) = (place.path("src"), place.text("out"));
     plant(
         &src,
@@ -142,7 +137,7 @@ fn after_a_server_is_killed_the_same_command_goes_on_at_another() {
         .spawn()
         .unwrap();
     // As any server shows it, also one that does not lead it.
-    soon("the job is half done", || {
+    until("the job is half done", || {
         let seen = job(&["stage", "status", &place.text("n0"), "--json"]);
         let jobs = seen["services"][0]["jobs"].as_array().unwrap();
         assert_eq!(jobs[0]["what"].as_str().unwrap().get(..3), Some("in "));

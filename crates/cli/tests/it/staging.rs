@@ -3,6 +3,7 @@ use crate::common::{Place, assert_fails, command, forebay, has_fuse, kill};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
 use forebay_testkit::trees::assert_same;
+use forebay_testkit::wait::{LIMIT, until_some};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -33,18 +34,12 @@ fn json(text: &str) -> serde_json::Value {
 
 /// Waits until the newest stage job has done so many files, and gives it.
 fn wait_for(place: &Place, is: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        let (_, out, _) = forebay(&["stage", "status", &place.store(), "--json"]);
-        let job = json(&out)["services"][0]["jobs"]
-            .as_array()
-            .and_then(|j| j.last().cloned());
-        if let Some(job) = job.filter(&is) {
-            return job;
-        }
-        assert!(Instant::now() < end, "{out}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let status = || forebay(&["stage", "status", &place.store(), "--json"]).1;
+    until_some(LIMIT, status, || {
+        let status = json(&status());
+        let jobs = status["services"][0]["jobs"].as_array();
+        jobs.and_then(|jobs| jobs.last().cloned()).filter(&is)
+    })
 }
 
 fn start(args: &[&str]) -> Child {
@@ -58,10 +53,9 @@ fn start(args: &[&str]) -> Child {
 
 #[test]
 fn a_tree_goes_in_and_out_and_the_outcome_is_told() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--nodes", "2"]);
     plant(&place.path("src"), 100, 3 << 20);
     let _socket = std::os::unix::net::UnixListener::bind(place.path("src/sock")).unwrap();
@@ -138,10 +132,9 @@ fn a_tree_goes_in_and_out_and_the_outcome_is_told() {
 
 #[test]
 fn what_cannot_be_staged_is_refused_in_one_line() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let (m, at) = (place.mount_point(), |name: &str| place.text(name));
     std::fs::write(place.path("file"), "x").unwrap();
@@ -320,10 +313,9 @@ fn after_the_service_is_killed_the_same_command_goes_on() {
 
 #[test]
 fn a_job_ends_with_its_command_unless_it_is_in_the_background() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     plant(&place.path("src"), 6000, 1000);
     let (src, to) = (place.text("src"), place.text("m/tree"));
@@ -440,10 +432,9 @@ mod libc_signal {
 
 #[test]
 fn a_job_that_was_given_up_is_forgotten_when_asked_and_not_before() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     // A file that cannot take the place of a directory with something in it leaves the job unfinished.
     std::fs::create_dir_all(place.path("m/t/a/b")).unwrap();

@@ -1,5 +1,5 @@
 //! `forebay stat`: what it shows of files of a mount, with patterns on and off.
-use crate::common::{Place, assert_fails, forebay, has_fuse};
+use crate::common::{Place, assert_fails, forebay};
 use forebay_testkit::turns;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,10 +22,9 @@ fn stride(place: &Place, name: &str, nodes: u64, rows: u64) {
 #[test]
 fn patterns_and_extents_of_a_file_are_shown() {
     let _turn = turns::exclusive();
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--nodes", "2"]);
     stride(&place, "f", 2, 300);
     let file = place.text("m/1/f");
@@ -71,10 +70,9 @@ fn patterns_and_extents_of_a_file_are_shown() {
 #[test]
 fn without_patterns_the_index_has_the_extents() {
     let _turn = turns::exclusive();
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--nodes", "2", "--patterns", "off"]);
     stride(&place, "f", 2, 300);
     let (code, out, _) = forebay(&["stat", "--extents", &place.text("m/0/f")]);

@@ -3,7 +3,7 @@
 //!
 //! Without an `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
 use crate::common::left::nothing;
-use crate::common::mpi::{N, args, logs, mpirun, place};
+use crate::common::mpi::{N, args, job_place, logs};
 use crate::common::{Place, assert_fails, command, forebay};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -59,10 +59,7 @@ fn health(of: &serde_json::Value, process: usize, peer: u64) -> String {
 
 #[test]
 fn any_server_tells_of_all_and_each_serves_its_own_metrics() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let child = start(&place);
     for k in 0..N {
         let content = vec![7; 100_000 + k];
@@ -137,10 +134,7 @@ fn any_server_tells_of_all_and_each_serves_its_own_metrics() {
 
 #[test]
 fn a_server_that_is_stopped_is_missing_and_then_dead_and_the_others_are_shown() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let child = start(&place);
     let before = status(&place, 0);
     let pid = before["processes"][3]["pid"].as_u64().unwrap();
@@ -185,10 +179,7 @@ fn a_server_that_is_stopped_is_missing_and_then_dead_and_the_others_are_shown() 
 
 #[test]
 fn servers_that_share_a_port_for_metrics_do_not_start_and_say_why() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap().to_string();
     let args = args(&place, &["--metrics", &at], "echo never");

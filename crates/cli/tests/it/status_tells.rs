@@ -1,5 +1,5 @@
 //! What was found when a store was opened, as `forebay status` and the metrics tell it.
-use crate::common::{Place, forebay, has_fuse};
+use crate::common::{Place, forebay};
 use forebay_testkit::random::seeded_bytes;
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,9 @@ fn newest_log(kv: &Path) -> PathBuf {
 
 #[test]
 fn a_log_that_was_cut_and_a_superblock_that_was_made_again_are_told() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--nodes", "2"]);
     for i in 0..20 {
         std::fs::write(place.path(&format!("m/1/f{i}")), seeded_bytes(i, 1000)).unwrap();

@@ -1,6 +1,6 @@
 //! Recordings through a real mount: every operation is in them, and their replay makes the same calls again.
-use crate::common::left::soon;
 use crate::common::{Place, assert_fails, command, forebay, has_fuse, outcome, run};
+use forebay_testkit::wait::until;
 use forebay_trace::{Action, Kind, Recording, Trace};
 use std::collections::BTreeMap;
 
@@ -31,10 +31,9 @@ fn work(trace: &Trace) -> Vec<Vec<(String, &'static str, u64, u64)>> {
 
 #[test]
 fn a_recorded_program_and_its_replay_make_the_same_calls() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&["--nodes", "2"]);
     let (made, first) = (place.text("made"), place.text("first"));
     let mounts = format!("{0}/0,{0}/1", place.mount_point());
@@ -83,17 +82,16 @@ fn a_recorded_program_and_its_replay_make_the_same_calls() {
 
 #[test]
 fn every_operation_is_recorded_with_its_file_its_process_and_its_error() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let m = place.mount_point();
     // Known before the recording begins.
     std::fs::create_dir(place.path("m/old")).unwrap();
     std::fs::write(place.path("m/old/file"), "0123456789").unwrap();
     // Its end may come late: a process that another test has just started has it too, until it runs its program.
-    soon("the file is closed everywhere", || {
+    until("the file is closed everywhere", || {
         let (_, out, _) = forebay(&["status", &place.store(), "--json"]);
         let status: serde_json::Value = serde_json::from_str(&out).unwrap();
         status["total"]["open_files"] == 0
@@ -175,10 +173,9 @@ fn every_operation_is_recorded_with_its_file_its_process_and_its_error() {
 
 #[test]
 fn the_exit_code_is_the_commands_and_nothing_is_left_on() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let (store, output) = (place.store(), place.text("t"));
     let args = ["trace", "record", "--mount", &store, "-o", &output, "--"];
@@ -231,10 +228,9 @@ fn where_nothing_can_be_recorded_it_is_said_before_the_command_runs() {
 
 #[test]
 fn of_a_server_that_is_killed_the_recording_has_what_is_whole_and_says_so() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     place.mount_well(&[]);
     let (store, output) = (place.store(), place.text("t"));
     let script = format!(

@@ -1,15 +1,12 @@
 //! A service over four processes is recorded as a whole, whichever of its servers are asked.
 //!
 //! Without an `mpirun` the test says that it skips; with `FOREBAY_REQUIRE_MPI` set it fails.
-use crate::common::mpi::{N, job, logs, mpirun, place};
+use crate::common::mpi::{N, job, job_place, logs};
 use forebay_trace::{Action, Call};
 
 #[test]
 fn the_recording_has_the_calls_of_all_mounts_and_a_file_is_the_same_on_all() {
-    if mpirun().is_none() {
-        return;
-    }
-    let place = place();
+    let Some(place) = job_place() else { return };
     let work: Vec<String> = (0..N)
         .map(|k| {
             let (here, there) = (

@@ -1,5 +1,5 @@
 //! Traces from the command line: made, described, replayed with every byte verified.
-use crate::common::{Place, assert_fails, forebay, has_fuse};
+use crate::common::{Place, assert_fails, forebay};
 
 #[test]
 fn a_made_trace_is_described() {
@@ -99,10 +99,9 @@ fn a_trace_replays_through_the_library_and_stays_in_the_store() {
 
 #[test]
 fn a_trace_replays_through_a_service_of_its_own_and_through_mounts_that_are_there() {
-    if !has_fuse() {
+    let Some(place) = Place::mountable() else {
         return;
-    }
-    let place = Place::new();
+    };
     replay(&place, &["--store", &place.store(), "--nodes", "4"]);
     place.mount_well(&["--nodes", "4"]);
     let mounts = (0..4)

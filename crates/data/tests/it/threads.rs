@@ -16,6 +16,12 @@ struct Known {
     freed: AtomicU64,
 }
 
+/// One of the logs, if there is one.
+fn any_of(known: &RwLock<Vec<Arc<Known>>>, numbers: &mut Random) -> Option<Arc<Known>> {
+    let known = known.read();
+    known.get(numbers.index(known.len())).cloned()
+}
+
 fn write(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, seed: u64, bytes: u64) {
     let mut numbers = Random::new(seed);
     let mut written = 0;
@@ -48,12 +54,7 @@ fn read(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, seed: u64, stop: &At
     let mut numbers = Random::new(seed);
     let mut reads = 0;
     while !stop.load(SeqCst) || reads < 100 {
-        let Some(log) = ({
-            let known = known.read();
-            known
-                .get(numbers.below(known.len() as u64) as usize)
-                .cloned()
-        }) else {
+        let Some(log) = any_of(known, &mut numbers) else {
             continue;
         };
         let end = log.end.load(SeqCst);
@@ -79,12 +80,7 @@ fn read(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, seed: u64, stop: &At
 fn free(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, stop: &AtomicBool) {
     let mut numbers = Random::new(99);
     while !stop.load(SeqCst) {
-        let Some(log) = ({
-            let known = known.read();
-            known
-                .get(numbers.below(known.len() as u64) as usize)
-                .cloned()
-        }) else {
+        let Some(log) = any_of(known, &mut numbers) else {
             continue;
         };
         let start = log.freed.load(SeqCst);

@@ -1,16 +1,13 @@
 //! Advisory locks between mounts: exclusion, waiting, signals, death, deadlock, and what a lock shows.
 use crate::common::{Harness, errno, has_program, open, start_role};
-use forebay_testkit::seeds;
-use forebay_testkit::turns;
+use forebay_testkit::wait::{LIMIT, until, until_some};
+use forebay_testkit::{seeds, turns};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
-
-const LONG: Duration = Duration::from_secs(60);
 
 /// The work of this module's roles; whether it is one of them.
 pub fn run_role(role: &str, args: &[&str]) -> bool {
@@ -137,32 +134,20 @@ fn in_the_way(f: &File, range: (i64, i64)) -> (i32, i64, i64, i32) {
 /// Kills a process and waits until it is gone, but not for ever.
 fn kill(mut child: Child) -> ExitStatus {
     child.kill().unwrap();
-    let end = Instant::now() + LONG;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        assert!(Instant::now() < end, "a killed process does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let what = || "a killed process ends".into();
+    until_some(LIMIT, what, || child.try_wait().unwrap())
 }
 
 /// Until a thread of the process is inside a call that waits for the mount.
 fn until_asleep(child: &Child) {
-    let end = Instant::now() + LONG;
     let tasks = format!("/proc/{}/task", child.id());
-    loop {
-        let waiting = std::fs::read_dir(&tasks).unwrap().flatten().any(|task| {
+    until("it waits", || {
+        std::fs::read_dir(&tasks).unwrap().flatten().any(|task| {
             let chan = std::fs::read_to_string(task.path().join("wchan")).unwrap_or_default();
             let stat = std::fs::read_to_string(task.path().join("stack")).unwrap_or_default();
             chan.contains("fuse") || chan.contains("request_wait") || stat.contains("fuse")
-        });
-        if waiting {
-            return;
-        }
-        assert!(Instant::now() < end, "it does not wait");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        })
+    });
 }
 
 #[test]
@@ -192,10 +177,8 @@ fn locks_of_two_mounts_exclude_each_other_and_say_who_holds_them() {
         lock(&b, kind, libc::F_WRLCK, (0, 0), false).unwrap();
         drop(b);
         // The release of an open file's locks follows its last close.
-        let end = Instant::now() + LONG;
-        while lock(&a, kind, libc::F_WRLCK, (0, 0), false).is_err() {
-            assert!(Instant::now() < end, "{kind}: closed, and still locked");
-        }
+        let free = || lock(&a, kind, libc::F_WRLCK, (0, 0), false).is_ok();
+        until("what was locked by what is closed is free", free);
     }
     let a = open(&h.mount(0).join("ranges"));
     let b = open(&h.mount(3).join("ranges"));
@@ -269,10 +252,8 @@ fn waits_end_with_the_lock_with_a_signal_or_with_the_waiter() {
         kill(holder);
         lines.find(|l| l == "GOT").unwrap();
         kill(next);
-        let end = Instant::now() + LONG;
-        while lock(&f, kind, libc::F_WRLCK, (0, 1), false).is_err() {
-            assert!(Instant::now() < end, "{kind}: something is left locked");
-        }
+        let free = || lock(&f, kind, libc::F_WRLCK, (0, 1), false).is_ok();
+        until("nothing is left locked", free);
     }
 }
 

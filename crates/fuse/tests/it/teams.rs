@@ -8,6 +8,7 @@ use forebay_fuse::{Mount, MountOptions};
 use forebay_server::{Config, MemberStatus, Service};
 use forebay_storage::OsIo;
 use forebay_testkit::turns::{self, Turn};
+use forebay_testkit::wait::until;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -287,16 +288,6 @@ impl Crowd {
     }
 }
 
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    for _ in 0..5000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    panic!("never: {what}");
-}
-
 #[test]
 fn sixteen_processes_are_one_team_through_four_mounts() {
     let Some(world) = World::start(4) else { return };
@@ -316,7 +307,7 @@ fn sixteen_processes_are_one_team_through_four_mounts() {
     for member in world.status() {
         assert_eq!((member.team_calls, member.team_failures), (9, 0));
     }
-    wait_until("every handle is released", || {
+    until("every handle is released", || {
         world.status().iter().all(|m| m.open_files == 0)
             && world
                 .service
@@ -390,7 +381,7 @@ fn sixteen_open_one_file(world: &World, role: &str) -> (Vec<String>, u64, u64) {
     assert_eq!(world.service.nodes()[0].files.open_files(), 1);
     world.faults.set(Odds::default());
     crowd.end();
-    wait_until("every handle is released", || {
+    until("every handle is released", || {
         world.service.nodes()[0].files.open_files() == 0
     });
     let (asked, combined) = (after.asked - before.asked, after.combined - before.combined);

@@ -3,13 +3,12 @@
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::{Batch, Engine, Options, OsIo, Store};
+use forebay_testkit::wait::{LIMIT, until_or};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const RECORDS: u64 = 500;
-/// Nothing takes so long.
-const LONG: Duration = Duration::from_secs(60);
 
 struct World {
     store: Arc<Store>,
@@ -43,16 +42,9 @@ impl World {
     }
 
     fn is_one_run_of(&self, records: u64) {
-        let end = Instant::now() + LONG;
-        loop {
-            let stats = self.index.engine().stats();
-            if stats.runs == 1 {
-                assert_eq!(stats.table_records, records, "{stats:?}");
-                break;
-            }
-            assert!(Instant::now() < end, "{stats:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let stats = || self.index.engine().stats();
+        until_or(LIMIT, || format!("{:?}", stats()), || stats().runs == 1);
+        assert_eq!(stats().table_records, records);
         let all = self.index.get(5, 0..u64::MAX >> 1, usize::MAX).unwrap();
         assert_eq!(all.len() as u64, records);
     }
@@ -85,7 +77,7 @@ fn some_runs_become_one_though_puts_come() {
     let world = World::open(dir.path());
     let (start, mut number) = (Instant::now(), 0);
     while world.index.engine().stats().compactions == 0 {
-        assert!(start.elapsed() < LONG, "{number} runs");
+        assert!(start.elapsed() < LIMIT, "{number} runs");
         world.run(number % 64);
         number += 1;
     }

@@ -9,14 +9,13 @@ use forebay_fabric::local;
 use forebay_server::{Config, Delegate, MemberStatus, Service};
 use forebay_storage::OsIo;
 use forebay_testkit::trees::assert_same;
+use forebay_testkit::wait::{LIMIT, until_some};
 use parking_lot::{Condvar, Mutex};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-const LONG: Duration = Duration::from_secs(60);
+use std::time::Duration;
 
 /// One member of a service, as the host of a process sees it.
 struct Member {
@@ -191,15 +190,8 @@ impl Place {
     }
 }
 
-fn soon<T>(is: impl Fn() -> Option<T>) -> T {
-    let end = Instant::now() + LONG;
-    loop {
-        if let Some(value) = is() {
-            return value;
-        }
-        assert!(Instant::now() < end, "it does not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+fn soon<T>(is: impl FnMut() -> Option<T>) -> T {
+    until_some(LIMIT, || "it comes".into(), is)
 }
 
 /// Small files, a large one, hard links, holes, an attribute.

@@ -4,6 +4,7 @@ use forebay_server::MemberStatus;
 use forebay_server::delegate::{Delegate, Handle};
 use forebay_server::{Fid, Kind, NewNode, RenameFlags, Service};
 use forebay_storage::fault::FaultIo;
+use forebay_testkit::wait::{LIMIT, until_or};
 use rustix::io::Errno;
 
 #[test]
@@ -53,20 +54,13 @@ fn deleting_on_a_full_disk_makes_room() {
         let synced = written.and_then(|_| here.fsync(opened.handle));
         synced.and(here.release(opened.handle))
     };
-    let room = (0..12_000).any(|_| match write() {
+    comes(&service, || match write() {
         Ok(()) => true,
         Err(e) => {
             assert_eq!(e.errno(), Errno::NOSPC, "{e}");
-            std::thread::sleep(std::time::Duration::from_millis(5));
             false
         }
     });
-    assert!(
-        room,
-        "deleting made no room: {} used, {:?}",
-        disk.used(),
-        service.status().unwrap()
-    );
     let fid = here.lookup(Fid::ROOT, b"new").unwrap().fid;
     assert_eq!(contents(&there, fid), vec![200; 1_000_000]);
     service.stop().unwrap();
@@ -95,13 +89,7 @@ const MIB: u64 = 6;
 
 /// Waits for what happens in the background, or fails.
 fn comes(service: &Service, what: impl Fn() -> bool) {
-    let came = (0..12_000).any(|_| {
-        what() || {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-            false
-        }
-    });
-    assert!(came, "{:?}", service.status().unwrap());
+    until_or(LIMIT, || format!("{:?}", service.status().unwrap()), what);
 }
 
 #[test]

@@ -9,11 +9,12 @@ use forebay_server::delegate::{Delegate, Granted, Handle, LockWanted, Locking};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::{Error, Fid, Kind, NewNode, Service};
 use forebay_testkit::seeds::is_soak;
+use forebay_testkit::wait::until;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn want(owner: u64, start: u64, end: u64, mode: LockMode) -> LockWanted {
     LockWanted {
@@ -66,17 +67,10 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Until so many requests wait in the whole service.
 fn until_waiting(service: &Service, wanted: usize) {
-    let end = Instant::now() + LONG;
-    while service
-        .nodes()
-        .iter()
-        .map(|n| n.locks.counts().1)
-        .sum::<usize>()
-        != wanted
-    {
-        assert!(Instant::now() < end, "the waits do not come to {wanted}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the waits come to the number", || {
+        let nodes = service.nodes();
+        nodes.iter().map(|n| n.locks.counts().1).sum::<usize>() == wanted
+    });
 }
 
 fn held(service: &Service) -> usize {

@@ -186,9 +186,7 @@ fn what_a_recorder_wrote_as_it_came_is_read_in_order_even_without_its_end() {
     assert_eq!((loss.bytes, loss.calls), (0, 4));
 }
 
-/// These bytes are in users' files: if this fails, the version must go up and the old one stay readable.
-#[test]
-fn the_layout_is_that_of_version_2() {
+fn one_write() -> Trace {
     let op = Op {
         rank: 2,
         kind: Kind::Write,
@@ -198,12 +196,18 @@ fn the_layout_is_that_of_version_2() {
         start: 1,
         end: 3,
     };
-    let trace = Trace {
+    Trace {
         name: "t".into(),
         ranks: 3,
         files: vec!["a".into(), "b".into()],
         ops: vec![op],
-    };
+    }
+}
+
+/// These bytes are in users' files: if this fails, the version must go up and the old one stay readable.
+#[test]
+fn the_layout_is_that_of_version_2() {
+    let trace = one_write();
     let mut expected = b"FBTRACE0\x02\0\0\0".to_vec();
     expected.extend([0; 8]);
     expected.extend([3, 0, 0, 0, 1, 0, 0, 0, b't']);
@@ -225,21 +229,7 @@ fn the_layout_is_that_of_version_2() {
 /// Files of version 1 stay readable: these are its bytes.
 #[test]
 fn the_layout_is_that_of_version_1() {
-    let op = Op {
-        rank: 2,
-        kind: Kind::Write,
-        file: 1,
-        offset: 300,
-        len: 64,
-        start: 1,
-        end: 3,
-    };
-    let trace = Trace {
-        name: "t".into(),
-        ranks: 3,
-        files: vec!["a".into(), "b".into()],
-        ops: vec![op],
-    };
+    let trace = one_write();
     let mut old = b"FBTRACE0\x01\0\0\0\x03\0\0\0\x02\0\0\0\x06\0\0\0t\na\nb\n".to_vec();
     old.extend(crc32c::crc32c(&old).to_le_bytes());
     let calls = [10, 2, 0xd8, 4, 0x80, 1, 2, 4];

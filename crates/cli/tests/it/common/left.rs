@@ -1,17 +1,7 @@
 //! Whether a run has left anything behind.
 use super::Place;
+use forebay_testkit::wait;
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// Waits for something that must come soon.
-#[track_caller]
-pub fn soon(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(90);
-    while !is() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// Processes whose command line names the place, or that hold the lock of one of its stores.
 pub fn processes(place: &Path) -> Vec<(u32, String)> {
@@ -46,16 +36,13 @@ pub fn nothing(place: &Place) {
         all.retain(|m| m.point.starts_with(place.path("")));
         all
     };
-    let end = Instant::now() + Duration::from_secs(90);
-    while !(processes(&place.path("")).is_empty() && mounts().is_empty()) {
-        assert!(
-            Instant::now() < end,
-            "left: {:?} {:?}",
-            processes(&place.path("")),
-            mounts()
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let left = || (processes(&place.path("")), mounts());
+    let nothing = || left().0.is_empty() && left().1.is_empty();
+    wait::until_or(
+        wait::LIMIT,
+        || format!("nothing is left: {:?}", left()),
+        nothing,
+    );
     for store in std::fs::read_dir(place.path("")).unwrap().flatten() {
         let log = || std::fs::read_to_string(store.path().join("log")).unwrap_or_default();
         let socket = store.path().join("control");

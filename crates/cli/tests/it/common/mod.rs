@@ -7,6 +7,7 @@ pub mod server_memory;
 
 pub use forebay_testkit::machine::has_fuse;
 use forebay_testkit::turns::{self, Turn};
+use forebay_testkit::wait::until_or;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -133,6 +134,12 @@ impl Place {
         Place { dir, _turn: turn }
     }
 
+    /// The same, if there can be mounts.
+    #[track_caller]
+    pub fn mountable() -> Option<Place> {
+        has_fuse().then(Place::new)
+    }
+
     /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -199,15 +206,12 @@ pub fn kill(pid: u32) {
     };
     // Fails only if it is gone.
     let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
-    let end = Instant::now() + Duration::from_secs(20);
-    while forebay_node::processes::lives(pid) {
-        assert!(
-            Instant::now() < end,
-            "process {pid} does not die:\n{}",
-            forebay_node::processes::stacks(pid)
-        );
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let stacks = || {
+        let stacks = forebay_node::processes::stacks(pid);
+        format!("process {pid} dies:\n{stacks}")
+    };
+    let is_gone = || !forebay_node::processes::lives(pid);
+    until_or(Duration::from_secs(20), stacks, is_gone);
 }
 
 /// Detaches every mount below `dir`, whether its server lives or not.

@@ -35,6 +35,12 @@ pub fn place() -> Place {
     place
 }
 
+/// The same, if there is an `mpirun`.
+#[track_caller]
+pub fn job_place() -> Option<Place> {
+    mpirun().map(|_| place())
+}
+
 /// The arguments of `run` for four servers below `mpirun`, and of its command, a shell script.
 pub fn args(place: &Place, more: &[&str], script: &str) -> Vec<String> {
     let (store, mount) = (place.text("n{rank}"), place.text("m{rank}"));

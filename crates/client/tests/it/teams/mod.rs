@@ -5,6 +5,7 @@ use forebay_fabric::{Error, Fabric, Message, Rank};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
 use forebay_testkit::machine::scratch;
+use forebay_testkit::wait::until;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -204,22 +205,12 @@ impl Crew {
 
     /// Waits until no node has a file open, nor an owner counts one as open.
     pub fn nothing_open(&self) {
-        for _ in 0..5000 {
-            let counted: u64 = self
-                .service
-                .nodes()
-                .iter()
-                .map(|n| n.files.open_files())
-                .sum();
-            let held: u64 = (0..self.nodes())
-                .map(|n| self.service.delegate(n).open_files() as u64)
-                .sum();
-            if counted + held == 0 {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        panic!("a file stays open");
+        let nodes = self.service.nodes();
+        until("no file is open", || {
+            let counted: u64 = nodes.iter().map(|n| n.files.open_files()).sum();
+            let held = (0..self.nodes()).map(|n| self.service.delegate(n).open_files() as u64);
+            counted + held.sum::<u64>() == 0
+        });
     }
 
     pub fn stop(self) {

@@ -3,7 +3,7 @@ use super::super::check::check;
 use super::patterned::{Layer, Model};
 use super::world::*;
 use crate::*;
-use forebay_index::{Change, SLICE};
+use forebay_index::SLICE;
 use forebay_proto::files::*;
 use forebay_proto::placement::split_by_member;
 use forebay_storage::fault::{Call, Watched};
@@ -156,46 +156,43 @@ fn files_are_removed_on_a_full_disk() {
     assert_eq!(world.net.freed.lock().len(), 50);
 }
 
+/// A commit of `writer` to a file of member 0, with a part there and one at member 1.
+fn commit_two_parts(world: &World, writer: Member, fid: Fid, sync: bool) {
+    let (range, token) = (SLICE - 1..SLICE + 1, world.token());
+    let parts = split_by_member(world.map(), 0, &[put(writer, &range, token)], 0);
+    let [own, other] = &parts[..] else {
+        panic!("{parts:?}")
+    };
+    let (own, changes) = (own.changes.clone(), other.changes.clone());
+    let stage = StageChanges {
+        fid,
+        token,
+        changes,
+        sync,
+    };
+    world.ask(writer, 1, stage).unwrap();
+    let attr = CommitAttr {
+        end: Some(range.end),
+        ..Default::default()
+    };
+    let commit = Commit {
+        fid,
+        token,
+        own,
+        patterns: Vec::new(),
+        staged: vec![1],
+        attr,
+        sync,
+    };
+    world.ask(writer, 0, commit).unwrap();
+}
+
 #[test]
 fn a_synced_commit_syncs_every_member_with_a_part_and_an_unsynced_none() {
     let (world, disk) = world(3);
     let fid = world.create(0);
-    let range = SLICE - 1..SLICE + 1;
     let syncs = || [0, 1, 2].map(|k| disk.synced(k));
-    let commit = |sync: bool| {
-        let token = world.token();
-        let parts = split_by_member(world.map(), 0, &[put(2, &range, token)], 0);
-        let [own, other] = &parts[..] else {
-            panic!("{parts:?}")
-        };
-        let stage = StageChanges {
-            fid,
-            token,
-            changes: other.changes.clone(),
-            sync,
-        };
-        world.ask(2, 1, stage).unwrap();
-        let attr = CommitAttr {
-            end: Some(range.end),
-            ..Default::default()
-        };
-        let own: Vec<Change> = own.changes.clone();
-        world
-            .ask(
-                2,
-                0,
-                Commit {
-                    fid,
-                    token,
-                    own,
-                    patterns: Vec::new(),
-                    staged: vec![1],
-                    attr,
-                    sync,
-                },
-            )
-            .unwrap();
-    };
+    let commit = |sync| commit_two_parts(&world, 2, fid, sync);
     // The first one reserves sequences, on disk.
     commit(false);
     let before = syncs();
@@ -212,36 +209,7 @@ fn a_synced_commit_syncs_every_member_with_a_part_and_an_unsynced_none() {
 #[test]
 fn a_synced_commit_that_is_published_late_is_synced_there_before_its_decision_goes() {
     let (world, disk) = world(2);
-    let range = SLICE - 1..SLICE + 1;
-    let commit = |fid: Fid, sync: bool| {
-        let token = world.token();
-        let parts = split_by_member(world.map(), 0, &[put(0, &range, token)], 0);
-        let [own, other] = &parts[..] else {
-            panic!("{parts:?}")
-        };
-        let (own, changes) = (own.changes.clone(), other.changes.clone());
-        let stage = StageChanges {
-            fid,
-            token,
-            changes,
-            sync,
-        };
-        world.ask(0, 1, stage).unwrap();
-        let attr = CommitAttr {
-            end: Some(range.end),
-            ..Default::default()
-        };
-        let commit = Commit {
-            fid,
-            token,
-            own,
-            patterns: Vec::new(),
-            staged: vec![1],
-            attr,
-            sync,
-        };
-        world.ask(0, 0, commit).unwrap();
-    };
+    let commit = |fid, sync| commit_two_parts(&world, 0, fid, sync);
     // The first one reserves sequences, on disk.
     commit(world.create(0), false);
     let fid = world.create(0);

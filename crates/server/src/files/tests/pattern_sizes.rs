@@ -111,15 +111,7 @@ fn many_writers_of_one_file_take_little_room() {
     assert_eq!(world.view(0, fid).unwrap().bytes, attr.bytes);
     assert_eq!(records(&world).0, 512);
     world.drain();
-    let freed: u64 = world
-        .net
-        .freed
-        .lock()
-        .values()
-        .flatten()
-        .map(|r| r.end - r.start)
-        .sum();
-    assert_eq!(freed, attr.bytes);
+    assert_eq!(world.freed_bytes(), attr.bytes);
     // What a member that was cut off keeps of its logs.
     let ask = GetNamedRanges {
         fid,
@@ -258,15 +250,7 @@ fn a_large_cut_gives_back_what_lies_between_its_ends() {
     let problems = super::super::check::check(&world.stores()).unwrap();
     assert!(problems.is_empty(), "{problems:?}");
     world.drain();
-    let freed: u64 = world
-        .net
-        .freed
-        .lock()
-        .values()
-        .flatten()
-        .map(|r| r.end - r.start)
-        .sum();
-    assert_eq!(freed, all - attr().bytes);
+    assert_eq!(world.freed_bytes(), all - attr().bytes);
 }
 
 #[test]

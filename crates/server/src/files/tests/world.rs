@@ -299,6 +299,12 @@ impl World {
             .expect("the member runs")
     }
 
+    /// Log bytes given back.
+    pub(super) fn freed_bytes(&self) -> u64 {
+        let freed = self.net.freed.lock();
+        freed.values().flatten().map(|r| r.end - r.start).sum()
+    }
+
     pub(super) fn set_rule(
         &self,
         rule: impl FnMut(Member, Member, &FilesRequest) -> Fate + Send + 'static,

@@ -34,15 +34,26 @@ fn for_pairs(test: impl Fn(&Net, Fid, Fid)) {
     assert_eq!(net.check(), vec![]);
 }
 
+#[track_caller]
+fn fails(net: &Net, from: (Fid, &str), to: (Fid, &str), flags: RenameFlags, errno: Errno) {
+    let renamed = net.rename(from, to, flags);
+    assert_eq!(renamed.unwrap_err().errno(), errno);
+}
+
+/// One directory was moved: its `..` is counted where it is now.
+#[track_caller]
+fn counts_what_moved(net: &Net, from: Fid, to: Fid) {
+    let links = |fid| net.getattr(fid).unwrap().nlink;
+    let expected = if from == to { (3, 3) } else { (2, 3) };
+    assert_eq!((links(from), links(to)), expected);
+}
+
 #[test]
 fn a_file_takes_the_place_of_a_file() {
     for_pairs(|net, from, to| {
         let f = net.create(from, "f", file(0o644)).unwrap();
         let g = net.create(to, "g", file(0o644)).unwrap();
-        assert_eq!(
-            errno(net.rename((from, "f"), (to, "g"), NO_REPLACE)),
-            Errno::EXIST
-        );
+        fails(net, (from, "f"), (to, "g"), NO_REPLACE, Errno::EXIST);
         net.rename((from, "f"), (to, "g"), PLAIN).unwrap();
         assert_eq!(errno(net.lookup(from, "f")), Errno::NOENT);
         let now = net.lookup(to, "g").unwrap();
@@ -51,10 +62,7 @@ fn a_file_takes_the_place_of_a_file() {
         assert_eq!(errno(net.getattr(g.fid)), Errno::STALE);
         net.rename((to, "g"), (from, "back"), NO_REPLACE).unwrap();
         assert_eq!(net.lookup(from, "back").unwrap().fid, f.fid);
-        assert_eq!(
-            errno(net.rename((from, "none"), (to, "x"), PLAIN)),
-            Errno::NOENT
-        );
+        fails(net, (from, "none"), (to, "x"), PLAIN, Errno::NOENT);
         net.unlink(from, "back", ROOT).unwrap();
         assert_eq!(errno(net.getattr(f.fid)), Errno::STALE);
     });
@@ -67,18 +75,9 @@ fn kinds_must_fit_and_directories_be_empty() {
         let e = net.create(to, "e", dir(0o755)).unwrap().fid;
         net.create(from, "f", file(0o644)).unwrap();
         net.create(e, "full", file(0o644)).unwrap();
-        assert_eq!(
-            errno(net.rename((from, "f"), (to, "e"), PLAIN)),
-            Errno::ISDIR
-        );
-        assert_eq!(
-            errno(net.rename((to, "e"), (from, "f"), PLAIN)),
-            Errno::NOTDIR
-        );
-        assert_eq!(
-            errno(net.rename((from, "d"), (to, "e"), PLAIN)),
-            Errno::NOTEMPTY
-        );
+        fails(net, (from, "f"), (to, "e"), PLAIN, Errno::ISDIR);
+        fails(net, (to, "e"), (from, "f"), PLAIN, Errno::NOTDIR);
+        fails(net, (from, "d"), (to, "e"), PLAIN, Errno::NOTEMPTY);
         net.unlink(e, "full", ROOT).unwrap();
         net.create(d, "inside", file(0o644)).unwrap();
         net.rename((from, "d"), (to, "e"), PLAIN).unwrap();
@@ -89,14 +88,7 @@ fn kinds_must_fit_and_directories_be_empty() {
             Errno::NOENT,
             "the replaced directory is dead"
         );
-        let links = if from == to { (3, 3) } else { (2, 3) };
-        assert_eq!(
-            (
-                net.getattr(from).unwrap().nlink,
-                net.getattr(to).unwrap().nlink
-            ),
-            links
-        );
+        counts_what_moved(net, from, to);
     });
 }
 
@@ -106,18 +98,12 @@ fn exchange_swaps_whatever_is_there() {
         let d = net.create(from, "d", dir(0o755)).unwrap().fid;
         let f = net.create(to, "f", file(0o644)).unwrap().fid;
         net.create(d, "inside", file(0o644)).unwrap();
-        assert_eq!(
-            errno(net.rename((from, "d"), (to, "none"), EXCHANGE)),
-            Errno::NOENT
-        );
+        fails(net, (from, "d"), (to, "none"), EXCHANGE, Errno::NOENT);
         let both = RenameFlags {
             no_replace: true,
             exchange: true,
         };
-        assert_eq!(
-            errno(net.rename((from, "d"), (to, "f"), both)),
-            Errno::INVAL
-        );
+        fails(net, (from, "d"), (to, "f"), both, Errno::INVAL);
         net.rename((from, "d"), (to, "f"), EXCHANGE).unwrap();
         assert_eq!(
             (
@@ -126,14 +112,7 @@ fn exchange_swaps_whatever_is_there() {
             ),
             (f, d)
         );
-        let links = if from == to { (3, 3) } else { (2, 3) };
-        assert_eq!(
-            (
-                net.getattr(from).unwrap().nlink,
-                net.getattr(to).unwrap().nlink
-            ),
-            links
-        );
+        counts_what_moved(net, from, to);
     });
 }
 
@@ -159,26 +138,11 @@ fn a_directory_never_moves_into_itself() {
     for_pairs(|net, from, to| {
         let d = net.create(from, "d", dir(0o755)).unwrap().fid;
         let e = net.create(d, "e", dir(0o755)).unwrap().fid;
-        assert_eq!(
-            errno(net.rename((from, "d"), (d, "x"), PLAIN)),
-            Errno::INVAL
-        );
-        assert_eq!(
-            errno(net.rename((from, "d"), (e, "x"), PLAIN)),
-            Errno::INVAL
-        );
-        assert_eq!(
-            errno(net.rename((from, "d"), (d, "e"), EXCHANGE)),
-            Errno::INVAL
-        );
-        assert_eq!(
-            errno(net.rename((d, "e"), (from, "d"), EXCHANGE)),
-            Errno::INVAL
-        );
-        assert_eq!(
-            errno(net.rename((d, "e"), (from, "d"), PLAIN)),
-            Errno::NOTEMPTY
-        );
+        fails(net, (from, "d"), (d, "x"), PLAIN, Errno::INVAL);
+        fails(net, (from, "d"), (e, "x"), PLAIN, Errno::INVAL);
+        fails(net, (from, "d"), (d, "e"), EXCHANGE, Errno::INVAL);
+        fails(net, (d, "e"), (from, "d"), EXCHANGE, Errno::INVAL);
+        fails(net, (d, "e"), (from, "d"), PLAIN, Errno::NOTEMPTY);
         net.rename((d, "e"), (to, "up"), PLAIN).unwrap();
         net.rename((from, "d"), (e, "down"), PLAIN).unwrap();
         assert_eq!(net.lookup(e, "down").unwrap().fid, d);

@@ -6,6 +6,7 @@ use forebay_server::{Caller, Config, Fid, OpenFlags, Service};
 use forebay_storage::OsIo;
 use forebay_storage::fault::FaultIo;
 pub use forebay_testkit::machine::scratch;
+use forebay_testkit::wait::{LIMIT, until, until_or};
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -85,17 +86,13 @@ pub fn contents(delegate: &Delegate, fid: Fid) -> Vec<u8> {
 
 /// Does the background work of every member until nothing is left to do.
 pub fn settle(service: &Service) {
-    for _ in 0..30_000 {
+    let idle = |n: &Arc<forebay_server::Node>| n.files.pending().unwrap() == 0;
+    until("the background work ends", || {
         for node in service.nodes() {
             node.files.drain().unwrap();
         }
-        let idle = |n: &std::sync::Arc<forebay_server::Node>| n.files.pending().unwrap() == 0;
-        if service.nodes().iter().all(idle) {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
-    panic!("the background work does not end");
+        service.nodes().iter().all(idle)
+    });
 }
 
 /// By member: bytes of file data, and extents.
@@ -108,15 +105,14 @@ pub fn stored(service: &Service) -> Vec<(u64, u64)> {
 /// The files are all removed: waits until nothing is stored any more, or fails.
 pub fn settle_to_nothing(service: &Service) {
     let nothing = |s: &(u64, u64)| *s == (0, 0);
-    for _ in 0..30_000 {
+    let what = || {
+        format!(
+            "of removed files something is stored: {:?}",
+            stored(service)
+        )
+    };
+    until_or(LIMIT, what, || {
         settle(service);
-        if stored(service).iter().all(nothing) {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
-    panic!(
-        "of removed files something is still stored: {:?}",
-        stored(service)
-    );
+        stored(service).iter().all(nothing)
+    });
 }
