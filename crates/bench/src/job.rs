@@ -1,4 +1,4 @@
-//! One measured process: a child that says it is ready, waits for the word, does its job, and reports.
+//! One measured process: a child that reports that it is ready, waits for a line, does its job, and reports the outcome.
 use crate::cases::Pattern;
 use crate::cpu;
 use crate::fail::{Context, Failure, Result};

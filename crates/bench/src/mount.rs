@@ -6,7 +6,7 @@ use crate::fail::{Context, Failure, Result};
 use crate::job::Task;
 use crate::report::{Report, cpu_metric};
 use crate::subjects::{self, ForebayOptions, Kind, Subject};
-use crate::{MountArgs, gang, sizes};
+use crate::{MountArgs, process_group, sizes};
 use std::path::{Path, PathBuf};
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -136,7 +136,7 @@ impl Run<'_> {
         );
     }
 
-    fn gang(
+    fn measure(
         &mut self,
         dir: &Path,
         task: &Task,
@@ -144,7 +144,7 @@ impl Run<'_> {
         unit: &'static str,
     ) -> Result<()> {
         let before = self.subject.cpu()?;
-        let ran = gang::run(dir, self.case.processes, task)?;
+        let ran = process_group::run(dir, self.case.processes, task)?;
         let cpu = self.subject.cpu()? - before + ran.cpu;
         self.add(metric, unit, ran.done as f64 / ran.seconds);
         if let Some(cpu_metric) = cpu_metric(metric) {
@@ -176,12 +176,12 @@ impl Run<'_> {
         };
         match random {
             // Only its reads are a case.
-            true => drop(gang::run(dir, self.case.processes, &write)?),
-            false => self.gang(dir, &write, "write_bytes_per_s", "B/s")?,
+            true => drop(process_group::run(dir, self.case.processes, &write)?),
+            false => self.measure(dir, &write, "write_bytes_per_s", "B/s")?,
         }
         let below = self.subject.below.clone();
         cold.cool(&[&below, dir]);
-        self.gang(
+        self.measure(
             dir,
             &Task::Read {
                 pattern,
@@ -194,7 +194,7 @@ impl Run<'_> {
         if let Some(other) = self.subject.other.clone() {
             let dir = other.join(self.case.name);
             cold.cool(&[&below, &dir]);
-            self.gang(
+            self.measure(
                 &dir,
                 &Task::Read {
                     pattern,
@@ -215,9 +215,9 @@ impl Run<'_> {
                 std::fs::create_dir(&own).doing(own.display())?;
             }
         }
-        self.gang(dir, &Task::Create(files), "creates_per_s", "1/s")?;
-        self.gang(dir, &Task::Stat(files), "stats_per_s", "1/s")?;
-        self.gang(dir, &Task::Unlink(files), "unlinks_per_s", "1/s")
+        self.measure(dir, &Task::Create(files), "creates_per_s", "1/s")?;
+        self.measure(dir, &Task::Stat(files), "stats_per_s", "1/s")?;
+        self.measure(dir, &Task::Unlink(files), "unlinks_per_s", "1/s")
     }
 }
 

@@ -14,22 +14,22 @@
 //! The value before the first is 0; differences wrap around at 2^64. No bytes at all: every value is 0.
 mod decode;
 
-pub use decode::{Lazy, decode};
+pub use decode::{LazyColumn, decode};
 
 use crate::varint;
 
 /// The most literals of one token.
-const LITERALS: usize = 128;
+const MAX_LITERALS: usize = 128;
 /// The shortest match.
-const SHORTEST: usize = 2;
+const SHORTEST_MATCH: usize = 2;
 /// Match lengths from here on take another varint.
-const LONG: usize = 127;
+const LONG_MATCH: usize = 127;
 /// Earlier places that are tried for a match.
-const TRIES: usize = 8;
+const MATCH_TRIES: usize = 8;
 
 /// Buffers of the encoder.
 #[derive(Debug, Default)]
-pub struct Work {
+pub struct EncodeBuffers {
     /// Folded differences.
     symbols: Vec<u64>,
     /// The last place of each hash of two symbols, plus 1; 0 for none.
@@ -50,9 +50,9 @@ struct Match {
 impl Match {
     /// Bytes of its token.
     fn cost(self) -> usize {
-        let rest = self.len - SHORTEST;
-        let more = if rest >= LONG {
-            varint::len((rest - LONG) as u64)
+        let rest = self.len - SHORTEST_MATCH;
+        let more = if rest >= LONG_MATCH {
+            varint::len((rest - LONG_MATCH) as u64)
         } else {
             0
         };
@@ -60,7 +60,7 @@ impl Match {
     }
 }
 
-impl Work {
+impl EncodeBuffers {
     /// Appends the column to `out`.
     pub fn encode(&mut self, values: &[u64], out: &mut Vec<u8>) {
         if values.iter().all(|value| *value == 0) || put_steps(values, out) {
@@ -113,7 +113,7 @@ impl Work {
     }
 
     fn hash(&self, at: usize) -> Option<usize> {
-        let pair = self.symbols.get(at..at + SHORTEST)?;
+        let pair = self.symbols.get(at..at + SHORTEST_MATCH)?;
         let mixed = (pair[0].wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ pair[1])
             .wrapping_mul(0xd6e8_feb8_6659_fd93);
         Some((mixed >> (64 - self.bits)) as usize)
@@ -129,7 +129,7 @@ impl Work {
     fn find(&self, at: usize) -> Option<Match> {
         let mut best = Match::default();
         let mut place = self.heads[self.hash(at)?];
-        for _ in 0..TRIES {
+        for _ in 0..MATCH_TRIES {
             let Some(from) = (place as usize).checked_sub(1) else {
                 break;
             };
@@ -145,7 +145,7 @@ impl Work {
             }
             place = self.chain[from];
         }
-        (best.len >= SHORTEST && self.pays(at, best)).then_some(best)
+        (best.len >= SHORTEST_MATCH && self.pays(at, best)).then_some(best)
     }
 
     /// How many symbols from `at` on are those from `from` on.
@@ -174,7 +174,7 @@ impl Work {
     }
 
     fn put_literals(&self, from: usize, to: usize, out: &mut Vec<u8>) {
-        for literals in self.symbols[from..to].chunks(LITERALS) {
+        for literals in self.symbols[from..to].chunks(MAX_LITERALS) {
             out.push(literals.len() as u8 - 1);
             for symbol in literals {
                 varint::put(out, *symbol);
@@ -200,7 +200,7 @@ fn put_steps(values: &[u64], out: &mut Vec<u8>) -> bool {
         len: values.len() - literals,
         distance: 1,
     };
-    if rest.len < SHORTEST || rest.len * varint::len(step) <= rest.cost() {
+    if rest.len < SHORTEST_MATCH || rest.len * varint::len(step) <= rest.cost() {
         return false;
     }
     out.push(literals as u8 - 1);
@@ -213,10 +213,10 @@ fn put_steps(values: &[u64], out: &mut Vec<u8>) -> bool {
 }
 
 fn put_match(found: Match, out: &mut Vec<u8>) {
-    let rest = found.len - SHORTEST;
-    out.push(0x80 | rest.min(LONG) as u8);
-    if rest >= LONG {
-        varint::put(out, (rest - LONG) as u64);
+    let rest = found.len - SHORTEST_MATCH;
+    out.push(0x80 | rest.min(LONG_MATCH) as u8);
+    if rest >= LONG_MATCH {
+        varint::put(out, (rest - LONG_MATCH) as u64);
     }
     varint::put(out, found.distance as u64 - 1);
 }
@@ -228,7 +228,7 @@ mod tests {
 
     fn bytes(values: &[u64]) -> Vec<u8> {
         let mut out = Vec::new();
-        Work::default().encode(values, &mut out);
+        EncodeBuffers::default().encode(values, &mut out);
         out
     }
 
@@ -290,7 +290,7 @@ mod tests {
                 let values: Vec<u64> = (0..n as u64).map(|i| start.wrapping_add(i.wrapping_mul(step))).collect();
                 let mut searched = Vec::new();
                 if values.iter().any(|value| *value > 0) {
-                    Work::default().search(&values, &mut searched);
+                    EncodeBuffers::default().search(&values, &mut searched);
                 }
                 prop_assert_eq!(bytes(&values), searched);
             }
@@ -298,7 +298,7 @@ mod tests {
 
         #[test]
         fn any_column_comes_back(values in columns()) {
-            let mut work = Work::default();
+            let mut work = EncodeBuffers::default();
             let mut first = Vec::new();
             work.encode(&values, &mut first);
             // Buffers of one column leave no trace in the next.
@@ -309,7 +309,7 @@ mod tests {
             let mut back = vec![7; values.len()];
             prop_assert!(decode(&first, &mut back).is_some());
             prop_assert_eq!(&back, &values);
-            let mut lazy = Lazy::default();
+            let mut lazy = LazyColumn::default();
             lazy.read(&bytes(&[9; 700]), 700).unwrap();
             prop_assert_eq!(lazy.read(&first, values.len()), Some(()));
             let back: Vec<u64> = (0..lazy.rows()).map(|row| lazy.get(row)).collect();
@@ -323,7 +323,7 @@ mod tests {
             let mut back = vec![0; values.len()];
             let short = &whole[..cut % whole.len()];
             prop_assert!(short.is_empty() || decode(short, &mut back).is_none());
-            prop_assert!(short.is_empty() || Lazy::default().read(short, values.len()).is_none());
+            prop_assert!(short.is_empty() || LazyColumn::default().read(short, values.len()).is_none());
             let long = [&whole[..], &[more]].concat();
             prop_assert!(decode(&long, &mut back).is_none());
         }
@@ -332,7 +332,7 @@ mod tests {
         fn garbage_gives_numbers_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200), rows in 0usize..500) {
             let mut values = vec![0; rows];
             let whole = decode(&bytes, &mut values);
-            let mut lazy = Lazy::default();
+            let mut lazy = LazyColumn::default();
             prop_assert_eq!(lazy.read(&bytes, rows), whole);
             if whole.is_some() {
                 prop_assert!(values.iter().enumerate().all(|(row, want)| lazy.get(row) == *want));

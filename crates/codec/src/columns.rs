@@ -6,7 +6,7 @@
 //!
 //! Each column is coded alone (`column`), so a reader that searches one need not decode the others. There is no checksum:
 //! it stands where the block is stored, and is verified before the block is opened.
-use crate::column::Lazy;
+use crate::column::LazyColumn;
 use crate::{column, varint};
 
 /// Version of the layout.
@@ -15,7 +15,7 @@ const VERSION: u8 = 1;
 /// Encodes blocks; keeps its buffers from one to the next.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    work: column::Work,
+    work: column::EncodeBuffers,
     body: Vec<u8>,
 }
 
@@ -91,7 +91,7 @@ impl<'a, const N: usize> Columns<'a, N> {
     ///
     /// # Panics
     /// If there is no column `k`.
-    pub fn lazy(&self, k: usize, values: &mut Lazy) -> Option<()> {
+    pub fn lazy(&self, k: usize, values: &mut LazyColumn) -> Option<()> {
         values.read(self.columns[k], self.rows)
     }
 }
@@ -124,7 +124,7 @@ mod tests {
             for k in [2, 0, 1] {
                 opened.column(k, &mut values).unwrap();
                 prop_assert_eq!(&values, &columns[k]);
-                let mut lazy = Lazy::default();
+                let mut lazy = LazyColumn::default();
                 opened.lazy(k, &mut lazy).unwrap();
                 prop_assert_eq!(lazy.rows(), rows.len());
                 prop_assert!(columns[k].iter().enumerate().all(|(row, want)| lazy.get(row) == *want));

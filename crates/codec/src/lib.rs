@@ -18,5 +18,5 @@ pub mod columns;
 #[doc(hidden)]
 pub mod varint;
 
-pub use column::Lazy;
+pub use column::LazyColumn;
 pub use columns::{Columns, Encoder};

@@ -6,7 +6,7 @@
 use crate::protocol::{Errno, FileHandle, FopenFlags, INodeNo, Request};
 use crate::reply::OWN;
 use forebay_trace::Action;
-use forebay_trace::record::{Recorder, Seen};
+use forebay_trace::record::{ObservedCall, Recorder};
 use parking_lot::RwLock;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ impl Watch {
             .name
             .map(|(parent, name)| (parent.0, name.as_bytes().to_vec()));
         Some(Mark {
-            seen: Seen {
+            seen: ObservedCall {
                 thread: req.pid(),
                 action: note.action,
                 inode: note.ino.0,
@@ -139,7 +139,7 @@ impl<'a> Note<'a> {
 /// A request that is being answered and watched.
 pub(crate) struct Mark {
     recorder: Arc<Recorder>,
-    seen: Seen,
+    seen: ObservedCall,
     /// The directory and name it is about.
     child: Option<(u64, Vec<u8>)>,
 }
@@ -191,7 +191,7 @@ impl Mark {
 
 /// What an answer says about the call.
 pub(crate) trait Told {
-    fn tell(&self, _: &mut Seen) {}
+    fn tell(&self, _: &mut ObservedCall) {}
 }
 
 impl Told for () {}
@@ -202,32 +202,32 @@ impl Told for forebay_server::SpaceTotals {}
 impl Told for forebay_server::delegate::Granted {}
 
 impl Told for bytes::Bytes {
-    fn tell(&self, seen: &mut Seen) {
+    fn tell(&self, seen: &mut ObservedCall) {
         seen.len = self.len() as u64;
     }
 }
 
 /// Bytes copied.
 impl Told for u32 {
-    fn tell(&self, seen: &mut Seen) {
+    fn tell(&self, seen: &mut ObservedCall) {
         seen.len = u64::from(*self);
     }
 }
 
 impl Told for forebay_server::Attr {
-    fn tell(&self, seen: &mut Seen) {
+    fn tell(&self, seen: &mut ObservedCall) {
         seen.inode = self.fid.0;
     }
 }
 
 impl Told for (FileHandle, FopenFlags) {
-    fn tell(&self, seen: &mut Seen) {
+    fn tell(&self, seen: &mut ObservedCall) {
         seen.handle = self.0.0;
     }
 }
 
 impl Told for (forebay_server::Attr, FileHandle, FopenFlags) {
-    fn tell(&self, seen: &mut Seen) {
+    fn tell(&self, seen: &mut ObservedCall) {
         (seen.inode, seen.handle) = (self.0.fid.0, self.1.0);
     }
 }

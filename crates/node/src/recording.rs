@@ -12,7 +12,7 @@ use crate::process_handle::ends_before;
 use crate::spec::host;
 use crate::threads;
 use forebay_fuse::Watch;
-use forebay_trace::record::{Recorder, Setup};
+use forebay_trace::record::{Recorder, RecorderOptions};
 use parking_lot::Mutex;
 use std::io::PipeWriter;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ impl RecordingService {
         if self.service.lock().is_none() {
             return Err(String::from("the service is stopping; start it again"));
         }
-        let setup = Setup {
+        let setup = RecorderOptions {
             name: spec.name.clone(),
             begun: spec.begun,
             threads: spec.threads,

@@ -1,5 +1,5 @@
 //! Index size and lookup time of shared files: `cargo run --release -p forebay-pattern --example lookup`.
-use forebay_pattern::{Folder, Found, Map, Patterns, Segment, Source, decode_all};
+use forebay_pattern::{Folder, LogSource, MapLookup, PatternMap, Patterns, Segment, decode_all};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ fn report(name: &str, ranks: u64, extents: impl Fn(u64, &mut dyn FnMut(u64, u64)
         } else {
             7 + rank
         };
-        let source = Source {
+        let source = LogSource {
             member: (rank / 8) as u16,
             log,
         };
@@ -72,7 +72,7 @@ fn report(name: &str, ranks: u64, extents: impl Fn(u64, &mut dyn FnMut(u64, u64)
     let (globals, left) = (merged.globals.len(), merged.segments.len());
     let bytes = merged.encoded();
     let start = Instant::now();
-    let map: Map = decode_all(&bytes).0.map();
+    let map: PatternMap = decode_all(&bytes).0.map();
     let opened = start.elapsed();
     println!(
         "{name}: {count} extents, {:.0} M/s; {disk} bytes of {ranks} logs' segments; merged in {merging:.1?} to {globals} global patterns and {left} segments, \
@@ -95,7 +95,7 @@ fn report(name: &str, ranks: u64, extents: impl Fn(u64, &mut dyn FnMut(u64, u64)
         let start = Instant::now();
         for offset in offsets {
             match black_box(map.lookup(black_box(offset))) {
-                Found::Data(_) => {}
+                MapLookup::Data(_) => {}
                 other => panic!("{other:?} at {offset}"),
             }
         }

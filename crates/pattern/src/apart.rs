@@ -1,8 +1,8 @@
-//! Whether the elements of a commit are apart from each other: what an owner must know before it counts their bytes.
+//! Whether the elements of a commit are disjoint, which an owner must know before it counts their bytes.
 //!
 //! ```text
 //! a term    its strides nest, largest first, each with room for all inside: no byte twice in it; else by its paths
-//! two       a search through their strides (`meet`), as far as a budget of steps reaches
+//! two       a search through their strides (`path_search`), as far as a budget of steps reaches
 //! the rest  elements of the terms that nothing was told of are sorted and looked at, if they are not too many
 //! ```
 //!
@@ -12,16 +12,16 @@
 
 use crate::disjoint::MOST_STEPS;
 use crate::lattice::Lattice;
-use crate::meet::Search;
-use crate::path::{Lazy, Path, paths};
+use crate::path::{LazyPaths, Path, paths};
+use crate::path_search::PathSearch;
 use crate::pattern::element;
 use crate::segment::Segment;
-use crate::shape::{Arena, Kind, Shape};
+use crate::shape::{Arena, Shape, ShapeKind};
 use crate::stack::Term;
 use std::ops::Range;
 
 /// Steps of searches for each term, beside those that there are for all.
-const STEPS_A_TERM: usize = 64;
+const STEPS_PER_TERM: usize = 64;
 
 /// Whether no byte of the file is in two elements of these segments or in one and a range, or in two ranges, and each element has a
 /// byte. Limits of segments are not looked at. `None`: it takes a look at more
@@ -31,11 +31,11 @@ pub fn apart(segments: &[Segment], ranges: &[Range<u64>], most: u64) -> Option<b
     if segments.iter().any(|s| has_empty(&s.pattern.arena)) {
         return Some(false);
     }
-    let mut all: Vec<Placed<'_>> = Vec::new();
+    let mut all: Vec<BoundedTerm<'_>> = Vec::new();
     for segment in segments {
         all.extend(segment.pattern.terms.iter().map(|term| {
             let bounds = segment.pattern.term_bounds(term);
-            Placed::new(&segment.pattern.arena, *term, bounds)
+            BoundedTerm::new(&segment.pattern.arena, *term, bounds)
         }));
     }
     for range in ranges {
@@ -48,7 +48,7 @@ pub fn apart(segments: &[Segment], ranges: &[Range<u64>], most: u64) -> Option<b
             addr: 0,
             shape: Shape::leaf(len),
         };
-        all.push(Placed::new(&plain, term, (range.start, range.end)));
+        all.push(BoundedTerm::new(&plain, term, (range.start, range.end)));
     }
     if all.iter().any(|p| p.lo >= p.hi) {
         return Some(false);
@@ -60,22 +60,22 @@ pub fn apart(segments: &[Segment], ranges: &[Range<u64>], most: u64) -> Option<b
 }
 
 /// A term and its bounds.
-struct Placed<'a> {
+struct BoundedTerm<'a> {
     term: Term,
     lo: u64,
     hi: u64,
     arena: &'a Arena,
-    paths: Lazy,
+    paths: LazyPaths,
 }
 
-impl<'a> Placed<'a> {
-    fn new(arena: &'a Arena, term: Term, (lo, hi): (u64, u64)) -> Placed<'a> {
-        Placed {
+impl<'a> BoundedTerm<'a> {
+    fn new(arena: &'a Arena, term: Term, (lo, hi): (u64, u64)) -> BoundedTerm<'a> {
+        BoundedTerm {
             term,
             lo,
             hi,
             arena,
-            paths: Lazy::default(),
+            paths: LazyPaths::default(),
         }
     }
 
@@ -85,7 +85,7 @@ impl<'a> Placed<'a> {
     }
 
     /// Whether it surely shares no byte with another.
-    fn without(&self, other: &Placed<'_>, search: &mut Search) -> bool {
+    fn without(&self, other: &BoundedTerm<'_>, search: &mut PathSearch) -> bool {
         let left = &mut search.left;
         match (self.paths(left), other.paths(left)) {
             (Some(own), Some(other)) => search.pairs(own, other),
@@ -94,7 +94,7 @@ impl<'a> Placed<'a> {
     }
 
     /// Whether it surely has no byte twice.
-    fn once(&self, search: &mut Search) -> bool {
+    fn once(&self, search: &mut PathSearch) -> bool {
         let shape = self.term.shape;
         if self.arena.increasing(shape) {
             return true;
@@ -110,9 +110,9 @@ impl<'a> Placed<'a> {
 }
 
 /// Which terms may have bytes that they or others have too. Sorted by their lowest bytes.
-fn unsure(all: &[Placed<'_>]) -> Vec<bool> {
+fn unsure(all: &[BoundedTerm<'_>]) -> Vec<bool> {
     let mut unsure = vec![false; all.len()];
-    let mut search = Search::new(MOST_STEPS + STEPS_A_TERM * all.len());
+    let mut search = PathSearch::new(MOST_STEPS + STEPS_PER_TERM * all.len());
     let mut open: Vec<usize> = Vec::new();
     for (at, next) in all.iter().enumerate() {
         unsure[at] |= !next.once(&mut search);
@@ -139,7 +139,10 @@ fn unsure(all: &[Placed<'_>]) -> Vec<bool> {
 }
 
 /// The same by a look at each element.
-fn looked_at<'a>(terms: impl Iterator<Item = &'a Placed<'a>> + Clone, most: u64) -> Option<bool> {
+fn looked_at<'a>(
+    terms: impl Iterator<Item = &'a BoundedTerm<'a>> + Clone,
+    most: u64,
+) -> Option<bool> {
     let mut count = 0u64;
     for p in terms.clone() {
         count = count.saturating_add(p.arena.elements(p.term.shape));
@@ -164,5 +167,5 @@ fn has_empty(arena: &Arena) -> bool {
     arena
         .items
         .iter()
-        .any(|item| matches!(item.shape.kind(), Kind::Leaf(0)))
+        .any(|item| matches!(item.shape.kind(), ShapeKind::Leaf(0)))
 }

@@ -2,11 +2,11 @@
 //!
 //! The hot part is a run of elements of one length and one stride, so that most steps are one addition.
 
-use crate::shape::{Arena, Kind, Shape};
+use crate::shape::{Arena, Shape, ShapeKind};
 
 /// The run that is expected next.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedRun {
     /// Start of the next element.
     pub(crate) offset: u64,
     pub(crate) len: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Expected {
     pub(crate) left: u64,
 }
 
-impl Expected {
+impl ExpectedRun {
     /// Takes one element.
     #[inline]
     pub(crate) fn advance(&mut self) {
@@ -26,7 +26,7 @@ impl Expected {
 
 /// A loop that a cursor is inside.
 #[derive(Debug, Clone, Copy)]
-struct Frame {
+struct LoopFrame {
     items: (u32, u32),
     stride: u64,
     /// Start of the iteration.
@@ -40,7 +40,7 @@ struct Frame {
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cursor {
-    frames: Vec<Frame>,
+    frames: Vec<LoopFrame>,
     /// Elements in all runs handed out.
     granted: u64,
 }
@@ -53,10 +53,10 @@ impl Cursor {
         items: (u32, u32),
         stride: i64,
         base: u64,
-    ) -> Expected {
+    ) -> ExpectedRun {
         self.granted = 0;
         self.frames.clear();
-        self.frames.push(Frame {
+        self.frames.push(LoopFrame {
             items,
             stride: stride as u64,
             base,
@@ -67,18 +67,18 @@ impl Cursor {
     }
 
     /// A cursor through a shape that starts at `start`, once, and its first run.
-    pub(crate) fn inside(arena: &Arena, shape: Shape, start: u64) -> (Expected, Cursor) {
+    pub(crate) fn inside(arena: &Arena, shape: Shape, start: u64) -> (ExpectedRun, Cursor) {
         let mut cursor = Cursor::default();
         let first = match shape.kind() {
-            Kind::Leaf(len) => cursor.grant(start, len, 0, 1),
-            Kind::Loop(id) => {
+            ShapeKind::Leaf(len) => cursor.grant(start, len, 0, 1),
+            ShapeKind::Loop(id) => {
                 let l = arena.get(id);
                 let first = arena.items[l.items.0 as usize].shape;
-                if let (1, Kind::Leaf(len)) = (l.items.1, first.kind()) {
+                if let (1, ShapeKind::Leaf(len)) = (l.items.1, first.kind()) {
                     let (stride, left) = (l.steps.stride as u64, l.steps.elements);
                     return (cursor.grant(start, len, stride, left), cursor);
                 }
-                cursor.frames.push(Frame {
+                cursor.frames.push(LoopFrame {
                     items: l.items,
                     stride: l.steps.stride as u64,
                     base: start,
@@ -99,20 +99,20 @@ impl Cursor {
         start: u64,
         mut elements: u64,
         mut index: u64,
-    ) -> (Expected, Cursor) {
+    ) -> (ExpectedRun, Cursor) {
         let mut cursor = Cursor::default();
         let (mut base, mut stride) = (start, 0);
         loop {
             let body = &arena.items[items.0 as usize..][..items.1 as usize];
             let item = body.partition_point(|i| i.elements_before <= index);
             let Some(found) = item.checked_sub(1).and_then(|at| body.get(at)) else {
-                return (Expected::default(), Cursor::default());
+                return (ExpectedRun::default(), Cursor::default());
             };
             let count = arena.elements(found.shape);
             let behind = elements.saturating_sub(found.elements_before);
             let count = count.min(behind);
             index -= found.elements_before;
-            cursor.frames.push(Frame {
+            cursor.frames.push(LoopFrame {
                 items,
                 stride,
                 base,
@@ -121,15 +121,15 @@ impl Cursor {
             });
             let at = base.wrapping_add(found.rel as u64);
             let id = match found.shape.kind() {
-                Kind::Leaf(len) => return (cursor.grant(at, len, 0, count), cursor),
-                Kind::Loop(id) => id,
+                ShapeKind::Leaf(len) => return (cursor.grant(at, len, 0, count), cursor),
+                ShapeKind::Loop(id) => id,
             };
             let l = arena.get(id);
             stride = l.steps.stride as u64;
             let k = index / l.per;
             base = at.wrapping_add(stride.wrapping_mul(k));
             let first = arena.items[l.items.0 as usize].shape;
-            if let (1, Kind::Leaf(len)) = (l.items.1, first.kind()) {
+            if let (1, ShapeKind::Leaf(len)) = (l.items.1, first.kind()) {
                 let left = count.saturating_sub(k);
                 return (cursor.grant(base, len, stride, left), cursor);
             }
@@ -139,7 +139,7 @@ impl Cursor {
     }
 
     /// The next run, once the last one is used up.
-    pub(crate) fn next(&mut self, arena: &Arena) -> Expected {
+    pub(crate) fn next(&mut self, arena: &Arena) -> ExpectedRun {
         while let Some(frame) = self.frames.last_mut() {
             if frame.left == 0 {
                 self.frames.pop();
@@ -153,20 +153,20 @@ impl Cursor {
             frame.item += 1;
             let start = frame.base.wrapping_add(item.rel as u64);
             match item.shape.kind() {
-                Kind::Leaf(len) => {
+                ShapeKind::Leaf(len) => {
                     frame.left -= 1;
                     return self.grant(start, len, 0, 1);
                 }
-                Kind::Loop(id) => {
+                ShapeKind::Loop(id) => {
                     let inner = arena.get(id);
                     let count = inner.steps.elements.min(frame.left);
                     frame.left -= count;
                     let first = arena.items[inner.items.0 as usize].shape;
-                    if let (1, Kind::Leaf(len)) = (inner.items.1, first.kind()) {
+                    if let (1, ShapeKind::Leaf(len)) = (inner.items.1, first.kind()) {
                         return self.grant(start, len, inner.steps.stride as u64, count);
                     }
                     let (items, stride) = (inner.items, inner.steps.stride as u64);
-                    self.frames.push(Frame {
+                    self.frames.push(LoopFrame {
                         items,
                         stride,
                         base: start,
@@ -176,12 +176,12 @@ impl Cursor {
                 }
             }
         }
-        Expected::default()
+        ExpectedRun::default()
     }
 
-    fn grant(&mut self, offset: u64, len: u64, stride: u64, left: u64) -> Expected {
+    fn grant(&mut self, offset: u64, len: u64, stride: u64, left: u64) -> ExpectedRun {
         self.granted = self.granted.wrapping_add(left);
-        Expected {
+        ExpectedRun {
             offset,
             len,
             stride,
@@ -191,7 +191,7 @@ impl Cursor {
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
-        self.frames.capacity() * size_of::<Frame>()
+        self.frames.capacity() * size_of::<LoopFrame>()
     }
 
     /// Elements taken since the start, when `left` of the last run are not.

@@ -1,22 +1,22 @@
 //! Whether two patterns surely share no byte, without a look at their elements.
 //!
 //! Terms are compared in the order of their lowest bytes, each with those of the other side that are still open there: as
-//! [paths](crate::path), which a [search](crate::meet) through their strides tells apart. So are ranks that interleave, tiles, blocks of
+//! [paths](crate::path), which a [search](crate::path_search) through their strides tells apart. So are ranks that interleave, tiles, blocks of
 //! a cube, and what lies beside what was merged already.
 //!
 //! # Invariants
 //! 1. The answer is never true when a byte is in both. It may be false when none is.
-//! 2. The cost is bounded by [`MOST_PARTS`] and [`MOST_STEPS`], however many elements there are.
+//! 2. The cost is bounded by [`MAX_SHAPES`] and [`MOST_STEPS`], however many elements there are.
 
-use crate::global::{Axis, Global};
-use crate::meet::Search;
-use crate::path::{Lazy, Path, paths};
+use crate::global::{Axis, GlobalPattern};
+use crate::path::{LazyPaths, Path, paths};
+use crate::path_search::PathSearch;
 use crate::segment::Segment;
 use crate::shape::{Arena, Shape};
 use crate::stack::Term;
 
 /// Terms or slots of one side that lie in the bounds of the other, at most.
-const MOST_PARTS: usize = 1 << 13;
+const MAX_SHAPES: usize = 1 << 13;
 /// Paths, and steps of searches through pairs of them, at most.
 pub(crate) const MOST_STEPS: usize = 1 << 15;
 
@@ -33,16 +33,16 @@ impl Segment {
     }
 
     /// The terms that reach into `within`; `None` if they are too many.
-    fn parts(&self, within: (u64, u64)) -> Option<Vec<Part<'_>>> {
+    fn parts(&self, within: (u64, u64)) -> Option<Vec<PlacedShape<'_>>> {
         let all = self.pattern.terms.iter().map(|term| {
             let (lo, hi) = parts_bounds(self.pattern.term_bounds(term), self.limit);
-            Part::new(&self.pattern.arena, term, (lo, hi))
+            PlacedShape::new(&self.pattern.arena, term, (lo, hi))
         });
         some(all.filter(|p| p.reaches(within)))
     }
 }
 
-impl Global {
+impl GlobalPattern {
     /// Whether it is certain that no byte is in both. From bounds and strides, so `false` says only that one may be.
     pub fn surely_disjoint(&self, other: &Segment) -> bool {
         let within = parts_bounds(other.pattern.bounds(), other.limit);
@@ -55,16 +55,16 @@ impl Global {
     }
 
     /// All slots as one part, or, if they are in a table, those that reach into `within`.
-    fn parts(&self, within: (u64, u64)) -> Option<Vec<Part<'_>>> {
+    fn parts(&self, within: (u64, u64)) -> Option<Vec<PlacedShape<'_>>> {
         let (lo, hi) = self.bounds();
-        let part = |lo: u64, hi: u64, start: u64, slots| Part {
+        let part = |lo: u64, hi: u64, start: u64, slots| PlacedShape {
             lo,
             hi,
             arena: &self.arena,
             shape: self.shape,
             start,
             slots,
-            paths: Lazy::default(),
+            paths: LazyPaths::default(),
         };
         let table = self.axes.iter().find_map(|a| match a {
             Axis::Table(starts) => Some(starts),
@@ -95,13 +95,13 @@ fn parts_bounds((lo, hi): (u64, u64), limit: Option<u64>) -> (u64, u64) {
 }
 
 /// All of `parts`, if they are not too many.
-fn some<'a>(parts: impl Iterator<Item = Part<'a>>) -> Option<Vec<Part<'a>>> {
-    let found: Vec<Part<'a>> = parts.take(MOST_PARTS + 1).collect();
-    (found.len() <= MOST_PARTS).then_some(found)
+fn some<'a>(parts: impl Iterator<Item = PlacedShape<'a>>) -> Option<Vec<PlacedShape<'a>>> {
+    let found: Vec<PlacedShape<'a>> = parts.take(MAX_SHAPES + 1).collect();
+    (found.len() <= MAX_SHAPES).then_some(found)
 }
 
 /// A shape, or one at every slot.
-struct Part<'a> {
+struct PlacedShape<'a> {
     lo: u64,
     hi: u64,
     arena: &'a Arena,
@@ -109,20 +109,20 @@ struct Part<'a> {
     start: u64,
     /// Stride and count of the slots' steps.
     slots: Vec<(u64, u64)>,
-    paths: Lazy,
+    paths: LazyPaths,
 }
 
-impl<'a> Part<'a> {
+impl<'a> PlacedShape<'a> {
     /// A term of these bounds.
-    fn new(arena: &'a Arena, term: &Term, (lo, hi): (u64, u64)) -> Part<'a> {
-        Part {
+    fn new(arena: &'a Arena, term: &Term, (lo, hi): (u64, u64)) -> PlacedShape<'a> {
+        PlacedShape {
             lo,
             hi,
             arena,
             shape: term.shape,
             start: term.start,
             slots: Vec::new(),
-            paths: Lazy::default(),
+            paths: LazyPaths::default(),
         }
     }
 
@@ -135,7 +135,7 @@ impl<'a> Part<'a> {
         self.paths.get(left, make)
     }
 
-    fn without(&self, other: &Part<'_>, search: &mut Search) -> bool {
+    fn without(&self, other: &PlacedShape<'_>, search: &mut PathSearch) -> bool {
         let left = &mut search.left;
         match (self.paths(left), other.paths(left)) {
             (Some(own), Some(other)) => search.pairs(own, other),
@@ -145,10 +145,10 @@ impl<'a> Part<'a> {
 }
 
 /// Whether no part of one side meets one of the other.
-fn apart(mut own: Vec<Part<'_>>, mut other: Vec<Part<'_>>) -> bool {
+fn apart(mut own: Vec<PlacedShape<'_>>, mut other: Vec<PlacedShape<'_>>) -> bool {
     own.sort_by_key(|p| p.lo);
     other.sort_by_key(|p| p.lo);
-    let mut search = Search::new(MOST_STEPS);
+    let mut search = PathSearch::new(MOST_STEPS);
     let (mut open_own, mut open_other) = (Vec::new(), Vec::new());
     let (mut own, mut other) = (own.iter().peekable(), other.iter().peekable());
     // Parts of both in the order of their starts; each is compared with those of the other side that are still open there.
@@ -166,7 +166,7 @@ fn apart(mut own: Vec<Part<'_>>, mut other: Vec<Part<'_>>) -> bool {
         let Some(part) = next else {
             return true;
         };
-        there.retain(|p: &&Part<'_>| p.hi > part.lo);
+        there.retain(|p: &&PlacedShape<'_>| p.hi > part.lo);
         if !there.iter().all(|p| part.without(p, &mut search)) {
             return false;
         }

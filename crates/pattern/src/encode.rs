@@ -18,16 +18,15 @@
 //! take what a plain list of distances and lengths takes.
 
 use crate::Pattern;
-use crate::recent::Recent;
-use crate::shape::{Arena, Kind, Shape};
+use crate::shape::{Arena, Shape, ShapeKind};
 use crate::stack::Term;
 use forebay_codec::varint;
 use std::collections::HashMap;
 
 /// Loops of fewer elements are unrolled in the second form.
-const SHORT: u64 = 8;
+const UNROLLED_ELEMENTS: u64 = 8;
 /// The plain form is tried up to so many elements a term.
-const PLAIN: u64 = 16;
+const PLAIN_ELEMENTS_PER_TERM: u64 = 16;
 
 pub(crate) const ONE_LEAF: u8 = 8;
 pub(crate) const GRAINS: u8 = 16;
@@ -35,7 +34,7 @@ pub(crate) const LOOPS: u8 = 32;
 pub(crate) const BREAKS: u8 = 64;
 pub(crate) const GAPS: u8 = 128;
 /// Bodies up to so many bytes are tried without grains too.
-const SMALL: usize = 64;
+const SMALL_BODY_BYTES: usize = 64;
 
 /// Flags and bytes of the shortest body of `pattern`.
 pub(crate) fn body(pattern: &Pattern) -> (u8, Vec<u8>) {
@@ -43,8 +42,9 @@ pub(crate) fn body(pattern: &Pattern) -> (u8, Vec<u8>) {
     if pattern.arena.loops.is_empty() {
         return best;
     }
-    for most in [SHORT, u64::MAX] {
-        if most == u64::MAX && pattern.elements() / PLAIN > pattern.terms() as u64 {
+    for most in [UNROLLED_ELEMENTS, u64::MAX] {
+        if most == u64::MAX && pattern.elements() / PLAIN_ELEMENTS_PER_TERM > pattern.terms() as u64
+        {
             continue;
         }
         let terms = unrolled(pattern, most);
@@ -59,7 +59,7 @@ pub(crate) fn body(pattern: &Pattern) -> (u8, Vec<u8>) {
 /// The same, with the terms as they are.
 pub(crate) fn folded(pattern: &Pattern) -> (u8, Vec<u8>) {
     if let [term] = &pattern.terms[..]
-        && let Kind::Leaf(len) = term.shape.kind()
+        && let ShapeKind::Leaf(len) = term.shape.kind()
     {
         let mut out = Vec::with_capacity(16);
         varint::put(&mut out, term.start);
@@ -71,9 +71,9 @@ pub(crate) fn folded(pattern: &Pattern) -> (u8, Vec<u8>) {
 
 /// The terms with grains, or without if that is shorter.
 fn written(arena: &Arena, terms: &[Term]) -> (u8, Vec<u8>) {
-    let mut form = Form::new(arena, terms);
+    let mut form = BodyForm::new(arena, terms);
     let with = form.put();
-    if with.0 & GRAINS == 0 || with.1.len() > SMALL {
+    if with.0 & GRAINS == 0 || with.1.len() > SMALL_BODY_BYTES {
         return with;
     }
     (form.grain, form.len_grain) = (1, 1);
@@ -106,8 +106,35 @@ fn unrolled(pattern: &Pattern, most: u64) -> Vec<Term> {
     out
 }
 
+/// The shapes used last, the newest first: most lists use few, so their places are short codes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RecentShapes(Vec<Shape>);
+
+impl RecentShapes {
+    /// Shapes remembered.
+    pub(crate) const SIZE: u64 = 8;
+
+    pub(crate) fn place(&self, shape: Shape) -> Option<u64> {
+        self.0.iter().position(|&s| s == shape).map(|at| at as u64)
+    }
+
+    pub(crate) fn get(&self, place: u64) -> Option<Shape> {
+        self.0.get(usize::try_from(place).ok()?).copied()
+    }
+
+    /// `shape` is the newest now.
+    pub(crate) fn used(&mut self, shape: Shape) {
+        let at = self.0.iter().position(|&s| s == shape).unwrap_or_else(|| {
+            self.0.truncate(Self::SIZE as usize - 1);
+            self.0.push(shape);
+            self.0.len() - 1
+        });
+        self.0[..=at].rotate_right(1);
+    }
+}
+
 /// Terms and the loops they need, about to be written.
-struct Form<'a> {
+struct BodyForm<'a> {
     arena: &'a Arena,
     terms: &'a [Term],
     /// Loops in the order of writing, the inner ones first.
@@ -117,9 +144,9 @@ struct Form<'a> {
     len_grain: u64,
 }
 
-impl<'a> Form<'a> {
-    fn new(arena: &'a Arena, terms: &'a [Term]) -> Form<'a> {
-        let mut form = Form {
+impl<'a> BodyForm<'a> {
+    fn new(arena: &'a Arena, terms: &'a [Term]) -> BodyForm<'a> {
+        let mut form = BodyForm {
             arena,
             terms,
             order: Vec::new(),
@@ -152,8 +179,8 @@ impl<'a> Form<'a> {
 
     fn visit(&mut self, shape: Shape) {
         match shape.kind() {
-            Kind::Leaf(len) => self.len_grain = gcd(self.len_grain, len),
-            Kind::Loop(id) => {
+            ShapeKind::Leaf(len) => self.len_grain = gcd(self.len_grain, len),
+            ShapeKind::Loop(id) => {
                 if self.places.contains_key(&id) {
                     return;
                 }
@@ -190,7 +217,7 @@ impl<'a> Form<'a> {
         if gaps {
             flags |= GAPS;
         }
-        let mut recent = Recent::default();
+        let mut recent = RecentShapes::default();
         for (place, &id) in self.order.iter().enumerate() {
             let l = self.arena.get(id);
             varint::put(out, l.steps.elements);
@@ -233,7 +260,7 @@ impl<'a> Form<'a> {
     fn shapes(
         &self,
         out: &mut Vec<u8>,
-        recent: &mut Recent,
+        recent: &mut RecentShapes,
         place: u64,
         shapes: impl Iterator<Item = Shape>,
     ) {
@@ -244,8 +271,8 @@ impl<'a> Form<'a> {
                 more += 1;
             }
             let code = recent.place(shape).unwrap_or_else(|| match shape.kind() {
-                Kind::Leaf(len) => Recent::SIZE + 2 * (len / self.len_grain),
-                Kind::Loop(id) => Recent::SIZE + 1 + 2 * (place - 1 - self.places[&id]),
+                ShapeKind::Leaf(len) => RecentShapes::SIZE + 2 * (len / self.len_grain),
+                ShapeKind::Loop(id) => RecentShapes::SIZE + 1 + 2 * (place - 1 - self.places[&id]),
             });
             recent.used(shape);
             varint::put(out, code * 2 + u64::from(more > 0));

@@ -6,14 +6,14 @@
 //!
 //! Outer loops are unrolled, down to as many loops in each other as are to be kept.
 
-use crate::shape::{Arena, Kind, Shape, Steps};
+use crate::shape::{Arena, Shape, ShapeKind, Steps};
 
 /// Parts of one shape, at most.
-const MOST: usize = 4096;
+const MAX_PARTS: usize = 4096;
 
 /// A part of a shape: a chain of loops around a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct ShapePart {
     /// Start, relative to the shape's.
     pub(crate) rel: i64,
     /// Log bytes from the shape's first to its own first.
@@ -25,8 +25,8 @@ pub(crate) struct Piece {
 /// Whether a shape has a loop over several items.
 pub(crate) fn branches(arena: &Arena, shape: Shape) -> bool {
     match shape.kind() {
-        Kind::Leaf(_) => false,
-        Kind::Loop(id) => match arena.body(arena.get(id)) {
+        ShapeKind::Leaf(_) => false,
+        ShapeKind::Loop(id) => match arena.body(arena.get(id)) {
             [item] => branches(arena, item.shape),
             _ => true,
         },
@@ -34,10 +34,15 @@ pub(crate) fn branches(arena: &Arena, shape: Shape) -> bool {
 }
 
 /// The parts of a shape, made in `to`, with at most `keep` loops in each other. `None` if there are too many.
-pub(crate) fn explode(from: &Arena, to: &mut Arena, shape: Shape, keep: u8) -> Option<Vec<Piece>> {
-    let Kind::Loop(id) = shape.kind() else {
+pub(crate) fn explode(
+    from: &Arena,
+    to: &mut Arena,
+    shape: Shape,
+    keep: u8,
+) -> Option<Vec<ShapePart>> {
+    let ShapeKind::Loop(id) = shape.kind() else {
         let (rel, addr) = (0, 0);
-        return Some(vec![Piece { rel, addr, shape }]);
+        return Some(vec![ShapePart { rel, addr, shape }]);
     };
     let l = from.get(id);
     let Steps {
@@ -46,17 +51,17 @@ pub(crate) fn explode(from: &Arena, to: &mut Arena, shape: Shape, keep: u8) -> O
     let (full, tail) = (elements / l.per, elements % l.per);
     let mut out = Vec::new();
     if l.depth > keep {
-        if tail > 0 || elements / l.per > MOST as u64 {
+        if tail > 0 || elements / l.per > MAX_PARTS as u64 {
             return None;
         }
         for item in from.body(l) {
             let inner = explode(from, to, item.shape, keep)?;
-            if (out.len() + inner.len()).saturating_mul(full as usize) > MOST {
+            if (out.len() + inner.len()).saturating_mul(full as usize) > MAX_PARTS {
                 return None;
             }
             for (k, part) in (0..full).flat_map(|k| inner.iter().map(move |part| (k, part))) {
                 let shift = stride.checked_mul(k as i64)?.checked_add(item.rel)?;
-                out.push(Piece {
+                out.push(ShapePart {
                     rel: shift.checked_add(part.rel)?,
                     addr: k * l.per_bytes + item.bytes_before + part.addr,
                     shape: part.shape,
@@ -75,7 +80,7 @@ pub(crate) fn explode(from: &Arena, to: &mut Arena, shape: Shape, keep: u8) -> O
         {
             let elements = full * to.elements(part.shape) + in_tail;
             // A loop that is cut in its first iteration is left as it is.
-            if full == 0 || out.len() == MOST {
+            if full == 0 || out.len() == MAX_PARTS {
                 return None;
             }
             let gap = l.per_bytes.checked_sub(to.bytes(part.shape))?;
@@ -85,7 +90,7 @@ pub(crate) fn explode(from: &Arena, to: &mut Arena, shape: Shape, keep: u8) -> O
                 elements,
                 gap,
             };
-            out.push(Piece {
+            out.push(ShapePart {
                 rel: item.rel.checked_add(part.rel)?,
                 addr: item.bytes_before + part.addr,
                 shape: to.add(steps, items)?,
@@ -97,7 +102,7 @@ pub(crate) fn explode(from: &Arena, to: &mut Arena, shape: Shape, keep: u8) -> O
 
 /// How many of the first `cut` elements of a shape are in each of its parts.
 fn counts(arena: &Arena, shape: Shape, cut: u64, out: &mut Vec<u64>) {
-    let Kind::Loop(id) = shape.kind() else {
+    let ShapeKind::Loop(id) = shape.kind() else {
         out.push(cut.min(1));
         return;
     };

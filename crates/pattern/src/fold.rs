@@ -17,11 +17,11 @@
 //! 2. Inside a term the log has no gap: an element's address is the term's plus the lengths before it.
 //! 3. Memory is bounded by [`SPILL`] terms: more leave at the bottom as a finished [`Pattern`].
 
-mod ahead;
+mod prediction;
+mod refold;
 mod retreat;
-mod whole;
 
-use crate::cursor::{Cursor, Expected};
+use crate::cursor::{Cursor, ExpectedRun};
 use crate::shape::{Arena, Shape, Steps};
 use crate::stack::{Repeat, Stack, Term, WINDOW};
 use crate::{Element, Error, Pattern, Result};
@@ -35,18 +35,18 @@ const LIMIT_BITS: u32 = 60;
 
 /// What the newest elements are part of.
 #[derive(Debug, Clone, Copy, Default)]
-enum Mode {
+enum FoldState {
     #[default]
     Empty,
     One(Element),
     /// A run of `u64::MAX - expected.left + 2` elements.
     Run(Element),
     /// The open loop.
-    Loop(Open),
+    Loop(OpenRepeat),
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Open {
+pub(crate) struct OpenRepeat {
     pub(crate) start: u64,
     addr: u64,
     pub(crate) stride: i64,
@@ -70,13 +70,13 @@ pub(crate) struct Open {
 #[derive(Debug, Clone, Default)]
 pub struct Folder {
     /// What comes next if the open loop or run goes on; `left` is 0 if there is none.
-    expected: Expected,
+    expected: ExpectedRun,
     /// Log address behind the newest element.
     addr: u64,
     joins: bool,
     /// Joins what follows it, if `joins`. Empty: none.
     held: Element,
-    mode: Mode,
+    mode: FoldState,
     cursor: Cursor,
     stack: Stack,
     arena: Arena,
@@ -216,11 +216,11 @@ impl Folder {
             return self.step();
         }
         match self.mode {
-            Mode::Empty => self.mode = Mode::One(e),
-            Mode::One(first) if first.len == e.len => {
-                self.mode = Mode::Run(first);
+            FoldState::Empty => self.mode = FoldState::One(e),
+            FoldState::One(first) if first.len == e.len => {
+                self.mode = FoldState::Run(first);
                 let stride = e.offset.wrapping_sub(first.offset);
-                self.expected = Expected {
+                self.expected = ExpectedRun {
                     offset: e.offset.wrapping_add(stride),
                     len: e.len,
                     stride,
@@ -228,7 +228,7 @@ impl Folder {
                 };
             }
             mode => {
-                if let Mode::Loop(open) = mode
+                if let FoldState::Loop(open) = mode
                     && self.retreat(open, &e)
                 {
                     return self.accept(e);
@@ -248,12 +248,12 @@ impl Folder {
         let mode = std::mem::take(&mut self.mode);
         let expected = std::mem::take(&mut self.expected);
         match mode {
-            Mode::Empty => None,
-            Mode::One(e) => {
+            FoldState::Empty => None,
+            FoldState::One(e) => {
                 self.close(e.offset, e.addr, Shape::leaf(e.len));
                 None
             }
-            Mode::Run(e) => {
+            FoldState::Run(e) => {
                 let count = (u64::MAX - expected.left).saturating_add(2);
                 if count == 2 {
                     self.close(e.offset, e.addr, Shape::leaf(e.len));
@@ -268,7 +268,7 @@ impl Folder {
                 self.close(e.offset, e.addr, shape);
                 None
             }
-            Mode::Loop(open) => {
+            FoldState::Loop(open) => {
                 let elements = open.had + self.cursor.taken(expected.left);
                 let shape = self.looped(Some(open.items), open.stride, elements);
                 self.close(open.start, open.addr, shape);
@@ -295,7 +295,7 @@ impl Folder {
     fn settle(&mut self) {
         loop {
             match self.mode {
-                Mode::Empty => return,
+                FoldState::Empty => return,
                 _ => {
                     if let Some(second) = self.close_newest() {
                         self.accept(second);
@@ -335,7 +335,7 @@ impl Folder {
             .wrapping_add((stride as u64).wrapping_mul(repeat.copies as u64));
         self.stack.truncate(from, &self.arena);
         self.expected = self.cursor.start(&self.arena, items, stride, base);
-        self.mode = Mode::Loop(Open {
+        self.mode = FoldState::Loop(OpenRepeat {
             start: first.start,
             addr: first.addr,
             stride,

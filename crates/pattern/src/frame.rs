@@ -9,7 +9,7 @@
 //! - *length* counts the bytes behind it. Frames of every version begin so: a reader steps over what it does not know.
 //! - *checksum*: CRC-32C of all before it, little-endian.
 
-use crate::{Error, Global, Map, Result, Segment, Source};
+use crate::{Error, GlobalPattern, LogSource, PatternMap, Result, Segment};
 use forebay_codec::varint;
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(crate) const GLOBAL: u8 = 1;
 
 /// A part of encoded patterns that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
+pub struct FrameLoss {
     /// Its first byte.
     pub at: usize,
     /// Its bytes.
@@ -33,7 +33,7 @@ pub struct Loss {
 #[derive(Debug, Clone, Default)]
 pub struct Patterns {
     /// Of many logs.
-    pub globals: Vec<Global>,
+    pub globals: Vec<GlobalPattern>,
     /// Of one log each.
     pub segments: Vec<Segment>,
 }
@@ -54,16 +54,16 @@ impl Patterns {
     }
 
     /// The logs that their bytes are in.
-    pub fn sources(&self) -> BTreeSet<Source> {
-        let globals = self.globals.iter().flat_map(Global::sources);
+    pub fn sources(&self) -> BTreeSet<LogSource> {
+        let globals = self.globals.iter().flat_map(GlobalPattern::sources);
         globals
             .chain(self.segments.iter().map(|s| s.source))
             .collect()
     }
 
     /// The map to read by.
-    pub fn map(self) -> Map {
-        Map::new(self.globals, self.segments)
+    pub fn map(self) -> PatternMap {
+        PatternMap::new(self.globals, self.segments)
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8], at: usize) -> Result<(u8, &'a [u8])
 /// All patterns that can be read from `bytes`, and what cannot.
 ///
 /// What is wrong is stepped over. Where not even a length can be read, all that follows is lost.
-pub fn decode_all(bytes: &[u8]) -> (Patterns, Vec<Loss>) {
+pub fn decode_all(bytes: &[u8]) -> (Patterns, Vec<FrameLoss>) {
     let (mut found, mut lost) = (Patterns::default(), Vec::new());
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -142,13 +142,13 @@ pub fn decode_all(bytes: &[u8]) -> (Patterns, Vec<Loss>) {
                     .push(Segment::inside(inside).map_err(malformed)?),
                 _ => found
                     .globals
-                    .push(Global::inside(inside).map_err(malformed)?),
+                    .push(GlobalPattern::inside(inside).map_err(malformed)?),
             }
             Ok(())
         });
         if let Err(why) = one {
             let len = bytes.len() - rest.len() - at;
-            lost.push(Loss { at, len, why });
+            lost.push(FrameLoss { at, len, why });
         }
     }
     (found, lost)

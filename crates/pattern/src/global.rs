@@ -14,7 +14,7 @@
 use crate::Segment;
 use crate::column::Column;
 use crate::lattice::Lattice;
-use crate::map::Placed;
+use crate::map::PlacedExtent;
 use crate::owners::Owners;
 use crate::shape::{Arena, MAX_DEPTH, Shape};
 
@@ -47,7 +47,7 @@ pub(crate) enum Axis {
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Global {
+pub struct GlobalPattern {
     pub(crate) arena: Arena,
     pub(crate) shape: Shape,
     pub(crate) lattice: Lattice,
@@ -62,31 +62,31 @@ pub struct Global {
 
 /// Where slots lie, relative to the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Places {
+pub(crate) enum SlotStarts {
     /// Even steps inside even steps: (stride, count), the outermost first.
     Even(Vec<(u64, u64)>),
     Table(Box<[u64]>),
 }
 
-impl Places {
+impl SlotStarts {
     pub(crate) fn count(&self) -> Option<u64> {
         match self {
-            Places::Even(dims) => dims.iter().try_fold(1u64, |n, d| n.checked_mul(d.1)),
-            Places::Table(starts) => Some(starts.len() as u64),
+            SlotStarts::Even(dims) => dims.iter().try_fold(1u64, |n, d| n.checked_mul(d.1)),
+            SlotStarts::Table(starts) => Some(starts.len() as u64),
         }
     }
 }
 
-impl Global {
+impl GlobalPattern {
     /// A pattern of `shape` at `places` from `start` on. `None` if its cells would overlap.
     pub(crate) fn new(
         from: &Arena,
         shape: Shape,
         start: u64,
-        places: Places,
+        places: SlotStarts,
         owners: Owners,
         limit: Option<u64>,
-    ) -> Option<Global> {
+    ) -> Option<GlobalPattern> {
         let mut arena = Arena::default();
         let shape = arena.copy(from, shape, &mut Default::default());
         arena.freeze();
@@ -97,7 +97,7 @@ impl Global {
         if base < 0 || axes.len() > MAX_DIMS || slots == 0 {
             return None;
         }
-        Some(Global {
+        Some(GlobalPattern {
             arena,
             shape,
             lattice,
@@ -111,10 +111,10 @@ impl Global {
     }
 
     /// A term of a segment as a pattern of one slot.
-    pub(crate) fn single(segment: &Segment, term: &crate::stack::Term) -> Option<Global> {
+    pub(crate) fn single(segment: &Segment, term: &crate::stack::Term) -> Option<GlobalPattern> {
         let owners = Owners::new(&[(segment.source, segment.last, term.addr)], &[])?;
-        let places = Places::Even(Vec::new());
-        Global::new(
+        let places = SlotStarts::Even(Vec::new());
+        GlobalPattern::new(
             &segment.pattern.arena,
             term.shape,
             term.start,
@@ -151,7 +151,7 @@ impl Global {
     }
 
     /// Whose logs its bytes are in; a log that has several commits in it comes several times.
-    pub fn sources(&self) -> impl Iterator<Item = crate::Source> + '_ {
+    pub fn sources(&self) -> impl Iterator<Item = crate::LogSource> + '_ {
         self.owners.sources()
     }
 
@@ -223,13 +223,13 @@ impl Global {
     }
 
     /// The extent that holds `offset`. Takes a division an axis, however many extents there are.
-    pub(crate) fn hit(&self, offset: u64) -> Option<Placed> {
+    pub(crate) fn hit(&self, offset: u64) -> Option<PlacedExtent> {
         let mut at = [0; MAX_DIMS];
         let (slot, rest) = self.locate(offset, &mut at)?;
         let loops = self.loops(&at);
         let found = self.lattice.hit(&self.arena, &loops, rest)?;
         let (source, sequence, addr) = self.owners.get(slot);
-        Some(Placed {
+        Some(PlacedExtent {
             offset: offset - (rest - found.rel as u64),
             len: found.len,
             source,
@@ -277,7 +277,7 @@ impl Global {
             Axis::Table(starts) => starts.len() * 8,
             _ => 0,
         });
-        size_of::<Global>()
+        size_of::<GlobalPattern>()
             + self.arena.memory()
             + self.lattice.memory()
             + self.axes.capacity() * size_of::<Axis>()
@@ -292,7 +292,7 @@ impl Global {
 }
 
 /// The axes of loops and slots together, sorted, and the bytes they span; `None` if one has too little room.
-fn axes(lattice: &Lattice, places: &Places) -> Option<(Vec<Axis>, u64)> {
+fn axes(lattice: &Lattice, places: &SlotStarts) -> Option<(Vec<Axis>, u64)> {
     let mut axes: Vec<Axis> = lattice
         .dims
         .iter()
@@ -302,7 +302,7 @@ fn axes(lattice: &Lattice, places: &Places) -> Option<(Vec<Axis>, u64)> {
         })
         .collect();
     match places {
-        Places::Even(dims) => {
+        SlotStarts::Even(dims) => {
             let mut weight = places.count()?;
             for &(stride, count) in dims {
                 weight = weight.checked_div(count)?;
@@ -316,7 +316,7 @@ fn axes(lattice: &Lattice, places: &Places) -> Option<(Vec<Axis>, u64)> {
             }
             axes.sort_by_key(|a| std::cmp::Reverse(stride_of(a)));
         }
-        Places::Table(starts) => {
+        SlotStarts::Table(starts) => {
             // It stands above the loops that fit between two slots.
             let gap = starts.windows(2).map(|w| w[1].checked_sub(w[0])).min()??;
             if starts.first() != Some(&0) {

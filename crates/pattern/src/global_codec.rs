@@ -12,7 +12,7 @@
 //! Flag 1: a limit is there. Unknown flags are refused. The term is slot 0's, with its start.
 
 use crate::column::Column;
-use crate::global::{Axis, Global, Places};
+use crate::global::{Axis, GlobalPattern, SlotStarts};
 use crate::owners::Owners;
 use crate::parse::parse;
 use crate::pattern::Pattern;
@@ -23,7 +23,7 @@ use forebay_codec::varint;
 const LIMIT: u8 = 1;
 const TABLE: u8 = 2;
 
-impl Global {
+impl GlobalPattern {
     /// Appends the pattern to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let term = Term {
@@ -43,14 +43,14 @@ impl Global {
         varint::put(&mut inside, body.len() as u64);
         inside.extend_from_slice(&body);
         match self.places() {
-            Places::Even(dims) => {
+            SlotStarts::Even(dims) => {
                 varint::put(&mut inside, dims.len() as u64);
                 for (stride, count) in dims {
                     varint::put(&mut inside, stride);
                     varint::put(&mut inside, count);
                 }
             }
-            Places::Table(starts) => {
+            SlotStarts::Table(starts) => {
                 flags |= TABLE;
                 varint::put(&mut inside, starts.len() as u64);
                 for pair in starts.windows(2) {
@@ -66,7 +66,7 @@ impl Global {
         frame::put(out, frame::GLOBAL, &inside);
     }
 
-    fn places(&self) -> Places {
+    fn places(&self) -> SlotStarts {
         let mut even: Vec<(u64, u64, u64)> = Vec::new();
         for axis in &self.axes {
             match axis {
@@ -76,11 +76,11 @@ impl Global {
                     count,
                     weight,
                 } => even.push((*weight, *stride, *count)),
-                Axis::Table(starts) => return Places::Table(starts.clone()),
+                Axis::Table(starts) => return SlotStarts::Table(starts.clone()),
             }
         }
         even.sort_by_key(|(weight, ..)| std::cmp::Reverse(*weight));
-        Places::Even(
+        SlotStarts::Even(
             even.into_iter()
                 .map(|(_, stride, count)| (stride, count))
                 .collect(),
@@ -88,7 +88,7 @@ impl Global {
     }
 
     /// Reads what is inside a frame.
-    pub(crate) fn inside(bytes: &[u8]) -> Result<Global, &'static str> {
+    pub(crate) fn inside(bytes: &[u8]) -> Result<GlobalPattern, &'static str> {
         const CUT: &str = "a global pattern is cut off";
         let (&flags, mut bytes) = bytes.split_first().ok_or(CUT)?;
         if flags & !(LIMIT | TABLE) != 0 {
@@ -113,14 +113,14 @@ impl Global {
         let mut next = || varint::take(&mut bytes).ok_or(CUT);
         let places = if flags & TABLE == 0 {
             let dims = (0..count).map(|_| Ok((next()?, next()?)));
-            Places::Even(dims.collect::<Result<_, &str>>()?)
+            SlotStarts::Even(dims.collect::<Result<_, &str>>()?)
         } else {
             let mut starts = vec![0u64];
             for _ in 1..count {
                 let last = starts[starts.len() - 1];
                 starts.push(last.checked_add(next()?).ok_or("a slot is too far")?);
             }
-            Places::Table(starts.into())
+            SlotStarts::Table(starts.into())
         };
         let slots = places
             .count()
@@ -138,7 +138,7 @@ impl Global {
         if !bytes.is_empty() {
             return Err("bytes are left over");
         }
-        Global::new(&one.arena, term.shape, term.start, places, owners, limit)
+        GlobalPattern::new(&one.arena, term.shape, term.start, places, owners, limit)
             .ok_or("its slots overlap, or reach too far")
     }
 }

@@ -10,9 +10,9 @@
 //! 1. Strides are positive: a loop that goes down is counted from its end (`flip`).
 //! 2. No two cells overlap, so at most one holds a byte.
 
-use crate::cursor::{Cursor, Expected};
-use crate::shape::{Arena, Item, Kind, MAX_DEPTH, Shape};
-use crate::tree::{Hit, hit_body, next_start_body};
+use crate::cursor::{Cursor, ExpectedRun};
+use crate::shape::{Arena, LoopItem, MAX_DEPTH, Shape, ShapeKind};
+use crate::tree::{ElementHit, hit_body, next_start_body};
 
 /// A direction of the lattice that comes from a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ struct Level {
 
 /// What a cell holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Inner {
+enum CellBody {
     Leaf(u64),
     /// One iteration of a loop of several items: first item and number of items.
     Body(u32, u32),
@@ -47,7 +47,7 @@ pub(crate) struct Lattice {
     pub(crate) dims: Vec<Dim>,
     /// The loops, outermost first.
     levels: Vec<Level>,
-    inner: Inner,
+    inner: CellBody,
     /// Bounds of the inner part, relative to its start.
     bounds: (i64, i64),
     /// Lowest byte, relative to the shape's start.
@@ -76,8 +76,8 @@ impl Lattice {
         let (mut low, mut at) = (0i64, shape);
         let inner = loop {
             let id = match at.kind() {
-                Kind::Leaf(len) => break Inner::Leaf(len),
-                Kind::Loop(id) => id,
+                ShapeKind::Leaf(len) => break CellBody::Leaf(len),
+                ShapeKind::Loop(id) => id,
             };
             let l = arena.get(id);
             let count = l.steps.elements.div_ceil(l.per);
@@ -100,7 +100,7 @@ impl Lattice {
             });
             match arena.body(l) {
                 [item] => at = item.shape,
-                _ => break Inner::Body(l.items.0, l.items.1),
+                _ => break CellBody::Body(l.items.0, l.items.1),
             }
         };
         let mut lattice = Lattice {
@@ -113,11 +113,11 @@ impl Lattice {
             joined: true,
         };
         lattice.bounds = match lattice.inner {
-            Inner::Leaf(len) => (0, len as i64),
+            CellBody::Leaf(len) => (0, len as i64),
             // The innermost loop has these bounds for one iteration.
-            Inner::Body(..) => match at.kind() {
-                Kind::Loop(id) => arena.get(id).body,
-                Kind::Leaf(len) => (0, len as i64),
+            CellBody::Body(..) => match at.kind() {
+                ShapeKind::Loop(id) => arena.get(id).body,
+                ShapeKind::Leaf(len) => (0, len as i64),
             },
         };
         lattice.low = low.checked_add(lattice.bounds.0)?;
@@ -163,41 +163,47 @@ impl Lattice {
         self.levels.first().map_or(1, |l| l.elements)
     }
 
-    fn items<'a>(&self, arena: &'a Arena) -> Option<&'a [Item]> {
+    fn items<'a>(&self, arena: &'a Arena) -> Option<&'a [LoopItem]> {
         match self.inner {
-            Inner::Leaf(_) => None,
-            Inner::Body(first, len) => Some(&arena.items[first as usize..][..len as usize]),
+            CellBody::Leaf(_) => None,
+            CellBody::Body(first, len) => Some(&arena.items[first as usize..][..len as usize]),
         }
     }
 
     /// The element that holds byte `rest` of the cell that `at` counts to; `at[i]` belongs to dim `i`. `rel` of the answer is
     /// relative to the cell's lowest byte.
     #[inline]
-    pub(crate) fn hit(&self, arena: &Arena, at: &[u64], rest: u64) -> Option<Hit> {
+    pub(crate) fn hit(&self, arena: &Arena, at: &[u64], rest: u64) -> Option<ElementHit> {
         let cell = self.cell(&self.iterations(at))?;
         let found = match self.inner {
-            Inner::Leaf(len) => (rest < len).then_some(Hit {
+            CellBody::Leaf(len) => (rest < len).then_some(ElementHit {
                 index: 0,
                 rel: 0,
                 len,
                 bytes_before: 0,
             })?,
-            Inner::Body(first, len) => {
+            CellBody::Body(first, len) => {
                 let body = &arena.items[first as usize..][..len as usize];
                 self.hit_in_cell(arena, body, cell.elements, rest)?
             }
         };
-        Some(Hit {
+        Some(ElementHit {
             index: cell.index + found.index,
             bytes_before: cell.bytes_before + found.bytes_before,
             ..found
         })
     }
 
-    fn hit_in_cell(&self, arena: &Arena, body: &[Item], elements: u64, rest: u64) -> Option<Hit> {
+    fn hit_in_cell(
+        &self,
+        arena: &Arena,
+        body: &[LoopItem],
+        elements: u64,
+        rest: u64,
+    ) -> Option<ElementHit> {
         let rel = i64::try_from(rest).ok()?.checked_add(self.bounds.0)?;
         let found = hit_body(arena, body, elements, rel)?;
-        Some(Hit {
+        Some(ElementHit {
             rel: found.rel - self.bounds.0,
             ..found
         })
@@ -268,8 +274,8 @@ impl Lattice {
     /// Length of the only element of a cell, if it has no body.
     pub(crate) fn leaf(&self) -> Option<u64> {
         match self.inner {
-            Inner::Leaf(len) => Some(len),
-            Inner::Body(..) => None,
+            CellBody::Leaf(len) => Some(len),
+            CellBody::Body(..) => None,
         }
     }
 
@@ -281,8 +287,8 @@ impl Lattice {
         elements: u64,
         base: u64,
         rest: u64,
-    ) -> Option<(Expected, Cursor, u64)> {
-        let Inner::Body(first, len) = self.inner else {
+    ) -> Option<(ExpectedRun, Cursor, u64)> {
+        let CellBody::Body(first, len) = self.inner else {
             return None;
         };
         let body = self.items(arena)?;
@@ -315,8 +321,8 @@ impl Lattice {
 /// Whether the elements of a shape follow each other in the log.
 fn gapless(arena: &Arena, shape: Shape) -> bool {
     match shape.kind() {
-        Kind::Leaf(_) => true,
-        Kind::Loop(id) => {
+        ShapeKind::Leaf(_) => true,
+        ShapeKind::Loop(id) => {
             let l = arena.get(id);
             l.steps.gap == 0 && arena.body(l).iter().all(|i| gapless(arena, i.shape))
         }

@@ -6,12 +6,12 @@
 //! | `stack`, `cursor`, `shape` | its parts: repeats of closed terms, the open loop, hash-consed loops |
 //! | `pattern` | [`Pattern`]: what was found; any element by its number, without decoding |
 //! | `within` | its log bytes in a range; whether one has all of another |
-//! | `segment`, `encode`, `recent` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
-//! | `map`, `global`, `merge` | [`Map`]: a file by offset; [`Global`]: one shape of many logs; [`merge`] makes them |
-//! | `rows`, `sweep` | [`Pieces`]: all of a range in order |
+//! | `segment`, `encode`, `parse` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
+//! | `map`, `global`, `merge` | [`PatternMap`]: a file by offset; [`GlobalPattern`]: one shape of many logs; [`merge`] makes them |
+//! | `rows`, `pieces` | [`Pieces`]: all of a range in order |
 //! | `skip` | past many extents at once |
 //! | `disjoint`, `apart` | whether two patterns surely share no byte; whether those of a commit are apart |
-//! | `path`, `meet` | shapes as plain steps to their leaves, and how these tell them apart |
+//! | `path`, `path_search` | shapes as plain steps to their leaves, and how these tell them apart |
 //!
 //! What this crate knows: offsets, lengths, log addresses and sequences, as numbers. What it must not know: where segments
 //! are stored, who writes them. It does no I/O.
@@ -21,7 +21,6 @@ mod apart;
 mod column;
 mod cursor;
 mod disjoint;
-mod element;
 mod encode;
 mod error;
 mod explode;
@@ -32,34 +31,32 @@ mod global_codec;
 mod lattice;
 mod map;
 mod measure;
-mod meet;
 mod merge;
 mod overlay;
 mod owners;
 mod parse;
 mod path;
+mod path_search;
 mod pattern;
+mod pieces;
 mod predict;
-mod recent;
 mod rows;
 mod segment;
 mod shape;
 mod show;
 mod skip;
 mod stack;
-mod sweep;
 mod tree;
 mod within;
 
 pub use apart::apart;
-pub use element::Element;
 pub use error::{Error, Result};
 pub use fold::Folder;
-pub use frame::{Loss, Patterns, decode_all};
-pub use global::Global;
-pub use map::{Found, Map, Placed};
+pub use frame::{FrameLoss, Patterns, decode_all};
+pub use global::GlobalPattern;
+pub use map::{MapLookup, PatternMap, PlacedExtent};
 pub use merge::merge;
-pub use pattern::{Elements, Pattern};
-pub use predict::{Predictor, Request};
-pub use segment::{Segment, Source};
-pub use sweep::Pieces;
+pub use pattern::{Element, Elements, Pattern};
+pub use pieces::Pieces;
+pub use predict::{Predictor, ReadRequest};
+pub use segment::{LogSource, Segment};

@@ -8,44 +8,44 @@
 //!    address, which was written later; of different logs, that of the larger source.
 //! 2. A piece never reaches over a place where a newer extent may start. A hole never reaches over a byte that is held.
 
-use crate::global::Global;
+use crate::global::GlobalPattern;
 use crate::overlay::Overlay;
-use crate::shape::Kind;
+use crate::shape::ShapeKind;
 use crate::stack::Term;
 use crate::tree;
-use crate::{Segment, Source};
+use crate::{LogSource, Segment};
 use std::ops::Range;
 
 /// Holes are looked through for so many steps before one is reported that may go on.
-pub(crate) const STEPS: usize = 64;
+pub(crate) const MAX_HOLE_STEPS: usize = 64;
 
 /// Bytes of a file and where they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Placed {
+pub struct PlacedExtent {
     /// First byte of the file.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
     /// The log that has them.
-    pub source: Source,
+    pub source: LogSource,
     /// Address of the first byte there.
     pub addr: u64,
     /// The commit that published them.
     pub sequence: u64,
 }
 
-impl Placed {
+impl PlacedExtent {
     /// The offset behind the last byte.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }
 
-    pub(crate) fn order(&self) -> (u64, u64, Source) {
+    pub(crate) fn order(&self) -> (u64, u64, LogSource) {
         (self.sequence, self.addr, self.source)
     }
 
     /// The part inside `range`.
-    pub(crate) fn clip(mut self, range: Range<u64>) -> Placed {
+    pub(crate) fn clip(mut self, range: Range<u64>) -> PlacedExtent {
         let (start, end) = (self.offset.max(range.start), self.end().min(range.end));
         self.addr += start - self.offset;
         (self.offset, self.len) = (start, end.saturating_sub(start));
@@ -55,9 +55,9 @@ impl Placed {
 
 /// What is at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum MapLookup {
     /// Bytes from this offset on, in one log.
-    Data(Placed),
+    Data(PlacedExtent),
     /// No byte of the map up to here; there may be one here.
     Hole(u64),
     /// No byte from here on.
@@ -65,7 +65,7 @@ pub enum Found {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Part {
+pub(crate) enum EntryPart {
     /// An extent of a segment.
     Leaf {
         start: u64,
@@ -78,32 +78,32 @@ pub(crate) enum Part {
         term: Term,
         segment: u32,
     },
-    Global(Box<Global>),
+    GlobalPattern(Box<GlobalPattern>),
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     pub(crate) lo: u64,
     pub(crate) hi: u64,
     /// The newest sequence in it.
     newest: u64,
-    pub(crate) part: Part,
+    pub(crate) part: EntryPart,
 }
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub struct Map {
-    pub(crate) entries: Vec<Entry>,
+pub struct PatternMap {
+    pub(crate) entries: Vec<MapEntry>,
     /// Highest byte of the subtree whose root is the entry.
     highest: Vec<u64>,
     /// Heads of segments, and the loops of those that have overlapping terms.
     segments: Vec<Segment>,
 }
 
-impl Map {
+impl PatternMap {
     /// The map of these patterns.
-    pub fn new(globals: Vec<Global>, segments: Vec<Segment>) -> Map {
-        let mut map = Map::default();
+    pub fn new(globals: Vec<GlobalPattern>, segments: Vec<Segment>) -> PatternMap {
+        let mut map = PatternMap::default();
         for global in globals {
             map.add(global);
         }
@@ -119,11 +119,11 @@ impl Map {
         map
     }
 
-    fn add(&mut self, global: Global) {
+    fn add(&mut self, global: GlobalPattern) {
         let (lo, hi) = global.bounds();
         let newest = global.owners.newest;
-        let part = Part::Global(Box::new(global));
-        self.entries.push(Entry {
+        let part = EntryPart::GlobalPattern(Box::new(global));
+        self.entries.push(MapEntry {
             lo,
             hi,
             newest,
@@ -139,24 +139,24 @@ impl Map {
             let (lo, hi) = segment.pattern.term_bounds(term);
             let (lo, hi) = (lo.min(limit), hi.min(limit));
             let part = match term.shape.kind() {
-                Kind::Leaf(len) => Part::Leaf {
+                ShapeKind::Leaf(len) => EntryPart::Leaf {
                     start: term.start,
                     len,
                     addr: term.addr,
                     segment: at,
                 },
-                Kind::Loop(_) => match Global::single(&segment, term) {
-                    Some(global) => Part::Global(Box::new(global)),
+                ShapeKind::Loop(_) => match GlobalPattern::single(&segment, term) {
+                    Some(global) => EntryPart::GlobalPattern(Box::new(global)),
                     None => {
                         kept = true;
-                        Part::Term {
+                        EntryPart::Term {
                             term: *term,
                             segment: at,
                         }
                     }
                 },
             };
-            self.entries.push(Entry {
+            self.entries.push(MapEntry {
                 lo,
                 hi,
                 newest,
@@ -170,10 +170,10 @@ impl Map {
 
     /// Extents of segments that newer extents of segments hide are left out or cut, so that a byte is in one of them only.
     fn flatten(&mut self) {
-        let is_leaf = |e: &mut Entry| matches!(e.part, Part::Leaf { .. });
-        let mut leaves: Vec<Entry> = self.entries.extract_if(.., is_leaf).collect();
-        let order = |e: &Entry| match e.part {
-            Part::Leaf { addr, segment, .. } => {
+        let is_leaf = |e: &mut MapEntry| matches!(e.part, EntryPart::Leaf { .. });
+        let mut leaves: Vec<MapEntry> = self.entries.extract_if(.., is_leaf).collect();
+        let order = |e: &MapEntry| match e.part {
+            EntryPart::Leaf { addr, segment, .. } => {
                 (e.newest, addr, self.segments[segment as usize].source)
             }
             _ => Default::default(),
@@ -184,7 +184,7 @@ impl Map {
             overlay.lay(leaf.lo..leaf.hi, place);
         }
         self.entries
-            .extend(overlay.ranges().map(|(range, place)| Entry {
+            .extend(overlay.ranges().map(|(range, place)| MapEntry {
                 lo: range.start,
                 hi: range.end,
                 ..leaves[place].clone()
@@ -215,11 +215,11 @@ impl Map {
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
         let parts = self.entries.iter().map(|e| match &e.part {
-            Part::Global(global) => global.memory(),
+            EntryPart::GlobalPattern(global) => global.memory(),
             _ => 0,
         });
-        size_of::<Map>()
-            + self.entries.capacity() * size_of::<Entry>()
+        size_of::<PatternMap>()
+            + self.entries.capacity() * size_of::<MapEntry>()
             + self.highest.capacity() * 8
             + parts.sum::<usize>()
             + self.segments.iter().map(Segment::memory).sum::<usize>()
@@ -231,7 +231,7 @@ impl Map {
         from: usize,
         to: usize,
         offset: u64,
-        each: &mut impl FnMut(&'a Entry),
+        each: &mut impl FnMut(&'a MapEntry),
     ) {
         let (mut from, mut to) = (from, to);
         while from < to {
@@ -252,29 +252,29 @@ impl Map {
         }
     }
 
-    pub(crate) fn hit(&self, entry: &Entry, offset: u64) -> Option<Placed> {
+    pub(crate) fn hit(&self, entry: &MapEntry, offset: u64) -> Option<PlacedExtent> {
         let found = match &entry.part {
-            Part::Leaf {
+            EntryPart::Leaf {
                 start,
                 len,
                 addr,
                 segment,
             } => self.placed(*segment, *start, *len, *addr),
-            Part::Term { term, segment } => {
+            EntryPart::Term { term, segment } => {
                 let arena = &self.segments[*segment as usize].pattern.arena;
                 let rel = offset.wrapping_sub(term.start) as i64;
                 let hit = tree::hit(arena, term.shape, arena.elements(term.shape), rel)?;
                 let start = term.start.wrapping_add(hit.rel as u64);
                 self.placed(*segment, start, hit.len, term.addr + hit.bytes_before)
             }
-            Part::Global(global) => global.hit(offset)?,
+            EntryPart::GlobalPattern(global) => global.hit(offset)?,
         };
         Some(found.clip(offset..entry.hi))
     }
 
-    pub(crate) fn placed(&self, segment: u32, offset: u64, len: u64, addr: u64) -> Placed {
+    pub(crate) fn placed(&self, segment: u32, offset: u64, len: u64, addr: u64) -> PlacedExtent {
         let segment = &self.segments[segment as usize];
-        Placed {
+        PlacedExtent {
             offset,
             len,
             source: segment.source,
@@ -284,53 +284,53 @@ impl Map {
     }
 
     /// A place behind `offset` where an extent of the entry may start, before which none does.
-    fn next_start(&self, entry: &Entry, offset: u64) -> Option<u64> {
+    fn next_start(&self, entry: &MapEntry, offset: u64) -> Option<u64> {
         let next = match &entry.part {
-            Part::Leaf { .. } => None,
-            Part::Term { term, segment } => {
+            EntryPart::Leaf { .. } => None,
+            EntryPart::Term { term, segment } => {
                 let arena = &self.segments[*segment as usize].pattern.arena;
                 let rel = offset.wrapping_sub(term.start) as i64;
                 let next = tree::next_start(arena, term.shape, arena.elements(term.shape), rel)?;
                 Some(term.start.wrapping_add(next as u64))
             }
-            Part::Global(global) => global.next_start(offset),
+            EntryPart::GlobalPattern(global) => global.next_start(offset),
         };
         next.filter(|next| *next < entry.hi)
     }
 
-    fn increasing(entry: &Entry) -> bool {
+    fn increasing(entry: &MapEntry) -> bool {
         match &entry.part {
-            Part::Leaf { .. } => true,
-            Part::Term { .. } => false,
-            Part::Global(global) => global.increasing(),
+            EntryPart::Leaf { .. } => true,
+            EntryPart::Term { .. } => false,
+            EntryPart::GlobalPattern(global) => global.increasing(),
         }
     }
 
     /// What is at `offset`.
-    pub fn lookup(&self, offset: u64) -> Found {
+    pub fn lookup(&self, offset: u64) -> MapLookup {
         let mut at = offset;
-        for _ in 0..STEPS {
+        for _ in 0..MAX_HOLE_STEPS {
             match self.look(at) {
-                Found::Data(_) if at > offset => return Found::Hole(at),
-                Found::Hole(end) => at = end,
+                MapLookup::Data(_) if at > offset => return MapLookup::Hole(at),
+                MapLookup::Hole(end) => at = end,
                 other => return other,
             }
         }
-        Found::Hole(at)
+        MapLookup::Hole(at)
     }
 
-    pub(crate) fn look(&self, offset: u64) -> Found {
+    pub(crate) fn look(&self, offset: u64) -> MapLookup {
         self.seen(offset, None)
     }
 
     /// The same with nothing but sequences above this one.
-    pub(crate) fn look_above(&self, offset: u64, sequence: u64) -> Found {
+    pub(crate) fn look_above(&self, offset: u64, sequence: u64) -> MapLookup {
         self.seen(offset, Some(sequence))
     }
 
-    fn seen(&self, offset: u64, above: Option<u64>) -> Found {
+    fn seen(&self, offset: u64, above: Option<u64>) -> MapLookup {
         let counts = |sequence: u64| above.is_none_or(|above| sequence > above);
-        let mut best: Option<(Placed, &Entry)> = None;
+        let mut best: Option<(PlacedExtent, &MapEntry)> = None;
         self.around(0, self.entries.len(), offset, &mut |entry| {
             if counts(entry.newest)
                 && let Some(hit) = self.hit(entry, offset)
@@ -343,7 +343,8 @@ impl Map {
         let least = best.map_or(0, |(b, _)| b.sequence);
         let mut end = best.map_or(u64::MAX, |(b, _)| b.end());
         self.around(0, self.entries.len(), offset, &mut |entry| {
-            let own = best.is_some_and(|(_, e)| std::ptr::eq(e, entry)) && Map::increasing(entry);
+            let own =
+                best.is_some_and(|(_, e)| std::ptr::eq(e, entry)) && PatternMap::increasing(entry);
             if entry.newest >= least
                 && counts(entry.newest)
                 && !own
@@ -358,9 +359,9 @@ impl Map {
             end = entry.lo;
         }
         match best {
-            Some((best, _)) => Found::Data(best.clip(offset..end)),
-            None if end == u64::MAX => Found::End,
-            None => Found::Hole(end),
+            Some((best, _)) => MapLookup::Data(best.clip(offset..end)),
+            None if end == u64::MAX => MapLookup::End,
+            None => MapLookup::Hole(end),
         }
     }
 }

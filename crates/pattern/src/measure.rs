@@ -1,6 +1,6 @@
 //! What follows from a loop's steps and body: bounds, bytes, order; of the whole and of its first elements.
 
-use crate::shape::{Arena, Item, Kind, Loop, MAX_DEPTH, Shape, Steps};
+use crate::shape::{Arena, Loop, LoopItem, MAX_DEPTH, Shape, ShapeKind, Steps};
 
 impl Arena {
     /// A loop with all that follows from its steps and its body. `None` if something does not fit.
@@ -53,7 +53,7 @@ impl Arena {
     }
 
     /// Bounds of the first `elements` elements of a body.
-    fn part_bounds(&self, body: &[Item], elements: u64) -> Option<(i64, i64)> {
+    fn part_bounds(&self, body: &[LoopItem], elements: u64) -> Option<(i64, i64)> {
         let mut bounds = (i64::MAX, i64::MIN);
         for item in body.iter().take_while(|i| i.elements_before < elements) {
             let (lo, hi) = self.cut_bounds(item.shape, elements - item.elements_before)?;
@@ -65,7 +65,7 @@ impl Arena {
 
     /// Bounds of the first `elements` elements of a shape.
     fn cut_bounds(&self, shape: Shape, elements: u64) -> Option<(i64, i64)> {
-        let Kind::Loop(id) = shape.kind() else {
+        let ShapeKind::Loop(id) = shape.kind() else {
             return Some(self.bounds(shape));
         };
         let l = self.get(id);
@@ -91,7 +91,7 @@ impl Arena {
     }
 
     /// Bytes of the first `elements` elements of a body.
-    pub(crate) fn part_bytes(&self, body: &[Item], elements: u64) -> u64 {
+    pub(crate) fn part_bytes(&self, body: &[LoopItem], elements: u64) -> u64 {
         let at = body.partition_point(|i| i.elements_before < elements);
         let Some(item) = at.checked_sub(1).map(|at| &body[at]) else {
             return 0;
@@ -102,8 +102,8 @@ impl Arena {
     /// Bytes of the first `elements` elements of a shape.
     pub(crate) fn cut_bytes(&self, shape: Shape, elements: u64) -> u64 {
         match shape.kind() {
-            Kind::Leaf(len) => len * elements.min(1),
-            Kind::Loop(id) => {
+            ShapeKind::Leaf(len) => len * elements.min(1),
+            ShapeKind::Loop(id) => {
                 let l = self.get(id);
                 if elements >= l.steps.elements {
                     return l.bytes;

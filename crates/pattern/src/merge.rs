@@ -1,41 +1,41 @@
-//! Merging the segments of many logs to global patterns.
+//! Merges the segments of many logs into global patterns.
 //!
-//! Terms are grouped by shape and sorted by start. Where their starts are steps in steps (ranks in a row, rows of ranks), one
-//! global pattern takes all; else neighbours join as long as one fits beside the other in the strides of the shape. Nothing is
-//! lost: what finds no partner stays in its segment. Whose bytes a slot has, where, and of which commit stands in columns, so
+//! Terms are grouped by shape and sorted by start. Where the starts form nested strides (ranks in a row, rows of ranks), one
+//! global pattern takes all of a group; else neighbours join as long as each fits beside the one before in the strides of the shape.
+//! Nothing is lost: a term without a partner stays in its segment. The log, address and sequence of each slot are explicit (columns), so
 //! logs may be any, appear twice, and have headers of any length.
 //!
-//! Loops over several items (cells of a rank in a cube) can hardly lie beside those of others as a whole, nor can loops over as many cells
-//! as happened to lie in a row. So terms are also taken apart (see `explode`) and joined by parts; the way that needs least memory is kept.
+//! A loop over several items (the cells of one rank in a cube) seldom fits beside the loops of other ranks as a whole. So terms are
+//! also taken apart (`explode`) and joined part by part; of these ways to merge, the one that needs least memory is kept.
 
 use crate::explode::{branches, explode};
-use crate::global::{Global, Places};
+use crate::global::{GlobalPattern, SlotStarts};
 use crate::lattice::Lattice;
 use crate::owners::Owners;
-use crate::shape::{Arena, Kind, MAX_DEPTH, Shape};
+use crate::shape::{Arena, MAX_DEPTH, Shape, ShapeKind};
 use crate::stack::Term;
-use crate::{Folder, Pattern, Segment, Source};
+use crate::{Folder, LogSource, Pattern, Segment};
 use std::collections::HashMap;
 
 /// Fewer slots are no global pattern.
-const LEAST: usize = 2;
+const MIN_SLOTS: usize = 2;
 /// The same for single extents, which take few bytes anyway.
-const LEAST_LEAVES: usize = 4;
-/// Single extents without a pattern are one with places in a table only if it has one in so many of all that there are. Such tables may
-/// reach from end to end of the file, and every lookup asks each that does.
-const LEAVES_A_TABLE: usize = 16;
+const MIN_LEAF_SLOTS: usize = 4;
+/// Single extents at uneven places share a table only if it holds one in so many of all single extents. Such a table may span the whole
+/// file, and every lookup asks each that does.
+const LEAVES_PER_TABLE: usize = 16;
 /// Terms are not taken apart if they or their parts are more.
-const MOST_TERMS: usize = 1 << 16;
-/// What takes a reader no more bytes is not taken apart, unless it has loops over several items; nor any further.
-const LITTLE: usize = 8192;
+const MAX_TERMS: usize = 1 << 16;
+/// A map of no more bytes is not made smaller by taking terms apart, unless they have loops over several items.
+const SMALL_MAP_BYTES: usize = 8192;
 /// What a term with loops that is left costs a reader, about, in bytes.
 const TERM_COST: usize = 1024;
 
 /// A term, or a part of one, and whose it is.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct MergeSlot {
     term: Term,
-    source: Source,
+    source: LogSource,
     sequence: u64,
     /// Its segment, and its term's place there.
     home: (usize, usize),
@@ -44,7 +44,7 @@ struct Slot {
 }
 
 /// Joins what can be joined. Together, the global patterns and the segments returned hold exactly what the segments held.
-pub fn merge(segments: Vec<Segment>) -> (Vec<Global>, Vec<Segment>) {
+pub fn merge(segments: Vec<Segment>) -> (Vec<GlobalPattern>, Vec<Segment>) {
     let mut best = Merger::new(&segments, None);
     let terms: usize = segments.iter().map(|s| s.pattern.terms()).sum();
     let any = |of: &dyn Fn(&Arena, Shape) -> bool| {
@@ -56,10 +56,10 @@ pub fn merge(segments: Vec<Segment>) -> (Vec<Global>, Vec<Segment>) {
         };
         segments.iter().any(term)
     };
-    if terms <= MOST_TERMS {
+    if terms <= MAX_TERMS {
         let (branching, mut taken_apart) = (any(&branches), false);
         for keep in [MAX_DEPTH, 2, 1] {
-            if (taken_apart || !branching) && best.cost(&segments) <= LITTLE {
+            if (taken_apart || !branching) && best.cost(&segments) <= SMALL_MAP_BYTES {
                 break;
             }
             if !branching && !any(&|arena, shape| arena.depth(shape) > keep) {
@@ -81,7 +81,7 @@ pub fn merge(segments: Vec<Segment>) -> (Vec<Global>, Vec<Segment>) {
 /// One way to merge.
 struct Merger {
     arena: Arena,
-    globals: Vec<Global>,
+    globals: Vec<GlobalPattern>,
     /// Of each segment, which terms are in global patterns.
     taken: Vec<Vec<bool>>,
     /// All parts of terms found a place.
@@ -103,7 +103,7 @@ impl Merger {
             merger.complete = false;
             return merger;
         };
-        let leaf = |shape: &Shape| matches!(shape.kind(), Kind::Leaf(_));
+        let leaf = |shape: &Shape| matches!(shape.kind(), ShapeKind::Leaf(_));
         let leaves = groups.iter().filter(|((shape, _), _)| leaf(shape));
         let leaves = leaves.map(|(_, slots)| slots.len()).sum::<usize>();
         for ((shape, limit), mut slots) in groups {
@@ -114,10 +114,13 @@ impl Merger {
     }
 
     /// Joins slots of one shape; `leaves`: single extents of all lengths.
-    fn join(&mut self, shape: Shape, limit: Option<u64>, slots: &[Slot], leaves: usize) {
+    fn join(&mut self, shape: Shape, limit: Option<u64>, slots: &[MergeSlot], leaves: usize) {
         let (least, least_in_table) = match shape.kind() {
-            Kind::Leaf(_) => (LEAST_LEAVES, LEAST_LEAVES.max(leaves / LEAVES_A_TABLE)),
-            Kind::Loop(_) => (LEAST, LEAST),
+            ShapeKind::Leaf(_) => (
+                MIN_LEAF_SLOTS,
+                MIN_LEAF_SLOTS.max(leaves / LEAVES_PER_TABLE),
+            ),
+            ShapeKind::Loop(_) => (MIN_SLOTS, MIN_SLOTS),
         };
         let lattice = Lattice::new(&self.arena, shape);
         let parts = match &lattice {
@@ -137,7 +140,7 @@ impl Merger {
                 let first = part[0].term.start;
                 let starts: Vec<u64> = part.iter().map(|s| s.term.start - first).collect();
                 let table = parts || part.len() >= least_in_table;
-                let table = || table.then(|| Places::Table(starts.into()));
+                let table = || table.then(|| SlotStarts::Table(starts.into()));
                 let Some(places) = even(part).or_else(table) else {
                     continue;
                 };
@@ -147,9 +150,15 @@ impl Merger {
         }
     }
 
-    fn keep(&mut self, shape: Shape, limit: Option<u64>, slots: &[Slot], places: Places) -> bool {
+    fn keep(
+        &mut self,
+        shape: Shape,
+        limit: Option<u64>,
+        slots: &[MergeSlot],
+        places: SlotStarts,
+    ) -> bool {
         let turns = match &places {
-            Places::Even(dims) => dims
+            SlotStarts::Even(dims) => dims
                 .iter()
                 .rev()
                 .scan(1, |n, d| {
@@ -157,7 +166,7 @@ impl Merger {
                     Some(*n)
                 })
                 .collect(),
-            Places::Table(_) => Vec::new(),
+            SlotStarts::Table(_) => Vec::new(),
         };
         let owned: Vec<_> = slots
             .iter()
@@ -167,7 +176,8 @@ impl Merger {
             return false;
         };
         let start = slots.first().map_or(0, |s| s.term.start);
-        let Some(global) = Global::new(&self.arena, shape, start, places, owners, limit) else {
+        let Some(global) = GlobalPattern::new(&self.arena, shape, start, places, owners, limit)
+        else {
             return false;
         };
         self.globals.push(global);
@@ -179,8 +189,8 @@ impl Merger {
 
     /// The terms, or their parts, by shape and limit, in the order in which shapes first come. `None`: they are taken apart, and are too
     /// many.
-    fn groups(&mut self, segments: &[Segment], apart: Option<u8>) -> Option<Groups> {
-        let mut groups: Groups = Vec::new();
+    fn groups(&mut self, segments: &[Segment], apart: Option<u8>) -> Option<TermGroups> {
+        let mut groups: TermGroups = Vec::new();
         let mut count = 0;
         let mut places: HashMap<(Shape, Option<u64>), usize> = HashMap::new();
         for (i, segment) in segments.iter().enumerate() {
@@ -192,7 +202,7 @@ impl Merger {
                     groups.push((key, Vec::new()));
                     groups.len() - 1
                 });
-                groups[place].1.push(Slot {
+                groups[place].1.push(MergeSlot {
                     term,
                     source: segment.source,
                     sequence: segment.last,
@@ -206,7 +216,7 @@ impl Merger {
                 let pieces =
                     pieces.and_then(|keep| explode(from, &mut self.arena, term.shape, keep));
                 count += pieces.as_ref().map_or(1, Vec::len);
-                if apart.is_some() && count > MOST_TERMS {
+                if apart.is_some() && count > MAX_TERMS {
                     return None;
                 }
                 for piece in pieces.iter().flatten() {
@@ -230,20 +240,25 @@ impl Merger {
     fn cost(&self, segments: &[Segment]) -> usize {
         let left = segments.iter().zip(&self.taken).map(|(segment, taken)| {
             let terms = segment.pattern.terms.iter().zip(taken);
-            let looped = |t: &Term| matches!(t.shape.kind(), Kind::Loop(_));
+            let looped = |t: &Term| matches!(t.shape.kind(), ShapeKind::Loop(_));
             terms
                 .filter(|(_, taken)| !**taken)
                 .map(|(t, _)| if looped(t) { TERM_COST } else { 64 })
                 .sum::<usize>()
         });
-        left.sum::<usize>() + self.globals.iter().map(Global::memory).sum::<usize>()
+        left.sum::<usize>()
+            + self
+                .globals
+                .iter()
+                .map(GlobalPattern::memory)
+                .sum::<usize>()
     }
 }
 
-type Groups = Vec<((Shape, Option<u64>), Vec<Slot>)>;
+type TermGroups = Vec<((Shape, Option<u64>), Vec<MergeSlot>)>;
 
 /// Steps in steps from start to start, if there is nothing else: found by folding.
-fn even(slots: &[Slot]) -> Option<Places> {
+fn even(slots: &[MergeSlot]) -> Option<SlotStarts> {
     let first = slots.first()?.term.start;
     let mut folder = Folder::new();
     for slot in slots {
@@ -254,7 +269,7 @@ fn even(slots: &[Slot]) -> Option<Places> {
     };
     let mut dims = Vec::new();
     let mut shape = row(pattern.terms.iter().map(|t| (t.start, t.shape)), &mut dims)?;
-    while let Kind::Loop(id) = shape.kind() {
+    while let ShapeKind::Loop(id) = shape.kind() {
         let l = pattern.arena.get(id);
         if l.steps.stride <= 0 || !l.steps.elements.is_multiple_of(l.per) {
             return None;
@@ -263,7 +278,7 @@ fn even(slots: &[Slot]) -> Option<Places> {
         let body = pattern.arena.body(l).iter();
         shape = row(body.map(|item| (item.rel as u64, item.shape)), &mut dims)?;
     }
-    Some(Places::Even(dims))
+    Some(SlotStarts::Even(dims))
 }
 
 /// The shape of all, if they have one, and are at even distances; the distance and their number join `dims`.
@@ -282,7 +297,7 @@ fn row(of: impl Iterator<Item = (u64, Shape)>, dims: &mut Vec<(u64, u64)>) -> Op
 }
 
 /// Slots in the order of starts, cut into parts that lie beside each other somewhere in the shape's strides.
-fn clusters<'a>(lattice: &Lattice, slots: &'a [Slot]) -> Vec<&'a [Slot]> {
+fn clusters<'a>(lattice: &Lattice, slots: &'a [MergeSlot]) -> Vec<&'a [MergeSlot]> {
     let mut parts = Vec::new();
     let mut rest = slots;
     while let Some(first) = rest.first() {
@@ -343,7 +358,7 @@ mod tests {
         }
         let mut found = folder.finish();
         assert_eq!(found.len(), 1);
-        Segment::new(Source { member: 0, log }, 1, found.remove(0))
+        Segment::new(LogSource { member: 0, log }, 1, found.remove(0))
     }
 
     #[test]
@@ -351,7 +366,7 @@ mod tests {
         let few: Vec<Segment> = (0..100).map(rows).collect();
         let apart = Merger::new(&few, Some(1));
         assert!(apart.complete && !apart.globals.is_empty());
-        let many: Vec<Segment> = (0..MOST_TERMS as u64 / 64 + 1).map(rows).collect();
+        let many: Vec<Segment> = (0..MAX_TERMS as u64 / 64 + 1).map(rows).collect();
         assert!(Merger::new(&many, Some(1)).groups(&many, Some(1)).is_none());
         let apart = Merger::new(&many, Some(1));
         assert!(!apart.complete && apart.globals.is_empty());

@@ -1,6 +1,6 @@
-//! Whose the slots of a global pattern are: writers (a log and a commit of it), and for each slot its writer and its log address.
+//! Who wrote the slots of a global pattern: its writers (a log and one commit of it), and for each slot its writer and log address.
 
-use crate::Source;
+use crate::LogSource;
 use crate::column::Column;
 use std::collections::HashMap;
 
@@ -21,9 +21,9 @@ pub(crate) struct Owners {
 
 impl Owners {
     /// Of these slots; the numbers of slots in each of `turns` may be a period.
-    pub(crate) fn new(slots: &[(Source, u64, u64)], turns: &[u64]) -> Option<Owners> {
+    pub(crate) fn new(slots: &[(LogSource, u64, u64)], turns: &[u64]) -> Option<Owners> {
         // Numbered as they first come, so that both columns are as even as the slots are.
-        let mut numbers: HashMap<(Source, u64), u64> = HashMap::new();
+        let mut numbers: HashMap<(LogSource, u64), u64> = HashMap::new();
         let mut writers = Vec::new();
         let mut numbered = Vec::with_capacity(slots.len());
         for &(source, sequence, _) in slots {
@@ -40,7 +40,7 @@ impl Owners {
             true => turns,
             false => &[],
         };
-        let table = |of: fn(&(Source, u64)) -> u64| {
+        let table = |of: fn(&(LogSource, u64)) -> u64| {
             Column::turning(writers.iter().map(of).collect(), turns)
         };
         Owners::with(
@@ -75,9 +75,9 @@ impl Owners {
 
     /// Log, sequence and address of a slot.
     #[inline]
-    pub(crate) fn get(&self, slot: u64) -> (Source, u64, u64) {
+    pub(crate) fn get(&self, slot: u64) -> (LogSource, u64, u64) {
         let writer = self.writer.get(slot);
-        let source = Source {
+        let source = LogSource {
             member: self.member.get(writer) as u16,
             log: self.log.get(writer),
         };
@@ -85,8 +85,8 @@ impl Owners {
     }
 
     /// The log of each writer.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = Source> + '_ {
-        (0..self.writers).map(|writer| Source {
+    pub(crate) fn sources(&self) -> impl Iterator<Item = LogSource> + '_ {
+        (0..self.writers).map(|writer| LogSource {
             member: self.member.get(writer) as u16,
             log: self.log.get(writer),
         })

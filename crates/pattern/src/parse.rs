@@ -1,8 +1,8 @@
 //! Reading the body of a segment: see `encode` for its layout. Nothing is trusted: what makes no sense is refused.
 
 use crate::Pattern;
+use crate::encode::RecentShapes;
 use crate::encode::{BREAKS, GAPS, GRAINS, LOOPS, ONE_LEAF};
-use crate::recent::Recent;
 use crate::shape::{Arena, Shape, Steps};
 use crate::stack::Term;
 use forebay_codec::varint;
@@ -17,7 +17,7 @@ pub(crate) fn parse(flags: u8, bytes: &[u8], addr: u64) -> Result<Pattern, &'sta
         flags,
         grain: 1,
         len_grain: 1,
-        recent: Recent::default(),
+        recent: RecentShapes::default(),
         loops: Vec::new(),
         arena: Arena::default(),
     };
@@ -52,7 +52,7 @@ struct Reader<'a> {
     flags: u8,
     grain: u64,
     len_grain: u64,
-    recent: Recent,
+    recent: RecentShapes,
     loops: Vec<Shape>,
     arena: Arena,
 }
@@ -142,7 +142,7 @@ impl Reader<'_> {
     }
 
     fn shape(&mut self, code: u64) -> Result<Shape, &'static str> {
-        let shape = match code.checked_sub(Recent::SIZE) {
+        let shape = match code.checked_sub(RecentShapes::SIZE) {
             None => self.recent.get(code),
             Some(code) if code % 2 == 0 => {
                 let len = (code / 2).checked_mul(self.len_grain);

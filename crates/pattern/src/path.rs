@@ -8,7 +8,7 @@
 //! 1. Paths of a shape have all of its bytes. A last iteration that is cut counts as whole, so they may have more.
 //! 2. Strides are not negative: a step down is counted from its end. The largest comes first.
 
-use crate::shape::{Arena, Kind, Shape};
+use crate::shape::{Arena, Shape, ShapeKind};
 use std::cell::OnceCell;
 
 /// Paths of a shape, at most.
@@ -54,9 +54,9 @@ impl Path {
 
 /// Paths that are made when they are first asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Lazy(OnceCell<Option<Vec<Path>>>);
+pub(crate) struct LazyPaths(OnceCell<Option<Vec<Path>>>);
 
-impl Lazy {
+impl LazyPaths {
     /// `None`: they are too many, or no step is left. They count as steps, and too many as the most there may be, so that those of all
     /// terms together are not too many either.
     pub(crate) fn get(
@@ -97,11 +97,11 @@ fn walk(
     out: &mut Vec<Path>,
 ) -> bool {
     let id = match shape.kind() {
-        Kind::Leaf(len) => {
+        ShapeKind::Leaf(len) => {
             out.push(Path::new(start, len, steps));
             return out.len() <= MOST_PATHS;
         }
-        Kind::Loop(id) => id,
+        ShapeKind::Loop(id) => id,
     };
     let l = arena.get(id);
     let count = l.steps.elements.div_ceil(l.per);

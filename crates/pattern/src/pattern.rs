@@ -1,9 +1,26 @@
 //! A pattern: terms of one log, in log order. Any element is found by its number without the others.
 
-use crate::Element;
-use crate::shape::{Arena, Kind, Loop, Shape};
+use crate::shape::{Arena, Loop, Shape, ShapeKind};
 use crate::stack::Term;
 use std::ops::Range;
+
+/// Bytes of a file and where they are in a log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Element {
+    /// First byte of the file.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Log address of the first byte.
+    pub addr: u64,
+}
+
+impl Element {
+    /// The offset behind the last byte.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+}
 
 /// What was found in a stream of extents of one log: terms, each a leaf or a nest of loops, in log order.
 #[derive(Debug, Clone, Default)]
@@ -158,8 +175,8 @@ pub(crate) fn element(arena: &Arena, term: &Term, mut index: u64) -> Element {
     let (mut shape, mut offset, mut addr) = (term.shape, term.start, term.addr);
     loop {
         match shape.kind() {
-            Kind::Leaf(len) => return Element { offset, len, addr },
-            Kind::Loop(id) => {
+            ShapeKind::Leaf(len) => return Element { offset, len, addr },
+            ShapeKind::Loop(id) => {
                 let l = arena.get(id);
                 let k = index / l.per;
                 index -= k * l.per;
@@ -181,7 +198,7 @@ pub(crate) fn element(arena: &Arena, term: &Term, mut index: u64) -> Element {
 
 /// A loop in the middle of being walked.
 #[derive(Debug, Clone, Copy)]
-struct Walk<'a> {
+struct LoopWalk<'a> {
     of: &'a Loop,
     base: u64,
     item: usize,
@@ -194,13 +211,13 @@ pub struct Elements<'a> {
     pattern: &'a Pattern,
     next: usize,
     addr: u64,
-    frames: Vec<Walk<'a>>,
+    frames: Vec<LoopWalk<'a>>,
 }
 
 impl Elements<'_> {
     fn enter(&mut self, shape: Shape, start: u64, left: u64) -> Option<Element> {
         match shape.kind() {
-            Kind::Leaf(len) => {
+            ShapeKind::Leaf(len) => {
                 let addr = self.addr;
                 self.addr = addr.wrapping_add(len);
                 Some(Element {
@@ -209,8 +226,8 @@ impl Elements<'_> {
                     addr,
                 })
             }
-            Kind::Loop(id) => {
-                self.frames.push(Walk {
+            ShapeKind::Loop(id) => {
+                self.frames.push(LoopWalk {
                     of: self.pattern.arena.get(id),
                     base: start,
                     item: 0,

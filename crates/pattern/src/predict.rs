@@ -3,14 +3,14 @@
 //! The folder stays open. An open loop goes on as its iterations did, at every level. While a row is new, the row before tells its
 //! length and where the next one starts: so a reader that is inside a row is never sent behind its end.
 
-use crate::cursor::{Cursor, Expected};
-use crate::fold::Open;
-use crate::shape::{Kind, Shape};
+use crate::cursor::{Cursor, ExpectedRun};
+use crate::fold::OpenRepeat;
+use crate::shape::{Shape, ShapeKind};
 use crate::{Folder, Result};
 
 /// A request to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub struct ReadRequest {
     /// First byte.
     pub offset: u64,
     /// Bytes.
@@ -36,7 +36,7 @@ pub struct Request {
 pub struct Predictor {
     folder: Folder,
     /// What should come next.
-    next: Option<Request>,
+    next: Option<ReadRequest>,
     right: u64,
 }
 
@@ -53,7 +53,7 @@ impl Predictor {
     pub fn observe(&mut self, offset: u64, len: u64) -> Result<bool> {
         self.folder.push(offset, len)?;
         self.folder.forget_finished();
-        let right = self.next == Some(Request { offset, len });
+        let right = self.next == Some(ReadRequest { offset, len });
         self.right = if right { self.right + 1 } else { 0 };
         self.next = self.requests(1).first().copied();
         Ok(right)
@@ -71,7 +71,7 @@ impl Predictor {
     }
 
     /// The next requests, at most `count`: none if the reader is in no loop.
-    pub fn predict(&self, count: usize) -> Vec<Request> {
+    pub fn predict(&self, count: usize) -> Vec<ReadRequest> {
         self.requests(count)
     }
 
@@ -80,7 +80,7 @@ impl Predictor {
         size_of::<Predictor>() + self.folder.memory()
     }
 
-    fn requests(&self, count: usize) -> Vec<Request> {
+    fn requests(&self, count: usize) -> Vec<ReadRequest> {
         let mut out = Vec::new();
         let arena = self.folder.arena();
         let (ahead, mut parent) = match self.folder.ahead() {
@@ -102,7 +102,7 @@ impl Predictor {
             if expected.left == 0 || expected.offset >> 60 != 0 {
                 break;
             }
-            out.push(Request {
+            out.push(ReadRequest {
                 offset: expected.offset,
                 len: expected.len,
             });
@@ -113,7 +113,7 @@ impl Predictor {
     }
 
     /// After one element that may be the first of another row like the one below.
-    fn second_row(&self) -> (Option<(Expected, Cursor)>, Option<Parent>) {
+    fn second_row(&self) -> (Option<(ExpectedRun, Cursor)>, Option<EnclosingLoop>) {
         let (Some(first), Some(below)) = (self.folder.single(), self.folder.top()) else {
             return (None, None);
         };
@@ -123,7 +123,7 @@ impl Predictor {
             return (None, None);
         }
         advance(&mut expected, &mut cursor, arena);
-        let parent = Parent {
+        let parent = EnclosingLoop {
             shape: below.shape,
             elements: arena.elements(below.shape),
             left: arena.elements(below.shape) - 1,
@@ -134,11 +134,11 @@ impl Predictor {
     }
 
     /// The closed loop below the open one, if the open one is another like it.
-    fn parent(&self) -> Option<Parent> {
+    fn parent(&self) -> Option<EnclosingLoop> {
         let (open, seen) = self.folder.open_loop()?;
         let arena = self.folder.arena();
         let below = self.folder.top()?;
-        let Kind::Loop(id) = below.shape.kind() else {
+        let ShapeKind::Loop(id) = below.shape.kind() else {
             return None;
         };
         let l = arena.get(id);
@@ -148,7 +148,7 @@ impl Predictor {
                 (0, 0) => matches!(body, [one] if one.shape == open.leaf),
                 items => body == &arena.items[items.0 as usize..][..items.1 as usize],
             };
-        (same && l.steps.elements >= seen && seen > 0).then(|| Parent {
+        (same && l.steps.elements >= seen && seen > 0).then(|| EnclosingLoop {
             shape: below.shape,
             elements: l.steps.elements,
             left: l.steps.elements - seen,
@@ -159,7 +159,7 @@ impl Predictor {
 }
 
 /// A row like the one that is open, and where the next ones start.
-struct Parent {
+struct EnclosingLoop {
     shape: Shape,
     elements: u64,
     /// Elements to come in the open row.
@@ -168,7 +168,7 @@ struct Parent {
     step: u64,
 }
 
-fn advance(expected: &mut Expected, cursor: &mut Cursor, arena: &crate::shape::Arena) {
+fn advance(expected: &mut ExpectedRun, cursor: &mut Cursor, arena: &crate::shape::Arena) {
     expected.advance();
     if expected.left == 0 {
         *expected = cursor.next(arena);
@@ -185,8 +185,8 @@ pub(crate) struct OpenLoop {
     pub(crate) leaf: Shape,
 }
 
-impl From<Open> for OpenLoop {
-    fn from(open: Open) -> OpenLoop {
+impl From<OpenRepeat> for OpenLoop {
+    fn from(open: OpenRepeat) -> OpenLoop {
         OpenLoop {
             start: open.start,
             stride: open.stride,

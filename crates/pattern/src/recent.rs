@@ -4,9 +4,9 @@ use crate::shape::Shape;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Recent(Vec<Shape>);
+pub(crate) struct RecentShapes(Vec<Shape>);
 
-impl Recent {
+impl RecentShapes {
     /// Shapes remembered.
     pub(crate) const SIZE: u64 = 8;
 

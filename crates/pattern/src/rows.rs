@@ -11,16 +11,16 @@
 //! 1. Rows and what is in them come in the order of offsets, and do not overlap.
 //! 2. Only patterns whose lattice is `joined` are gone through so.
 
-use crate::Source;
-use crate::cursor::{Cursor, Expected};
-use crate::global::{Axis, Global, MAX_DIMS};
-use crate::map::Placed;
+use crate::LogSource;
+use crate::cursor::{Cursor, ExpectedRun};
+use crate::global::{Axis, GlobalPattern, MAX_DIMS};
+use crate::map::PlacedExtent;
 
 /// Slots whose owners are kept in a table while a long range is gone through, at most.
 const MOST_OWNERS: u64 = 1 << 16;
 
 /// Log, sequence and address of a slot.
-pub(crate) type Owner = (Source, u64, u64);
+pub(crate) type SlotOwner = (LogSource, u64, u64);
 
 /// Extents at even distances, `left` of them.
 #[derive(Debug, Clone, Copy)]
@@ -29,27 +29,27 @@ pub(crate) struct Row {
     pub(crate) stride: u64,
     pub(crate) len: u64,
     pub(crate) left: u64,
-    pub(crate) along: Along,
+    pub(crate) along: RowAdvance,
 }
 
 /// What changes from one to the next.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Along {
+pub(crate) enum RowAdvance {
     /// The address, by this.
-    Log(Owner, u64),
+    Log(SlotOwner, u64),
     /// The slot, by this; each so many bytes behind its first.
     Slots(u64, u64, u64),
 }
 
 impl Row {
     /// One extent.
-    pub(crate) fn one(piece: Placed) -> Row {
+    pub(crate) fn one(piece: PlacedExtent) -> Row {
         Row {
             offset: piece.offset,
             stride: 0,
             len: piece.len,
             left: 1,
-            along: Along::Log((piece.source, piece.sequence, piece.addr), 0),
+            along: RowAdvance::Log((piece.source, piece.sequence, piece.addr), 0),
         }
     }
 
@@ -61,17 +61,17 @@ impl Row {
 
     /// The first extent; `rows` are those that the row came from.
     #[inline]
-    pub(crate) fn piece(&self, rows: Option<&mut Rows<'_>>) -> Placed {
+    pub(crate) fn piece(&self, rows: Option<&mut Rows<'_>>) -> PlacedExtent {
         let (source, sequence, addr) = match (self.along, rows) {
-            (Along::Log(owner, _), _) => owner,
-            (Along::Slots(slot, _, bytes), Some(rows)) => {
+            (RowAdvance::Log(owner, _), _) => owner,
+            (RowAdvance::Slots(slot, _, bytes), Some(rows)) => {
                 let owner = rows.owner(slot);
                 (owner.0, owner.1, owner.2.wrapping_add(bytes))
             }
             // Only rows go along slots.
-            (Along::Slots(..), None) => Owner::default(),
+            (RowAdvance::Slots(..), None) => SlotOwner::default(),
         };
-        Placed {
+        PlacedExtent {
             offset: self.offset,
             len: self.len,
             source,
@@ -94,8 +94,10 @@ impl Row {
         self.offset = self.offset.wrapping_add(self.stride.wrapping_mul(count));
         self.left -= count;
         match &mut self.along {
-            Along::Log(owner, step) => owner.2 = owner.2.wrapping_add(step.wrapping_mul(count)),
-            Along::Slots(slot, weight, _) => *slot += *weight * count,
+            RowAdvance::Log(owner, step) => {
+                owner.2 = owner.2.wrapping_add(step.wrapping_mul(count))
+            }
+            RowAdvance::Slots(slot, weight, _) => *slot += *weight * count,
         }
     }
 
@@ -116,29 +118,29 @@ impl Row {
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct Rows<'a> {
-    global: &'a Global,
+    global: &'a GlobalPattern,
     /// The place of the next cell in each axis.
     at: [u64; MAX_DIMS],
     done: bool,
     /// The next run of the cell before, if it has a body, and what follows it; the owner has the run's address.
-    run: Expected,
+    run: ExpectedRun,
     inside: Cursor,
-    owner: Owner,
+    owner: SlotOwner,
     /// Owners asked for one by one so far; then all of them.
     asked: u64,
-    owners: Vec<Owner>,
+    owners: Vec<SlotOwner>,
 }
 
 impl<'a> Rows<'a> {
     /// The rows from the cell on that holds `offset`, or is the last before it: the first extents may end at `offset` or before.
-    pub(crate) fn new(global: &'a Global, offset: u64) -> Rows<'a> {
+    pub(crate) fn new(global: &'a GlobalPattern, offset: u64) -> Rows<'a> {
         let mut rows = Rows {
             global,
             at: [0; MAX_DIMS],
             done: false,
-            run: Expected::default(),
+            run: ExpectedRun::default(),
             inside: Cursor::default(),
-            owner: Owner::default(),
+            owner: SlotOwner::default(),
             asked: 0,
             owners: Vec::new(),
         };
@@ -148,7 +150,7 @@ impl<'a> Rows<'a> {
 
     /// Goes on from another offset.
     pub(crate) fn seek(&mut self, offset: u64) {
-        (self.at, self.done, self.run) = ([0; MAX_DIMS], false, Expected::default());
+        (self.at, self.done, self.run) = ([0; MAX_DIMS], false, ExpectedRun::default());
         if let Some((_, rest)) = self.global.locate(offset, &mut self.at)
             && self.global.lattice.leaf().is_none()
         {
@@ -168,7 +170,7 @@ impl<'a> Rows<'a> {
                     stride: run.stride,
                     len: run.len,
                     left: run.left,
-                    along: Along::Log(owner, run.len),
+                    along: RowAdvance::Log(owner, run.len),
                 });
             }
             if self.done {
@@ -228,7 +230,7 @@ impl<'a> Rows<'a> {
             stride: 0,
             len,
             left: 1,
-            along: Along::Log(Owner::default(), 0),
+            along: RowAdvance::Log(SlotOwner::default(), 0),
         };
         match global.axes.get(outer) {
             Some(Axis::Loop { stride, count }) => {
@@ -252,7 +254,7 @@ impl<'a> Rows<'a> {
                 let step = if down { step.wrapping_neg() } else { step };
                 row.offset += (first - from) * stride;
                 (row.stride, row.left) = (*stride, left);
-                row.along = Along::Log((source, sequence, addr), step);
+                row.along = RowAdvance::Log((source, sequence, addr), step);
             }
             Some(Axis::Slots {
                 stride,
@@ -263,20 +265,21 @@ impl<'a> Rows<'a> {
                 self.carry(outer);
                 let cell = global.lattice.cell(&k)?;
                 (row.stride, row.left) = (*stride, count - from);
-                row.along = Along::Slots(slot, *weight, cell.bytes_before);
+                row.along = RowAdvance::Slots(slot, *weight, cell.bytes_before);
             }
             Some(Axis::Table(_)) | None => {
                 self.carry(global.axes.len());
                 let cell = global.lattice.cell(&k)?;
                 let (source, sequence, addr) = self.owner(slot);
-                row.along = Along::Log((source, sequence, addr.wrapping_add(cell.bytes_before)), 0);
+                row.along =
+                    RowAdvance::Log((source, sequence, addr.wrapping_add(cell.bytes_before)), 0);
             }
         }
         Some(row)
     }
 
     #[inline]
-    fn owner(&mut self, slot: u64) -> Owner {
+    fn owner(&mut self, slot: u64) -> SlotOwner {
         match self.owners.get(slot as usize) {
             Some(owner) => *owner,
             None => self.ask(slot),
@@ -285,7 +288,7 @@ impl<'a> Rows<'a> {
 
     /// The owner of a slot. A table is worth it once as many were asked for as there are.
     #[inline(never)]
-    fn ask(&mut self, slot: u64) -> Owner {
+    fn ask(&mut self, slot: u64) -> SlotOwner {
         self.asked += 1;
         if self.asked == self.global.slots && self.asked <= MOST_OWNERS {
             let all = 0..self.global.slots;

@@ -25,7 +25,7 @@ const ADDR: u8 = 4;
 
 /// The log whose bytes a pattern describes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Source {
+pub struct LogSource {
     /// The member whose store has the bytes.
     pub member: u16,
     /// The log there.
@@ -36,7 +36,7 @@ pub struct Source {
 #[derive(Debug, Clone, Default)]
 pub struct Segment {
     /// The log of all its extents.
-    pub source: Source,
+    pub source: LogSource,
     /// The first commit it holds.
     pub first: u64,
     /// The last commit it holds.
@@ -49,7 +49,7 @@ pub struct Segment {
 
 impl Segment {
     /// A segment of one commit.
-    pub fn new(source: Source, sequence: u64, pattern: Pattern) -> Segment {
+    pub fn new(source: LogSource, sequence: u64, pattern: Pattern) -> Segment {
         Segment {
             source,
             first: sequence,
@@ -139,7 +139,7 @@ impl Segment {
         }
         let pattern = parse(flags & !(SEVERAL | LIMIT | ADDR), bytes, addr)?;
         Ok(Segment {
-            source: Source { member, log },
+            source: LogSource { member, log },
             first,
             last,
             limit,

@@ -29,7 +29,7 @@ pub(crate) struct Shape(u64);
 
 /// What a [`Shape`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ShapeKind {
     Leaf(u64),
     Loop(u32),
 }
@@ -43,11 +43,11 @@ impl Shape {
         Shape(LOOP | u64::from(id))
     }
 
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> ShapeKind {
         if self.0 & LOOP == 0 {
-            Kind::Leaf(self.0)
+            ShapeKind::Leaf(self.0)
         } else {
-            Kind::Loop(self.0 as u32)
+            ShapeKind::Loop(self.0 as u32)
         }
     }
 
@@ -58,7 +58,7 @@ impl Shape {
 
 /// One part of a loop's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Item {
+pub(crate) struct LoopItem {
     /// Start, bytes from the iteration's start.
     pub(crate) rel: i64,
     pub(crate) shape: Shape,
@@ -106,9 +106,9 @@ impl Loop {
 
 /// Fingerprints are mixed already.
 #[derive(Default)]
-pub(crate) struct Mixed(u64);
+pub(crate) struct PremixedHasher(u64);
 
-impl Hasher for Mixed {
+impl Hasher for PremixedHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -122,7 +122,7 @@ impl Hasher for Mixed {
     }
 }
 
-pub(crate) type ByPrint = HashMap<u64, u32, BuildHasherDefault<Mixed>>;
+pub(crate) type LoopsByFingerprint = HashMap<u64, u32, BuildHasherDefault<PremixedHasher>>;
 
 /// Mixes `value` into `state`.
 pub(crate) fn mix(state: u64, value: u64) -> u64 {
@@ -134,9 +134,9 @@ pub(crate) fn mix(state: u64, value: u64) -> u64 {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Arena {
     pub(crate) loops: Vec<Loop>,
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<LoopItem>,
     /// By fingerprint: all that were added. Those of an encoded pattern are appended as they come.
-    by_print: ByPrint,
+    by_print: LoopsByFingerprint,
 }
 
 impl Arena {
@@ -144,15 +144,15 @@ impl Arena {
         &self.loops[id as usize]
     }
 
-    pub(crate) fn body(&self, l: &Loop) -> &[Item] {
+    pub(crate) fn body(&self, l: &Loop) -> &[LoopItem] {
         &self.items[l.range()]
     }
 
     /// Elements of a shape.
     pub(crate) fn elements(&self, shape: Shape) -> u64 {
         match shape.kind() {
-            Kind::Leaf(_) => 1,
-            Kind::Loop(id) => self.get(id).steps.elements,
+            ShapeKind::Leaf(_) => 1,
+            ShapeKind::Loop(id) => self.get(id).steps.elements,
         }
     }
 
@@ -160,8 +160,8 @@ impl Arena {
     pub(crate) fn first_len(&self, mut shape: Shape) -> u64 {
         loop {
             match shape.kind() {
-                Kind::Leaf(len) => return len,
-                Kind::Loop(id) => shape = self.items[self.get(id).items.0 as usize].shape,
+                ShapeKind::Leaf(len) => return len,
+                ShapeKind::Loop(id) => shape = self.items[self.get(id).items.0 as usize].shape,
             }
         }
     }
@@ -169,30 +169,30 @@ impl Arena {
     /// Bytes of a shape's elements.
     pub(crate) fn bytes(&self, shape: Shape) -> u64 {
         match shape.kind() {
-            Kind::Leaf(len) => len,
-            Kind::Loop(id) => self.get(id).bytes,
+            ShapeKind::Leaf(len) => len,
+            ShapeKind::Loop(id) => self.get(id).bytes,
         }
     }
 
     /// Bounds of a shape, relative to its start.
     pub(crate) fn bounds(&self, shape: Shape) -> (i64, i64) {
         match shape.kind() {
-            Kind::Leaf(len) => (0, len as i64),
-            Kind::Loop(id) => self.get(id).bounds,
+            ShapeKind::Leaf(len) => (0, len as i64),
+            ShapeKind::Loop(id) => self.get(id).bounds,
         }
     }
 
     pub(crate) fn depth(&self, shape: Shape) -> u8 {
         match shape.kind() {
-            Kind::Leaf(_) => 0,
-            Kind::Loop(id) => self.get(id).depth,
+            ShapeKind::Leaf(_) => 0,
+            ShapeKind::Loop(id) => self.get(id).depth,
         }
     }
 
     pub(crate) fn increasing(&self, shape: Shape) -> bool {
         match shape.kind() {
-            Kind::Leaf(_) => true,
-            Kind::Loop(id) => self.get(id).increasing,
+            ShapeKind::Leaf(_) => true,
+            ShapeKind::Loop(id) => self.get(id).increasing,
         }
     }
 
@@ -205,7 +205,7 @@ impl Arena {
         let (mut elements, mut bytes, mut base) = (0u64, 0u64, None);
         for (start, shape) in body {
             let base = *base.get_or_insert(start);
-            self.items.push(Item {
+            self.items.push(LoopItem {
                 rel: start.wrapping_sub(base) as i64,
                 shape,
                 elements_before: elements,
@@ -245,7 +245,7 @@ impl Arena {
             print = print.wrapping_add(1);
         }
         let shape = self.append(steps, items)?;
-        if let Kind::Loop(id) = shape.kind() {
+        if let ShapeKind::Loop(id) = shape.kind() {
             self.by_print.insert(print, id);
         }
         Some(shape)
@@ -285,7 +285,7 @@ impl Arena {
         shape: Shape,
         seen: &mut HashMap<u32, Shape>,
     ) -> Shape {
-        let Kind::Loop(id) = shape.kind() else {
+        let ShapeKind::Loop(id) = shape.kind() else {
             return shape;
         };
         if let Some(&copied) = seen.get(&id) {
@@ -316,7 +316,7 @@ impl Arena {
 
     /// Gives back memory that only adding needs.
     pub(crate) fn freeze(&mut self) {
-        self.by_print = ByPrint::default();
+        self.by_print = LoopsByFingerprint::default();
         self.loops.shrink_to_fit();
         self.items.shrink_to_fit();
     }
@@ -324,7 +324,7 @@ impl Arena {
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
         self.loops.capacity() * size_of::<Loop>()
-            + self.items.capacity() * size_of::<Item>()
+            + self.items.capacity() * size_of::<LoopItem>()
             + self.by_print.capacity() * 16
     }
 }

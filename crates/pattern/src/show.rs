@@ -1,8 +1,8 @@
 //! Patterns for people: `at 0: 256 Ki x 4 KiB stride 2 MiB`.
 
 use crate::global::Axis;
-use crate::shape::{Arena, Kind, Shape};
-use crate::{Global, Pattern};
+use crate::shape::{Arena, Shape, ShapeKind};
+use crate::{GlobalPattern, Pattern};
 use std::fmt;
 
 /// A number of bytes or things in the largest unit of 1024s that it is a multiple of.
@@ -32,7 +32,7 @@ fn signed(value: i64) -> String {
 }
 
 fn shape(f: &mut fmt::Formatter<'_>, arena: &Arena, of: Shape) -> fmt::Result {
-    let Kind::Loop(id) = of.kind() else {
+    let ShapeKind::Loop(id) = of.kind() else {
         return write!(f, "{}", Size(arena.bytes(of), "B"));
     };
     let l = arena.get(id);
@@ -43,7 +43,7 @@ fn shape(f: &mut fmt::Formatter<'_>, arena: &Arena, of: Shape) -> fmt::Result {
     }
     write!(f, " x ")?;
     match arena.body(l) {
-        [item] if matches!(item.shape.kind(), Kind::Leaf(_)) => shape(f, arena, item.shape)?,
+        [item] if matches!(item.shape.kind(), ShapeKind::Leaf(_)) => shape(f, arena, item.shape)?,
         body => {
             write!(f, "[")?;
             for (i, item) in body.iter().enumerate() {
@@ -73,7 +73,7 @@ impl fmt::Display for Pattern {
 }
 
 /// `at 0 B: 512 x [256 Ki x 4 KiB stride 2 MiB] stride 4 KiB`.
-impl fmt::Display for Global {
+impl fmt::Display for GlobalPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at {}: ", Size(self.start, "B"))?;
         let mut ends = Vec::new();
@@ -106,7 +106,7 @@ impl fmt::Display for Global {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Folder, Patterns, Segment, Source};
+    use crate::{Folder, LogSource, Patterns, Segment};
 
     #[test]
     fn patterns_are_shown_readably() {
@@ -116,7 +116,7 @@ mod tests {
             for k in 0..1024 {
                 folder.push((k * 512 + rank) * 4096, 4096).unwrap();
             }
-            let source = Source {
+            let source = LogSource {
                 member: 0,
                 log: rank,
             };

@@ -1,22 +1,22 @@
-//! Passing over many extents at once: what is above a hole, and how far bytes follow each other without one.
+//! Skips many extents at once: to the end of a hole, or to the end of bytes without one.
 //!
 //! ```text
 //! filled   cells as long as the innermost stride, and so on outwards: the block of cells around the offset has every byte
 //! newer    only entries with a newer sequence are looked at: all others are passed as if they were not there
 //! ```
 
-use crate::global::{Axis, Global, MAX_DIMS};
-use crate::map::{Entry, Found, Map, Part, STEPS};
+use crate::global::{Axis, GlobalPattern, MAX_DIMS};
+use crate::map::{EntryPart, MAX_HOLE_STEPS, MapEntry, MapLookup, PatternMap};
 
-impl Map {
+impl PatternMap {
     /// The offset behind some bytes from `offset` on that are all held; `None` if that at `offset` is not.
     pub fn filled(&self, offset: u64) -> Option<u64> {
         let mut end = None;
-        self.around(0, self.entries.len(), offset, &mut |entry: &Entry| {
+        self.around(0, self.entries.len(), offset, &mut |entry: &MapEntry| {
             if let Some(hit) = self.hit(entry, offset) {
                 let block = match &entry.part {
-                    Part::Global(global) => global.filled(offset).min(entry.hi),
-                    Part::Leaf { .. } | Part::Term { .. } => 0,
+                    EntryPart::GlobalPattern(global) => global.filled(offset).min(entry.hi),
+                    EntryPart::Leaf { .. } | EntryPart::Term { .. } => 0,
                 };
                 end = end.max(Some(block.max(hit.end())));
             }
@@ -24,21 +24,21 @@ impl Map {
         end
     }
 
-    /// As [`Map::lookup`], if only sequences above `sequence` count.
-    pub fn newer(&self, offset: u64, sequence: u64) -> Found {
+    /// As [`PatternMap::lookup`], if only sequences above `sequence` count.
+    pub fn newer(&self, offset: u64, sequence: u64) -> MapLookup {
         let mut at = offset;
-        for _ in 0..STEPS {
+        for _ in 0..MAX_HOLE_STEPS {
             match self.look_above(at, sequence) {
-                Found::Data(_) if at > offset => return Found::Hole(at),
-                Found::Hole(end) => at = end,
+                MapLookup::Data(_) if at > offset => return MapLookup::Hole(at),
+                MapLookup::Hole(end) => at = end,
                 other => return other,
             }
         }
-        Found::Hole(at)
+        MapLookup::Hole(at)
     }
 }
 
-impl Global {
+impl GlobalPattern {
     /// The offset behind bytes that are all held, from the one at `offset` on, which is. 0 if that is not known at once.
     fn filled(&self, offset: u64) -> u64 {
         let mut at = [0; MAX_DIMS];

@@ -9,7 +9,7 @@ use crate::shape::{Arena, MAX_DEPTH, Shape, mix};
 /// The longest body that is looked for, terms.
 pub(crate) const WINDOW: usize = 64;
 /// Prints compared for one term before the search gives up: so the cost of a term is bounded.
-const BUDGET: usize = 4 * WINDOW;
+const MAX_COMPARED_PRINTS: usize = 4 * WINDOW;
 
 /// A shape at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Stack {
         let (&top, below) = self.prints.split_last()?;
         // Every term of the last copy but its first has the print of the one `size` below it, the top one too.
         let mut at = below.len();
-        let mut budget = BUDGET;
+        let mut budget = MAX_COMPARED_PRINTS;
         let floor = at.saturating_sub(WINDOW);
         while at > floor {
             let from = at.saturating_sub(16).max(floor);

@@ -3,11 +3,11 @@
 //! A loop's candidates are the iterations whose bounds hold the offset: one division, and one candidate if iterations do not
 //! overlap. Nothing is decoded.
 
-use crate::shape::{Arena, Item, Kind, Loop, Shape};
+use crate::shape::{Arena, Loop, LoopItem, Shape, ShapeKind};
 
 /// An element of a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hit {
+pub(crate) struct ElementHit {
     /// Its number in the shape.
     pub(crate) index: u64,
     /// Its start, relative to the shape's.
@@ -18,15 +18,15 @@ pub(crate) struct Hit {
 }
 
 /// The newest of the first `elements` elements that holds byte `rel` of the shape.
-pub(crate) fn hit(arena: &Arena, shape: Shape, elements: u64, rel: i64) -> Option<Hit> {
+pub(crate) fn hit(arena: &Arena, shape: Shape, elements: u64, rel: i64) -> Option<ElementHit> {
     match shape.kind() {
-        Kind::Leaf(len) => (rel >= 0 && (rel as u64) < len).then_some(Hit {
+        ShapeKind::Leaf(len) => (rel >= 0 && (rel as u64) < len).then_some(ElementHit {
             index: 0,
             rel: 0,
             len,
             bytes_before: 0,
         }),
-        Kind::Loop(id) => {
+        ShapeKind::Loop(id) => {
             let l = arena.get(id);
             let (first, behind) = candidates(l, elements, rel);
             // With a stride of 0, what an iteration holds the last whole one holds too.
@@ -39,7 +39,7 @@ pub(crate) fn hit(arena: &Arena, shape: Shape, elements: u64, rel: i64) -> Optio
                 let shift = shift(l, k);
                 let part = l.per.min(elements - k * l.per);
                 let found = hit_body(arena, arena.body(l), part, rel.wrapping_sub(shift))?;
-                Some(Hit {
+                Some(ElementHit {
                     index: k * l.per + found.index,
                     rel: shift.wrapping_add(found.rel),
                     bytes_before: k * l.per_bytes + found.bytes_before,
@@ -51,7 +51,12 @@ pub(crate) fn hit(arena: &Arena, shape: Shape, elements: u64, rel: i64) -> Optio
 }
 
 /// The same for one iteration of a body.
-pub(crate) fn hit_body(arena: &Arena, body: &[Item], elements: u64, rel: i64) -> Option<Hit> {
+pub(crate) fn hit_body(
+    arena: &Arena,
+    body: &[LoopItem],
+    elements: u64,
+    rel: i64,
+) -> Option<ElementHit> {
     let there = body.partition_point(|i| i.elements_before < elements);
     body[..there].iter().rev().find_map(|item| {
         let (lo, hi) = arena.bounds(item.shape);
@@ -62,7 +67,7 @@ pub(crate) fn hit_body(arena: &Arena, body: &[Item], elements: u64, rel: i64) ->
         let left = elements - item.elements_before;
         let part = arena.elements(item.shape).min(left);
         let found = hit(arena, item.shape, part, inside)?;
-        Some(Hit {
+        Some(ElementHit {
             index: item.elements_before + found.index,
             rel: item.rel.wrapping_add(found.rel),
             bytes_before: item.bytes_before + found.bytes_before,
@@ -74,8 +79,8 @@ pub(crate) fn hit_body(arena: &Arena, body: &[Item], elements: u64, rel: i64) ->
 /// The least start of an element behind `rel`.
 pub(crate) fn next_start(arena: &Arena, shape: Shape, elements: u64, rel: i64) -> Option<i64> {
     match shape.kind() {
-        Kind::Leaf(_) => (rel < 0).then_some(0),
-        Kind::Loop(id) => {
+        ShapeKind::Leaf(_) => (rel < 0).then_some(0),
+        ShapeKind::Loop(id) => {
             let l = arena.get(id);
             let (first, behind) = candidates(l, elements, rel);
             // The iteration beside the candidates, on the side of larger offsets, lies wholly behind `rel`.
@@ -102,7 +107,7 @@ pub(crate) fn next_start(arena: &Arena, shape: Shape, elements: u64, rel: i64) -
 /// The same for one iteration of a body.
 pub(crate) fn next_start_body(
     arena: &Arena,
-    body: &[Item],
+    body: &[LoopItem],
     elements: u64,
     rel: i64,
 ) -> Option<i64> {

@@ -1,5 +1,5 @@
-//! Which log bytes of a pattern lie in a range of the file, and where one pattern has all that another has: without a look at
-//! each element.
+//! Which log bytes of a pattern lie in a range of the file, and in which range one pattern has all bytes of another; neither looks
+//! at each element.
 //!
 //! ```text
 //! loop    iterations inside the range: one run of the log
@@ -8,7 +8,7 @@
 
 use crate::Pattern;
 use crate::pattern::element;
-use crate::shape::{Arena, Kind, Shape};
+use crate::shape::{Arena, Shape, ShapeKind};
 use crate::stack::Term;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -57,7 +57,7 @@ impl Pattern {
     /// Log addresses of the bytes in a range of offsets, in log order, of any pattern of one log. `left` steps may be taken, and are
     /// taken from it; `None` if they do not do.
     pub fn gather(&self, range: &Range<u64>, left: &mut u64) -> Option<Vec<Range<u64>>> {
-        let mut gathered = Gathered {
+        let mut gathered = RunGatherer {
             arena: &self.arena,
             range: (range.start.into(), range.end.into()),
             left,
@@ -92,7 +92,7 @@ impl Pattern {
             (1, _) => other.stride,
             _ => own.stride,
         };
-        let of_stride = |row: &Row| row.count == 1 || row.stride == stride;
+        let of_stride = |row: &EvenRow| row.count == 1 || row.stride == stride;
         if !of_stride(&own) || !of_stride(&other) || stride < own.len {
             return None;
         }
@@ -124,31 +124,31 @@ impl Pattern {
     }
 
     /// The pattern as elements of one length at even distances, lowest first.
-    fn row(&self) -> Option<Row> {
+    fn row(&self) -> Option<EvenRow> {
         let [term] = self.terms[..] else {
             return None;
         };
         let start = i128::from(term.start);
         let id = match term.shape.kind() {
-            Kind::Leaf(len) => {
-                return Some(Row {
+            ShapeKind::Leaf(len) => {
+                return Some(EvenRow {
                     start,
                     stride: i128::from(len),
                     count: 1,
                     len: i128::from(len),
                 });
             }
-            Kind::Loop(id) => id,
+            ShapeKind::Loop(id) => id,
         };
         let l = self.arena.get(id);
         let [item] = self.arena.body(l) else {
             return None;
         };
-        let Kind::Leaf(len) = item.shape.kind() else {
+        let ShapeKind::Leaf(len) = item.shape.kind() else {
             return None;
         };
         let (stride, count) = (i128::from(l.steps.stride), i128::from(l.steps.elements));
-        Some(Row {
+        Some(EvenRow {
             start: start + stride.min(0) * (count - 1),
             stride: stride.abs(),
             count,
@@ -158,7 +158,7 @@ impl Pattern {
 }
 
 /// Elements of one length at even distances.
-struct Row {
+struct EvenRow {
     start: i128,
     stride: i128,
     count: i128,
@@ -174,7 +174,7 @@ fn same_shape(
     known: &mut HashSet<(u32, u32)>,
 ) -> bool {
     let (i, j) = match (one.kind(), other.kind()) {
-        (Kind::Loop(i), Kind::Loop(j)) => (i, j),
+        (ShapeKind::Loop(i), ShapeKind::Loop(j)) => (i, j),
         (one, other) => return one == other,
     };
     if known.contains(&(i, j)) {
@@ -195,14 +195,14 @@ fn same_shape(
 }
 
 /// Runs found so far.
-struct Gathered<'a> {
+struct RunGatherer<'a> {
     arena: &'a Arena,
     range: (i128, i128),
     left: &'a mut u64,
     runs: Vec<Range<u64>>,
 }
 
-impl Gathered<'_> {
+impl RunGatherer<'_> {
     fn push(&mut self, start: u64, end: u64) {
         match self.runs.last_mut() {
             _ if start >= end => {}
@@ -225,13 +225,13 @@ impl Gathered<'_> {
             return Some(());
         }
         let id = match shape.kind() {
-            Kind::Leaf(_) => {
+            ShapeKind::Leaf(_) => {
                 // Both lie in the leaf.
                 let at = |x: i128| addr + (x.clamp(lo, hi) - lo) as u64;
                 self.push(at(from), at(to));
                 return Some(());
             }
-            Kind::Loop(id) => id,
+            ShapeKind::Loop(id) => id,
         };
         let l = self.arena.get(id);
         let (full, tail) = ((elements / l.per) as i128, elements % l.per);

@@ -1,5 +1,5 @@
 //! Settings of prefetching as people give them.
-use forebay_pattern::Request;
+use forebay_pattern::ReadRequest;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -125,14 +125,14 @@ impl PrefetchConfig {
 /// The requests to come of each reader, in order. Readers are told apart by what they ask for first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Future {
-    readers: Vec<Arc<[Request]>>,
+    readers: Vec<Arc<[ReadRequest]>>,
     /// By offset and length of the first request.
     first: HashMap<(u64, u64), VecDeque<usize>>,
 }
 
 impl Future {
     /// Of these readers.
-    pub fn new(readers: impl IntoIterator<Item = Vec<Request>>) -> Future {
+    pub fn new(readers: impl IntoIterator<Item = Vec<ReadRequest>>) -> Future {
         let mut future = Future::default();
         for requests in readers {
             let Some(first) = requests.first() else {
@@ -147,7 +147,10 @@ impl Future {
     }
 
     /// The readers that begin so, in the order given.
-    pub(crate) fn beginning(&self, first: Request) -> impl Iterator<Item = &Arc<[Request]>> {
+    pub(crate) fn beginning(
+        &self,
+        first: ReadRequest,
+    ) -> impl Iterator<Item = &Arc<[ReadRequest]>> {
         let places = self.first.get(&(first.offset, first.len));
         let places = places.into_iter().flatten();
         places.filter_map(|place| self.readers.get(*place))

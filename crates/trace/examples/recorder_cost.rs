@@ -3,7 +3,7 @@
 //! `cargo run --release -p forebay-trace --example recorder_cost [THREADS]`
 
 use forebay_trace::Action;
-use forebay_trace::record::{Recorder, Seen, Setup, clock};
+use forebay_trace::record::{ObservedCall, Recorder, RecorderOptions, clock};
 use std::time::Instant;
 
 const CALLS: u64 = 2_000_000;
@@ -16,7 +16,7 @@ fn main() -> std::io::Result<()> {
     let directory = std::env::temp_dir().join(format!("recorder-cost-{}", std::process::id()));
     std::fs::create_dir(&directory)?;
     let path = directory.join("trace");
-    let setup = Setup {
+    let setup = RecorderOptions {
         name: "cost".into(),
         begun: clock(),
         threads: true,
@@ -30,7 +30,7 @@ fn main() -> std::io::Result<()> {
             scope.spawn(move || {
                 for i in 0..CALLS {
                     let start = recorder.now();
-                    recorder.call(&Seen {
+                    recorder.call(&ObservedCall {
                         thread: (1 << 30) + thread,
                         action: Action::Write,
                         inode: 7 + u64::from(thread),

@@ -21,12 +21,12 @@ const FIELDS: [&str; 8] = [
 ];
 const HEADER: &str = "rank,op,file_id,offset,length,start,end";
 /// What a recording has behind that.
-const ERROR: &str = ",error";
+const ERROR_FIELD: &str = ",error";
 /// Longest line, bytes: a name of 4096 bytes and the numbers before it are far shorter.
 const LONGEST_LINE: usize = 65_536;
 const NAMES: &str = "file_id,record_id,basename";
 
-/// Reads the reads and writes of a trace. `path` is for messages; files are named by their number (see [`read_names`]).
+/// Reads the reads and writes of a trace. `path` is for messages; files are named by their number (see [`read_file_names`]).
 ///
 /// # Errors
 /// `Io`, and `Line` for the first line that is not as it should be.
@@ -40,11 +40,11 @@ pub fn read(from: impl BufRead, path: &Path) -> Result<Trace> {
 /// `Io`, and `Line` for the first line that is not as it should be.
 pub fn read_recording(mut from: impl BufRead, path: &Path) -> Result<Recording> {
     let mut line = String::new();
-    read_line(&mut from, &mut line, &Place { path, line: 1 })?;
+    read_line(&mut from, &mut line, &FieldPlace { path, line: 1 })?;
     let header = line.trim_end();
-    let all = header.strip_suffix(ERROR) == Some(HEADER);
+    let all = header.strip_suffix(ERROR_FIELD) == Some(HEADER);
     if header != HEADER && !all {
-        let place = Place { path, line: 1 };
+        let place = FieldPlace { path, line: 1 };
         return Err(place.error(
             0,
             header,
@@ -54,7 +54,7 @@ pub fn read_recording(mut from: impl BufRead, path: &Path) -> Result<Recording> 
     let mut recording = Recording::default();
     let mut files = 0;
     for number in 2u64.. {
-        let place = Place { path, line: number };
+        let place = FieldPlace { path, line: number };
         if !read_line(&mut from, &mut line, &place)? {
             break;
         }
@@ -71,7 +71,7 @@ pub fn read_recording(mut from: impl BufRead, path: &Path) -> Result<Recording> 
 }
 
 /// The next line in place of the last one, with its end; false if there is none.
-fn read_line(from: &mut impl BufRead, line: &mut String, place: &Place<'_>) -> Result<bool> {
+fn read_line(from: &mut impl BufRead, line: &mut String, place: &FieldPlace<'_>) -> Result<bool> {
     line.clear();
     let read = from.by_ref().take(LONGEST_LINE as u64 + 1).read_line(line);
     let read = read.map_err(|source| Error::Io {
@@ -87,21 +87,6 @@ fn read_line(from: &mut impl BufRead, line: &mut String, place: &Place<'_>) -> R
     }
 }
 
-/// Reads the table of file names, and names the trace's files by it. Files that it does not name keep their number.
-///
-/// # Errors
-/// `Io`, and `Line` as for [`read`].
-pub fn read_names(from: impl BufRead, path: &Path, trace: &mut Trace) -> Result<()> {
-    let mut named = vec![TraceFile::default(); trace.files.len()];
-    read_file_names(from, path, &mut named)?;
-    for (id, (name, file)) in (0..).zip(trace.files.iter_mut().zip(&named)) {
-        if !file.path.is_empty() {
-            *name = Trace::file_name(id, &file.path);
-        }
-    }
-    Ok(())
-}
-
 /// Reads the table of file names as they are. Files that it does not name stay as they are; others that it names do not matter.
 ///
 /// # Errors
@@ -109,7 +94,7 @@ pub fn read_names(from: impl BufRead, path: &Path, trace: &mut Trace) -> Result<
 pub fn read_file_names(mut from: impl BufRead, path: &Path, files: &mut [TraceFile]) -> Result<()> {
     let mut text = String::new();
     for number in 1u64.. {
-        let place = Place { path, line: number };
+        let place = FieldPlace { path, line: number };
         if !read_line(&mut from, &mut text, &place)? {
             break;
         }
@@ -151,7 +136,7 @@ pub fn write_file_names(mut to: impl Write, files: &[TraceFile]) -> std::io::Res
 /// # Errors
 /// Those of `to`.
 pub fn write_recording(mut to: impl Write, recording: &Recording) -> std::io::Result<()> {
-    writeln!(to, "{HEADER}{ERROR}")?;
+    writeln!(to, "{HEADER}{ERROR_FIELD}")?;
     for call in &recording.calls {
         write_call(&mut to, call)?;
         writeln!(to, ",{}", call.error)?;
@@ -184,15 +169,15 @@ fn write_call(to: &mut impl Write, call: &Call) -> std::io::Result<()> {
         to,
         ",{},{},{}",
         call.len,
-        Seconds(call.start),
-        Seconds(call.end)
+        ShownSeconds(call.start),
+        ShownSeconds(call.end)
     )
 }
 
 /// Nanoseconds shown as seconds: six decimals, or nine where six lose something.
-struct Seconds(u64);
+struct ShownSeconds(u64);
 
-impl std::fmt::Display for Seconds {
+impl std::fmt::Display for ShownSeconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (whole, nanos) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
         if nanos.is_multiple_of(1000) {
@@ -203,12 +188,12 @@ impl std::fmt::Display for Seconds {
     }
 }
 
-struct Place<'a> {
+struct FieldPlace<'a> {
     path: &'a Path,
     line: u64,
 }
 
-impl Place<'_> {
+impl FieldPlace<'_> {
     fn error(&self, field: usize, found: &str, expected: &'static str) -> Error {
         Error::Line {
             path: self.path.to_owned(),
@@ -226,7 +211,7 @@ fn shorten(found: &str) -> String {
 }
 
 /// One line; `all` if it may be any action, with an error behind it.
-fn parse(line: &str, all: bool, place: &Place<'_>) -> Result<Call> {
+fn parse(line: &str, all: bool, place: &FieldPlace<'_>) -> Result<Call> {
     let count = if all { "eight fields" } else { "seven fields" };
     let mut fields = line.split(',');
     let mut next = |i: usize| {
@@ -373,7 +358,7 @@ mod tests {
     #[test]
     fn a_recording_reads_back_with_every_operation_and_error() {
         let text = format!(
-            "{HEADER}{ERROR}\n2,open,1,32769,0,0.000001,0.000002,0\n2,unlink,0,0,0,0.5,0.6,2\n2,read,1,7,9,0.700000,0.800000001,0\n"
+            "{HEADER}{ERROR_FIELD}\n2,open,1,32769,0,0.000001,0.000002,0\n2,unlink,0,0,0,0.5,0.6,2\n2,read,1,7,9,0.700000,0.800000001,0\n"
         );
         let recording = read_recording(text.as_bytes(), Path::new("t.csv")).unwrap();
         let seen: Vec<_> = recording
@@ -397,7 +382,7 @@ mod tests {
             ("0,open,0,0,0,0,0,x", "error number"),
             ("0,open,0,0,0,0,0,0,0", "eighth field"),
         ] {
-            let text = format!("{HEADER}{ERROR}\n{line}\n");
+            let text = format!("{HEADER}{ERROR_FIELD}\n{line}\n");
             let error = read_text(&text).unwrap_err().to_string();
             assert!(error.contains(word) && error.contains("line 2"), "{error}");
         }
@@ -410,13 +395,12 @@ mod tests {
 
     #[test]
     fn names_come_from_the_table_and_are_safe() {
-        let mut trace = read_text(&format!("{HEADER}\n0,read,1,0,1,0.1,0.2\n")).unwrap();
-        read_names(
-            "file_id,record_id,basename\n1,99,a b/../c.h5\n7,1,x\n".as_bytes(),
-            Path::new("n"),
-            &mut trace,
-        )
-        .unwrap();
-        assert_eq!(trace.files, ["00000", "00001-a_b_.._c.h5"]);
+        let mut files = vec![TraceFile::default(); 2];
+        let table = "file_id,record_id,basename\n1,99,a b/../c.h5\n7,1,x\n";
+        read_file_names(table.as_bytes(), Path::new("n"), &mut files).unwrap();
+        let names = (0..)
+            .zip(&files)
+            .map(|(id, f)| Trace::file_name(id, &f.path));
+        assert_eq!(names.collect::<Vec<_>>(), ["00000", "00001-a_b_.._c.h5"]);
     }
 }

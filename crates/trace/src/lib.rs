@@ -34,7 +34,7 @@ pub mod workload;
 pub use action::Action;
 pub use error::{Error, Result};
 pub use load::{load, open};
-pub use model::{Model, Piece};
+pub use model::{Model, OriginPiece};
 pub use op::{Kind, NO_OFFSET, Op, Trace};
 pub use ranges::Ranges;
 pub use recording::{Call, Loss, Process, Recording, TraceFile};

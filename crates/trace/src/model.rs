@@ -8,14 +8,14 @@ use std::ops::Range;
 
 /// Bytes of one origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct OriginPiece {
     /// Where in the file.
     pub range: Range<u64>,
     /// The write they come from (0: there before the trace); `None`: a hole.
     pub sequence: Option<u64>,
 }
 
-impl Piece {
+impl OriginPiece {
     /// Checks `buf`, which was read at the piece's start.
     ///
     /// # Errors
@@ -78,13 +78,13 @@ impl Model {
     }
 
     /// What a read of `range` returns: all of it below the file's size, in pieces.
-    pub fn read(&self, file: u32, range: Range<u64>) -> Vec<Piece> {
+    pub fn read(&self, file: u32, range: Range<u64>) -> Vec<OriginPiece> {
         let file = &self.files[file as usize];
         let range = range.start..range.end.min(file.size);
         let parts = file.writes.cover(range);
         parts
             .into_iter()
-            .map(|(range, sequence)| Piece { range, sequence })
+            .map(|(range, sequence)| OriginPiece { range, sequence })
             .collect()
     }
 

@@ -13,7 +13,7 @@ pub const RAW_ENTRY: u64 = 48;
 
 /// What all ranks did to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct CallGroup {
     /// Index into [`Trace::files`].
     pub file: u32,
     /// Reads or writes.
@@ -24,7 +24,7 @@ pub struct Group {
 
 /// What was found in a group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundPatterns {
     /// Patterns.
     pub patterns: u64,
     /// Bytes they are written in.
@@ -77,14 +77,14 @@ impl PatternStats {
 }
 
 /// The groups of a trace, by file, writes first. Calls without length or known offset are left out.
-pub fn groups(trace: &Trace) -> Vec<Group> {
-    let mut groups: BTreeMap<(u32, bool), Group> = BTreeMap::new();
+pub fn groups(trace: &Trace) -> Vec<CallGroup> {
+    let mut groups: BTreeMap<(u32, bool), CallGroup> = BTreeMap::new();
     for op in &trace.ops {
         if op.len == 0 || op.offset == NO_OFFSET {
             continue;
         }
         let key = (op.file, op.kind == Kind::Read);
-        let group = groups.entry(key).or_insert_with(|| Group {
+        let group = groups.entry(key).or_insert_with(|| CallGroup {
             file: op.file,
             kind: op.kind,
             streams: BTreeMap::new(),
@@ -96,7 +96,7 @@ pub fn groups(trace: &Trace) -> Vec<Group> {
 }
 
 /// Looks for patterns in every group of a trace.
-pub fn discover(trace: &Trace, mut find: impl FnMut(&Group) -> Found) -> PatternStats {
+pub fn discover(trace: &Trace, mut find: impl FnMut(&CallGroup) -> FoundPatterns) -> PatternStats {
     let mut stats = PatternStats::default();
     for group in groups(trace) {
         let found = find(&group);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_found_is_added_up_and_compared_with_raw_entries() {
-        let find = |group: &Group| Found {
+        let find = |group: &CallGroup| FoundPatterns {
             patterns: 1,
             encoded: 12,
             shown: vec![format!("{} x [5 x 10 B stride 30 B]", group.streams.len())],

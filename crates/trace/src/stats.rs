@@ -1,4 +1,4 @@
-//! What a trace shows at a glance: calls, bytes, sizes, shapes, sharing.
+//! Statistics of a trace: calls, bytes, sizes, access shapes, sharing.
 //!
 //! A call is *sequential* if it starts where the same rank's last call of the same kind on that file ended, *strided* if
 //! instead its distance to that call's start equals the distance before. Calls without length or offset are left out
@@ -88,7 +88,7 @@ struct Sharing {
 }
 
 /// A rank's last call of a kind on a file.
-struct Last {
+struct LastCall {
     offset: u64,
     end: u64,
     distance: Option<u64>,
@@ -161,7 +161,7 @@ impl Stats {
 }
 
 impl KindStats {
-    fn place(&mut self, op: &Op, lasts: &mut HashMap<(u32, u32, Kind), Last>) {
+    fn place(&mut self, op: &Op, lasts: &mut HashMap<(u32, u32, Kind), LastCall>) {
         let key = (op.rank, op.file, op.kind);
         let last = lasts.get(&key);
         let distance = last.map(|l| op.offset.wrapping_sub(l.offset));
@@ -172,7 +172,7 @@ impl KindStats {
         }
         lasts.insert(
             key,
-            Last {
+            LastCall {
                 offset: op.offset,
                 end: op.stop(),
                 distance,

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 const NAME: &[u8] = b"checkpoint";
 /// Calls of a reading phase without bytes, at most: a part of what all readers would do.
-const MOST_LOCATED: u64 = 1 << 21;
+const MAX_LOCATED_CALLS: u64 = 1 << 21;
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
 
 /// What one run found: seconds, bytes a second, bytes.
@@ -225,7 +225,7 @@ impl Job<'_> {
         let open = begun.elapsed().as_secs_f64();
         let calls = match self.data {
             true => u64::MAX,
-            false => MOST_LOCATED / readers,
+            false => MAX_LOCATED_CALLS / readers,
         };
         let read = AtomicU64::new(0);
         let begun = Instant::now();

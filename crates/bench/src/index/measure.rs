@@ -1,8 +1,7 @@
 //! One subject on one case, in a process of its own: puts, flush, gets cold, gets warm.
 //!
-//! Batches are made some hundred at a time, and the clock runs only while the subject works on them; the sheets for its answers
-//! are there before, and used again for the next batches. Every answer is compared with what was put; a wrong one ends the
-//! benchmark.
+//! Batches are made some hundred at a time, and only the subject's work on them is timed; memory for its answers is allocated before
+//! and used again for the next batches. Every answer is compared with what was put; a wrong one ends the benchmark.
 use super::cases;
 use super::order::Arrivals;
 use super::process;
@@ -90,15 +89,15 @@ pub struct Outcome {
 }
 
 /// Batches that are made at once to put them.
-const GROUP: usize = 256;
+const PUT_BATCHES_AT_ONCE: usize = 256;
 /// And to get them: fewer, so that they and the answers do not push out of the processor's caches what the subject has there.
-const GETS: usize = 64;
+const GET_BATCHES_AT_ONCE: usize = 64;
 /// Batches beside each other in a sample of gets.
-const WINDOW: u64 = 64;
+const SAMPLE_BATCHES: u64 = 64;
 /// Nothing written for so long: it has settled.
-const QUIET: Duration = Duration::from_millis(600);
+const QUIET_TIME: Duration = Duration::from_millis(600);
 /// How often that is looked at.
-const LOOK: Duration = Duration::from_millis(100);
+const QUIET_POLL: Duration = Duration::from_millis(100);
 
 /// Does the job.
 ///
@@ -113,7 +112,7 @@ pub fn run(job: &Job) -> Result<Outcome> {
 
     let subject = subject::open(job.kind, &job.dir, &job.tuning)?;
     let mut batches = Vec::new();
-    let sheets = sheets(GROUP, 0);
+    let sheets = sheets(PUT_BATCHES_AT_ONCE, 0);
     let mut commits = 0;
     let mut incoming = arrivals(job.seed).map(|mut batch| {
         commits += 1;
@@ -123,7 +122,7 @@ pub fn run(job: &Job) -> Result<Outcome> {
         batch
     });
     loop {
-        let group: Vec<Vec<Record>> = incoming.by_ref().take(GROUP).collect();
+        let group: Vec<Vec<Record>> = incoming.by_ref().take(PUT_BATCHES_AT_ONCE).collect();
         if group.is_empty() {
             break;
         }
@@ -180,8 +179,8 @@ fn gets(
     subject: &dyn Subject,
     arrivals: Arrivals<'_>,
     memory: &mut u64,
-) -> Result<(u64, Took)> {
-    let sample = Sample::new(
+) -> Result<(u64, WorkTime)> {
+    let sample = BatchSample::new(
         arrivals.batches(),
         job.load.gets.unwrap_or(work.total()),
         job.load.batch,
@@ -190,10 +189,10 @@ fn gets(
         .zip(arrivals)
         .filter(|(n, _)| sample.has(*n))
         .map(|(_, batch)| batch);
-    let (mut count, mut all) = (0, Took::default());
-    let sheets = sheets(GETS, job.load.batch as usize);
+    let (mut count, mut all) = (0, WorkTime::default());
+    let sheets = sheets(GET_BATCHES_AT_ONCE, job.load.batch as usize);
     loop {
-        let group: Vec<Vec<Record>> = chosen.by_ref().take(GETS).collect();
+        let group: Vec<Vec<Record>> = chosen.by_ref().take(GET_BATCHES_AT_ONCE).collect();
         if group.is_empty() {
             return Ok((count, all));
         }
@@ -208,17 +207,17 @@ fn gets(
 }
 
 /// Which batches are looked up: windows of them, evenly spread.
-struct Sample {
+struct BatchSample {
     window: u64,
     every: u64,
 }
 
-impl Sample {
-    fn new(batches: u64, records: u64, size: u64) -> Sample {
+impl BatchSample {
+    fn new(batches: u64, records: u64, size: u64) -> BatchSample {
         let wanted = records.div_ceil(size).clamp(1, batches.max(1));
-        let window = WINDOW.min(wanted);
+        let window = SAMPLE_BATCHES.min(wanted);
         let windows = wanted.div_ceil(window);
-        Sample {
+        BatchSample {
             window,
             every: match wanted == batches {
                 true => window,
@@ -233,17 +232,17 @@ impl Sample {
 }
 
 /// The answers to one batch.
-type Sheet = Mutex<Vec<Answer>>;
+type AnswerSheet = Mutex<Vec<Answer>>;
 
 /// Sheets for so many batches of so many records.
-fn sheets(batches: usize, records: usize) -> Vec<Sheet> {
+fn sheets(batches: usize, records: usize) -> Vec<AnswerSheet> {
     let sheet = |_| Mutex::new(Vec::with_capacity(records));
     (0..batches).map(sheet).collect()
 }
 
 /// What some work took, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
-struct Took {
+struct WorkTime {
     /// Of the slowest thread.
     seconds: f64,
     /// Processor time of the threads that asked.
@@ -258,18 +257,18 @@ fn timed(
     threads: u16,
     subject: &dyn Subject,
     group: &[Vec<Record>],
-    sheets: &[Sheet],
+    sheets: &[AnswerSheet],
     each: impl Fn(&mut dyn Worker, &[Record], &mut Vec<Answer>) -> Result<()> + Sync,
-) -> Result<Took> {
+) -> Result<WorkTime> {
     sheets.iter().for_each(|sheet| sheet.lock().clear());
     let next = AtomicUsize::new(0);
-    let hands = || -> Result<Took> {
+    let hands = || -> Result<WorkTime> {
         let mut worker = subject.worker()?;
         let (start, cpu) = (Instant::now(), cpu::of_thread());
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
             let Some(batch) = group.get(n) else {
-                return Ok(Took {
+                return Ok(WorkTime {
                     seconds: start.elapsed().as_secs_f64(),
                     thread_cpu: cpu::of_thread() - cpu,
                     cpu: 0.0,
@@ -295,7 +294,7 @@ fn timed(
         check(batch, &answers.lock())?;
     }
     let took = all.iter();
-    Ok(Took {
+    Ok(WorkTime {
         seconds: took.clone().map(|t| t.seconds).fold(0.0, f64::max),
         thread_cpu: took.map(|t| t.thread_cpu).sum(),
         cpu,
@@ -325,8 +324,8 @@ fn check(batch: &[Record], answers: &[Answer]) -> Result<()> {
 fn settle(subject: &dyn Subject) -> Result<f64> {
     let start = Instant::now();
     let mut changed = (start, process::written()?);
-    while changed.0.elapsed() < QUIET {
-        std::thread::sleep(LOOK);
+    while changed.0.elapsed() < QUIET_TIME {
+        std::thread::sleep(QUIET_POLL);
         let now = process::written()?;
         // A log line or two is no work.
         if subject.busy() || now > changed.1 + 65_536 {
@@ -342,12 +341,12 @@ mod tests {
 
     #[test]
     fn a_sample_is_whole_windows_over_the_whole_case() {
-        let sample = Sample::new(10_000, 1 << 20, 1024);
+        let sample = BatchSample::new(10_000, 1 << 20, 1024);
         let chosen: Vec<u64> = (0..10_000).filter(|n| sample.has(*n)).collect();
         assert!((1024..=1100).contains(&chosen.len()), "{}", chosen.len());
         assert_eq!(chosen[..64], (0..64).collect::<Vec<u64>>());
         assert!(chosen.last().unwrap() > &9_000);
-        let all = Sample::new(77, 77 * 1024, 1024);
+        let all = BatchSample::new(77, 77 * 1024, 1024);
         assert!((0..77).all(|n| all.has(n)));
     }
 

@@ -5,7 +5,7 @@
 //! | `workload` | the records: IOR, MPI-Tile-IO, BTIO |
 //! | `order` | how batches arrive: lockstep, drift, random |
 //! | `cases` | both together, by name |
-//! | `subject` | the three stores behind one face |
+//! | `subject` | the three stores behind one trait |
 //! | `measure` | one subject on one case, in a process of its own |
 //! | `process` | what the kernel counts of it |
 //! | `table` | rows for people |

@@ -23,7 +23,7 @@ pub struct Arrivals<'a> {
     work: &'a Workload,
     order: Order,
     size: u64,
-    dice: Dice,
+    dice: SeededNumbers,
     writers: Vec<Writer>,
     /// The writer whose turn it is, in lockstep.
     turn: usize,
@@ -44,19 +44,19 @@ struct Writer {
 }
 
 /// The usual time of a batch of the fastest writer; the slowest needs twice that.
-const PACE: u64 = 1 << 20;
+const FASTEST_BATCH_TIME: u64 = 1 << 20;
 
 impl<'a> Arrivals<'a> {
     /// The batches of `size` records of a workload.
     pub fn new(work: &'a Workload, order: Order, size: u64, seed: u64) -> Arrivals<'a> {
-        let mut dice = Dice(seed);
+        let mut dice = SeededNumbers(seed);
         let n = work.writers();
         let mut ranks: Vec<u64> = (0..u64::from(n)).collect();
         for i in (1..ranks.len()).rev() {
             ranks.swap(i, dice.below(i as u64 + 1) as usize);
         }
         let writers = (0..n).zip(ranks).map(|(w, rank)| {
-            let pace = PACE + PACE * rank / u64::from(n - 1).max(1);
+            let pace = FASTEST_BATCH_TIME + FASTEST_BATCH_TIME * rank / u64::from(n - 1).max(1);
             Writer {
                 sent: 0,
                 left: work.each(w).div_ceil(size),
@@ -174,9 +174,9 @@ impl Shuffle {
 }
 
 /// Numbers from a seed.
-struct Dice(u64);
+struct SeededNumbers(u64);
 
-impl Dice {
+impl SeededNumbers {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)

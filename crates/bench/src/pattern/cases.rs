@@ -12,7 +12,7 @@ pub type File = Vec<(u64, Vec<Element>)>;
 
 /// Where the calls come from.
 #[derive(Debug, Clone)]
-enum From {
+enum CallSource {
     Workload(&'static str),
     Trace(PathBuf, Kind),
 }
@@ -22,7 +22,7 @@ enum From {
 pub struct Case {
     /// Its name.
     pub name: &'static str,
-    from: From,
+    from: CallSource,
 }
 
 const WORKLOADS: &[(&str, &str)] = &[
@@ -59,7 +59,7 @@ pub fn all(traces: Option<&Path>) -> Result<Vec<Case>> {
         .iter()
         .map(|&(name, spec)| Case {
             name,
-            from: From::Workload(spec),
+            from: CallSource::Workload(spec),
         })
         .collect();
     let Some(dir) = traces else {
@@ -79,7 +79,7 @@ pub fn all(traces: Option<&Path>) -> Result<Vec<Case>> {
             cases.push(Case {
                 // A few names for the life of the program.
                 name: Box::leak(format!("{stem}-{word}").into_boxed_str()),
-                from: From::Trace(path.clone(), kind),
+                from: CallSource::Trace(path.clone(), kind),
             });
         }
     }
@@ -99,12 +99,12 @@ impl Case {
     pub fn load(&self) -> Result<Option<Vec<File>>> {
         let mut logs = Logs::default();
         match &self.from {
-            From::Workload(spec) => {
+            CallSource::Workload(spec) => {
                 let workload = workload::parse(spec).doing(spec)?;
                 let writes = workload.ops().filter(|op| op.kind == Kind::Write);
                 writes.for_each(|op| logs.add(&op));
             }
-            From::Trace(path, kind) => {
+            CallSource::Trace(path, kind) => {
                 let trace = forebay_trace::load(path).doing(path.display())?;
                 let calls = trace.ops.iter().filter(|op| op.kind == *kind);
                 calls.for_each(|op| logs.add(op));

@@ -1,21 +1,21 @@
 //! The subjects: each makes an index of the same extents.
 
 use super::cases::File;
-use super::published::{self, Global, Local, Place};
+use super::published::{self, Global, Local, LogPlace};
 use crate::fail::{Context, Result};
-use forebay_pattern::{Element, Folder, Found, Map, Patterns, Segment, Source};
+use forebay_pattern::{Element, Folder, LogSource, MapLookup, PatternMap, Patterns, Segment};
 use std::hint::black_box;
 use std::time::Instant;
 
 /// Bytes of a raw entry.
 const ENTRY: usize = 48;
-/// Offsets looked up in one timed batch, and batches: fewer, but some, if they take longer than [`PATIENCE`] seconds in all.
+/// Offsets looked up in one timed batch, and batches: fewer, but some, if they take longer than [`MAX_SECONDS`] seconds in all.
 const BATCH: usize = 64;
 const BATCHES: usize = 301;
-const FEWEST: usize = 3;
-const PATIENCE: f64 = 1.0;
+const MIN_BATCHES: usize = 3;
+const MAX_SECONDS: f64 = 1.0;
 /// Pieces resolved at a time.
-const PORTION: usize = 4096;
+const PIECES_AT_ONCE: usize = 4096;
 
 /// What one run found.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ fn forebay(files: &[File]) -> Result<Measured> {
     for file in files {
         let mut segments = Vec::new();
         for (log, extents) in file {
-            let source = Source {
+            let source = LogSource {
                 member: 0,
                 log: *log,
             };
@@ -90,7 +90,7 @@ fn forebay(files: &[File]) -> Result<Measured> {
         merged += patterns.encoded().len();
         maps.push(patterns.map());
     }
-    let memory = maps.iter().map(Map::memory).sum::<usize>();
+    let memory = maps.iter().map(PatternMap::memory).sum::<usize>();
     let resolve = Some(resolve(&maps));
     Ok(Measured {
         resolve,
@@ -99,7 +99,7 @@ fn forebay(files: &[File]) -> Result<Measured> {
         memory: Some(memory as f64),
         discover: Some(count(files) / seconds),
         lookup: Some(lookup(files, |file, offset| {
-            matches!(maps[file].lookup(offset), Found::Data(_))
+            matches!(maps[file].lookup(offset), MapLookup::Data(_))
         })?),
     })
 }
@@ -137,7 +137,7 @@ fn published(files: &[File]) -> Result<Measured> {
 fn newest<T>(
     entries: &[T],
     init: impl Fn(&T) -> u64,
-    find: impl Fn(&T) -> Option<Place>,
+    find: impl Fn(&T) -> Option<LogPlace>,
     offset: u64,
 ) -> bool {
     let above = entries.partition_point(|e| init(e) <= offset);
@@ -190,16 +190,16 @@ fn zstd(files: &[File]) -> Result<Measured> {
 }
 
 /// Time of a piece when all are gone through in order.
-fn resolve(maps: &[Map]) -> f64 {
-    let (mut found, mut out) = (0, Vec::with_capacity(PORTION));
+fn resolve(maps: &[PatternMap]) -> f64 {
+    let (mut found, mut out) = (0, Vec::with_capacity(PIECES_AT_ONCE));
     let begin = Instant::now();
     for map in maps {
         let mut pieces = map.pieces(0..u64::MAX);
         loop {
             out.clear();
-            let more = pieces.fill(PORTION, &mut out);
+            let more = pieces.fill(PIECES_AT_ONCE, &mut out);
             found += black_box(&out).len();
-            if !more || begin.elapsed().as_secs_f64() > PATIENCE {
+            if !more || begin.elapsed().as_secs_f64() > MAX_SECONDS {
                 break;
             }
         }
@@ -218,8 +218,8 @@ fn lookup(files: &[File], find: impl Fn(usize, u64) -> bool) -> Result<f64> {
     };
     let mut times = Vec::with_capacity(BATCHES);
     let begin = Instant::now();
-    while times.len() < FEWEST
-        || (times.len() < BATCHES && begin.elapsed().as_secs_f64() < PATIENCE)
+    while times.len() < MIN_BATCHES
+        || (times.len() < BATCHES && begin.elapsed().as_secs_f64() < MAX_SECONDS)
     {
         let file = below(files.len());
         let offsets: [u64; BATCH] = std::array::from_fn(|_| {

@@ -1,7 +1,7 @@
 //! Patterns of real traces: never more bytes than the published algorithm's, and every call comes back.
 
 use super::published;
-use forebay_pattern::{Element, Folder, Segment, Source};
+use forebay_pattern::{Element, Folder, LogSource, Segment};
 use forebay_testkit::shared::shared;
 use forebay_trace::{Kind, NO_OFFSET, load};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn traces_take_no_more_bytes_than_with_the_published_algorithm() {
                 for e in log {
                     folder.push_at(e.offset, e.len, e.addr).unwrap();
                 }
-                let source = Source {
+                let source = LogSource {
                     member: 0,
                     log: u64::from(*rank),
                 };

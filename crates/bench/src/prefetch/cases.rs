@@ -2,7 +2,7 @@
 
 use crate::fail::{Context, Result};
 use crate::harness::NamedCase;
-use forebay_pattern::Request;
+use forebay_pattern::ReadRequest;
 use forebay_trace::{Kind, NO_OFFSET, workload};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,9 +10,9 @@ use std::path::Path;
 /// The real trace: openPMD-api's parallel benchmark on 64 nodes of Cori, through HDF5.
 const OPENPMD: &str = "openpmd-8-1024.posix.csv.zst";
 /// Longer calls of it are of its writing phase (read, change, write), and 1.2 GB of one byte after another.
-const LONGEST: u64 = 1 << 20;
+const MAX_CALL_BYTES: u64 = 1 << 20;
 /// Ranks of it on one node.
-const PER_NODE: usize = 16;
+const RANKS_PER_NODE: usize = 16;
 
 /// One case.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ pub const CASES: [Case; 3] = [
 #[derive(Debug)]
 pub struct Reads {
     /// Of each rank, in order.
-    pub readers: Vec<Vec<Request>>,
+    pub readers: Vec<Vec<ReadRequest>>,
     /// How many ranks read at a time.
     pub together: usize,
 }
@@ -73,18 +73,21 @@ impl Case {
                     return Ok(None);
                 }
                 let trace = forebay_trace::load(&path).doing(path.display())?;
-                (trace, PER_NODE)
+                (trace, RANKS_PER_NODE)
             }
         };
-        let mut readers: BTreeMap<u32, Vec<Request>> = BTreeMap::new();
+        let mut readers: BTreeMap<u32, Vec<ReadRequest>> = BTreeMap::new();
         for op in &trace.ops {
-            if op.kind != Kind::Read || op.offset == NO_OFFSET || !(1..=LONGEST).contains(&op.len) {
+            if op.kind != Kind::Read
+                || op.offset == NO_OFFSET
+                || !(1..=MAX_CALL_BYTES).contains(&op.len)
+            {
                 continue;
             }
             let (offset, len) = (op.offset, op.len);
             let reader = readers.entry(op.rank).or_default();
             if reader.len() < calls {
-                reader.push(Request { offset, len });
+                reader.push(ReadRequest { offset, len });
             }
         }
         Ok(Some(Reads {
@@ -132,7 +135,7 @@ mod tests {
             assert!(reads.readers.iter().all(|r| r.len() == 7));
             let ranges = reads.ranges();
             assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
-            let inside = |r: &Request| {
+            let inside = |r: &ReadRequest| {
                 let found = ranges
                     .iter()
                     .find(|g| g.start <= r.offset && r.offset < g.end);

@@ -19,7 +19,7 @@ use crate::harness::{DirArgs, RunArgs};
 use crate::report::Report;
 use cases::{Case, Reads};
 use forebay_server::delegate::Policy;
-use replay::{Measured, Way};
+use replay::{Measured, ReplaySettings};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -107,7 +107,7 @@ fn rounds(
 ) -> Result<()> {
     let latency = Duration::from_micros(args.latency);
     for round in 0..args.run.runs {
-        let bare = Way {
+        let bare = ReplaySettings {
             policy: Policy::None,
             delay: Duration::ZERO,
             latency,
@@ -119,7 +119,7 @@ fn rounds(
         // Nobody is always the first one after the uncached run.
         for place in 0..SUBJECTS.len() {
             let (subject, policy) = SUBJECTS[(place + round as usize) % SUBJECTS.len()];
-            let way = Way {
+            let way = ReplaySettings {
                 policy,
                 delay,
                 latency,

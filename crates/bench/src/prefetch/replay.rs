@@ -5,7 +5,7 @@ use crate::cache;
 use crate::fail::{Context, Failure, Result};
 use forebay_client::{Client, File};
 use forebay_fabric::fault::{Faults, Odds};
-use forebay_pattern::Request;
+use forebay_pattern::ReadRequest;
 use forebay_server::delegate::{Future, Policy, PrefetchConfig, PrefetchStats};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
@@ -52,7 +52,7 @@ impl Measured {
 
 /// How a replay is done.
 #[derive(Debug, Clone, Copy)]
-pub struct Way {
+pub struct ReplaySettings {
     /// Who foresees.
     pub policy: Policy,
     /// What a rank computes before each read, or rather sleeps.
@@ -66,7 +66,7 @@ pub fn sleep_exactly() -> Result<()> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).doing("exact sleeps")
 }
 
-fn service(store: &Path, way: Way, future: Option<Arc<Future>>) -> Result<Service> {
+fn service(store: &Path, way: ReplaySettings, future: Option<Arc<Future>>) -> Result<Service> {
     let faults = Faults::new(1);
     faults.set(Odds {
         latency: way.latency,
@@ -87,7 +87,7 @@ fn service(store: &Path, way: Way, future: Option<Arc<Future>>) -> Result<Servic
 
 /// Writes all that is read, at the node where nobody reads.
 pub fn prepare(store: &Path, reads: &Reads) -> Result<()> {
-    let way = Way {
+    let way = ReplaySettings {
         policy: Policy::None,
         delay: Duration::ZERO,
         latency: Duration::ZERO,
@@ -112,7 +112,7 @@ pub fn prepare(store: &Path, reads: &Reads) -> Result<()> {
 }
 
 /// Replays all readers once, cold; who learns from runs has had one before.
-pub fn replay(store: &Path, reads: &Reads, way: Way) -> Result<Measured> {
+pub fn replay(store: &Path, reads: &Reads, way: ReplaySettings) -> Result<Measured> {
     let known = (way.policy == Policy::Perfect).then(|| reads.readers.iter().cloned());
     let future = known.map(|readers| Arc::new(Future::new(readers)));
     let service = service(store, way, future)?;
@@ -161,7 +161,12 @@ fn run(service: &Service, reads: &Reads, delay: Duration) -> Result<Measured> {
     })
 }
 
-fn rank(file: &File, requests: &[Request], delay: Duration, found: &mut Measured) -> Result<()> {
+fn rank(
+    file: &File,
+    requests: &[ReadRequest],
+    delay: Duration,
+    found: &mut Measured,
+) -> Result<()> {
     for request in requests {
         if !delay.is_zero() {
             std::thread::sleep(delay);
@@ -172,7 +177,7 @@ fn rank(file: &File, requests: &[Request], delay: Duration, found: &mut Measured
         found.bytes += bytes.len() as u64;
         let right = Content::new(0, 1).verify(request.offset, &bytes).is_ok();
         if bytes.len() as u64 != request.len || !right {
-            let Request { offset, len } = request;
+            let ReadRequest { offset, len } = request;
             return Err(Failure::new(format!("wrong bytes: {len} at {offset}")));
         }
     }
@@ -191,7 +196,7 @@ mod tests {
         let store = dir.path().join("store");
         prepare(&store, &reads).unwrap();
         for policy in Policy::ALL {
-            let way = Way {
+            let way = ReplaySettings {
                 policy,
                 delay: Duration::from_micros(200),
                 latency: Duration::from_micros(200),

@@ -58,10 +58,10 @@ pub struct Measured {
     pub root_messages: f64,
 }
 
-const LONG: Duration = Duration::from_secs(60);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 const LIMITS: Limits = Limits {
-    base: LONG,
-    per_level: LONG,
+    base: OPERATION_TIMEOUT,
+    per_level: OPERATION_TIMEOUT,
 };
 
 /// `n` servers as threads of this process.
@@ -149,7 +149,7 @@ pub fn serve(
     barrier.wait();
     let mut found = Vec::new();
     for subject in Subject::ALL {
-        let part = Part {
+        let part = ServerPart {
             end: &end,
             collectives: &collectives,
             asked: &asked,
@@ -168,7 +168,7 @@ pub fn serve(
     Ok(found)
 }
 
-struct Part<'a> {
+struct ServerPart<'a> {
     end: &'a Arc<dyn Fabric>,
     collectives: &'a Arc<Collectives>,
     asked: &'a AtomicU64,
@@ -177,7 +177,7 @@ struct Part<'a> {
     subject: Subject,
 }
 
-impl Part<'_> {
+impl ServerPart<'_> {
     fn operation(&self, key: &'static str, round: u32) -> Result<Operation> {
         let shape = match self.subject {
             Subject::Ring | Subject::Mdhim => Shape::Ring,
@@ -207,7 +207,8 @@ impl Part<'_> {
         let last = u64::from(self.end.size() * self.work.clients - 1);
         match self.subject {
             Subject::Mdhim => {
-                self.end.call(0, Message::new(number(size)), LONG)?;
+                self.end
+                    .call(0, Message::new(number(size)), OPERATION_TIMEOUT)?;
             }
             _ => {
                 // All clients' requests are here; the first stands for the server.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Marks the line that a rank says its results in; `mpirun` may say something too.
 const RESULTS: &str = "ring-results ";
-const LONG: Duration = Duration::from_secs(60);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs `n` processes.
 ///
@@ -57,8 +57,8 @@ pub fn rank(work: &Work) -> Result<()> {
     };
     let timing = Timing {
         heartbeat: Duration::from_secs(1),
-        limit: LONG,
-        join: LONG,
+        limit: OPERATION_TIMEOUT,
+        join: OPERATION_TIMEOUT,
     };
     let session = job.join(identity, timing)?;
     let barrier = FabricBarrier::new(session.fabric());
@@ -67,6 +67,6 @@ pub fn rank(work: &Work) -> Result<()> {
         println!("{RESULTS}{}", serde_json::to_string(&found)?);
     }
     drop(barrier);
-    session.stop(LONG);
+    session.stop(OPERATION_TIMEOUT);
     Ok(())
 }

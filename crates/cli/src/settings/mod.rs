@@ -413,7 +413,7 @@ mod tests {
             ("prefetch_trace", path.to_str().unwrap()),
         ];
         let service = resolve(&[], &[], &given).unwrap().values.service;
-        let known = [8, 16].map(|offset| forebay_pattern::Request { offset, len: 4 });
+        let known = [8, 16].map(|offset| forebay_pattern::ReadRequest { offset, len: 4 });
         let future = forebay_server::delegate::Future::new([known.to_vec()]);
         assert_eq!(service.prefetch.future, Some(std::sync::Arc::new(future)));
     }

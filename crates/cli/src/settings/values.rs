@@ -1,7 +1,7 @@
 //! How the text of a setting becomes its value. A text that is none is refused with how to write it.
 use forebay_node::settings::Settings;
 use forebay_node::units::{parse_duration, parse_size};
-use forebay_pattern::Request;
+use forebay_pattern::ReadRequest;
 use forebay_server::delegate::Future;
 use forebay_trace::{Kind, NO_OFFSET};
 use std::collections::BTreeMap;
@@ -40,12 +40,12 @@ pub(super) fn future(text: &str) -> Result<Option<Arc<Future>>, String> {
         ));
     }
     let trace = forebay_trace::load(path).map_err(|e| e.to_string())?;
-    let mut readers: BTreeMap<(u32, u32), Vec<Request>> = BTreeMap::new();
+    let mut readers: BTreeMap<(u32, u32), Vec<ReadRequest>> = BTreeMap::new();
     for op in &trace.ops {
         if op.kind == Kind::Read && op.offset != NO_OFFSET && op.len > 0 {
             let (offset, len) = (op.offset, op.len);
             let reader = readers.entry((op.file, op.rank)).or_default();
-            reader.push(Request { offset, len });
+            reader.push(ReadRequest { offset, len });
         }
     }
     Ok(Some(Arc::new(Future::new(readers.into_values()))))

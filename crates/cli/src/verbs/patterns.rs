@@ -1,18 +1,18 @@
 //! The patterns that stand for a trace's calls: what an index of the file system would hold for them.
 use crate::table::Table;
 use forebay_node::units::{count, size};
-use forebay_pattern::{Folder, Pattern, Patterns, Segment, Source};
-use forebay_trace::patterns::{Found, Group, PatternStats};
+use forebay_pattern::{Folder, LogSource, Pattern, Patterns, Segment};
+use forebay_trace::patterns::{CallGroup, FoundPatterns, PatternStats};
 
 /// Files whose patterns are shown, and patterns shown of each.
 const FILES: usize = 10;
 const PATTERNS: usize = 3;
 
 /// Folds each rank's calls as its log would be folded, and joins those of all ranks.
-pub fn find(group: &Group) -> Found {
+pub fn find(group: &CallGroup) -> FoundPatterns {
     let mut segments = Vec::new();
     for (rank, extents) in &group.streams {
-        let source = Source {
+        let source = LogSource {
             member: 0,
             log: u64::from(*rank),
         };
@@ -33,7 +33,7 @@ pub fn find(group: &Group) -> Found {
     let globals = patterns.globals.iter().map(|global| global.to_string());
     let locals = patterns.segments.iter().map(|s| s.pattern.to_string());
     let terms: usize = patterns.segments.iter().map(|s| s.pattern.terms()).sum();
-    Found {
+    FoundPatterns {
         patterns: (patterns.globals.len() + terms) as u64,
         encoded: patterns.encoded().len() as u64,
         // Of one log a line a pattern.

@@ -9,7 +9,7 @@ use forebay_node::control::{Client, NoServer, RecordPart, RecordSpec};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::units::count;
-use forebay_trace::record::{Part, clock, merge};
+use forebay_trace::record::{NodeRecording, clock, merge};
 use forebay_trace::{Recording, format};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -222,7 +222,7 @@ fn join(spec: &RecordSpec, services: &[Service], problems: &mut Vec<String>) -> 
                     if let Some(loss) = &recording.loss {
                         problems.push(format!("the recording of {}: {loss}", part.mount.display()));
                     }
-                    own.push(Part {
+                    own.push(NodeRecording {
                         service: service.store.to_string_lossy().into_owned(),
                         recording,
                     });
@@ -240,7 +240,7 @@ fn join(spec: &RecordSpec, services: &[Service], problems: &mut Vec<String>) -> 
 }
 
 /// Looks for files whose names were not met, on a mount of the service.
-fn name_files(parts: &mut [Part], mounts: &[RecordPart]) {
+fn name_files(parts: &mut [NodeRecording], mounts: &[RecordPart]) {
     let files = || parts.iter().flat_map(|p| &p.recording.files);
     let known: HashSet<u64> = files()
         .filter(|f| !f.path.is_empty())

@@ -1,7 +1,7 @@
 //! Reading a column, whole or as far as any value of it needs.
 //!
 //! Both look at every token only once, and never beyond the rows that they were told of.
-use super::{LONG, SHORTEST};
+use super::{LONG_MATCH, SHORTEST_MATCH};
 use crate::varint;
 
 /// What a token says of the rows from `at` on.
@@ -23,10 +23,10 @@ impl Token {
             return (n < rows - at).then_some(Token::Literals(n + 1));
         }
         let more = match n {
-            LONG => usize::try_from(varint::take(bytes)?).ok()?,
+            LONG_MATCH => usize::try_from(varint::take(bytes)?).ok()?,
             _ => 0,
         };
-        let end = at.checked_add(n + SHORTEST)?.checked_add(more)?;
+        let end = at.checked_add(n + SHORTEST_MATCH)?.checked_add(more)?;
         let distance = usize::try_from(varint::take(bytes)?).ok()?;
         let from = at.checked_sub(distance.checked_add(1)?)?;
         (end <= rows).then_some(Token::Match { from, end })
@@ -58,7 +58,7 @@ pub fn decode(mut bytes: &[u8], values: &mut [u64]) -> Option<()> {
 /// A column decoded as far as any of its values needs: all but a match at its end, which regular columns have. Keeps its buffer
 /// from one column to the next.
 #[derive(Debug, Default)]
-pub struct Lazy {
+pub struct LazyColumn {
     rows: usize,
     /// The values before the last match.
     values: Vec<u64>,
@@ -72,7 +72,7 @@ pub struct Lazy {
     sum: u64,
 }
 
-impl Lazy {
+impl LazyColumn {
     /// Reads a column of so many rows; all of `bytes` must belong to it. `None` if they are no such column.
     pub(crate) fn read(&mut self, mut bytes: &[u8], rows: usize) -> Option<()> {
         self.rows = rows;

@@ -1,6 +1,6 @@
 //! Mutated blocks are refused or give numbers: no panic, and never more than the rows allowed. What is accepted is a block: encoded
 //! again it comes back. Short form: 30,000 mutations; `SOAK=1`: ten minutes.
-use forebay_codec::{Columns, Encoder, Lazy};
+use forebay_codec::{Columns, Encoder, LazyColumn};
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::Random;
 
@@ -17,7 +17,7 @@ fn decode(bytes: &[u8]) -> Option<[Vec<u64>; N]> {
     let opened = Columns::<N>::open(bytes, LIMIT)?;
     assert!(opened.rows() <= LIMIT);
     let mut columns: [Vec<u64>; N] = Default::default();
-    let mut lazy = Lazy::default();
+    let mut lazy = LazyColumn::default();
     for (k, column) in columns.iter_mut().enumerate() {
         if opened.lazy(k, &mut lazy).is_some() && opened.rows() > 0 {
             // Numbers, whatever they are.

@@ -1,4 +1,4 @@
-//! Giving back the last iteration of an open loop over rows, when it turns out to be the start of something else.
+//! Gives back the last iteration of an open loop over rows when it turns out to be the start of something else.
 //!
 //! A plane of 20 rows may begin as the plane of 21 rows that follows it; a row of 20 as one of 24. Kept as the cut last iteration of the
 //! loop, it would tear the next plane apart, at a place that depends on what was before; so equal planes of two logs
@@ -6,18 +6,18 @@
 //!
 //! At most half of the loop's elements are given back, and a loop is closed each time, so the cost of an element stays bounded.
 
-use super::{Folder, Mode, Open};
+use super::{FoldState, Folder, OpenRepeat};
 use crate::Element;
 use crate::cursor::Cursor;
-use crate::shape::Kind;
+use crate::shape::ShapeKind;
 
 /// More elements are not given back: so memory stays bounded.
-const MOST: u64 = 1 << 14;
+const MAX_GIVEN_BACK: u64 = 1 << 14;
 
 impl Folder {
     /// `e` is not what the open loop expects: closes the loop without its last iteration, if that is better begun anew. Returns whether
     /// it did; then all but `e` is folded again.
-    pub(super) fn retreat(&mut self, open: Open, e: &Element) -> bool {
+    pub(super) fn retreat(&mut self, open: OpenRepeat, e: &Element) -> bool {
         let (per, per_bytes) = self.arena.sums(open.items);
         let body = &self.arena.items[open.items.0 as usize..][..open.items.1 as usize];
         if body.iter().all(|item| self.arena.depth(item.shape) == 0) {
@@ -30,7 +30,7 @@ impl Folder {
             tail => tail,
         };
         let iterations = (elements - back) / per;
-        if back == 0 || back > MOST || iterations < 2 {
+        if back == 0 || back > MAX_GIVEN_BACK || iterations < 2 {
             return false;
         }
         let base = open
@@ -49,7 +49,7 @@ impl Folder {
                 expected = cursor.next(&self.arena);
             }
         }
-        self.mode = Mode::Empty;
+        self.mode = FoldState::Empty;
         self.expected = Default::default();
         let shape = self.looped(Some(open.items), open.stride, elements - back);
         self.close(open.start, open.addr, shape);
@@ -60,14 +60,14 @@ impl Folder {
     }
 
     /// Whether `e` would be the next iteration of a loop that ends the last of `iterations` whole ones.
-    fn goes_on_inside(&self, open: Open, iterations: u64, e: &Element) -> bool {
+    fn goes_on_inside(&self, open: OpenRepeat, iterations: u64, e: &Element) -> bool {
         let steps = |stride: i64, count: u64| (stride as u64).wrapping_mul(count);
         let mut items = open.items;
         let mut start = open.start.wrapping_add(steps(open.stride, iterations - 1));
         loop {
             let last = self.arena.items[(items.0 + items.1 - 1) as usize];
             start = start.wrapping_add(last.rel as u64);
-            let Kind::Loop(id) = last.shape.kind() else {
+            let ShapeKind::Loop(id) = last.shape.kind() else {
                 return false;
             };
             let l = self.arena.get(id);

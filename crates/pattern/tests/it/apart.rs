@@ -1,7 +1,7 @@
 //! Whether the elements of a commit are apart: exactly, and at once whatever loops say of themselves.
 
 use crate::common::{Stream, stream};
-use forebay_pattern::{Folder, Segment, Source, apart};
+use forebay_pattern::{Folder, LogSource, Segment, apart};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -13,7 +13,7 @@ fn segments(log: u64, extents: impl IntoIterator<Item = (u64, u64)>) -> Vec<Segm
         folder.push_at(offset, len, addr).unwrap();
         addr += len;
     }
-    let source = Source { member: 0, log };
+    let source = LogSource { member: 0, log };
     let found = folder.finish().into_iter();
     found.map(|p| Segment::new(source, 1, p)).collect()
 }
@@ -43,7 +43,7 @@ fn damaged_loops_are_answered_at_once() {
         one.push_at(i * 10, 10 + (i % 2) * 5, i * 100).unwrap();
     }
     for pattern in one.finish() {
-        let of = [Segment::new(Source::default(), 1, pattern)];
+        let of = [Segment::new(LogSource::default(), 1, pattern)];
         assert_eq!(apart(&of, &[], 1000), Some(false));
     }
     let empty = 5..5;
@@ -68,7 +68,7 @@ proptest! {
                 folder.push_at(e.offset + shift, e.len, e.addr).unwrap();
             }
             let found = folder.finish().into_iter();
-            segments.extend(found.map(|p| Segment::new(Source::default(), 1, p)));
+            segments.extend(found.map(|p| Segment::new(LogSource::default(), 1, p)));
         }
         let ranges: Vec<Range<u64>> = ranges.into_iter().map(|(at, len)| at..at + len).collect();
         let elements = segments.iter().flat_map(|s| s.pattern.iter().map(|e| e.offset..e.end()));

@@ -1,6 +1,6 @@
 //! A cube of uneven blocks, dealt out in diagonals as BT does: its ranks' patterns become no more than blocks have shapes.
 
-use forebay_pattern::{Folder, Found, Map, Segment, Source, merge};
+use forebay_pattern::{Folder, LogSource, MapLookup, PatternMap, Segment, merge};
 use std::ops::Range;
 
 /// Points of the cube along an axis, blocks along it, bytes of a point.
@@ -38,7 +38,7 @@ fn a_cube_of_uneven_blocks_takes_no_more_patterns_than_blocks_have_shapes() {
         for (offset, len) in lines(p) {
             folder.push(offset, len).unwrap();
         }
-        let source = Source { member: 0, log: p };
+        let source = LogSource { member: 0, log: p };
         let found = folder.finish().into_iter();
         segments.extend(found.map(|pattern| Segment::new(source, p + 1, pattern)));
     }
@@ -50,12 +50,12 @@ fn a_cube_of_uneven_blocks_takes_no_more_patterns_than_blocks_have_shapes() {
     let (globals, rest) = merge(segments);
     assert!(rest.is_empty());
     assert!(globals.len() <= 8, "{}", globals.len());
-    let map = Map::new(globals, rest);
+    let map = PatternMap::new(globals, rest);
     assert!(map.memory() <= 11 << 10, "{} bytes", map.memory());
     for p in 0..BLOCKS * BLOCKS {
         let mut addr = 0;
         for (offset, len) in lines(p) {
-            let Found::Data(piece) = map.lookup(offset) else {
+            let MapLookup::Data(piece) = map.lookup(offset) else {
                 panic!("nothing at {offset}")
             };
             let found = (piece.source.log, piece.addr, piece.len, piece.sequence);
@@ -64,5 +64,5 @@ fn a_cube_of_uneven_blocks_takes_no_more_patterns_than_blocks_have_shapes() {
         }
     }
     let end = GRID * GRID * GRID * POINT;
-    assert_eq!(map.lookup(end), Found::End);
+    assert_eq!(map.lookup(end), MapLookup::End);
 }

@@ -1,7 +1,7 @@
 //! Patterns that are said to be apart are; those of ranks that share a file are said to be.
 
 use crate::common::{Stream, stream};
-use forebay_pattern::{Folder, Global, Segment, Source, merge};
+use forebay_pattern::{Folder, GlobalPattern, LogSource, Segment, merge};
 use proptest::prelude::*;
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ fn segment(log: u64, extents: impl IntoIterator<Item = (u64, u64)>) -> Segment {
     }
     let mut found = folder.finish();
     assert_eq!(found.len(), 1);
-    Segment::new(Source { member: 0, log }, 1, found.remove(0))
+    Segment::new(LogSource { member: 0, log }, 1, found.remove(0))
 }
 
 fn of_stream(Stream(elements): &Stream, shift: u64) -> Segment {
@@ -22,7 +22,7 @@ fn of_stream(Stream(elements): &Stream, shift: u64) -> Segment {
         folder.push_at(e.offset + shift, e.len, e.addr).unwrap();
     }
     let pattern = folder.finish().pop().unwrap_or_default();
-    Segment::new(Source::default(), 1, pattern)
+    Segment::new(LogSource::default(), 1, pattern)
 }
 
 fn bytes(segment: &Segment) -> HashSet<u64> {
@@ -46,7 +46,7 @@ fn told_apart(segments: &[Segment]) {
         );
         assert!(!one.surely_disjoint(one));
         let (globals, rest) = merge(others);
-        let apart = |g: &Global| g.surely_disjoint(one);
+        let apart = |g: &GlobalPattern| g.surely_disjoint(one);
         assert!(globals.iter().all(apart), "{i} of the merged");
         assert!(rest.iter().all(|r| r.surely_disjoint(one)));
         if i + 1 == segments.len() {

@@ -1,6 +1,6 @@
 //! What the published code gets wrong, one test each. Numbers are those of the list in the design notes.
 
-use forebay_pattern::{Element, Folder, Found, Map, Pattern, Segment, Source};
+use forebay_pattern::{Element, Folder, LogSource, MapLookup, Pattern, PatternMap, Segment};
 
 fn fold(extents: impl IntoIterator<Item = (u64, u64)>) -> Pattern {
     let mut folder = Folder::new();
@@ -24,20 +24,23 @@ fn periodic(period: &[u64], count: u64) -> impl Iterator<Item = (u64, u64)> {
 }
 
 fn segment(log: u64, sequence: u64, extents: impl IntoIterator<Item = (u64, u64)>) -> Segment {
-    Segment::new(Source { member: 0, log }, sequence, fold(extents))
+    Segment::new(LogSource { member: 0, log }, sequence, fold(extents))
 }
 
-fn map(segments: &[Segment]) -> Map {
+fn map(segments: &[Segment]) -> PatternMap {
     forebay_pattern::Patterns::merged(segments.to_vec()).map()
 }
 
 /// Every byte of both ways to read: merged, and segment by segment.
 fn assert_bytes(segments: &[Segment], end: u64, expected: impl Fn(u64) -> Option<(u64, u64)>) {
-    for map in [map(segments), Map::new(Vec::new(), segments.to_vec())] {
+    for map in [
+        map(segments),
+        PatternMap::new(Vec::new(), segments.to_vec()),
+    ] {
         for offset in 0..end {
             let found = match map.lookup(offset) {
-                Found::Data(p) => Some((p.source.log, p.addr)),
-                Found::Hole(_) | Found::End => None,
+                MapLookup::Data(p) => Some((p.source.log, p.addr)),
+                MapLookup::Hole(_) | MapLookup::End => None,
             };
             assert_eq!(found, expected(offset), "at {offset}");
         }
@@ -142,7 +145,7 @@ fn fault_6_the_newest_write_wins_and_the_others_stay() {
     strided(16)
         .chain(strided(8))
         .for_each(|(o, l)| folder.push(o, l).unwrap());
-    let one = Segment::new(Source::default(), 1, folder.finish().remove(0));
+    let one = Segment::new(LogSource::default(), 1, folder.finish().remove(0));
     assert_bytes(&[one], 200, |o| {
         let first = if o < 80 { 128 } else { 0 };
         (o < 158 && o % 10 < 8).then(|| (0, first + o / 10 * 8 + o % 10))
@@ -189,11 +192,11 @@ fn fault_8_holes_are_told_from_the_end_and_are_found_quickly() {
     assert_eq!(map.entries() as u64, logs);
     assert_eq!(
         map.lookup(999 * 3000 + 1000),
-        Found::Hole(1000 * 3000 + 1_000_000)
+        MapLookup::Hole(1000 * 3000 + 1_000_000)
     );
-    assert!(matches!(map.lookup(map.end() - 1), Found::Data(p) if p.len == 1));
-    assert_eq!(map.lookup(map.end()), Found::End);
-    assert_eq!(map.lookup(u64::MAX), Found::End);
+    assert!(matches!(map.lookup(map.end() - 1), MapLookup::Data(p) if p.len == 1));
+    assert_eq!(map.lookup(map.end()), MapLookup::End);
+    assert_eq!(map.lookup(u64::MAX), MapLookup::End);
 }
 
 #[test]
@@ -220,7 +223,7 @@ fn fault_9_random_extents_take_no_more_than_a_plain_list() {
         let bytes: usize = folder
             .finish()
             .into_iter()
-            .map(|p| Segment::new(Source::default(), 1, p).encoded().len())
+            .map(|p| Segment::new(LogSource::default(), 1, p).encoded().len())
             .sum();
         assert!(
             bytes as f64 <= plain as f64 * 1.02,
@@ -244,13 +247,13 @@ fn fault_10_the_example_of_the_global_pattern_is_found() {
             *addr += 10;
         }
         segments.push(Segment::new(
-            Source { member: 0, log },
+            LogSource { member: 0, log },
             1,
             folder.finish().remove(0),
         ));
     }
     let map = map(&segments);
-    let Found::Data(p) = map.lookup(1250) else {
+    let MapLookup::Data(p) = map.lookup(1250) else {
         panic!("not found")
     };
     assert_eq!((p.source.log, p.addr, p.len), (7, 40, 10));
@@ -258,7 +261,7 @@ fn fault_10_the_example_of_the_global_pattern_is_found() {
         .iter()
         .flat_map(|s| s.pattern.iter().map(|e| (e, s.source.log)));
     for (Element { offset, addr, .. }, log) in expected {
-        let Found::Data(p) = map.lookup(offset) else {
+        let MapLookup::Data(p) = map.lookup(offset) else {
             panic!("nothing at {offset}")
         };
         assert_eq!((p.source.log, p.addr), (log, addr));

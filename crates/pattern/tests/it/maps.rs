@@ -1,11 +1,13 @@
 //! Histories of many logs, read back against a plain model: every byte from the newest write, holes exact.
 
 use crate::common::{Stream, stream};
-use forebay_pattern::{Element, Folder, Found, Global, Map, Placed, Segment, Source, merge};
+use forebay_pattern::{
+    Element, Folder, GlobalPattern, LogSource, MapLookup, PatternMap, PlacedExtent, Segment, merge,
+};
 use proptest::prelude::*;
 
 /// For each byte: where it is.
-type Model = Vec<Option<(Source, u64, u64)>>;
+type Model = Vec<Option<(LogSource, u64, u64)>>;
 
 const SIZE: usize = 9000;
 
@@ -29,7 +31,7 @@ fn change() -> impl Strategy<Value = Change> {
 #[derive(Default)]
 struct Service {
     segments: Vec<Segment>,
-    ends: std::collections::BTreeMap<Source, u64>,
+    ends: std::collections::BTreeMap<LogSource, u64>,
     sequence: u64,
     model: Model,
 }
@@ -42,7 +44,7 @@ impl Service {
         }
     }
 
-    fn write(&mut self, source: Source, stream: &Stream, shift: u64) {
+    fn write(&mut self, source: LogSource, stream: &Stream, shift: u64) {
         self.sequence += 1;
         let base = self.ends.entry(source).or_default();
         let mut folder = Folder::joining();
@@ -67,7 +69,7 @@ impl Service {
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Write(log, stream) => self.write(
-                Source {
+                LogSource {
                     member: 1,
                     log: u64::from(*log),
                 },
@@ -76,7 +78,7 @@ impl Service {
             ),
             Change::Ranks(stream, step, ranks) => {
                 for rank in 0..*ranks {
-                    let source = Source {
+                    let source = LogSource {
                         member: u16::from(rank % 3),
                         log: 100 + u64::from(rank),
                     };
@@ -94,18 +96,18 @@ impl Service {
     }
 }
 
-fn check(map: &Map, model: &Model, from: usize, to: usize) -> Result<(), TestCaseError> {
+fn check(map: &PatternMap, model: &Model, from: usize, to: usize) -> Result<(), TestCaseError> {
     let range = from as u64..to as u64;
     let mut pieces = Vec::new();
     map.resolve(range.clone(), &mut pieces);
-    let goes_on = |w: &[Placed]| {
+    let goes_on = |w: &[PlacedExtent]| {
         let same = (w[0].source, w[0].sequence) == (w[1].source, w[1].sequence);
         same && w[0].end() == w[1].offset && w[0].addr + w[0].len == w[1].addr
     };
     prop_assert!(!pieces.windows(2).any(goes_on));
     // In portions: the same, but that a piece may be cut between two.
     let mut portions = map.pieces(range);
-    let (mut joined, mut more): (Vec<Placed>, bool) = (Vec::new(), true);
+    let (mut joined, mut more): (Vec<PlacedExtent>, bool) = (Vec::new(), true);
     while more {
         let mut portion = Vec::new();
         more = portions.fill(1 + joined.len() % 7, &mut portion);
@@ -136,7 +138,7 @@ fn check(map: &Map, model: &Model, from: usize, to: usize) -> Result<(), TestCas
 }
 
 /// What is passed over at once holds what is said of all of it.
-fn check_skips(map: &Map, segments: &[Segment], model: &Model) -> Result<(), TestCaseError> {
+fn check_skips(map: &PatternMap, segments: &[Segment], model: &Model) -> Result<(), TestCaseError> {
     for at in 0..SIZE {
         let filled = map.filled(at as u64);
         prop_assert_eq!(filled.is_some(), model[at].is_some(), "at {}", at);
@@ -159,9 +161,9 @@ fn check_skips(map: &Map, segments: &[Segment], model: &Model) -> Result<(), Tes
         let mut at = 0;
         while at < SIZE {
             let (sequence, end) = match map.newer(at as u64, above) {
-                Found::Data(piece) => (piece.sequence, piece.end() as usize),
-                Found::Hole(end) => (0, end as usize),
-                Found::End => (0, SIZE),
+                MapLookup::Data(piece) => (piece.sequence, piece.end() as usize),
+                MapLookup::Hole(end) => (0, end as usize),
+                MapLookup::End => (0, SIZE),
             };
             prop_assert!(end > at);
             let end = end.min(SIZE);
@@ -193,8 +195,8 @@ proptest! {
         let (back, lost) = forebay_pattern::decode_all(&bytes);
         prop_assert!(lost.is_empty(), "{:?}", lost);
         for map in [
-            Map::new(Vec::new(), service.segments.clone()),
-            Map::new(globals, rest),
+            PatternMap::new(Vec::new(), service.segments.clone()),
+            PatternMap::new(globals, rest),
             back.map(),
         ] {
             check(&map, &service.model, 0, SIZE)?;
@@ -203,14 +205,14 @@ proptest! {
             for offset in (0..SIZE as u64).step_by(37) {
                 let there = &service.model[offset as usize..];
                 match map.lookup(offset) {
-                    Found::Data(p) => {
+                    MapLookup::Data(p) => {
                         prop_assert_eq!((p.offset, Some((p.source, p.addr, p.sequence))), (offset, there[0]));
                     }
-                    Found::Hole(end) => {
+                    MapLookup::Hole(end) => {
                         let hole = there.iter().position(Option::is_some);
                         prop_assert_eq!(Some((end - offset) as usize), hole);
                     }
-                    Found::End => prop_assert!(there.iter().all(Option::is_none)),
+                    MapLookup::End => prop_assert!(there.iter().all(Option::is_none)),
                 }
             }
         }
@@ -228,7 +230,7 @@ fn a_cut_loop_that_goes_down_hides_no_lower_extent() {
     });
     service.apply(&Change::Write(0, Stream(elements.collect())));
     check(
-        &Map::new(Vec::new(), service.segments.clone()),
+        &PatternMap::new(Vec::new(), service.segments.clone()),
         &service.model,
         0,
         SIZE,
@@ -236,7 +238,7 @@ fn a_cut_loop_that_goes_down_hides_no_lower_extent() {
     .unwrap();
 }
 
-fn one(global: &[Global]) -> &Global {
+fn one(global: &[GlobalPattern]) -> &GlobalPattern {
     assert_eq!(global.len(), 1);
     &global[0]
 }
@@ -249,7 +251,7 @@ fn ranks(ranks: u64, mut extents: impl FnMut(u64) -> Vec<(u64, u64)>) -> Vec<Seg
             for (offset, len) in extents(rank) {
                 folder.push(offset, len).unwrap();
             }
-            let source = Source {
+            let source = LogSource {
                 member: rank as u16 / 8,
                 log: 1000 + rank,
             };
@@ -273,10 +275,10 @@ fn tiles_are_one_global_pattern() {
     let (globals, rest) = merge(ranks(16, tile));
     assert!(rest.is_empty());
     assert_eq!(one(&globals).elements(), 16 * 32);
-    let map = Map::new(globals, rest);
+    let map = PatternMap::new(globals, rest);
     for offset in (0..16 * 32 * 64).step_by(13) {
         let (x, y, row) = (offset / 64 % 4, offset / 256 / 32, offset / 256 % 32);
-        let Found::Data(p) = map.lookup(offset) else {
+        let MapLookup::Data(p) = map.lookup(offset) else {
             panic!("nothing at {offset}")
         };
         let rank = y * 4 + x;
@@ -298,10 +300,10 @@ fn uneven_ranks_join_with_a_table_and_headers_of_any_length_are_nothing_special(
     };
     let (globals, rest) = merge(ranks(7, extents));
     assert_eq!(one(&globals).slots(), 7);
-    let map = Map::new(globals, rest);
+    let map = PatternMap::new(globals, rest);
     for (rank, base) in bases.iter().enumerate() {
         for k in 0..50 {
-            let Found::Data(p) = map.lookup(base + k * 1000 + 3) else {
+            let MapLookup::Data(p) = map.lookup(base + k * 1000 + 3) else {
                 panic!()
             };
             assert_eq!(
@@ -310,10 +312,10 @@ fn uneven_ranks_join_with_a_table_and_headers_of_any_length_are_nothing_special(
             );
         }
     }
-    assert_eq!(map.lookup(50), Found::Hole(100));
-    assert_eq!(map.lookup(49_827), Found::Hole(1_000_000));
-    assert_eq!(map.lookup(2_000_000), Found::End);
-    let mut pieces: Vec<Placed> = Vec::new();
+    assert_eq!(map.lookup(50), MapLookup::Hole(100));
+    assert_eq!(map.lookup(49_827), MapLookup::Hole(1_000_000));
+    assert_eq!(map.lookup(2_000_000), MapLookup::End);
+    let mut pieces: Vec<PlacedExtent> = Vec::new();
     map.resolve(0..2_000_000, &mut pieces);
     assert_eq!(pieces.len(), 7 * 51);
 }
@@ -324,7 +326,7 @@ fn a_checkpoint_in_several_commits_takes_a_reader_few_bytes() {
     let (writes, parts) = (4u64 << 10, 4u64);
     let mut segments = Vec::new();
     for rank in 0..512u64 {
-        let source = Source {
+        let source = LogSource {
             member: (rank % 4) as u16,
             log: 1000 + rank / 4 + (rank % 4) * 7,
         };
@@ -343,10 +345,10 @@ fn a_checkpoint_in_several_commits_takes_a_reader_few_bytes() {
     }
     let (globals, rest) = merge(segments);
     assert!(rest.is_empty() && globals.len() == 1);
-    let map = Map::new(globals, rest);
+    let map = PatternMap::new(globals, rest);
     assert!(map.memory() <= 6 << 10, "{} bytes", map.memory());
     let at = (3000 * 512 + 77) * 4096;
-    let Found::Data(p) = map.lookup(at) else {
+    let MapLookup::Data(p) = map.lookup(at) else {
         panic!("nothing there")
     };
     assert_eq!((p.source.log, p.addr), (1000 + 19 + 7, 3000 * 4096));

@@ -1,7 +1,7 @@
 //! Encoded segments: they come back, changed ones are refused, and what is whole is read.
 
 use crate::common::{Stream, stream};
-use forebay_pattern::{Element, Error, Folder, Loss, Segment, Source};
+use forebay_pattern::{Element, Error, Folder, FrameLoss, LogSource, Segment};
 use proptest::prelude::*;
 
 fn segments(elements: &[Element]) -> Vec<Segment> {
@@ -9,7 +9,7 @@ fn segments(elements: &[Element]) -> Vec<Segment> {
     for e in elements {
         folder.push_at(e.offset, e.len, e.addr).unwrap();
     }
-    let source = Source { member: 3, log: 77 };
+    let source = LogSource { member: 3, log: 77 };
     folder
         .finish()
         .into_iter()
@@ -17,7 +17,7 @@ fn segments(elements: &[Element]) -> Vec<Segment> {
         .collect()
 }
 
-fn decode_all(bytes: &[u8]) -> (Vec<Segment>, Vec<Loss>) {
+fn decode_all(bytes: &[u8]) -> (Vec<Segment>, Vec<FrameLoss>) {
     let (back, lost) = forebay_pattern::decode_all(bytes);
     assert!(back.globals.is_empty());
     (back.segments, lost)
@@ -126,7 +126,7 @@ fn a_strided_log_takes_few_bytes() {
     for i in 0..256 * 1024u64 {
         folder.push(511 * 4096 + i * (2 << 20), 4096).unwrap();
     }
-    let source = Source {
+    let source = LogSource {
         member: 511,
         log: 1 << 40,
     };

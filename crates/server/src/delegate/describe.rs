@@ -79,7 +79,7 @@ pub struct Row {
 impl Row {
     fn new(
         text: String,
-        sources: impl IntoIterator<Item = forebay_pattern::Source>,
+        sources: impl IntoIterator<Item = forebay_pattern::LogSource>,
         extents: u64,
         bytes: u64,
     ) -> Row {
@@ -152,14 +152,14 @@ impl Rows {
 #[derive(Default)]
 struct Extents {
     /// By log: address, offset, length.
-    logs: BTreeMap<forebay_pattern::Source, Vec<(u64, u64, u64)>>,
+    logs: BTreeMap<forebay_pattern::LogSource, Vec<(u64, u64, u64)>>,
     count: u64,
 }
 
 impl Extents {
     fn add(&mut self, range: &Range<u64>, source: Source) {
         if let Source::Log { member, log, addr } = source {
-            let source = forebay_pattern::Source { member, log };
+            let source = forebay_pattern::LogSource { member, log };
             let extents = self.logs.entry(source).or_default();
             extents.push((addr, range.start, range.end - range.start));
             self.count += 1;

@@ -9,7 +9,7 @@
 //! and disjoint. Outside them the map says of every byte what it is. It never changes but for ranges that become stale.
 use super::intervals::{Intervals, Source};
 use super::open_file::Plan;
-use forebay_pattern::{Found, Map, Placed};
+use forebay_pattern::{MapLookup, PatternMap, PlacedExtent};
 use forebay_proto::files::PatternHole;
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct FileMap {
 
 #[derive(Debug, Default)]
 struct Patterns {
-    map: Map,
+    map: PatternMap,
     /// Start, end, sequence.
     holes: Vec<(u64, u64, u64)>,
 }
@@ -39,7 +39,7 @@ struct Patterns {
 impl FileMap {
     /// The map of what the owner answered.
     pub fn new(
-        map: Map,
+        map: PatternMap,
         holes: &[PatternHole],
         stale_ranges: impl IntoIterator<Item = Range<u64>>,
     ) -> FileMap {
@@ -56,7 +56,7 @@ impl FileMap {
 
     /// A map that says nothing.
     pub fn unknown() -> FileMap {
-        FileMap::new(Map::default(), &[], std::iter::once(0..u64::MAX))
+        FileMap::new(PatternMap::default(), &[], std::iter::once(0..u64::MAX))
     }
 
     /// Bytes of memory held.
@@ -292,26 +292,26 @@ impl Patterns {
             Some(seq) => self.map.newer(at, seq),
         };
         match found {
-            Found::Data(piece) => (false, piece.end().min(until)),
-            Found::Hole(end) => (true, end.max(at + 1).min(until)),
-            Found::End => (true, until),
+            MapLookup::Data(piece) => (false, piece.end().min(until)),
+            MapLookup::Hole(end) => (true, end.max(at + 1).min(until)),
+            MapLookup::End => (true, until),
         }
     }
 
     fn segment(&self, at: u64) -> (Source, u64) {
         let (cut, until) = self.cut(at);
         match self.map.lookup(at) {
-            Found::Data(piece) if cut.is_none_or(|seq| piece.sequence > seq) => {
+            MapLookup::Data(piece) if cut.is_none_or(|seq| piece.sequence > seq) => {
                 (source(&piece), piece.end().min(until))
             }
-            Found::Data(piece) => (Source::Hole, piece.end().min(until)),
-            Found::Hole(end) => (Source::Hole, end.max(at + 1)),
-            Found::End => (Source::Hole, u64::MAX),
+            MapLookup::Data(piece) => (Source::Hole, piece.end().min(until)),
+            MapLookup::Hole(end) => (Source::Hole, end.max(at + 1)),
+            MapLookup::End => (Source::Hole, u64::MAX),
         }
     }
 }
 
-fn source(piece: &Placed) -> Source {
+fn source(piece: &PlacedExtent) -> Source {
     Source::Log {
         member: piece.source.member,
         log: piece.source.log,

@@ -10,7 +10,7 @@
 //! Invariant: each byte that was put is put by exactly one of the patterns and the changes that are left, from the same log byte.
 use crate::files::MOST_COMPARED;
 use forebay_index::{Change, Extent, MAX_EXTENT, SLICE};
-use forebay_pattern::{Folder, Segment, Source, apart};
+use forebay_pattern::{Folder, LogSource, Segment, apart};
 
 /// Bytes that a record of the index may cost. A pattern must be shorter than its records.
 const RECORD_BYTES: u64 = 4;
@@ -82,7 +82,7 @@ fn fold_log(extents: &[Extent], segments: &mut Vec<Segment>, left: &mut Vec<Chan
         left.extend(extents.iter().copied().map(Change::Put));
         return 0;
     }
-    let source = Source {
+    let source = LogSource {
         member: extents[0].member,
         log: extents[0].log,
     };
@@ -113,7 +113,7 @@ fn fold_log(extents: &[Extent], segments: &mut Vec<Segment>, left: &mut Vec<Chan
 }
 
 fn extents_of(segment: &Segment) -> impl Iterator<Item = Extent> + '_ {
-    let Source { member, log } = segment.source;
+    let LogSource { member, log } = segment.source;
     segment.pattern.iter().map(move |e| Extent {
         offset: e.offset,
         len: e.len,

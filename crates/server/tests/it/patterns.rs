@@ -1,6 +1,6 @@
 //! Files kept as patterns: what becomes one, who asks for it and how often, what two layouts at once come to.
 use crate::common::*;
-use forebay_pattern::{Folder, Segment, Source};
+use forebay_pattern::{Folder, LogSource, Segment};
 use forebay_server::delegate::{Delegate, Described, Fallocate, Whence};
 use forebay_server::proto::files::{Commit, CommitAttr, CommitReply, FilesService};
 use forebay_server::{Config, ExtentLayout, Fid, Service};
@@ -230,7 +230,7 @@ fn a_reader_needs_few_bytes_for_a_very_large_checkpoint() {
         for k in 0..RECORDS {
             folder.push((k * WRITERS + writer) << 12, 4096).unwrap();
         }
-        let source = Source {
+        let source = LogSource {
             member: 1,
             log: 1000 + writer,
         };

@@ -1,7 +1,7 @@
 //! Fetching ahead changes when bytes are read, never which: under every policy, while other nodes write, truncate and remove.
 use crate::common::*;
 use forebay_fabric::fault::{Faults, Odds};
-use forebay_pattern::Request;
+use forebay_pattern::ReadRequest;
 use forebay_server::delegate::{Delegate, Future, Handle, Policy, PrefetchConfig, PrefetchStats};
 use forebay_server::{Config, Fid, Service, SetAttr};
 use forebay_testkit::random::Random;
@@ -28,7 +28,7 @@ fn start_far(dir: &TempDir, prefetch: PrefetchConfig) -> (Service, Arc<Faults>) 
 }
 
 /// By this policy; `requests` are known to who knows all.
-fn by(policy: Policy, requests: Vec<Request>) -> PrefetchConfig {
+fn by(policy: Policy, requests: Vec<ReadRequest>) -> PrefetchConfig {
     PrefetchConfig {
         policy,
         future: Some(Arc::new(Future::new([requests]))),
@@ -51,15 +51,15 @@ fn file(service: &Service, bytes: &[u8]) -> (Fid, Handle) {
     (fid, handle)
 }
 
-fn strided(count: u64, len: u64, stride: u64) -> Vec<Request> {
-    let request = |k| Request {
+fn strided(count: u64, len: u64, stride: u64) -> Vec<ReadRequest> {
+    let request = |k| ReadRequest {
         offset: k * stride,
         len,
     };
     (0..count).map(request).collect()
 }
 
-fn read_all(delegate: &Delegate, fid: Fid, requests: &[Request], bytes: &[u8]) {
+fn read_all(delegate: &Delegate, fid: Fid, requests: &[ReadRequest], bytes: &[u8]) {
     let handle = delegate.open(fid, READ).unwrap().handle;
     for r in requests {
         let found = delegate.read(handle, r.offset, r.len as u32).unwrap();
@@ -103,11 +103,11 @@ fn a_strided_reader_finds_its_bytes_there_and_random_reads_cost_nothing() {
     );
 
     let mut random = Random::new(5);
-    let some = |_| Request {
+    let some = |_| ReadRequest {
         offset: random.below(4 << 20),
         len: 2000,
     };
-    let requests: Vec<Request> = (0..600).map(some).collect();
+    let requests: Vec<ReadRequest> = (0..600).map(some).collect();
     read_all(&reader, fid, &requests, &bytes);
     let after = settled(&reader);
     assert!(
@@ -120,7 +120,7 @@ fn a_strided_reader_finds_its_bytes_there_and_random_reads_cost_nothing() {
 
 #[test]
 fn each_policy_reads_the_same_and_never_behind_the_end() {
-    let requests: Vec<Request> = strided(150, 5000, 7000)
+    let requests: Vec<ReadRequest> = strided(150, 5000, 7000)
         .into_iter()
         .chain(strided(150, 4096, 4096))
         .collect();

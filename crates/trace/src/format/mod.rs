@@ -58,9 +58,9 @@ const FILES: u8 = 1;
 const PROCESSES: u8 = 2;
 const CALLS: u8 = 3;
 const END: u8 = 4;
-const HEAD: usize = 20;
+const BLOCK_HEAD_BYTES: usize = 20;
 
-const AGAIN: &str = "take another copy of the file";
+const TAKE_ANOTHER_COPY: &str = "take another copy of the file";
 
 /// Whether a file that starts with these bytes is in this format.
 pub fn is_trace(start: &[u8]) -> bool {
@@ -106,7 +106,7 @@ pub fn read(from: impl Read, path: &Path) -> Result<Trace> {
         return Err(Error::Format {
             path: path.to_owned(),
             offset: loss.at,
-            reason: format!("the file is cut short; {AGAIN}"),
+            reason: format!("the file is cut short; {TAKE_ANOTHER_COPY}"),
         });
     }
     Ok(Trace {
@@ -123,7 +123,7 @@ pub fn read(from: impl Read, path: &Path) -> Result<Trace> {
 /// # Errors
 /// `Io`, and `Format` for the first thing that is damaged or of another version.
 pub fn recover(from: impl Read, path: &Path) -> Result<Recording> {
-    let mut input = Input { from, path, at: 0 };
+    let mut input = BlockReader { from, path, at: 0 };
     let start = input.take(12)?;
     if !is_trace(&start) {
         return Err(input.error(0, "this is no Forebay trace"));
@@ -140,7 +140,7 @@ pub fn recover(from: impl Read, path: &Path) -> Result<Recording> {
     }
 }
 
-fn read_blocks(input: &mut Input<'_, impl Read>, start: Vec<u8>) -> Result<Recording> {
+fn read_blocks(input: &mut BlockReader<'_, impl Read>, start: Vec<u8>) -> Result<Recording> {
     let mut recording = read_header(input, start)?;
     let known_ranks = recording.ranks;
     loop {
@@ -168,10 +168,12 @@ fn read_blocks(input: &mut Input<'_, impl Read>, start: Vec<u8>) -> Result<Recor
             END => {
                 let total: Option<[u8; 8]> = body.as_slice().try_into().ok();
                 if total.map(u64::from_le_bytes) != Some(recording.calls.len() as u64) {
-                    return Err(input.error(at, &format!("blocks are missing; {AGAIN}")));
+                    return Err(
+                        input.error(at, &format!("blocks are missing; {TAKE_ANOTHER_COPY}"))
+                    );
                 }
                 if input.take_some(1)?.len() == 1 {
-                    let reason = format!("something follows the end; {AGAIN}");
+                    let reason = format!("something follows the end; {TAKE_ANOTHER_COPY}");
                     return Err(input.error(input.at - 1, &reason));
                 }
                 break;
@@ -196,11 +198,11 @@ fn read_blocks(input: &mut Input<'_, impl Read>, start: Vec<u8>) -> Result<Recor
     Ok(recording)
 }
 
-fn read_header(input: &mut Input<'_, impl Read>, mut header: Vec<u8>) -> Result<Recording> {
+fn read_header(input: &mut BlockReader<'_, impl Read>, mut header: Vec<u8>) -> Result<Recording> {
     header.extend(input.take(16)?);
     let len = u32_at(&header, 24);
     if len > MAX_TEXT {
-        return Err(input.error(24, &format!("the header is damaged; {AGAIN}")));
+        return Err(input.error(24, &format!("the header is damaged; {TAKE_ANOTHER_COPY}")));
     }
     header.extend(input.take(len as usize)?);
     let crc = input.take(4)?;
@@ -212,43 +214,49 @@ fn read_header(input: &mut Input<'_, impl Read>, mut header: Vec<u8>) -> Result<
             ranks: u32_at(&header, 20),
             ..Recording::default()
         }),
-        _ => Err(input.error(0, &format!("the header is damaged; {AGAIN}"))),
+        _ => Err(input.error(0, &format!("the header is damaged; {TAKE_ANOTHER_COPY}"))),
     }
 }
 
 /// A block's head and body; `None` if the file ends before it does.
-fn read_block(input: &mut Input<'_, impl Read>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+fn read_block(input: &mut BlockReader<'_, impl Read>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let at = input.at;
-    let head = input.take_some(HEAD)?;
-    if head.len() < HEAD {
+    let head = input.take_some(BLOCK_HEAD_BYTES)?;
+    if head.len() < BLOCK_HEAD_BYTES {
         return Ok(None);
     }
     let len = u32_at(&head, 4) as usize;
     if crc32c::crc32c(&head[..16]) != u32_at(&head, 16) || len > MAX_BODY {
-        return Err(input.error(at, &format!("the head of a block is damaged; {AGAIN}")));
+        return Err(input.error(
+            at,
+            &format!("the head of a block is damaged; {TAKE_ANOTHER_COPY}"),
+        ));
     }
     let body = input.take_some(len)?;
     if body.len() < len {
         return Ok(None);
     }
     if crc32c::crc32c(&body) != u32_at(&head, 12) {
-        return Err(input.error(at, &format!("a block is damaged; {AGAIN}")));
+        return Err(input.error(at, &format!("a block is damaged; {TAKE_ANOTHER_COPY}")));
     }
     Ok(Some((head, body)))
 }
 
-struct Input<'a, R> {
+struct BlockReader<'a, R> {
     from: R,
     path: &'a Path,
     at: u64,
 }
 
-impl<R: Read> Input<'_, R> {
+impl<R: Read> BlockReader<'_, R> {
     /// Exactly `len` bytes.
     fn take(&mut self, len: usize) -> Result<Vec<u8>> {
         let bytes = self.take_some(len)?;
         if bytes.len() < len {
-            return Err(self.error(self.at, &format!("the file is cut short; {AGAIN}")));
+            return Err(self.error(
+                self.at,
+                &format!("the file is cut short; {TAKE_ANOTHER_COPY}"),
+            ));
         }
         Ok(bytes)
     }

@@ -20,7 +20,7 @@
 //! the lowest bit: rank * 2 + kind, file, offset, length, start, duration. A file without its end is refused.
 
 use super::body::take_difference;
-use super::{Input, MAX_TEXT, u32_at};
+use super::{BlockReader, MAX_TEXT, u32_at};
 use crate::recording::TraceFile;
 use crate::{Call, Kind, Op, Recording, Result};
 use std::io::Read;
@@ -30,7 +30,7 @@ const BLOCK_OPS: usize = 16 * 1024;
 const MAX_OP_BYTES: usize = 60;
 
 /// Reads what follows the first 12 bytes.
-pub(super) fn read(input: &mut Input<'_, impl Read>, start: Vec<u8>) -> Result<Recording> {
+pub(super) fn read(input: &mut BlockReader<'_, impl Read>, start: Vec<u8>) -> Result<Recording> {
     let mut trace = read_header(input, start)?;
     loop {
         let start = input.at;
@@ -73,7 +73,7 @@ pub(super) fn read(input: &mut Input<'_, impl Read>, start: Vec<u8>) -> Result<R
     }
 }
 
-fn read_header(input: &mut Input<'_, impl Read>, mut header: Vec<u8>) -> Result<Recording> {
+fn read_header(input: &mut BlockReader<'_, impl Read>, mut header: Vec<u8>) -> Result<Recording> {
     header.extend(input.take(12)?);
     let (ranks, files, len) = (
         u32_at(&header, 12),

@@ -1,4 +1,4 @@
-//! Files by inode, with the paths they were met under.
+//! The number of each file by inode, with the path by which it was looked up last.
 
 use crate::recording::TraceFile;
 use std::collections::{BTreeSet, HashMap};
@@ -9,10 +9,10 @@ const ROOT: u64 = 1;
 
 /// See the head of this file.
 #[derive(Default)]
-pub(super) struct Files(RwLock<Table>);
+pub(super) struct FileNumbers(RwLock<FileTable>);
 
 #[derive(Default)]
-struct Table {
+struct FileTable {
     numbers: HashMap<u64, u32>,
     files: Vec<TraceFile>,
     inodes: HashMap<String, u64>,
@@ -20,12 +20,12 @@ struct Table {
     new: BTreeSet<u32>,
 }
 
-impl Files {
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
+impl FileNumbers {
+    fn read(&self) -> RwLockReadGuard<'_, FileTable> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+    fn write(&self) -> RwLockWriteGuard<'_, FileTable> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,7 +69,7 @@ impl Files {
     }
 }
 
-impl Table {
+impl FileTable {
     fn number(&mut self, inode: u64) -> u32 {
         let next = self.files.len() as u32;
         let number = *self.numbers.entry(inode).or_insert(next);

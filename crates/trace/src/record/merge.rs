@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// What one server process recorded.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct NodeRecording {
     /// Which service it belongs to: inodes mean the same files within one.
     pub service: String,
     /// Its calls.
@@ -15,7 +15,7 @@ pub struct Part {
 /// Joins recordings of one time: files of one service are the same by inode, ranks by machine, process and thread. Ranks that
 /// a launcher gave keep their number; all others follow behind, in the order of their first calls. Calls are in order of their
 /// start.
-pub fn merge(name: &str, begun: u64, parts: Vec<Part>) -> Recording {
+pub fn merge(name: &str, begun: u64, parts: Vec<NodeRecording>) -> Recording {
     let mut whole = Recording {
         name: name.to_owned(),
         begun,
@@ -26,7 +26,7 @@ pub fn merge(name: &str, begun: u64, parts: Vec<Part>) -> Recording {
     let mut processes = Vec::new();
     let mut numbers: HashMap<(String, u64), u32> = HashMap::new();
     for (index, part) in parts.into_iter().enumerate() {
-        let Part { service, recording } = part;
+        let NodeRecording { service, recording } = part;
         let mut files = Vec::new();
         for file in recording.files {
             let next = whole.files.len() as u32;

@@ -11,15 +11,16 @@
 
 mod files;
 mod merge;
+mod ranks;
 #[cfg(test)]
 mod tests;
-mod who;
 
-pub use merge::{Part, merge};
+pub use merge::{NodeRecording, merge};
 
 use crate::format::Writer;
 use crate::{Action, Call};
-use files::Files;
+use files::FileNumbers;
+use ranks::ThreadRanks;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -29,20 +30,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use who::Who;
 
 /// Buffers, so that threads seldom meet at one.
 const SHARDS: usize = 16;
 /// Calls in a buffer before it is handed on.
-const FULL: usize = 4096;
+const CALLS_PER_BUFFER: usize = 4096;
 /// Full buffers that may wait for the writer.
-const WAITING: usize = 32;
+const MAX_WAITING_BUFFERS: usize = 32;
 /// No call is older before it is written.
-const OLD: Duration = Duration::from_secs(1);
+const MAX_CALL_AGE: Duration = Duration::from_secs(1);
 
 /// How a recording is made.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct RecorderOptions {
     /// What to call it.
     pub name: String,
     /// When it began, nanoseconds since 1970 (see [`clock`]): the same at all nodes.
@@ -55,7 +55,7 @@ pub struct Setup {
 
 /// A call as a mount sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen {
+pub struct ObservedCall {
     /// The thread that called; 0 if the kernel did it by itself.
     pub thread: u32,
     /// What it did.
@@ -89,24 +89,24 @@ fn nanos(id: rustix::time::ClockId) -> u64 {
 
 /// Takes calls from any thread; one a process and recording.
 pub struct Recorder {
-    shared: Arc<Shared>,
-    sender: SyncSender<Job>,
+    shared: Arc<RecorderState>,
+    sender: SyncSender<WriterMessage>,
     writer: Mutex<Option<JoinHandle<io::Result<u64>>>>,
     /// What is taken from the monotonic clock, so that it counts from `begun`.
     zero: u64,
 }
 
-struct Shared {
+struct RecorderState {
     shards: [Mutex<Vec<Call>>; SHARDS],
-    files: Files,
-    who: Who,
+    files: FileNumbers,
+    who: ThreadRanks,
     /// Who opened what is open, by handle.
     open: Mutex<HashMap<u64, u32>>,
     /// Nothing is open any more.
     closed: Condvar,
 }
 
-impl Shared {
+impl RecorderState {
     fn close(&self, handle: u64) -> Option<u32> {
         let mut open = lock(&self.open);
         let opener = open.remove(&handle);
@@ -117,7 +117,7 @@ impl Shared {
     }
 }
 
-enum Job {
+enum WriterMessage {
     Calls(Vec<Call>),
     End,
 }
@@ -131,18 +131,18 @@ impl Recorder {
     ///
     /// # Errors
     /// Those of creating the file and of starting a thread.
-    pub fn start(path: &Path, setup: &Setup) -> io::Result<Recorder> {
+    pub fn start(path: &Path, setup: &RecorderOptions) -> io::Result<Recorder> {
         let file = BufWriter::new(File::create_new(path)?);
         let mut writer = Writer::new(file, &setup.name, setup.begun, 0)?;
         writer.flush()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RecorderState {
             shards: Default::default(),
-            files: Files::default(),
-            who: Who::new(setup.threads, &setup.host),
+            files: FileNumbers::default(),
+            who: ThreadRanks::new(setup.threads, &setup.host),
             open: Mutex::default(),
             closed: Condvar::new(),
         });
-        let (sender, jobs) = sync_channel(WAITING);
+        let (sender, jobs) = sync_channel(MAX_WAITING_BUFFERS);
         let thread = std::thread::Builder::new().name("recorder".into()).spawn({
             let shared = shared.clone();
             move || write(&jobs, writer, &shared)
@@ -173,7 +173,7 @@ impl Recorder {
     }
 
     /// Records a call.
-    pub fn call(&self, seen: &Seen) {
+    pub fn call(&self, seen: &ObservedCall) {
         let rank = self.rank(seen);
         let call = Call {
             rank,
@@ -187,14 +187,14 @@ impl Recorder {
         };
         let mut shard = lock(&self.shared.shards[own_shard()]);
         shard.push(call);
-        if shard.len() >= FULL {
-            let calls = std::mem::replace(&mut *shard, Vec::with_capacity(FULL));
+        if shard.len() >= CALLS_PER_BUFFER {
+            let calls = std::mem::replace(&mut *shard, Vec::with_capacity(CALLS_PER_BUFFER));
             // With the shard held, so that a later buffer of this thread cannot overtake. Fails only after the end.
-            let _ = self.sender.send(Job::Calls(calls));
+            let _ = self.sender.send(WriterMessage::Calls(calls));
         }
     }
 
-    fn rank(&self, seen: &Seen) -> u32 {
+    fn rank(&self, seen: &ObservedCall) -> u32 {
         let opened = matches!(seen.action, Action::Open | Action::Create) && seen.error == 0;
         if seen.thread == 0 && !opened {
             // The kernel itself: for whoever opened the file.
@@ -238,7 +238,7 @@ impl Recorder {
             return Err(io::Error::other("the recording has ended before"));
         };
         // Fails only if the writer has ended, and joining it tells why.
-        let _ = self.sender.send(Job::End);
+        let _ = self.sender.send(WriterMessage::End);
         let panicked = |_| Err(io::Error::other("the recorder panicked; see the log"));
         writer.join().unwrap_or_else(panicked)
     }
@@ -264,16 +264,16 @@ fn own_shard() -> usize {
 
 /// The writer thread. After a failure it takes calls and drops them, so that the mount goes on.
 fn write(
-    jobs: &Receiver<Job>,
+    jobs: &Receiver<WriterMessage>,
     mut writer: Writer<BufWriter<File>>,
-    shared: &Shared,
+    shared: &RecorderState,
 ) -> io::Result<u64> {
     let mut failed = None;
     loop {
-        let (mut end, mut buffers) = match jobs.recv_timeout(OLD) {
-            Ok(Job::Calls(calls)) => (false, vec![calls]),
+        let (mut end, mut buffers) = match jobs.recv_timeout(MAX_CALL_AGE) {
+            Ok(WriterMessage::Calls(calls)) => (false, vec![calls]),
             Err(RecvTimeoutError::Timeout) => (false, Vec::new()),
-            Ok(Job::End) | Err(RecvTimeoutError::Disconnected) => (true, Vec::new()),
+            Ok(WriterMessage::End) | Err(RecvTimeoutError::Disconnected) => (true, Vec::new()),
         };
         if buffers.is_empty() {
             let ending = end;
@@ -298,7 +298,12 @@ fn write(
 /// Takes what is in the shards, full buffers first. Sets `end` if it meets the job to end.
 ///
 /// A thread that holds its shard may wait for room among the jobs, so this takes jobs while it waits for the shard.
-fn take_all(shared: &Shared, jobs: &Receiver<Job>, buffers: &mut Vec<Vec<Call>>, end: &mut bool) {
+fn take_all(
+    shared: &RecorderState,
+    jobs: &Receiver<WriterMessage>,
+    buffers: &mut Vec<Vec<Call>>,
+    end: &mut bool,
+) {
     for shard in &shared.shards {
         loop {
             let held = match shard.try_lock() {
@@ -308,8 +313,8 @@ fn take_all(shared: &Shared, jobs: &Receiver<Job>, buffers: &mut Vec<Vec<Call>>,
             };
             for job in jobs.try_iter() {
                 match job {
-                    Job::Calls(calls) => buffers.push(calls),
-                    Job::End => *end = true,
+                    WriterMessage::Calls(calls) => buffers.push(calls),
+                    WriterMessage::End => *end = true,
                 }
             }
             if let Some(mut held) = held {
@@ -325,7 +330,7 @@ fn take_all(shared: &Shared, jobs: &Receiver<Job>, buffers: &mut Vec<Vec<Call>>,
 fn put(
     writer: &mut Writer<BufWriter<File>>,
     buffers: &[Vec<Call>],
-    shared: &Shared,
+    shared: &RecorderState,
 ) -> io::Result<()> {
     let files = shared.files.take_new();
     writer.files(files.iter().map(|(number, file)| (*number, file)))?;

@@ -2,8 +2,8 @@
 use super::*;
 use crate::{Process, Recording, TraceFile, format};
 
-fn setup(threads: bool) -> Setup {
-    Setup {
+fn setup(threads: bool) -> RecorderOptions {
+    RecorderOptions {
         name: "t".into(),
         begun: clock(),
         threads,
@@ -11,8 +11,8 @@ fn setup(threads: bool) -> Setup {
     }
 }
 
-fn seen(thread: u32, action: Action, inode: u64, handle: u64, start: u64) -> Seen {
-    Seen {
+fn seen(thread: u32, action: Action, inode: u64, handle: u64, start: u64) -> ObservedCall {
+    ObservedCall {
         thread,
         action,
         inode,
@@ -105,13 +105,14 @@ fn a_recording_without_its_end_is_read_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t");
     let recorder = Recorder::start(&path, &setup(true)).unwrap();
-    (0..3 * FULL as u64).for_each(|i| recorder.call(&seen(1 << 30, Action::Read, 3, 0, i)));
+    (0..3 * CALLS_PER_BUFFER as u64)
+        .for_each(|i| recorder.call(&seen(1 << 30, Action::Read, 3, 0, i)));
     recorder.finish().unwrap();
     let bytes = std::fs::read(&path).unwrap();
     let cut = dir.path().join("cut");
     std::fs::write(&cut, &bytes[..bytes.len() - 40]).unwrap();
     let recording = crate::open(&cut).unwrap();
-    assert!(recording.loss.is_some() && recording.calls.len() >= 2 * FULL);
+    assert!(recording.loss.is_some() && recording.calls.len() >= 2 * CALLS_PER_BUFFER);
     let refused = crate::load(&cut).unwrap_err().to_string();
     assert!(refused.contains("cut off"), "{refused}");
 }
@@ -138,7 +139,7 @@ fn parts_of_several_nodes_become_one_recording() {
         inode,
         path: path.into(),
     };
-    let part = |service: &str, processes, files, calls| Part {
+    let part = |service: &str, processes, files, calls| NodeRecording {
         service: service.into(),
         recording: Recording {
             processes,

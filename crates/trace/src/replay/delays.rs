@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A speed of nearly nothing would wait for ever; a day is long enough.
-const LONGEST: f64 = 86_400.0;
+const MAX_DELAY_SECONDS: f64 = 86_400.0;
 
 /// How long a rank computes before each of its calls. The wait for others at an epoch's end comes on top.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -27,7 +27,7 @@ impl Delays {
             Delays::None => Duration::ZERO,
             Delays::Recorded { speed } => {
                 let scaled = recorded as f64 / 1e9 / speed;
-                Duration::try_from_secs_f64(scaled.min(LONGEST)).unwrap_or_default()
+                Duration::try_from_secs_f64(scaled.min(MAX_DELAY_SECONDS)).unwrap_or_default()
             }
             Delays::Fixed(pause) => pause,
         }

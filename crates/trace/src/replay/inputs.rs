@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// What one file holds before the first call.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Input {
+pub(super) struct InitialContent {
     /// Its size in bytes.
     pub size: u64,
     /// Ranges with content; the rest are holes.
@@ -22,7 +22,7 @@ pub(super) struct Input {
 }
 
 #[derive(Default)]
-struct Before {
+struct FileHistory {
     is_input: Option<bool>,
     written: Ranges<()>,
     needed: Ranges<()>,
@@ -32,8 +32,8 @@ struct Before {
 ///
 /// # Errors
 /// `Unfit` for a call that cannot be replayed.
-pub(super) fn inputs(trace: &Trace) -> Result<Vec<Input>> {
-    let mut files: Vec<Before> = trace.files.iter().map(|_| Before::default()).collect();
+pub(super) fn inputs(trace: &Trace) -> Result<Vec<InitialContent>> {
+    let mut files: Vec<FileHistory> = trace.files.iter().map(|_| FileHistory::default()).collect();
     for (index, op) in trace.ops.iter().enumerate() {
         if let Some(reason) = unfit(trace, op) {
             return Err(Error::Unfit {
@@ -57,16 +57,16 @@ pub(super) fn inputs(trace: &Trace) -> Result<Vec<Input>> {
             }
         }
     }
-    Ok(files.into_iter().map(Before::into_input).collect())
+    Ok(files.into_iter().map(FileHistory::into_input).collect())
 }
 
-impl Before {
-    fn into_input(self) -> Input {
+impl FileHistory {
+    fn into_input(self) -> InitialContent {
         let content = match self.is_input {
             Some(true) => self.needed.iter().map(|(range, ())| range).collect(),
             _ => Vec::new(),
         };
-        Input {
+        InitialContent {
             size: self.needed.end(),
             content,
         }

@@ -24,7 +24,7 @@ pub use target::Target;
 
 use crate::content::Content;
 use crate::{Error, Kind, Model, Op, Result, Trace};
-use inputs::Input;
+use inputs::InitialContent;
 use plan::{Epoch, Planner};
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -189,9 +189,9 @@ fn write_inputs<T: Target>(
     trace: &Trace,
     target: &T,
     options: &Options<'_>,
-    inputs: &[Input],
+    inputs: &[InitialContent],
 ) -> Result<u64> {
-    const PART: u64 = 4 << 20;
+    const MAX_CALL_BYTES: u64 = 4 << 20;
     let ranges = || inputs.iter().flat_map(|i| &i.content);
     let bytes = ranges().map(|r| r.end - r.start).sum();
     (options.progress)(Event::Begin {
@@ -219,8 +219,8 @@ fn write_inputs<T: Target>(
         }
         let content = Content::new(file, 0);
         for range in &input.content {
-            for start in range.clone().step_by(PART as usize) {
-                let buf = worker::room(&mut buffer, PART.min(range.end - start) as usize);
+            for start in range.clone().step_by(MAX_CALL_BYTES as usize) {
+                let buf = worker::room(&mut buffer, MAX_CALL_BYTES.min(range.end - start) as usize);
                 content.fill(start, buf);
                 let len = buf.len() as u64;
                 let written = target.write(&mut handle, start, buf);
@@ -235,13 +235,13 @@ fn write_inputs<T: Target>(
 }
 
 /// A thread's ends of its channels: epochs to it, outcomes from it.
-type Line = (Sender<Epoch>, Receiver<Result<()>>);
+type WorkerChannels = (Sender<Epoch>, Receiver<Result<()>>);
 
 fn make_calls<T: Target>(
     trace: &Trace,
     target: &T,
     options: &Options<'_>,
-    inputs: &[Input],
+    inputs: &[InitialContent],
     report: &mut Report,
 ) -> Result<Model> {
     let wanted = match options.delays {
@@ -283,7 +283,11 @@ fn make_calls<T: Target>(
     })
 }
 
-fn run_plan(mut planner: Planner<'_>, lines: &[Line], report: &mut Report) -> Result<Model> {
+fn run_plan(
+    mut planner: Planner<'_>,
+    lines: &[WorkerChannels],
+    report: &mut Report,
+) -> Result<Model> {
     loop {
         let window = planner.window();
         if window.is_empty() {
@@ -297,7 +301,7 @@ fn run_plan(mut planner: Planner<'_>, lines: &[Line], report: &mut Report) -> Re
 }
 
 /// Deals the epoch's calls out, and waits until all are made and committed.
-fn run_epoch(epoch: Epoch, lines: &[Line]) -> Result<()> {
+fn run_epoch(epoch: Epoch, lines: &[WorkerChannels]) -> Result<()> {
     let mut shares: Vec<Vec<plan::Task>> = lines.iter().map(|_| Vec::new()).collect();
     for task in epoch.tasks {
         shares[task.op.rank as usize % lines.len()].push(task);

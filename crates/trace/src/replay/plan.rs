@@ -12,8 +12,8 @@
 //!
 //! The trace is cut into windows of so many calls and pieces; epochs do not span windows. This bounds memory.
 
-use super::inputs::Input;
-use crate::{Kind, Model, Op, Piece, Ranges, Trace};
+use super::inputs::InitialContent;
+use crate::{Kind, Model, Op, OriginPiece, Ranges, Trace};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub(super) struct Task {
     /// Number of the call from 1: what its content derives from.
     pub sequence: u64,
     /// What a read must return.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<OriginPiece>,
     /// The handle used must have been opened after this epoch; 0: any.
     pub opened_after: u64,
     /// What the rank did between its call before and this one: computing. Nanoseconds of the trace.
@@ -50,13 +50,13 @@ pub(super) struct Planner<'a> {
     /// When each rank's last call ended.
     ends: HashMap<u32, u64>,
     model: Model,
-    writers: Vec<Writers>,
+    writers: Vec<LastWriters>,
     epochs: u64,
     window_ops: usize,
 }
 
 impl<'a> Planner<'a> {
-    pub fn new(trace: &'a Trace, inputs: &[Input]) -> Planner<'a> {
+    pub fn new(trace: &'a Trace, inputs: &[InitialContent]) -> Planner<'a> {
         let mut model = Model::new(trace.files.len());
         for (file, input) in (0..).zip(inputs) {
             model.extend(file, input.size);
@@ -64,7 +64,7 @@ impl<'a> Planner<'a> {
                 model.write(file, range.clone(), 0);
             }
         }
-        let writers = vec![Writers::default(); trace.files.len()];
+        let writers = vec![LastWriters::default(); trace.files.len()];
         Planner {
             trace,
             next: 0,
@@ -91,7 +91,7 @@ impl<'a> Planner<'a> {
     pub fn window(&mut self) -> Vec<Epoch> {
         let first = self.epochs + 1;
         let mut epochs: Vec<Epoch> = Vec::new();
-        let mut levels = Levels::new(self.trace);
+        let mut levels = EpochLevels::new(self.trace);
         let (mut ops, mut pieces) = (0, 0);
         while let Some(op) = self.trace.ops.get(self.next) {
             if ops >= self.window_ops || pieces >= WINDOW_PIECES {
@@ -153,12 +153,12 @@ impl<'a> Planner<'a> {
 
 /// The last epoch in which a file was written, by whom, and the last one in which another rank wrote it. 0: never.
 #[derive(Default, Clone)]
-struct Writers {
+struct LastWriters {
     last: (u64, u32),
     other: u64,
 }
 
-impl Writers {
+impl LastWriters {
     fn add(&mut self, epoch: u64, rank: u32) {
         if self.last.1 != rank {
             self.other = self.last.0;
@@ -177,20 +177,20 @@ impl Writers {
 }
 
 /// The epochs of a window, as levels from 0: who touched which bytes at which level.
-struct Levels {
-    files: Vec<Ranges<Touch>>,
+struct EpochLevels {
+    files: Vec<Ranges<LastTouch>>,
     ranks: Vec<usize>,
 }
 
 /// Who touched a byte last. The write covers older reads: whatever follows it follows them.
 #[derive(Default, Clone, PartialEq)]
-struct Touch {
+struct LastTouch {
     write: Option<(usize, u32)>,
     /// The highest level of a read since, and the highest of a read by any other rank.
     reads: [Option<(usize, u32)>; 2],
 }
 
-impl Touch {
+impl LastTouch {
     fn add_read(&mut self, level: usize, rank: u32) {
         let new = Some((level, rank));
         match self.reads {
@@ -217,10 +217,10 @@ impl Touch {
     }
 }
 
-impl Levels {
-    fn new(trace: &Trace) -> Levels {
+impl EpochLevels {
+    fn new(trace: &Trace) -> EpochLevels {
         let files = trace.files.iter().map(|_| Ranges::default()).collect();
-        Levels {
+        EpochLevels {
             files,
             ranks: vec![0; trace.ranks as usize],
         }
@@ -241,12 +241,12 @@ impl Levels {
     }
 }
 
-fn touch(file: &mut Ranges<Touch>, range: Range<u64>, op: &Op, level: usize) {
+fn touch(file: &mut Ranges<LastTouch>, range: Range<u64>, op: &Op, level: usize) {
     if op.kind == Kind::Write {
         let write = Some((level, op.rank));
         file.set(
             range,
-            Touch {
+            LastTouch {
                 write,
                 reads: [None; 2],
             },

@@ -3,15 +3,15 @@
 use super::plan::{Epoch, Task};
 use super::{Commit, Event, Options, Report, Target};
 use crate::content::Content;
-use crate::{Error, Kind, Op, Piece, Result, Trace};
+use crate::{Error, Kind, Op, OriginPiece, Result, Trace};
 use std::collections::HashMap;
 use std::io;
 use std::time::Instant;
 
 /// Longer calls are made in parts: bounds memory.
-const PART: u64 = 64 << 20;
+const MAX_CALL_BYTES: u64 = 64 << 20;
 
-struct Open<H> {
+struct OpenFile<H> {
     handle: H,
     /// The epoch in which it was opened.
     since: u64,
@@ -24,7 +24,7 @@ pub(super) struct Worker<'a, T: Target> {
     trace: &'a Trace,
     options: &'a Options<'a>,
     most_open: usize,
-    open: HashMap<(u32, u32), Open<T::Handle>>,
+    open: HashMap<(u32, u32), OpenFile<T::Handle>>,
     buffer: Vec<u8>,
     clock: u64,
     pub report: Report,
@@ -103,7 +103,7 @@ impl<'a, T: Target> Worker<'a, T> {
     }
 
     /// The rank's open file, taken out of the table.
-    fn opened(&mut self, key: (u32, u32), after: u64, epoch: u64) -> Result<Open<T::Handle>> {
+    fn opened(&mut self, key: (u32, u32), after: u64, epoch: u64) -> Result<OpenFile<T::Handle>> {
         if let Some(open) = self.open.remove(&key) {
             if open.since > after {
                 return Ok(open);
@@ -118,7 +118,7 @@ impl<'a, T: Target> Worker<'a, T> {
             .node(key.0, self.trace.ranks, self.target.nodes());
         let opened = self.target.open(node, self.name(key.1));
         let handle = opened.map_err(|e| self.error("open", key, e))?;
-        Ok(Open {
+        Ok(OpenFile {
             handle,
             since: epoch,
             dirty: false,
@@ -145,7 +145,7 @@ impl<'a, T: Target> Worker<'a, T> {
         }
     }
 
-    fn end(&self, key: (u32, u32), open: Open<T::Handle>) -> Result<()> {
+    fn end(&self, key: (u32, u32), open: OpenFile<T::Handle>) -> Result<()> {
         self.target
             .close(open.handle)
             .map_err(|e| self.error("close", key, e))
@@ -165,7 +165,7 @@ impl<'a, T: Target> Worker<'a, T> {
         done.map_err(|e| self.error("fsync", key, e))
     }
 
-    fn write(&mut self, open: &mut Open<T::Handle>, op: &Op, sequence: u64) -> Result<()> {
+    fn write(&mut self, open: &mut OpenFile<T::Handle>, op: &Op, sequence: u64) -> Result<()> {
         let content = Content::new(op.file, sequence);
         open.dirty |= op.len > 0;
         for (offset, len) in parts(op) {
@@ -180,7 +180,12 @@ impl<'a, T: Target> Worker<'a, T> {
         Ok(())
     }
 
-    fn read(&mut self, open: &mut Open<T::Handle>, op: &Op, pieces: &[Piece]) -> Result<()> {
+    fn read(
+        &mut self,
+        open: &mut OpenFile<T::Handle>,
+        op: &Op,
+        pieces: &[OriginPiece],
+    ) -> Result<()> {
         let name = self.name(op.file);
         for (offset, len) in parts(op) {
             let buf = room(&mut self.buffer, len);
@@ -259,16 +264,22 @@ pub(super) fn read_full<T: Target>(
 /// The parts of a call: offset and length. One for a call of no length.
 fn parts(op: &Op) -> impl Iterator<Item = (u64, usize)> {
     let (offset, len) = (op.offset, op.len);
-    (0..len.div_ceil(PART).max(1)).map(move |i| {
+    (0..len.div_ceil(MAX_CALL_BYTES).max(1)).map(move |i| {
         (
-            offset.wrapping_add(i * PART),
-            (len - i * PART).min(PART) as usize,
+            offset.wrapping_add(i * MAX_CALL_BYTES),
+            (len - i * MAX_CALL_BYTES).min(MAX_CALL_BYTES) as usize,
         )
     })
 }
 
 /// Checks `buf`, read at `offset` as a part of `op`, against the pieces of the whole call.
-pub(super) fn verify(name: &str, op: &Op, offset: u64, buf: &[u8], pieces: &[Piece]) -> Result<()> {
+pub(super) fn verify(
+    name: &str,
+    op: &Op,
+    offset: u64,
+    buf: &[u8],
+    pieces: &[OriginPiece],
+) -> Result<()> {
     let end = offset + buf.len() as u64;
     for piece in pieces
         .iter()
@@ -276,7 +287,7 @@ pub(super) fn verify(name: &str, op: &Op, offset: u64, buf: &[u8], pieces: &[Pie
     {
         let range = piece.range.start.max(offset)..piece.range.end.min(end);
         let found = &buf[(range.start - offset) as usize..(range.end - offset) as usize];
-        let part = Piece {
+        let part = OriginPiece {
             range: range.clone(),
             sequence: piece.sequence,
         };

@@ -79,7 +79,7 @@ impl Forebay {
 
 impl Subject for Forebay {
     fn worker(&self) -> Result<Box<dyn Worker + '_>> {
-        Ok(Box::new(Hands {
+        Ok(Box::new(ForebayWorker {
             subject: self,
             changes: Vec::new(),
             requests: Vec::new(),
@@ -113,13 +113,13 @@ impl Subject for Forebay {
     }
 }
 
-struct Hands<'a> {
+struct ForebayWorker<'a> {
     subject: &'a Forebay,
     changes: Vec<Change>,
     requests: Vec<(u64, Range<u64>)>,
 }
 
-impl Worker for Hands<'_> {
+impl Worker for ForebayWorker<'_> {
     fn put(&mut self, batch: &[Record]) -> Result<()> {
         self.changes.clear();
         self.changes.extend(batch.iter().map(|r| {

@@ -223,7 +223,7 @@ impl Subject for LevelDb {
     fn worker(&self) -> Result<Box<dyn Worker + '_>> {
         // SAFETY: a plain constructor; destroyed once, in `drop`.
         let batch = unsafe { leveldb_writebatch_create() };
-        Ok(Box::new(Hands { of: self, batch }))
+        Ok(Box::new(LevelDbWorker { of: self, batch }))
     }
 
     fn flush(&self) -> Result<()> {
@@ -265,19 +265,19 @@ impl Subject for LevelDb {
     }
 }
 
-struct Hands<'a> {
+struct LevelDbWorker<'a> {
     of: &'a LevelDb,
     batch: Object,
 }
 
-impl Drop for Hands<'_> {
+impl Drop for LevelDbWorker<'_> {
     fn drop(&mut self) {
         // SAFETY: created with `self`, destroyed once.
         unsafe { leveldb_writebatch_destroy(self.batch) }
     }
 }
 
-impl Worker for Hands<'_> {
+impl Worker for LevelDbWorker<'_> {
     fn put(&mut self, batch: &[Record]) -> Result<()> {
         let mut error = null_mut();
         // SAFETY: database, options and batch are live; keys and values are copied by the call.

@@ -1,4 +1,4 @@
-//! What is measured: three stores behind one face.
+//! What is measured: three stores behind one trait.
 mod forebay;
 #[cfg(feature = "peers")]
 mod leveldb;
@@ -100,7 +100,7 @@ impl Answer {
 
 /// A store that is open.
 pub trait Subject: Sync {
-    /// The hands of one thread.
+    /// What one thread puts and gets with.
     fn worker(&self) -> Result<Box<dyn Worker + '_>>;
 
     /// Everything that was put is in table files when it returns.
@@ -122,7 +122,7 @@ pub trait Subject: Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// One thread's way in.
+/// Puts and gets of one thread.
 pub trait Worker {
     /// Puts a batch; logged when it returns.
     fn put(&mut self, batch: &[Record]) -> Result<()>;

@@ -226,7 +226,7 @@ impl Subject for RocksDb {
             rocksdb_set_perf_level(1);
             rocksdb_writebatch_create()
         };
-        Ok(Box::new(Hands {
+        Ok(Box::new(RocksDbWorker {
             of: self,
             batch,
             keys: Vec::new(),
@@ -292,7 +292,7 @@ impl Subject for RocksDb {
     }
 }
 
-struct Hands<'a> {
+struct RocksDbWorker<'a> {
     of: &'a RocksDb,
     batch: Object,
     keys: Vec<[u8; KEY]>,
@@ -302,14 +302,14 @@ struct Hands<'a> {
     errors: Vec<*mut c_char>,
 }
 
-impl Drop for Hands<'_> {
+impl Drop for RocksDbWorker<'_> {
     fn drop(&mut self) {
         // SAFETY: created with `self`, destroyed once.
         unsafe { rocksdb_writebatch_destroy(self.batch) }
     }
 }
 
-impl Worker for Hands<'_> {
+impl Worker for RocksDbWorker<'_> {
     fn put(&mut self, batch: &[Record]) -> Result<()> {
         let mut error = null_mut();
         // SAFETY: database, options and batch are live; keys and values are copied by the call.

@@ -1,7 +1,7 @@
 //! Global entries: local ones that abut, of many processes.
 
 use super::unit::{Unit, discover};
-use super::{Local, Place};
+use super::{Local, LogPlace};
 use forebay_codec::varint;
 
 /// Local entries of one stride, length and count that lie beside each other; only the logs differ.
@@ -99,7 +99,7 @@ impl Global {
     }
 
     /// Algorithm 3: where `offset` is, if this entry has it. Slots are counted from 0.
-    pub fn lookup(&self, offset: u64) -> Option<Place> {
+    pub fn lookup(&self, offset: u64) -> Option<LogPlace> {
         let relative = offset.checked_sub(self.logical.init)?;
         let (id, rest) = (relative / self.size(), relative % self.size());
         let row = rest / self.stride();
@@ -109,7 +109,7 @@ impl Global {
         let piece = self.slot_start(slot) + row * self.stride();
         let shift = offset - piece;
         let rows = self.occurrences(log, slot as usize) * self.logical.count() + row;
-        Some(Place {
+        Some(LogPlace {
             log,
             addr: self.addr + rows * self.length + shift,
             len: self.length - shift,

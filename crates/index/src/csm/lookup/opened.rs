@@ -4,7 +4,7 @@ use crate::MAX_EXTENT;
 use crate::csm::block::{COLUMNS, MOST};
 use crate::csm::record::{Key, Record};
 use crate::csm::search::{from_hint, guess};
-use forebay_codec::{Columns, Lazy};
+use forebay_codec::{Columns, LazyColumn};
 use std::ops::Range;
 
 /// Columns behind those of the key.
@@ -20,7 +20,7 @@ pub struct Opened<'a> {
     fid: Option<u64>,
     /// The files, if not.
     fids: Vec<u64>,
-    offsets: Lazy,
+    offsets: LazyColumn,
     first: u64,
     last: u64,
     /// len, member, log, addr, seq.
@@ -31,7 +31,7 @@ pub struct Opened<'a> {
 #[derive(Default)]
 struct Rest {
     state: State,
-    lazy: [Lazy; REST],
+    lazy: [LazyColumn; REST],
     whole: [Vec<u64>; REST],
 }
 
@@ -39,7 +39,7 @@ struct Rest {
 enum State {
     #[default]
     Closed,
-    Lazy,
+    LazyColumn,
     Whole,
 }
 
@@ -56,7 +56,7 @@ impl Rest {
             for (k, values) in self.lazy.iter_mut().enumerate() {
                 columns.lazy(k + 2, values)?;
             }
-            self.state = State::Lazy;
+            self.state = State::LazyColumn;
         }
         Some(())
     }

@@ -64,7 +64,7 @@ fn build(changes: &[Change]) -> (Vec<Segment>, Vec<PatternHole>, Model) {
                     }
                     *addr += len;
                 }
-                let source = forebay_pattern::Source { member: 1, log };
+                let source = forebay_pattern::LogSource { member: 1, log };
                 let found = folder.finish().into_iter();
                 segments.extend(found.map(|pattern| Segment::new(source, seq, pattern)));
             }
@@ -185,7 +185,7 @@ fn in_turns(count: u64, holes: &[PatternHole]) -> FileMap {
             let at = (k * 64 + rank) * 100;
             folder.push_at(at, 100, k * 100).unwrap();
         }
-        let source = forebay_pattern::Source {
+        let source = forebay_pattern::LogSource {
             member: 1,
             log: rank,
         };

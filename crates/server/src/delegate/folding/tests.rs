@@ -32,7 +32,7 @@ fn a_strided_writer_costs_some_bytes_however_much_it_wrote() {
         "{} bytes",
         folded.patterns.len()
     );
-    let source = Source { member: 3, log: 7 };
+    let source = LogSource { member: 3, log: 7 };
     assert_eq!(segments(&folded)[0].source, source);
 }
 

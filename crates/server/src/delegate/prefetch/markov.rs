@@ -5,7 +5,7 @@
 //!
 //! All chains together have so much room (`Room`). What finds none is not counted; the prefetcher forgets chains that nobody reads by,
 //! those first that were not used for longest.
-use forebay_pattern::Request;
+use forebay_pattern::ReadRequest;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -177,7 +177,7 @@ impl Markov {
     }
 
     /// The reader reads this.
-    pub fn observe(&mut self, request: Request) {
+    pub fn observe(&mut self, request: ReadRequest) {
         if request.len == 0 {
             return;
         }
@@ -190,7 +190,7 @@ impl Markov {
     }
 
     /// The blocks that come next, at most `count`.
-    pub fn predict(&self, count: usize) -> Vec<Request> {
+    pub fn predict(&self, count: usize) -> Vec<ReadRequest> {
         let mut blocks = Vec::new();
         let mut at = self.last;
         while blocks.len() < count
@@ -203,7 +203,7 @@ impl Markov {
             blocks.push(next);
             at = Some(next);
         }
-        let block = |number| Request {
+        let block = |number| ReadRequest {
             offset: number * BLOCK,
             len: BLOCK,
         };
@@ -225,7 +225,7 @@ mod tests {
         let mut reader = Markov::new(chain.clone());
         let mut ahead = Vec::new();
         for &block in blocks {
-            reader.observe(Request {
+            reader.observe(ReadRequest {
                 offset: block * BLOCK + 100,
                 len: 4000,
             });
@@ -279,7 +279,7 @@ mod tests {
     fn long_reads_are_chains_of_their_blocks() {
         let chain = Arc::new(Chain::default());
         let long = |reader: &mut Markov| {
-            reader.observe(Request {
+            reader.observe(ReadRequest {
                 offset: 0,
                 len: 3 * BLOCK,
             });
@@ -288,7 +288,7 @@ mod tests {
         long(&mut first);
         drop(first);
         let mut second = Markov::new(chain);
-        second.observe(Request { offset: 0, len: 1 });
+        second.observe(ReadRequest { offset: 0, len: 1 });
         assert_eq!(second.predict(9).len(), 2);
     }
 }

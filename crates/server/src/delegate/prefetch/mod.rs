@@ -41,7 +41,7 @@ use super::open_file::{OpenFile, State};
 use crate::prefetch_config::{Policy, PrefetchConfig};
 use crate::{Fid, Result};
 use bytes::Bytes;
-use forebay_pattern::Request;
+use forebay_pattern::ReadRequest;
 use lru::LruCache;
 use markov::{Chain, Room};
 use parking_lot::{Condvar, Mutex};
@@ -86,7 +86,7 @@ pub struct Prefetch {
     watched: AtomicU64,
 }
 
-fn range(request: Request) -> Range<u64> {
+fn range(request: ReadRequest) -> Range<u64> {
     request.offset..request.offset.saturating_add(request.len)
 }
 
@@ -162,7 +162,7 @@ impl Prefetch {
     }
 
     /// The handle reads this: what comes next is put in the queue.
-    fn foresee(self: &Arc<Prefetch>, open: &Open, request: Request) {
+    fn foresee(self: &Arc<Prefetch>, open: &Open, request: ReadRequest) {
         let mut account = open.watch.0.lock();
         // Who knows the future is told from the first request on.
         if !account.waits.slow() && self.config.policy != Policy::Perfect {
@@ -211,7 +211,11 @@ impl Prefetch {
     }
 
     /// Makes room for these; the first that has none.
-    fn promise(&self, file: &Arc<OpenFile>, requests: &[Request]) -> (Vec<Job>, Option<Request>) {
+    fn promise(
+        &self,
+        file: &Arc<OpenFile>,
+        requests: &[ReadRequest],
+    ) -> (Vec<Job>, Option<ReadRequest>) {
         let settled: Vec<_> = {
             let state = file.state.lock();
             let ranges = requests.iter().map(|r| settled(&state, &range(*r)));
@@ -243,7 +247,7 @@ impl Prefetch {
         self.held.store(pieces.stats.held_bytes, Ordering::Relaxed);
     }
 
-    fn give_up(&self, fid: Fid, requests: &[Request]) {
+    fn give_up(&self, fid: Fid, requests: &[ReadRequest]) {
         if requests.is_empty() {
             return;
         }
@@ -255,7 +259,7 @@ impl Prefetch {
     }
 
     /// What is read now, if it was fetched ahead, and how long that waited; or whether it was to be.
-    fn take(&self, file: &OpenFile, request: Request) -> Result<(Bytes, Duration, bool), bool> {
+    fn take(&self, file: &OpenFile, request: ReadRequest) -> Result<(Bytes, Duration, bool), bool> {
         if self.held.load(Ordering::Relaxed) == 0 {
             return Err(false);
         }
@@ -309,7 +313,7 @@ impl Delegate {
                 .reader
                 .read_file(&open.file, offset, len, &mut Duration::default());
         };
-        let request = Request {
+        let request = ReadRequest {
             offset,
             len: u64::from(len),
         };

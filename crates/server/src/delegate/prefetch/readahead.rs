@@ -1,7 +1,7 @@
 //! Readahead as kernels do it: a window that doubles while reads follow each other, and is gone when they do not.
 //!
 //! The next window is asked for when the reader enters the newest one, so one window is always on its way.
-use forebay_pattern::Request;
+use forebay_pattern::ReadRequest;
 
 /// The largest window, bytes: what Linux starts with.
 const MOST: u64 = 128 << 10;
@@ -18,7 +18,7 @@ pub struct Readahead {
 
 impl Readahead {
     /// The reader reads this. What to fetch now.
-    pub fn observe(&mut self, request: Request) -> Option<Request> {
+    pub fn observe(&mut self, request: ReadRequest) -> Option<ReadRequest> {
         let end = request.offset + request.len;
         let follows = request.offset == self.next;
         self.next = end;
@@ -35,7 +35,7 @@ impl Readahead {
         } else {
             return None;
         }
-        Some(Request {
+        Some(ReadRequest {
             offset: self.start,
             len: self.len,
         })
@@ -58,7 +58,9 @@ mod tests {
 
     fn windows(offsets: impl IntoIterator<Item = u64>, len: u64) -> Vec<(u64, u64)> {
         let mut ahead = Readahead::default();
-        let requests = offsets.into_iter().map(|offset| Request { offset, len });
+        let requests = offsets
+            .into_iter()
+            .map(|offset| ReadRequest { offset, len });
         let asked = requests.filter_map(|r| ahead.observe(r));
         asked.map(|r| (r.offset, r.len)).collect()
     }

@@ -11,7 +11,7 @@ use super::markov::{Chain, Markov};
 use super::readahead::Readahead;
 use super::steps::{Follower, Steps};
 use crate::prefetch_config::Future;
-use forebay_pattern::{Predictor, Request};
+use forebay_pattern::{Predictor, ReadRequest};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -34,9 +34,9 @@ const DISORDER: usize = 8;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// To fetch, soonest first.
-    pub fetch: Vec<Request>,
+    pub fetch: Vec<ReadRequest>,
     /// Fetched, or to be fetched, in vain.
-    pub give_up: Vec<Request>,
+    pub give_up: Vec<ReadRequest>,
 }
 
 /// How trustworthy someone was of late.
@@ -73,7 +73,7 @@ enum Source {
     Perfect {
         future: Arc<Future>,
         /// Those that have asked for the same so far, and the place in them.
-        alike: Vec<(Arc<[Request]>, usize)>,
+        alike: Vec<(Arc<[ReadRequest]>, usize)>,
         begun: bool,
     },
 }
@@ -83,9 +83,9 @@ enum Source {
 pub struct Reader {
     source: Source,
     /// Fetched or to be fetched, and not read yet; of sources that predict whole requests.
-    ahead: VecDeque<Request>,
+    ahead: VecDeque<ReadRequest>,
     /// Those of them that were read before their turn.
-    early: Vec<Request>,
+    early: Vec<ReadRequest>,
     depth: usize,
     most: usize,
     in_time: u32,
@@ -136,7 +136,7 @@ impl Reader {
     }
 
     /// The reader reads this.
-    pub fn observe(&mut self, request: Request) -> Plan {
+    pub fn observe(&mut self, request: ReadRequest) -> Plan {
         match &mut self.source {
             Source::Readahead(windows) => Plan {
                 fetch: windows.observe(request).into_iter().collect(),
@@ -160,7 +160,7 @@ impl Reader {
 
     /// For sources that predict whole requests. What comes a little before its turn, as from several threads of a kernel, waits
     /// until then: its source sees all in order.
-    fn in_order(&mut self, request: Request) -> Plan {
+    fn in_order(&mut self, request: ReadRequest) -> Plan {
         let place = self.ahead.iter().take(DISORDER).position(|r| *r == request);
         let known = self.early.contains(&request);
         if place.is_some_and(|p| p > 0) && !known && self.early.len() < DISORDER {
@@ -196,7 +196,7 @@ impl Reader {
         let next = self.source.predict(self.depth);
         let same = next.iter().zip(&self.ahead).take_while(|(a, b)| a == b);
         let same = same.count();
-        let give_up: Vec<Request> = self.ahead.drain(same..).collect();
+        let give_up: Vec<ReadRequest> = self.ahead.drain(same..).collect();
         let fetch = next[same..].to_vec();
         self.ahead.extend(&fetch);
         Plan {
@@ -222,7 +222,7 @@ impl Reader {
     }
 
     /// There was no room for the last ones of a plan, from `first` on.
-    pub fn refused(&mut self, first: Request) {
+    pub fn refused(&mut self, first: ReadRequest) {
         if let Some(place) = self.ahead.iter().position(|r| *r == first) {
             self.ahead.truncate(place);
         }
@@ -230,7 +230,7 @@ impl Reader {
     }
 
     /// Nothing is fetched ahead for it now. What was, and is not read.
-    pub fn leave(&mut self) -> Vec<Request> {
+    pub fn leave(&mut self) -> Vec<ReadRequest> {
         self.early.clear();
         self.ahead.drain(..).collect()
     }
@@ -243,7 +243,7 @@ impl Reader {
 }
 
 impl Source {
-    fn observe(&mut self, request: Request) {
+    fn observe(&mut self, request: ReadRequest) {
         match self {
             Source::Readahead(_) | Source::Markov(_) => {}
             Source::Pattern {
@@ -281,7 +281,7 @@ impl Source {
         }
     }
 
-    fn predict(&self, count: usize) -> Vec<Request> {
+    fn predict(&self, count: usize) -> Vec<ReadRequest> {
         match self {
             Source::Pattern {
                 predictor,

@@ -4,7 +4,7 @@
 //! Two requests tell more than one: the same header may be read again and again, each time on another way.
 //!
 //! Invariant: at most twice [`MOST`] steps. Once there are `MOST` new ones, they take the place of the old ones.
-use forebay_pattern::Request;
+use forebay_pattern::ReadRequest;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ type Before = u64;
 
 #[derive(Debug, Default)]
 struct Inner {
-    new: HashMap<Before, Request>,
-    old: HashMap<Before, Request>,
+    new: HashMap<Before, ReadRequest>,
+    old: HashMap<Before, ReadRequest>,
 }
 
 /// Steps of all readers of a file.
@@ -33,7 +33,7 @@ impl Steps {
         (inner.new.capacity() + inner.old.capacity()) as u64 * STEP
     }
 
-    fn add(&self, before: Before, next: Request) {
+    fn add(&self, before: Before, next: ReadRequest) {
         let mut inner = self.0.lock();
         if inner.new.len() >= MOST {
             inner.old = std::mem::take(&mut inner.new);
@@ -42,7 +42,7 @@ impl Steps {
     }
 
     /// What follows, at most `count` requests.
-    fn ahead(&self, mut from: (Request, Request), count: usize) -> Vec<Request> {
+    fn ahead(&self, mut from: (ReadRequest, ReadRequest), count: usize) -> Vec<ReadRequest> {
         let inner = self.0.lock();
         let mut out = Vec::new();
         while out.len() < count {
@@ -57,7 +57,7 @@ impl Steps {
     }
 }
 
-fn before(a: Request, b: Request) -> Before {
+fn before(a: ReadRequest, b: ReadRequest) -> Before {
     [a.offset, a.len, b.offset, b.len]
         .into_iter()
         .fold(0, |hash, part| {
@@ -70,9 +70,9 @@ fn before(a: Request, b: Request) -> Before {
 #[derive(Debug)]
 pub struct Follower {
     steps: Arc<Steps>,
-    last: Option<Request>,
-    here: Option<Request>,
-    next: Option<Request>,
+    last: Option<ReadRequest>,
+    here: Option<ReadRequest>,
+    next: Option<ReadRequest>,
 }
 
 impl Follower {
@@ -87,7 +87,7 @@ impl Follower {
     }
 
     /// The reader reads this. Whether someone has made this step before.
-    pub fn observe(&mut self, request: Request) -> bool {
+    pub fn observe(&mut self, request: ReadRequest) -> bool {
         let right = self.next == Some(request);
         if !right && let (Some(a), Some(b)) = (self.last, self.here) {
             self.steps.add(before(a, b), request);
@@ -98,7 +98,7 @@ impl Follower {
     }
 
     /// The next requests, at most `count`.
-    pub fn predict(&self, count: usize) -> Vec<Request> {
+    pub fn predict(&self, count: usize) -> Vec<ReadRequest> {
         match (self.last, self.here) {
             (Some(a), Some(b)) => self.steps.ahead((a, b), count),
             _ => Vec::new(),
@@ -110,8 +110,8 @@ impl Follower {
 mod tests {
     use super::*;
 
-    fn request(offset: u64) -> Request {
-        Request { offset, len: 512 }
+    fn request(offset: u64) -> ReadRequest {
+        ReadRequest { offset, len: 512 }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::*;
 fn read(chain: &Arc<Chain>, blocks: std::ops::Range<u64>) -> Markov {
     let mut reader = Markov::new(chain.clone());
     blocks.for_each(|block| {
-        reader.observe(Request {
+        reader.observe(ReadRequest {
             offset: block * BLOCK,
             len: BLOCK,
         });

@@ -10,7 +10,7 @@
 use super::super::records::CommitId;
 use crate::Result;
 use forebay_index::{Change, Extent};
-use forebay_pattern::{Segment, Source, apart, decode_all};
+use forebay_pattern::{LogSource, Segment, apart, decode_all};
 use rustix::io::Errno;
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ const MOST_PUT: u64 = 1 << 46;
 pub(crate) const MOST_COMPARED: u64 = 1 << 22;
 
 /// Log bytes that a commit names.
-type NamedLogBytes = Vec<(Source, u64, u64)>;
+type NamedLogBytes = Vec<(LogSource, u64, u64)>;
 
 /// The segments of a commit, decoded.
 ///
@@ -62,7 +62,7 @@ fn puts(changes: &[Change], members: u16) -> Result<NamedLogBytes, &'static str>
             .ok_or("its extents hold more than there can be")?;
         let Extent { member, log, .. } = *e;
         known(member, members)?;
-        named.push((Source { member, log }, e.addr, end));
+        named.push((LogSource { member, log }, e.addr, end));
     }
     Ok(named)
 }
@@ -111,7 +111,7 @@ fn known(member: u16, members: u16) -> Result<(), &'static str> {
 /// Each log byte once.
 fn once(mut named: NamedLogBytes) -> Result<(), &'static str> {
     named.sort_unstable();
-    let twice = |w: &[(Source, u64, u64)]| w[0].0 == w[1].0 && w[1].1 < w[0].2;
+    let twice = |w: &[(LogSource, u64, u64)]| w[0].0 == w[1].0 && w[1].1 < w[0].2;
     match named.windows(2).any(twice) {
         true => Err("it names a log byte twice"),
         false => Ok(()),

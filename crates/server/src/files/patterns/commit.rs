@@ -14,7 +14,7 @@ use crate::files::slice_index::stored_bytes;
 use crate::inodes::Inode;
 use crate::{ExtentLayout, Fid, Result};
 use forebay_index::Change;
-use forebay_pattern::{Map, Segment};
+use forebay_pattern::{PatternMap, Segment};
 use forebay_storage::Batch;
 use std::sync::Arc;
 
@@ -176,7 +176,7 @@ impl PatternStore {
                 for extent in extents {
                     let map = map.get_or_insert_with(|| {
                         let segments = segments.iter().map(|p| Segment::clone(&p.segment));
-                        Map::new(Vec::new(), segments.collect())
+                        PatternMap::new(Vec::new(), segments.collect())
                     });
                     let mut under = Vec::new();
                     map.resolve(extent.offset..extent.end(), &mut under);

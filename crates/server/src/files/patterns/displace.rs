@@ -13,7 +13,7 @@ use super::log_ranges::LogRanges;
 use super::table::{PatternTable, StoredSegment, visible};
 use crate::Result;
 use crate::files::ranges::joined;
-use forebay_pattern::{Placed, Source};
+use forebay_pattern::{LogSource, PlacedExtent};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -45,7 +45,7 @@ impl DisplacedBytes {
         self.by_segment.values().sum()
     }
 
-    fn add(&mut self, at: usize, source: Source, runs: &[Range<u64>]) {
+    fn add(&mut self, at: usize, source: LogSource, runs: &[Range<u64>]) {
         let bytes: u64 = runs.iter().map(|r| r.end - r.start).sum();
         if bytes > 0 {
             *self.by_segment.entry(at).or_default() += bytes;
@@ -92,7 +92,7 @@ pub(super) fn displaced(
     if !partly.is_empty() {
         // No other segment has a byte where the change has one.
         let map = table.map_over(meets.iter().map(|m| m.at));
-        let mut count = |piece: Placed| {
+        let mut count = |piece: PlacedExtent| {
             displaced.steps += 1;
             let at = table.segment_at(piece.source, piece.sequence, piece.addr);
             let Some(at) = at.filter(|at| !counted.contains(at)) else {
@@ -103,7 +103,7 @@ pub(super) fn displaced(
         };
         for range in targets(table, new, &partly) {
             let mut over = IndexOverlay::new(over, range.hull());
-            let mut each = |piece: Placed| over.uncovered(piece, &mut count);
+            let mut each = |piece: PlacedExtent| over.uncovered(piece, &mut count);
             range.each(new.ranges, &mut |r| visible(&map, table, r, &mut each));
             over.done()?;
         }

@@ -4,7 +4,7 @@
 //! each page once, who goes backwards reads some again.
 use crate::{Error, Fid, Result};
 use forebay_index::{Extent, ExtentIndex};
-use forebay_pattern::Placed;
+use forebay_pattern::PlacedExtent;
 use std::ops::Range;
 
 /// Extents of a page. Few in tests, so that small histories turn pages.
@@ -74,13 +74,13 @@ impl<'a> IndexOverlay<'a> {
     }
 
     /// Calls `each` with what of `piece` lies under none. An error is kept for `done`.
-    pub(super) fn uncovered(&mut self, piece: Placed, each: &mut impl FnMut(Placed)) {
+    pub(super) fn uncovered(&mut self, piece: PlacedExtent, each: &mut impl FnMut(PlacedExtent)) {
         let (mut at, end) = (piece.offset, piece.end());
         while at < end && self.failed.is_none() {
             match self.at(at) {
                 Ok((extents, until)) => {
                     let until = until.min(end);
-                    let part = Placed {
+                    let part = PlacedExtent {
                         offset: at,
                         len: until - at,
                         addr: piece.addr + (at - piece.offset),
@@ -101,12 +101,12 @@ impl<'a> IndexOverlay<'a> {
 }
 
 /// Calls `each` with what of `piece` lies under none of these extents (in order, apart).
-fn uncovered(over: &[Extent], piece: Placed, each: &mut impl FnMut(Placed)) {
+fn uncovered(over: &[Extent], piece: PlacedExtent, each: &mut impl FnMut(PlacedExtent)) {
     let end = piece.offset + piece.len;
     let mut at = piece.offset;
     let mut part = |from: u64, to: u64| {
         if from < to {
-            each(Placed {
+            each(PlacedExtent {
                 offset: from,
                 len: to - from,
                 addr: piece.addr + (from - piece.offset),
@@ -146,9 +146,9 @@ mod tests {
             };
             let mut over = IndexOverlay::new(&read, 0..400);
             for (offset, len) in pieces {
-                let piece = Placed { offset, len, source: Default::default(), addr: 7 + offset, sequence: 1 };
+                let piece = PlacedExtent { offset, len, source: Default::default(), addr: 7 + offset, sequence: 1 };
                 let (mut want, mut found) = (Vec::new(), Vec::new());
-                let bytes = |p: Placed| (0..p.len).map(move |i| (p.offset + i, p.addr + i));
+                let bytes = |p: PlacedExtent| (0..p.len).map(move |i| (p.offset + i, p.addr + i));
                 uncovered(&all, piece, &mut |p| want.extend(bytes(p)));
                 over.uncovered(piece, &mut |p| found.extend(bytes(p)));
                 prop_assert_eq!(found, want);

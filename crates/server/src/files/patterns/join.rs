@@ -7,7 +7,7 @@
 use super::records::PatternId;
 use super::table::{PatternTable, StoredSegment};
 use crate::{Error, Result};
-use forebay_pattern::{Folder, Pattern, Segment, Source};
+use forebay_pattern::{Folder, LogSource, Pattern, Segment};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Files with no more segments stay as they are. Few in tests, so that small histories join.
@@ -37,8 +37,8 @@ impl PatternTable {
         }
         let last = self.segments.iter().rev();
         let last = last.take_while(|p| p.id.seq == newest.id.seq);
-        let sources: BTreeSet<Source> = last.map(|p| p.segment.source).collect();
-        let mut groups: BTreeMap<Source, Vec<usize>> = BTreeMap::new();
+        let sources: BTreeSet<LogSource> = last.map(|p| p.segment.source).collect();
+        let mut groups: BTreeMap<LogSource, Vec<usize>> = BTreeMap::new();
         for (at, stored) in self.segments.iter().enumerate() {
             let short = stored.hidden == 0 && stored.segment.pattern.terms() < LONG_TERMS;
             if short && sources.contains(&stored.segment.source) {
@@ -72,7 +72,10 @@ impl PatternTable {
 
     /// What readers get: all segments, those of one log joined however few they are, so that logs written alike look alike.
     pub(super) fn joined_by_log(&self) -> Vec<Segment> {
-        let (mut out, mut groups) = (Vec::new(), BTreeMap::<Source, Vec<&StoredSegment>>::new());
+        let (mut out, mut groups) = (
+            Vec::new(),
+            BTreeMap::<LogSource, Vec<&StoredSegment>>::new(),
+        );
         let mut rows = 0u64;
         for stored in &self.segments {
             let sum = rows.saturating_add(stored.segment.pattern.rows());

@@ -1,17 +1,17 @@
 //! Ranges of log addresses: what a change gives back, or what it names anew.
 use crate::files::ranges::{joined, without};
 use forebay_index::Extent;
-use forebay_pattern::Source;
+use forebay_pattern::LogSource;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Log addresses by log. Neighbours that come one behind the other are one range at once, so that displacing a strided row
 /// keeps one range a log, not one a record.
 #[derive(Debug, Clone, Default)]
-pub(in super::super) struct LogRanges(BTreeMap<Source, Vec<Range<u64>>>);
+pub(in super::super) struct LogRanges(BTreeMap<LogSource, Vec<Range<u64>>>);
 
 impl LogRanges {
-    pub(in super::super) fn add(&mut self, source: Source, range: Range<u64>) {
+    pub(in super::super) fn add(&mut self, source: LogSource, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -24,7 +24,7 @@ impl LogRanges {
 
     /// Adds the log bytes of an extent.
     pub(in super::super) fn add_extent(&mut self, extent: &Extent) {
-        let source = Source {
+        let source = LogSource {
             member: extent.member,
             log: extent.log,
         };
@@ -40,7 +40,7 @@ impl LogRanges {
     }
 
     /// Whether none of these addresses is here. Both sorted.
-    pub(super) fn apart(&self, source: Source, ranges: &[Range<u64>]) -> bool {
+    pub(super) fn apart(&self, source: LogSource, ranges: &[Range<u64>]) -> bool {
         let Some(own) = self.0.get(&source) else {
             return true;
         };
@@ -63,7 +63,7 @@ impl LogRanges {
     pub(in super::super) fn extents(&self) -> Vec<Extent> {
         let all = self.0.iter();
         let all = all.flat_map(|(source, ranges)| ranges.iter().map(|r| (*source, r.clone())));
-        let extent = |(source, range): (Source, Range<u64>)| Extent {
+        let extent = |(source, range): (LogSource, Range<u64>)| Extent {
             offset: 0,
             len: range.end - range.start,
             member: source.member,
@@ -88,8 +88,8 @@ mod tests {
         prop::collection::vec(range.prop_map(|(log, at, len)| (log, at..at + len)), 0..12)
     }
 
-    fn source(log: u64) -> Source {
-        Source { member: 1, log }
+    fn source(log: u64) -> LogSource {
+        LogSource { member: 1, log }
     }
 
     fn made(ranges: &Ranges) -> (LogRanges, BTreeSet<(u64, u64)>) {

@@ -11,7 +11,9 @@ use super::log_ranges::LogRanges;
 use super::records::{self, PatternId};
 use crate::{Fid, Result, keys};
 use bytes::Bytes;
-use forebay_pattern::{Found, Map, Patterns, Placed, Segment, Source, decode_all};
+use forebay_pattern::{
+    LogSource, MapLookup, PatternMap, Patterns, PlacedExtent, Segment, decode_all,
+};
 use forebay_proto::files::PatternHole;
 use forebay_storage::Store;
 use std::collections::HashMap;
@@ -96,7 +98,7 @@ pub(super) struct UnreadableRecord {
 /// What is at an offset, extents of the index left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OffsetContent {
-    Data(Placed),
+    Data(PlacedExtent),
     Hole,
     /// A record that cannot be read may have said something here.
     Lost,
@@ -112,7 +114,7 @@ pub(in super::super) struct PatternTable {
     pub(super) kept: Option<Bytes>,
     /// A count of hidden bytes could not be read: see `recount`.
     pub(super) uncounted: bool,
-    map: OnceLock<Arc<Map>>,
+    map: OnceLock<Arc<PatternMap>>,
     flat: OnceLock<Holes>,
     merged: OnceLock<Arc<[u8]>>,
 }
@@ -260,13 +262,13 @@ impl PatternTable {
     }
 
     /// Where its extents are.
-    pub(super) fn map(&self) -> &Arc<Map> {
+    pub(super) fn map(&self) -> &Arc<PatternMap> {
         self.map
             .get_or_init(|| Arc::new(map_of(self.segments.iter())))
     }
 
     /// The map if it was made, else one of these of its segments alone.
-    pub(super) fn map_over(&self, places: impl ExactSizeIterator<Item = usize>) -> Arc<Map> {
+    pub(super) fn map_over(&self, places: impl ExactSizeIterator<Item = usize>) -> Arc<PatternMap> {
         match 2 * places.len() >= self.segments.len() || self.map.get().is_some() {
             true => self.map().clone(),
             false => Arc::new(map_of(places.map(|at| &self.segments[at]))),
@@ -332,7 +334,7 @@ impl PatternTable {
     }
 
     /// The segment that has this log address under this commit.
-    pub(super) fn segment_at(&self, source: Source, seq: u64, addr: u64) -> Option<usize> {
+    pub(super) fn segment_at(&self, source: LogSource, seq: u64, addr: u64) -> Option<usize> {
         let first = self.segments.partition_point(|p| p.id.seq < seq);
         let of_commit = self.segments[first..]
             .iter()
@@ -365,45 +367,45 @@ impl PatternTable {
     }
 }
 
-fn map_of<'a>(segments: impl Iterator<Item = &'a StoredSegment>) -> Map {
+fn map_of<'a>(segments: impl Iterator<Item = &'a StoredSegment>) -> PatternMap {
     let segments = segments.map(|p| Segment::clone(&p.segment));
-    Map::new(Vec::new(), segments.collect())
+    PatternMap::new(Vec::new(), segments.collect())
 }
 
 /// What a map of segments says of `at`, and up to where.
-fn look(map: &Map, table: &PatternTable, at: u64) -> (OffsetContent, u64) {
+fn look(map: &PatternMap, table: &PatternTable, at: u64) -> (OffsetContent, u64) {
     let (cut, until) = table.flat().at(at);
     let newest = table.segments.last().map_or(0, |p| p.id.seq);
     if cut.is_some_and(|seq| newest <= seq) {
         return (OffsetContent::Hole, until);
     }
     match map.lookup(at) {
-        Found::End => (OffsetContent::Hole, u64::MAX),
-        Found::Hole(end) => (OffsetContent::Hole, end.max(at + 1)),
-        Found::Data(piece) => {
+        MapLookup::End => (OffsetContent::Hole, u64::MAX),
+        MapLookup::Hole(end) => (OffsetContent::Hole, end.max(at + 1)),
+        MapLookup::Data(piece) => {
             let until = until.min(piece.end());
             if cut.is_some_and(|seq| piece.sequence <= seq) {
                 return (OffsetContent::Hole, until);
             }
             let len = until - at;
-            (OffsetContent::Data(Placed { len, ..piece }), until)
+            (OffsetContent::Data(PlacedExtent { len, ..piece }), until)
         }
     }
 }
 
 /// Calls `each` with the pieces of `range` that count, in order. The map has all segments of the table that have bytes there.
 pub(super) fn visible(
-    map: &Map,
+    map: &PatternMap,
     table: &PatternTable,
     range: Range<u64>,
-    each: &mut impl FnMut(Placed),
+    each: &mut impl FnMut(PlacedExtent),
 ) {
     let mut at = range.start;
     while at < range.end {
         let (seen, until) = look(map, table, at);
         if let OffsetContent::Data(piece) = seen {
             let len = piece.len.min(range.end - at);
-            each(Placed { len, ..piece });
+            each(PlacedExtent { len, ..piece });
         }
         at = until;
     }

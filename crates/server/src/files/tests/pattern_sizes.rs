@@ -2,7 +2,7 @@
 use super::world::*;
 use crate::*;
 use forebay_index::Change;
-use forebay_pattern::{Folder, Segment, Source};
+use forebay_pattern::{Folder, LogSource, Segment};
 use forebay_proto::files::*;
 use std::ops::Bound::Unbounded;
 use std::ops::Range;
@@ -44,7 +44,7 @@ fn commit(world: &World, fid: Fid, ranks: u64, rank: u64, records: Range<u64>, f
     );
     let mut patterns = Vec::new();
     for pattern in folder.finish() {
-        Segment::new(Source { member, log }, 0, pattern).encode(&mut patterns);
+        Segment::new(LogSource { member, log }, 0, pattern).encode(&mut patterns);
     }
     let attr = CommitAttr {
         end,
@@ -63,7 +63,7 @@ fn commit(world: &World, fid: Fid, ranks: u64, rank: u64, records: Range<u64>, f
 }
 
 /// What a reader of member 1 gets: its bytes, and those of the map it makes of them.
-fn read_map(world: &World, fid: Fid) -> (usize, forebay_pattern::Map) {
+fn read_map(world: &World, fid: Fid) -> (usize, forebay_pattern::PatternMap) {
     let PatternsReply {
         bytes,
         holes,
@@ -146,7 +146,7 @@ fn writers_that_commit_now_and_then_take_no_more() {
     );
     for at in (0..ranks * 300).step_by(7) {
         let (rank, i) = (at % ranks, at / ranks);
-        let forebay_pattern::Found::Data(piece) = map.lookup(at * 4096) else {
+        let forebay_pattern::MapLookup::Data(piece) = map.lookup(at * 4096) else {
             panic!("nothing at record {at}");
         };
         assert_eq!((piece.source.log, piece.addr), (1 + rank, i * 4096));
@@ -168,7 +168,7 @@ fn a_file_committed_bit_by_bit_leaves_few_records() {
         }
         let mut patterns = Vec::new();
         for pattern in folder.finish() {
-            Segment::new(Source { member: 0, log: 1 }, 0, pattern).encode(&mut patterns);
+            Segment::new(LogSource { member: 0, log: 1 }, 0, pattern).encode(&mut patterns);
         }
         let mut own = Vec::new();
         if commit % 50 == 49 {

@@ -2,7 +2,7 @@
 use super::world::*;
 use crate::*;
 use forebay_index::{Change, Extent};
-use forebay_pattern::{Folder, Segment, Source};
+use forebay_pattern::{Folder, LogSource, Segment};
 use forebay_proto::files::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -77,9 +77,9 @@ impl Layer {
 
     /// Patterns of the logs for which `fold` says so, the rest as changes.
     pub(super) fn folded(&self, fold: impl Fn(u64) -> bool) -> (Vec<Change>, Vec<u8>) {
-        let mut logs: BTreeMap<Source, Vec<(u64, u64, u64)>> = BTreeMap::new();
+        let mut logs: BTreeMap<LogSource, Vec<(u64, u64, u64)>> = BTreeMap::new();
         for (offset, len, (member, log, addr)) in self.pieces() {
-            logs.entry(Source { member, log })
+            logs.entry(LogSource { member, log })
                 .or_default()
                 .push((addr, offset, len));
         }
@@ -91,7 +91,7 @@ impl Layer {
                 if fold(source.log) {
                     folder.push_at(offset, len, addr).unwrap();
                 } else {
-                    let Source { member, log } = source;
+                    let LogSource { member, log } = source;
                     changes.push(Change::Put(Extent {
                         offset,
                         len,
@@ -189,7 +189,7 @@ fn patterns_that_no_writer_makes_are_refused_and_change_nothing() {
     let segment = |offset: u64, addr: u64| {
         let mut folder = Folder::joining();
         folder.push_at(offset, 10, addr).unwrap();
-        let source = Source { member: 0, log: 1 };
+        let source = LogSource { member: 0, log: 1 };
         let pattern = folder.finish().pop().unwrap();
         Segment::new(source, 7, pattern)
     };
@@ -231,7 +231,7 @@ fn row(log: u64, addr: u64, elements: impl IntoIterator<Item = (u64, u64)>) -> V
         folder.push_at(offset, len, addr).unwrap();
         addr += len;
     }
-    let source = Source { member: 0, log };
+    let source = LogSource { member: 0, log };
     let patterns = folder.finish().into_iter();
     patterns
         .flat_map(|p| Segment::new(source, 0, p).encoded())
@@ -255,7 +255,7 @@ fn a_commit_that_counts_a_byte_twice_is_refused_and_changes_nothing() {
     };
     let mut stranger = Folder::joining();
     stranger.push(0, 10).unwrap();
-    let nobody = Source { member: 7, log: 1 };
+    let nobody = LogSource { member: 7, log: 1 };
     let stranger = Segment::new(nobody, 0, stranger.finish().remove(0)).encoded();
     let both = |a: Vec<u8>, b: Vec<u8>| [a, b].concat();
     let huge = |log: u64| row(log, 0, [(0, 1 << 59)]);

@@ -2,12 +2,12 @@
 use super::*;
 use std::collections::HashSet;
 
-fn at(offset: u64, len: u64) -> Request {
-    Request { offset, len }
+fn at(offset: u64, len: u64) -> ReadRequest {
+    ReadRequest { offset, len }
 }
 
 /// Reads all of these: how many were fetched before they were read, and how many were fetched.
-fn run(reader: &mut Reader, requests: &[Request]) -> (usize, usize) {
+fn run(reader: &mut Reader, requests: &[ReadRequest]) -> (usize, usize) {
     let mut there: HashSet<(u64, u64)> = HashSet::new();
     let (mut right, mut fetched) = (0, 0);
     for request in requests {
@@ -27,7 +27,7 @@ fn pattern() -> Reader {
     Reader::pattern(Arc::default(), 64)
 }
 
-fn random(count: u64) -> Vec<Request> {
+fn random(count: u64) -> Vec<ReadRequest> {
     let mix = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (n << 7);
     (1..=count)
         .map(|n| at(mix(mix(n) >> 11) % 4096 * 8192, 8192))
@@ -36,7 +36,7 @@ fn random(count: u64) -> Vec<Request> {
 
 #[test]
 fn a_stride_is_fetched_ahead_after_a_few() {
-    let requests: Vec<Request> = (0..1000).map(|k| at(k * 9000, 512)).collect();
+    let requests: Vec<ReadRequest> = (0..1000).map(|k| at(k * 9000, 512)).collect();
     let (right, fetched) = run(&mut pattern(), &requests);
     assert!(right >= 990 && fetched <= right + 64, "{right} {fetched}");
 }
@@ -51,7 +51,7 @@ fn rows_of_several_variables_are_fetched_ahead_over_their_ends() {
             .chain(rows(3_000_000, 16, 70_000, 4096))
             .chain(rows(7_000_000, 9, 1200, 300))
     };
-    let requests: Vec<Request> = (0..40).flat_map(step).collect();
+    let requests: Vec<ReadRequest> = (0..40).flat_map(step).collect();
     let (right, fetched) = run(&mut pattern(), &requests);
     assert!(
         right * 100 >= requests.len() * 93,
@@ -72,7 +72,7 @@ fn random_reads_are_left_alone() {
 
 #[test]
 fn requests_a_little_out_of_order_are_fetched_ahead_all_the_same() {
-    let mut requests: Vec<Request> = (0..1000).map(|k| at(k << 20, 1 << 20)).collect();
+    let mut requests: Vec<ReadRequest> = (0..1000).map(|k| at(k << 20, 1 << 20)).collect();
     // As two threads hand them over: every third pair is swapped.
     (50..990).step_by(6).for_each(|k| requests.swap(k, k + 1));
     let (right, fetched) = run(&mut pattern(), &requests);
@@ -82,7 +82,7 @@ fn requests_a_little_out_of_order_are_fetched_ahead_all_the_same() {
 #[test]
 fn what_is_passed_over_does_not_stop_it() {
     let skipped = |k: &u64| k % 50 != 49;
-    let requests: Vec<Request> = (0..2000)
+    let requests: Vec<ReadRequest> = (0..2000)
         .filter(skipped)
         .map(|k| at(k * 9000, 512))
         .collect();
@@ -99,11 +99,11 @@ fn what_is_passed_over_does_not_stop_it() {
 fn a_reader_that_goes_astray_is_left_alone_and_taken_up_again() {
     let mut reader = pattern();
     let stride = |from: u64| (0..200).map(move |k| at(from + k * 10_000, 4096));
-    let first: Vec<Request> = stride(0).collect();
+    let first: Vec<ReadRequest> = stride(0).collect();
     assert!(run(&mut reader, &first).0 > 190);
     let (_, fetched) = run(&mut reader, &random(500));
     assert!(fetched < 64, "{fetched}");
-    let last: Vec<Request> = stride(1 << 40).collect();
+    let last: Vec<ReadRequest> = stride(1 << 40).collect();
     assert!(run(&mut reader, &last).0 > 180);
 }
 
@@ -111,7 +111,7 @@ fn a_reader_that_goes_astray_is_left_alone_and_taken_up_again() {
 fn who_comes_second_is_fetched_ahead_where_there_is_no_loop() {
     let steps = Arc::<Steps>::default();
     // None twice.
-    let path: Vec<Request> = (0..300u64).map(|k| at(k * k * 5000, 700)).collect();
+    let path: Vec<ReadRequest> = (0..300u64).map(|k| at(k * k * 5000, 700)).collect();
     let new = || Reader::pattern(steps.clone(), 64);
     assert_eq!(run(&mut new(), &path).1, 0);
     let (right, fetched) = run(&mut new(), &path);

@@ -12,7 +12,7 @@ fn stored(seq: u64, log: u64, records: impl IntoIterator<Item = u64>) -> StoredS
     for (k, at) in records.into_iter().enumerate() {
         folder.push_at(at, 10, k as u64 * 10).unwrap();
     }
-    let source = Source { member: 0, log };
+    let source = LogSource { member: 0, log };
     let pattern = folder.finish().remove(0);
     StoredSegment::new(
         PatternId { seq, number: 0 },

@@ -1,13 +1,13 @@
-//! Several measured processes at once: started, let go together, timed from the first to the last.
+//! Measured processes that run together: all are started, then released at once; timed from the first start to the last end.
 use crate::fail::{Context, Failure, Result};
 use crate::job::{Job, Outcome, Task};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// What a gang did.
+/// What the processes did.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ran {
+pub struct GroupResult {
     /// From the first start to the last end.
     pub seconds: f64,
     /// Processor time of the processes.
@@ -16,20 +16,20 @@ pub struct Ran {
     pub done: u64,
 }
 
-struct Member {
+struct MeasuredProcess {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
 }
 
 /// Kills what is left if something failed.
-impl Drop for Member {
+impl Drop for MeasuredProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Member {
+impl MeasuredProcess {
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.out.read_line(&mut line)?;
@@ -51,7 +51,7 @@ impl Member {
 ///
 /// # Errors
 /// If one fails; says why.
-pub fn run(dir: &Path, of: u64, task: &Task) -> Result<Ran> {
+pub fn run(dir: &Path, of: u64, task: &Task) -> Result<GroupResult> {
     let program = std::env::current_exe().doing("the path of this program")?;
     let mut members = Vec::new();
     for rank in 0..of {
@@ -72,7 +72,7 @@ pub fn run(dir: &Path, of: u64, task: &Task) -> Result<Ran> {
             .stdout
             .take()
             .ok_or_else(|| Failure::new("a process without output"))?;
-        members.push(Member {
+        members.push(MeasuredProcess {
             child,
             out: BufReader::new(out),
         });
@@ -94,7 +94,7 @@ pub fn run(dir: &Path, of: u64, task: &Task) -> Result<Ran> {
         .map(|o| o.start)
         .fold(f64::INFINITY, f64::min);
     let end = outcomes.iter().map(|o| o.end).fold(0.0, f64::max);
-    Ok(Ran {
+    Ok(GroupResult {
         seconds: end - start,
         cpu: outcomes.iter().map(|o| o.cpu).sum(),
         done: outcomes.iter().map(|o| o.done).sum(),

@@ -1,4 +1,4 @@
-//! Ranks by thread, with what `/proc` says of them when they are first seen.
+//! The rank of each thread, with what `/proc` says of its process when it is first seen.
 
 use crate::recording::Process;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::{Mutex, PoisonError, RwLock};
 
 /// Where launchers write a process's rank: OpenMPI, MPICH and Intel MPI, PMIx, Slurm.
-const WORLD: [&str; 5] = [
+const RANK_VARIABLES: [&str; 5] = [
     "OMPI_COMM_WORLD_RANK",
     "PMI_RANK",
     "PMIX_RANK",
@@ -15,23 +15,23 @@ const WORLD: [&str; 5] = [
 ];
 
 /// See the head of this file.
-pub(super) struct Who {
+pub(super) struct ThreadRanks {
     threads: bool,
     host: String,
     ranks: RwLock<HashMap<u32, u32>>,
-    met: Mutex<Met>,
+    met: Mutex<KnownRanks>,
 }
 
 #[derive(Default)]
-struct Met {
+struct KnownRanks {
     /// By process, or thread where these are told apart.
     ranks: HashMap<u32, u32>,
     new: Vec<(u32, Process)>,
 }
 
-impl Who {
-    pub fn new(threads: bool, host: &str) -> Who {
-        Who {
+impl ThreadRanks {
+    pub fn new(threads: bool, host: &str) -> ThreadRanks {
+        ThreadRanks {
             threads,
             host: host.to_owned(),
             ranks: RwLock::default(),
@@ -100,7 +100,7 @@ fn world(environment: &[u8]) -> Option<u32> {
         })?;
         std::str::from_utf8(value).ok()?.parse().ok()
     };
-    WORLD.into_iter().find_map(value)
+    RANK_VARIABLES.into_iter().find_map(value)
 }
 
 #[cfg(test)]
@@ -131,9 +131,9 @@ mod tests {
                 let _ = ended.recv();
             });
             let there = told.recv().unwrap();
-            let together = Who::new(false, "h");
+            let together = ThreadRanks::new(false, "h");
             assert_eq!((together.rank(here), together.rank(there)), (0, 0));
-            let apart = Who::new(true, "h");
+            let apart = ThreadRanks::new(true, "h");
             assert_eq!(
                 (apart.rank(here), apart.rank(there), apart.rank(here)),
                 (0, 1, 0)

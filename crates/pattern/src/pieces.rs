@@ -1,4 +1,4 @@
-//! All pieces of a range of a map, in order, each in a few additions where patterns are in order.
+//! All pieces of a range of a map, in the order of offsets: a few additions each where a pattern's extents ascend.
 //!
 //! ```text
 //! entries around the offset     each gone through a row at a time (`rows`)
@@ -8,39 +8,39 @@
 //! ```
 //!
 //! # Invariants
-//! 1. Before the offset all is said; every open entry's current piece ends behind it.
+//! 1. All pieces before the offset were given out; the current piece of every open entry ends behind the offset.
 
-use crate::map::{Entry, Found, Map, Part, Placed};
-use crate::rows::{Along, Row, Rows};
+use crate::map::{EntryPart, MapEntry, MapLookup, PatternMap, PlacedExtent};
+use crate::rows::{Row, RowAdvance, Rows};
 use std::ops::Range;
 
 /// Rows passed over one by one, before an entry is looked for anew.
-const NEAR: usize = 4;
+const ROWS_BEFORE_SEEK: usize = 4;
 
-/// See the module. Made by [`Map::pieces`].
+/// See the module. Made by [`PatternMap::pieces`].
 #[derive(Debug)]
 pub struct Pieces<'a> {
-    map: &'a Map,
+    map: &'a PatternMap,
     at: u64,
     end: u64,
     /// The first entry that is not open yet.
     next: usize,
-    open: Vec<Open<'a>>,
+    open: Vec<OpenEntry<'a>>,
     /// Where the last entry ends that has overlapping loops.
     rough: u64,
 }
 
 /// An entry around the offset.
 #[derive(Debug)]
-struct Open<'a> {
-    entry: &'a Entry,
+struct OpenEntry<'a> {
+    entry: &'a MapEntry,
     /// None for a single extent.
     rows: Option<Rows<'a>>,
     /// What is not behind the offset yet of the current row.
     row: Row,
 }
 
-impl Map {
+impl PatternMap {
     /// The pieces of `range`, to be had in portions.
     pub fn pieces(&self, range: Range<u64>) -> Pieces<'_> {
         let mut pieces = Pieces {
@@ -58,7 +58,7 @@ impl Map {
     }
 
     /// Appends the pieces of `range`, in order; what is between them is no byte of this map. Pieces that go on in file and log are one.
-    pub fn resolve(&self, range: Range<u64>, out: &mut Vec<Placed>) {
+    pub fn resolve(&self, range: Range<u64>, out: &mut Vec<PlacedExtent>) {
         self.pieces(range).fill(usize::MAX, out);
     }
 }
@@ -66,9 +66,9 @@ impl Map {
 impl<'a> Pieces<'a> {
     /// Appends the next `most` pieces or a few less, in order; what is between them is no byte of the map. Pieces that go on in file and
     /// log are one, but for the last of two portions. Returns whether there may be more.
-    pub fn fill(&mut self, most: usize, out: &mut Vec<Placed>) -> bool {
+    pub fn fill(&mut self, most: usize, out: &mut Vec<PlacedExtent>) -> bool {
         let first = out.len();
-        let mut out = Out { first, out };
+        let mut out = PieceBuffer { first, out };
         while self.at < self.end {
             let Some(room) = most.checked_sub(out.len()).filter(|room| *room > 0) else {
                 return true;
@@ -102,28 +102,28 @@ impl<'a> Pieces<'a> {
         self.at
     }
 
-    fn add(&mut self, entry: &'a Entry) {
+    fn add(&mut self, entry: &'a MapEntry) {
         let piece = match &entry.part {
-            Part::Leaf {
+            EntryPart::Leaf {
                 start,
                 len,
                 addr,
                 segment,
             } => self.map.placed(*segment, *start, *len, *addr),
-            Part::Global(global) if global.lattice.joined => {
+            EntryPart::GlobalPattern(global) if global.lattice.joined => {
                 let mut rows = Rows::new(global, self.at);
                 if let Some(row) = rows.next() {
                     let rows = Some(rows);
-                    self.open.push(Open { entry, rows, row });
+                    self.open.push(OpenEntry { entry, rows, row });
                 }
                 return;
             }
-            Part::Global(_) | Part::Term { .. } => {
+            EntryPart::GlobalPattern(_) | EntryPart::Term { .. } => {
                 self.rough = self.rough.max(entry.hi);
                 return;
             }
         };
-        self.open.push(Open {
+        self.open.push(OpenEntry {
             entry,
             rows: None,
             row: Row::one(piece.clip(entry.lo..entry.hi)),
@@ -131,11 +131,11 @@ impl<'a> Pieces<'a> {
     }
 
     /// What is at the offset, looked up.
-    fn look(&mut self, out: &mut Out<'_>) {
+    fn look(&mut self, out: &mut PieceBuffer<'_>) {
         match self.map.look(self.at) {
-            Found::End => self.at = self.end,
-            Found::Hole(end) => self.at = end,
-            Found::Data(piece) => {
+            MapLookup::End => self.at = self.end,
+            MapLookup::Hole(end) => self.at = end,
+            MapLookup::Data(piece) => {
                 let piece = piece.clip(self.at..self.end);
                 self.at = piece.end();
                 out.push(piece);
@@ -144,8 +144,8 @@ impl<'a> Pieces<'a> {
     }
 
     /// Goes on from several entries, at most to `stop`.
-    fn step(&mut self, stop: u64, room: usize, out: &mut Out<'_>) {
-        let start = |o: &Open<'_>| o.row.offset.max(self.at);
+    fn step(&mut self, stop: u64, room: usize, out: &mut PieceBuffer<'_>) {
+        let start = |o: &OpenEntry<'_>| o.row.offset.max(self.at);
         let least = self.open.iter().map(start).min().unwrap_or(stop);
         if least >= stop {
             self.at = stop;
@@ -169,14 +169,14 @@ impl<'a> Pieces<'a> {
         }
         let end = end.min(bound);
         let there = self.open.iter_mut().filter(|o| o.row.offset <= least);
-        if let Some(newest) = there.map(Open::piece).max_by_key(Placed::order) {
+        if let Some(newest) = there.map(OpenEntry::piece).max_by_key(PlacedExtent::order) {
             out.push(newest.clip(least..end));
         }
         self.at = end;
     }
 }
 
-impl Open<'_> {
+impl OpenEntry<'_> {
     /// Passes over what ends at `offset` or before; whether anything is left.
     fn reach(&mut self, offset: u64) -> bool {
         let mut tries = 0;
@@ -191,7 +191,7 @@ impl Open<'_> {
                 return false;
             };
             tries += 1;
-            if tries == NEAR {
+            if tries == ROWS_BEFORE_SEEK {
                 rows.seek(offset);
             }
             match rows.next() {
@@ -206,14 +206,14 @@ impl Open<'_> {
         self.row.end().min(self.entry.hi)
     }
 
-    fn piece(&mut self) -> Placed {
+    fn piece(&mut self) -> PlacedExtent {
         let piece = self.row.piece(self.rows.as_mut());
         let hi = self.entry.hi;
         piece.clip(piece.offset..hi)
     }
 
     /// Appends what there is from `at` to `stop`, where no other entry has anything; at most `room` pieces. Returns how far it came.
-    fn run(&mut self, at: u64, stop: u64, room: usize, out: &mut Out<'_>) -> u64 {
+    fn run(&mut self, at: u64, stop: u64, room: usize, out: &mut PieceBuffer<'_>) -> u64 {
         let bound = stop.min(self.entry.hi);
         let mut room = room as u64;
         while self.row.end() <= bound || self.row.len == 0 {
@@ -245,18 +245,18 @@ impl Open<'_> {
 }
 
 /// What was found.
-struct Out<'o> {
+struct PieceBuffer<'o> {
     first: usize,
-    out: &'o mut Vec<Placed>,
+    out: &'o mut Vec<PlacedExtent>,
 }
 
-impl Out<'_> {
+impl PieceBuffer<'_> {
     fn len(&self) -> usize {
         self.out.len() - self.first
     }
 
     #[inline]
-    fn push(&mut self, piece: Placed) {
+    fn push(&mut self, piece: PlacedExtent) {
         if let Some(last) = self.out[self.first..].last_mut()
             && last.end() == piece.offset
             && last.addr + last.len == piece.addr
@@ -276,11 +276,11 @@ impl Out<'_> {
         self.push(piece.clip(at..u64::MAX));
         self.out.reserve(count as usize - 1);
         match row.along {
-            Along::Log((source, sequence, mut addr), step) => {
+            RowAdvance::Log((source, sequence, mut addr), step) => {
                 for _ in 1..count {
                     next.offset += row.stride;
                     addr = addr.wrapping_add(step);
-                    self.push(Placed {
+                    self.push(PlacedExtent {
                         offset: next.offset,
                         len: row.len,
                         source,
@@ -289,7 +289,7 @@ impl Out<'_> {
                     });
                 }
             }
-            Along::Slots(..) => {
+            RowAdvance::Slots(..) => {
                 for _ in 1..count {
                     next.skip(1);
                     self.push(next.piece(rows.as_deref_mut()));

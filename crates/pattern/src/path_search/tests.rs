@@ -20,7 +20,7 @@ fn bytes(path: &Path) -> HashSet<i128> {
 
 /// How many steps it took to see that they are apart.
 fn steps(a: &Path, b: &Path) -> usize {
-    let mut search = Search::new(1 << 20);
+    let mut search = PathSearch::new(1 << 20);
     assert!(search.apart(a, b) && search.apart(b, a), "{a:?} {b:?}");
     (1 << 20) - search.left
 }
@@ -32,7 +32,7 @@ fn pairs_that_are_only_looked_at_are_counted_too() {
         (0..256).map(leaf).collect()
     };
     let (a, b) = (leaves(0), leaves(8));
-    let mut search = Search::new(256 * 256 / LOOKS);
+    let mut search = PathSearch::new(256 * 256 / PAIRS_PER_STEP);
     assert!(search.pairs(&a, &b) && search.left > 0);
     assert!(!search.pairs(&a, &b));
     assert_eq!(search.left, 0);
@@ -63,8 +63,8 @@ fn diagonals_of_blocks_take_few_steps() {
     let one = diagonal(4, 7, 13);
     let blocks = 8 * (51 * PLANE + 51 * ROW + WIDE);
     let last = one.start as u64 + blocks + 50 * PLANE + 50 * ROW + WIDE - 1;
-    assert!(!Search::new(1 << 20).apart(&one, &path(last, 1, &[])));
-    assert!(Search::new(1 << 20).apart(&one, &path(last + 1, 1, &[])));
+    assert!(!PathSearch::new(1 << 20).apart(&one, &path(last, 1, &[])));
+    assert!(PathSearch::new(1 << 20).apart(&one, &path(last + 1, 1, &[])));
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn long_rows_are_told_apart_by_residues() {
     assert!(steps(&a, &b) < 9);
     // Too far to be told: nothing is said.
     let far = path(0, 10, &[(u64::MAX / 8, 9)]);
-    assert!(!Search::new(9).apart(&far, &path(20, 10, &[(u64::MAX / 16, 15)])));
-    assert!(!Search::new(0).apart(&a, &b));
+    assert!(!PathSearch::new(9).apart(&far, &path(20, 10, &[(u64::MAX / 16, 15)])));
+    assert!(!PathSearch::new(0).apart(&a, &b));
 }
 
 fn any_path() -> impl Strategy<Value = Path> {
@@ -90,8 +90,8 @@ proptest! {
     #[test]
     fn agrees_with_a_set_of_bytes(a in any_path(), b in any_path()) {
         let apart = bytes(&a).is_disjoint(&bytes(&b));
-        prop_assert_eq!(Search::new(1 << 20).apart(&a, &b), apart);
-        let mut short = Search::new(5);
+        prop_assert_eq!(PathSearch::new(1 << 20).apart(&a, &b), apart);
+        let mut short = PathSearch::new(5);
         prop_assert!(apart || !short.apart(&a, &b));
     }
 
@@ -99,6 +99,6 @@ proptest! {
     fn no_byte_twice_is_never_said_of_paths_that_share_one(paths in prop::collection::vec(any_path(), 1..4)) {
         let all: usize = paths.iter().map(|p| p.len as usize * p.steps.iter().map(|s| s.1 as usize).product::<usize>()).sum();
         let set: HashSet<i128> = paths.iter().flat_map(bytes).collect();
-        prop_assert!(set.len() == all || !Search::new(1 << 20).none_shared(&paths));
+        prop_assert!(set.len() == all || !PathSearch::new(1 << 20).none_shared(&paths));
     }
 }

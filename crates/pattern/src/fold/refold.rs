@@ -1,11 +1,11 @@
-//! Folding what was folded before: a pattern's elements go in a row at a time, not one by one.
+//! Folds a pattern into a folder, a row of elements at a time.
 //!
 //! The folder is afterwards as if each had been pushed: what goes on as expected only moves what is expected next, and that
 //! moves as far at once.
 
 use super::{Folder, check};
 use crate::cursor::Cursor;
-use crate::shape::{Kind, Shape};
+use crate::shape::{Shape, ShapeKind};
 use crate::{Element, Pattern, Result};
 
 impl Folder {
@@ -89,14 +89,14 @@ impl Pattern {
         // Loops come behind those in their bodies.
         let mut of_loops: Vec<u64> = Vec::with_capacity(self.arena.loops.len());
         let rows = |shape: Shape, known: &[u64]| match shape.kind() {
-            Kind::Leaf(_) => 1,
-            Kind::Loop(id) => known.get(id as usize).copied().unwrap_or(u64::MAX),
+            ShapeKind::Leaf(_) => 1,
+            ShapeKind::Loop(id) => known.get(id as usize).copied().unwrap_or(u64::MAX),
         };
         for l in &self.arena.loops {
             let body = self.arena.body(l);
             let sum = body.iter().map(|item| rows(item.shape, &of_loops));
             let sum = sum.fold(0u64, u64::saturating_add);
-            let single = matches!(body, [item] if matches!(item.shape.kind(), Kind::Leaf(_)));
+            let single = matches!(body, [item] if matches!(item.shape.kind(), ShapeKind::Leaf(_)));
             of_loops.push(match single {
                 true => 1,
                 // Of a cut iteration, all rows.

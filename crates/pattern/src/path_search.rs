@@ -11,30 +11,31 @@
 //! strides are asked first: so ranks that interleave are told apart however long they are.
 //!
 //! # Invariants
-//! 1. What is called apart is. What is not may be apart too only if the steps left were used up, or numbers reach [`FAR`].
+//! 1. Paths that are called apart share no byte. Others may share none either, if the steps left were used up, or if numbers reach
+//!    [`MAX_SPAN`].
 //! 2. A step is taken for each k and for each pair of paths whose bounds meet. Of pairs that are only looked at there are
-//!    [`LOOKS`] for each step; when they are used up, no step is left.
+//!    [`PAIRS_PER_STEP`] for each step; when they are used up, no step is left.
 
 use crate::path::Path;
 
 /// Both paths span less together, so that sums fit.
-const FAR: i128 = 1 << 62;
+const MAX_SPAN: i128 = 1 << 62;
 /// Pairs of paths whose bounds may be compared for each step.
-const LOOKS: usize = 16;
+const PAIRS_PER_STEP: usize = 16;
 /// So many k are tried before residues are asked.
-const FEW: i64 = 3;
+const MIN_STEPS_FOR_RESIDUES: i64 = 3;
 
 /// Compares paths as long as steps are left.
-pub(crate) struct Search {
+pub(crate) struct PathSearch {
     /// Steps that may be taken.
     pub(crate) left: usize,
     looks: usize,
-    steps: Vec<Step>,
+    steps: Vec<SearchStep>,
 }
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct SearchStep {
     stride: i64,
     low: i64,
     high: i64,
@@ -42,11 +43,11 @@ struct Step {
     reach: (i64, i64),
 }
 
-impl Search {
-    pub(crate) fn new(left: usize) -> Search {
-        Search {
+impl PathSearch {
+    pub(crate) fn new(left: usize) -> PathSearch {
+        PathSearch {
             left,
-            looks: left.saturating_mul(LOOKS),
+            looks: left.saturating_mul(PAIRS_PER_STEP),
             steps: Vec::new(),
         }
     }
@@ -75,7 +76,7 @@ impl Search {
         if bounds || a.len == 0 || b.len == 0 {
             return true;
         }
-        if self.left == 0 || a.span.saturating_add(b.span) >= FAR {
+        if self.left == 0 || a.span.saturating_add(b.span) >= MAX_SPAN {
             return false;
         }
         self.left -= 1;
@@ -97,7 +98,7 @@ impl Search {
             let (low, high) = (most(&mut a, stride), most(&mut b, stride));
             // A step of no stride only comes to the same place again.
             if stride > 0 {
-                self.steps.push(Step {
+                self.steps.push(SearchStep {
                     stride: stride as i64,
                     low: -low,
                     high,
@@ -130,12 +131,12 @@ fn most(steps: &mut &[(u64, u64)], stride: u64) -> i64 {
 }
 
 /// What these steps add together, at least and at most.
-fn reach(steps: &[Step]) -> (i64, i64) {
+fn reach(steps: &[SearchStep]) -> (i64, i64) {
     steps.first().map_or((0, 0), |s| s.reach)
 }
 
 /// Whether it is certain that no distance from `at` on is in the window.
-fn unreached(steps: &[Step], at: i64, window: (i64, i64), left: &mut usize) -> bool {
+fn unreached(steps: &[SearchStep], at: i64, window: (i64, i64), left: &mut usize) -> bool {
     let Some((step, rest)) = steps.split_first() else {
         return at < window.0 || window.1 < at;
     };
@@ -148,7 +149,7 @@ fn unreached(steps: &[Step], at: i64, window: (i64, i64), left: &mut usize) -> b
     if rest.is_empty() {
         return false;
     }
-    if to - from >= FEW && missed(steps, at, window) {
+    if to - from >= MIN_STEPS_FOR_RESIDUES && missed(steps, at, window) {
         return true;
     }
     (from..=to).all(|k| match left.checked_sub(1) {
@@ -161,7 +162,7 @@ fn unreached(steps: &[Step], at: i64, window: (i64, i64), left: &mut usize) -> b
 }
 
 /// Whether for a common divisor of the largest strides no residue is in the window, however far the other steps widen it.
-fn missed(steps: &[Step], at: i64, window: (i64, i64)) -> bool {
+fn missed(steps: &[SearchStep], at: i64, window: (i64, i64)) -> bool {
     let mut modulus = 0;
     steps.iter().any(|step| {
         modulus = gcd(modulus, step.stride);

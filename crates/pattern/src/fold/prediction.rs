@@ -1,23 +1,23 @@
-//! What a folder tells of the loop that is open: for prediction.
+//! What a folder knows of its open loop, for prediction.
 
-use super::{Folder, Mode};
+use super::{FoldState, Folder};
 use crate::Element;
-use crate::cursor::{Cursor, Expected};
+use crate::cursor::{Cursor, ExpectedRun};
 use crate::predict::OpenLoop;
 use crate::shape::{Arena, Shape};
 use crate::stack::Term;
 
 impl Folder {
     /// What comes next if the open loop or run goes on. `None` if there is none.
-    pub(crate) fn ahead(&self) -> Option<(Expected, Cursor)> {
+    pub(crate) fn ahead(&self) -> Option<(ExpectedRun, Cursor)> {
         (self.expected.left > 0).then(|| (self.expected, self.cursor.clone()))
     }
 
     /// The open loop or run, and its elements so far.
     pub(crate) fn open_loop(&self) -> Option<(OpenLoop, u64)> {
         match self.mode {
-            Mode::Empty | Mode::One(_) => None,
-            Mode::Run(first) => {
+            FoldState::Empty | FoldState::One(_) => None,
+            FoldState::Run(first) => {
                 let open = OpenLoop {
                     start: first.offset,
                     stride: self.expected.stride as i64,
@@ -26,7 +26,7 @@ impl Folder {
                 };
                 Some((open, self.run_elements()))
             }
-            Mode::Loop(open) => {
+            FoldState::Loop(open) => {
                 let taken = self.cursor.taken(self.expected.left);
                 Some((open.into(), open.had + taken))
             }
@@ -36,7 +36,7 @@ impl Folder {
     /// The newest element, if nothing is known of it yet.
     pub(crate) fn single(&self) -> Option<Element> {
         match self.mode {
-            Mode::One(e) => Some(e),
+            FoldState::One(e) => Some(e),
             _ => None,
         }
     }
@@ -48,7 +48,9 @@ impl Folder {
     /// Iterations of the open loop, or elements of the open run; 0 if there is none.
     pub(crate) fn seen(&self) -> u64 {
         match (self.mode, self.open_loop()) {
-            (Mode::Loop(open), Some((_, elements))) => elements / self.arena.sums(open.items).0,
+            (FoldState::Loop(open), Some((_, elements))) => {
+                elements / self.arena.sums(open.items).0
+            }
             (_, Some((_, elements))) => elements,
             _ => 0,
         }
