@@ -9,16 +9,16 @@ pub struct Case {
     /// Processes.
     pub processes: u64,
     /// What they do.
-    pub work: Work,
+    pub work: CaseWork,
 }
 
 /// What the processes of a case do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum CaseWork {
     /// Write, then read cold.
     Bytes {
         /// Which file a process uses, and where in it.
-        pattern: Pattern,
+        pattern: RecordLayout,
         /// Bytes of a record.
         record: u64,
         /// `--size` is divided by this.
@@ -33,7 +33,7 @@ pub enum Work {
 
 /// Where the records of a process lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Pattern {
+pub enum RecordLayout {
     /// A file each, from start to end.
     Own,
     /// One file, a segment each.
@@ -47,14 +47,14 @@ pub enum Pattern {
 const fn bytes(
     name: &'static str,
     processes: u64,
-    pattern: Pattern,
+    pattern: RecordLayout,
     record: u64,
     divide: u64,
 ) -> Case {
     Case {
         name,
         processes,
-        work: Work::Bytes {
+        work: CaseWork::Bytes {
             pattern,
             record,
             divide,
@@ -66,22 +66,22 @@ const fn files(name: &'static str, processes: u64, shared: bool) -> Case {
     Case {
         name,
         processes,
-        work: Work::Files { shared },
+        work: CaseWork::Files { shared },
     }
 }
 
 /// Every case.
 pub const CASES: &[Case] = &[
-    bytes("seq-1m-1p", 1, Pattern::Own, 1 << 20, 1),
-    bytes("seq-1m-4p", 4, Pattern::Own, 1 << 20, 1),
-    bytes("shared-1m-1p", 1, Pattern::Segments, 1 << 20, 1),
-    bytes("shared-1m-4p", 4, Pattern::Segments, 1 << 20, 1),
-    bytes("strided-4k-1p", 1, Pattern::Strided, 4096, 4),
-    bytes("strided-4k-4p", 4, Pattern::Strided, 4096, 4),
-    bytes("strided-47008-1p", 1, Pattern::Strided, 47_008, 2),
-    bytes("strided-47008-4p", 4, Pattern::Strided, 47_008, 2),
-    bytes("random-4k-1p", 1, Pattern::Random, 4096, 1),
-    bytes("random-4k-4p", 4, Pattern::Random, 4096, 1),
+    bytes("seq-1m-1p", 1, RecordLayout::Own, 1 << 20, 1),
+    bytes("seq-1m-4p", 4, RecordLayout::Own, 1 << 20, 1),
+    bytes("shared-1m-1p", 1, RecordLayout::Segments, 1 << 20, 1),
+    bytes("shared-1m-4p", 4, RecordLayout::Segments, 1 << 20, 1),
+    bytes("strided-4k-1p", 1, RecordLayout::Strided, 4096, 4),
+    bytes("strided-4k-4p", 4, RecordLayout::Strided, 4096, 4),
+    bytes("strided-47008-1p", 1, RecordLayout::Strided, 47_008, 2),
+    bytes("strided-47008-4p", 4, RecordLayout::Strided, 47_008, 2),
+    bytes("random-4k-1p", 1, RecordLayout::Random, 4096, 1),
+    bytes("random-4k-4p", 4, RecordLayout::Random, 4096, 1),
     files("files-own-1p", 1, false),
     files("files-own-4p", 4, false),
     files("files-shared-1p", 1, true),

@@ -1,7 +1,8 @@
 //! One measured process: a child that reports that it is ready, waits for a line, does its job, and reports the outcome.
-use crate::cases::Pattern;
+use crate::cases::RecordLayout;
 use crate::cpu;
 use crate::fail::{Context, Failure, Result};
+use crate::random::SeededNumbers;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, Write};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// What the child does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
+pub struct WorkerJob {
     /// Where: the case's directory on the subject.
     pub dir: PathBuf,
     /// Which process of how many.
@@ -18,16 +19,16 @@ pub struct Job {
     /// How many.
     pub of: u64,
     /// What.
-    pub task: Task,
+    pub task: WorkerTask,
 }
 
 /// The measured part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Task {
+pub enum WorkerTask {
     /// Write `bytes` over all processes, then fdatasync and close.
     Write {
         /// Where the records lie.
-        pattern: Pattern,
+        pattern: RecordLayout,
         /// Bytes of a record.
         record: u64,
         /// Bytes of all processes together.
@@ -36,7 +37,7 @@ pub enum Task {
     /// Read them (`Random`: as many, but at most `RANDOM_READS` a process).
     Read {
         /// Where the records lie.
-        pattern: Pattern,
+        pattern: RecordLayout,
         /// Bytes of a record.
         record: u64,
         /// Bytes of all processes together.
@@ -52,7 +53,7 @@ pub enum Task {
 
 /// What the child says at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct WorkerOutcome {
     /// Monotonic seconds when it began.
     pub start: f64,
     /// And when it was done.
@@ -72,7 +73,7 @@ const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 /// # Errors
 /// What failed, with the path.
 pub fn work(text: &str) -> Result<()> {
-    let job: Job = serde_json::from_str(text).doing("the job")?;
+    let job: WorkerJob = serde_json::from_str(text).doing("the job")?;
     let mut buffer = vec![0u8; job.record() as usize];
     let mut x = SEED;
     for chunk in buffer.chunks_mut(8) {
@@ -89,7 +90,7 @@ pub fn work(text: &str) -> Result<()> {
     }
     let (cpu, start) = (cpu::of_self(), monotonic());
     let done = job.run(&mut buffer)?;
-    let outcome = Outcome {
+    let outcome = WorkerOutcome {
         start,
         end: monotonic(),
         cpu: cpu::of_self() - cpu,
@@ -105,17 +106,17 @@ fn monotonic() -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
-impl Job {
+impl WorkerJob {
     fn record(&self) -> u64 {
         match self.task {
-            Task::Write { record, .. } | Task::Read { record, .. } => record,
+            WorkerTask::Write { record, .. } | WorkerTask::Read { record, .. } => record,
             _ => 0,
         }
     }
 
     fn run(&self, buffer: &mut [u8]) -> Result<u64> {
         match self.task {
-            Task::Write { pattern, bytes, .. } => {
+            WorkerTask::Write { pattern, bytes, .. } => {
                 let path = self.data_file(pattern);
                 let open = || {
                     OpenOptions::new()
@@ -128,49 +129,52 @@ impl Job {
                 self.write(&file, pattern, bytes, buffer)
                     .doing(path.display())
             }
-            Task::Read { pattern, bytes, .. } => {
+            WorkerTask::Read { pattern, bytes, .. } => {
                 let path = self.data_file(pattern);
                 let file = File::open(&path).doing(path.display())?;
                 self.read(&file, pattern, bytes, buffer)
                     .doing(path.display())
             }
-            Task::Create(files) => self.each(self.rank, files, |path| {
+            WorkerTask::Create(files) => self.each(self.rank, files, |path| {
                 OpenOptions::new()
                     .write(true)
                     .create_new(true)
                     .open(path)
                     .map(drop)
             }),
-            Task::Stat(files) => self.each((self.rank + 1) % self.of, files, |path| {
+            WorkerTask::Stat(files) => self.each((self.rank + 1) % self.of, files, |path| {
                 path.symlink_metadata().map(drop)
             }),
-            Task::Unlink(files) => self.each(self.rank, files, |path| std::fs::remove_file(path)),
+            WorkerTask::Unlink(files) => {
+                self.each(self.rank, files, |path| std::fs::remove_file(path))
+            }
         }
     }
 
-    fn data_file(&self, pattern: Pattern) -> PathBuf {
+    fn data_file(&self, pattern: RecordLayout) -> PathBuf {
         match pattern {
-            Pattern::Own => self.dir.join(format!("data.{}", self.rank)),
+            RecordLayout::Own => self.dir.join(format!("data.{}", self.rank)),
             _ => self.dir.join("data"),
         }
     }
 
     /// Offsets of this process's records, in order.
-    fn offsets(&self, pattern: Pattern, bytes: u64, record: u64) -> Box<dyn Iterator<Item = u64>> {
+    fn offsets(
+        &self,
+        pattern: RecordLayout,
+        bytes: u64,
+        record: u64,
+    ) -> Box<dyn Iterator<Item = u64>> {
         let (rank, of) = (self.rank, self.of);
         let each = bytes / record / of;
         match pattern {
-            Pattern::Own => Box::new((0..each).map(move |i| i * record)),
-            Pattern::Segments => Box::new((0..each).map(move |i| (rank * each + i) * record)),
-            Pattern::Strided => Box::new((0..each).map(move |i| (i * of + rank) * record)),
-            Pattern::Random => {
-                let mut x = SEED ^ (rank + 1);
-                Box::new((0..each.min(RANDOM_READS)).map(move |_| {
-                    x ^= x << 13;
-                    x ^= x >> 7;
-                    x ^= x << 17;
-                    x % (each * of) * record
-                }))
+            RecordLayout::Own => Box::new((0..each).map(move |i| i * record)),
+            RecordLayout::Segments => Box::new((0..each).map(move |i| (rank * each + i) * record)),
+            RecordLayout::Strided => Box::new((0..each).map(move |i| (i * of + rank) * record)),
+            RecordLayout::Random => {
+                let mut random = SeededNumbers(SEED ^ rank);
+                let records = each * of;
+                Box::new((0..each.min(RANDOM_READS)).map(move |_| random.below(records) * record))
             }
         }
     }
@@ -178,7 +182,7 @@ impl Job {
     fn write(
         &self,
         file: &File,
-        pattern: Pattern,
+        pattern: RecordLayout,
         bytes: u64,
         buffer: &mut [u8],
     ) -> std::io::Result<u64> {
@@ -196,7 +200,7 @@ impl Job {
     fn read(
         &self,
         file: &File,
-        pattern: Pattern,
+        pattern: RecordLayout,
         bytes: u64,
         buffer: &mut [u8],
     ) -> std::io::Result<u64> {
@@ -208,7 +212,7 @@ impl Job {
                 buffer[7],
             ]);
             // Random records were written as parts of larger ones, so only some of them say.
-            if pattern == Pattern::Random && offset % (1 << 20) != 0 {
+            if pattern == RecordLayout::Random && offset % (1 << 20) != 0 {
                 done += buffer.len() as u64;
                 continue;
             }
@@ -244,8 +248,8 @@ impl Job {
 mod tests {
     use super::*;
 
-    fn job(rank: u64, of: u64, task: Task, dir: &Path) -> Job {
-        Job {
+    fn job(rank: u64, of: u64, task: WorkerTask, dir: &Path) -> WorkerJob {
+        WorkerJob {
             dir: dir.to_owned(),
             rank,
             of,
@@ -255,17 +259,24 @@ mod tests {
 
     #[test]
     fn every_pattern_covers_every_record_once() {
-        for pattern in [Pattern::Segments, Pattern::Strided] {
+        for pattern in [RecordLayout::Segments, RecordLayout::Strided] {
             let mut all: Vec<u64> = (0..4)
                 .flat_map(|r| {
-                    job(r, 4, Task::Create(0), Path::new("")).offsets(pattern, 64 * 4096, 4096)
+                    job(r, 4, WorkerTask::Create(0), Path::new("")).offsets(
+                        pattern,
+                        64 * 4096,
+                        4096,
+                    )
                 })
                 .collect();
             all.sort_unstable();
             assert_eq!(all, (0..64).map(|i| i * 4096).collect::<Vec<_>>());
         }
-        let random =
-            job(1, 4, Task::Create(0), Path::new("")).offsets(Pattern::Random, 64 * 4096, 4096);
+        let random = job(1, 4, WorkerTask::Create(0), Path::new("")).offsets(
+            RecordLayout::Random,
+            64 * 4096,
+            4096,
+        );
         assert!(
             random
                 .inspect(|o| assert!(o % 4096 == 0 && *o < 64 * 4096))
@@ -277,13 +288,13 @@ mod tests {
     #[test]
     fn what_is_written_reads_back_and_wrong_bytes_are_found() {
         let dir = tempfile::tempdir().unwrap();
-        let (pattern, record, bytes) = (Pattern::Strided, 47_008, 47_008 * 8);
+        let (pattern, record, bytes) = (RecordLayout::Strided, 47_008, 47_008 * 8);
         let mut buffer = vec![7; record as usize];
         for rank in 0..2 {
             let write = job(
                 rank,
                 2,
-                Task::Write {
+                WorkerTask::Write {
                     pattern,
                     record,
                     bytes,
@@ -295,7 +306,7 @@ mod tests {
         let read = job(
             1,
             2,
-            Task::Read {
+            WorkerTask::Read {
                 pattern,
                 record,
                 bytes,
@@ -319,7 +330,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for rank in 0..2 {
             assert_eq!(
-                job(rank, 2, Task::Create(10), dir.path())
+                job(rank, 2, WorkerTask::Create(10), dir.path())
                     .run(&mut [])
                     .unwrap(),
                 5
@@ -327,15 +338,21 @@ mod tests {
         }
         assert_eq!(dir.path().read_dir().unwrap().count(), 10);
         assert_eq!(
-            job(1, 2, Task::Stat(10), dir.path()).run(&mut []).unwrap(),
+            job(1, 2, WorkerTask::Stat(10), dir.path())
+                .run(&mut [])
+                .unwrap(),
             5
         );
         for rank in 0..2 {
-            job(rank, 2, Task::Unlink(10), dir.path())
+            job(rank, 2, WorkerTask::Unlink(10), dir.path())
                 .run(&mut [])
                 .unwrap();
         }
         assert_eq!(dir.path().read_dir().unwrap().count(), 0);
-        assert!(job(0, 2, Task::Stat(10), dir.path()).run(&mut []).is_err());
+        assert!(
+            job(0, 2, WorkerTask::Stat(10), dir.path())
+                .run(&mut [])
+                .is_err()
+        );
     }
 }

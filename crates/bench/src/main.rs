@@ -21,6 +21,7 @@ mod passthrough;
 mod pattern;
 mod prefetch;
 mod process_group;
+mod random;
 mod report;
 mod ring;
 mod sizes;
@@ -64,7 +65,7 @@ enum Verb {
     /// One rank of the benchmark `ring` under `mpirun`
     #[cfg(feature = "mpi")]
     #[command(name = "__ring-rank", hide = true)]
-    RingRank(ring::Work),
+    RingRank(ring::RingLoad),
     /// Serve a pass-through mount until standard input ends
     #[command(name = "__passthrough", hide = true)]
     Passthrough { source: PathBuf, point: PathBuf },

@@ -1,11 +1,11 @@
 //! The comparison: every case, some rounds; in a round every subject in turn, in alternating order, so that a slow drift of
 //! the machine touches all alike.
 use crate::cache::Cold;
-use crate::cases::{CASES, Case, Pattern, Work};
+use crate::cases::{CASES, Case, CaseWork, RecordLayout};
 use crate::fail::{Context, Failure, Result};
-use crate::job::Task;
+use crate::job::WorkerTask;
 use crate::report::{Report, cpu_metric};
-use crate::subjects::{self, ForebayOptions, Kind, Subject};
+use crate::subjects::{self, ForebayOptions, Subject, SubjectKind};
 use crate::{MountArgs, process_group, sizes};
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
 }
 
 /// Every subject must promise the same, or the numbers say nothing.
-fn comparable(durability: &str, kinds: &[Kind]) -> Result<()> {
+fn comparable(durability: &str, kinds: &[SubjectKind]) -> Result<()> {
     if !["none", "process", "disk"].contains(&durability) {
         return Err(Failure::new(format!(
             "no durability '{durability}'; there are none, process, disk"
@@ -103,29 +103,29 @@ fn measure(
 ) -> Result<()> {
     let dir = subject.work.join(case.name);
     std::fs::create_dir(&dir).doing(dir.display())?;
-    let mut run = Run {
+    let mut run = CaseRun {
         case,
         subject,
         report,
     };
     match case.work {
-        Work::Bytes {
+        CaseWork::Bytes {
             pattern,
             record,
             divide,
         } => run.bytes(&dir, pattern, record, args.size / divide, cold)?,
-        Work::Files { shared } => run.files(&dir, shared, args.files)?,
+        CaseWork::Files { shared } => run.files(&dir, shared, args.files)?,
     }
     std::fs::remove_dir_all(&dir).doing(dir.display())
 }
 
-struct Run<'a> {
+struct CaseRun<'a> {
     case: &'a Case,
     subject: &'a Subject,
     report: &'a mut Report,
 }
 
-impl Run<'_> {
+impl CaseRun<'_> {
     fn add(&mut self, metric: &'static str, unit: &'static str, value: f64) {
         self.report.add(
             self.case.name,
@@ -139,7 +139,7 @@ impl Run<'_> {
     fn measure(
         &mut self,
         dir: &Path,
-        task: &Task,
+        task: &WorkerTask,
         metric: &'static str,
         unit: &'static str,
     ) -> Result<()> {
@@ -156,19 +156,19 @@ impl Run<'_> {
     fn bytes(
         &mut self,
         dir: &Path,
-        pattern: Pattern,
+        pattern: RecordLayout,
         record: u64,
         bytes: u64,
         cold: Cold,
     ) -> Result<()> {
-        let random = pattern == Pattern::Random;
+        let random = pattern == RecordLayout::Random;
         let write = match random {
-            true => Task::Write {
-                pattern: Pattern::Segments,
+            true => WorkerTask::Write {
+                pattern: RecordLayout::Segments,
                 record: 1 << 20,
                 bytes,
             },
-            false => Task::Write {
+            false => WorkerTask::Write {
                 pattern,
                 record,
                 bytes,
@@ -183,7 +183,7 @@ impl Run<'_> {
         cold.cool(&[&below, dir]);
         self.measure(
             dir,
-            &Task::Read {
+            &WorkerTask::Read {
                 pattern,
                 record,
                 bytes,
@@ -196,7 +196,7 @@ impl Run<'_> {
             cold.cool(&[&below, &dir]);
             self.measure(
                 &dir,
-                &Task::Read {
+                &WorkerTask::Read {
                     pattern,
                     record,
                     bytes,
@@ -215,9 +215,9 @@ impl Run<'_> {
                 std::fs::create_dir(&own).doing(own.display())?;
             }
         }
-        self.measure(dir, &Task::Create(files), "creates_per_s", "1/s")?;
-        self.measure(dir, &Task::Stat(files), "stats_per_s", "1/s")?;
-        self.measure(dir, &Task::Unlink(files), "unlinks_per_s", "1/s")
+        self.measure(dir, &WorkerTask::Create(files), "creates_per_s", "1/s")?;
+        self.measure(dir, &WorkerTask::Stat(files), "stats_per_s", "1/s")?;
+        self.measure(dir, &WorkerTask::Unlink(files), "unlinks_per_s", "1/s")
     }
 }
 
@@ -227,10 +227,13 @@ mod tests {
 
     #[test]
     fn unlike_promises_are_not_compared() {
-        assert!(comparable("process", &Kind::ALL).is_ok());
-        assert!(comparable("disk", &[Kind::Forebay]).is_ok());
-        assert!(comparable("disk", &Kind::ALL).is_err_and(|e| e.0.contains("cannot be compared")));
-        assert!(comparable("none", &[Kind::Disk, Kind::Forebay]).is_err());
-        assert!(comparable("eternal", &[Kind::Forebay]).is_err());
+        assert!(comparable("process", &SubjectKind::ALL).is_ok());
+        assert!(comparable("disk", &[SubjectKind::Forebay]).is_ok());
+        assert!(
+            comparable("disk", &SubjectKind::ALL)
+                .is_err_and(|e| e.0.contains("cannot be compared"))
+        );
+        assert!(comparable("none", &[SubjectKind::Disk, SubjectKind::Forebay]).is_err());
+        assert!(comparable("eternal", &[SubjectKind::Forebay]).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Measured processes that run together: all are started, then released at once; timed from the first start to the last end.
 use crate::fail::{Context, Failure, Result};
-use crate::job::{Job, Outcome, Task};
+use crate::job::{WorkerJob, WorkerOutcome, WorkerTask};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -51,11 +51,11 @@ impl MeasuredProcess {
 ///
 /// # Errors
 /// If one fails; says why.
-pub fn run(dir: &Path, of: u64, task: &Task) -> Result<GroupResult> {
+pub fn run(dir: &Path, of: u64, task: &WorkerTask) -> Result<GroupResult> {
     let program = std::env::current_exe().doing("the path of this program")?;
     let mut members = Vec::new();
     for rank in 0..of {
-        let job = Job {
+        let job = WorkerJob {
             dir: dir.to_owned(),
             rank,
             of,
@@ -85,7 +85,7 @@ pub fn run(dir: &Path, of: u64, task: &Task) -> Result<GroupResult> {
             stdin.write_all(b"go\n")?;
         }
     }
-    let mut outcomes: Vec<Outcome> = Vec::new();
+    let mut outcomes: Vec<WorkerOutcome> = Vec::new();
     for member in &mut members {
         outcomes.push(serde_json::from_str(&member.line()?).doing("what a process said")?);
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// The values of one metric of one subject in one case, a value a round.
 #[derive(Debug, Clone)]
-struct Series {
+struct MetricSeries {
     case: &'static str,
     metric: &'static str,
     subject: &'static str,
@@ -14,7 +14,7 @@ struct Series {
 
 /// One line of JSON.
 #[derive(Debug, serde::Serialize)]
-struct Line {
+struct JsonLine {
     bench: &'static str,
     case: &'static str,
     metric: &'static str,
@@ -32,7 +32,7 @@ pub struct Report {
     bench: &'static str,
     /// The subject that ratios are against.
     base: &'static str,
-    series: Vec<Series>,
+    series: Vec<MetricSeries>,
 }
 
 impl Report {
@@ -47,8 +47,8 @@ impl Report {
 
     /// `(median, min, max)` of one series, if it is there.
     pub fn spread(&self, case: &str, metric: &str, subject: &str) -> Option<(f64, f64, f64)> {
-        let same = |s: &&Series| (s.case, s.metric, s.subject) == (case, metric, subject);
-        self.series.iter().find(same).map(Series::spread)
+        let same = |s: &&MetricSeries| (s.case, s.metric, s.subject) == (case, metric, subject);
+        self.series.iter().find(same).map(MetricSeries::spread)
     }
 
     /// One more value.
@@ -60,10 +60,10 @@ impl Report {
         unit: &'static str,
         value: f64,
     ) {
-        let same = |s: &&mut Series| (s.case, s.metric, s.subject) == (case, metric, subject);
+        let same = |s: &&mut MetricSeries| (s.case, s.metric, s.subject) == (case, metric, subject);
         match self.series.iter_mut().find(same) {
             Some(series) => series.values.push(value),
-            None => self.series.push(Series {
+            None => self.series.push(MetricSeries {
                 case,
                 metric,
                 subject,
@@ -79,7 +79,7 @@ impl Report {
         for s in self.series.iter().filter(|s| s.case == case) {
             let (median, min, max) = s.spread();
             let (bench, runs) = (self.bench, s.values.len());
-            let line = Line {
+            let line = JsonLine {
                 bench,
                 case: s.case,
                 metric: s.metric,
@@ -100,7 +100,7 @@ impl Report {
     pub fn table(&self, case: &str) -> String {
         let mut out = String::new();
         let rates = self.series.iter().filter(|s| s.case == case && !is_cpu(s));
-        let mut rates: Vec<&Series> = rates.collect();
+        let mut rates: Vec<&MetricSeries> = rates.collect();
         rates.sort_by_key(|s| {
             self.series
                 .iter()
@@ -136,13 +136,14 @@ impl Report {
 
     /// Median of what this is compared with: the same metric of the base; reading through another node is compared with the
     /// base's plain reading.
-    fn base(&self, of: &Series) -> Option<f64> {
-        let base =
-            |s: &&Series| (s.case, s.subject, s.metric) == (of.case, self.base, root(of.metric));
+    fn base(&self, of: &MetricSeries) -> Option<f64> {
+        let base = |s: &&MetricSeries| {
+            (s.case, s.subject, s.metric) == (of.case, self.base, root(of.metric))
+        };
         self.series.iter().find(base).map(|s| s.spread().0)
     }
 
-    fn cpu_of(&self, of: &Series) -> Option<f64> {
+    fn cpu_of(&self, of: &MetricSeries) -> Option<f64> {
         let metric = cpu_metric(of.metric)?;
         let found = self
             .series
@@ -152,7 +153,7 @@ impl Report {
     }
 }
 
-impl Series {
+impl MetricSeries {
     /// `(median, min, max)`.
     fn spread(&self) -> (f64, f64, f64) {
         let mut v = self.values.clone();
@@ -177,7 +178,7 @@ pub fn cpu_metric(metric: &str) -> Option<&'static str> {
     })
 }
 
-fn is_cpu(s: &Series) -> bool {
+fn is_cpu(s: &MetricSeries) -> bool {
     s.unit == "s/GiB"
 }
 

@@ -4,6 +4,7 @@ use crate::StageArgs;
 use crate::cache::Cold;
 use crate::fail::{Context, Failure, Result};
 use crate::harness::NamedCase;
+use crate::random::SeededNumbers;
 use crate::report::Report;
 use crate::{sizes, subjects};
 use std::fs::File;
@@ -48,7 +49,7 @@ pub fn run(args: &StageArgs) -> Result<()> {
     let mut report = Report::new("stage", "cp");
     for Case(case, servers) in cases {
         let dir = work.0.join(case);
-        let service = Service::start(&program, &dir, servers).doing(case)?;
+        let service = StageService::start(&program, &dir, servers).doing(case)?;
         let tree = service.mount.join("tree");
         service.stage("in", &source, &tree).doing(case)?;
         for round in 0..args.run.runs {
@@ -98,14 +99,11 @@ fn header(args: &StageArgs, dir: &Path, cold: Cold, bytes: u64) -> Result<()> {
 /// Makes the tree; how many bytes it has.
 fn plant(dir: &Path, files: u64, size: u64) -> Result<u64> {
     let mut total = size;
-    let mut x = 0x9E37_79B9_7F4A_7C15u64;
+    let mut random = SeededNumbers(1);
     let mut block = vec![0; CHUNK];
     let mut fill = |bytes: &mut [u8]| {
         for word in bytes.chunks_mut(8) {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            word.copy_from_slice(&x.to_le_bytes()[..word.len()]);
+            word.copy_from_slice(&random.next().to_le_bytes()[..word.len()]);
         }
     };
     for n in 0..files {
@@ -155,14 +153,14 @@ fn done(command: &mut Command) -> Result<()> {
 }
 
 /// A service that ends when its standard input does; so it does not outlive this process.
-struct Service {
+struct StageService {
     child: Child,
     program: PathBuf,
     mount: PathBuf,
 }
 
-impl Service {
-    fn start(program: &Path, dir: &Path, servers: &[&str]) -> Result<Service> {
+impl StageService {
+    fn start(program: &Path, dir: &Path, servers: &[&str]) -> Result<StageService> {
         let several = servers.contains(&"mpirun");
         for n in 0..4 {
             let mount = dir.join(format!("m{n}"));
@@ -191,7 +189,7 @@ impl Service {
                 "the service did not start: {status}; for mpirun, build forebay with `--features mpi`"
             )));
         }
-        Ok(Service {
+        Ok(StageService {
             child,
             program: program.to_path_buf(),
             mount,
@@ -218,7 +216,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for StageService {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         // It was waited for already, or ends now.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Which one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SubjectKind {
     /// A directory of the disk.
     Disk,
     /// The pass-through file system over such a directory.
@@ -21,27 +21,27 @@ pub enum Kind {
     PatternsOff,
 }
 
-impl Kind {
+impl SubjectKind {
     /// All, in the order of the table.
-    pub const ALL: [Kind; 4] = [
-        Kind::Disk,
-        Kind::Passthrough,
-        Kind::Forebay,
-        Kind::PatternsOff,
+    pub const ALL: [SubjectKind; 4] = [
+        SubjectKind::Disk,
+        SubjectKind::Passthrough,
+        SubjectKind::Forebay,
+        SubjectKind::PatternsOff,
     ];
 
     /// Whether it is Forebay.
     pub fn is_forebay(self) -> bool {
-        matches!(self, Kind::Forebay | Kind::PatternsOff)
+        matches!(self, SubjectKind::Forebay | SubjectKind::PatternsOff)
     }
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Disk => "disk",
-            Kind::Passthrough => "passthrough",
-            Kind::Forebay => "forebay",
-            Kind::PatternsOff => "patterns-off",
+            SubjectKind::Disk => "disk",
+            SubjectKind::Passthrough => "passthrough",
+            SubjectKind::Forebay => "forebay",
+            SubjectKind::PatternsOff => "patterns-off",
         }
     }
 }
@@ -50,19 +50,19 @@ impl Kind {
 ///
 /// # Errors
 /// Names an unknown one.
-pub fn select(names: &[String]) -> Result<Vec<Kind>> {
+pub fn select(names: &[String]) -> Result<Vec<SubjectKind>> {
     let unknown = names
         .iter()
-        .find(|n| Kind::ALL.iter().all(|k| k.name() != n.as_str()));
+        .find(|n| SubjectKind::ALL.iter().all(|k| k.name() != n.as_str()));
     if let Some(name) = unknown {
         return Err(Failure::new(format!(
             "no subject '{name}'; there are disk, passthrough, forebay, patterns-off"
         )));
     }
-    Ok(Kind::ALL
+    Ok(SubjectKind::ALL
         .into_iter()
         .filter(|k| match names {
-            [] => *k != Kind::PatternsOff,
+            [] => *k != SubjectKind::PatternsOff,
             _ => names.iter().any(|n| n == k.name()),
         })
         .collect())
@@ -82,17 +82,17 @@ pub struct ForebayOptions {
 /// One subject at work.
 pub struct Subject {
     /// Which.
-    pub kind: Kind,
+    pub kind: SubjectKind,
     /// Where the processes write and read.
     pub work: PathBuf,
     /// The same files through another node.
     pub other: Option<PathBuf>,
     /// The directory on the disk that holds everything.
     pub below: PathBuf,
-    server: Option<Server>,
+    server: Option<ServerProcess>,
 }
 
-struct Server {
+struct ServerProcess {
     child: Child,
     /// The pass-through ends when this does.
     stdin: Option<ChildStdin>,
@@ -105,13 +105,13 @@ impl Subject {
     ///
     /// # Errors
     /// If its server does not come up; with the end of its log.
-    pub fn start(kind: Kind, dir: &Path, forebay: &ForebayOptions) -> Result<Subject> {
+    pub fn start(kind: SubjectKind, dir: &Path, forebay: &ForebayOptions) -> Result<Subject> {
         let home = dir.join(kind.name());
         let below = home.join("store");
         make(&below)?;
         let (work, other, server) = match kind {
-            Kind::Disk => (below.clone(), None, None),
-            Kind::Passthrough => {
+            SubjectKind::Disk => (below.clone(), None, None),
+            SubjectKind::Passthrough => {
                 let point = home.join("mount");
                 make(&point)?;
                 let mut command =
@@ -120,10 +120,10 @@ impl Subject {
                     .arg("__passthrough")
                     .args([&below, &point])
                     .stdin(Stdio::piped());
-                let server = Server::start(command, &home, vec![point.clone()])?;
+                let server = ServerProcess::start(command, &home, vec![point.clone()])?;
                 (point, None, Some(server))
             }
-            Kind::Forebay | Kind::PatternsOff => {
+            SubjectKind::Forebay | SubjectKind::PatternsOff => {
                 let point = home.join("mount");
                 make(&point)?;
                 let config = home.join("empty.toml");
@@ -144,7 +144,7 @@ impl Subject {
                     "--durability",
                     &forebay.durability,
                 ]);
-                if kind == Kind::PatternsOff {
+                if kind == SubjectKind::PatternsOff {
                     command.args(["--patterns", "off"]);
                 }
                 command.args([&below, &point]).stdin(Stdio::null());
@@ -152,7 +152,11 @@ impl Subject {
                     .map(|n| point.join(n.to_string()))
                     .collect();
                 let (work, other) = (points[0].clone(), Some(points[1].clone()));
-                (work, other, Some(Server::start(command, &home, points)?))
+                (
+                    work,
+                    other,
+                    Some(ServerProcess::start(command, &home, points)?),
+                )
             }
         };
         Ok(Subject {
@@ -180,8 +184,8 @@ fn make(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).doing(dir.display())
 }
 
-impl Server {
-    fn start(mut command: Command, home: &Path, points: Vec<PathBuf>) -> Result<Server> {
+impl ServerProcess {
+    fn start(mut command: Command, home: &Path, points: Vec<PathBuf>) -> Result<ServerProcess> {
         let log = home.join("log");
         let name = command.get_program().to_string_lossy().into_owned();
         command
@@ -190,7 +194,7 @@ impl Server {
         let mut child = command.spawn().doing(name)?;
         let stdin = child.stdin.take();
         let out = child.stdout.take();
-        let server = Server {
+        let server = ServerProcess {
             child,
             stdin,
             points,
@@ -223,7 +227,7 @@ impl Server {
 }
 
 /// Ends the server, and unmounts by force what it leaves.
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         match self.stdin.take() {
             Some(stdin) => drop(stdin),
@@ -275,10 +279,10 @@ mod tests {
 
     #[test]
     fn subjects_keep_their_order_and_unknown_ones_are_named() {
-        assert_eq!(select(&[]).unwrap(), Kind::ALL[..3]);
+        assert_eq!(select(&[]).unwrap(), SubjectKind::ALL[..3]);
         assert_eq!(
             select(&["forebay".into(), "disk".into()]).unwrap(),
-            [Kind::Disk, Kind::Forebay]
+            [SubjectKind::Disk, SubjectKind::Forebay]
         );
         assert!(select(&["tape".into()]).is_err_and(|e| e.0.contains("tape")));
     }

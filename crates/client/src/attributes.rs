@@ -1,6 +1,6 @@
 //! Attributes of files: permissions, owners, times, lamination, extended attributes.
 use crate::Client;
-use crate::error::{At, Result};
+use crate::error::{Result, WithPath};
 use forebay_server::delegate::Described;
 use forebay_server::{SetAttr, SetTime, Time};
 use rustix::io::Errno;

@@ -1,5 +1,5 @@
 //! The client of one node: every operation on names.
-use crate::error::{At, Result};
+use crate::error::{Result, WithPath};
 use crate::path::walk;
 use crate::{File, Metadata, OpenOptions, ReadDir};
 use forebay_server::{Attr, Caller, Delegate, Kind, NewNode, RenameFlags, SpaceTotals};

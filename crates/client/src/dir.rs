@@ -1,5 +1,5 @@
 //! Listing a directory in batches, so that a directory of any size needs little memory.
-use crate::error::{At, Result};
+use crate::error::{Result, WithPath};
 use forebay_server::{Delegate, Fid, Kind};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Entries asked for at a time.
-const BATCH: u32 = 1024;
+const NAMES_PER_REQUEST: u32 = 1024;
 
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Iterator for ReadDir {
         if self.batch.as_slice().is_empty() && !self.done {
             match self
                 .delegate
-                .readdir(self.fid, self.after.as_deref(), BATCH)
+                .readdir(self.fid, self.after.as_deref(), NAMES_PER_REQUEST)
                 .at("list", &self.path)
             {
                 Ok(entries) => {

@@ -63,11 +63,11 @@ impl From<Error> for io::Error {
 }
 
 /// Adds the operation and the path to an outcome of the delegate.
-pub(crate) trait At<T> {
+pub(crate) trait WithPath<T> {
     fn at(self, operation: &'static str, path: &Path) -> Result<T>;
 }
 
-impl<T> At<T> for forebay_server::Result<T> {
+impl<T> WithPath<T> for forebay_server::Result<T> {
     fn at(self, operation: &'static str, path: &Path) -> Result<T> {
         self.map_err(|source| Error::Name {
             operation,

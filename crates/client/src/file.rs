@@ -1,5 +1,5 @@
 //! An open file: positional and streaming reads and writes, and commit.
-use crate::error::{At, Error, Result};
+use crate::error::{Error, Result, WithPath};
 use crate::{Client, Metadata};
 use bytes::Bytes;
 use forebay_server::delegate::{Fallocate, Handle, Opened, Whence};

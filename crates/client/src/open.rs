@@ -1,5 +1,5 @@
 //! How a file is opened: the builder, and the steps of an open that may create.
-use crate::error::{At, Result};
+use crate::error::{Result, WithPath};
 use crate::path::{MAX_LINKS, walk};
 use crate::{Client, File};
 use forebay_server::delegate::Opened;

@@ -13,10 +13,10 @@ pub(crate) const MAX_LINKS: u32 = 40;
 const MAX_PATH: usize = 4095;
 
 /// Refuses a walk the directories that it may not look names up in.
-pub(crate) type Enter<'a> = &'a dyn Fn(&Attr) -> Result<()>;
+pub(crate) type EnterCheck<'a> = &'a dyn Fn(&Attr) -> Result<()>;
 
 /// Where a walk ended.
-pub(crate) struct Walked {
+pub(crate) struct PathWalk {
     /// The directory that holds the last name.
     pub parent: Fid,
     /// The last name; empty if the path ended in `.`, `..` or the root.
@@ -27,7 +27,7 @@ pub(crate) struct Walked {
     pub slash: bool,
 }
 
-impl Walked {
+impl PathWalk {
     /// The file, or `ENOENT`.
     pub fn file(self) -> Result<Attr> {
         Ok(self.found.ok_or(Errno::NOENT)?)
@@ -45,7 +45,7 @@ impl Walked {
 }
 
 /// Walks `path`; `follow` says whether a symbolic link as the last name is followed (a trailing slash always does).
-pub(crate) fn walk(delegate: &Delegate, path: &Path, follow: bool) -> Result<Walked> {
+pub(crate) fn walk(delegate: &Delegate, path: &Path, follow: bool) -> Result<PathWalk> {
     walk_by(delegate, path, follow, None)
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn walk_by(
     delegate: &Delegate,
     path: &Path,
     follow: bool,
-    enter: Option<Enter<'_>>,
-) -> Result<Walked> {
+    enter: Option<EnterCheck<'_>>,
+) -> Result<PathWalk> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
         return Err(Errno::NOENT.into());
@@ -93,7 +93,7 @@ pub(crate) fn walk_by(
         let attr = match delegate.lookup(at, &name) {
             Ok(attr) => attr,
             Err(e) if last && e.errno() == Errno::NOENT => {
-                return Ok(Walked {
+                return Ok(PathWalk {
                     parent: at,
                     name,
                     found: None,
@@ -122,7 +122,7 @@ pub(crate) fn walk_by(
             }
             kind if !last || (slash && kind != Kind::Dir) => return Err(Errno::NOTDIR.into()),
             _ => {
-                return Ok(Walked {
+                return Ok(PathWalk {
                     parent: at,
                     name,
                     found: Some(attr),
@@ -135,7 +135,7 @@ pub(crate) fn walk_by(
         Some(attr) => attr,
         None => delegate.getattr(at)?,
     };
-    Ok(Walked {
+    Ok(PathWalk {
         parent: at,
         name: Vec::new(),
         found: Some(attr),

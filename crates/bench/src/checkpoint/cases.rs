@@ -12,7 +12,7 @@ pub struct Case {
     /// What is written; of FS-TEST the writers, and the writes of each.
     pub name: &'static str,
     /// What is written.
-    pub shape: Shape,
+    pub shape: PieceShape,
     /// Its bytes are written and read. Else only the index is.
     pub data: bool,
     /// It takes minutes, or gigabytes: only by name.
@@ -21,7 +21,7 @@ pub struct Case {
 
 /// The pieces of all writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum PieceShape {
     /// So many writers, so many writes of [`SIZE`] each, in turn.
     FsTest(u32, u64),
     /// One dump of BTIO on a grid of so many points along each axis, by the square of so many processes.
@@ -29,7 +29,7 @@ pub enum Shape {
 }
 
 impl Case {
-    const fn new(name: &'static str, shape: Shape, data: bool, large: bool) -> Case {
+    const fn new(name: &'static str, shape: PieceShape, data: bool, large: bool) -> Case {
         Case {
             name,
             shape,
@@ -40,12 +40,12 @@ impl Case {
 
     pub fn workload(&self) -> Workload {
         match self.shape {
-            Shape::FsTest(writers, each) => Workload::Strided {
+            PieceShape::FsTest(writers, each) => Workload::Strided {
                 writers,
                 each,
                 len: SIZE as u32,
             },
-            Shape::Bt(grid, q) => Workload::bt(grid, q),
+            PieceShape::Bt(grid, q) => Workload::bt(grid, q),
         }
     }
 }
@@ -54,17 +54,42 @@ const K: u64 = 1024;
 
 /// All of them. A tile of MPI-Tile-IO is written row by row, and 16 tiles lie beside each other.
 pub const CASES: &[Case] = &[
-    Case::new("fs-test-64x4k", Shape::FsTest(64, 4 * K), true, false),
-    Case::new("fs-test-16x16k", Shape::FsTest(16, 16 * K), true, false),
-    Case::new("fs-test-512x1k", Shape::FsTest(512, K), false, false),
-    Case::new("fs-test-512x4k", Shape::FsTest(512, 4 * K), false, false),
-    Case::new("fs-test-512x16k", Shape::FsTest(512, 16 * K), false, false),
-    Case::new("fs-test-512x64k", Shape::FsTest(512, 64 * K), false, true),
-    Case::new("fs-test-512x256k", Shape::FsTest(512, 256 * K), false, true),
-    Case::new("tile-io", Shape::FsTest(16, 32 * K), false, false),
-    Case::new("btio-c", Shape::Bt(162, 8), false, false),
-    Case::new("btio-d", Shape::Bt(408, 12), false, false),
-    Case::new("btio-e", Shape::Bt(1020, 20), false, true),
+    Case::new("fs-test-64x4k", PieceShape::FsTest(64, 4 * K), true, false),
+    Case::new(
+        "fs-test-16x16k",
+        PieceShape::FsTest(16, 16 * K),
+        true,
+        false,
+    ),
+    Case::new("fs-test-512x1k", PieceShape::FsTest(512, K), false, false),
+    Case::new(
+        "fs-test-512x4k",
+        PieceShape::FsTest(512, 4 * K),
+        false,
+        false,
+    ),
+    Case::new(
+        "fs-test-512x16k",
+        PieceShape::FsTest(512, 16 * K),
+        false,
+        false,
+    ),
+    Case::new(
+        "fs-test-512x64k",
+        PieceShape::FsTest(512, 64 * K),
+        false,
+        true,
+    ),
+    Case::new(
+        "fs-test-512x256k",
+        PieceShape::FsTest(512, 256 * K),
+        false,
+        true,
+    ),
+    Case::new("tile-io", PieceShape::FsTest(16, 32 * K), false, false),
+    Case::new("btio-c", PieceShape::Bt(162, 8), false, false),
+    Case::new("btio-d", PieceShape::Bt(408, 12), false, false),
+    Case::new("btio-e", PieceShape::Bt(1020, 20), false, true),
 ];
 
 impl NamedCase for Case {

@@ -20,7 +20,7 @@ const CALLER: Caller = Caller { uid: 0, gid: 0 };
 
 /// What one run found: seconds, bytes a second, bytes.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Outcome {
+pub struct CheckpointOutcome {
     pub write_open_s: f64,
     pub write_bytes_per_s: f64,
     pub write_close_s: f64,
@@ -34,7 +34,7 @@ pub struct Outcome {
 }
 
 /// A job.
-pub struct Job<'a> {
+pub struct CheckpointRun<'a> {
     /// What is written.
     pub work: Workload,
     /// Its bytes are written and read.
@@ -51,20 +51,20 @@ struct Process {
     handle: Handle,
 }
 
-impl Job<'_> {
+impl CheckpointRun<'_> {
     /// Does it, in a directory that it makes and removes.
     ///
     /// # Errors
     /// What the service fails with; if something else is read than was written.
-    pub fn run(&self) -> Result<Outcome> {
+    pub fn run(&self) -> Result<CheckpointOutcome> {
         std::fs::create_dir_all(self.dir).doing(self.dir.display())?;
         let outcome = self.measure();
         let removed = std::fs::remove_dir_all(self.dir).doing(self.dir.display());
         outcome.and_then(|o| removed.map(|()| o))
     }
 
-    fn measure(&self) -> Result<Outcome> {
-        let mut outcome = Outcome::default();
+    fn measure(&self) -> Result<CheckpointOutcome> {
+        let mut outcome = CheckpointOutcome::default();
         let service = self.start()?;
         let fid = self.create(&service)?;
         self.write(&service, fid, &mut outcome)?;
@@ -125,7 +125,7 @@ impl Job<'_> {
         (0..count).map(open).collect()
     }
 
-    fn write(&self, service: &Service, fid: Fid, outcome: &mut Outcome) -> Result<()> {
+    fn write(&self, service: &Service, fid: Fid, outcome: &mut CheckpointOutcome) -> Result<()> {
         let begun = Instant::now();
         let processes = self.open(service, fid, self.writers(), true)?;
         outcome.write_open_s = begun.elapsed().as_secs_f64();
@@ -258,7 +258,7 @@ impl Job<'_> {
     }
 
     /// One process of the last node finds out where all bytes are.
-    fn resolve(&self, fid: Fid, outcome: &mut Outcome) -> Result<()> {
+    fn resolve(&self, fid: Fid, outcome: &mut CheckpointOutcome) -> Result<()> {
         let service = self.start()?;
         let delegate = service.delegate(service.members() - 1);
         let before = delegate.memory();
@@ -363,10 +363,10 @@ fn stored_patterns(service: &Service) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{Case, Shape};
+    use super::super::cases::{Case, PieceShape};
     use super::*;
 
-    fn run(shape: Shape, data: bool, patterns: bool) -> Outcome {
+    fn run(shape: PieceShape, data: bool, patterns: bool) -> CheckpointOutcome {
         let place = tempfile::tempdir().unwrap();
         let case = Case {
             name: "small",
@@ -381,7 +381,7 @@ mod tests {
         };
         let dir = &place.path().join("run");
         let cold = Cold::Advised;
-        let job = Job {
+        let job = CheckpointRun {
             work: case.workload(),
             data,
             config,
@@ -396,8 +396,12 @@ mod tests {
     /// Reads compare bytes, and a job that finds other pieces than were written fails.
     #[test]
     fn both_subjects_with_bytes_and_without() {
-        let turns = Shape::FsTest(6, 100);
-        for (shape, data) in [(turns, true), (turns, false), (Shape::Bt(36, 3), false)] {
+        let turns = PieceShape::FsTest(6, 100);
+        for (shape, data) in [
+            (turns, true),
+            (turns, false),
+            (PieceShape::Bt(36, 3), false),
+        ] {
             let (on, off) = (run(shape, data, true), run(shape, data, false));
             assert!(on.index_disk_bytes > 0.0 && on.index_memory_bytes > 0.0);
             assert!(on.index_disk_bytes < off.index_disk_bytes, "{on:?} {off:?}");

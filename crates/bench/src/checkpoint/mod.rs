@@ -26,7 +26,7 @@ use crate::sizes;
 use cases::{Case, SIZE};
 use forebay_server::Config;
 use forebay_storage::Durability;
-use job::{Job, Outcome};
+use job::{CheckpointOutcome, CheckpointRun};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -60,7 +60,7 @@ fn durability(text: &str) -> std::result::Result<Durability, String> {
 /// Name, and whether patterns are on.
 const SUBJECTS: [(&str, bool); 2] = [("forebay", true), ("patterns-off", false)];
 
-type Metric = (&'static str, &'static str, fn(&Outcome) -> f64);
+type Metric = (&'static str, &'static str, fn(&CheckpointOutcome) -> f64);
 
 const METRICS: [Metric; 10] = [
     ("write_open_s", "s", |o| o.write_open_s),
@@ -99,7 +99,7 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
             order.rotate_left(round as usize % subjects.len());
             for (name, patterns) in order {
                 args.run.progress(&format!("{} {name}", case.name), round);
-                let job = Job {
+                let job = CheckpointRun {
                     work: case.workload(),
                     data: case.data,
                     config: config(args, patterns),

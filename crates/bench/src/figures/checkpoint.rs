@@ -3,7 +3,7 @@
 //! In place of the paper's two file systems stand patterns and records for every write, in one.
 
 use super::figure::Figure;
-use super::panel::{Content, Panel, SeriesStyle};
+use super::panel::{Panel, PanelContent, SeriesStyle};
 use super::results::{Results, Spread};
 use forebay_trace::plot::axis::{Axis, three_digits};
 use forebay_trace::plot::svg::PointShape;
@@ -139,7 +139,7 @@ fn panel(results: &Results, metric: &str, title: &str, unit: &str) -> Option<Pan
         title: title.into(),
         y: Axis::log(unit, low, high),
         measured: true,
-        content: Content::Curves {
+        content: PanelContent::Curves {
             x: Axis::log_at("writes of each process (x 1024)", ticks),
             curves,
         },

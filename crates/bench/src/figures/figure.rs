@@ -1,6 +1,6 @@
 //! A figure: title, legend, panels in a grid, and a caption below. Nothing is drawn over the data.
 
-use super::panel::{Content, Frame, Panel, SeriesStyle};
+use super::panel::{Panel, PanelContent, PanelFrame, SeriesStyle};
 use forebay_trace::plot::svg::{Anchor, Svg, TextStyle, text_width, wrap};
 
 /// A figure as it is drawn; at least one panel.
@@ -61,7 +61,7 @@ impl Figure {
         }
         let cell = (width - 2.0 * EDGE) / columns as f64;
         for (i, panel) in self.panels.iter().enumerate() {
-            let frame = Frame {
+            let frame = PanelFrame {
                 left: EDGE + (i % columns) as f64 * cell,
                 top: top + (i / columns) as f64 * CELL.1,
                 width: cell,
@@ -95,7 +95,7 @@ impl Figure {
 
     /// A piece of what the legend names.
     fn sample(&self, out: &mut Svg, at: (f64, f64), style: &SeriesStyle) {
-        let bars = |p: &Panel| matches!(p.content, Content::Bars { .. });
+        let bars = |p: &Panel| matches!(p.content, PanelContent::Bars { .. });
         if self.panels.iter().all(bars) {
             let (x, y) = at;
             out.area((x + 8.0, y - 6.0), (x + 26.0, y + 6.0), style.colour);

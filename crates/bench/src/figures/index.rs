@@ -4,7 +4,7 @@
 //! of one operation, because their cases differ in size.
 
 use super::figure::Figure;
-use super::panel::{Content, Panel, SeriesStyle};
+use super::panel::{Panel, PanelContent, SeriesStyle};
 use super::results::{Results, Spread};
 use forebay_trace::plot::Axis;
 use forebay_trace::plot::svg::PointShape;
@@ -122,7 +122,7 @@ fn curves_panel(title: String, curves: Vec<(SeriesStyle, Vec<(f64, Spread)>)>, y
         title,
         y,
         measured: true,
-        content: Content::Curves {
+        content: PanelContent::Curves {
             x: Axis::log_at("records", sizes),
             curves,
         },
@@ -258,7 +258,7 @@ fn bars(
             // Room for the number over the highest bar.
             y: Axis::linear("time of one operation (µs)", highest * 1.08),
             measured: true,
-            content: Content::Bars {
+            content: PanelContent::Bars {
                 x_title: x_title.into(),
                 groups: cases.iter().map(|c| c.1.clone()).collect(),
                 sets,

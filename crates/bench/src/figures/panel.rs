@@ -44,14 +44,14 @@ impl SeriesStyle {
 
 /// What a panel shows.
 #[derive(Debug)]
-pub enum Content {
+pub enum PanelContent {
     /// `x` against spread, ascending.
     Curves {
         x: Axis,
         curves: Vec<(SeriesStyle, Vec<(f64, Spread)>)>,
     },
     /// Dots of many series, which the legend does not name.
-    Points { x: Axis, series: Vec<Series> },
+    Points { x: Axis, series: Vec<PointSeries> },
     /// A bar a subject in each group; the axis must begin at 0, or be logarithmic.
     Bars {
         x_title: String,
@@ -62,7 +62,7 @@ pub enum Content {
 
 /// Dots of one colour.
 #[derive(Debug)]
-pub struct Series {
+pub struct PointSeries {
     pub colour: &'static str,
     pub points: Vec<(f64, f64)>,
 }
@@ -74,12 +74,12 @@ pub struct Panel {
     pub y: Axis,
     /// Whether its values are of several runs: a simulation is exact.
     pub measured: bool,
-    pub content: Content,
+    pub content: PanelContent,
 }
 
 /// Where a panel goes, with all that is written around it.
 #[derive(Debug, Clone, Copy)]
-pub struct Frame {
+pub struct PanelFrame {
     pub left: f64,
     pub top: f64,
     pub width: f64,
@@ -103,9 +103,9 @@ impl Panel {
     /// Who is in it.
     pub fn styles(&self) -> Vec<SeriesStyle> {
         match &self.content {
-            Content::Curves { curves, .. } => curves.iter().map(|c| c.0).collect(),
-            Content::Points { .. } => Vec::new(),
-            Content::Bars { sets, .. } => sets.iter().map(|s| s.0).collect(),
+            PanelContent::Curves { curves, .. } => curves.iter().map(|c| c.0).collect(),
+            PanelContent::Points { .. } => Vec::new(),
+            PanelContent::Bars { sets, .. } => sets.iter().map(|s| s.0).collect(),
         }
     }
 
@@ -115,12 +115,12 @@ impl Panel {
             return Vec::new();
         }
         match &self.content {
-            Content::Curves { curves, .. } => {
+            PanelContent::Curves { curves, .. } => {
                 let points = curves.iter().flat_map(|c| &c.1);
                 points.map(|p| p.1.runs).collect()
             }
-            Content::Points { .. } => Vec::new(),
-            Content::Bars { sets, .. } => {
+            PanelContent::Points { .. } => Vec::new(),
+            PanelContent::Bars { sets, .. } => {
                 let values = sets.iter().flat_map(|s| &s.1);
                 values.flatten().map(|s| s.runs).collect()
             }
@@ -128,8 +128,8 @@ impl Panel {
     }
 
     /// Draws all of it.
-    pub fn draw(&self, out: &mut Svg, frame: Frame) {
-        let inner = Frame {
+    pub fn draw(&self, out: &mut Svg, frame: PanelFrame) {
+        let inner = PanelFrame {
             left: frame.left + LEFT,
             top: frame.top + TOP,
             width: frame.width - LEFT - RIGHT,
@@ -145,9 +145,9 @@ impl Panel {
         let beside = (frame.left + 13.0, inner.top + inner.height / 2.0);
         out.upright(beside, SMALL, self.y.title());
         match &self.content {
-            Content::Curves { x, curves } => self.curves(out, inner, x, curves),
-            Content::Points { x, series } => self.points(out, inner, x, series),
-            Content::Bars {
+            PanelContent::Curves { x, curves } => self.curves(out, inner, x, curves),
+            PanelContent::Points { x, series } => self.points(out, inner, x, series),
+            PanelContent::Bars {
                 x_title,
                 groups,
                 sets,
@@ -168,7 +168,7 @@ impl Panel {
     fn curves(
         &self,
         out: &mut Svg,
-        inner: Frame,
+        inner: PanelFrame,
         x: &Axis,
         curves: &[(SeriesStyle, Vec<(f64, Spread)>)],
     ) {
@@ -192,9 +192,9 @@ impl Panel {
         }
     }
 
-    fn points(&self, out: &mut Svg, inner: Frame, x: &Axis, series: &[Series]) {
+    fn points(&self, out: &mut Svg, inner: PanelFrame, x: &Axis, series: &[PointSeries]) {
         numbers(out, inner, x);
-        for Series { colour, points } in series {
+        for PointSeries { colour, points } in series {
             let at = |(a, b): &(f64, f64)| (inner.across(x.place(*a)), inner.y(self.y.place(*b)));
             out.dots(points.iter().map(at), colour);
         }
@@ -203,7 +203,7 @@ impl Panel {
     fn bars(
         &self,
         out: &mut Svg,
-        inner: Frame,
+        inner: PanelFrame,
         groups: &[String],
         sets: &[(SeriesStyle, Vec<Option<Spread>>)],
     ) {
@@ -232,7 +232,7 @@ impl Panel {
     }
 
     /// The thin line from the least to the most; none where they are the same to the eye.
-    fn spread(&self, out: &mut Svg, inner: Frame, x: f64, spread: Spread, cap: f64) {
+    fn spread(&self, out: &mut Svg, inner: PanelFrame, x: f64, spread: Spread, cap: f64) {
         let [low, high] = [spread.min, spread.max].map(|v| inner.y(self.y.place(v)));
         if low - high < 1.0 {
             return;
@@ -244,7 +244,7 @@ impl Panel {
     }
 }
 
-impl Frame {
+impl PanelFrame {
     fn right(self) -> f64 {
         self.left + self.width
     }
@@ -260,7 +260,7 @@ impl Frame {
 }
 
 /// An axis of numbers below.
-fn numbers(out: &mut Svg, inner: Frame, x: &Axis) {
+fn numbers(out: &mut Svg, inner: PanelFrame, x: &Axis) {
     let bottom = inner.top + inner.height;
     for (place, words) in x.ticks() {
         let x = inner.across(place);
@@ -270,7 +270,7 @@ fn numbers(out: &mut Svg, inner: Frame, x: &Axis) {
     below(out, inner, x.title());
 }
 
-fn below(out: &mut Svg, inner: Frame, title: &str) {
+fn below(out: &mut Svg, inner: PanelFrame, title: &str) {
     let at = (
         inner.left + inner.width / 2.0,
         inner.top + inner.height + 36.0,

@@ -1,7 +1,7 @@
 //! The figures about patterns: 1 (how much smaller an index becomes) and 16 (how MILC writes) of Pattern PLFS.
 
 use super::figure::Figure;
-use super::panel::{Content, Panel, Series, SeriesStyle};
+use super::panel::{Panel, PanelContent, PointSeries, SeriesStyle};
 use super::results::{Results, Spread};
 use forebay_trace::plot::axis::{Axis, three_digits};
 use forebay_trace::plot::svg::PointShape;
@@ -99,7 +99,7 @@ fn rates(results: &Results) -> Option<Figure> {
                 y: Axis::log("times smaller", low * 1.2, high),
                 // The same input gives the same bytes.
                 measured: false,
-                content: Content::Bars {
+                content: PanelContent::Bars {
                     x_title: String::new(),
                     groups: cases.iter().map(|c| c.1.clone()).collect(),
                     sets: sets.into(),
@@ -167,7 +167,7 @@ fn milc(results: &Results) -> Option<Figure> {
 
 fn scatter(case: &str, letter: &str, rate: Spread) -> Option<Panel> {
     let calls = workload::parse(case).ok()?;
-    let mut series: Vec<Series> = Vec::new();
+    let mut series: Vec<PointSeries> = Vec::new();
     let (mut last, mut high) = (1.0f64, 1.0f64);
     let mut seen = [0u64; RANKS as usize];
     for op in calls.ops() {
@@ -182,7 +182,7 @@ fn scatter(case: &str, letter: &str, rate: Spread) -> Option<Panel> {
         (last, high) = (last.max(at.0), high.max(at.1));
         let rank = op.rank as usize;
         while series.len() <= rank {
-            series.push(Series {
+            series.push(PointSeries {
                 colour: COLOURS[series.len() % COLOURS.len()],
                 points: Vec::new(),
             });
@@ -196,7 +196,7 @@ fn scatter(case: &str, letter: &str, rate: Spread) -> Option<Panel> {
         ),
         y: Axis::linear("offset (KiB)", high),
         measured: false,
-        content: Content::Points {
+        content: PanelContent::Points {
             x: Axis::linear("call of the rank", last),
             series,
         },

@@ -1,7 +1,7 @@
 //! The paper's Figures 20 and 21: what one process asks for over time, and what fetching ahead makes of the time that it waits.
 
 use super::figure::Figure;
-use super::panel::{Content, Panel, Series, SeriesStyle};
+use super::panel::{Panel, PanelContent, PointSeries, SeriesStyle};
 use super::results::{Results, Spread};
 use forebay_trace::plot::Axis;
 use forebay_trace::plot::svg::PointShape;
@@ -75,9 +75,9 @@ fn offsets(layout: &dyn Layout, calls: u64, title: &str) -> Panel {
         title: title.into(),
         y: Axis::linear("offset (MB)", high),
         measured: false,
-        content: Content::Points {
+        content: PanelContent::Points {
             x: Axis::linear("request", calls as f64),
-            series: vec![Series {
+            series: vec![PointSeries {
                 colour: "#0072b2",
                 points,
             }],
@@ -133,7 +133,7 @@ fn bars(
         // Room for the number over the highest bar.
         y: Axis::linear(axis, most.fold(0.0, f64::max) * 1.1),
         measured: true,
-        content: Content::Bars {
+        content: PanelContent::Bars {
             x_title: String::new(),
             groups: vec![String::new()],
             sets,

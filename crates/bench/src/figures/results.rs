@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// One line, as [`Report`](crate::report::Report) writes it; more fields do not matter.
 #[derive(Debug, serde::Deserialize)]
-struct Line {
+struct ResultLine {
     bench: String,
     case: String,
     metric: String,
@@ -41,12 +41,12 @@ impl Spread {
 }
 
 /// Bench, case, metric, subject.
-type Name = (String, String, String, String);
+type ResultKey = (String, String, String, String);
 
 /// All results of some files.
 #[derive(Debug, Default)]
 pub struct Results {
-    found: HashMap<Name, Spread>,
+    found: HashMap<ResultKey, Spread>,
 }
 
 impl Results {
@@ -75,8 +75,8 @@ impl Results {
                 continue;
             }
             let place = format!("line {}", number + 1);
-            let line: Line = serde_json::from_str(line).doing(&place)?;
-            let Line {
+            let line: ResultLine = serde_json::from_str(line).doing(&place)?;
+            let ResultLine {
                 median, min, max, ..
             } = line;
             // JSON has no infinite numbers and no NaN; what is too large for a double becomes infinite.
@@ -105,7 +105,7 @@ impl Results {
 
     /// The cases of `bench` that have a result of `metric`, sorted.
     pub fn cases(&self, bench: &str, metric: &str) -> Vec<&str> {
-        let wanted = |n: &&Name| n.0 == bench && n.2 == metric;
+        let wanted = |n: &&ResultKey| n.0 == bench && n.2 == metric;
         let mut cases: Vec<&str> = self.found.keys().filter(wanted).map(|n| &*n.1).collect();
         cases.sort_unstable();
         cases.dedup();

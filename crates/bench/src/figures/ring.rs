@@ -1,7 +1,7 @@
 //! The paper's Figure 12: how long an operation of all servers takes, over their number; measured and simulated.
 
 use super::figure::Figure;
-use super::panel::{Content, Panel, SeriesStyle};
+use super::panel::{Panel, PanelContent, SeriesStyle};
 use super::results::{Results, Spread};
 use forebay_trace::plot::axis::{Axis, three_digits};
 use forebay_trace::plot::svg::PointShape;
@@ -98,7 +98,7 @@ fn panel(results: &Results, prefix: &str, metric: &str, title: &str) -> Option<P
         title: title.into(),
         y: Axis::log(y_title, low, high),
         measured: metric == "latency_us" && !prefix.contains("sim"),
-        content: Content::Curves {
+        content: PanelContent::Curves {
             x: Axis::log_at("servers", powers(first, last)),
             curves,
         },

@@ -9,13 +9,13 @@ use crate::harness::NamedCase;
 pub struct Case {
     /// Its name.
     pub name: &'static str,
-    work: Kind,
+    work: CaseRecords,
     /// The order.
     pub order: Order,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum CaseRecords {
     /// 16 writers, transfers of 1 KiB; millions (of 2^20) of records.
     Ior(u64),
     /// Tiles of 4096 x 32768 bytes, 16 of them beside each other.
@@ -33,32 +33,32 @@ impl Case {
             len,
         };
         match self.work {
-            Kind::Ior(millions) => strided((millions << 20) / 16, 1024),
-            Kind::Tile => strided(32_768, 4096),
-            Kind::Bt(grid, q) => Workload::bt(grid, q),
+            CaseRecords::Ior(millions) => strided((millions << 20) / 16, 1024),
+            CaseRecords::Tile => strided(32_768, 4096),
+            CaseRecords::Bt(grid, q) => Workload::bt(grid, q),
         }
     }
 }
 
-const fn case(name: &'static str, work: Kind, order: Order) -> Case {
+const fn case(name: &'static str, work: CaseRecords, order: Order) -> Case {
     Case { name, work, order }
 }
 
 /// Every case.
 pub const CASES: &[Case] = &[
-    case("ior-1m-lockstep", Kind::Ior(1), Order::Lockstep),
-    case("ior-1m-drift", Kind::Ior(1), Order::Drift),
-    case("ior-1m-random", Kind::Ior(1), Order::Random),
-    case("ior-8m-lockstep", Kind::Ior(8), Order::Lockstep),
-    case("ior-8m-drift", Kind::Ior(8), Order::Drift),
-    case("ior-8m-random", Kind::Ior(8), Order::Random),
-    case("ior-32m-lockstep", Kind::Ior(32), Order::Lockstep),
-    case("ior-32m-drift", Kind::Ior(32), Order::Drift),
-    case("ior-32m-random", Kind::Ior(32), Order::Random),
-    case("tile-io", Kind::Tile, Order::Drift),
-    case("btio-c", Kind::Bt(162, 8), Order::Drift),
-    case("btio-d", Kind::Bt(408, 12), Order::Drift),
-    case("btio-e", Kind::Bt(1020, 20), Order::Drift),
+    case("ior-1m-lockstep", CaseRecords::Ior(1), Order::Lockstep),
+    case("ior-1m-drift", CaseRecords::Ior(1), Order::Drift),
+    case("ior-1m-random", CaseRecords::Ior(1), Order::Random),
+    case("ior-8m-lockstep", CaseRecords::Ior(8), Order::Lockstep),
+    case("ior-8m-drift", CaseRecords::Ior(8), Order::Drift),
+    case("ior-8m-random", CaseRecords::Ior(8), Order::Random),
+    case("ior-32m-lockstep", CaseRecords::Ior(32), Order::Lockstep),
+    case("ior-32m-drift", CaseRecords::Ior(32), Order::Drift),
+    case("ior-32m-random", CaseRecords::Ior(32), Order::Random),
+    case("tile-io", CaseRecords::Tile, Order::Drift),
+    case("btio-c", CaseRecords::Bt(162, 8), Order::Drift),
+    case("btio-d", CaseRecords::Bt(408, 12), Order::Drift),
+    case("btio-e", CaseRecords::Bt(1020, 20), Order::Drift),
 ];
 
 impl NamedCase for Case {

@@ -24,10 +24,10 @@ use crate::fail::{Context, Failure, Result};
 use crate::harness::{DirArgs, RunArgs};
 use crate::report::Report;
 use crate::sizes;
-use measure::{Job, Load, Outcome};
+use measure::{IndexLoad, IndexOutcome, SubjectJob};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use subject::{Kind, Tuning};
+use subject::{StoreKind, Tuning};
 use table::{METRICS, Metric};
 pub use workload::Workload;
 
@@ -40,7 +40,7 @@ pub struct IndexArgs {
     #[arg(long = "subject", value_name = "SUBJECT", value_delimiter = ',')]
     subjects: Vec<String>,
     #[command(flatten)]
-    load: Load,
+    load: IndexLoad,
     #[command(flatten)]
     tuning: Tuning,
     /// Of the orders of arrival; each round has the next
@@ -71,7 +71,7 @@ pub fn run(args: &IndexArgs) -> Result<()> {
             // Who begins changes from round to round.
             order.rotate_left(round as usize % kinds.len());
             for kind in order {
-                let job = Job {
+                let job = SubjectJob {
                     case: case.name.into(),
                     kind,
                     tuning: args.tuning.clone(),
@@ -108,7 +108,7 @@ fn empty(dir: &Path) -> std::io::Result<()> {
 }
 
 /// Does a job in a new process, in a directory whose files are empty afterwards.
-fn in_child(job: &Job) -> Result<Outcome> {
+fn in_child(job: &SubjectJob) -> Result<IndexOutcome> {
     let program = std::env::current_exe().doing("find this program")?;
     let text = serde_json::to_string(job).doing("the job")?;
     let mut command = Command::new(program);
@@ -130,7 +130,7 @@ fn in_child(job: &Job) -> Result<Outcome> {
 /// # Errors
 /// As [`measure::run`].
 pub fn child(job: &str) -> Result<()> {
-    let job: Job = serde_json::from_str(job).doing("the job")?;
+    let job: SubjectJob = serde_json::from_str(job).doing("the job")?;
     let outcome = measure::run(&job)?;
     println!("{}", serde_json::to_string(&outcome).doing("the outcome")?);
     Ok(())
@@ -140,7 +140,7 @@ pub fn child(job: &str) -> Result<()> {
 const USER_BYTES: f64 = 46.0;
 
 /// The values of the metrics, in their order.
-fn values(o: &Outcome) -> [f64; METRICS.len()] {
+fn values(o: &IndexOutcome) -> [f64; METRICS.len()] {
     let (puts, gets) = (o.puts as f64, o.gets as f64);
     [
         puts / o.put_seconds,
@@ -161,7 +161,7 @@ fn values(o: &Outcome) -> [f64; METRICS.len()] {
 }
 
 /// One round, for someone who wants to know more.
-fn tell(case: &str, kind: Kind, round: u32, o: &Outcome) {
+fn tell(case: &str, kind: StoreKind, round: u32, o: &IndexOutcome) {
     let millions = |n: u64, seconds: f64| n as f64 / seconds / 1e6;
     eprintln!(
         "# {case} {} round {}: puts {:.3} M/s, flush {:.2} s, settle {:.2} s, {} gets: cold {:.3} M/s, warm {:.3} M/s; {:.2} B a record; memory {}, resident {}",
@@ -190,7 +190,7 @@ fn tell(case: &str, kind: Kind, round: u32, o: &Outcome) {
     }
 }
 
-fn header(args: &IndexArgs, kinds: &[Kind], dir: &Path) -> String {
+fn header(args: &IndexArgs, kinds: &[StoreKind], dir: &Path) -> String {
     let load = &args.load;
     let mut text = format!(
         "# index: {} runs, batches of {} records, {} thread(s) that put and get, in {}\n\

@@ -6,6 +6,7 @@
 //!   Each batch lasts, besides, between half and one and a half times its writer's usual time. Records in file order.
 //! - **Random**: the next batch is any of those left, of whichever writer; a writer's records are shuffled over all it writes.
 use super::workload::{Record, Workload};
+use crate::random::{SeededNumbers, mix};
 
 /// An order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -23,15 +24,15 @@ pub struct Arrivals<'a> {
     work: &'a Workload,
     order: Order,
     size: u64,
-    dice: SeededNumbers,
-    writers: Vec<Writer>,
+    random: SeededNumbers,
+    writers: Vec<WriterProgress>,
     /// The writer whose turn it is, in lockstep.
     turn: usize,
     /// Batches left.
     left: u64,
 }
 
-struct Writer {
+struct WriterProgress {
     /// Records sent.
     sent: u64,
     /// Batches left.
@@ -49,29 +50,29 @@ const FASTEST_BATCH_TIME: u64 = 1 << 20;
 impl<'a> Arrivals<'a> {
     /// The batches of `size` records of a workload.
     pub fn new(work: &'a Workload, order: Order, size: u64, seed: u64) -> Arrivals<'a> {
-        let mut dice = SeededNumbers(seed);
+        let mut random = SeededNumbers(seed);
         let n = work.writers();
         let mut ranks: Vec<u64> = (0..u64::from(n)).collect();
         for i in (1..ranks.len()).rev() {
-            ranks.swap(i, dice.below(i as u64 + 1) as usize);
+            ranks.swap(i, random.below(i as u64 + 1) as usize);
         }
         let writers = (0..n).zip(ranks).map(|(w, rank)| {
             let pace = FASTEST_BATCH_TIME + FASTEST_BATCH_TIME * rank / u64::from(n - 1).max(1);
-            Writer {
+            WriterProgress {
                 sent: 0,
                 left: work.each(w).div_ceil(size),
                 pace,
-                ready: dice.around(pace),
-                shuffle: Shuffle::new(work.each(w), dice.next()),
+                ready: random.around(pace),
+                shuffle: Shuffle::new(work.each(w), random.next()),
             }
         });
-        let writers: Vec<Writer> = writers.collect();
+        let writers: Vec<WriterProgress> = writers.collect();
         let left = writers.iter().map(|w| w.left).sum();
         Arrivals {
             work,
             order,
             size,
-            dice,
+            random,
             writers,
             turn: 0,
             left,
@@ -100,8 +101,8 @@ impl<'a> Arrivals<'a> {
                 next.map_or(0, |(w, _)| w)
             }
             Order::Random => {
-                let mut at = self.dice.below(self.left);
-                let holds = |w: &Writer| {
+                let mut at = self.random.below(self.left);
+                let holds = |w: &WriterProgress| {
                     let inside = at < w.left;
                     at = at.wrapping_sub(w.left);
                     inside
@@ -125,7 +126,7 @@ impl Iterator for Arrivals<'_> {
         let from = writer.sent;
         writer.sent = (from + self.size).min(self.work.each(w as u32));
         writer.left -= 1;
-        writer.ready += self.dice.around(writer.pace);
+        writer.ready += self.random.around(writer.pace);
         let record = |i| {
             let i = match self.order {
                 Order::Random => writer.shuffle.at(i),
@@ -171,32 +172,6 @@ impl Shuffle {
             }
         }
     }
-}
-
-/// Numbers from a seed.
-struct SeededNumbers(u64);
-
-impl SeededNumbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    /// From half of `x` to one and a half.
-    fn around(&mut self, x: u64) -> u64 {
-        x / 2 + self.below(x)
-    }
-}
-
-/// Every bit of the result depends on every bit of `x`.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

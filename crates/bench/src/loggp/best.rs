@@ -1,7 +1,7 @@
 //! The least that a reduction to one server and a broadcast from it can take: the best tree for each, no limit on messages at the
 //! root (Karp, Sahay, Santos, Schauser: Optimal broadcast and summation in the LogP model, SPAA 1993).
 
-use super::{Network, Outcome};
+use super::{Network, OperationOutcome};
 use forebay_fabric::ring::{NetworkCost, arrival_times};
 
 /// The best times for every number of servers up to one.
@@ -26,7 +26,7 @@ impl Best {
     }
 
     /// What `n` servers take; no more than `last`.
-    pub fn outcome(&self, n: u32) -> Outcome {
+    pub fn outcome(&self, n: u32) -> OperationOutcome {
         let at = n.max(1) as usize - 1;
         let gathered = self.up[at];
         // The root's receptions end a gap apart, the first a hop after the start.
@@ -34,7 +34,7 @@ impl Best {
             Some(rest) if n > 1 => rest / self.gap + 1,
             _ => 0,
         };
-        Outcome {
+        OperationOutcome {
             gathered,
             finished: gathered + self.down[at],
             root_messages: root_messages.min(u64::from(n) - 1),

@@ -11,4 +11,4 @@ mod simulator;
 pub use best::Best;
 pub use network::Network;
 pub use quick::quick;
-pub use simulator::{Outcome, collective, independent};
+pub use simulator::{OperationOutcome, collective, independent};

@@ -1,12 +1,12 @@
 //! The same times as the simulator's, server by server instead of event by event: below a server nothing depends on what is
 //! above it, and on the way down the other way round. For the thousands of sizes of one case; a test compares the two.
 
-use super::{Network, Outcome};
+use super::{Network, OperationOutcome};
 use forebay_fabric::ring::Tree;
 
 /// A server after it has sent its request: when its processor and its card are free.
 #[derive(Clone, Copy, Default)]
-struct Server {
+struct SimulatedServer {
     processor: u64,
     sending: u64,
     receiving: u64,
@@ -15,9 +15,9 @@ struct Server {
 }
 
 /// A collective of all servers of `tree`, its root at position 0.
-pub fn quick(net: &Network, tree: &Tree) -> Outcome {
+pub fn quick(net: &Network, tree: &Tree) -> OperationOutcome {
     let n = tree.size();
-    let mut servers = vec![Server::default(); n as usize];
+    let mut servers = vec![SimulatedServer::default(); n as usize];
     // The position at distance d from position 0; parents are nearer than their children.
     let at = |d: u32| (n - d) % n;
     let mut arrivals = Vec::new();
@@ -49,21 +49,21 @@ pub fn quick(net: &Network, tree: &Tree) -> Outcome {
             servers[child as usize].arrival = send(net, &mut server);
         }
     }
-    Outcome {
+    OperationOutcome {
         gathered,
         finished,
         root_messages,
     }
 }
 
-fn receive(net: &Network, server: &mut Server, arrival: u64, work: u64) {
+fn receive(net: &Network, server: &mut SimulatedServer, arrival: u64, work: u64) {
     let start = arrival.max(server.processor).max(server.receiving);
     server.processor = start + net.receive + work;
     server.receiving = start + net.gap + net.bytes();
 }
 
 /// As soon as it can; returns the arrival.
-fn send(net: &Network, server: &mut Server) -> u64 {
+fn send(net: &Network, server: &mut SimulatedServer) -> u64 {
     let start = server.processor.max(server.sending);
     server.processor = start + net.send;
     server.sending = start + net.gap + net.bytes();

@@ -8,13 +8,13 @@
 //! - `P` is the number of servers; the network's capacity is not limited beyond the gaps.
 
 use super::Network;
-use forebay_fabric::ring::{Reduction, ReductionStep, Shape, Tree};
+use forebay_fabric::ring::{Reduction, ReductionError, ReductionStep, Shape, Tree};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// What one simulated operation took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
+pub struct OperationOutcome {
     /// Nanoseconds until the root had everything.
     pub gathered: u64,
     /// Nanoseconds until the last server had its answer.
@@ -25,39 +25,40 @@ pub struct Outcome {
 
 /// A server's processor and network card: when each is free.
 #[derive(Debug, Clone, Copy, Default)]
-struct Server {
+struct SimulatedServer {
     processor: u64,
     sending: u64,
     receiving: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum MessageEvent {
     /// At the card of `to`.
     Arrives { to: u32, from: u32, up: bool },
     /// The processor of `to` has it.
     Received { to: u32, from: u32, up: bool },
 }
 
-struct World {
+/// The servers, and what is on its way between them.
+struct Cluster {
     network: Network,
-    servers: Vec<Server>,
+    servers: Vec<SimulatedServer>,
     /// By time; at the same time, in the order in which they were caused.
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, MessageEvent)>>,
     caused: u64,
 }
 
-impl World {
-    fn new(network: Network, servers: u32) -> World {
-        World {
+impl Cluster {
+    fn new(network: Network, servers: u32) -> Cluster {
+        Cluster {
             network,
-            servers: vec![Server::default(); servers as usize],
+            servers: vec![SimulatedServer::default(); servers as usize],
             events: BinaryHeap::new(),
             caused: 0,
         }
     }
 
-    fn at(&mut self, time: u64, event: Event) {
+    fn at(&mut self, time: u64, event: MessageEvent) {
         self.caused += 1;
         self.events.push(Reverse((time, self.caused, event)));
     }
@@ -69,7 +70,7 @@ impl World {
         server.processor = start + net.send;
         server.sending = start + net.gap + net.bytes();
         let arrival = start + net.send + net.bytes() + net.latency;
-        self.at(arrival, Event::Arrives { to, from, up });
+        self.at(arrival, MessageEvent::Arrives { to, from, up });
     }
 
     /// The processor of `to` takes what has arrived; requests are work too.
@@ -80,103 +81,84 @@ impl World {
         server.processor = start + net.receive + if up { net.work } else { 0 };
         server.receiving = start + net.gap + net.bytes();
         let done = server.processor;
-        self.at(done, Event::Received { to, from, up });
+        self.at(done, MessageEvent::Received { to, from, up });
     }
 }
 
 /// A collective of `n` servers that all begin at 0: up the tree of `shape`, and down again.
-pub fn collective(network: &Network, shape: Shape, n: u32) -> Outcome {
+pub fn collective(network: &Network, shape: Shape, n: u32) -> OperationOutcome {
     let tree = Tree::new(shape, n);
-    let mut world = World::new(*network, n);
-    let mut outcome = Outcome {
-        gathered: 0,
-        finished: 0,
-        root_messages: 0,
+    let reduction = |rank| Reduction::new(tree.parent(rank, 0), tree.children(rank, 0));
+    let mut run = CollectiveRun {
+        cluster: Cluster::new(*network, n),
+        ranks: (0..n).map(reduction).collect(),
+        answered: vec![false; n as usize],
+        outcome: OperationOutcome {
+            gathered: 0,
+            finished: 0,
+            root_messages: 0,
+        },
     };
-    let mut ranks: Vec<Reduction<u64>> = (0..n)
-        .map(|rank| Reduction::new(tree.parent(rank, 0), tree.children(rank, 0)))
-        .collect();
-    let mut answered = vec![false; n as usize];
     for rank in 0..n {
-        let step = ranks[rank as usize].own(1, |a, b| a + b);
-        act(
-            step,
-            0,
-            rank,
-            &mut world,
-            &mut ranks,
-            &mut outcome,
-            &mut answered,
-        );
+        let step = run.ranks[rank as usize].own(1, |a, b| a + b);
+        run.act(step, 0, rank);
     }
-    while let Some(Reverse((now, _, event))) = world.events.pop() {
+    while let Some(Reverse((now, _, event))) = run.cluster.events.pop() {
         match event {
-            Event::Arrives { to, from, up } => world.receive(now, to, from, up),
-            Event::Received { to, from, up: true } => {
-                outcome.root_messages += u64::from(to == 0);
-                let step = ranks[to as usize].child(from, 1, |a, b| a + b);
-                act(
-                    step,
-                    now,
-                    to,
-                    &mut world,
-                    &mut ranks,
-                    &mut outcome,
-                    &mut answered,
-                );
+            MessageEvent::Arrives { to, from, up } => run.cluster.receive(now, to, from, up),
+            MessageEvent::Received { to, from, up: true } => {
+                run.outcome.root_messages += u64::from(to == 0);
+                let step = run.ranks[to as usize].child(from, 1, |a, b| a + b);
+                run.act(step, now, to);
             }
-            Event::Received { to, up: false, .. } => {
-                answer(now, to, &mut world, &mut ranks, &mut outcome, &mut answered);
-            }
+            MessageEvent::Received { to, up: false, .. } => run.answer(now, to),
         }
     }
-    assert!(answered.iter().all(|a| *a), "a server without an answer");
-    outcome
+    assert!(
+        run.answered.iter().all(|a| *a),
+        "a server without an answer"
+    );
+    run.outcome
 }
 
-fn act(
-    step: Result<ReductionStep<u64>, forebay_fabric::ring::ReductionError>,
-    now: u64,
-    rank: u32,
-    world: &mut World,
-    ranks: &mut [Reduction<u64>],
-    outcome: &mut Outcome,
-    answered: &mut [bool],
-) {
-    match step {
-        Ok(ReductionStep::Wait) => {}
-        Ok(ReductionStep::Up(parent, _)) => world.send(now, rank, parent, true),
-        Ok(ReductionStep::Execute(_)) => {
-            outcome.gathered = now;
-            answer(now, rank, world, ranks, outcome, answered);
+/// One collective under way.
+struct CollectiveRun {
+    cluster: Cluster,
+    ranks: Vec<Reduction<u64>>,
+    answered: Vec<bool>,
+    outcome: OperationOutcome,
+}
+
+impl CollectiveRun {
+    fn act(&mut self, step: Result<ReductionStep<u64>, ReductionError>, now: u64, rank: u32) {
+        match step {
+            Ok(ReductionStep::Wait) => {}
+            Ok(ReductionStep::Up(parent, _)) => self.cluster.send(now, rank, parent, true),
+            Ok(ReductionStep::Execute(_)) => {
+                self.outcome.gathered = now;
+                self.answer(now, rank);
+            }
+            Err(refused) => unreachable!("the simulated network doubles nothing: {refused}"),
         }
-        Err(refused) => unreachable!("the simulated network doubles nothing: {refused}"),
     }
-}
 
-/// `rank` has the answer, and hands it on.
-fn answer(
-    now: u64,
-    rank: u32,
-    world: &mut World,
-    ranks: &mut [Reduction<u64>],
-    outcome: &mut Outcome,
-    answered: &mut [bool],
-) {
-    outcome.finished = outcome.finished.max(now);
-    let again = std::mem::replace(&mut answered[rank as usize], true);
-    assert!(!again, "answered twice");
-    for child in ranks[rank as usize].end() {
-        world.send(now, rank, child, false);
+    /// `rank` has the answer, and hands it on.
+    fn answer(&mut self, now: u64, rank: u32) {
+        self.outcome.finished = self.outcome.finished.max(now);
+        let again = std::mem::replace(&mut self.answered[rank as usize], true);
+        assert!(!again, "answered twice");
+        for child in self.ranks[rank as usize].end() {
+            self.cluster.send(now, rank, child, false);
+        }
     }
 }
 
 /// `clients` that each ask one server by themselves, all at 0, as MDHIM's clients do: it receives, carries out and answers one
 /// after the other.
-pub fn independent(network: &Network, clients: u32) -> Outcome {
+pub fn independent(network: &Network, clients: u32) -> OperationOutcome {
     let arrival = network.send + network.bytes() + network.latency;
-    let mut server = Server::default();
-    let mut outcome = Outcome {
+    let mut server = SimulatedServer::default();
+    let mut outcome = OperationOutcome {
         gathered: 0,
         finished: 0,
         root_messages: clients.into(),

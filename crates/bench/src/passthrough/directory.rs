@@ -13,17 +13,17 @@ pub(super) struct Directory {
     pub(super) handles: Handles,
 }
 
-pub(super) type Answer<T> = std::result::Result<T, Errno>;
+pub(super) type SyscallResult<T> = std::result::Result<T, Errno>;
 
 impl Directory {
-    pub(super) fn new(root: OwnedFd) -> Answer<Directory> {
+    pub(super) fn new(root: OwnedFd) -> SyscallResult<Directory> {
         Ok(Directory {
             nodes: Nodes::new(root)?,
             handles: Handles::default(),
         })
     }
 
-    pub(super) fn enter(&self, parent: INodeNo, name: &OsStr) -> Answer<fuser::FileAttr> {
+    pub(super) fn enter(&self, parent: INodeNo, name: &OsStr) -> SyscallResult<fuser::FileAttr> {
         let parent = self.nodes.get(parent)?;
         let stat = rustix::fs::statat(&*parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let ino = self.nodes.enter(&stat, || {
@@ -37,7 +37,11 @@ impl Directory {
         Ok(file_attr(ino, &stat))
     }
 
-    pub(super) fn stat(&self, ino: INodeNo, fh: Option<FileHandle>) -> Answer<fuser::FileAttr> {
+    pub(super) fn stat(
+        &self,
+        ino: INodeNo,
+        fh: Option<FileHandle>,
+    ) -> SyscallResult<fuser::FileAttr> {
         let stat = match fh.and_then(|fh| self.handles.get(fh).ok()) {
             Some(file) => rustix::fs::fstat(&*file)?,
             None => rustix::fs::fstat(&*self.nodes.get(ino)?)?,
@@ -45,7 +49,7 @@ impl Directory {
         Ok(file_attr(ino, &stat))
     }
 
-    pub(super) fn open_node(&self, ino: INodeNo, flags: OFlags) -> Answer<OwnedFd> {
+    pub(super) fn open_node(&self, ino: INodeNo, flags: OFlags) -> SyscallResult<OwnedFd> {
         let node = self.nodes.get(ino)?;
         rustix::fs::open(proc_path(&*node), flags | OFlags::CLOEXEC, Mode::empty())
     }
@@ -60,7 +64,7 @@ impl Directory {
         size: Option<u64>,
         times: (Option<TimeOrNow>, Option<TimeOrNow>),
         fh: Option<FileHandle>,
-    ) -> Answer<fuser::FileAttr> {
+    ) -> SyscallResult<fuser::FileAttr> {
         let node = self.nodes.get(ino)?;
         if let Some(mode) = mode {
             rustix::fs::chmod(proc_path(&*node), Mode::from_raw_mode(mode))?;
@@ -90,7 +94,7 @@ impl Directory {
         at: (INodeNo, &OsStr),
         mode: u32,
         flags: i32,
-    ) -> Answer<(fuser::FileAttr, FileHandle, FopenFlags)> {
+    ) -> SyscallResult<(fuser::FileAttr, FileHandle, FopenFlags)> {
         let parent = self.nodes.get(at.0)?;
         let flags = OFlags::from_bits_retain(flags as u32);
         let file = rustix::fs::openat(

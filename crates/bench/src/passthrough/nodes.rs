@@ -18,22 +18,22 @@ struct Node {
 }
 
 #[derive(Default)]
-struct Table {
+struct NodeTable {
     nodes: HashMap<u64, Node>,
     numbers: HashMap<(u64, u64), u64>,
     last: u64,
 }
 
 /// The known inodes.
-pub struct Nodes(RwLock<Table>);
+pub struct Nodes(RwLock<NodeTable>);
 
 impl Nodes {
     /// Only the root.
     pub fn new(root: OwnedFd) -> Result<Nodes, Errno> {
         let stat = rustix::fs::fstat(&root)?;
-        let mut table = Table {
+        let mut table = NodeTable {
             last: INodeNo::ROOT.0,
-            ..Table::default()
+            ..NodeTable::default()
         };
         let key = (stat.st_dev, stat.st_ino);
         table.nodes.insert(
@@ -102,7 +102,7 @@ impl Nodes {
     }
 }
 
-impl Table {
+impl NodeTable {
     fn again(&mut self, key: (u64, u64)) -> Option<INodeNo> {
         let ino = *self.numbers.get(&key)?;
         self.nodes.get_mut(&ino)?.lookups += 1;

@@ -1,6 +1,6 @@
 //! The kernel's requests, one method and mostly one system call each.
 use super::attrs::kind;
-use super::directory::{Answer, Directory, fopen};
+use super::directory::{Directory, SyscallResult, fopen};
 use fuser::{
     BsdFileFlags, FileHandle, Generation, INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags,
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-const NEVER: Duration = Duration::ZERO;
+const NO_TIMEOUT: Duration = Duration::ZERO;
 
 thread_local! {
     /// Each thread reads into its own buffer, so that a read neither allocates nor clears memory.
@@ -26,23 +26,23 @@ fn errno(e: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(e.raw_os_error())
 }
 
-fn done(answer: Answer<()>, reply: ReplyEmpty) {
+fn done(answer: SyscallResult<()>, reply: ReplyEmpty) {
     match answer {
         Ok(()) => reply.ok(),
         Err(e) => reply.error(errno(e)),
     }
 }
 
-fn entry(answer: Answer<fuser::FileAttr>, reply: ReplyEntry) {
+fn entry(answer: SyscallResult<fuser::FileAttr>, reply: ReplyEntry) {
     match answer {
-        Ok(attr) => reply.entry(&NEVER, &attr, Generation(0)),
+        Ok(attr) => reply.entry(&NO_TIMEOUT, &attr, Generation(0)),
         Err(e) => reply.error(errno(e)),
     }
 }
 
-fn attr(answer: Answer<fuser::FileAttr>, reply: ReplyAttr) {
+fn attr(answer: SyscallResult<fuser::FileAttr>, reply: ReplyAttr) {
     match answer {
-        Ok(attr) => reply.attr(&NEVER, &attr),
+        Ok(attr) => reply.attr(&NO_TIMEOUT, &attr),
         Err(e) => reply.error(errno(e)),
     }
 }
@@ -186,7 +186,7 @@ impl fuser::Filesystem for Directory {
         reply: ReplyCreate,
     ) {
         match self.create_file((parent, name), mode, flags) {
-            Ok((attr, fh, fopen)) => reply.created(&NEVER, &attr, Generation(0), fh, fopen),
+            Ok((attr, fh, fopen)) => reply.created(&NO_TIMEOUT, &attr, Generation(0), fh, fopen),
             Err(e) => reply.error(errno(e)),
         }
     }

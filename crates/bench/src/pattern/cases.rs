@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The logs of one file, each with its extents in log order.
-pub type File = Vec<(u64, Vec<Element>)>;
+pub type FileLogs = Vec<(u64, Vec<Element>)>;
 
 /// Where the calls come from.
 #[derive(Debug, Clone)]
@@ -96,8 +96,8 @@ impl NamedCase for Case {
 
 impl Case {
     /// The files' logs; `None` if the trace has no such calls.
-    pub fn load(&self) -> Result<Option<Vec<File>>> {
-        let mut logs = Logs::default();
+    pub fn load(&self) -> Result<Option<Vec<FileLogs>>> {
+        let mut logs = LogsByRank::default();
         match &self.from {
             CallSource::Workload(spec) => {
                 let workload = workload::parse(spec).doing(spec)?;
@@ -116,9 +116,9 @@ impl Case {
 
 /// Calls, by file and rank.
 #[derive(Debug, Default)]
-struct Logs(BTreeMap<u32, BTreeMap<u32, Vec<Element>>>);
+struct LogsByRank(BTreeMap<u32, BTreeMap<u32, Vec<Element>>>);
 
-impl Logs {
+impl LogsByRank {
     fn add(&mut self, op: &Op) {
         if op.offset == NO_OFFSET || op.len == 0 {
             return;
@@ -137,12 +137,12 @@ impl Logs {
         });
     }
 
-    fn files(self) -> Option<Vec<File>> {
+    fn files(self) -> Option<Vec<FileLogs>> {
         let file = |ranks: BTreeMap<u32, Vec<Element>>| {
             let logs = ranks.into_iter().map(|(rank, log)| (u64::from(rank), log));
             logs.collect()
         };
-        let files: Vec<File> = self.0.into_values().map(file).collect();
+        let files: Vec<FileLogs> = self.0.into_values().map(file).collect();
         (!files.is_empty()).then_some(files)
     }
 }

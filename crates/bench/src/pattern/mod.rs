@@ -22,7 +22,7 @@ use crate::report::Report;
 use cases::Case;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use subjects::{Measured, SUBJECTS};
+use subjects::{IndexMeasurement, SUBJECTS};
 
 /// What `pattern` does.
 #[derive(Debug, clap::Args)]
@@ -73,7 +73,7 @@ const METRICS: [(&str, &str); 6] = [
     ("resolve_ns", "ns"),
 ];
 
-fn add(report: &mut Report, case: &Case, subject: &subjects::Subject, found: &Measured) {
+fn add(report: &mut Report, case: &Case, subject: &subjects::Subject, found: &IndexMeasurement) {
     let values = [
         found.encoded,
         found.merged,

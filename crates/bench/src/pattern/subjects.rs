@@ -1,8 +1,9 @@
 //! The subjects: each makes an index of the same extents.
 
-use super::cases::File;
+use super::cases::FileLogs;
 use super::published::{self, Global, Local, LogPlace};
 use crate::fail::{Context, Result};
+use crate::random::SeededNumbers;
 use forebay_pattern::{Element, Folder, LogSource, MapLookup, PatternMap, Patterns, Segment};
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,7 +20,7 @@ const PIECES_AT_ONCE: usize = 4096;
 
 /// What one run found.
 #[derive(Debug, Default)]
-pub struct Measured {
+pub struct IndexMeasurement {
     /// Bytes that the logs commit.
     pub encoded: Option<f64>,
     /// Bytes after merging.
@@ -39,7 +40,7 @@ pub struct Subject {
     /// Its name.
     pub name: &'static str,
     /// Does it once.
-    pub measure: fn(&[File]) -> Result<Measured>,
+    pub measure: fn(&[FileLogs]) -> Result<IndexMeasurement>,
 }
 
 /// All of them.
@@ -62,12 +63,12 @@ pub const SUBJECTS: &[Subject] = &[
     },
 ];
 
-fn count(files: &[File]) -> f64 {
+fn count(files: &[FileLogs]) -> f64 {
     let logs = files.iter().flatten();
     logs.map(|(_, log)| log.len()).sum::<usize>() as f64
 }
 
-fn forebay(files: &[File]) -> Result<Measured> {
+fn forebay(files: &[FileLogs]) -> Result<IndexMeasurement> {
     let (mut maps, mut encoded, mut merged, mut seconds) = (Vec::new(), 0, 0, 0.0);
     for file in files {
         let mut segments = Vec::new();
@@ -92,7 +93,7 @@ fn forebay(files: &[File]) -> Result<Measured> {
     }
     let memory = maps.iter().map(PatternMap::memory).sum::<usize>();
     let resolve = Some(resolve(&maps));
-    Ok(Measured {
+    Ok(IndexMeasurement {
         resolve,
         encoded: Some(encoded as f64),
         merged: Some(merged as f64),
@@ -104,7 +105,7 @@ fn forebay(files: &[File]) -> Result<Measured> {
     })
 }
 
-fn published(files: &[File]) -> Result<Measured> {
+fn published(files: &[FileLogs]) -> Result<IndexMeasurement> {
     let (mut indexes, mut encoded, mut merged, mut seconds) = (Vec::new(), 0, 0, 0.0);
     for file in files {
         let mut locals = Vec::new();
@@ -119,7 +120,7 @@ fn published(files: &[File]) -> Result<Measured> {
         merged += rest.iter().map(Local::bytes).sum::<usize>();
         indexes.push((globals, rest));
     }
-    Ok(Measured {
+    Ok(IndexMeasurement {
         encoded: Some(encoded as f64),
         merged: Some(merged as f64),
         memory: None,
@@ -144,7 +145,7 @@ fn newest<T>(
     entries[..above].iter().rev().any(|e| find(e).is_some())
 }
 
-fn raw(files: &[File]) -> Result<Measured> {
+fn raw(files: &[FileLogs]) -> Result<IndexMeasurement> {
     let bytes = count(files) * ENTRY as f64;
     let sorted: Vec<Vec<Element>> = files
         .iter()
@@ -155,7 +156,7 @@ fn raw(files: &[File]) -> Result<Measured> {
             all
         })
         .collect();
-    Ok(Measured {
+    Ok(IndexMeasurement {
         encoded: Some(bytes),
         merged: Some(bytes),
         memory: Some(bytes),
@@ -168,7 +169,7 @@ fn raw(files: &[File]) -> Result<Measured> {
     })
 }
 
-fn zstd(files: &[File]) -> Result<Measured> {
+fn zstd(files: &[FileLogs]) -> Result<IndexMeasurement> {
     let (mut encoded, mut seconds) = (0, 0.0);
     for (log, extents) in files.iter().flatten() {
         let mut entries = Vec::with_capacity(extents.len() * ENTRY);
@@ -182,10 +183,10 @@ fn zstd(files: &[File]) -> Result<Measured> {
         encoded += zstd::bulk::compress(&entries, 3).doing("zstd")?.len();
         seconds += start.elapsed().as_secs_f64();
     }
-    Ok(Measured {
+    Ok(IndexMeasurement {
         encoded: Some(encoded as f64),
         discover: Some(count(files) / seconds),
-        ..Measured::default()
+        ..IndexMeasurement::default()
     })
 }
 
@@ -208,14 +209,9 @@ fn resolve(maps: &[PatternMap]) -> f64 {
 }
 
 /// Median time of a lookup of a byte that some extent holds.
-fn lookup(files: &[File], find: impl Fn(usize, u64) -> bool) -> Result<f64> {
-    let mut seed = 0x2545_f491_4f6c_dd1du64;
-    let mut below = move |n: usize| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed % n as u64) as usize
-    };
+fn lookup(files: &[FileLogs], find: impl Fn(usize, u64) -> bool) -> Result<f64> {
+    let mut random = SeededNumbers(1);
+    let mut below = move |n: usize| random.below(n as u64) as usize;
     let mut times = Vec::with_capacity(BATCHES);
     let begin = Instant::now();
     while times.len() < MIN_BATCHES

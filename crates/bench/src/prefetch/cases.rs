@@ -21,11 +21,11 @@ pub struct Case {
     pub name: &'static str,
     /// For the header.
     pub about: &'static str,
-    source: Source,
+    source: ReadSource,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Source {
+enum ReadSource {
     Workload(&'static str),
     OpenPmd,
 }
@@ -35,17 +35,17 @@ pub const CASES: [Case; 3] = [
     Case {
         name: "pagoda",
         about: "4 ranks, 12 time steps of six variables with a stride each (generated)",
-        source: Source::Workload("pagoda"),
+        source: ReadSource::Workload("pagoda"),
     },
     Case {
         name: "openpmd",
         about: "HDF5 metadata reads of 1,024 ranks (Darshan DXT), 16 ranks at a time as on each of its nodes, node after node; calls up to 1 MiB",
-        source: Source::OpenPmd,
+        source: ReadSource::OpenPmd,
     },
     Case {
         name: "random",
         about: "4 ranks, 1,000 blocks of 8 KiB each, each once in random order",
-        source: Source::Workload("random:ranks=4,calls=1000,size=8k"),
+        source: ReadSource::Workload("random:ranks=4,calls=1000,size=8k"),
     },
 ];
 
@@ -62,12 +62,12 @@ impl Case {
     /// The reads; `None`, if the trace is not there. At most `calls` of each rank.
     pub fn load(&self, traces: &Path, calls: usize) -> Result<Option<Reads>> {
         let (trace, together) = match self.source {
-            Source::Workload(spec) => {
+            ReadSource::Workload(spec) => {
                 let trace = workload::parse(spec).doing(spec)?.trace();
                 let ranks = trace.ranks as usize;
                 (trace, ranks)
             }
-            Source::OpenPmd => {
+            ReadSource::OpenPmd => {
                 let path = traces.join(OPENPMD);
                 if !path.exists() {
                     return Ok(None);

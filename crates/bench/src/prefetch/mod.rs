@@ -19,7 +19,7 @@ use crate::harness::{DirArgs, RunArgs};
 use crate::report::Report;
 use cases::{Case, Reads};
 use forebay_server::delegate::Policy;
-use replay::{Measured, ReplaySettings};
+use replay::{ReplayMeasurement, ReplaySettings};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -135,7 +135,12 @@ fn rounds(
     Ok(())
 }
 
-fn add(report: &mut Report, case: &'static str, subject: &'static str, mut found: Measured) {
+fn add(
+    report: &mut Report,
+    case: &'static str,
+    subject: &'static str,
+    mut found: ReplayMeasurement,
+) {
     let values = [
         ("io_time_s", "s", found.io_time()),
         ("read_p99_s", "s", found.p99()),

@@ -22,7 +22,7 @@ const WRITER: u16 = 1;
 
 /// What a replay found.
 #[derive(Debug, Default)]
-pub struct Measured {
+pub struct ReplayMeasurement {
     /// How long each read took.
     pub times: Vec<Duration>,
     /// Bytes read.
@@ -31,7 +31,7 @@ pub struct Measured {
     pub ahead: PrefetchStats,
 }
 
-impl Measured {
+impl ReplayMeasurement {
     /// Time of all reads, seconds.
     pub fn io_time(&self) -> f64 {
         self.times.iter().map(Duration::as_secs_f64).sum()
@@ -112,7 +112,7 @@ pub fn prepare(store: &Path, reads: &Reads) -> Result<()> {
 }
 
 /// Replays all readers once, cold; who learns from runs has had one before.
-pub fn replay(store: &Path, reads: &Reads, way: ReplaySettings) -> Result<Measured> {
+pub fn replay(store: &Path, reads: &Reads, way: ReplaySettings) -> Result<ReplayMeasurement> {
     let known = (way.policy == Policy::Perfect).then(|| reads.readers.iter().cloned());
     let future = known.map(|readers| Arc::new(Future::new(readers)));
     let service = service(store, way, future)?;
@@ -136,11 +136,11 @@ pub fn replay(store: &Path, reads: &Reads, way: ReplaySettings) -> Result<Measur
 }
 
 /// Ranks in their order, `together` at a time, a new handle each.
-fn run(service: &Service, reads: &Reads, delay: Duration) -> Result<Measured> {
+fn run(service: &Service, reads: &Reads, delay: Duration) -> Result<ReplayMeasurement> {
     let client = Client::new(service.delegate(READER));
     let next = AtomicUsize::new(0);
-    let work = || -> Result<Measured> {
-        let mut all = Measured::default();
+    let work = || -> Result<ReplayMeasurement> {
+        let mut all = ReplayMeasurement::default();
         while let Some(requests) = reads.readers.get(next.fetch_add(1, Ordering::Relaxed)) {
             let file = client.open(FILE)?;
             rank(&file, requests, delay, &mut all)?;
@@ -150,7 +150,7 @@ fn run(service: &Service, reads: &Reads, delay: Duration) -> Result<Measured> {
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..reads.together).map(|_| scope.spawn(work)).collect();
-        let mut all = Measured::default();
+        let mut all = ReplayMeasurement::default();
         for thread in threads {
             let panicked = |_| Failure::new("a reader panicked");
             let one = thread.join().map_err(panicked)??;
@@ -165,7 +165,7 @@ fn rank(
     file: &File,
     requests: &[ReadRequest],
     delay: Duration,
-    found: &mut Measured,
+    found: &mut ReplayMeasurement,
 ) -> Result<()> {
     for request in requests {
         if !delay.is_zero() {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub struct Work {
+pub struct RingLoad {
     /// Clients of each server
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub clients: u32,
@@ -50,7 +50,7 @@ impl Subject {
 
 /// What the root found about one subject.
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
-pub struct Measured {
+pub struct RingMeasurement {
     pub subject: Subject,
     /// Median over the operations.
     pub latency_us: f64,
@@ -65,7 +65,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// `n` servers as threads of this process.
-pub fn local(n: u32, work: &Work) -> Result<Vec<Measured>> {
+pub fn local(n: u32, work: &RingLoad) -> Result<Vec<RingMeasurement>> {
     let threads = ThreadBarrier::new(n);
     let found = Mutex::new(Vec::new());
     let failed = || Failure::new("a server panicked");
@@ -88,13 +88,13 @@ pub fn local(n: u32, work: &Work) -> Result<Vec<Measured>> {
 }
 
 /// A server that passes on what is for its collectives, and carries out the rest one by one on one thread, as MDHIM's do.
-struct Server {
+struct RequestServer {
     collectives: Arc<Collectives>,
     requests: Sender<(Message, Replier)>,
     asked: Arc<AtomicU64>,
 }
 
-impl Handler for Server {
+impl Handler for RequestServer {
     fn request(&self, from: Rank, message: Message, replier: Replier) {
         if Collectives::is_ring(&message) {
             self.collectives.request(from, message, replier);
@@ -129,12 +129,12 @@ fn max(a: Bytes, b: Bytes) -> Bytes {
 pub fn serve(
     end: Arc<dyn Fabric>,
     barrier: &dyn RankBarrier,
-    work: &Work,
-) -> Result<Vec<Measured>> {
+    work: &RingLoad,
+) -> Result<Vec<RingMeasurement>> {
     let collectives = Arc::new(Collectives::new(end.clone(), MemoryBounds::default()));
     let (requests, queue) = unbounded::<(Message, Replier)>();
     let asked = Arc::new(AtomicU64::new(0));
-    end.serve(Arc::new(Server {
+    end.serve(Arc::new(RequestServer {
         collectives: collectives.clone(),
         requests,
         asked: asked.clone(),
@@ -173,7 +173,7 @@ struct ServerPart<'a> {
     collectives: &'a Arc<Collectives>,
     asked: &'a AtomicU64,
     barrier: &'a dyn RankBarrier,
-    work: &'a Work,
+    work: &'a RingLoad,
     subject: Subject,
 }
 
@@ -228,7 +228,7 @@ impl ServerPart<'_> {
         Ok(())
     }
 
-    fn measure(&self) -> Result<Option<Measured>> {
+    fn measure(&self) -> Result<Option<RingMeasurement>> {
         let clients = self.work.clients;
         let (mut latencies, mut messages) = (Vec::new(), Vec::new());
         let operations = (0..self.work.rounds).map(|round| self.operation("measured", round));
@@ -277,7 +277,7 @@ impl ServerPart<'_> {
             values.sort_by(f64::total_cmp);
             values[values.len() / 2]
         };
-        Ok((self.end.rank() == 0).then(|| Measured {
+        Ok((self.end.rank() == 0).then(|| RingMeasurement {
             subject: self.subject,
             latency_us: median(&mut latencies),
             root_messages: median(&mut messages),
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn messages_at_the_root_are_what_they_should_be() {
-        let work = Work {
+        let work = RingLoad {
             clients: 3,
             rounds: 4,
         };

@@ -18,7 +18,7 @@ mod measure;
 mod processes;
 mod table;
 
-pub use measure::Work;
+pub use measure::RingLoad;
 #[cfg(feature = "mpi")]
 pub use processes::rank;
 
@@ -26,7 +26,7 @@ use crate::fail::{Context, Result};
 use crate::harness::RunArgs;
 use crate::loggp::{self, Best, Network};
 use crate::report::Report;
-use cases::{Case, Kind};
+use cases::{Case, CaseServers};
 use forebay_fabric::ring::{NetworkCost, Shape, Tree};
 
 /// What `ring` does.
@@ -35,7 +35,7 @@ pub struct RingArgs {
     #[command(flatten)]
     run: RunArgs,
     #[command(flatten)]
-    work: Work,
+    work: RingLoad,
     #[command(flatten)]
     network: Network,
 }
@@ -53,11 +53,15 @@ pub fn run(args: &RingArgs) -> Result<()> {
     let mut report = Report::new("ring", "direct");
     for case in chosen {
         match case.kind {
-            Kind::Local(n) => measured(&case, args, &mut report, |work| measure::local(n, work))?,
+            CaseServers::Local(n) => {
+                measured(&case, args, &mut report, |work| measure::local(n, work))?
+            }
             #[cfg(feature = "mpi")]
-            Kind::Mpi(n) => measured(&case, args, &mut report, |work| processes::start(n, work))?,
-            Kind::Simulated(n) => simulated(&case, n, args, &mut report),
-            Kind::Every(last) => every(&case, last, &args.network, &mut report),
+            CaseServers::Mpi(n) => {
+                measured(&case, args, &mut report, |work| processes::start(n, work))?
+            }
+            CaseServers::Simulated(n) => simulated(&case, n, args, &mut report),
+            CaseServers::Every(last) => every(&case, last, &args.network, &mut report),
         }
         args.run
             .print(&report, case.name, || table::rows(&report, case.name))?;
@@ -90,7 +94,7 @@ fn measured(
     case: &Case,
     args: &RingArgs,
     report: &mut Report,
-    measure: impl Fn(&Work) -> Result<Vec<measure::Measured>>,
+    measure: impl Fn(&RingLoad) -> Result<Vec<measure::RingMeasurement>>,
 ) -> Result<()> {
     for _ in 0..args.run.runs {
         for found in measure(&args.work).doing(case.name)? {

@@ -1,6 +1,6 @@
 //! Servers as processes of an MPI job on this machine: this program started again under `mpirun`.
 
-use super::measure::{self, Measured, Work};
+use super::measure::{self, RingLoad, RingMeasurement};
 use crate::fail::{Context, Failure, Result};
 use forebay_fabric::conformance::FabricBarrier;
 use forebay_fabric::mpi;
@@ -16,7 +16,7 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// If `mpirun` does not start, or a rank fails.
-pub fn start(n: u32, work: &Work) -> Result<Vec<Measured>> {
+pub fn start(n: u32, work: &RingLoad) -> Result<Vec<RingMeasurement>> {
     let open = forebay_fabric::mpi::library().contains("Open MPI");
     let name = match open {
         true => "mpirun.openmpi",
@@ -46,7 +46,7 @@ pub fn start(n: u32, work: &Work) -> Result<Vec<Measured>> {
 ///
 /// # Errors
 /// If it was not started by `mpirun`, or a message is lost.
-pub fn rank(work: &Work) -> Result<()> {
+pub fn rank(work: &RingLoad) -> Result<()> {
     let job = mpi::start()?;
     let identity = Identity {
         version: 1,

@@ -4,7 +4,7 @@
 //! Without an `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
 use crate::common::left::nothing;
 use crate::common::mpi::{N, job, logs, mpirun, open_mpi, place};
-use forebay_client::job::{How, Rank};
+use forebay_client::job::{Rank, TeamOpenOptions};
 use std::os::unix::fs::FileExt;
 
 /// Says what a process that the test started as a rank is to do.
@@ -37,14 +37,14 @@ fn rank() {
         return;
     }
     let mut team = team.unwrap();
-    let how = How::new().read().write().create_new();
+    let how = TeamOpenOptions::new().read().write().create_new();
     let file = team.open(&path, &how).unwrap();
     file.write_all_at(&[b'a' + place as u8; 1000], 1000 * place)
         .unwrap();
     let closed = team.close(file).unwrap();
     let seen = team.stat(&path).unwrap();
     assert_eq!((closed.size, closed.ino), (8000, seen.ino));
-    let file = team.open(&path, &How::new().read()).unwrap();
+    let file = team.open(&path, &TeamOpenOptions::new().read()).unwrap();
     let mut next = [0; 1000];
     let other = (place + 1) % 8;
     file.read_exact_at(&mut next, 1000 * other).unwrap();

@@ -18,7 +18,7 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use wire::{COMMAND, DIRECTORY, LEN, Op, Shown, bits, grant};
+use wire::{BUFFER_BYTES, COMMAND, DIRECTORY, FileAttributes, TeamOp, bits, grant};
 
 /// The number of the job's own team; `forebay run` sets it.
 pub const TEAM: &str = "FOREBAY_TEAM";
@@ -26,14 +26,14 @@ pub const TEAM: &str = "FOREBAY_TEAM";
 pub const MOUNTS: &str = "FOREBAY_MOUNTS";
 
 /// How many ranks of the job run on this machine, and which of them this is: OpenMPI, MPICH, Slurm.
-const PLACES: [(&str, &str); 3] = [
+const LOCAL_RANK_VARIABLES: [(&str, &str); 3] = [
     ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
     ("FOREBAY_LOCAL_RANKS", "FOREBAY_LOCAL_RANK"),
 ];
 
 /// What is the same at all ranks of one step of a job, and different in each: PMIx (OpenMPI, Slurm), Slurm.
-const STEPS: [&str; 2] = ["PMIX_NAMESPACE", "SLURM_STEP_ID"];
+const STEP_VARIABLES: [&str; 2] = ["PMIX_NAMESPACE", "SLURM_STEP_ID"];
 
 /// One process's place in a team.
 pub struct Rank {
@@ -63,63 +63,63 @@ impl Opened {
 
 /// How a team opens a file; starts with everything off.
 #[derive(Debug, Clone)]
-pub struct How {
+pub struct TeamOpenOptions {
     flags: u32,
     mode: u32,
 }
 
-impl Default for How {
-    fn default() -> How {
-        How::new()
+impl Default for TeamOpenOptions {
+    fn default() -> TeamOpenOptions {
+        TeamOpenOptions::new()
     }
 }
 
-impl How {
+impl TeamOpenOptions {
     /// Nothing asked yet; mode `0o644` for new files.
-    pub fn new() -> How {
-        How {
+    pub fn new() -> TeamOpenOptions {
+        TeamOpenOptions {
             flags: 0,
             mode: 0o644,
         }
     }
 
-    fn set(mut self, bit: u32) -> How {
+    fn set(mut self, bit: u32) -> TeamOpenOptions {
         self.flags |= bit;
         self
     }
 
     /// For reading.
-    pub fn read(self) -> How {
+    pub fn read(self) -> TeamOpenOptions {
         self.set(bits::READ)
     }
 
     /// For writing.
-    pub fn write(self) -> How {
+    pub fn write(self) -> TeamOpenOptions {
         self.set(bits::WRITE)
     }
 
     /// Every write to the end of the file.
-    pub fn append(self) -> How {
+    pub fn append(self) -> TeamOpenOptions {
         self.set(bits::APPEND | bits::WRITE)
     }
 
     /// Emptied once, when the team opens it.
-    pub fn truncate(self) -> How {
+    pub fn truncate(self) -> TeamOpenOptions {
         self.set(bits::TRUNCATE)
     }
 
     /// Made if there is none.
-    pub fn create(self) -> How {
+    pub fn create(self) -> TeamOpenOptions {
         self.set(bits::CREATE)
     }
 
     /// Made by this call; there must be none.
-    pub fn create_new(self) -> How {
+    pub fn create_new(self) -> TeamOpenOptions {
         self.set(bits::CREATE_NEW)
     }
 
     /// Permission bits of a new file.
-    pub fn mode(mut self, mode: u32) -> How {
+    pub fn mode(mut self, mode: u32) -> TeamOpenOptions {
         self.mode = mode & 0o7777;
         self
     }
@@ -148,7 +148,7 @@ impl Rank {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(mount.join(DIRECTORY), flags, Mode::empty())?;
         let rank = Rank { directory };
-        let join = Op::Join {
+        let join = TeamOp::Join {
             number,
             here,
             members: members.to_vec(),
@@ -163,7 +163,7 @@ impl Rank {
     /// `NotFound` if the environment says nothing of a job (it must reach the ranks: `mpirun -x`, `srun --export`); those
     /// of [`Rank::join`].
     pub fn of_job() -> io::Result<Rank> {
-        let place = Place::of(|name| std::env::var(name).ok())?;
+        let place = RankPlacement::of(|name| std::env::var(name).ok())?;
         Rank::join(&place.mount, place.team, place.here, &[])
     }
 
@@ -171,8 +171,8 @@ impl Rank {
     ///
     /// # Errors
     /// As stat; `EINVAL` if the ranks do not ask the same, `EIO` if one does not ask in time, or asks about another directory.
-    pub fn stat(&mut self, path: impl AsRef<Path>) -> io::Result<Shown> {
-        self.call(&Op::Stat {
+    pub fn stat(&mut self, path: impl AsRef<Path>) -> io::Result<FileAttributes> {
+        self.call(&TeamOp::Stat {
             path: path.as_ref().as_os_str().as_bytes().to_vec(),
         })
     }
@@ -181,8 +181,8 @@ impl Rank {
     ///
     /// # Errors
     /// As open; `EINVAL` if the ranks do not ask the same, `EIO` if one does not ask in time, or asks about another directory.
-    pub fn open(&mut self, path: impl AsRef<Path>, how: &How) -> io::Result<Opened> {
-        let shown = self.call(&Op::Open {
+    pub fn open(&mut self, path: impl AsRef<Path>, how: &TeamOpenOptions) -> io::Result<Opened> {
+        let shown = self.call(&TeamOp::Open {
             path: path.as_ref().as_os_str().as_bytes().to_vec(),
             flags: how.flags,
             mode: how.mode,
@@ -200,16 +200,17 @@ impl Rank {
     ///
     /// # Errors
     /// As close, of this node; the file is closed all the same. A rank that does not come in time makes nobody's close fail.
-    pub fn close(&mut self, opened: Opened) -> io::Result<Shown> {
-        let shown = self.call(&Op::Close { ino: opened.ino });
+    pub fn close(&mut self, opened: Opened) -> io::Result<FileAttributes> {
+        let shown = self.call(&TeamOp::Close { ino: opened.ino });
         drop(opened);
         shown
     }
 
-    fn call(&self, op: &Op) -> io::Result<Shown> {
+    fn call(&self, op: &TeamOp) -> io::Result<FileAttributes> {
         let mut buffer = op.encode().ok_or(Errno::NAMETOOLONG)?;
-        // SAFETY: the command says that the kernel reads and writes `LEN` bytes, which is what the buffer has.
-        let call = unsafe { rustix::ioctl::Updater::<{ COMMAND }, [u8; LEN]>::new(&mut buffer) };
+        // SAFETY: the command says that the kernel reads and writes `BUFFER_BYTES` bytes, which is what the buffer has.
+        let call =
+            unsafe { rustix::ioctl::Updater::<{ COMMAND }, [u8; BUFFER_BYTES]>::new(&mut buffer) };
         // SAFETY: another file system than Forebay's does not know the command and touches nothing.
         unsafe { rustix::ioctl::ioctl(&self.directory, call) }?;
         let unreadable = || {
@@ -217,32 +218,32 @@ impl Rank {
                 "the server's answer is of another version; use the library of the server's release",
             )
         };
-        Shown::decode(&buffer[..], op).ok_or_else(unreadable)
+        FileAttributes::decode(&buffer[..], op).ok_or_else(unreadable)
     }
 }
 
 /// What the environment says of a rank.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct RankPlacement {
     team: u32,
     mount: PathBuf,
     here: u32,
 }
 
-impl Place {
-    fn of(told: impl Fn(&str) -> Option<String>) -> io::Result<Place> {
+impl RankPlacement {
+    fn of(told: impl Fn(&str) -> Option<String>) -> io::Result<RankPlacement> {
         let missing = |what: &str| io::Error::new(io::ErrorKind::NotFound, what.to_string());
         let number = |name: &str| told(name)?.parse::<u32>().ok();
         let team = number(TEAM).ok_or_else(|| {
             missing("FOREBAY_TEAM is not set: start the job with `forebay run`, and let its environment reach the ranks")
         })?;
         // A job may have several steps, one after the other or at once: each is a team.
-        let step = STEPS.iter().find_map(|name| told(name));
+        let step = STEP_VARIABLES.iter().find_map(|name| told(name));
         let team = step.map_or(team, |step| mixed(team, &step));
         let mounts = told(MOUNTS).unwrap_or_default();
         let mounts: Vec<&str> = mounts.split(':').filter(|m| !m.is_empty()).collect();
         let count = mounts.len() as u32;
-        let place = PLACES
+        let place = LOCAL_RANK_VARIABLES
             .iter()
             .find_map(|(size, rank)| Some((number(size)?, number(rank)?)));
         let (size, rank) = place.or_else(|| slurm(&number)).ok_or_else(|| {
@@ -257,7 +258,7 @@ impl Place {
             ));
         }
         let own = rank % count;
-        Ok(Place {
+        Ok(RankPlacement {
             team,
             mount: PathBuf::from(mounts[own as usize]),
             here: (size - own).div_ceil(count),
@@ -285,8 +286,8 @@ fn slurm(number: &impl Fn(&str) -> Option<u32>) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
 
-    fn place(told: &[(&str, &str)]) -> io::Result<Place> {
-        Place::of(|name| {
+    fn place(told: &[(&str, &str)]) -> io::Result<RankPlacement> {
+        RankPlacement::of(|name| {
             let found = told.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_string())
         })

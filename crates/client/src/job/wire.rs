@@ -21,20 +21,20 @@
 /// The directory of teams, in the root of a mount: the server answers for it alone. It is not listed.
 pub const DIRECTORY: &str = ".forebay-teams";
 /// Length of a request's head.
-pub const HEAD: usize = 32;
+pub const REQUEST_HEAD_BYTES: usize = 32;
 /// Longest path, and the bytes of both buffers: the longest that a request of this kind may have is 16 KiB.
-pub const MOST: usize = 4096;
+pub const MAX_BODY_BYTES: usize = 4096;
 /// Length of both buffers.
-pub const LEN: usize = HEAD + MOST;
+pub const BUFFER_BYTES: usize = REQUEST_HEAD_BYTES + MAX_BODY_BYTES;
 /// Length of an answer.
-pub const ANSWER: usize = 64;
-/// `_IOWR('F', 0x54, [u8; LEN])`: in and out, by the size, of Forebay's teams.
-pub const COMMAND: u32 = 3 << 30 | (LEN as u32) << 16 | 0x46 << 8 | 0x54;
+pub const ANSWER_BYTES: usize = 64;
+/// `_IOWR('F', 0x54, [u8; BUFFER_BYTES])`: in and out, by the size, of Forebay's teams.
+pub const COMMAND: u32 = 3 << 30 | (BUFFER_BYTES as u32) << 16 | 0x46 << 8 | 0x54;
 
 const MAGIC: &[u8; 4] = b"FTEA";
 const VERSION: u8 = 1;
 
-/// How a file is to be opened; bits of [`Op::Open`].
+/// How a file is to be opened; bits of [`TeamOp::Open`].
 pub mod bits {
     /// For reading.
     pub const READ: u32 = 1;
@@ -52,7 +52,7 @@ pub mod bits {
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Op {
+pub enum TeamOp {
     /// Take a seat.
     Join {
         /// Of this team.
@@ -88,22 +88,22 @@ pub fn grant(ino: u64) -> String {
     format!("{ino:016x}")
 }
 
-impl Op {
+impl TeamOp {
     fn code(&self) -> u8 {
         match self {
-            Op::Join { .. } => 1,
-            Op::Stat { .. } => 2,
-            Op::Open { .. } => 3,
-            Op::Close { .. } => 4,
+            TeamOp::Join { .. } => 1,
+            TeamOp::Stat { .. } => 2,
+            TeamOp::Open { .. } => 3,
+            TeamOp::Close { .. } => 4,
         }
     }
 
     /// The request. `None`: too long.
-    pub fn encode(&self) -> Option<Box<[u8; LEN]>> {
-        let mut buffer = Box::new([0; LEN]);
+    pub fn encode(&self) -> Option<Box<[u8; BUFFER_BYTES]>> {
+        let mut buffer = Box::new([0; BUFFER_BYTES]);
         let (mut numbers, mut ino, mut rest) = ([0u32; 4], 0u64, Vec::new());
         match self {
-            Op::Join {
+            TeamOp::Join {
                 number,
                 here,
                 members,
@@ -111,14 +111,16 @@ impl Op {
                 numbers[..2].copy_from_slice(&[*number, *here]);
                 rest = members.iter().flat_map(|m| m.to_le_bytes()).collect();
             }
-            Op::Stat { path } => rest.clone_from(path),
-            Op::Open { path, flags, mode } => {
+            TeamOp::Stat { path } => rest.clone_from(path),
+            TeamOp::Open { path, flags, mode } => {
                 numbers[2..].copy_from_slice(&[*flags, *mode]);
                 rest.clone_from(path);
             }
-            Op::Close { ino: file } => ino = *file,
+            TeamOp::Close { ino: file } => ino = *file,
         }
-        buffer[HEAD..].get_mut(..rest.len())?.copy_from_slice(&rest);
+        buffer[REQUEST_HEAD_BYTES..]
+            .get_mut(..rest.len())?
+            .copy_from_slice(&rest);
         buffer[..4].copy_from_slice(MAGIC);
         buffer[4] = VERSION;
         buffer[5] = self.code();
@@ -131,15 +133,15 @@ impl Op {
     }
 
     /// `None` if it is none of this version.
-    pub fn decode(buffer: &[u8]) -> Option<Op> {
+    pub fn decode(buffer: &[u8]) -> Option<TeamOp> {
         if buffer.get(..5)? != [&MAGIC[..], &[VERSION]].concat() {
             return None;
         }
         let number = |at| Some(u32::from_le_bytes(read(buffer, at)?));
         let len = u16::from_le_bytes(read(buffer, 6)?);
-        let rest = buffer.get(HEAD..)?.get(..usize::from(len))?;
+        let rest = buffer.get(REQUEST_HEAD_BYTES..)?.get(..usize::from(len))?;
         Some(match buffer.get(5)? {
-            1 if rest.len().is_multiple_of(2) => Op::Join {
+            1 if rest.len().is_multiple_of(2) => TeamOp::Join {
                 number: number(8)?,
                 here: number(12)?,
                 members: rest
@@ -147,15 +149,15 @@ impl Op {
                     .map(|two| u16::from_le_bytes([two[0], two[1]]))
                     .collect(),
             },
-            2 => Op::Stat {
+            2 => TeamOp::Stat {
                 path: rest.to_vec(),
             },
-            3 => Op::Open {
+            3 => TeamOp::Open {
                 path: rest.to_vec(),
                 flags: number(16)?,
                 mode: number(20)?,
             },
-            4 => Op::Close {
+            4 => TeamOp::Close {
                 ino: u64::from_le_bytes(read(buffer, 24)?),
             },
             _ => return None,
@@ -169,7 +171,7 @@ fn read<const N: usize>(buffer: &[u8], at: usize) -> Option<[u8; N]> {
 
 /// What a file is, in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Shown {
+pub struct FileAttributes {
     /// Inode number.
     pub ino: u64,
     /// Bytes.
@@ -190,10 +192,10 @@ pub struct Shown {
     pub generation: u64,
 }
 
-impl Shown {
+impl FileAttributes {
     /// The answer to `op`.
-    pub fn encode(&self, op: &Op) -> [u8; ANSWER] {
-        let mut buffer = [0; ANSWER];
+    pub fn encode(&self, op: &TeamOp) -> [u8; ANSWER_BYTES] {
+        let mut buffer = [0; ANSWER_BYTES];
         buffer[..4].copy_from_slice(MAGIC);
         buffer[4] = VERSION;
         buffer[5] = op.code();
@@ -221,13 +223,13 @@ impl Shown {
     }
 
     /// `None` if it is no answer to `op` of this version.
-    pub fn decode(buffer: &[u8], op: &Op) -> Option<Shown> {
+    pub fn decode(buffer: &[u8], op: &TeamOp) -> Option<FileAttributes> {
         if buffer.get(..6)? != [&MAGIC[..], &[VERSION, op.code()]].concat() {
             return None;
         }
         let narrow = |at| Some(u32::from_le_bytes(read(buffer, at)?));
         let wide = |at| Some(u64::from_le_bytes(read(buffer, at)?));
-        Some(Shown {
+        Some(FileAttributes {
             ino: wide(8)?,
             size: wide(16)?,
             mtime: (wide(24)? as i64, narrow(32)?),
@@ -251,21 +253,21 @@ mod tests {
         proptest::collection::vec(any::<u8>(), 0..40)
     }
 
-    fn ops() -> impl Strategy<Value = Op> {
+    fn ops() -> impl Strategy<Value = TeamOp> {
         let members = proptest::collection::vec(any::<u16>(), 0..20);
         prop_oneof![
-            (any::<[u32; 2]>(), members).prop_map(|([number, here], members)| Op::Join {
+            (any::<[u32; 2]>(), members).prop_map(|([number, here], members)| TeamOp::Join {
                 number,
                 here,
                 members
             }),
-            bytes().prop_map(|path| Op::Stat { path }),
-            (bytes(), any::<[u32; 2]>()).prop_map(|(path, [flags, mode])| Op::Open {
+            bytes().prop_map(|path| TeamOp::Stat { path }),
+            (bytes(), any::<[u32; 2]>()).prop_map(|(path, [flags, mode])| TeamOp::Open {
                 path,
                 flags,
                 mode
             }),
-            any::<u64>().prop_map(|ino| Op::Close { ino }),
+            any::<u64>().prop_map(|ino| TeamOp::Close { ino }),
         ]
     }
 
@@ -273,8 +275,8 @@ mod tests {
         #[test]
         fn what_is_asked_and_answered_is_read(op in ops(), wide in any::<[u64; 3]>(), narrow in any::<[u32; 6]>()) {
             let request = op.encode().unwrap();
-            prop_assert_eq!(Op::decode(&request[..]), Some(op.clone()));
-            let shown = Shown {
+            prop_assert_eq!(TeamOp::decode(&request[..]), Some(op.clone()));
+            let shown = FileAttributes {
                 ino: wide[0],
                 size: wide[1],
                 mtime: (wide[2] as i64, narrow[0]),
@@ -285,7 +287,7 @@ mod tests {
                 kind: narrow[5],
                 generation: wide[0] ^ wide[1],
             };
-            prop_assert_eq!(Shown::decode(&shown.encode(&op), &op), Some(shown));
+            prop_assert_eq!(FileAttributes::decode(&shown.encode(&op), &op), Some(shown));
         }
 
         #[test]
@@ -294,25 +296,25 @@ mod tests {
                 bytes[..5].copy_from_slice(b"FTEA\x01");
                 bytes[5] = code;
             }
-            if let Some(op) = Op::decode(&bytes) {
-                prop_assert_eq!(Op::decode(&op.encode().unwrap()[..]), Some(op));
+            if let Some(op) = TeamOp::decode(&bytes) {
+                prop_assert_eq!(TeamOp::decode(&op.encode().unwrap()[..]), Some(op));
             }
         }
     }
 
     #[test]
     fn paths_of_the_longest_length_fit_and_no_longer_ones() {
-        let path = |len| Op::Stat {
+        let path = |len| TeamOp::Stat {
             path: vec![b'x'; len],
         };
-        assert!(path(MOST).encode().is_some());
-        assert!(path(MOST + 1).encode().is_none());
+        assert!(path(MAX_BODY_BYTES).encode().is_some());
+        assert!(path(MAX_BODY_BYTES + 1).encode().is_none());
     }
 
     /// As the fuzzers of other wires, though this one does not leave the node.
     #[test]
     fn mutated_requests_and_answers_are_refused_or_read() {
-        let join = |members: Vec<u16>| Op::Join {
+        let join = |members: Vec<u16>| TeamOp::Join {
             number: 7,
             here: 2,
             members,
@@ -321,30 +323,30 @@ mod tests {
         let ops = [
             join((0..300).collect()),
             join(vec![]),
-            Op::Stat { path: path() },
-            Op::Open {
+            TeamOp::Stat { path: path() },
+            TeamOp::Open {
                 path: path(),
                 flags: bits::READ | bits::CREATE,
                 mode: 0o644,
             },
-            Op::Close { ino: 1 << 50 },
+            TeamOp::Close { ino: 1 << 50 },
         ];
-        let shown = Shown {
+        let shown = FileAttributes {
             ino: 7,
             mtime: (-1, 5),
-            ..Shown::default()
+            ..FileAttributes::default()
         };
         let heads = ops.iter().map(|op| op.encode().unwrap()[..400].to_vec());
         let corpus: Vec<Vec<u8>> = heads
             .chain(ops.iter().map(|op| shown.encode(op).to_vec()))
             .collect();
         fuzz("requests of jobs", 30_000, &corpus, |_, _, bytes| {
-            if let Some(op) = Op::decode(&bytes) {
-                assert_eq!(Op::decode(&op.encode().unwrap()[..]), Some(op));
+            if let Some(op) = TeamOp::decode(&bytes) {
+                assert_eq!(TeamOp::decode(&op.encode().unwrap()[..]), Some(op));
             }
             for op in &ops {
-                if let Some(shown) = Shown::decode(&bytes, op) {
-                    assert_eq!(Shown::decode(&shown.encode(op), op), Some(shown));
+                if let Some(shown) = FileAttributes::decode(&bytes, op) {
+                    assert_eq!(FileAttributes::decode(&shown.encode(op), op), Some(shown));
                 }
             }
         });

@@ -18,7 +18,7 @@ mod mount_user;
 mod request;
 mod root;
 
-use crate::error::{At, Result};
+use crate::error::{Result, WithPath};
 use crate::{Client, File, Metadata, OpenOptions};
 use forebay_server::delegate::{Handle, team_token};
 pub use forebay_server::team::TeamPlan;

@@ -4,7 +4,7 @@
 //!
 //! # Invariants
 //! - What is refused here, the kernel would refuse a process of this user. Root may do everything.
-use crate::path::{Enter, Walked, walk_by};
+use crate::path::{EnterCheck, PathWalk, walk_by};
 use forebay_server::{Attr, Caller, Delegate, Fid, Result};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -74,8 +74,8 @@ pub(super) fn walk(
     delegate: &Delegate,
     path: &Path,
     follow: bool,
-) -> Result<Walked> {
+) -> Result<PathWalk> {
     let enter = |attr: &Attr| permit(users, attr, SEARCH);
-    let enter: Enter<'_> = &enter;
+    let enter: EnterCheck<'_> = &enter;
     walk_by(delegate, path, follow, (!users.is_empty()).then_some(enter))
 }

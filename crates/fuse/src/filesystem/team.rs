@@ -20,7 +20,7 @@ use crate::caller::Caller as Thread;
 use crate::protocol::{Errno, FileHandle, FopenFlags, INodeNo, ReplyEntry, ReplyIoctl};
 use crate::reply::{OWN, attempt, file_attr};
 use calls::TeamCalls;
-use forebay_client::job::wire::{Op, Shown, bits, grant};
+use forebay_client::job::wire::{FileAttributes, TeamOp, bits, grant};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
 use forebay_server::delegate::{Delegate, Handle, Opened};
 use forebay_server::{Attr, Caller, ExtentLayout, Fid, Kind, Lamination, OpenFlags, Result, Time};
@@ -142,11 +142,11 @@ impl TeamDirectory {
     fn join(
         &self,
         directory: u64,
-        op: &Op,
+        op: &TeamOp,
         caller: Caller,
         groups: Vec<u32>,
-    ) -> Result<Shown, Errno> {
-        let Op::Join {
+    ) -> Result<FileAttributes, Errno> {
+        let TeamOp::Join {
             number,
             here,
             members,
@@ -176,7 +176,7 @@ impl TeamDirectory {
                 if let Some(seat) = seats.get_mut(&directory) {
                     seat.team = Some(team.by_mode(groups));
                 }
-                Ok(Shown::default())
+                Ok(FileAttributes::default())
             }
             Err(e) => {
                 seats.remove(&directory);
@@ -188,14 +188,20 @@ impl TeamDirectory {
     }
 
     /// Makes a call of a team for a process.
-    fn call(&self, team: &mut Team, directory: u64, op: &Op, thread: u32) -> Result<Shown> {
+    fn call(
+        &self,
+        team: &mut Team,
+        directory: u64,
+        op: &TeamOp,
+        thread: u32,
+    ) -> Result<FileAttributes> {
         match op {
-            Op::Join { .. } => Ok(Shown::default()),
-            Op::Stat { path } => {
+            TeamOp::Join { .. } => Ok(FileAttributes::default()),
+            TeamOp::Stat { path } => {
                 let seen = team.stat_attr(OsStr::from_bytes(path).as_ref())?;
                 Ok(shown(&seen))
             }
-            Op::Open { path, flags, mode } => {
+            TeamOp::Open { path, flags, mode } => {
                 let (options, flags) = how(*flags, *mode);
                 let path = OsStr::from_bytes(path);
                 let opened = team.open_handle(path.as_ref(), &options)?;
@@ -208,7 +214,7 @@ impl TeamDirectory {
                 });
                 Ok(answer)
             }
-            Op::Close { ino } => {
+            TeamOp::Close { ino } => {
                 let handle = {
                     let mut seats = self.seats.lock();
                     seats.get_mut(&directory).and_then(|s| s.open.remove(ino))
@@ -250,7 +256,7 @@ impl Filesystem {
         (caller, thread): (Caller, u32),
         reply: ReplyIoctl,
     ) {
-        let Some(op) = Op::decode(data) else {
+        let Some(op) = TeamOp::decode(data) else {
             return reply.error(Errno::EINVAL);
         };
         if thread == 0 {
@@ -259,7 +265,7 @@ impl Filesystem {
         }
         let (desk, directory) = (self.teams.clone(), fh.0);
         let call = match op {
-            Op::Join { .. } => match Thread::new(thread).groups() {
+            TeamOp::Join { .. } => match Thread::new(thread).groups() {
                 Some(groups) => TeamCall::Join(groups),
                 None => return reply.error(Errno::EOPNOTSUPP),
             },
@@ -345,7 +351,11 @@ impl Filesystem {
     }
 }
 
-fn answer_with(reply: ReplyIoctl, op: &Op, outcome: std::result::Result<Shown, Errno>) {
+fn answer_with(
+    reply: ReplyIoctl,
+    op: &TeamOp,
+    outcome: std::result::Result<FileAttributes, Errno>,
+) {
     match outcome {
         Ok(shown) => reply.ioctl(0, &shown.encode(op)),
         Err(e) => reply.error(e),
@@ -393,8 +403,8 @@ fn how(asked: u32, mode: u32) -> (OpenOptions, OpenFlags) {
     (options, flags)
 }
 
-fn shown(attr: &Attr) -> Shown {
-    Shown {
+fn shown(attr: &Attr) -> FileAttributes {
+    FileAttributes {
         ino: attr.fid.0,
         size: attr.size,
         mtime: (attr.mtime.secs, attr.mtime.nanos),

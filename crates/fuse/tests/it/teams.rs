@@ -2,7 +2,7 @@
 //!
 //! The service runs in the test's own process, so that what it did can be counted; only child processes touch the mounts.
 use crate::common::{Harness, Setup, has_fuse, has_program, role, role_apart, role_as};
-use forebay_client::job::{How, Rank};
+use forebay_client::job::{Rank, TeamOpenOptions};
 use forebay_fabric::fault::{Faults, Odds};
 use forebay_fuse::{Mount, MountOptions};
 use forebay_server::{Config, MemberStatus, Service};
@@ -78,7 +78,11 @@ fn ready_go() {
 fn rank(mount: &Path, here: u32, place: u64) {
     let mut team = Rank::join(mount, 5, here, &[]).unwrap();
     ready_go();
-    let how = How::new().read().write().create_new().mode(0o640);
+    let how = TeamOpenOptions::new()
+        .read()
+        .write()
+        .create_new()
+        .mode(0o640);
     let file = team.open("/d/shared", &how).unwrap();
     file.write_all_at(&[place as u8 + 1; 100], 100 * place)
         .unwrap();
@@ -91,7 +95,9 @@ fn rank(mount: &Path, here: u32, place: u64) {
     assert_eq!((closed.size, seen.size, seen.mode), (all, all, 0o640));
     assert_eq!(closed.ino, seen.ino);
     // What it read is what plain calls read.
-    let again = team.open("/d/shared", &How::new().read()).unwrap();
+    let again = team
+        .open("/d/shared", &TeamOpenOptions::new().read())
+        .unwrap();
     let mut whole = Vec::new();
     (&*again).read_to_end(&mut whole).unwrap();
     let plain = std::fs::read(mount.join("d/shared")).unwrap();
@@ -104,7 +110,9 @@ fn rank(mount: &Path, here: u32, place: u64) {
     assert_eq!(there.raw_os_error(), Some(libc::EEXIST));
     let none = team.stat("/d/none").unwrap_err();
     assert_eq!(none.raw_os_error(), Some(libc::ENOENT));
-    let bad = team.open("/d/shared", &How::new().create()).unwrap_err();
+    let bad = team
+        .open("/d/shared", &TeamOpenOptions::new().create())
+        .unwrap_err();
     assert_eq!(bad.raw_os_error(), Some(libc::EINVAL));
     // The directory is nobody's to change, and shows nothing.
     let directory = mount.join(".forebay-teams");
@@ -127,7 +135,9 @@ fn rank(mount: &Path, here: u32, place: u64) {
         );
     }
     // One that is opened and left to the end of the process.
-    let left = team.open("/d/shared", &How::new().read()).unwrap();
+    let left = team
+        .open("/d/shared", &TeamOpenOptions::new().read())
+        .unwrap();
     std::mem::forget(left);
     println!("DONE {}", closed.ino);
 }
@@ -151,15 +161,15 @@ fn citizen(mount: &Path, here: &str, place: &str) {
         Err(e) => return println!("DONE refused {}", errno(e)),
     };
     // A file of their own, one that only the first may read, and one that is nobody's to write.
-    let how = How::new().read().write().create();
+    let how = TeamOpenOptions::new().read().write().create();
     let file = team.open("/all", &how).unwrap();
     file.write_all_at(b"x", place.parse().unwrap()).unwrap();
     let size = team.close(file).unwrap().size;
     let mut heard = vec![size.to_string()];
     for (path, how) in [
-        ("/closed/f", How::new().read()),
-        ("/secret", How::new().read()),
-        ("/kept", How::new().write().truncate()),
+        ("/closed/f", TeamOpenOptions::new().read()),
+        ("/secret", TeamOpenOptions::new().read()),
+        ("/kept", TeamOpenOptions::new().write().truncate()),
     ] {
         heard.push(match team.open(path, &how) {
             Ok(file) => {

@@ -53,17 +53,10 @@ impl Inodes {
         Ok(Fid::new(self.member, self.fids.next()?))
     }
 
-    /// Serialises changes of this inode (and of directory `fid`'s entries). Take at most one, or use `lock2` or
+    /// Serialises changes of this inode (and of directory `fid`'s entries). Take at most one, or use
     /// `lock_many`.
     pub fn lock(&self, fid: Fid) -> MutexGuard<'_, ()> {
         self.locks[stripe(fid)].lock()
-    }
-
-    /// Locks two inodes in one order, whatever the order asked.
-    pub fn lock2(&self, a: Fid, b: Fid) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
-        let (x, y) = (stripe(a).min(stripe(b)), stripe(a).max(stripe(b)));
-        let first = self.locks[x].lock();
-        (first, (x != y).then(|| self.locks[y].lock()))
     }
 
     /// Locks any number of inodes in one order, whatever the order asked; repetitions are fine.
@@ -158,6 +151,7 @@ impl Inodes {
     ///
     /// # Errors
     /// `ESTALE` if there is none; whatever `change` fails with (then nothing is written).
+    #[cfg(test)]
     pub fn update<R>(
         &self,
         fid: Fid,

@@ -4,7 +4,7 @@
 //!
 //! Rank `r` owns, in layer `c`, the cell `x = (r % q + c) % q`, `y = (r / q - c) mod q`.
 
-use super::{Access, Layout};
+use super::{CallRange, Layout};
 
 /// Bytes of a grid point.
 const POINT: u64 = 40;
@@ -68,7 +68,7 @@ impl Layout for Btio {
         self.dump_rows(rank) * self.dumps
     }
 
-    fn access(&self, rank: u32, index: u64) -> Access {
+    fn access(&self, rank: u32, index: u64) -> CallRange {
         let per_dump = self.dump_rows(rank);
         let (dump, mut row, mut layer) = (index / per_dump, index % per_dump, 0);
         while row >= self.rows(rank, layer) {
@@ -80,7 +80,7 @@ impl Layout for Btio {
             (self.edge(cell_x), self.edge(cell_y), self.edge(layer));
         let (y, z) = (y + row % height, z + row / height);
         let point = ((dump * self.grid + z) * self.grid + y) * self.grid + x;
-        Access {
+        CallRange {
             file: 0,
             offset: point * POINT,
             len: width * POINT,

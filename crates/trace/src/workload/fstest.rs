@@ -1,10 +1,10 @@
 //! LANL's FS-TEST: checkpoints of many equal writes (Pattern PLFS, section 3.1: 512 ranks, 4 KiB, 16 Ki to 256 Ki writes).
 
-use super::{Access, Layout};
+use super::{CallRange, Layout};
 
 /// How the ranks' writes lie in files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum FsTestShape {
     /// One file, ranks in turn.
     Strided,
     /// One file, each rank its own part.
@@ -23,7 +23,7 @@ pub struct FsTest {
     /// Bytes of a write.
     pub size: u64,
     /// How they lie.
-    pub shape: Shape,
+    pub shape: FsTestShape,
 }
 
 impl Default for FsTest {
@@ -33,7 +33,7 @@ impl Default for FsTest {
             ranks: 16,
             writes: 256,
             size: 4096,
-            shape: Shape::Strided,
+            shape: FsTestShape::Strided,
         }
     }
 }
@@ -45,8 +45,10 @@ impl Layout for FsTest {
 
     fn files(&self) -> Vec<String> {
         match self.shape {
-            Shape::FilePerRank => (0..self.ranks).map(|r| format!("fs-test.{r:05}")).collect(),
-            Shape::Strided | Shape::Segmented => vec!["fs-test".into()],
+            FsTestShape::FilePerRank => {
+                (0..self.ranks).map(|r| format!("fs-test.{r:05}")).collect()
+            }
+            FsTestShape::Strided | FsTestShape::Segmented => vec!["fs-test".into()],
         }
     }
 
@@ -54,13 +56,13 @@ impl Layout for FsTest {
         self.writes
     }
 
-    fn access(&self, rank: u32, index: u64) -> Access {
+    fn access(&self, rank: u32, index: u64) -> CallRange {
         let (file, place) = match self.shape {
-            Shape::Strided => (0, index * u64::from(self.ranks) + u64::from(rank)),
-            Shape::Segmented => (0, u64::from(rank) * self.writes + index),
-            Shape::FilePerRank => (rank, index),
+            FsTestShape::Strided => (0, index * u64::from(self.ranks) + u64::from(rank)),
+            FsTestShape::Segmented => (0, u64::from(rank) * self.writes + index),
+            FsTestShape::FilePerRank => (rank, index),
         };
-        Access {
+        CallRange {
             file,
             offset: place * self.size,
             len: self.size,

@@ -7,7 +7,7 @@
 //!
 //! Fixed-stride N-1 (MetaKV, section IV) is one transfer per block: rank `r`'s call `i` is at `(i * ranks + r) * transfer`.
 
-use super::{Access, Layout};
+use super::{CallRange, Layout};
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ impl Layout for Ior {
         self.segments * self.transfers
     }
 
-    fn access(&self, rank: u32, index: u64) -> Access {
+    fn access(&self, rank: u32, index: u64) -> CallRange {
         let (segment, transfer) = (index / self.transfers, index % self.transfers);
         let (ranks, place) = if self.file_per_rank {
             (1, 0)
@@ -62,7 +62,7 @@ impl Layout for Ior {
             (self.ranks, rank)
         };
         let block = segment * u64::from(ranks) + u64::from(place);
-        Access {
+        CallRange {
             file: if self.file_per_rank { rank } else { 0 },
             offset: (block * self.transfers + transfer) * self.transfer,
             len: self.transfer,

@@ -6,7 +6,7 @@
 //! - `Contiguous` (B): each rank writes one contiguous part of the file, in pieces of a buffer's size.
 //! - `Headed` (C): as B, and before it each rank writes a header of its own at the beginning of the file.
 
-use super::{Access, Layout};
+use super::{CallRange, Layout};
 
 /// Which of the three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,24 +59,24 @@ impl Milc {
         self.local.iter().product::<u64>() * self.site
     }
 
-    fn row_of_sites(&self, rank: u32, index: u64) -> Access {
+    fn row_of_sites(&self, rank: u32, index: u64) -> CallRange {
         let [lx, ly, lz, _] = self.local;
         let (gx, gy) = (u64::from(self.grid_x), u64::from(self.grid_y));
         let (rx, ry) = (u64::from(rank) % gx, u64::from(rank) / gx);
         let (y, z, t) = (index % ly, index / ly % lz, index / ly / lz);
         let row = (t * lz + z) * ly * gy + ry * ly + y;
         let site = row * lx * gx + rx * lx;
-        Access {
+        CallRange {
             file: 0,
             offset: site * self.site,
             len: lx * self.site,
         }
     }
 
-    fn piece_of_part(&self, rank: u32, index: u64, start: u64) -> Access {
+    fn piece_of_part(&self, rank: u32, index: u64, start: u64) -> CallRange {
         let at = index * self.buffer;
         let offset = start + u64::from(rank) * self.part() + at;
-        Access {
+        CallRange {
             file: 0,
             offset,
             len: self.buffer.min(self.part() - at),
@@ -101,11 +101,11 @@ impl Layout for Milc {
         }
     }
 
-    fn access(&self, rank: u32, index: u64) -> Access {
+    fn access(&self, rank: u32, index: u64) -> CallRange {
         match (self.layout, index) {
             (MilcLayout::Serial, _) => self.row_of_sites(rank, index),
             (MilcLayout::Contiguous, _) => self.piece_of_part(rank, index, 0),
-            (MilcLayout::Headed, 0) => Access {
+            (MilcLayout::Headed, 0) => CallRange {
                 file: 0,
                 offset: u64::from(rank) * self.header,
                 len: self.header,

@@ -16,11 +16,11 @@ mod tests;
 mod tile;
 
 pub use btio::Btio;
-pub use fstest::{FsTest, Shape};
+pub use fstest::{FsTest, FsTestShape};
 pub use ior::Ior;
 pub use milc::{Milc, MilcLayout};
-pub use nested::{Level, Nested};
-pub use pagoda::{Pagoda, Variable};
+pub use nested::{Nested, NestedLevel};
+pub use pagoda::{Pagoda, PagodaVariable};
 pub use random::Random;
 pub use spec::{KINDS, parse};
 pub use tile::Tile;
@@ -29,7 +29,7 @@ use crate::{Kind, Op, Trace};
 
 /// Bytes that one call touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Access {
+pub struct CallRange {
     /// Index into the layout's files.
     pub file: u32,
     /// First byte.
@@ -47,7 +47,7 @@ pub trait Layout: Send + Sync {
     /// Number of calls of `rank`.
     fn calls(&self, rank: u32) -> u64;
     /// Call number `index` of `rank`; `index` is below `calls(rank)`.
-    fn access(&self, rank: u32, index: u64) -> Access;
+    fn access(&self, rank: u32, index: u64) -> CallRange;
 }
 
 /// A layout, written and read.
@@ -120,7 +120,7 @@ impl Workload {
             .flat_map(move |index| (0..ranks).map(move |rank| (rank, index)))
             .filter(move |(rank, index)| *index < layout.calls(*rank));
         calls.enumerate().map(move |(number, (rank, index))| {
-            let Access { file, offset, len } = layout.access(rank, index);
+            let CallRange { file, offset, len } = layout.access(rank, index);
             // Dealt calls: reader `r` takes every call whose number leaves `r`.
             let (rank, step) = if dealt {
                 let readers = self.readers as usize;

@@ -1,10 +1,10 @@
 //! Nested strides: a stride of strides of strides, as the rows of a block in a matrix (2-d) or a cube (3-d).
 
-use super::{Access, Layout};
+use super::{CallRange, Layout};
 
 /// One level: `count` steps of `stride` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Level {
+pub struct NestedLevel {
     /// Steps.
     pub count: u64,
     /// Bytes between them.
@@ -21,7 +21,7 @@ pub struct Nested {
     /// Bytes of a call.
     pub len: u64,
     /// The levels, innermost first.
-    pub levels: Vec<Level>,
+    pub levels: Vec<NestedLevel>,
 }
 
 impl Nested {
@@ -31,7 +31,7 @@ impl Nested {
         let mut stride = u64::from(ranks) * len;
         let mut levels = Vec::new();
         for &count in counts {
-            levels.push(Level { count, stride });
+            levels.push(NestedLevel { count, stride });
             stride = stride * count + gap;
         }
         Nested {
@@ -63,13 +63,13 @@ impl Layout for Nested {
         self.levels.iter().map(|l| l.count).product()
     }
 
-    fn access(&self, rank: u32, index: u64) -> Access {
+    fn access(&self, rank: u32, index: u64) -> CallRange {
         let (mut offset, mut rest) = (u64::from(rank) * self.rank_stride, index);
         for level in &self.levels {
             offset += rest % level.count * level.stride;
             rest /= level.count;
         }
-        Access {
+        CallRange {
             file: 0,
             offset,
             len: self.len,

@@ -7,11 +7,11 @@
 //!           row = a part of each rank       every second row is read
 //! ```
 
-use super::{Access, Layout};
+use super::{CallRange, Layout};
 
 /// One variable of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Variable {
+pub struct PagodaVariable {
     /// Rows of it that are read.
     pub rows: u64,
     /// Bytes of a rank's part of a row.
@@ -20,8 +20,8 @@ pub struct Variable {
     pub every: u64,
 }
 
-const fn variable(rows: u64, len: u64, every: u64) -> Variable {
-    Variable { rows, len, every }
+const fn variable(rows: u64, len: u64, every: u64) -> PagodaVariable {
+    PagodaVariable { rows, len, every }
 }
 
 /// See the module.
@@ -32,7 +32,7 @@ pub struct Pagoda {
     /// Time steps.
     pub steps: u64,
     /// Variables of a step, in their order in the file and in the order of the reads.
-    pub variables: Vec<Variable>,
+    pub variables: Vec<PagodaVariable>,
 }
 
 impl Default for Pagoda {
@@ -55,7 +55,7 @@ impl Default for Pagoda {
 
 impl Pagoda {
     /// Bytes of a variable in a step.
-    fn segment(&self, v: &Variable) -> u64 {
+    fn segment(&self, v: &PagodaVariable) -> u64 {
         v.rows * v.every * v.len * u64::from(self.ranks)
     }
 }
@@ -73,7 +73,7 @@ impl Layout for Pagoda {
         self.steps * self.variables.iter().map(|v| v.rows).sum::<u64>()
     }
 
-    fn access(&self, rank: u32, index: u64) -> Access {
+    fn access(&self, rank: u32, index: u64) -> CallRange {
         let rows: u64 = self.variables.iter().map(|v| v.rows).sum();
         let step: u64 = self.variables.iter().map(|v| self.segment(v)).sum();
         let (mut start, mut row) = (index / rows * step, index % rows);
@@ -86,7 +86,7 @@ impl Layout for Pagoda {
             row -= v.rows;
             start += self.segment(v);
         }
-        Access {
+        CallRange {
             file: 0,
             offset: start + row * stride + u64::from(rank) * len,
             len,

@@ -1,6 +1,6 @@
 //! Random calls in one shared file: every block once in random order, or anywhere, overlapping.
 
-use super::{Access, Layout};
+use super::{CallRange, Layout};
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -75,10 +75,10 @@ impl Layout for Random {
         self.calls
     }
 
-    fn access(&self, rank: u32, index: u64) -> Access {
+    fn access(&self, rank: u32, index: u64) -> CallRange {
         let number = u64::from(rank) * self.calls + index;
         if !self.overlap {
-            return Access {
+            return CallRange {
                 file: 0,
                 offset: self.shuffled(number) * self.len,
                 len: self.len,
@@ -86,7 +86,7 @@ impl Layout for Random {
         }
         let len = 1 + self.hash(number * 2) % self.len;
         let offset = self.hash(number * 2 + 1) % (self.blocks() * self.len - len + 1);
-        Access {
+        CallRange {
             file: 0,
             offset,
             len,

@@ -3,7 +3,8 @@
 //! Every workload takes `write` (0 or 1) and `readers` as well. Numbers may end in `k`, `m` or `g` (powers of 1024).
 
 use super::{
-    Btio, FsTest, Ior, Layout, Milc, MilcLayout, Nested, Pagoda, Random, Shape, Tile, Workload,
+    Btio, FsTest, FsTestShape, Ior, Layout, Milc, MilcLayout, Nested, Pagoda, Random, Tile,
+    Workload,
 };
 use crate::{Error, Result};
 
@@ -141,9 +142,9 @@ fn layout(name: &str, v: &mut Values<'_>) -> Result<Box<dyn Layout>> {
                 writes: v.positive("calls", d.writes)?,
                 size: v.positive("size", d.size)?,
                 shape: match name {
-                    "fs-test" => Shape::Strided,
-                    "fs-test-segmented" => Shape::Segmented,
-                    _ => Shape::FilePerRank,
+                    "fs-test" => FsTestShape::Strided,
+                    "fs-test-segmented" => FsTestShape::Segmented,
+                    _ => FsTestShape::FilePerRank,
                 },
             })
         }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{Ranges, Stats};
 
-fn accesses(layout: &dyn Layout, rank: u32) -> Vec<Access> {
+fn accesses(layout: &dyn Layout, rank: u32) -> Vec<CallRange> {
     (0..layout.calls(rank))
         .map(|i| layout.access(rank, i))
         .collect()
@@ -141,7 +141,7 @@ fn tile_makes_the_papers_number_of_calls() {
     };
     assert_eq!(
         wide.access(6, 1),
-        Access {
+        CallRange {
             file: 0,
             offset: (4 * 32 + 16) * 2,
             len: 16
@@ -170,7 +170,7 @@ fn milc_headers_come_first() {
     };
     assert_eq!(
         milc.access(3, 0),
-        Access {
+        CallRange {
             file: 0,
             offset: 288,
             len: 96

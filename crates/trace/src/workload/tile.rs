@@ -5,7 +5,7 @@
 //! row 1   | tile 0,0 | tile 1,0 | ...
 //! ```
 
-use super::{Access, Layout};
+use super::{CallRange, Layout};
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -48,14 +48,14 @@ impl Layout for Tile {
         self.height
     }
 
-    fn access(&self, rank: u32, index: u64) -> Access {
+    fn access(&self, rank: u32, index: u64) -> CallRange {
         let (x, y) = (
             u64::from(rank % self.tiles_x),
             u64::from(rank / self.tiles_x),
         );
         let row = y * self.height + index;
         let element = row * u64::from(self.tiles_x) * self.width + x * self.width;
-        Access {
+        CallRange {
             file: 0,
             offset: element * self.element,
             len: self.width * self.element,

@@ -1,5 +1,5 @@
 //! Forebay: an extent index on its store, as a member has it.
-use super::{Answer, FID, Record, Subject, Tuning, Worker};
+use super::{FID, Record, RecordLocation, Subject, Tuning, Worker};
 use crate::fail::{Context, Failure, Result};
 use crate::sizes;
 use forebay_index::cluster::Alpha;
@@ -141,7 +141,7 @@ impl Worker for ForebayWorker<'_> {
         Ok(self.subject.store.apply(log)?)
     }
 
-    fn get(&mut self, batch: &[Record], answers: &mut Vec<Answer>) -> Result<()> {
+    fn get(&mut self, batch: &[Record], answers: &mut Vec<RecordLocation>) -> Result<()> {
         let request = |r: &Record| (FID, r.offset..r.offset + u64::from(r.len));
         self.requests.clear();
         self.requests.extend(batch.iter().map(request));
@@ -154,9 +154,9 @@ impl Worker for ForebayWorker<'_> {
 }
 
 /// A record that crosses the end of a slice is two extents; one that lies in a longer extent is a part of it.
-fn joined(pieces: &[Extent]) -> Answer {
+fn joined(pieces: &[Extent]) -> RecordLocation {
     let Some((first, rest)) = pieces.split_first() else {
-        return Answer {
+        return RecordLocation {
             member: u16::MAX,
             log: u64::MAX,
             addr: u64::MAX,
@@ -172,7 +172,7 @@ fn joined(pieces: &[Extent]) -> Answer {
             len += piece.len;
         }
     }
-    Answer {
+    RecordLocation {
         member: first.member,
         log: first.log,
         addr: first.addr,

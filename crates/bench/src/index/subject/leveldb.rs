@@ -4,7 +4,7 @@
 //! and leaves Snappy on. Here cache and write buffers fill the common budget instead, and the filter has 10 bits a key: one of
 //! 256 would be larger than the records and slower to ask. All else is as MDHIM has it.
 use super::value::{self, KEY, VALUE};
-use super::{Answer, Record, Subject, Tuning, Worker, log_bytes};
+use super::{Record, RecordLocation, Subject, Tuning, Worker, log_bytes};
 use crate::fail::{Context, Failure, Result};
 use crate::sizes;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -293,7 +293,7 @@ impl Worker for LevelDbWorker<'_> {
         check(error)
     }
 
-    fn get(&mut self, batch: &[Record], answers: &mut Vec<Answer>) -> Result<()> {
+    fn get(&mut self, batch: &[Record], answers: &mut Vec<RecordLocation>) -> Result<()> {
         for record in batch {
             let key = value::key(record.offset);
             let (mut len, mut error) = (0, null_mut());
@@ -326,9 +326,9 @@ impl Worker for LevelDbWorker<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Kind;
+    use super::super::StoreKind;
     #[test]
     fn what_is_put_is_found_after_a_flush_and_a_restart() {
-        super::super::tests::round_trip(Kind::LevelDb);
+        super::super::tests::round_trip(StoreKind::LevelDb);
     }
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Which one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Kind {
+pub enum StoreKind {
     /// The extent index on its store.
     Forebay,
     /// LevelDB, as MDHIM uses it.
@@ -24,19 +24,19 @@ pub enum Kind {
     RocksDb,
 }
 
-impl Kind {
+impl StoreKind {
     /// All that this program was built with.
-    pub const ALL: &'static [Kind] = match cfg!(feature = "peers") {
-        true => &[Kind::Forebay, Kind::LevelDb, Kind::RocksDb],
-        false => &[Kind::Forebay],
+    pub const ALL: &'static [StoreKind] = match cfg!(feature = "peers") {
+        true => &[StoreKind::Forebay, StoreKind::LevelDb, StoreKind::RocksDb],
+        false => &[StoreKind::Forebay],
     };
 
     /// As on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Forebay => "forebay",
-            Kind::LevelDb => "leveldb",
-            Kind::RocksDb => "rocksdb",
+            StoreKind::Forebay => "forebay",
+            StoreKind::LevelDb => "leveldb",
+            StoreKind::RocksDb => "rocksdb",
         }
     }
 }
@@ -45,12 +45,12 @@ impl Kind {
 ///
 /// # Errors
 /// Names the one that there is not.
-pub fn select(names: &[String]) -> Result<Vec<Kind>> {
+pub fn select(names: &[String]) -> Result<Vec<StoreKind>> {
     let hint = match cfg!(feature = "peers") {
         true => "there are forebay, leveldb, rocksdb",
         false => "this program was built without the feature `peers`: there is forebay",
     };
-    by_name("subject", Kind::ALL, |kind| kind.name(), names, hint)
+    by_name("subject", StoreKind::ALL, |kind| kind.name(), names, hint)
 }
 
 /// What all subjects are told alike, and what is one's own.
@@ -75,7 +75,7 @@ pub struct Tuning {
 
 /// What a get is answered with: where the record's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct RecordLocation {
     /// Member.
     pub member: u16,
     /// Log there.
@@ -86,10 +86,10 @@ pub struct Answer {
     pub len: u32,
 }
 
-impl Answer {
+impl RecordLocation {
     /// The right one.
-    pub fn of(record: &Record) -> Answer {
-        Answer {
+    pub fn of(record: &Record) -> RecordLocation {
+        RecordLocation {
             member: record.member,
             log: record.log,
             addr: record.addr,
@@ -128,20 +128,20 @@ pub trait Worker {
     fn put(&mut self, batch: &[Record]) -> Result<()>;
 
     /// Looks up the records of a batch by offset and length; an answer each.
-    fn get(&mut self, batch: &[Record], answers: &mut Vec<Answer>) -> Result<()>;
+    fn get(&mut self, batch: &[Record], answers: &mut Vec<RecordLocation>) -> Result<()>;
 }
 
 /// Opens the store in `dir`, or makes it.
 ///
 /// # Errors
 /// Those of the store; or this program is built without the peers.
-pub fn open(kind: Kind, dir: &Path, tuning: &Tuning) -> Result<Box<dyn Subject>> {
+pub fn open(kind: StoreKind, dir: &Path, tuning: &Tuning) -> Result<Box<dyn Subject>> {
     match kind {
-        Kind::Forebay => Ok(Box::new(forebay::Forebay::open(dir, tuning)?)),
+        StoreKind::Forebay => Ok(Box::new(forebay::Forebay::open(dir, tuning)?)),
         #[cfg(feature = "peers")]
-        Kind::LevelDb => Ok(Box::new(leveldb::LevelDb::open(dir, tuning)?)),
+        StoreKind::LevelDb => Ok(Box::new(leveldb::LevelDb::open(dir, tuning)?)),
         #[cfg(feature = "peers")]
-        Kind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(dir, tuning)?)),
+        StoreKind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(dir, tuning)?)),
         #[cfg(not(feature = "peers"))]
         _ => Err(Failure::new(
             "this program was built without the feature `peers`",
@@ -150,13 +150,13 @@ pub fn open(kind: Kind, dir: &Path, tuning: &Tuning) -> Result<Box<dyn Subject>>
 }
 
 /// How a subject is set up, for the header.
-pub fn describe(kind: Kind, tuning: &Tuning) -> String {
+pub fn describe(kind: StoreKind, tuning: &Tuning) -> String {
     match kind {
-        Kind::Forebay => forebay::describe(tuning),
+        StoreKind::Forebay => forebay::describe(tuning),
         #[cfg(feature = "peers")]
-        Kind::LevelDb => leveldb::describe(tuning),
+        StoreKind::LevelDb => leveldb::describe(tuning),
         #[cfg(feature = "peers")]
-        Kind::RocksDb => rocksdb::describe(tuning),
+        StoreKind::RocksDb => rocksdb::describe(tuning),
         #[cfg(not(feature = "peers"))]
         _ => String::new(),
     }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     /// Puts, flushes, opens again, gets.
-    pub fn round_trip(kind: Kind) {
+    pub fn round_trip(kind: StoreKind) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
         let tuning = Tuning {
@@ -213,7 +213,7 @@ mod tests {
         let slice = |offset: u64| offset / forebay_index::SLICE;
         let crosses = |r: &Record| slice(r.offset) != slice(r.offset + u64::from(r.len) - 1);
         assert!(records.iter().any(crosses));
-        let right: Vec<Answer> = records.iter().map(Answer::of).collect();
+        let right: Vec<RecordLocation> = records.iter().map(RecordLocation::of).collect();
         let subject = open(kind, &path, &tuning).unwrap();
         let mut answers = Vec::new();
         {
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn forebay_finds_what_was_put_after_a_flush_and_a_restart() {
-        round_trip(Kind::Forebay);
+        round_trip(StoreKind::Forebay);
     }
 
     #[cfg(feature = "peers")]
@@ -252,8 +252,8 @@ mod tests {
 
     #[test]
     fn subjects_are_found_by_name() {
-        assert_eq!(select(&["forebay".into()]).unwrap(), [Kind::Forebay]);
-        assert_eq!(select(&[]).unwrap(), Kind::ALL);
+        assert_eq!(select(&["forebay".into()]).unwrap(), [StoreKind::Forebay]);
+        assert_eq!(select(&[]).unwrap(), StoreKind::ALL);
         assert!(select(&["bdb".into()]).is_err());
     }
 }

@@ -3,7 +3,7 @@
 //! Puts are one `WriteBatch` a batch; gets one `MultiGet` a batch, told that its keys are sorted where they are. What is set, and
 //! what was tried and lost, stands in `docs/index-bench.md`; options that the C interface lacks are set by the option string.
 use super::value::{self, KEY, VALUE};
-use super::{Answer, Record, Subject, Tuning, Worker, log_bytes};
+use super::{Record, RecordLocation, Subject, Tuning, Worker, log_bytes};
 use crate::fail::{Context, Failure, Result};
 use crate::sizes;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -325,7 +325,7 @@ impl Worker for RocksDbWorker<'_> {
         check(error)
     }
 
-    fn get(&mut self, batch: &[Record], answers: &mut Vec<Answer>) -> Result<()> {
+    fn get(&mut self, batch: &[Record], answers: &mut Vec<RecordLocation>) -> Result<()> {
         self.keys.clear();
         self.keys.extend(batch.iter().map(|r| value::key(r.offset)));
         self.starts.clear();
@@ -380,9 +380,9 @@ impl Worker for RocksDbWorker<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Kind;
+    use super::super::StoreKind;
     #[test]
     fn what_is_put_is_found_after_a_flush_and_a_restart() {
-        super::super::tests::round_trip(Kind::RocksDb);
+        super::super::tests::round_trip(StoreKind::RocksDb);
     }
 }

@@ -4,7 +4,7 @@
 //! key    fid u64 BE | offset u64 BE                                            16 bytes, in the order of the file
 //! value  member u16 LE | log u64 LE | addr u64 LE | len u32 LE | seq u64 LE    30 bytes
 //! ```
-use super::{Answer, FID, Record};
+use super::{FID, Record, RecordLocation};
 
 /// Bytes of a key.
 pub const KEY: usize = 16;
@@ -31,9 +31,9 @@ pub fn value(r: &Record) -> [u8; VALUE] {
 }
 
 /// What a value says; `None` if it is none.
-pub fn answer(bytes: &[u8]) -> Option<Answer> {
+pub fn answer(bytes: &[u8]) -> Option<RecordLocation> {
     let bytes: &[u8; VALUE] = bytes.try_into().ok()?;
-    Some(Answer {
+    Some(RecordLocation {
         member: u16::from_le_bytes(bytes[..2].try_into().ok()?),
         log: u64::from_le_bytes(bytes[2..10].try_into().ok()?),
         addr: u64::from_le_bytes(bytes[10..18].try_into().ok()?),
@@ -55,7 +55,7 @@ mod tests {
             addr: 1 << 40,
             seq: 9,
         };
-        assert_eq!(answer(&value(&record)), Some(Answer::of(&record)));
+        assert_eq!(answer(&value(&record)), Some(RecordLocation::of(&record)));
         assert_eq!(answer(&[0; 29]), None);
         assert!(key(255) < key(256) && key(256) < key(1 << 40));
     }

@@ -15,8 +15,8 @@ fn service(dir: &tempfile::TempDir) -> Service {
     Service::start(io, &dir.path().join("s"), config).unwrap()
 }
 
-fn join(number: u32) -> Op {
-    Op::Join {
+fn join(number: u32) -> TeamOp {
+    TeamOp::Join {
         number,
         here: 1,
         members: vec![],
@@ -25,7 +25,7 @@ fn join(number: u32) -> Op {
 
 /// Opens `/f` for reading and writing, making it if there is none.
 fn open(teams: &TeamDirectory, directory: u64) -> Fid {
-    let op = Op::Open {
+    let op = TeamOp::Open {
         path: b"/f".to_vec(),
         flags: bits::READ | bits::WRITE | bits::CREATE,
         mode: 0o600,
@@ -100,7 +100,7 @@ fn what_nobody_takes_goes_with_the_directory() {
     assert_eq!(service.nodes()[0].files.open_files(), 0);
     // The seat is free again, and a process that comes too late for what was opened for it gets nothing.
     teams.join(2, &join(3), RANK, vec![]).unwrap();
-    let op = Op::Open {
+    let op = TeamOp::Open {
         path: b"/f".to_vec(),
         flags: bits::READ,
         mode: 0,
@@ -138,10 +138,10 @@ fn a_rank_gets_where_its_user_and_groups_may() {
         let mut seats = teams.seats.lock();
         let mut team = seats.get_mut(&directory).unwrap().team.take().unwrap();
         drop(seats);
-        let stat = Op::Stat {
+        let stat = TeamOp::Stat {
             path: b"/d/f".to_vec(),
         };
-        let make = Op::Open {
+        let make = TeamOp::Open {
             path: format!("/d/{number}").into_bytes(),
             flags: bits::WRITE | bits::CREATE,
             mode: 0o600,
