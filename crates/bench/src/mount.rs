@@ -162,48 +162,32 @@ impl CaseRun<'_> {
         cold: Cold,
     ) -> Result<()> {
         let random = pattern == RecordLayout::Random;
-        let write = match random {
-            true => WorkerTask::Write {
-                pattern: RecordLayout::Segments,
-                record: 1 << 20,
-                bytes,
-            },
-            false => WorkerTask::Write {
-                pattern,
-                record,
-                bytes,
-            },
+        let (layout, written) = match random {
+            true => (RecordLayout::Segments, 1 << 20),
+            false => (pattern, record),
+        };
+        let write = WorkerTask::Write {
+            pattern: layout,
+            record: written,
+            bytes,
         };
         match random {
             // Only its reads are a case.
             true => drop(process_group::run(dir, self.case.processes, &write)?),
             false => self.measure(dir, &write, "write_bytes_per_s", "B/s")?,
         }
+        let read = WorkerTask::Read {
+            pattern,
+            record,
+            bytes,
+        };
         let below = self.subject.below.clone();
         cold.cool(&[&below, dir]);
-        self.measure(
-            dir,
-            &WorkerTask::Read {
-                pattern,
-                record,
-                bytes,
-            },
-            "read_bytes_per_s",
-            "B/s",
-        )?;
-        if let Some(other) = self.subject.other.clone() {
+        self.measure(dir, &read, "read_bytes_per_s", "B/s")?;
+        if let Some(other) = &self.subject.other {
             let dir = other.join(self.case.name);
             cold.cool(&[&below, &dir]);
-            self.measure(
-                &dir,
-                &WorkerTask::Read {
-                    pattern,
-                    record,
-                    bytes,
-                },
-                "read_other_bytes_per_s",
-                "B/s",
-            )?;
+            self.measure(&dir, &read, "read_other_bytes_per_s", "B/s")?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::path::walk;
 use crate::{File, Metadata, OpenOptions, ReadDir};
 use forebay_server::{Attr, Caller, Delegate, Kind, NewNode, RenameFlags, SpaceTotals};
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -119,13 +119,8 @@ impl Client {
     /// # Errors
     /// `EEXIST`, `ENOENT` if the parent does not exist, `ENOTDIR`, `ENOSPC`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.make(
-            "make directory",
-            path.as_ref(),
-            Kind::Dir,
-            0o755,
-            Vec::new(),
-        )
+        let (path, kind) = (path.as_ref(), Kind::Dir);
+        self.make("make directory", path, kind, 0o755, Vec::new())
     }
 
     /// Makes a directory and all its missing parents; one that exists already is fine.
@@ -134,33 +129,18 @@ impl Client {
     /// `EEXIST` if something else has the name, and those of [`Client::create_dir`].
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
+        let is_there = || self.metadata(path).is_ok_and(|m| m.is_dir());
         match self.create_dir(path) {
-            Ok(()) => Ok(()),
             Err(e) if e.errno() == Errno::NOENT => {
-                match path.parent().filter(|p| !p.as_os_str().is_empty()) {
-                    Some(parent) => {
-                        self.create_dir_all(parent)?;
-                        self.create_dir_all_last(path)
-                    }
-                    None => Err(e),
+                let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+                self.create_dir_all(parent.ok_or(e)?)?;
+                match self.create_dir(path) {
+                    Err(e) if e.errno() == Errno::EXIST && is_there() => Ok(()),
+                    done => done,
                 }
             }
-            Err(e) if self.metadata(path).is_ok_and(|m| m.is_dir()) => {
-                // Made earlier, or by another node meanwhile.
-                drop(e);
-                Ok(())
-            }
-            Err(e) => Err(e),
-        }
-    }
-
-    fn create_dir_all_last(&self, path: &Path) -> Result<()> {
-        match self.create_dir(path) {
-            Err(e)
-                if e.errno() == Errno::EXIST && self.metadata(path).is_ok_and(|m| m.is_dir()) =>
-            {
-                Ok(())
-            }
+            // Made earlier, or by another node meanwhile.
+            Err(_) if is_there() => Ok(()),
             done => done,
         }
     }
@@ -201,11 +181,7 @@ impl Client {
     /// As [`Client::remove_file`] and [`Client::remove_dir`]; what was removed before stays removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        if !self
-            .attr("remove directory", path, false)?
-            .kind
-            .eq(&Kind::Dir)
-        {
+        if self.attr("remove directory", path, false)?.kind != Kind::Dir {
             return self.remove_file(path);
         }
         for entry in self.read_dir(path)? {
@@ -226,15 +202,9 @@ impl Client {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (old, old_name) = self.entry("rename", from, Errno::BUSY)?;
         let (new, new_name) = self.entry("rename to", to, Errno::BUSY)?;
+        let flags = RenameFlags::default();
         self.delegate
-            .rename(
-                old,
-                &old_name,
-                new,
-                &new_name,
-                RenameFlags::default(),
-                self.caller,
-            )
+            .rename(old, &old_name, new, &new_name, flags, self.caller)
             .at("rename", from)
     }
 
@@ -271,10 +241,8 @@ impl Client {
     pub fn hard_link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let attr = self.attr("link", from.as_ref(), false)?;
         let (parent, name) = self.entry("link to", to.as_ref(), Errno::EXIST)?;
-        self.delegate
-            .link(attr.fid, parent, &name)
-            .at("link", from.as_ref())?;
-        Ok(())
+        let linked = self.delegate.link(attr.fid, parent, &name);
+        linked.map(drop).at("link", from.as_ref())
     }
 
     /// Room of the whole service.
@@ -299,13 +267,9 @@ impl Client {
     ) -> Result<(forebay_server::Fid, Vec<u8>)> {
         // A trailing slash would follow a link as the last name; these calls act on the name itself.
         let bytes = path.as_os_str().as_bytes();
-        let kept = bytes.len() - bytes.iter().rev().take_while(|b| **b == b'/').count();
-        let trimmed = Path::new(std::ffi::OsStr::from_bytes(if kept == 0 {
-            bytes
-        } else {
-            &bytes[..kept]
-        }));
-        walk(&self.delegate, trimmed, false)
+        let last = bytes.iter().rposition(|b| *b != b'/');
+        let trimmed = &bytes[..last.map_or(bytes.len(), |last| last + 1)];
+        walk(&self.delegate, OsStr::from_bytes(trimmed).as_ref(), false)
             .and_then(|walked| walked.entry(end))
             .at(operation, path)
     }
@@ -319,19 +283,13 @@ impl Client {
         target: Vec<u8>,
     ) -> Result<()> {
         let (parent, name) = self.entry(operation, path, Errno::EXIST)?;
-        self.delegate
-            .make(
-                parent,
-                &name,
-                NewNode {
-                    kind,
-                    mode,
-                    rdev: 0,
-                    target,
-                },
-                self.caller,
-            )
-            .at(operation, path)?;
-        Ok(())
+        let new = NewNode {
+            kind,
+            mode,
+            rdev: 0,
+            target,
+        };
+        let made = self.delegate.make(parent, &name, new, self.caller);
+        made.map(drop).at(operation, path)
     }
 }

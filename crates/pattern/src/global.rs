@@ -14,8 +14,8 @@
 use crate::Segment;
 use crate::column::Column;
 use crate::lattice::Lattice;
-use crate::map::PlacedExtent;
 use crate::owners::Owners;
+use crate::segment::PlacedExtent;
 use crate::shape::{Arena, MAX_DEPTH, Shape};
 
 /// Dims of a global pattern, at most: the loops and the slots'.

@@ -6,8 +6,9 @@
 //! | `stack`, `cursor`, `shape` | its parts: repeats of closed terms, the open loop, hash-consed loops |
 //! | `pattern` | [`Pattern`]: what was found; any element by its number, without decoding |
 //! | `within` | its log bytes in a range; whether one has all of another |
-//! | `segment`, `encode`, `parse` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
+//! | `segment`, `encode`, `parse`, `frame` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
 //! | `map`, `global`, `merge` | [`PatternMap`]: a file by offset; [`GlobalPattern`]: one shape of many logs; [`merge`] makes them |
+//! | `patterns` | [`Patterns`]: all of a file, as they are stored and sent |
 //! | `rows`, `pieces` | [`Pieces`]: all of a range in order |
 //! | `skip` | past many extents at once |
 //! | `disjoint`, `apart` | whether two patterns surely share no byte; whether those of a commit are apart |
@@ -38,6 +39,7 @@ mod parse;
 mod path;
 mod path_search;
 mod pattern;
+mod patterns;
 mod pieces;
 mod predict;
 mod rows;
@@ -52,11 +54,11 @@ mod within;
 pub use apart::apart;
 pub use error::{Error, Result};
 pub use fold::Folder;
-pub use frame::{FrameLoss, Patterns, decode_all};
 pub use global::GlobalPattern;
-pub use map::{MapLookup, PatternMap, PlacedExtent};
+pub use map::{MapLookup, PatternMap};
 pub use merge::merge;
 pub use pattern::{Element, Elements, Pattern};
+pub use patterns::{FrameLoss, Patterns, decode_all};
 pub use pieces::Pieces;
 pub use predict::{Predictor, ReadRequest};
-pub use segment::{LogSource, Segment};
+pub use segment::{LogSource, PlacedExtent, Segment};

@@ -13,45 +13,11 @@ use crate::overlay::Overlay;
 use crate::shape::ShapeKind;
 use crate::stack::Term;
 use crate::tree;
-use crate::{LogSource, Segment};
+use crate::{LogSource, PlacedExtent, Segment};
 use std::ops::Range;
 
 /// Holes are looked through for so many steps before one is reported that may go on.
 pub(crate) const MAX_HOLE_STEPS: usize = 64;
-
-/// Bytes of a file and where they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PlacedExtent {
-    /// First byte of the file.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u64,
-    /// The log that has them.
-    pub source: LogSource,
-    /// Address of the first byte there.
-    pub addr: u64,
-    /// The commit that published them.
-    pub sequence: u64,
-}
-
-impl PlacedExtent {
-    /// The offset behind the last byte.
-    pub fn end(&self) -> u64 {
-        self.offset.saturating_add(self.len)
-    }
-
-    pub(crate) fn order(&self) -> (u64, u64, LogSource) {
-        (self.sequence, self.addr, self.source)
-    }
-
-    /// The part inside `range`.
-    pub(crate) fn clip(mut self, range: Range<u64>) -> PlacedExtent {
-        let (start, end) = (self.offset.max(range.start), self.end().min(range.end));
-        self.addr += start - self.offset;
-        (self.offset, self.len) = (start, end.saturating_sub(start));
-        self
-    }
-}
 
 /// What is at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,8 +10,9 @@
 //! # Invariants
 //! 1. All pieces before the offset were given out; the current piece of every open entry ends behind the offset.
 
-use crate::map::{EntryPart, MapEntry, MapLookup, PatternMap, PlacedExtent};
+use crate::map::{EntryPart, MapEntry, MapLookup, PatternMap};
 use crate::rows::{Row, RowAdvance, Rows};
+use crate::segment::PlacedExtent;
 use std::ops::Range;
 
 /// Rows passed over one by one, before an entry is looked for anew.

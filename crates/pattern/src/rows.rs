@@ -14,7 +14,7 @@
 use crate::LogSource;
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::global::{Axis, GlobalPattern, MAX_DIMS};
-use crate::map::PlacedExtent;
+use crate::segment::PlacedExtent;
 
 /// Slots whose owners are kept in a table while a long range is gone through, at most.
 const MOST_OWNERS: u64 = 1 << 16;

@@ -18,6 +18,7 @@ use crate::encode::GAPS;
 use crate::parse::parse;
 use crate::{Error, Pattern, Result, encode, frame};
 use forebay_codec::varint;
+use std::ops::Range;
 
 const SEVERAL: u8 = 1;
 const LIMIT: u8 = 2;
@@ -30,6 +31,40 @@ pub struct LogSource {
     pub member: u16,
     /// The log there.
     pub log: u64,
+}
+
+/// Bytes of a file and where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PlacedExtent {
+    /// First byte of the file.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The log that has them.
+    pub source: LogSource,
+    /// Address of the first byte there.
+    pub addr: u64,
+    /// The commit that published them.
+    pub sequence: u64,
+}
+
+impl PlacedExtent {
+    /// The offset behind the last byte.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+
+    pub(crate) fn order(&self) -> (u64, u64, LogSource) {
+        (self.sequence, self.addr, self.source)
+    }
+
+    /// The part inside `range`.
+    pub(crate) fn clip(mut self, range: Range<u64>) -> PlacedExtent {
+        let (start, end) = (self.offset.max(range.start), self.end().min(range.end));
+        self.addr += start - self.offset;
+        (self.offset, self.len) = (start, end.saturating_sub(start));
+        self
+    }
 }
 
 /// A pattern, whose it is, and which commits made it.

@@ -68,20 +68,16 @@ pub fn copy_task(worker: &NodeWorker, task: &Task) -> Result<Option<WrittenFile>
 
 /// A whole file that an earlier run has finished.
 fn keep_finished(worker: &NodeWorker, task: &Task) -> Result<(), StageError> {
+    let counters = &worker.run.report.counters;
     if worker.run.options.verify {
-        let (place, _) = worker
-            .to
-            .lookup(&task.folder.to, &task.target)
-            .on_target("open", &task.target_path())?;
+        let target = worker.to.lookup(&task.folder.to, &task.target);
+        let (place, _) = target.on_target("open", &task.target_path())?;
         compare_bytes(worker, task, &place)
             .inspect_err(|error| void_damaged(worker, task, &task.stat, error))?;
-        count(&worker.run.report.counters.verified_files, 1);
+        count(&counters.verified_files, 1);
     }
-    count(&worker.run.report.counters.kept_files, 1);
-    count(
-        &worker.run.report.counters.kept_bytes,
-        task.stat.bytes_to_copy(),
-    );
+    count(&counters.kept_files, 1);
+    count(&counters.kept_bytes, task.stat.bytes_to_copy());
     Ok(())
 }
 
@@ -93,12 +89,8 @@ fn copy_as_walked(
 ) -> Result<(Stat, Vec<ChunkChecksum>), StageError> {
     let stat = task.stat.clone();
     match copy_range(worker, task, &stat, temporary, 0..stat.size) {
-        Err(StageError::Changed { path }) => {
-            let now = worker
-                .from
-                .stat(&task.from)
-                .on_source("look again at", &path)?;
-            copy_until_unchanged(worker, task, temporary, now)
+        Err(StageError::Changed { .. }) => {
+            copy_until_unchanged(worker, task, temporary, worker.stat_source(task)?)
         }
         copied => Ok((stat, copied?)),
     }
@@ -112,13 +104,9 @@ pub fn copy_until_unchanged(
     temporary: &OsStr,
     mut stat: Stat,
 ) -> Result<(Stat, Vec<ChunkChecksum>), StageError> {
-    let path = task.source_path();
     for _ in 0..MOST_TRIES {
         let copied = copy_range(worker, task, &stat, temporary, 0..stat.size);
-        let after = worker
-            .from
-            .stat(&task.from)
-            .on_source("look again at", &path)?;
+        let after = worker.stat_source(task)?;
         let same = source_stamp(&after) == source_stamp(&stat);
         match copied {
             Ok(sums) if same => return Ok((stat, sums)),
@@ -126,6 +114,7 @@ pub fn copy_until_unchanged(
             Err(other) => return Err(other),
         }
     }
+    let path = task.source_path();
     Err(StageError::Changed { path })
 }
 
@@ -139,11 +128,8 @@ fn copy_range(
 ) -> Result<Vec<ChunkChecksum>, StageError> {
     let (from_path, to_path) = (task.source_path(), task.target_path());
     let is_whole = task.piece.is_none();
-    let xattrs = match is_whole && stat.xattrs {
-        true => worker
-            .from
-            .xattrs(&task.from)
-            .on_source("read attributes of", &from_path)?,
+    let xattrs = match is_whole {
+        true => worker.read_xattrs(&task.from, &from_path, stat)?,
         false => Vec::new(),
     };
     let created = worker.to.create(&task.folder.to, temporary, is_whole);
@@ -160,29 +146,21 @@ fn copy_range(
         let mut at = range.start;
         while at < range.end {
             let data = match stat.is_sparse() {
-                true => source
-                    .next_data(at, range.end)
-                    .on_source("look for holes in", &from_path)?,
-                false => Some(at..range.end),
+                true => source.next_data(at, range.end),
+                false => Ok(Some(at..range.end)),
             };
-            let Some(data) = data else { break };
-            copy_data(
-                worker,
-                task,
-                &mut *source,
-                &mut *target,
-                data.clone(),
-                &mut sums,
-            )?;
+            let Some(data) = data.on_source("look for holes in", &from_path)? else {
+                break;
+            };
             (at, end) = (data.end, data.end);
+            copy_data(worker, task, (&mut *source, &mut *target), data, &mut sums)?;
         }
     }
     let attributes = match is_whole {
         true => {
             if end < stat.size {
-                target
-                    .set_len(stat.size)
-                    .on_target("set the length of", &to_path)?;
+                let set = target.set_len(stat.size);
+                set.on_target("set the length of", &to_path)?;
             }
             Some((stat, &xattrs[..]))
         }
@@ -197,15 +175,13 @@ fn copy_range(
 fn copy_data(
     worker: &NodeWorker,
     task: &Task,
-    source: &mut dyn SourceFile,
-    target: &mut dyn TargetFile,
+    (source, target): (&mut dyn SourceFile, &mut dyn TargetFile),
     data: Range<u64>,
     sums: &mut Vec<ChunkChecksum>,
 ) -> Result<(), StageError> {
     if data.end - data.start >= LEAST_RESERVED {
-        target
-            .reserve(data.clone())
-            .on_target("reserve room for", &task.target_path())?;
+        let reserved = target.reserve(data.clone());
+        reserved.on_target("reserve room for", &task.target_path())?;
     }
     let mut at = data.start;
     while at < data.end {
@@ -213,16 +189,14 @@ fn copy_data(
             return Err(StageError::Stopped);
         }
         let len = (CHUNK - at % CHUNK).min(data.end - at);
-        let bytes = source
-            .read(at, len)
-            .on_source("read", &task.source_path())?;
+        let read = source.read(at, len);
+        let bytes = read.on_source("read", &task.source_path())?;
         if bytes.len() as u64 != len {
             let path = task.source_path();
             return Err(StageError::Changed { path });
         }
-        target
-            .write(at, bytes)
-            .on_target("write", &task.target_path())?;
+        let written = target.write(at, bytes);
+        written.on_target("write", &task.target_path())?;
         if worker.run.options.verify {
             sums.push(ChunkChecksum {
                 offset: at,
@@ -240,17 +214,16 @@ fn copy_data(
 fn make_special(worker: &NodeWorker, task: &Task) -> Result<(), StageError> {
     let (from_path, to_path) = (task.source_path(), task.target_path());
     let (dir, temporary) = (&task.folder.to, task.temporary(worker.run.number, false));
+    let counters = &worker.run.report.counters;
     // Left by a run that was cut off just here.
     let _ = worker.to.remove(dir, &temporary);
     let (place, counter) = if task.stat.kind == ObjectKind::Symlink {
-        let says = worker
-            .from
-            .read_link(&task.from)
-            .on_source("read the link", &from_path)?;
+        let says = worker.from.read_link(&task.from);
+        let says = says.on_source("read the link", &from_path)?;
         let made = worker.to.symlink(dir, &temporary, &says);
         (
             made.on_target("make the link", &to_path)?,
-            &worker.run.report.counters.symlinks,
+            &counters.symlinks,
         )
     } else {
         let device = task.stat.kind != ObjectKind::Fifo;
@@ -263,15 +236,14 @@ fn make_special(worker: &NodeWorker, task: &Task) -> Result<(), StageError> {
             made => made,
         };
         let (step, counter) = match device {
-            true => ("make the device", &worker.run.report.counters.devices),
-            false => ("make the pipe", &worker.run.report.counters.fifos),
+            true => ("make the device", &counters.devices),
+            false => ("make the pipe", &counters.fifos),
         };
         (made.on_target(step, &to_path)?, counter)
     };
     let finish = || -> Result<(), StageError> {
         worker.copy_attributes((&task.from, &from_path), (&place, &to_path), &task.stat)?;
-        let renamed = worker.to.rename(dir, &temporary, &task.target);
-        renamed.on_target("give its name to", &to_path)
+        worker.give_name(task, &temporary)
     };
     finish().inspect_err(|_| {
         let _ = worker.to.remove(dir, &temporary);

@@ -111,25 +111,20 @@ fn copy_again_if_changed(
 
 /// Whether a piece's file still has its temporary name.
 fn has_temporary_name(worker: &NodeWorker, file: &WrittenFile) -> bool {
-    worker
-        .to
-        .lookup(&file.task.folder.to, &file.temporary)
-        .is_ok()
+    let dir = &file.task.folder.to;
+    worker.to.lookup(dir, &file.temporary).is_ok()
 }
 
 /// Verifies a file if asked, gives it its name, and notes that in the journal. A piece is only noted.
 fn publish(worker: &NodeWorker, file: &WrittenFile) -> Result<(), StageError> {
-    let (task, report) = (&file.task, &worker.run.report);
-    let path = task.target_path();
+    let (task, counters) = (&file.task, &worker.run.report.counters);
     if worker.run.options.verify {
         let name = match task.piece.is_none() || has_temporary_name(worker, file) {
             true => &file.temporary,
             false => &task.target,
         };
-        let (place, _) = worker
-            .to
-            .lookup(&task.folder.to, name)
-            .on_target("open", &path)?;
+        let copy = worker.to.lookup(&task.folder.to, name);
+        let (place, _) = copy.on_target("open", &task.target_path())?;
         match &file.sums {
             Some(sums) => compare_sums(worker, task, &place, sums)?,
             None => compare_bytes(worker, task, &place)?,
@@ -138,23 +133,20 @@ fn publish(worker: &NodeWorker, file: &WrittenFile) -> Result<(), StageError> {
     let synced = worker.run.options.sync;
     if task.piece.is_some() {
         if file.sums.is_none() {
-            count(&report.counters.kept_bytes, file.bytes());
+            count(&counters.kept_bytes, file.bytes());
         }
         return worker.note(task, &file.stat, Progress::Done { synced });
     }
-    let renamed = worker
-        .to
-        .rename(&task.folder.to, &file.temporary, &task.target);
-    renamed.on_target("give its name to", &path)?;
+    worker.give_name(task, &file.temporary)?;
     worker.note(task, &file.stat, Progress::Done { synced })?;
     if worker.run.options.verify {
-        count(&report.counters.verified_files, 1);
+        count(&counters.verified_files, 1);
     }
     if file.sums.is_some() {
-        count(&report.counters.files, 1);
+        count(&counters.files, 1);
     } else {
-        count(&report.counters.kept_files, 1);
-        count(&report.counters.kept_bytes, file.bytes());
+        count(&counters.kept_files, 1);
+        count(&counters.kept_bytes, file.bytes());
     }
     Ok(())
 }

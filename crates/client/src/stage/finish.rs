@@ -74,61 +74,48 @@ pub fn finish(
 /// Gives a large file, whose pieces are all written, its length, attributes and name.
 fn finish_large(worker: &NodeWorker, task: &Task, finished: bool) -> Result<(), StageError> {
     let (path, dir) = (task.target_path(), &task.folder.to);
+    let counters = &worker.run.report.counters;
     let temporary = task.temporary(worker.run.number, true);
     let (place, written) = match worker.to.lookup(dir, &temporary) {
         Ok((_, _)) if finished && worker.has_target(task) => {
             // One process has begun it again, not knowing that it was finished: there is a journal that knows.
             let _ = worker.to.remove(dir, &temporary);
-            count(&worker.run.report.counters.kept_files, 1);
+            count(&counters.kept_files, 1);
             return Ok(());
         }
         Ok(found) => found,
         // An earlier run was cut off after this step.
-        Err(e) => {
-            if !worker.has_target(task) {
-                return Err(e).on_target("find what was written of", &path);
-            }
-            count(&worker.run.report.counters.kept_files, 1);
+        Err(_) if worker.has_target(task) => {
+            count(&counters.kept_files, 1);
             return Ok(());
         }
+        Err(e) => return Err(e).on_target("find what was written of", &path),
     };
-    let now = worker
-        .from
-        .stat(&task.from)
-        .on_source("look again at", &task.source_path())?;
-    if source_stamp(&now) != source_stamp(&task.stat) {
+    if source_stamp(&worker.stat_source(task)?) != source_stamp(&task.stat) {
         let path = task.source_path();
         // The next run begins it again under another temporary name.
         let _ = worker.to.remove(dir, &temporary);
         return Err(StageError::Changed { path });
     }
     if written.size != task.stat.size {
-        let mut file = worker
-            .to
-            .create(dir, &temporary, false)
-            .on_target("open", &path)?;
-        file.set_len(task.stat.size)
-            .on_target("set the length of", &path)?;
+        let file = worker.to.create(dir, &temporary, false);
+        let mut file = file.on_target("open", &path)?;
+        let set = file.set_len(task.stat.size);
+        set.on_target("set the length of", &path)?;
         file.finish(None).on_target("finish", &path)?;
     }
-    worker.copy_attributes(
-        (&task.from, &task.source_path()),
-        (&place, &path),
-        &task.stat,
-    )?;
+    let from_path = task.source_path();
+    worker.copy_attributes((&task.from, &from_path), (&place, &path), &task.stat)?;
     if worker.run.options.sync {
         let file = [(dir.clone(), temporary.clone())];
         worker.to.sync(&file).on_target("bring to disk", &path)?;
     }
-    worker
-        .to
-        .rename(dir, &temporary, &task.target)
-        .on_target("give its name to", &path)?;
+    worker.give_name(task, &temporary)?;
     let synced = worker.run.options.sync;
     worker.note(task, &task.stat, Progress::Done { synced })?;
-    count(&worker.run.report.counters.files, 1);
+    count(&counters.files, 1);
     if worker.run.options.verify {
-        count(&worker.run.report.counters.verified_files, 1);
+        count(&counters.verified_files, 1);
     }
     Ok(())
 }
@@ -148,12 +135,9 @@ fn make_link(worker: &NodeWorker, link: &HardLink) -> Result<(), StageError> {
         let temporary = link.task.temporary(worker.run.number, false);
         // Left by a run that was cut off just here.
         let _ = worker.to.remove(dir, &temporary);
-        worker
-            .to
-            .link(&first, dir, &temporary)
-            .on_target("link", &path)?;
-        let renamed = worker.to.rename(dir, &temporary, &link.task.target);
-        renamed.on_target("give its name to", &path)?;
+        let linked = worker.to.link(&first, dir, &temporary);
+        linked.on_target("link", &path)?;
+        worker.give_name(&link.task, &temporary)?;
     }
     count(&worker.run.report.counters.hard_links, 1);
     Ok(())

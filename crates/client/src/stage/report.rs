@@ -14,45 +14,11 @@ const MOST_LINES: usize = 10_000;
 /// Said once a run.
 const OWNERS_NOT_KEPT: &str = "owners are not kept: only root may give files to others (said once)";
 
-/// Counts of one moment. Bytes are those stored, without holes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Files found so far.
-    pub found_files: u64,
-    /// Bytes of these.
-    pub found_bytes: u64,
-    /// 1 once everything is found.
-    pub all_found: u64,
-    /// Files copied and renamed.
-    pub files: u64,
-    /// Bytes copied.
-    pub bytes: u64,
-    /// Files that an earlier run had finished.
-    pub kept_files: u64,
-    /// Bytes of these.
-    pub kept_bytes: u64,
-    /// Files (or kept ones) whose content was read again and is right.
-    pub verified_files: u64,
-    /// Directories.
-    pub directories: u64,
-    /// Symbolic links.
-    pub symlinks: u64,
-    /// Further names of files.
-    pub hard_links: u64,
-    /// Named pipes.
-    pub fifos: u64,
-    /// Device files.
-    pub devices: u64,
-    /// Names left out: sockets, devices that this user may not make.
-    pub skipped: u64,
-    /// Names that failed.
-    pub failed: u64,
-    /// Attributes that could not be kept.
-    pub notes: u64,
-}
-
-macro_rules! counters {
-    ($($name:ident),*) => {
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts of one moment. Bytes are those stored, without holes.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct Counts { $($(#[$doc])* pub $name: u64),* }
         /// The counters behind [`Counts`].
         #[derive(Debug, Default)]
         pub(super) struct Counters { $(pub $name: AtomicU64),* }
@@ -68,24 +34,40 @@ macro_rules! counters {
         }
     };
 }
-counters!(
+counts! {
+    /// Files found so far.
     found_files,
+    /// Bytes of these.
     found_bytes,
+    /// 1 once everything is found.
     all_found,
+    /// Files copied and renamed.
     files,
+    /// Bytes copied.
     bytes,
+    /// Files that an earlier run had finished.
     kept_files,
+    /// Bytes of these.
     kept_bytes,
+    /// Files (or kept ones) whose content was read again and is right.
     verified_files,
+    /// Directories.
     directories,
+    /// Symbolic links.
     symlinks,
+    /// Further names of files.
     hard_links,
+    /// Named pipes.
     fifos,
+    /// Device files.
     devices,
+    /// Names left out: sockets, devices that this user may not make.
     skipped,
+    /// Names that failed.
     failed,
-    notes
-);
+    /// Attributes that could not be kept.
+    notes,
+}
 
 /// What a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

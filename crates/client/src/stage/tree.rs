@@ -165,7 +165,9 @@ pub trait Tree: Send + Sync {
     /// The object again.
     fn stat(&self, place: &ObjectRef) -> io::Result<Stat>;
     /// These objects again: as `stat`, with fewer requests where it can be.
-    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<Stat>>;
+    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<Stat>> {
+        places.iter().map(|place| self.stat(place)).collect()
+    }
     /// The names in a directory, sorted: so all nodes walk in the same order.
     fn list(&self, dir: &ObjectRef) -> io::Result<Vec<ListedName>>;
     /// What each of these names in a directory is: as `child`, with fewer requests where it can be.
@@ -176,12 +178,18 @@ pub trait Tree: Send + Sync {
     fn xattrs(&self, place: &ObjectRef) -> io::Result<Vec<Xattr>>;
     /// Opens a file for reading. `fresh`: from the disk, not from a cache, as far as that can be asked for.
     fn open(&self, place: &ObjectRef, fresh: bool) -> io::Result<Box<dyn SourceFile>>;
-    /// Opens a file for reading that was seen as `stat`, for who looks at it again after.
-    fn open_seen(&self, place: &ObjectRef, stat: &Stat) -> io::Result<Box<dyn SourceFile>>;
+    /// Opens a file for reading that was seen with these attributes, for who looks at it again after.
+    fn open_seen(&self, place: &ObjectRef, _stat: &Stat) -> io::Result<Box<dyn SourceFile>> {
+        self.open(place, false)
+    }
     /// Bytes of the range by the member that stores them; empty where that means nothing.
-    fn holders(&self, place: &ObjectRef, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>>;
+    fn holders(&self, _: &ObjectRef, _: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
+        Ok(BTreeMap::new())
+    }
     /// Whether a walk must not go there: the service's own mounts and store.
-    fn is_avoided(&self, place: &ObjectRef) -> bool;
+    fn is_avoided(&self, _: &ObjectRef) -> bool {
+        false
+    }
 
     /// Makes a directory for its user only; one that is there is fine. Gives it, and whether it was made.
     fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)>;

@@ -5,6 +5,7 @@ use super::report::count;
 use super::task::{DirectoryPair, FilePiece, HardLink, Task, source_stamp};
 use super::tree::{CHUNK, ListedName, NamedObject, ObjectKind, ObjectRef};
 use super::worker::{NodeWorker, RunContext};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -62,10 +63,8 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         let (from, to) = (&self.worker.from, &self.worker.to);
         let source = from.resolve(from_path).on_source("open", from_path)?;
         let missing = || io::Error::from(rustix::io::Errno::NOENT);
-        let (place, stat) = source
-            .found
-            .ok_or_else(missing)
-            .on_source("open", from_path)?;
+        let found = source.found.ok_or_else(missing);
+        let (place, stat) = found.on_source("open", from_path)?;
         let target = to.resolve_target(to_path).on_target("open", to_path)?;
         if stat.kind != ObjectKind::Dir {
             if let Some((_, there)) = &target.found
@@ -116,12 +115,8 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         while let Some(folder) = todo.pop() {
             count(&self.run.walk_report.counters.directories, 1);
             self.found.folders.push(folder.clone());
-            let names = match self
-                .worker
-                .from
-                .list(&folder.from)
-                .on_source("list", &folder.from_path)
-            {
+            let names = self.worker.from.list(&folder.from);
+            let names = match names.on_source("list", &folder.from_path) {
                 Ok(names) => names,
                 Err(error) => {
                     self.run.walk_report.failed(&error);
@@ -154,10 +149,8 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         let ObjectRef::Path(dir) = &folder.from else {
             return false;
         };
-        let avoid = self
-            .worker
-            .from
-            .is_avoided(&ObjectRef::Path(dir.join(&name.name)));
+        let object = ObjectRef::Path(dir.join(&name.name));
+        let avoid = self.worker.from.is_avoided(&object);
         if avoid {
             let path = folder.from_path.join(&name.name);
             let what = "belongs to this service (its store or a mount); not copied";
@@ -213,16 +206,13 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
             return Ok(());
         }
         if task.stat.nlink > 1 {
-            let here = (folder.clone(), task.target.clone());
-            match self.first_names.get(&task.stat.id) {
-                Some(first) => {
-                    let first = first.clone();
+            match self.first_names.entry(task.stat.id) {
+                Entry::Occupied(first) => {
+                    let first = first.get().clone();
                     self.found.links.push(HardLink { task, first });
                     return Ok(());
                 }
-                None => {
-                    self.first_names.insert(task.stat.id, here);
-                }
+                Entry::Vacant(first) => _ = first.insert((folder.clone(), task.target.clone())),
             }
         }
         if task.stat.kind != ObjectKind::File {
@@ -238,15 +228,10 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         let mut index = 0;
         while start < task.stat.size {
             let end = (start + self.run.options.piece.max(CHUNK)).min(task.stat.size);
-            let piece = Some(FilePiece {
-                index,
-                range: start..end,
-            });
-            let task = Task {
-                piece,
-                ..task.clone()
-            };
-            self.assign(task, None)?;
+            let range = start..end;
+            let mut part = task.clone();
+            part.piece = Some(FilePiece { index, range });
+            self.assign(part, None)?;
             (start, index) = (end, index + 1);
         }
         self.found.large.push(task);

@@ -10,9 +10,10 @@ use super::journal::{Journal, Progress};
 use super::options::{Options, PathPair};
 use super::report::Report;
 use super::task::{Task, source_stamp};
-use super::tree::{ObjectRef, Stat, Tree};
+use super::tree::{ObjectRef, Stat, Tree, Xattr};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -116,6 +117,39 @@ impl NodeWorker {
         noted.on_target("write the journal for", &task.target_path())
     }
 
+    /// The source of a task as it is now.
+    ///
+    /// # Errors
+    /// As the file system.
+    pub fn stat_source(&self, task: &Task) -> Result<Stat, StageError> {
+        let now = self.from.stat(&task.from);
+        now.on_source("look again at", &task.source_path())
+    }
+
+    /// Gives what is written under a temporary name the name of the task.
+    ///
+    /// # Errors
+    /// As the file system.
+    pub fn give_name(&self, task: &Task, temporary: &OsStr) -> Result<(), StageError> {
+        let renamed = self.to.rename(&task.folder.to, temporary, &task.target);
+        renamed.on_target("give its name to", &task.target_path())
+    }
+
+    /// The extended attributes of an object of the source, seen as `stat`.
+    ///
+    /// # Errors
+    /// As the file system.
+    pub fn read_xattrs(
+        &self,
+        from: &ObjectRef,
+        path: &Path,
+        stat: &Stat,
+    ) -> Result<Vec<Xattr>, StageError> {
+        let read = stat.xattrs.then(|| self.from.xattrs(from)).transpose();
+        let read = read.on_source("read attributes of", path)?;
+        Ok(read.unwrap_or_default())
+    }
+
     /// Brings every name that was given in the target to disk.
     ///
     /// # Errors
@@ -139,11 +173,8 @@ impl NodeWorker {
         (to, to_path): (&ObjectRef, &Path),
         stat: &Stat,
     ) -> Result<(), StageError> {
-        let read = stat.xattrs.then(|| self.from.xattrs(from)).transpose();
-        let xattrs = read.on_source("read attributes of", from_path)?;
-        let set = self
-            .to
-            .set_attributes(to, stat, &xattrs.unwrap_or_default());
+        let xattrs = self.read_xattrs(from, from_path, stat)?;
+        let set = self.to.set_attributes(to, stat, &xattrs);
         let lost = set.on_target("set attributes of", to_path)?;
         self.run.report.not_kept(to_path, &lost);
         Ok(())

@@ -1,7 +1,7 @@
 //! Attributes as this machine's file systems have them, and what they do not take.
 use crate::stage::tree::{NotKept, ObjectKind, Stat};
 use forebay_server::Time;
-use rustix::fs::{Gid, Timespec, Timestamps, Uid};
+use rustix::fs::{FileType, Gid, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -14,13 +14,13 @@ pub fn stat_of(m: &std::fs::Metadata) -> Stat {
         nanos: nanos as u32,
     };
     Stat {
-        kind: match m.mode() & libc_type::MASK {
-            libc_type::REG => ObjectKind::File,
-            libc_type::DIR => ObjectKind::Dir,
-            libc_type::LNK => ObjectKind::Symlink,
-            libc_type::FIFO => ObjectKind::Fifo,
-            libc_type::SOCK => ObjectKind::Socket,
-            libc_type::CHR => ObjectKind::CharDevice,
+        kind: match FileType::from_raw_mode(m.mode()) {
+            FileType::RegularFile => ObjectKind::File,
+            FileType::Directory => ObjectKind::Dir,
+            FileType::Symlink => ObjectKind::Symlink,
+            FileType::Fifo => ObjectKind::Fifo,
+            FileType::Socket => ObjectKind::Socket,
+            FileType::CharacterDevice => ObjectKind::CharDevice,
             _ => ObjectKind::BlockDevice,
         },
         mode: m.mode() & 0o7777,
@@ -45,17 +45,6 @@ pub fn stat_of(m: &std::fs::Metadata) -> Stat {
         xattrs: true,
         attr: None,
     }
-}
-
-/// File types in `st_mode`.
-mod libc_type {
-    pub const MASK: u32 = 0o170_000;
-    pub const REG: u32 = 0o100_000;
-    pub const DIR: u32 = 0o040_000;
-    pub const LNK: u32 = 0o120_000;
-    pub const FIFO: u32 = 0o010_000;
-    pub const SOCK: u32 = 0o140_000;
-    pub const CHR: u32 = 0o020_000;
 }
 
 /// Its times, to set them.

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -100,10 +99,6 @@ impl Tree for PlainTree {
         Ok(stat_of(&std::fs::symlink_metadata(path(place)?)?))
     }
 
-    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<Stat>> {
-        places.iter().map(|place| self.stat(place)).collect()
-    }
-
     fn list(&self, dir: &ObjectRef) -> io::Result<Vec<ListedName>> {
         let mut names = std::fs::read_dir(path(dir)?)?
             .map(|entry| Ok(entry?.file_name()))
@@ -166,14 +161,6 @@ impl Tree for PlainTree {
         // Only advice: without it the bytes are the same.
         let _ = rustix::fs::fadvise(&file, 0, None, advice);
         Ok(Box::new(Reader::new(file)))
-    }
-
-    fn open_seen(&self, place: &ObjectRef, _: &Stat) -> io::Result<Box<dyn SourceFile>> {
-        self.open(place, false)
-    }
-
-    fn holders(&self, _: &ObjectRef, _: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
-        Ok(BTreeMap::new())
     }
 
     fn is_avoided(&self, place: &ObjectRef) -> bool {

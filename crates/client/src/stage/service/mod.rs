@@ -243,10 +243,6 @@ impl Tree for ServiceTree {
         self.delegate.holders(fid(place)?, range).map_err(io_error)
     }
 
-    fn is_avoided(&self, _: &ObjectRef) -> bool {
-        false
-    }
-
     fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)> {
         match self.make(dir, name, new_node(Kind::Dir, 0o700)) {
             Ok(place) => Ok((place, true)),
