@@ -128,7 +128,7 @@ impl KernelCaches {
     pub fn tell_size(&self, delegate: &Delegate, ino: INodeNo) -> io::Result<()> {
         let connection = self.connection()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{PREFIX}{number}");
+        let name = format!("{RENEWED_PREFIX}{number}");
         let path = connection.point.join(DIRECTORY).join(&name);
         self.renewed.lock().insert(number, Fid(ino.0));
         let mut told = Ok(false);

@@ -13,8 +13,7 @@ use crate::overlay::Overlay;
 use crate::shape::ShapeKind;
 use crate::stack::Term;
 use crate::tree;
-use crate::{LogSource, PlacedExtent, Segment};
-use std::ops::Range;
+use crate::{PlacedExtent, Segment};
 
 /// Holes are looked through for so many steps before one is reported that may go on.
 pub(crate) const MAX_HOLE_STEPS: usize = 64;

@@ -318,7 +318,7 @@ fn member_of_records(io: &Arc<dyn Io>, dir: &Path) -> Option<Member> {
         background: false,
         ..Options::default()
     };
-    let kv = [crate::repair_under_way::NEW_RECORDS, "kv"].map(|name| dir.join(name));
+    let kv = [NEW_RECORDS, "kv"].map(|name| dir.join(name));
     let opened = kv
         .into_iter()
         .filter_map(|kv| Store::salvage(io.clone(), &kv, options.clone()).ok());

@@ -207,7 +207,7 @@ impl Demo<'_> {
     }
 
     /// The members' totals, and the most memory the server has used.
-    fn state(&self, sandbox: &Sandbox) -> Result<(forebay_server::service::MemberStatus, u64)> {
+    fn state(&self, sandbox: &Sandbox) -> Result<(forebay_server::MemberStatus, u64)> {
         let server = sandbox.server()?;
         let begun = Instant::now();
         loop {

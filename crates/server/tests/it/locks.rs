@@ -170,7 +170,11 @@ fn waits_are_granted_interrupted_and_ended_and_leave_nothing() {
     let dir = scratch();
     let service = start(&dir, config(3));
     let (_, nodes) = open_everywhere(&service, "f");
-    let _ = nodes[0].0.lock(nodes[0].1, &exclusive(1, 0, 100)).unwrap();
+    let _ = nodes[0]
+        .0
+        .locks()
+        .lock(nodes[0].1, &exclusive(1, 0, 100))
+        .unwrap();
     let (first, _) = start_waiting(&nodes[1].0, nodes[1].1, exclusive(2, 10, 20));
     until_waiting(&service, 1);
     let (second, stop) = start_waiting(&nodes[2].0, nodes[2].1, exclusive(3, 15, 16));
@@ -297,7 +301,10 @@ fn a_circle_over_nodes_and_files_fails_for_the_one_that_closes_it() {
             .collect();
         let node = |i: usize| service.delegate(i as u16);
         for i in 0..size {
-            let _ = node(i).lock(files[i][i], &exclusive(8, 0, 10)).unwrap();
+            let _ = node(i)
+                .locks()
+                .lock(files[i][i], &exclusive(8, 0, 10))
+                .unwrap();
         }
         let mut waits = Vec::new();
         for i in 0..size - 1 {
@@ -339,8 +346,16 @@ fn requests_that_close_a_circle_together_do_not_all_wait_and_do_not_all_fail() {
     let service = start(&dir, config(2));
     let (_, nodes) = open_everywhere(&service, "f");
     for _ in 0..if is_soak() { 2000 } else { 50 } {
-        let _ = nodes[0].0.lock(nodes[0].1, &exclusive(1, 0, 1)).unwrap();
-        let _ = nodes[1].0.lock(nodes[1].1, &exclusive(1, 1, 2)).unwrap();
+        let _ = nodes[0]
+            .0
+            .locks()
+            .lock(nodes[0].1, &exclusive(1, 0, 1))
+            .unwrap();
+        let _ = nodes[1]
+            .0
+            .locks()
+            .lock(nodes[1].1, &exclusive(1, 1, 2))
+            .unwrap();
         let waits = [
             start_waiting(&nodes[0].0, nodes[0].1, exclusive(1, 1, 2)),
             start_waiting(&nodes[1].0, nodes[1].1, exclusive(1, 0, 1)),
@@ -426,7 +441,7 @@ fn a_dead_node_holds_nothing_and_a_node_taken_for_dead_is_told_so() {
     let faults = Faults::new(1);
     let service = start_faulty(&dir, config(3), &faults);
     let (_, nodes) = open_everywhere(&service, "f");
-    let lock = |n: usize| nodes[n].0.lock(nodes[n].1, &exclusive(1, 0, 1));
+    let lock = |n: usize| nodes[n].0.locks().lock(nodes[n].1, &exclusive(1, 0, 1));
     let _ = lock(2).unwrap();
     let (wait, _) = start_waiting(&nodes[1].0, nodes[1].1, exclusive(1, 0, 1));
     until_waiting(&service, 1);
