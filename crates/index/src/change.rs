@@ -8,7 +8,7 @@
 use crate::csm::engine::View;
 use crate::csm::{Key, Record};
 use crate::extent::{MAX_EXTENT, SLICE};
-use crate::get::{NEAR, extents};
+use crate::get::{SECOND_SEARCH, extents};
 use crate::overlay::{Piece, fold};
 use crate::{Extent, ExtentIndex};
 use forebay_storage::{Batch, Result};
@@ -131,10 +131,12 @@ fn write_differences(fid: u64, old: &[Extent], new: &[Extent], records: &mut Vec
     records.extend(old.map(delete));
 }
 
-/// The first pieces of `pieces` that are not more than [`NEAR`] apart. They share a scan: separate scans would look that
+/// The first pieces of `pieces` that are not more than [`SECOND_SEARCH`] apart. They share a scan: separate scans would look that
 /// far back, and read the gap as well.
 fn near_pieces(pieces: &[Piece]) -> &[Piece] {
-    let near = pieces.chunk_by(|a, b| b.start - a.end <= NEAR).next();
+    let near = pieces
+        .chunk_by(|a, b| b.start - a.end <= SECOND_SEARCH)
+        .next();
     near.unwrap_or_default()
 }
 

@@ -1,13 +1,13 @@
 //! Which pieces of a change meet nothing that is stored: as a rule all, and memory knows it ([`coverage`](crate::coverage)).
 use crate::ExtentIndex;
-use crate::coverage::{Look, PAGE};
-use crate::get::{NEAR, extents};
+use crate::coverage::{KnownPieces, PAGE};
+use crate::get::{SECOND_SEARCH, extents};
 use crate::overlay::Piece;
 use forebay_storage::Result;
 use std::ops::Bound;
 
 /// Extents of a page that are read to know it, at most.
-const MOST: usize = 4096;
+const MAX_PAGE_RECORDS: usize = 4096;
 
 impl ExtentIndex {
     /// For each piece whether it is free: nothing stored overlaps it, or joins with it.
@@ -15,11 +15,11 @@ impl ExtentIndex {
         let coverage = self.engine.coverage();
         let ranges = || pieces.iter().map(|p| (p.start, p.end, p.source.as_ref()));
         let mut look = coverage.look(fid, ranges());
-        if let Look::Nothing = look {
+        if let KnownPieces::Nothing = look {
             self.begin(fid)?;
             look = coverage.look(fid, ranges());
         }
-        if let Look::Known(_, pages) = &look
+        if let KnownPieces::Known(_, pages) = &look
             && !pages.is_empty()
         {
             for page in pages {
@@ -28,9 +28,9 @@ impl ExtentIndex {
             look = coverage.look(fid, ranges());
         }
         let mut free = match look {
-            Look::Known(free, _) => free,
+            KnownPieces::Known(free, _) => free,
             // Forgotten again.
-            Look::Nothing => vec![false; pieces.len()],
+            KnownPieces::Nothing => vec![false; pieces.len()],
         };
         between(pieces, &mut free);
         let hits = free.iter().filter(|free| **free).count();
@@ -62,7 +62,7 @@ impl ExtentIndex {
                 next = Some(extent.offset);
                 break;
             }
-            if found.len() == MOST {
+            if found.len() == MAX_PAGE_RECORDS {
                 coverage.learn(fid, version, page, None);
                 return Ok(());
             }
@@ -80,7 +80,8 @@ fn between(pieces: &[Piece], free: &mut [bool]) {
         if free[i] {
             continue;
         }
-        if let Some(last) = last.filter(|last| pieces[i].start - pieces[*last].end <= NEAR) {
+        if let Some(last) = last.filter(|last| pieces[i].start - pieces[*last].end <= SECOND_SEARCH)
+        {
             free[last + 1..i].fill(false);
         }
         last = Some(i);

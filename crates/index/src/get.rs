@@ -1,7 +1,7 @@
 //! Reading the index: a range, a whole file to remove, everything.
 
 use crate::csm::engine::View;
-use crate::csm::lookup::{Answer, Lookup, Request};
+use crate::csm::lookup::{Lookup, LookupResult, Request};
 use crate::csm::{Key, Record};
 use crate::extent::search_start;
 use crate::{Extent, ExtentIndex};
@@ -10,14 +10,14 @@ use std::ops::{Bound, Range};
 
 /// How far back a search looks first. Extents do not overlap, so of those that start at or before an offset only the
 /// last can reach it: where extents are small, one scan of a few entries finds it, not all of `MAX_EXTENT`.
-const CLOSE: u64 = 1 << 10;
+const FIRST_SEARCH: u64 = 1 << 10;
 /// How far back it looks next, before it looks through all of `MAX_EXTENT`.
-pub(crate) const NEAR: u64 = 64 << 10;
+pub(crate) const SECOND_SEARCH: u64 = 64 << 10;
 
 /// Compressed blocks that a single lookup reads at once, bytes; a range with more is scanned.
-const SHORT: usize = 16 << 10;
+const LOOKUP_BYTES: usize = 16 << 10;
 /// Who wants fewer extents than this gets them from a scan, which stops there.
-const FEW: usize = 32;
+const SCAN_BELOW: usize = 32;
 
 impl ExtentIndex {
     /// The extents of `fid` from the last that starts at or before `at` (which may end there too) up to those that start at `to`.
@@ -30,13 +30,13 @@ impl ExtentIndex {
         to: Bound<u64>,
     ) -> Result<impl Iterator<Item = Result<Extent>> + use<>> {
         let far = search_start(at);
-        let mut seen = far.max(at.saturating_sub(CLOSE));
+        let mut seen = far.max(at.saturating_sub(FIRST_SEARCH));
         let mut found_there = extents(view, fid, seen, to)?.peekable();
         let found = found_there
             .peek()
             .is_some_and(|e| e.as_ref().is_ok_and(|e| e.offset <= at));
         let mut before = None;
-        for start in [far.max(at.saturating_sub(NEAR)), far] {
+        for start in [far.max(at.saturating_sub(SECOND_SEARCH)), far] {
             if found || before.is_some() || start == seen {
                 continue;
             }
@@ -58,18 +58,18 @@ impl ExtentIndex {
         if range.is_empty() {
             return Ok(found);
         }
-        if limit < FEW {
+        if limit < SCAN_BELOW {
             self.scan_into(&view, fid, &range, limit, &mut found)?;
         } else {
             let request = Request::new(fid, &range);
-            Lookup::new(&view, SHORT).answer(&[request], |_, answer| match answer {
-                Answer::Records(records) => {
+            Lookup::new(&view, LOOKUP_BYTES).answer(&[request], |_, answer| match answer {
+                LookupResult::Records(records) => {
                     let extents = records.iter().filter_map(Record::extent);
                     found.extend(extents.filter_map(|e| e.clip(&range)));
                     found.truncate(limit);
                     Ok(())
                 }
-                Answer::Scan => self.scan_into(&view, fid, &range, limit, &mut found),
+                LookupResult::Scan => self.scan_into(&view, fid, &range, limit, &mut found),
             })?;
         }
         self.engine.count_gets(1, found.len());

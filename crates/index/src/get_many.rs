@@ -1,5 +1,5 @@
 //! Many ranges looked up at once.
-use crate::csm::lookup::{Answer, Lookup, Request};
+use crate::csm::lookup::{Lookup, LookupResult, Request};
 use crate::{Extent, ExtentIndex, Found};
 use forebay_storage::Result;
 use std::ops::Range;
@@ -35,17 +35,19 @@ impl ExtentIndex {
             let (fid, range) = &requests[i];
             let start = found.extents();
             match answer {
-                Answer::Records([record]) => {
+                LookupResult::Records([record]) => {
                     let extent = record.extent().and_then(|extent| extent.clip(range));
                     found.list().extend(extent);
                 }
-                Answer::Records(records) => {
+                LookupResult::Records(records) => {
                     let extents = records.iter().filter_map(|r| r.extent());
                     found
                         .list()
                         .extend(extents.filter_map(|e: Extent| e.clip(range)));
                 }
-                Answer::Scan => self.scan_into(&view, *fid, range, usize::MAX, found.list())?,
+                LookupResult::Scan => {
+                    self.scan_into(&view, *fid, range, usize::MAX, found.list())?
+                }
             }
             found.answered(i, start);
             Ok(())

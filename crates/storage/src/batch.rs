@@ -83,9 +83,10 @@ impl Batch {
         }
     }
 
-    /// Entries of the log, for the attached engine.
-    pub(crate) fn of_entries(entries: Vec<EngineEntry>) -> Batch {
+    /// What a record of the log holds.
+    pub(crate) fn of(ops: Vec<Op>, entries: Vec<EngineEntry>) -> Batch {
         Batch {
+            ops,
             entries,
             ..Batch::default()
         }

@@ -7,6 +7,7 @@
 //! | `engine` | the trait that engines implement, and what they share: the end of the log, the manifest, file numbers |
 //! | `rows` | the row engine: MemTables, levels of table files, block cache |
 //! | `manifest`, `wal` | which files make up the store; every batch before it is applied |
+//! | `newest_first`, `table_file` | merging what engines read, and the files they read from |
 //! | `io`, `pool`, `read_only`, [`fault`] | the I/O trait, and what implements it |
 //!
 //! **Knows**: bytes, keys, batches, files. **Must not know**: files of the mounted file system, extents, ranks,
@@ -24,6 +25,7 @@ pub mod fault;
 mod io;
 mod manifest;
 mod names;
+mod newest_first;
 mod options;
 mod pool;
 mod read_only;
@@ -40,6 +42,7 @@ pub use engine::{Engine, EngineHost, GroupLoad, LogTail};
 pub use error::{Error, Result, Shortage};
 pub use io::{DirEntry, File, Io, OsIo};
 pub use manifest::{EngineEdit, Provenance};
+pub use newest_first::{NewestFirst, SortedCursor};
 pub use options::{Durability, Options, Stats};
 pub use pool::PooledIo;
 pub use read_only::{ReadOnly, ReadOnlyFile};
@@ -47,4 +50,4 @@ pub use rows::{Scan, Snapshot};
 pub use store::Store;
 #[doc(hidden)]
 pub use store::StoredPiece;
-pub use table_file::{OpenTable, TableFile, remove_unnamed};
+pub use table_file::{OpenTable, TableFile, UnreadableTables, remove_unnamed};

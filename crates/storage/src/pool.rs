@@ -23,12 +23,12 @@ use std::sync::Arc;
 pub struct PooledIo {
     disk: Arc<dyn Io>,
     places: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptFiles>,
     /// Given up for a call that finds no other descriptor; one such call at a time.
     spare: Mutex<Option<std::fs::File>>,
 }
 
-struct Kept {
+struct KeptFiles {
     files: LruCache<OsString, Arc<dyn File>>,
     /// Counts names that went: a file that was opened before one did is not kept.
     gone: u64,
@@ -41,7 +41,7 @@ impl PooledIo {
         PooledIo {
             disk: Arc::new(disk),
             places,
-            kept: Mutex::new(Kept {
+            kept: Mutex::new(KeptFiles {
                 files: LruCache::new(NonZeroUsize::new(places).unwrap_or(NonZeroUsize::MIN)),
                 gone: 0,
             }),

@@ -1,8 +1,11 @@
-//! A file of tables, whichever engine's: opened at each read, and removed with its last user once it is superseded.
+//! A file of tables, whichever engine's: opened at each read, and removed with its last user once it is superseded. And which of them merges
+//! leave out because they cannot be read.
 //!
 //! A store may have thousands of tables and a process only so many open files: which of them stay open is the business of
 //! [`Io::open_kept`].
 use crate::{Error, File, Io, Result, sectors};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,6 +85,28 @@ impl OpenTable<'_> {
     pub fn length(&self) -> Result<u64> {
         let length = self.file.len();
         length.map_err(|e| Error::io("measure", self.path, e))
+    }
+}
+
+/// Tables that could not be read, by number: merges leave them out until the next open. All else goes on.
+#[derive(Default)]
+pub struct UnreadableTables(Mutex<HashSet<u64>>);
+
+impl UnreadableTables {
+    /// Adds those inputs of a merge that the error is of, or all of them if it is of none.
+    pub fn add(&self, error: &Error, inputs: &[(u64, &Path)]) {
+        let of = inputs.iter().filter(|(_, path)| error.is_of(path));
+        let named: Vec<u64> = of.map(|(number, _)| *number).collect();
+        let mut tables = self.0.lock();
+        match named.is_empty() {
+            true => tables.extend(inputs.iter().map(|(number, _)| *number)),
+            false => tables.extend(named),
+        }
+    }
+
+    /// All of them.
+    pub fn numbers(&self) -> HashSet<u64> {
+        self.0.lock().clone()
     }
 }
 

@@ -10,7 +10,7 @@
 //! A unit may be of any length and begin anywhere: so the lines of an array need one bit each, as blocks do.
 //!
 //! Invariants: `shift < unit <= PAGE`, so there is a unit for each byte; bits behind the last unit are 0.
-use super::page::{END, Near};
+use super::page::{Adjacency, END};
 
 /// Words before the bits.
 const HEAD: usize = 1;
@@ -86,16 +86,16 @@ impl Bits {
 
     /// How `start..end` lies to what is stored; `0 < start < end < PAGE`.
     #[inline]
-    pub fn near(&self, start: u32, end: u32) -> Near {
+    pub fn near(&self, start: u32, end: u32) -> Adjacency {
         let (before, behind) = (self.unit_of(start - 1), self.unit_of(end));
         if !self.any(before, behind) {
-            return Near::Apart;
+            return Adjacency::Apart;
         }
         let first = before + u32::from(self.begins(before + 1, start));
         let last = behind - u32::from(self.begins(behind, end));
         match self.any(first, last) {
-            true => Near::Over,
-            false => Near::Beside,
+            true => Adjacency::Over,
+            false => Adjacency::Beside,
         }
     }
 

@@ -1,21 +1,21 @@
 //! Which bytes of one file are stored: its pages, by slice, and its streams.
 //!
 //! Invariants: a stored byte is covered; a slice that is not in the map is unknown below `unknown`, and empty from there on.
-use super::page::{Near, PAGE, Page};
-use super::slice::{CachedSlice, PAGES, Slice, Step};
+use super::page::{Adjacency, PAGE, Page};
+use super::slice::{CachedSlice, PAGES, Slice, SliceStep};
 use super::streams::Streams;
 use crate::Extent;
 use crate::extent::{SLICE, slice_end};
 use std::collections::BTreeMap;
 
 /// What a slice costs beyond its pages, bytes.
-const NODE: usize = 160;
+const SLICE_OVERHEAD: usize = 160;
 /// What a file costs beyond its slices, bytes.
-const FILE: usize = 256;
+const FILE_OVERHEAD: usize = 256;
 
 /// What is known of a range before it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum Occupancy {
     /// Nothing stored overlaps it or joins with it.
     Free,
     /// Something may.
@@ -26,7 +26,7 @@ pub enum Fate {
 
 /// The slice looked at last, for the next piece is mostly there too; and its stream, for that is mostly the same.
 #[derive(Default)]
-pub struct At<'a> {
+pub struct CoverCursor<'a> {
     number: Option<u64>,
     slice: Option<&'a Slice>,
     stream: usize,
@@ -69,7 +69,7 @@ impl FileCover {
 
     /// Memory held, in bytes.
     pub fn bytes(&self) -> usize {
-        FILE + self.bytes + self.streams.heap()
+        FILE_OVERHEAD + self.bytes + self.streams.heap()
     }
 
     /// What is known of `start..end`, where `source` is to stand (nothing, for a hole). `at` is kept from one call to the next.
@@ -78,8 +78,8 @@ impl FileCover {
         start: u64,
         end: u64,
         source: Option<&Extent>,
-        at: &mut At<'a>,
-    ) -> Fate {
+        at: &mut CoverCursor<'a>,
+    ) -> Occupancy {
         let inside = !start.is_multiple_of(PAGE) && end / PAGE == start / PAGE;
         if let Some(source) = source.filter(|_| inside) {
             // Nearly always.
@@ -94,44 +94,48 @@ impl FileCover {
             let page = slice.page(start % SLICE / PAGE);
             let (from, to) = ((start % PAGE) as u32, (end % PAGE) as u32);
             return match page.near(from, to) {
-                Near::Apart => Fate::Free,
-                Near::Over => Fate::Stored,
-                Near::Unknown => Fate::Unknown(start / PAGE),
-                Near::Beside if self.streams.may_join(source, &mut at.stream) => Fate::Stored,
-                Near::Beside => Fate::Free,
+                Adjacency::Apart => Occupancy::Free,
+                Adjacency::Over => Occupancy::Stored,
+                Adjacency::Unknown => Occupancy::Unknown(start / PAGE),
+                Adjacency::Beside if self.streams.may_join(source, &mut at.stream) => {
+                    Occupancy::Stored
+                }
+                Adjacency::Beside => Occupancy::Free,
             };
         }
         match self.state(start, end) {
-            Fate::Free => {}
+            Occupancy::Free => {}
             other => return other,
         }
         let Some(source) = source else {
-            return Fate::Free;
+            return Occupancy::Free;
         };
         let before = match start.checked_sub(1) {
             Some(before) => self.state(before, start),
-            None => Fate::Free,
+            None => Occupancy::Free,
         };
         let after = match end.checked_add(1) {
             Some(after) => self.state(end, after),
-            None => Fate::Free,
+            None => Occupancy::Free,
         };
         match (before, after) {
-            (Fate::Unknown(page), _) | (_, Fate::Unknown(page)) => Fate::Unknown(page),
-            (Fate::Free, Fate::Free) => Fate::Free,
-            _ if self.streams.may_join(source, &mut at.stream) => Fate::Stored,
-            _ => Fate::Free,
+            (Occupancy::Unknown(page), _) | (_, Occupancy::Unknown(page)) => {
+                Occupancy::Unknown(page)
+            }
+            (Occupancy::Free, Occupancy::Free) => Occupancy::Free,
+            _ if self.streams.may_join(source, &mut at.stream) => Occupancy::Stored,
+            _ => Occupancy::Free,
         }
     }
 
     /// What is known of the bytes alone. Of a range that is known to be stored in part, that counts.
-    fn state(&self, start: u64, end: u64) -> Fate {
+    fn state(&self, start: u64, end: u64) -> Occupancy {
         let (first, last) = (start / SLICE, (end - 1) / SLICE);
         if first == last {
             return match self.slices.get(&first) {
                 Some(held) => in_slice(&held.slice, first, start, end),
-                None if first < self.unknown => Fate::Unknown(start / PAGE),
-                None => Fate::Free,
+                None if first < self.unknown => Occupancy::Unknown(start / PAGE),
+                None => Occupancy::Free,
             };
         }
         let mut at = first;
@@ -144,21 +148,21 @@ impl FileCover {
             let from = start.max(number * SLICE);
             let to = end.min((number * SLICE).saturating_add(SLICE));
             match in_slice(&held.slice, *number, from, to) {
-                Fate::Free => {}
-                Fate::Unknown(page) => unknown = unknown.or(Some(page)),
-                Fate::Stored => return Fate::Stored,
+                Occupancy::Free => {}
+                Occupancy::Unknown(page) => unknown = unknown.or(Some(page)),
+                Occupancy::Stored => return Occupancy::Stored,
             }
             at = number + 1;
         }
         if at <= last && at < self.unknown {
             unknown = unknown.or(Some((at * SLICE).max(start) / PAGE));
         }
-        unknown.map_or(Fate::Free, Fate::Unknown)
+        unknown.map_or(Occupancy::Free, Occupancy::Unknown)
     }
 
     /// These extents are stored now.
     pub fn add<T>(&mut self, stored: &[T], extent: impl Fn(&T) -> Extent, now: u64) {
-        let mut step: Option<Step<'_, T>> = None;
+        let mut step: Option<SliceStep<'_, T>> = None;
         let mut rest = stored;
         while let Some(first) = rest.first().map(&extent) {
             let number = first.offset / SLICE;
@@ -181,19 +185,19 @@ impl FileCover {
                     let extent = extent(stored);
                     (extent.offset, extent.end())
                 };
-                Step::take(&mut step, held, bytes, number * SLICE, inside, place);
+                SliceStep::take(&mut step, held, bytes, number * SLICE, inside, place);
             }
             for part in beyond {
                 self.add(&[part], Extent::clone, now);
             }
         }
-        Step::end(step, &mut self.bytes);
+        SliceStep::end(step, &mut self.bytes);
     }
 
     /// The slice, made if it is known to be empty; `None` if it is not known. And the count of memory.
     fn slice(&mut self, number: u64) -> Option<(&mut CachedSlice, &mut usize)> {
         if number >= self.unknown && !self.slices.contains_key(&number) {
-            self.bytes += NODE;
+            self.bytes += SLICE_OVERHEAD;
             self.slices.insert(number, CachedSlice::default());
         }
         let held = self.slices.get_mut(&number)?;
@@ -220,7 +224,7 @@ impl FileCover {
         if of < self.unknown {
             let bytes = &mut self.bytes;
             self.slices.entry(of).or_insert_with(|| {
-                *bytes += NODE;
+                *bytes += SLICE_OVERHEAD;
                 CachedSlice {
                     slice: Slice::unknown().into(),
                     used: now,
@@ -246,7 +250,10 @@ impl FileCover {
         let different: std::collections::HashMap<_, _> = contents
             .map(|slice| (std::sync::Arc::as_ptr(slice), slice.measured()))
             .collect();
-        FILE + NODE * self.slices.len() + different.values().sum::<usize>() + self.streams.heap()
+        FILE_OVERHEAD
+            + SLICE_OVERHEAD * self.slices.len()
+            + different.values().sum::<usize>()
+            + self.streams.heap()
     }
 
     /// When each slice that takes memory was used, and its number.
@@ -274,7 +281,7 @@ impl FileCover {
 }
 
 /// What is known of a range of a slice.
-fn in_slice(slice: &Slice, number: u64, start: u64, end: u64) -> Fate {
+fn in_slice(slice: &Slice, number: u64, start: u64, end: u64) -> Occupancy {
     let from = number * PAGES;
     let mut unknown = None;
     let mut at = start;
@@ -285,9 +292,9 @@ fn in_slice(slice: &Slice, number: u64, start: u64, end: u64) -> Fate {
         if matches!(page, Page::Unknown) {
             unknown = unknown.or(Some(at / PAGE));
         } else if page.overlaps(start, start + (stop - at) as u32) {
-            return Fate::Stored;
+            return Occupancy::Stored;
         }
         at = stop;
     }
-    unknown.map_or(Fate::Free, Fate::Unknown)
+    unknown.map_or(Occupancy::Free, Occupancy::Unknown)
 }

@@ -1,21 +1,21 @@
-//! What is stored, in memory: so that a put that overlaps nothing, as nearly all do, need not read what is stored around it.
+//! Which bytes of which files are stored, in memory. A put that overlaps nothing stored, as nearly all do, then needs no read.
 //!
 //! | file | what |
 //! |---|---|
 //! | `page` | the stored bytes of 1 MiB of a file |
 //! | `bits` | the same as one bit for each unit of any length |
-//! | `slice` | those of 64 MiB; slices that are alike share what is known |
-//! | `file` | those of a file, as far as they are known |
+//! | `slice` | the pages of 64 MiB; slices of equal content share it |
+//! | `file` | the slices of a file, as far as they are known |
 //! | `streams` | whether a new extent may continue a stored one |
 //!
-//! It learns of a file when it is changed again, or much: one look tells whether anything is stored of it. What is stored already is not
-//! known then, and is read page by page where puts keep meeting it. From then on it is told of every batch that is applied, under the lock
-//! under which a reader of pages takes its view; so a batch that was made and never applied leaves no trace.
+//! A file is followed from its second change on, or from a first change of many pieces. If nothing of it is stored then, all of it is known;
+//! else a page is read once puts have met it often enough. From then on every batch is applied here too, under the lock under which a reader
+//! of pages takes its view. A batch that was made and never applied therefore leaves no trace.
 //!
 //! # Invariants
-//! - What it calls free is free: no stored byte, no extent to join with. What it does not call so may be free all the same: after a
-//!   removal, or when memory ran out.
-//! - Its memory is within the budget, but for what a file costs of which nothing is known.
+//! - What is called free is free: no stored byte, and no extent to join with. The converse does not hold: after a removal, or when memory ran
+//!   out, a free range may be called stored.
+//! - Memory is within the budget, except for the fixed cost of files of which nothing is known.
 mod bits;
 mod file;
 mod page;
@@ -28,22 +28,22 @@ pub use page::PAGE;
 
 use crate::Extent;
 use crate::csm::{Record, Run};
-use file::{At, Fate, FileCover};
+use file::{CoverCursor, FileCover, Occupancy};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// Reads of unknown pages that are worth one read of a whole page.
-const WORTH: i64 = 8;
+const PAGE_READ_WORTH: i64 = 8;
 /// What a page with more extents than one wants to read counts.
-const DENSE: i64 = 64;
+const DENSE_PAGE_MISSES: i64 = 64;
 
 /// A file is followed from its second change on, or from one of so many pieces: most small files are written once.
-const MANY: usize = 8;
+const FOLLOWED_PIECES: usize = 8;
 /// Files that are remembered to have been changed once.
-const SEEN: usize = 1024;
+const SEEN_FILES: usize = 1024;
 
 /// What is known of the pieces of a change.
-pub enum Look {
+pub enum KnownPieces {
     /// Nothing: the file has to be begun with.
     Nothing,
     /// Whether each is free; and pages that are worth reading first.
@@ -86,7 +86,7 @@ impl Coverage {
         Coverage {
             state: Mutex::new(State {
                 files: HashMap::new(),
-                seen: vec![None; SEEN].into(),
+                seen: vec![None; SEEN_FILES].into(),
                 stats: CoverageStats::default(),
                 now: 0,
                 versions: 0,
@@ -112,28 +112,28 @@ impl Coverage {
         &self,
         fid: u64,
         pieces: impl Iterator<Item = (u64, u64, Option<&'a Extent>)>,
-    ) -> Look {
+    ) -> KnownPieces {
         let mut state = self.state.lock();
         let state = &mut *state;
         state.now += 1;
         let Some(file) = state.files.get_mut(&fid) else {
             let pieces = pieces.count();
-            let seen = &mut state.seen[fid as usize % SEEN];
-            if pieces < MANY && seen.replace(fid) != Some(fid) {
-                return Look::Known(vec![false; pieces], Vec::new());
+            let seen = &mut state.seen[fid as usize % SEEN_FILES];
+            if pieces < FOLLOWED_PIECES && seen.replace(fid) != Some(fid) {
+                return KnownPieces::Known(vec![false; pieces], Vec::new());
             }
-            return Look::Nothing;
+            return KnownPieces::Nothing;
         };
         file.used = state.now;
         let mut unknown: Vec<u64> = Vec::new();
         let known = &*file;
-        let mut at = At::default();
+        let mut at = CoverCursor::default();
         let fates =
             pieces.map(
                 |(start, end, source)| match known.fate(start, end, source, &mut at) {
-                    Fate::Free => true,
-                    Fate::Stored => false,
-                    Fate::Unknown(page) => {
+                    Occupancy::Free => true,
+                    Occupancy::Stored => false,
+                    Occupancy::Unknown(page) => {
                         unknown.push(page);
                         false
                     }
@@ -142,9 +142,9 @@ impl Coverage {
         let free: Vec<bool> = fates.collect();
         file.misses += unknown.len() as i64;
         unknown.dedup();
-        unknown.truncate((file.misses / WORTH).max(0) as usize);
-        file.misses -= WORTH * unknown.len() as i64;
-        Look::Known(free, unknown)
+        unknown.truncate((file.misses / PAGE_READ_WORTH).max(0) as usize);
+        file.misses -= PAGE_READ_WORTH * unknown.len() as i64;
+        KnownPieces::Known(free, unknown)
     }
 
     /// Counts what a change made of the answer.
@@ -195,7 +195,7 @@ impl Coverage {
         let before = file.bytes();
         match found {
             Some((extents, next)) => file.learn(page, extents, next, state.now),
-            None => file.misses -= DENSE,
+            None => file.misses -= DENSE_PAGE_MISSES,
         }
         let after = file.bytes();
         state.grown(before, after, self.budget);

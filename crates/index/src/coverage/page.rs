@@ -14,11 +14,11 @@ pub const PAGE: u64 = 1 << 20;
 /// The same, for places in it.
 pub const END: u32 = PAGE as u32;
 /// Bits are not made finer beyond so many bytes.
-const EXACT: usize = 4096;
+const MAX_EXACT_BITS_BYTES: usize = 4096;
 
 /// How a range lies to what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Near {
+pub enum Adjacency {
     /// Bytes of it, or beside it, are not known.
     Unknown,
     /// Apart from all of it.
@@ -73,11 +73,11 @@ impl Page {
 
     /// How `start..end` lies to what is stored; `0 < start < end < PAGE`.
     #[inline]
-    pub fn near(&self, start: u32, end: u32) -> Near {
+    pub fn near(&self, start: u32, end: u32) -> Adjacency {
         match self {
-            Page::Empty => Near::Apart,
-            Page::Full => Near::Over,
-            Page::Unknown => Near::Unknown,
+            Page::Empty => Adjacency::Apart,
+            Page::Full => Adjacency::Over,
+            Page::Unknown => Adjacency::Unknown,
             Page::Bits(bits) => bits.near(start, end),
             Page::Span(from, to) => near(&[(*from, *to)], start, end),
             Page::Spans(spans) => near(spans, start, end),
@@ -144,7 +144,7 @@ impl Page {
         let (unit, at) = bits.common(start, end);
         let finer = Bits::size(unit, at);
         let spans = (bits.count() + 1) * SPAN;
-        if finer.min(spans) > EXACT {
+        if finer.min(spans) > MAX_EXACT_BITS_BYTES {
             return false;
         }
         *self = match finer <= spans {
@@ -167,13 +167,13 @@ fn allocated(bytes: usize) -> usize {
 /// Bytes of a span.
 const SPAN: usize = size_of::<(u32, u32)>();
 
-fn near(spans: &[(u32, u32)], start: u32, end: u32) -> Near {
+fn near(spans: &[(u32, u32)], start: u32, end: u32) -> Adjacency {
     let at = spans.partition_point(|span| span.1 < start);
     let mut reach = spans[at..].iter().take_while(|span| span.0 <= end);
     match reach.clone().next() {
-        None => Near::Apart,
-        Some(_) if reach.any(|span| span.0 < end && start < span.1) => Near::Over,
-        Some(_) => Near::Beside,
+        None => Adjacency::Apart,
+        Some(_) if reach.any(|span| span.0 < end && start < span.1) => Adjacency::Over,
+        Some(_) => Adjacency::Beside,
     }
 }
 
@@ -247,9 +247,9 @@ mod tests {
             for (start, len) in probes.into_iter().chain(beside).filter(|p| p.0 > 0 && p.0 < END - 1) {
                 let end = (start + len).min(END - 1);
                 let want = match (covered(&model, start..end), covered(&model, start - 1..end + 1)) {
-                    (true, _) => Near::Over,
-                    (false, true) => Near::Beside,
-                    _ => Near::Apart,
+                    (true, _) => Adjacency::Over,
+                    (false, true) => Adjacency::Beside,
+                    _ => Adjacency::Apart,
                 };
                 prop_assert_eq!(page.near(start, end), want, "{}..{}", start, end);
             }

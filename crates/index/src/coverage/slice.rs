@@ -1,9 +1,9 @@
-//! What is known of one slice: its pages. Slices of the same content may share it.
+//! What is known of one slice: its pages. Slices of equal content may share it.
 //!
-//! Where writers take turns at equal distances, as in a checkpoint of many processes, what a commit adds lies in each slice at the same places. So slices that were
-//! alike are alike afterwards, and one copy is enough for all of them: a [`Step`] remembers what became of the one before.
+//! When many processes write a checkpoint in turns, each commit adds bytes at the same places of each slice. Slices that were equal before such
+//! a commit are equal after it, so one copy serves all of them: a [`SliceStep`] remembers what the commit made of the slice before.
 //!
-//! Invariant: the bytes that a file counts are those of its different contents, each once.
+//! Invariant: the memory that a file counts is that of its distinct contents, each counted once.
 use super::page::{PAGE, Page};
 use crate::extent::SLICE;
 use std::sync::Arc;
@@ -171,7 +171,7 @@ fn release(slice: Arc<Slice>, bytes: &mut usize) {
 }
 
 /// What became of a slice when pieces were added to it.
-pub struct Step<'a, T> {
+pub struct SliceStep<'a, T> {
     before: Arc<Slice>,
     after: Arc<Slice>,
     /// Where the slice began.
@@ -179,11 +179,11 @@ pub struct Step<'a, T> {
     added: &'a [T],
 }
 
-impl<'a, T> Step<'a, T> {
+impl<'a, T> SliceStep<'a, T> {
     /// Adds `added` to a slice that begins at `start`; `place` tells the first byte of a piece and the one behind it. If `last` did the same
     /// to the same content, its outcome is taken; else it is replaced by this step, if others may follow it.
     pub fn take(
-        last: &mut Option<Step<'a, T>>,
+        last: &mut Option<SliceStep<'a, T>>,
         held: &mut CachedSlice,
         bytes: &mut usize,
         start: u64,
@@ -208,13 +208,13 @@ impl<'a, T> Step<'a, T> {
                 slice.add(from, to.min(SLICE));
             }
         });
-        let step = before.map(|before| Step {
+        let step = before.map(|before| SliceStep {
             before,
             after: held.slice.clone(),
             start,
             added,
         });
-        Step::end(std::mem::replace(last, step), bytes);
+        SliceStep::end(std::mem::replace(last, step), bytes);
     }
 
     /// Whether this is the content that it began with.
@@ -223,7 +223,7 @@ impl<'a, T> Step<'a, T> {
     }
 
     /// There are no more slices to follow it.
-    pub fn end(last: Option<Step<'a, T>>, bytes: &mut usize) {
+    pub fn end(last: Option<SliceStep<'a, T>>, bytes: &mut usize) {
         if let Some(step) = last {
             release(step.before, bytes);
             release(step.after, bytes);

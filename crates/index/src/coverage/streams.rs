@@ -1,14 +1,14 @@
-//! Whether a new extent may go on where a stored one ends, or end where one begins: then the two become one, and what is stored
-//! must be read.
+//! Whether a new extent may begin where a stored one ends, or end where one begins. The two then become one extent, and the stored one must
+//! be read.
 //!
-//! Only extents of one stream do: the same member, log and commit. In a stream log addresses ascend as they come, for what is written is
-//! appended; so it is enough to know the least and the greatest address stored, and which extents have them. An extent whose
-//! address lies between is not joined: two extents stay that could be one, and nothing else is lost.
+//! Extents join only within one stream: one member, log and commit. Log addresses of a stream ascend as they come, because a log is only
+//! appended to. So the least and the greatest stored address of a stream, and the extents that have them, are enough. An extent whose address
+//! lies between them is not joined; that costs one extent more, and nothing else.
 use crate::Extent;
 use std::collections::VecDeque;
 
 /// Streams that a file remembers.
-const MOST: usize = 512;
+const MAX_STREAMS: usize = 512;
 
 /// One member's log in one commit.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +85,7 @@ impl Streams {
         };
         self.newest = self.newest.max(Some(extent.seq));
         let Some(at) = found else {
-            if self.known.len() == MOST {
+            if self.known.len() == MAX_STREAMS {
                 let gone = self.known.pop_front();
                 self.forgotten = self.forgotten.max(gone.map(|s| s.seq));
             }

@@ -21,8 +21,8 @@ fn free(coverage: &Coverage, fid: u64, start: u64, end: u64, seq: u64) -> Option
         ..extent(start, end - start)
     };
     match coverage.look(fid, [(start, end, Some(&source))].into_iter()) {
-        Look::Known(free, _) => Some(free[0]),
-        Look::Nothing => None,
+        KnownPieces::Known(free, _) => Some(free[0]),
+        KnownPieces::Nothing => None,
     }
 }
 
@@ -55,7 +55,7 @@ fn a_new_file_is_free_and_what_is_applied_is_not() {
         ..extent(150, 10)
     };
     let look = coverage.look(1, [(150, 160, Some(&next))].into_iter());
-    assert!(matches!(look, Look::Known(free, _) if !free[0]));
+    assert!(matches!(look, KnownPieces::Known(free, _) if !free[0]));
 }
 
 #[test]
@@ -251,7 +251,7 @@ proptest! {
                 Step::Load(at) => {
                     let page = (BASE + at * UNIT) / PAGE;
                     let look = coverage.look(1, [(page * PAGE, page * PAGE + 1, None)].into_iter());
-                    if matches!(look, Look::Nothing) {
+                    if matches!(look, KnownPieces::Nothing) {
                         continue;
                     }
                     let (version, ()) = coverage.begin(1, || ());

@@ -13,7 +13,7 @@ use forebay_codec::{Columns, Encoder};
 /// Columns of a block.
 pub(in crate::csm) const COLUMNS: usize = 7;
 /// No block has more records, whatever the settings: 16 MiB of them.
-pub(in crate::csm) const MOST: usize = (16 << 20) / RECORD;
+pub(in crate::csm) const MAX_RECORDS: usize = (16 << 20) / RECORD;
 
 /// A compressed block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub fn encode_columns(records: &[Record], out: &mut Vec<u8>) {
 
 /// Appends the records of these columns to `out`. `None` if they are none.
 pub fn decode_columns(bytes: &[u8], out: &mut Vec<Record>) -> Option<()> {
-    let columns = Columns::<COLUMNS>::open(bytes, MOST)?;
+    let columns = Columns::<COLUMNS>::open(bytes, MAX_RECORDS)?;
     let start = out.len();
     let [mut a, mut b] = [Vec::new(), Vec::new()];
     columns.column(0, &mut a)?;
@@ -140,7 +140,7 @@ impl Cutter {
     /// Cuts blocks of about `block_bytes` before compression.
     pub fn new(block_bytes: usize) -> Cutter {
         Cutter {
-            full: (block_bytes / RECORD).clamp(1, MOST),
+            full: (block_bytes / RECORD).clamp(1, MAX_RECORDS),
             pending: Vec::new(),
             coder: Coder::default(),
             bytes: Vec::new(),

@@ -4,11 +4,11 @@
 //! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
 use super::block::{Block, Cutter, decode_columns, encode_columns};
 use super::engine::files;
-use super::lookup::opened::Opened;
+use super::lookup::opened::OpenedBlock;
 use super::record::{Key, RECORD, Record};
 use super::table::footer::{Footer, LENGTH};
 use super::table::region;
-use super::table::{Meta, Place};
+use super::table::{Place, TableMeta};
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::Random;
 use std::path::Path;
@@ -81,7 +81,7 @@ fn blocks_and_log_entries() {
             // As a lookup opens it, which knows the range of keys from elsewhere.
             let of = corpus.iter().position(|c| c == first).unwrap_or_default();
             let (from, to) = (samples[of][0].key, samples[of][samples[of].len() - 1].key);
-            let mut opened = Opened::default();
+            let mut opened = OpenedBlock::default();
             if opened.open(&bytes, from, to, random.index(400)).is_some() {
                 let mut out = Vec::new();
                 let at = opened.at_or_above(samples[of][samples[of].len() / 2].key, 0);
@@ -186,7 +186,7 @@ fn footers() {
 
 #[test]
 fn what_the_manifest_tells() {
-    let meta = |n: u64| Meta {
+    let meta = |n: u64| TableMeta {
         number: 3,
         bytes: n,
         records: n / 2,
@@ -195,7 +195,7 @@ fn what_the_manifest_tells() {
         deletes: n.is_multiple_of(2),
     };
     let corpus: Vec<Vec<u8>> = [0, 1, 300, u64::MAX]
-        .map(|n| files::told(n, &meta(n)).to_vec())
+        .map(|n| files::table_record(n, &meta(n)).to_vec())
         .into();
     fuzz(
         "the manifest's entries",
@@ -204,7 +204,10 @@ fn what_the_manifest_tells() {
         |_, first, bytes| {
             assert!(files::read(3, first).is_ok());
             if let Ok((age, meta)) = files::read(3, &bytes) {
-                assert_eq!(files::read(3, &files::told(age, &meta)), Ok((age, meta)));
+                assert_eq!(
+                    files::read(3, &files::table_record(age, &meta)),
+                    Ok((age, meta))
+                );
             }
         },
     );

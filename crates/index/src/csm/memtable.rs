@@ -1,12 +1,13 @@
 //! The MemTable of the index: sorted runs of records, newest last.
 //!
-//! Batches come nearly sorted, so each is a run as it comes. A short run is merged with the one before once that is not twice as
-//! long, as a binary counter carries; so there are few runs, and a record moves O(log n) times, in sequence, where a tree or a
-//! skiplist would search for each. A long run stays as it came: who only puts should not pay for readers. Before a MemTable is
-//! read it is compacted: long runs are merged in the same way then. What is sealed is sorted at once, in the background.
+//! Batches come nearly sorted, so each becomes a run. A short run is merged with the run before it while that is not twice as long, as a binary
+//! counter carries. So runs are few, and a record moves O(log n) times, sequentially, where a tree or a skiplist would search for each
+//! record. A long run is not merged when it comes, so that puts do not pay for reads: the first reader compacts the MemTable in the same way. A
+//! sealed MemTable is sorted at once, in the background.
 //!
-//! Invariants: a run ascends strictly by key; runs are never changed, so a clone of the MemTable is a snapshot and costs one
-//! counter a run; of two records with one key, that of the later run is the newer.
+//! # Invariants
+//! - A run ascends strictly by key and is never changed. So a clone of the MemTable is a snapshot, and costs one reference count a run.
+//! - Of two records with one key, the one in the later run is newer.
 use super::loser_tree::LoserTree;
 use super::record::Record;
 use std::sync::Arc;

@@ -1,22 +1,21 @@
 //! Reading records in key order from all that holds some: MemTables, compressed trees, table files.
 //!
-//! Of the records with one key, the newest is yielded if it is an extent, and none if it is a delete.
+//! Of the records with one key the newest counts: an extent is yielded, a delete yields nothing.
 //!
-//! A block that cannot be read is an error at its first key: who stops before it never meets it. There the scan is over, but in a
-//! store that is salvaged: then it goes on behind the block, without older records of keys that the block may have held.
+//! What is damaged ends the scan where it begins, see [`NewestFirst`].
 use super::block::records_of;
 use super::memtable::Run;
 use super::record::{Key, Record};
 use super::sorted::SortedRun;
-use super::table::{Places, Want};
+use super::table::{Places, WantedBlock};
 use super::tree::Tree;
-use forebay_storage::{Error, Result};
+use forebay_storage::{Error, NewestFirst, Result, SortedCursor};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Blocks that a long scan reads at once.
-const AHEAD: usize = 32;
+const BLOCKS_AHEAD: usize = 32;
 
 /// One thing that holds records.
 #[derive(Clone)]
@@ -51,7 +50,7 @@ struct Cursor {
     /// Blocks to read at once: the longer a scan goes, the more.
     ahead: usize,
     /// Blocks that were read with the one at hand, the next one last.
-    read: Vec<Want>,
+    read: Vec<WantedBlock>,
     /// The places of that table's blocks.
     places: Arc<Places>,
     /// What cannot be read, where the cursor stands.
@@ -98,47 +97,10 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// The key at hand, or the first that cannot be read.
-    fn key(&self) -> Option<Key> {
-        match &self.failed {
-            Some(failed) => Some(*failed.range.start()),
-            None => self.peek().map(|r| r.key),
-        }
-    }
-
-    /// What cannot be read here; goes on behind it if the store is salvaged.
-    fn fail(&mut self) -> Option<Error> {
-        let failed = self.failed.take()?;
-        let Source::Disk(run) = &self.source else {
-            return Some(failed.error);
-        };
-        if run.tables().iter().any(|t| t.is_salvaged()) {
-            self.lost.push(failed.range);
-            self.next = failed.behind;
-            self.read();
-        }
-        Some(failed.error)
-    }
-
     fn peek(&self) -> Option<&Record> {
         match &self.source {
             Source::Run(run) => run.get(self.at),
             _ => self.opened.get(self.at),
-        }
-    }
-
-    fn advance(&mut self) -> Result<()> {
-        self.at += 1;
-        if self.at < self.opened.len() {
-            return Ok(());
-        }
-        match &self.source {
-            Source::Run(_) => Ok(()),
-            Source::Tree(_) => self.open(),
-            Source::Disk(_) => {
-                self.read();
-                Ok(())
-            }
         }
     }
 
@@ -202,13 +164,14 @@ impl Cursor {
             if self.read.is_empty() {
                 self.places = found.places()?;
                 let blocks = block..self.places.len().min(block + self.ahead);
-                let mut read: Vec<Want> = blocks.map(|i| Want::one(i as u32)).collect();
+                let mut read: Vec<WantedBlock> =
+                    blocks.map(|i| WantedBlock::one(i as u32)).collect();
                 found.fetch(&mut read)?;
                 read.reverse();
                 self.read = read;
-                self.ahead = (self.ahead * 2).min(AHEAD);
+                self.ahead = (self.ahead * 2).min(BLOCKS_AHEAD);
             }
-            if let Some(Want {
+            if let Some(WantedBlock {
                 block,
                 raw: Some(raw),
                 ..
@@ -232,6 +195,69 @@ impl Cursor {
     }
 }
 
+impl SortedCursor for Cursor {
+    type Key<'a> = Key;
+    type Entry = Record;
+    type Failure = Error;
+
+    fn key(&self) -> Option<Key> {
+        match &self.failed {
+            Some(failed) => Some(*failed.range.start()),
+            None => self.peek().map(|r| r.key),
+        }
+    }
+
+    fn entry(&self) -> Option<Record> {
+        self.peek().copied()
+    }
+
+    fn key_of<'a>(record: &'a Record) -> Key
+    where
+        Self: 'a,
+    {
+        record.key
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        if self.failed.is_some() {
+            return Ok(());
+        }
+        self.at += 1;
+        if self.at < self.opened.len() {
+            return Ok(());
+        }
+        match &self.source {
+            Source::Run(_) => Ok(()),
+            Source::Tree(_) => self.open(),
+            Source::Disk(_) => {
+                self.read();
+                Ok(())
+            }
+        }
+    }
+
+    fn fail(&mut self) -> Option<Error> {
+        let failed = self.failed.take()?;
+        let Source::Disk(run) = &self.source else {
+            return Some(failed.error);
+        };
+        if run.tables().iter().any(|t| t.is_salvaged()) {
+            self.lost.push(failed.range);
+            self.next = failed.behind;
+            self.read();
+        }
+        Some(failed.error)
+    }
+
+    fn has_gaps(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    fn may_hide(&self, key: Key) -> bool {
+        self.lost.iter().any(|lost| lost.contains(&key))
+    }
+}
+
 /// The error for a block in memory that does not decompress.
 pub fn damaged_memory() -> Error {
     Error::Format {
@@ -243,11 +269,7 @@ pub fn damaged_memory() -> Error {
 }
 
 /// Records in key order; after an error it ends, unless the store is salvaged.
-pub struct Scan {
-    /// Newest first.
-    cursors: Vec<Cursor>,
-    failed: bool,
-}
+pub struct Scan(NewestFirst<Cursor>);
 
 impl Scan {
     /// From `from` on; `sources` newest first.
@@ -256,40 +278,8 @@ impl Scan {
     /// Those of reading table files.
     pub fn new(sources: impl IntoIterator<Item = Source>, from: Key) -> Result<Scan> {
         let cursors = sources.into_iter().map(|s| Cursor::new(s, from));
-        Ok(Scan {
-            cursors: cursors.collect::<Result<_>>()?,
-            failed: false,
-        })
-    }
-
-    fn step(&mut self) -> Result<Option<Record>> {
-        loop {
-            let heads = self.cursors.iter().enumerate();
-            let heads = heads.filter_map(|(i, c)| Some((c.key()?, i)));
-            // The first of equals is the newest.
-            let Some((key, newest)) = heads.min() else {
-                return Ok(None);
-            };
-            if let Some(error) = self.cursors[newest].fail() {
-                self.failed = self.cursors[newest].lost.is_empty();
-                return Err(error);
-            }
-            let Some(least) = self.cursors[newest].peek().copied() else {
-                return Ok(None);
-            };
-            let newer = &self.cursors[..newest];
-            let hidden = newer
-                .iter()
-                .any(|c| c.lost.iter().any(|l| l.contains(&key)));
-            for cursor in &mut self.cursors {
-                if cursor.failed.is_none() && cursor.peek().is_some_and(|r| r.key == least.key) {
-                    cursor.advance().inspect_err(|_| self.failed = true)?;
-                }
-            }
-            if least.len > 0 && !hidden {
-                return Ok(Some(least));
-            }
-        }
+        let cursors: Vec<Cursor> = cursors.collect::<Result<_>>()?;
+        Ok(Scan(NewestFirst::new(cursors)))
     }
 }
 
@@ -297,10 +287,12 @@ impl Iterator for Scan {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Result<Record>> {
-        if self.failed {
-            return None;
+        loop {
+            match self.0.next()? {
+                Ok((_, record)) if record.len == 0 => {}
+                next => return Some(next.map(|(_, record)| record)),
+            }
         }
-        self.step().transpose()
     }
 }
 

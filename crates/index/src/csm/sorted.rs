@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Blocks that a reader of the whole run reads at once.
-const AHEAD: usize = 64;
+const BLOCKS_AHEAD: usize = 64;
 
 /// See the head of this file.
 #[derive(Clone, Default)]
@@ -89,7 +89,7 @@ impl Blocks for RunBlocks {
             let Some(table) = self.run.tables.get(self.table) else {
                 return Ok(None);
             };
-            let end = table.places()?.len().min(self.block + AHEAD);
+            let end = table.places()?.len().min(self.block + BLOCKS_AHEAD);
             if self.block == end {
                 (self.table, self.block) = (self.table + 1, 0);
                 continue;

@@ -12,27 +12,14 @@ use super::queue::Queue;
 use crate::damage::Opened;
 use crate::manifest::{Edit, EngineEdit, Manifest};
 use crate::options::{Durability, Options};
+use crate::wal::OldLog;
 use crate::wal::writer::LogWriter;
-use crate::{Error, File, Io, Result, names};
+use crate::{Error, Io, Result, names};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-
-/// A log file that is no longer written.
-pub(crate) struct OldLog {
-    /// The number in its name.
-    pub number: u64,
-    /// Its last batch.
-    pub last: u64,
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// Where it is damaged and nothing is lost, see [`Replayed`](crate::wal::recovery::Replayed).
-    pub harmless: Vec<u64>,
-    /// The file and its path, if it may not be on disk yet.
-    pub unsynced: Option<(Arc<dyn File>, PathBuf)>,
-}
 
 /// The end of the log and the numbers of batches; held by whoever commits, or ends a log file.
 #[derive(Default)]
@@ -88,7 +75,7 @@ pub struct EngineHost {
 }
 
 /// A store as its files have it.
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredStore {
     pub opened: Opened,
     pub manifest: Manifest,
     pub old_logs: Vec<OldLog>,
@@ -105,7 +92,7 @@ impl EngineHost {
         dir: &Path,
         salvaged: bool,
         options: Options,
-        recovered: Recovered,
+        recovered: RecoveredStore,
     ) -> EngineHost {
         EngineHost {
             io,
@@ -163,7 +150,9 @@ impl EngineHost {
     pub fn files(&self) -> Vec<(u64, Bytes)> {
         let manifest = self.manifest.lock();
         let files = manifest.state().engine_files.iter();
-        files.map(|(n, told)| (*n, told.clone())).collect()
+        files
+            .map(|(n, description)| (*n, description.clone()))
+            .collect()
     }
 
     /// Names files of the attached engine in the manifest, on disk when it returns; removes log files that are superfluous then.

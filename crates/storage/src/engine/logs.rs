@@ -3,11 +3,11 @@
 //!
 //! Batches are in the log in the order of their numbers, file after file; a log file goes only when all engines hold its batches in
 //! files.
-use super::host::{EngineHost, LogTail, OldLog};
+use super::host::{EngineHost, LogTail};
 use super::queue::Member;
-use crate::manifest::{Edit, Mark};
+use crate::manifest::{Edit, OpenMark};
 use crate::options::Durability;
-use crate::wal::{payload, record, reserve, writer::LogWriter};
+use crate::wal::{OldLog, payload, record, reserve, writer::LogWriter};
 use crate::{EngineEdit, Error, File, Result, names};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -132,7 +132,7 @@ impl EngineHost {
                     flushed: Some(behind.unwrap_or(last)),
                     ..EngineEdit::default()
                 },
-                mark: Some(Mark::Closed(last)),
+                mark: Some(OpenMark::Closed(last)),
                 ..Edit::default()
             };
             match manifest.append(edit) {

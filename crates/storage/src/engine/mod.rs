@@ -14,13 +14,14 @@
 //! ```
 //!
 //! # What the store does, and what an engine does
-//! The store ([`Store`](crate::Store)) gives batches their numbers, logs them, hands each to every engine, and replays the log when it is opened. [`EngineHost`] is
-//! the part of it that engines share: the I/O seam, the directory, file numbers, the manifest, the log's files, and whether the store was
-//! poisoned by a failed write. An engine ([`Engine`]) keeps what a batch brings for it: it decides when memory is full, writes files, names them in the
-//! manifest, merges them, counts its memory, and tells of damage. Reads are not in the trait: each engine has its own keys, and a get or a scan that
-//! goes through a trait object would cost every record. Who reads has the engine as what it is ([`Store::engine`](crate::Store::engine)).
+//! The store ([`Store`](crate::Store)) numbers batches, logs them, and hands each to every engine; when it is opened, it does the same with what the
+//! log holds. [`EngineHost`] is the part of the store that engines share: the I/O trait, the directory, file numbers, the manifest, the log's
+//! files, and whether a failed write has poisoned the store. An engine ([`Engine`]) keeps what a batch brings for it: it decides when its memory is
+//! full, writes files, names them in the manifest, merges them, and reports damage.
 //!
-//! Calls of this trait are dynamic, one or two for a batch, none for a record.
+//! Reads and statistics are not in the trait. Engines have different keys and figures, and a get or a scan through a trait object would cost
+//! every record. A reader takes the engine as its own type ([`Store::engine`](crate::Store::engine)). The calls of the trait are dynamic: a few for
+//! each batch, none for a record.
 //!
 //! # The formats name two engines
 //! | | rows | the attached engine |
@@ -29,8 +30,8 @@
 //! | files ([`names`](crate::names)) | `table-N.tbl`, `table-N.copy` | `side-N.tbl` |
 //! | in the manifest ([`edit`](crate::manifest)) | 1, 2, flushed: 3 | 5, 6, flushed: 7 |
 //!
-//! So a store has at most one beside the rows. Another one needs a tag, a name and edits of its own, and a newer version of the manifest;
-//! nothing else in this folder counts to two.
+//! So a store has at most one engine beside the rows. A third needs a tag, a file name and edits of its own, and a newer version of the manifest.
+//! Otherwise only the calls of [`EngineHost`] on files, edits and progress know that there is one attached engine.
 //!
 //! # Invariants
 //! - Log records stay until all engines hold them in files, and none names a file of batches that the log does not have on disk for the
@@ -42,7 +43,7 @@ mod logs;
 mod queue;
 
 pub use host::{EngineHost, LogTail};
-pub(crate) use host::{OldLog, PoisonOnPanic, Recovered};
+pub(crate) use host::{PoisonOnPanic, RecoveredStore};
 pub(crate) use logs::UnsyncedLog;
 pub(crate) use queue::Member;
 

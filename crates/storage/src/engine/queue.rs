@@ -1,9 +1,9 @@
 //! Group commit: one thread writes for all that wait.
 //!
-//! The first thread that finds nobody leading leads; threads that come meanwhile queue up and sleep. When the
-//! leader is done, the longest waiting thread is woken as the next leader and takes what has queued up by then.
-//! A thread is woken once: as leader, or with its result. Also when the leader panics: its group comes back then with the
-//! outcomes that were known, and the lead goes on.
+//! A thread that finds no leader becomes the leader and commits its own batch alone; threads that come meanwhile queue up and sleep. When the
+//! leader is done, the thread that has waited longest becomes the next leader, and commits the batches that are queued by then. Each thread is
+//! woken once, as leader or with its outcome. If a leader panics, the members of its group get the outcomes that were known, and the next
+//! leader is woken.
 use super::GroupLoad;
 use crate::{Batch, Error};
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ pub(crate) struct Member {
     pub outcome: Option<Result<(), Error>>,
 }
 
-enum State {
+enum WaiterState {
     Waiting(Member),
     Taken,
     Leads(Member),
@@ -31,12 +31,12 @@ enum State {
 }
 
 struct Waiter {
-    state: Mutex<State>,
+    state: Mutex<WaiterState>,
     thread: Thread,
 }
 
 #[derive(Default)]
-struct Inner {
+struct QueueState {
     led: bool,
     waiting: std::collections::VecDeque<Arc<Waiter>>,
 }
@@ -44,7 +44,7 @@ struct Inner {
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct Queue {
-    inner: Mutex<Inner>,
+    inner: Mutex<QueueState>,
 }
 
 impl Queue {
@@ -56,14 +56,14 @@ impl Queue {
         if !inner.led {
             inner.led = true;
             drop(inner);
-            let _lead = Lead(self);
+            let _lead = LeadGuard(self);
             let mut group = [member];
             commit(&mut group);
             let [member] = group;
             return member;
         }
         let waiter = Arc::new(Waiter {
-            state: Mutex::new(State::Waiting(member)),
+            state: Mutex::new(WaiterState::Waiting(member)),
             thread: std::thread::current(),
         });
         inner.waiting.push_back(waiter.clone());
@@ -71,14 +71,14 @@ impl Queue {
         let own = loop {
             std::thread::park();
             let mut state = waiter.state.lock();
-            match std::mem::replace(&mut *state, State::Taken) {
-                State::Done(member) => return member,
-                State::Leads(member) => break member,
+            match std::mem::replace(&mut *state, WaiterState::Taken) {
+                WaiterState::Done(member) => return member,
+                WaiterState::Leads(member) => break member,
                 other => *state = other,
             }
         };
-        let _lead = Lead(self);
-        let mut group = Group {
+        let _lead = LeadGuard(self);
+        let mut group = LeaderGroup {
             members: vec![own],
             followers: Vec::new(),
         };
@@ -96,8 +96,8 @@ impl Queue {
         let mut others = Vec::new();
         while let Some(waiter) = inner.waiting.front() {
             let mut state = waiter.state.lock();
-            match std::mem::replace(&mut *state, State::Taken) {
-                State::Waiting(member) if bytes + member.load.bytes <= GROUP_BYTES => {
+            match std::mem::replace(&mut *state, WaiterState::Taken) {
+                WaiterState::Waiting(member) if bytes + member.load.bytes <= GROUP_BYTES => {
                     bytes += member.load.bytes;
                     group.push(member);
                 }
@@ -114,42 +114,44 @@ impl Queue {
 }
 
 /// A leader's group: its own member, and those of the threads that sleep until they get theirs back.
-struct Group {
+struct LeaderGroup {
     members: Vec<Member>,
     followers: Vec<Arc<Waiter>>,
 }
 
-impl Group {
+impl LeaderGroup {
     /// Wakes the followers with their members, as they are now. Returns the leader's, the first time.
     fn end(&mut self) -> Option<Member> {
         let mut members = std::mem::take(&mut self.members).into_iter();
         let own = members.next();
         for (waiter, member) in self.followers.drain(..).zip(members) {
-            *waiter.state.lock() = State::Done(member);
+            *waiter.state.lock() = WaiterState::Done(member);
             waiter.thread.unpark();
         }
         own
     }
 }
 
-impl Drop for Group {
+impl Drop for LeaderGroup {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 /// Hands the lead on when dropped.
-struct Lead<'a>(&'a Queue);
+struct LeadGuard<'a>(&'a Queue);
 
-impl Drop for Lead<'_> {
+impl Drop for LeadGuard<'_> {
     fn drop(&mut self) {
         let mut inner = self.0.inner.lock();
         match inner.waiting.pop_front() {
             None => inner.led = false,
             Some(next) => {
                 let mut state = next.state.lock();
-                if let State::Waiting(member) = std::mem::replace(&mut *state, State::Taken) {
-                    *state = State::Leads(member);
+                if let WaiterState::Waiting(member) =
+                    std::mem::replace(&mut *state, WaiterState::Taken)
+                {
+                    *state = WaiterState::Leads(member);
                 }
                 drop(state);
                 next.thread.unpark();

@@ -69,7 +69,7 @@ pub struct EngineEdit {
 
 /// Whether the store is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Mark {
+pub enum OpenMark {
     /// It was opened, and not closed since.
     #[default]
     Open,
@@ -93,7 +93,7 @@ pub struct Edit {
     /// There is a log file of this number; 0: none need be. It goes only after an edit that names another, or closes the store.
     pub log: Option<u64>,
     /// The store is opened or closed.
-    pub mark: Option<Mark>,
+    pub mark: Option<OpenMark>,
 }
 
 impl Edit {
@@ -121,10 +121,10 @@ impl Edit {
             out.push(6);
             put_varint(out, *number);
         }
-        for (number, told) in &self.engine.add {
+        for (number, description) in &self.engine.add {
             out.push(5);
             put_varint(out, *number);
-            put_sized(out, told);
+            put_sized(out, description);
         }
         if let Some(batch) = self.engine.flushed {
             out.push(7);
@@ -135,11 +135,11 @@ impl Edit {
             put_varint(out, number);
         }
         match self.mark {
-            Some(Mark::Closed(batch)) => {
+            Some(OpenMark::Closed(batch)) => {
                 out.push(9);
                 put_varint(out, batch);
             }
-            Some(Mark::Open) => out.push(10),
+            Some(OpenMark::Open) => out.push(10),
             None => {}
         }
     }
@@ -167,14 +167,14 @@ impl Edit {
                 4 => edit.next_file = cursor.varint()?,
                 5 => {
                     let number = cursor.varint()?;
-                    let told = Bytes::copy_from_slice(cursor.sized()?);
-                    edit.engine.add.push((number, told));
+                    let description = Bytes::copy_from_slice(cursor.sized()?);
+                    edit.engine.add.push((number, description));
                 }
                 6 => edit.engine.remove.push(cursor.varint()?),
                 7 => edit.engine.flushed = Some(cursor.varint()?),
                 8 => edit.log = Some(cursor.varint()?),
-                9 => edit.mark = Some(Mark::Closed(cursor.varint()?)),
-                10 => edit.mark = Some(Mark::Open),
+                9 => edit.mark = Some(OpenMark::Closed(cursor.varint()?)),
+                10 => edit.mark = Some(OpenMark::Open),
                 _ => return None,
             }
         }
@@ -198,7 +198,7 @@ pub struct State {
     /// There is a log file of this number, while the store is open.
     pub log: Option<u64>,
     /// Whether the store is in use.
-    pub mark: Mark,
+    pub mark: OpenMark,
 }
 
 impl State {
@@ -237,7 +237,7 @@ impl State {
                 add: self
                     .engine_files
                     .iter()
-                    .map(|(n, told)| (*n, told.clone()))
+                    .map(|(n, description)| (*n, description.clone()))
                     .collect(),
                 remove: Vec::new(),
                 flushed: Some(self.engine_flushed),

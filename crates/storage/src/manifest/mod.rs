@@ -36,21 +36,21 @@ pub mod provenance;
 mod read;
 pub mod remake;
 
-pub use edit::{Edit, EngineEdit, LEVELS, Mark, State, TableMeta};
+pub use edit::{Edit, EngineEdit, LEVELS, OpenMark, State, TableMeta};
 pub use provenance::Provenance;
 
 use crate::damage::{Damage, Lost};
 use crate::io::reserve_room;
 use crate::names;
-use crate::wal::header::{self, Kind};
+use crate::wal::header::{self, FileKind};
 use crate::wal::record;
 use crate::{Error, File, Io, Result};
-use read::{COPIES, Read, read};
+use read::{COPIES, ReadManifest, read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The manifest's version is the store's: a newer store is refused here.
-pub const KIND: Kind = Kind {
+pub const KIND: FileKind = FileKind {
     magic: *b"FBYMAN\r\n",
     version: 3,
     oldest: 3,
@@ -61,7 +61,7 @@ const AHEAD: u64 = 64 << 10;
 const REWRITE: u64 = 256 << 10;
 
 /// One of the copies, open.
-struct Copy {
+struct ManifestCopy {
     path: PathBuf,
     file: Arc<dyn File>,
 }
@@ -71,7 +71,7 @@ pub struct Manifest {
     io: Arc<dyn Io>,
     dir: PathBuf,
     /// None if it is only read.
-    copies: Vec<Copy>,
+    copies: Vec<ManifestCopy>,
     end: u64,
     allocated: u64,
     edits: u64,
@@ -132,7 +132,7 @@ impl Manifest {
             let path = self.dir.join(name);
             let file = self.io.open(&path);
             let file = file.map_err(|e| Error::io("open", &path, e))?;
-            self.copies.push(Copy { path, file });
+            self.copies.push(ManifestCopy { path, file });
         }
         Ok(())
     }
@@ -142,7 +142,7 @@ impl Manifest {
     /// # Errors
     /// As [`open`](Manifest::open).
     pub fn read_only(io: Arc<dyn Io>, dir: &Path) -> Result<(Manifest, Vec<Damage>)> {
-        let Read {
+        let ReadManifest {
             state,
             edits,
             generation,
@@ -214,7 +214,7 @@ impl Manifest {
             let path = dir.join(name);
             io.rename(from, &path)
                 .map_err(|e| Error::hard("rename", from, e))?;
-            copies.push(Copy { path, file });
+            copies.push(ManifestCopy { path, file });
         }
         Ok(Manifest {
             copies,

@@ -1,19 +1,19 @@
-//! What a table file says of its place among the others, for a store whose manifest is lost.
+//! What a table file was made of, and which tables there were then: for a store whose manifest is lost.
 //!
 //! ```text
 //!  ... | payload, n bytes | n u32 | crc u32 | footer, 64 bytes |
 //!
-//!  payload:  length | an edit that names this file, and tells a batch
-//!            count  | count times: gap | length - 1         numbers of what it was made of (its inputs), ascending, as ranges
-//!            count  | count times: number | level u8        the other tables, when the work began that made it
+//!  payload:  length | the edit that names this file, with a batch number
+//!            count  | count times: gap | length - 1         numbers of the tables that it was made of (its inputs), ascending, as ranges
+//!            count  | count times: number | level u8        the other tables of the store when that work began
 //! ```
 //! Integers are varints where nothing else is said. `crc`: CRC32C of the file's number (u64), n and the payload.
 //!
-//! The batch: of a flushed table (level 0) the last one in it; of a merged one that through which the log was flushed when the merge began. So
-//! a merged table tells of every older table whether it was there: see [`remake`](crate::manifest::remake). Files of the attached engine name their inputs
-//! only; the order of their runs is in what that engine tells of them.
+//! The batch number: for a flushed table (level 0) its last batch; for a merged one the batch through which the log was flushed when the merge
+//! began. So a merged table says of every older table whether it was there: see [`remake`](crate::manifest::remake). Files of the attached engine
+//! list their inputs only; what that engine stores in the edit gives the order of its runs.
 //!
-//! Invariant: nothing but the making of a manifest from table files uses it, so damage here costs nothing while there is a manifest.
+//! Invariant: only `remake` reads it, so damage here costs nothing while there is a manifest.
 use super::{Edit, EngineEdit};
 use crate::wire::{Cursor, put_sized, put_varint, u32_at};
 use crate::{Error, Io, Result, sectors};
@@ -38,9 +38,9 @@ pub struct Provenance {
 
 impl Provenance {
     /// Of a file of the attached engine, as its edit of the manifest names it and what it is made of.
-    pub fn of_engine_file(number: u64, told: Bytes, inputs: &[u64]) -> Provenance {
+    pub fn of_engine_file(number: u64, description: Bytes, inputs: &[u64]) -> Provenance {
         let engine = EngineEdit {
-            add: vec![(number, told)],
+            add: vec![(number, description)],
             ..EngineEdit::default()
         };
         let edit = Edit {

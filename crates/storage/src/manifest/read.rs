@@ -4,7 +4,7 @@ use super::edit::{Edit, State};
 use crate::damage::{Damage, Lost};
 use crate::names;
 use crate::wal::header;
-use crate::wal::record::{Records, Step};
+use crate::wal::record::{RecordStep, Records};
 use crate::wal::recovery::read_file;
 use crate::wal::torn::{self, Hole};
 use crate::{Error, Io, Result};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub const COPIES: [&str; 2] = [names::MANIFEST, names::MANIFEST_COPY];
 
 /// What is found in both copies.
-pub struct Read {
+pub struct ReadManifest {
     /// The sum of the whole edits.
     pub state: State,
     /// How many they are.
@@ -31,7 +31,7 @@ pub struct Read {
 }
 
 /// One copy's file.
-struct Copy {
+struct CopyBytes {
     path: PathBuf,
     bytes: Vec<u8>,
     /// From its header, if that is whole.
@@ -56,9 +56,9 @@ struct WholeRecords {
     error: Option<Error>,
 }
 
-impl Copy {
-    fn read(io: &dyn Io, path: PathBuf) -> Result<Copy> {
-        let mut copy = Copy {
+impl CopyBytes {
+    fn read(io: &dyn Io, path: PathBuf) -> Result<CopyBytes> {
+        let mut copy = CopyBytes {
             path,
             bytes: Vec::new(),
             generation: None,
@@ -93,7 +93,7 @@ impl Copy {
         };
         while let Some(step) = records.next() {
             match step {
-                Step::Damage {
+                RecordStep::Damage {
                     offset,
                     expected,
                     found,
@@ -110,7 +110,7 @@ impl Copy {
                             .get_or_insert(corrupt("manifest edit", offset, expected, found));
                     }
                 }
-                Step::Record(r) => {
+                RecordStep::Record(r) => {
                     out.synced = out.synced.max(r.synced);
                     out.holed |= out.torn;
                     if r.payload.is_empty() {
@@ -135,8 +135,8 @@ impl Copy {
 ///
 /// # Errors
 /// [`Error::Format`] for a store of another version; [`Error::Corrupt`] if an edit that was on disk is damaged in both.
-pub fn read(io: &dyn Io, dir: &Path) -> Result<Read> {
-    let [one, other] = COPIES.map(|name| Copy::read(io, dir.join(name)));
+pub fn read(io: &dyn Io, dir: &Path) -> Result<ReadManifest> {
+    let [one, other] = COPIES.map(|name| CopyBytes::read(io, dir.join(name)));
     let copies = [one?, other?];
     let newest = copies.iter().filter_map(|c| c.generation).max();
     let oldest = copies.iter().filter_map(|c| c.generation).min();
@@ -151,7 +151,7 @@ pub fn read(io: &dyn Io, dir: &Path) -> Result<Read> {
     result
 }
 
-fn missing(copy: &Copy) -> Error {
+fn missing(copy: &CopyBytes) -> Error {
     Error::Corrupt {
         path: copy.path.clone(),
         what: "manifest (no edit), and its copy,",
@@ -161,7 +161,7 @@ fn missing(copy: &Copy) -> Error {
     }
 }
 
-fn of_generation(copies: &[Copy; 2], generation: u64) -> Result<Read> {
+fn of_generation(copies: &[CopyBytes; 2], generation: u64) -> Result<ReadManifest> {
     // A damaged header does not hide records, which carry the number of their file too.
     let held = copies.each_ref().map(|c| c.records(generation));
     let synced = held[0].synced.max(held[1].synced);
@@ -204,7 +204,7 @@ fn of_generation(copies: &[Copy; 2], generation: u64) -> Result<Read> {
     }
     whole &= held[0].end == held[1].end;
     let length = copies[0].bytes.len().min(copies[1].bytes.len()) as u64;
-    Ok(Read {
+    Ok(ReadManifest {
         state,
         edits,
         generation,
@@ -215,7 +215,7 @@ fn of_generation(copies: &[Copy; 2], generation: u64) -> Result<Read> {
 }
 
 /// The error for a copy that lacks edits at its end.
-fn cut(copy: &Copy, held: &WholeRecords, edits: u64) -> Error {
+fn cut(copy: &CopyBytes, held: &WholeRecords, edits: u64) -> Error {
     Error::Corrupt {
         path: copy.path.clone(),
         what: "manifest end (edits are missing)",

@@ -1,23 +1,24 @@
 //! A manifest made again from the table files and logs of a directory, to salvage a store of which neither copy can be read.
 //!
-//! Every table file tells of its [`Provenance`]. Which files make up the store, and in which order:
-//! - *Merges come one after the other.* Files made by one have the same inputs. If a file of theirs was used by a later merge, or an input is gone,
-//!   the edit that named them was on disk: what is left of the inputs is superseded. Else all inputs are there, and say
-//!   the same: the files made of them are left out, for there may be too few of them.
-//! - *A merged table knows the tables that were there when its merge began*: all that are named by then. A table with a lower number that
-//!   is not among them was superseded before, or is a flush that was not named yet, which its batch tells.
-//! - *Flushed tables that are left are newer than merged ones*, for a merge takes all of level 0 that it knows. Among each other the number tells.
-//! - *Of two merged tables that overlap*, the one with the higher number knows on which level the other one was; which of them is newer
-//!   never changes. So the levels need not be known: any rows of tables that keep this order show the same.
+//! Every table file holds its [`Provenance`]. These rules say which files make up the store, and in which order:
+//! - *Merges happen one after the other.* Files made by one merge have the same inputs. If a later merge used one of its files, or an input
+//!   is gone, then the edit that named its files was on disk: what is left of the inputs is superseded. Otherwise all inputs are there and hold
+//!   the same entries: the merge's files are left out, because some of them may be missing.
+//! - *A merged table lists all tables that the manifest named when its merge began.* A table with a lower number that is not in the list was superseded
+//!   before, or is a flush that was not named yet, which its batch number tells.
+//! - *Of the tables that are left, flushed ones are newer than merged ones*, because a merge takes all of level 0. Among flushed tables the
+//!   number gives the order.
+//! - *Of two merged tables that overlap*, the one with the higher number lists the level of the other one, and which of them is newer
+//!   never changes. The levels themselves need not be known: all placements that keep this order show the same entries.
 //!
-//! Batches in the log are all replayed, in order: they are the newest, so what tables hold of them already comes out the same.
+//! All batches of the log are replayed in order. They are the newest, so it does no harm if tables hold some of them already.
 //!
-//! A file that a crash left unfinished is not told from one whose end was cut off: what it may have held is told as lost. What no file tells of,
-//! a merge of which nothing was left, may show what it deleted, if the store was killed while its inputs were being removed.
+//! A file that a crash left unfinished looks like one whose end was cut off, so what it may have held is reported as lost. If a merge left no
+//! output, because its inputs were all deletes, and the store was killed while the inputs were being removed, then what they deleted may show again.
 use super::{LEVELS, Provenance, State, TableMeta};
 use crate::damage::{Damage, Lost};
 use crate::wal::header;
-use crate::wal::record::{Records, Step};
+use crate::wal::record::{RecordStep, Records};
 use crate::wal::recovery::read_file;
 use crate::{Error, Io, names};
 use bytes::Bytes;
@@ -65,9 +66,12 @@ pub fn remake(
     for number in engine_files {
         match Provenance::read(io, &names::engine_file(dir, *number), *number) {
             Ok((provenance, _)) => {
-                let told = provenance.edit.engine.add.into_iter().next();
-                let told = told.map(|(_, told)| told);
-                files.insert(*number, (provenance.inputs, told.unwrap_or_default()));
+                let description = provenance.edit.engine.add.into_iter().next();
+                let description = description.map(|(_, description)| description);
+                files.insert(
+                    *number,
+                    (provenance.inputs, description.unwrap_or_default()),
+                );
             }
             Err(error) => lost(error, true),
         }
@@ -97,7 +101,7 @@ pub fn remake(
         engine_files: files
             .into_iter()
             .filter(|(number, _)| !gone_files.contains(number))
-            .map(|(number, (_, told))| (number, told))
+            .map(|(number, (_, description))| (number, description))
             .collect(),
         engine_flushed: flushed,
         ..State::default()
@@ -198,9 +202,9 @@ fn flushed(io: &dyn Io, dir: &Path, logs: &[u64]) -> u64 {
             return 0;
         };
         match Records::new(&bytes, *number, header::LENGTH.min(bytes.len())).next() {
-            Some(Step::Record(r)) if r.payload.is_empty() => return r.sequence,
-            Some(Step::Record(r)) => return r.sequence.saturating_sub(1),
-            Some(Step::Damage { .. }) => return 0,
+            Some(RecordStep::Record(r)) if r.payload.is_empty() => return r.sequence,
+            Some(RecordStep::Record(r)) => return r.sequence.saturating_sub(1),
+            Some(RecordStep::Damage { .. }) => return 0,
             // Nothing was written to it.
             None => {}
         }

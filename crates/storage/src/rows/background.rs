@@ -41,7 +41,7 @@ impl RowEngine {
             return;
         }
         loop {
-            match self.compact_due() {
+            match self.compactor.compact_due() {
                 Ok(true) => self.note_progress(),
                 Ok(false) => return,
                 Err(e) => return self.note_failure(&e),
@@ -53,9 +53,9 @@ impl RowEngine {
         let _panic = PoisonOnPanic::new(&self.host);
         let mut flushed = None;
         let mut trimmed = false;
-        while !self.stopping() {
+        while !self.state.stopping() {
             let mut full = false;
-            match self.flush_oldest() {
+            match self.state.flush_oldest() {
                 Ok(Some(last)) => {
                     flushed = Some(last);
                     self.note_progress();
@@ -81,11 +81,11 @@ impl RowEngine {
                 }
             }
             let mut signals = self.signals.lock();
-            if self.stopping() {
+            if self.state.stopping() {
                 return;
             }
             // Not in the `match` itself: a view held while sleeping would keep removed tables on the disk.
-            let idle = self.view().sealed.is_empty();
+            let idle = self.state.view().sealed.is_empty();
             match (idle, full) {
                 (true, _) if flushed.is_none() => {
                     if std::mem::take(&mut trimmed) && self.mostly_deleted() {
@@ -113,7 +113,7 @@ impl RowEngine {
         let visible = || self.host.visible.load(Ordering::Acquire);
         let before = visible();
         let waited = self.work.wait_for(signals, self.host.options.idle);
-        waited.timed_out() && visible() == before && !self.stopping()
+        waited.timed_out() && visible() == before && !self.state.stopping()
     }
 
     /// While nothing else is to do: brings what the log holds to files, those of other engines too, so that its own go. `false` if it is short.
@@ -137,7 +137,7 @@ impl RowEngine {
 
     /// Whether deletes are half of the entries of all tables, or more.
     fn mostly_deleted(&self) -> bool {
-        let view = self.view();
+        let view = self.state.view();
         let sum = |of: fn(&TableMeta) -> u64| view.levels.all().map(|t| of(t.meta())).sum::<u64>();
         let deletes = sum(|t| t.deletes);
         deletes > 0 && 2 * deletes >= sum(|t| t.entries)
@@ -145,14 +145,14 @@ impl RowEngine {
 
     fn compact_loop(&self) {
         let _panic = PoisonOnPanic::new(&self.host);
-        while !self.stopping() {
+        while !self.state.stopping() {
             if self.signals.lock().reclaim {
                 self.reclaim();
             }
             let shrink = std::mem::take(&mut self.signals.lock().shrink);
             let result = match shrink {
-                true => self.compact_all().map(|()| false),
-                false => self.compact_due(),
+                true => self.compactor.compact_all().map(|()| false),
+                false => self.compactor.compact_due(),
             };
             let full = matches!(&result, Err(e) if e.is_transient());
             let reclaims = matches!(&result, Err(e) if e.is_no_space());
@@ -170,7 +170,7 @@ impl RowEngine {
                 }
             }
             let mut signals = self.signals.lock();
-            if self.stopping() {
+            if self.state.stopping() {
                 return;
             }
             if full {
@@ -180,8 +180,10 @@ impl RowEngine {
                 signals.reclaim |= reclaims;
             } else if !signals.reclaim
                 && !signals.shrink
-                && !self.compaction_due_without(&self.view(), &signals.damaged)
+                && !self.compactor.is_due(&self.state.view())
             {
+                // Who waits for a compaction that was given up waits no longer.
+                self.progress.notify_all();
                 self.work.wait(&mut signals);
             }
         }
@@ -209,7 +211,7 @@ impl RowEngine {
     pub(super) fn end_threads(&self) {
         {
             let _signals = self.signals.lock();
-            self.stop.store(true, Ordering::Release);
+            self.state.stop.store(true, Ordering::Release);
             self.work.notify_all();
             self.progress.notify_all();
         }

@@ -1,15 +1,16 @@
-//! Merging table files.
-use super::levels::{Compaction, LEVELS};
+//! Merging table files: one level into the next, and on a full disk each table on its own.
+use super::levels::{Compaction, LEVELS, Limits};
 use super::merge::{Merge, Source, TableRun};
-use super::table::TableBuilder;
+use super::state::{RowState, count};
+use super::table::{Table, TableBuilder};
 use super::view::View;
-use super::{RowEngine, count};
 use crate::manifest::{Edit, Provenance, TableMeta};
-use crate::{Error, Result};
-use std::collections::HashSet;
+use crate::{Error, Result, UnreadableTables};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// How a compaction failed.
-pub(super) enum Failure {
+enum Failure {
     /// Inputs could not be read: they are left out from now on.
     Input(Error),
     /// The result could not be written.
@@ -18,17 +19,39 @@ pub(super) enum Failure {
     Stopped,
 }
 
-impl RowEngine {
-    /// Whether there is a compaction to do.
-    pub fn compaction_due(&self, view: &View) -> bool {
-        let damaged = self.signals.lock().damaged.clone();
-        self.compaction_due_without(view, &damaged)
+/// Merges tables, one merge at a time.
+pub struct Compactor {
+    rows: Arc<RowState>,
+    /// Where the last compaction of each level ended; held while one is made.
+    ends: Mutex<Vec<Vec<u8>>>,
+    unreadable: UnreadableTables,
+}
+
+impl Compactor {
+    /// Of these rows.
+    pub fn new(rows: Arc<RowState>) -> Compactor {
+        Compactor {
+            rows,
+            ends: Mutex::new(vec![Vec::new(); LEVELS]),
+            unreadable: UnreadableTables::default(),
+        }
     }
 
-    /// Whether there is a compaction to do that needs no table in `damaged`.
-    pub fn compaction_due_without(&self, view: &View, damaged: &HashSet<u64>) -> bool {
+    /// The limits that drive compaction.
+    fn limits(&self) -> Limits {
+        let o = &self.rows.host.options;
+        Limits {
+            level0_tables: o.level0_tables.max(1),
+            level1_bytes: o.level1_bytes,
+            ratio: 10,
+        }
+    }
+
+    /// Whether there is a compaction to do.
+    pub fn is_due(&self, view: &View) -> bool {
         let nowhere = vec![Vec::new(); LEVELS];
-        let due = view.levels.due(&self.limits(), damaged, &nowhere);
+        let unreadable = self.unreadable.numbers();
+        let due = view.levels.due(&self.limits(), &unreadable, &nowhere);
         due.is_some()
     }
 
@@ -37,12 +60,17 @@ impl RowEngine {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Anything else has poisoned the store.
     pub fn compact_due(&self) -> Result<bool> {
-        let mut after = self.compacting.lock();
-        let damaged = self.signals.lock().damaged.clone();
-        let Some(job) = self.view().levels.due(&self.limits(), &damaged, &after) else {
+        let mut ends = self.ends.lock();
+        let unreadable = self.unreadable.numbers();
+        let Some(job) = self
+            .rows
+            .view()
+            .levels
+            .due(&self.limits(), &unreadable, &ends)
+        else {
             return Ok(false);
         };
-        after[job.level] = job
+        ends[job.level] = job
             .upper
             .last()
             .map(|t| t.meta().last.to_vec())
@@ -53,16 +81,16 @@ impl RowEngine {
     /// Merges everything into one level without deletes. Stops early when the store is closed.
     ///
     /// # Errors
-    /// As [`compact_due`](RowEngine::compact_due).
+    /// As [`compact_due`](Compactor::compact_due).
     pub fn compact_all(&self) -> Result<()> {
-        let _one = self.compacting.lock();
+        let _one = self.ends.lock();
         loop {
-            self.host.check_writable()?;
-            let damaged = self.signals.lock().damaged.clone();
-            let Some(job) = self.view().levels.towards_bottom(&damaged) else {
+            self.rows.host.check_writable()?;
+            let unreadable = self.unreadable.numbers();
+            let Some(job) = self.rows.view().levels.towards_bottom(&unreadable) else {
                 return Ok(());
             };
-            if !self.run(&job)? && self.stopping() {
+            if !self.run(&job)? && self.rows.stopping() {
                 return Ok(());
             }
         }
@@ -70,19 +98,12 @@ impl RowEngine {
 
     /// Does one job. `false` if it was not done: stopped, or its inputs are damaged.
     fn run(&self, job: &Compaction) -> Result<bool> {
-        self.host.check_writable()?;
+        self.rows.host.check_writable()?;
         let below = (job.level + 1) as u8;
         let remove: Vec<u64> = job.inputs().map(|t| t.meta().number).collect();
         if job.is_move() {
             let add = vec![(below, job.upper[0].meta().clone())];
-            self.edit(
-                Edit {
-                    add,
-                    remove,
-                    ..Edit::default()
-                },
-                |_| {},
-            )?;
+            self.replace(remove, add)?;
             return Ok(true);
         }
         let mut written = Vec::new();
@@ -90,57 +111,42 @@ impl RowEngine {
             Ok(()) => {}
             Err(failure) => {
                 for meta in &written {
-                    self.remove_table_file(meta.number);
+                    self.rows.remove_table_file(meta.number);
                 }
                 return match failure {
                     Failure::Stopped => Ok(false),
-                    Failure::Output(e) => Err(self.host.poison_unless_full(e)),
+                    Failure::Output(e) => Err(self.rows.host.poison_unless_full(e)),
                     // They could not be opened for now.
                     Failure::Input(e) if e.is_transient() => Err(e),
                     Failure::Input(e) => {
-                        tracing::error!(store = %self.host.dir().display(), "compaction left out damaged tables: {e}");
-                        let named: HashSet<u64> = job
-                            .inputs()
-                            .filter(|t| e.is_of(t.path()))
-                            .map(|t| t.meta().number)
-                            .collect();
-                        let left_out = if named.is_empty() {
-                            remove.into_iter().collect()
-                        } else {
-                            named
-                        };
-                        let mut signals = self.signals.lock();
-                        signals.damaged.extend(left_out);
-                        // Who waits for a compaction of these tables waits no longer.
-                        self.progress.notify_all();
+                        tracing::error!(store = %self.rows.host.dir().display(), "compaction left out damaged tables: {e}");
+                        let inputs = job.inputs().map(|t| (t.meta().number, t.path()));
+                        self.unreadable.add(&e, &inputs.collect::<Vec<_>>());
                         Ok(false)
                     }
                 };
             }
         }
-        let numbers: Vec<u64> = written.iter().map(|t| t.number).collect();
         let add = written.into_iter().map(|t| (below, t)).collect();
-        if let Err(e) = self.edit(
-            Edit {
-                add,
-                remove,
-                ..Edit::default()
-            },
-            |_| {},
-        ) {
-            if e.is_transient() {
-                numbers.into_iter().for_each(|n| self.remove_table_file(n));
-            }
-            return Err(e);
-        }
-        count(&self.counters.compactions, 1);
+        self.replace(remove, add)?;
+        count(&self.rows.counters.compactions, 1);
         Ok(true)
     }
 
+    /// Names tables in the manifest that take the place of others.
+    fn replace(&self, remove: Vec<u64>, add: Vec<(u8, TableMeta)>) -> Result<()> {
+        let edit = Edit {
+            add,
+            remove,
+            ..Edit::default()
+        };
+        self.rows.edit(edit, |_| {})
+    }
+
     /// What tables tell of themselves that a merge of these makes. Merges come one after the other.
-    pub(super) fn provenance(&self, mut inputs: Vec<u64>) -> Provenance {
+    fn provenance(&self, mut inputs: Vec<u64>) -> Provenance {
         inputs.sort_unstable();
-        let manifest = self.host.manifest.lock();
+        let manifest = self.rows.host.manifest.lock();
         let state = manifest.state();
         let others = state.tables.iter().map(|(level, t)| (t.number, *level));
         let others = others.filter(|(number, _)| !inputs.contains(number));
@@ -159,11 +165,11 @@ impl RowEngine {
         let below = (job.level + 1) as u8;
         let run = |tables| Source::Tables(TableRun::whole(tables));
         let upper = job.upper.iter().map(|table| run(vec![table.clone()]));
-        let sources = upper.chain([run(job.lower.clone())]).collect();
+        let sources: Vec<Source> = upper.chain([run(job.lower.clone())]).collect();
         let mut merge = Merge::new(sources);
         let mut builder: Option<TableBuilder<'_>> = None;
         let result = loop {
-            if self.stopping() {
+            if self.rows.stopping() {
                 break Err(Failure::Stopped);
             }
             let (key, value) = match merge.next() {
@@ -178,18 +184,13 @@ impl RowEngine {
             };
             let open = match &mut builder {
                 Some(open) => open,
-                None => match TableBuilder::create(
-                    &**self.host.io(),
-                    self.host.dir(),
-                    self.host.new_number(),
-                    self.host.options.block_bytes,
-                ) {
+                None => match self.rows.new_table() {
                     Ok(new) => builder.insert(new),
                     Err(e) => break Err(Failure::Output(e)),
                 },
             };
             let added = open.add(*keyspace, rest, value.as_deref());
-            let full = open.bytes() >= self.host.options.memtable_bytes as u64;
+            let full = open.bytes() >= self.rows.host.options.memtable_bytes as u64;
             if let Err(e) = added.and_then(|()| {
                 if full {
                     self.finish(&mut builder, (below, &provenance), written)
@@ -218,11 +219,80 @@ impl RowEngine {
         written: &mut Vec<TableMeta>,
     ) -> Result<()> {
         if let Some(open) = builder {
-            let meta = open.finish(self.host.dir(), level, provenance)?;
-            self.host.count_written(meta.bytes);
+            let meta = open.finish(self.rows.host.dir(), level, provenance)?;
+            self.rows.host.count_written(meta.bytes);
             written.push(meta);
             *builder = None;
         }
         Ok(())
+    }
+
+    /// Rewrites each table below level 0 without the entries that newer tables hide. Each step needs room for one
+    /// table at most and gives the old one back, where a whole compaction would need room for all of them.
+    pub fn purge_hidden(&self) -> Result<()> {
+        let _one = self.ends.lock();
+        for level in 1..LEVELS {
+            let tables = self.rows.view().levels.level(level).to_vec();
+            for table in tables {
+                self.rows.host.check_writable()?;
+                if self.rows.stopping() {
+                    return Ok(());
+                }
+                match self.purge(level, &table) {
+                    // Reading failed: whoever reads the table meets the same error.
+                    Err(Failure::Input(_) | Failure::Stopped) | Ok(()) => {}
+                    Err(Failure::Output(e)) => return Err(self.rows.host.poison_unless_full(e)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn purge(&self, level: usize, table: &Arc<Table>) -> Result<(), Failure> {
+        let view = self.rows.view();
+        let meta = table.meta();
+        let newer = (0..level)
+            .flat_map(|l| view.levels.level(l))
+            .filter(|t| t.meta().overlaps(&meta.first, &meta.last));
+        let mut sources = Vec::new();
+        for table in newer {
+            let run = TableRun::starting(vec![table.clone()], &meta.first);
+            sources.push(Source::Tables(run));
+        }
+        let own = sources.len();
+        if own == 0 {
+            return Ok(());
+        }
+        sources.push(Source::Tables(TableRun::whole(vec![table.clone()])));
+        let mut merge = Merge::new(sources);
+        let provenance = self.provenance(vec![meta.number]);
+        let mut builder = self.rows.new_table().map_err(Failure::Output)?;
+        let written = loop {
+            let (rank, (key, value)) = match merge.next() {
+                None => break Ok(()),
+                Some(Err((_, e))) => break Err(Failure::Input(e)),
+                Some(Ok((_, (key, _)))) if key > meta.last => break Ok(()),
+                Some(Ok(next)) => next,
+            };
+            if let Some((keyspace, rest)) = key.split_first().filter(|_| rank == own)
+                && let Err(e) = builder.add(*keyspace, rest, value.as_deref())
+            {
+                break Err(Failure::Output(e));
+            }
+        };
+        let finished = written.and_then(|()| match builder.entries() {
+            0 => Ok(None),
+            n if n == meta.entries => Err(Failure::Stopped),
+            _ => builder
+                .finish(self.rows.host.dir(), level as u8, &provenance)
+                .map(Some)
+                .map_err(Failure::Output),
+        });
+        if !matches!(finished, Ok(Some(_))) {
+            builder.abandon();
+        }
+        let add: Vec<(u8, TableMeta)> = finished?.into_iter().map(|t| (level as u8, t)).collect();
+        self.replace(vec![meta.number], add)
+            .map_err(Failure::Output)
     }
 }

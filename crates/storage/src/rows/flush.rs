@@ -1,14 +1,13 @@
 //! Writing sealed MemTables to table files.
-use super::table::{Table, TableBuilder};
-use super::view::{Sealed, View};
-use super::{RowEngine, count};
+use super::RowEngine;
+use super::state::{RowState, count};
+use super::view::Sealed;
 use crate::engine::LogTail;
 use crate::manifest::{Edit, EngineEdit, Provenance, TableMeta};
-use crate::{Error, Result, Shortage, names, remove_unnamed};
-use std::sync::Arc;
+use crate::{Error, Result, Shortage};
 use std::sync::atomic::Ordering;
 
-impl RowEngine {
+impl RowState {
     /// Flushes the oldest sealed MemTable. Returns its last batch, or `None` if none is sealed.
     ///
     /// # Errors
@@ -53,26 +52,13 @@ impl RowEngine {
             ..Edit::default()
         };
         let last = sealed.last;
-        if let Err(e) = self.edit(edit, |view| drop(view.sealed.remove(0))) {
-            if e.is_transient()
-                && let Some(number) = number
-            {
-                self.remove_table_file(number);
-            }
-            return Err(e);
-        }
+        self.edit(edit, |view| drop(view.sealed.remove(0)))?;
         count(&self.counters.flushes, 1);
         Ok(Some(last))
     }
 
     fn write_table(&self, sealed: &Sealed, drop_deletes: bool) -> Result<Option<TableMeta>> {
-        let number = self.host.new_number();
-        let mut builder = TableBuilder::create(
-            &**self.host.io(),
-            self.host.dir(),
-            number,
-            self.host.options.block_bytes,
-        )?;
+        let mut builder = self.new_table()?;
         let written = sealed
             .table
             .for_each(|keyspace, key, value| {
@@ -97,51 +83,14 @@ impl RowEngine {
         }
         written
     }
+}
 
-    /// Writes an edit to the manifest, then makes the state that it describes the newest; `also` changes more of it.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Anything else has poisoned the store.
-    pub(super) fn edit(&self, edit: Edit, also: impl FnOnce(&mut View)) -> Result<()> {
-        let mut old = None;
-        let (mut replaced, tables) = (Vec::new(), &self.tables);
-        self.host.append_edit(edit, |edit| {
-            let mut view = self.view.write();
-            let make = |meta: &TableMeta| {
-                // A table that only changes its level stays the same object.
-                let mut all = view.levels.all();
-                let same = all.find(|t| t.meta().number == meta.number).cloned();
-                same.unwrap_or_else(|| Arc::new(Table::new(tables.clone(), meta.clone())))
-            };
-            let mut new = View {
-                levels: view.levels.edited(edit, make),
-                ..View::clone(&view)
-            };
-            also(&mut new);
-            let stays = |number: u64| edit.add.iter().any(|(_, t)| t.number == number);
-            replaced.extend(edit.remove.iter().copied().filter(|n| !stays(*n)));
-            old = Some(std::mem::replace(&mut *view, Arc::new(new)));
-        })?;
-        for table in old.iter().flat_map(|old| old.levels.all()) {
-            if replaced.contains(&table.meta().number) {
-                table.make_obsolete();
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes a table that no edit names, and its copy if it has one.
-    pub(super) fn remove_table_file(&self, number: u64) {
-        let (io, dir) = (&**self.host.io(), self.host.dir());
-        remove_unnamed(io, &names::table(dir, number));
-        remove_unnamed(io, &names::table_copy(dir, number));
-    }
-
+impl RowEngine {
     /// See [`Store::flush`](crate::Store::flush).
     pub(super) fn flush_all(&self) -> Result<()> {
         self.host.check_open()?;
         let mut log = self.host.log.lock();
-        if !self.view.read().active.is_empty() {
+        if !self.state.view.read().active.is_empty() {
             self.seal(&mut log)?;
         }
         let last = log.sequence;
@@ -153,14 +102,20 @@ impl RowEngine {
         let failures = signals.shortages;
         loop {
             self.host.check_writable()?;
-            if self.view().sealed.first().is_none_or(|s| s.last > last) {
+            if self
+                .state
+                .view()
+                .sealed
+                .first()
+                .is_none_or(|s| s.last > last)
+            {
                 return Ok(());
             }
             if signals.shortages != failures {
                 let shortage = signals.shortage.unwrap_or(Shortage::Space);
                 return Err(shortage.error(self.host.dir()));
             }
-            if self.stopping() {
+            if self.state.stopping() {
                 return Err(Error::invalid(self.host.dir(), "the store is being closed"));
             }
             self.work.notify_all();
@@ -171,7 +126,7 @@ impl RowEngine {
     /// Flushes all sealed MemTables in this thread.
     pub(super) fn flush_sealed(&self, log: &mut LogTail) -> Result<()> {
         loop {
-            match self.flush_oldest() {
+            match self.state.flush_oldest() {
                 Ok(Some(last)) => {
                     self.note_progress();
                     let gone = self.host.retire_logs(log, last);

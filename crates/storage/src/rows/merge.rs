@@ -1,14 +1,10 @@
-//! Merging sorted sources into one: newer sources hide older ones key by key.
+//! The sources of rows that scans and compactions merge: a keyspace of a MemTable, and tables that do not overlap.
 //!
-//! Invariants: sources are given newest first; the merge yields each key once, in ascending order, from
-//! the newest source that has it. Nothing is collected: memory is one block (or a few entries) per source.
-//!
-//! A block that cannot be read is an error at the place of its first key: who stops before it never meets it. There the merge is over, but in a
-//! store that is salvaged: then it goes on behind the block, without older entries of keys that the block may have held.
+//! Nothing is collected: memory is one block (or a few entries) for each source.
 use super::block::Block;
 use super::memtable::MemTable;
 use super::table::Table;
-use crate::{Error, Keyspace, Result};
+use crate::{Error, Keyspace, NewestFirst, Result, SortedCursor};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -24,7 +20,7 @@ pub struct MemoryRun {
     table: Arc<MemTable>,
     keyspace: Keyspace,
     sequence: u64,
-    copied: VecDeque<Found>,
+    copied: VecDeque<RowEntry>,
     more: bool,
     limit: usize,
 }
@@ -67,7 +63,7 @@ impl MemoryRun {
 }
 
 /// Keys that a damaged block or table may have held.
-struct Lost {
+struct LostKeys {
     first: Bytes,
     last: Bytes,
     table: Arc<Table>,
@@ -89,9 +85,9 @@ pub struct TableRun {
     /// Scans fill the block cache, compactions do not.
     cached: bool,
     /// What cannot be read, at its first key, and why.
-    failed: Option<(Lost, Error)>,
+    failed: Option<(LostKeys, Error)>,
     /// The same, where it was gone past.
-    lost: Vec<Lost>,
+    lost: Vec<LostKeys>,
 }
 
 impl TableRun {
@@ -195,7 +191,7 @@ impl TableRun {
                 0 => Bytes::new(),
                 _ => Bytes::copy_from_slice(&[self.keyspace]),
             };
-            let lost = Lost {
+            let lost = LostKeys {
                 first: if last < least {
                     first
                 } else {
@@ -264,8 +260,9 @@ impl TableRun {
     }
 
     /// The error at hand. Goes on behind what cannot be read if the store is salvaged.
-    fn fail(&mut self) -> Option<Error> {
+    fn fail(&mut self) -> Option<(Bytes, Error)> {
         let (lost, error) = self.failed.take()?;
+        let key = lost.first.slice(self.skip..);
         if lost.table.is_salvaged() {
             match lost.table.block_range(self.next_block) {
                 Some(_) => self.next_block += 1,
@@ -278,7 +275,7 @@ impl TableRun {
                 self.end_with_keyspace();
             }
         }
-        Some(error)
+        Some((key, error))
     }
 
     /// Whether something that could not be read may hold a newer entry of this key than sources behind this one.
@@ -289,14 +286,14 @@ impl TableRun {
         let mut whole = Vec::with_capacity(key.len() + 1);
         whole.extend((self.skip == 1).then_some(self.keyspace));
         whole.extend_from_slice(key);
-        let inside = |lost: &&Lost| lost.first <= whole && whole <= lost.last;
+        let inside = |lost: &&LostKeys| lost.first <= whole && whole <= lost.last;
         let mut lost = self.lost.iter().filter(inside);
         lost.any(|lost| lost.table.may_contain(&whole))
     }
 }
 
 /// A key and its value; `None` for a delete.
-pub type Found = (Bytes, Option<Bytes>);
+pub type RowEntry = (Bytes, Option<Bytes>);
 
 /// One sorted source.
 pub enum Source {
@@ -306,8 +303,15 @@ pub enum Source {
     Tables(TableRun),
 }
 
-impl Source {
-    /// The current key; `None` at the end.
+/// Rows of several sources, as [`NewestFirst`] yields them.
+pub type Merge = NewestFirst<Source>;
+
+impl SortedCursor for Source {
+    type Key<'a> = &'a [u8];
+    type Entry = RowEntry;
+    /// With the first key that cannot be read.
+    type Failure = (Bytes, Error);
+
     fn key(&self) -> Option<&[u8]> {
         match self {
             Source::Memory(m) => m.copied.front().map(|(k, _)| &k[..]),
@@ -315,21 +319,7 @@ impl Source {
         }
     }
 
-    fn fail(&mut self) -> Option<Error> {
-        match self {
-            Source::Memory(_) => None,
-            Source::Tables(t) => t.fail(),
-        }
-    }
-
-    fn may_hide(&self, key: &[u8]) -> bool {
-        match self {
-            Source::Memory(_) => false,
-            Source::Tables(t) => t.may_hide(key),
-        }
-    }
-
-    fn entry(&self) -> Option<Found> {
+    fn entry(&self) -> Option<RowEntry> {
         match self {
             Source::Memory(m) => m.copied.front().cloned(),
             Source::Tables(t) => t
@@ -339,82 +329,36 @@ impl Source {
         }
     }
 
-    fn advance(&mut self) {
+    fn key_of<'a>(entry: &'a RowEntry) -> &'a [u8]
+    where
+        Self: 'a,
+    {
+        &entry.0
+    }
+
+    fn advance(&mut self) -> Result<(), (Bytes, Error)> {
         match self {
             Source::Memory(m) => m.advance(),
             Source::Tables(t) => t.advance(),
         }
+        Ok(())
     }
-}
 
-/// See the [module](self). Yields deletes too, as `None` values.
-pub struct Merge {
-    /// With their place in the given order.
-    sources: Vec<(usize, Source)>,
-    /// Those that could not be read in part and have ended: what they may hide.
-    ended: Vec<(usize, Source)>,
-}
-
-/// What a merge comes to: an entry with the place of its source, or what cannot be read and the key where that begins.
-pub type Next = Result<(usize, Found), (Bytes, Error)>;
-
-impl Merge {
-    /// Merges `sources`, newest first.
-    pub fn new(sources: Vec<Source>) -> Merge {
-        let sources = sources.into_iter().enumerate();
-        Merge {
-            sources: sources.filter(|(_, s)| s.key().is_some()).collect(),
-            ended: Vec::new(),
+    fn fail(&mut self) -> Option<(Bytes, Error)> {
+        match self {
+            Source::Memory(_) => None,
+            Source::Tables(t) => t.fail(),
         }
     }
 
-    /// The next key with its newest value, and the place of the source that it came from. After an error the merge is over, unless the
-    /// store is salvaged.
-    pub fn next(&mut self) -> Option<Next> {
-        loop {
-            let mut best: Option<(usize, &[u8])> = None;
-            for (i, (_, source)) in self.sources.iter().enumerate() {
-                if let Some(key) = source.key()
-                    && best.is_none_or(|(_, b)| key < b)
-                {
-                    best = Some((i, key));
-                }
-            }
-            let (index, key) = best?;
-            let key = Bytes::copy_from_slice(key);
-            if let Some(error) = self.sources[index].1.fail() {
-                match &self.sources[index].1 {
-                    Source::Tables(run) if run.lost.is_empty() => self.sources.clear(),
-                    _ => self.drop_ended(),
-                }
-                return Some(Err((key, error)));
-            }
-            let rank = self.sources[index].0;
-            let entry = self.sources[index].1.entry()?;
-            let mut over = false;
-            for (_, source) in &mut self.sources[index..] {
-                if source.key() == Some(&entry.0) {
-                    source.advance();
-                    over |= source.key().is_none();
-                }
-            }
-            let newer = self.sources.iter().chain(&self.ended);
-            let hidden = newer
-                .filter(|(r, _)| *r < rank)
-                .any(|(_, s)| s.may_hide(&entry.0));
-            if over {
-                self.drop_ended();
-            }
-            if !hidden {
-                return Some(Ok((rank, entry)));
-            }
-        }
+    fn has_gaps(&self) -> bool {
+        matches!(self, Source::Tables(t) if !t.lost.is_empty())
     }
 
-    /// Takes out the sources that have ended, but for what they may hide.
-    fn drop_ended(&mut self) {
-        let ended = self.sources.extract_if(.., |(_, s)| s.key().is_none());
-        let hides = |s: &Source| matches!(s, Source::Tables(t) if !t.lost.is_empty());
-        self.ended.extend(ended.filter(|(_, s)| hides(s)));
+    fn may_hide(&self, key: &[u8]) -> bool {
+        match self {
+            Source::Memory(_) => false,
+            Source::Tables(t) => t.may_hide(key),
+        }
     }
 }

@@ -13,19 +13,20 @@
 //! | file | what |
 //! |---|---|
 //! | `memtable`, `block`, `table`, `levels`, `cache` | what holds rows, in memory and on disk |
-//! | `view` | one state of the engine |
+//! | `state`, `view` | what there is now, and at one moment |
 //! | `read`, `merge` | gets, snapshots, scans |
 //! | `room` | sealing MemTables, waiting for flushes |
-//! | `flush`, `compact`, `reclaim`, `background` | writing table files, merging them, giving space back on a full disk, and the threads that do so |
+//! | `flush`, `compact` | writing table files, merging them |
+//! | `reclaim`, `spare` | giving space back on a full disk |
+//! | `background` | the threads that do all this |
 //!
 //! # Locks
-//! Taken in this order, never the other way: the host's `syncing` and `log`, `flushing` or `compacting` (one such job at a time), the
+//! Taken in this order, never the other way: the host's `syncing` and `log`, what lets one flush, and one compaction, go on at a time, the
 //! manifest, `view` (swapped in a moment), `signals`. (Conditions on the view are also looked at under `signals`; nobody takes `signals` while
 //! the view is being swapped.)
 //!
 //! # Invariants
-//! - A [`View`] never changes but for the growing active MemTable; readers clone the pointer, *then* read `visible`.
-//!   Tables of a view only hold batches at or below any `visible` read after it.
+//! - Those of `state`.
 //! - A MemTable ends with its log file, so nothing asks this engine to flush because the log is long.
 mod background;
 pub mod block;
@@ -38,23 +39,25 @@ mod merge;
 mod read;
 mod reclaim;
 mod room;
+mod spare;
+mod state;
 pub mod table;
 mod view;
 
 pub use read::{Scan, Snapshot};
-pub use view::{Replayed, View};
+pub use view::RowReplay;
 
 use crate::engine::{Engine, EngineHost, GroupLoad, LogTail};
 use crate::options::Stats;
 use crate::{Batch, Damage, Error, Result, Shortage};
-use levels::{LEVELS, Limits};
-use parking_lot::{Condvar, Mutex, RwLock};
+use compact::Compactor;
+use parking_lot::{Condvar, Mutex};
+use spare::SpareRoom;
+use state::{RowState, count};
 use std::any::Any;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use table::Tables;
 
 /// What threads tell each other.
 #[derive(Default)]
@@ -73,101 +76,66 @@ struct Signals {
     requests: u64,
     /// How often that was tried since it last helped.
     tries: u32,
-    /// Tables that could not be read: left out of compactions.
-    damaged: HashSet<u64>,
     /// Bytes of reclaiming batches taken beyond the limit while there is no room.
     beyond: u64,
-}
-
-/// Counters, see [`Stats`].
-#[derive(Default)]
-struct Counters {
-    puts: AtomicU64,
-    gets: AtomicU64,
-    flushes: AtomicU64,
-    compactions: AtomicU64,
-    stall_nanos: AtomicU64,
-}
-
-/// Adds to a counter.
-fn count(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
 }
 
 /// See the [module](self).
 pub struct RowEngine {
     host: Arc<EngineHost>,
-    tables: Arc<Tables>,
-    view: RwLock<Arc<View>>,
-    flushing: Mutex<()>,
-    /// Where the last compaction of each level ended.
-    compacting: Mutex<Vec<Vec<u8>>>,
+    /// What readers need.
+    pub state: Arc<RowState>,
+    compactor: Compactor,
+    spare: SpareRoom,
     signals: Mutex<Signals>,
     /// A batch came since the log was last trimmed: the flush thread waits for a pause.
     grown: AtomicBool,
+    /// Whether the last put found no room (a copy of the signal, to be read without its lock).
+    full: AtomicBool,
     /// Wakes the background threads.
     work: Condvar,
     /// Wakes those who wait for them.
     progress: Condvar,
-    stop: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Whether the last put found no room (a copy of the signal, to be read without its lock).
-    full: AtomicBool,
-    /// Whether the spare room is in use or could not be made: puts are refused.
-    spare_used: AtomicBool,
-    /// Held while space is given back.
-    giving_back: Mutex<()>,
-    counters: Counters,
 }
 
 impl RowEngine {
     /// Of tables and log as an open found them. It works once it is [started](RowEngine::start).
-    pub fn new(host: Arc<EngineHost>, replayed: Replayed) -> RowEngine {
+    pub fn new(host: Arc<EngineHost>, replayed: RowReplay) -> RowEngine {
         let logged = !host.log.lock().old.is_empty();
-        let (tables, view) = replayed.into_view();
+        let state = Arc::new(RowState::new(host.clone(), replayed));
         RowEngine {
+            compactor: Compactor::new(state.clone()),
+            spare: SpareRoom::new(host.clone()),
             host,
-            tables,
-            view: RwLock::new(Arc::new(view)),
-            flushing: Mutex::default(),
-            compacting: Mutex::new(vec![Vec::new(); LEVELS]),
+            state,
             signals: Mutex::default(),
             grown: AtomicBool::new(logged),
+            full: AtomicBool::new(false),
             work: Condvar::new(),
             progress: Condvar::new(),
-            stop: AtomicBool::new(false),
             threads: Mutex::default(),
-            full: AtomicBool::new(false),
-            spare_used: AtomicBool::new(false),
-            giving_back: Mutex::default(),
-            counters: Counters::default(),
         }
     }
 
-    /// The limits that drive compaction.
-    fn limits(&self) -> Limits {
-        let o = &self.host.options;
-        Limits {
-            level0_tables: o.level0_tables.max(1),
-            level1_bytes: o.level1_bytes,
-            ratio: 10,
-        }
-    }
-
-    /// The newest state.
-    pub fn view(&self) -> Arc<View> {
-        self.view.read().clone()
+    /// At an open, before it is started: the spare room, if the disk has it.
+    pub fn make_spare_room(&self) -> Result<()> {
+        self.spare.make().map(drop)
     }
 
     /// Whether nothing is in memory only.
     pub fn is_flushed(&self) -> bool {
-        let view = self.view();
+        let view = self.state.view();
         view.active.is_empty() && view.sealed.is_empty()
     }
 
-    /// Whether threads shall end.
-    fn stopping(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
+    /// Merges all tables into one level without deletes.
+    ///
+    /// # Errors
+    /// As [`flush`](Engine::flush).
+    pub fn compact(&self) -> Result<()> {
+        self.flush()?;
+        self.compactor.compact_all()
     }
 
     /// Wakes the background threads.
@@ -185,15 +153,16 @@ impl RowEngine {
 
     /// Counters and sizes; those of the log are left out.
     pub fn stats(&self) -> Stats {
-        let view = self.view();
+        let view = self.state.view();
         let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
-        let (cache_hits, cache_misses) = self.tables.cache.hits_and_misses();
-        let c = &self.counters;
+        let tables = &self.state.tables;
+        let (cache_hits, cache_misses) = tables.cache.hits_and_misses();
+        let c = &self.state.counters;
         let sealed = view.sealed.iter().map(|s| s.table.bytes()).sum::<usize>();
         Stats {
             memtable_bytes: (view.active.bytes() + sealed) as u64,
             sealed: view.sealed.len() as u64,
-            cache_bytes: self.tables.cache.bytes() as u64,
+            cache_bytes: tables.cache.bytes() as u64,
             table_memory_bytes: view.levels.all().map(|t| t.resident_bytes() as u64).sum(),
             table_bytes: view.levels.all().map(|t| t.meta().bytes).sum(),
             tables: view.levels.all().count() as u64,
@@ -216,7 +185,7 @@ impl Engine for RowEngine {
     }
 
     fn admit(&self, log: &mut LogTail, group: GroupLoad) -> Result<()> {
-        if !group.reclaiming && !self.has_spare()? {
+        if !group.reclaiming && !self.spare.is_there()? {
             return Err(Error::NoSpace {
                 path: self.host.dir().to_path_buf(),
             });
@@ -225,8 +194,8 @@ impl Engine for RowEngine {
     }
 
     fn apply(&self, number: u64, batch: &mut Batch) {
-        let active = self.view.read().active.clone();
-        count(&self.counters.puts, batch.ops.len() as u64);
+        let active = self.state.view.read().active.clone();
+        count(&self.state.counters.puts, batch.ops.len() as u64);
         active.insert(number, std::mem::take(&mut batch.ops));
     }
 
@@ -255,14 +224,14 @@ impl Engine for RowEngine {
 
     fn survey(&self) -> Vec<Damage> {
         let mut damage = Vec::new();
-        for table in self.view().levels.all() {
+        for table in self.state.view().levels.all() {
             table.check(&mut damage);
         }
         damage
     }
 
     fn damage_notes(&self) -> Vec<Arc<Damage>> {
-        self.tables.damage_notes.all()
+        self.state.tables.damage_notes.all()
     }
 
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

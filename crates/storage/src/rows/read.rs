@@ -1,7 +1,9 @@
 //! Gets, snapshots and scans.
+use super::levels::LEVELS;
 use super::merge::{MemoryRun, Merge, Source, TableRun};
+use super::state::{RowState, count};
 use super::table::filter;
-use super::{LEVELS, RowEngine, View, count};
+use super::view::View;
 use crate::{Error, Keyspace, Result};
 use bytes::Bytes;
 use std::ops::Bound;
@@ -17,7 +19,7 @@ pub struct Snapshot {
     dir: PathBuf,
 }
 
-impl RowEngine {
+impl RowState {
     /// See [`Store::get`](crate::Store::get).
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>> {
         count(&self.counters.gets, 1);

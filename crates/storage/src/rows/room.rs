@@ -1,6 +1,7 @@
 //! Sealing MemTables, and waiting for flushes and compactions while too many are sealed or level 0 is too long.
+use super::RowEngine;
+use super::state::count;
 use super::view::{Sealed, View};
-use super::{RowEngine, count};
 use crate::engine::{GroupLoad, LogTail};
 use crate::{Result, Shortage};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ impl RowEngine {
             .file
             .as_ref()
             .is_some_and(|file| !file.is_reserve() && file.end() >= options.wal_bytes);
-        if !long && self.view.read().active.bytes() < options.memtable_bytes {
+        if !long && self.state.view.read().active.bytes() < options.memtable_bytes {
             return Ok(());
         }
         let start = Instant::now();
@@ -55,18 +56,18 @@ impl RowEngine {
         };
         if stalled {
             let nanos = start.elapsed().as_nanos() as u64;
-            count(&self.counters.stall_nanos, nanos);
+            count(&self.state.counters.stall_nanos, nanos);
         }
         result
     }
 
     fn has_room(&self) -> bool {
-        let view = self.view();
+        let view = self.state.view();
         let options = &self.host.options;
         if view.sealed.len() >= options.sealed_limit.max(1) {
             return false;
         }
-        view.levels.level(0).len() < options.level0_limit || !self.compaction_due(&view)
+        view.levels.level(0).len() < options.level0_limit || !self.compactor.is_due(&view)
     }
 
     /// Makes the active MemTable a sealed one, with a new log file behind it.
@@ -75,7 +76,7 @@ impl RowEngine {
     /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed.
     pub(super) fn seal(&self, log: &mut LogTail) -> Result<()> {
         let logs = self.host.end_log_file(log)?;
-        let mut view = self.view.write();
+        let mut view = self.state.view.write();
         let mut sealed = view.sealed.clone();
         sealed.push(Arc::new(Sealed {
             table: view.active.clone(),

@@ -40,7 +40,7 @@ impl View {
 }
 
 /// The first state, while the log is replayed.
-pub struct Replayed {
+pub struct RowReplay {
     tables: Arc<Tables>,
     view: View,
     memtable_bytes: usize,
@@ -48,7 +48,7 @@ pub struct Replayed {
     flushed: u64,
 }
 
-impl Replayed {
+impl RowReplay {
     /// Of the tables that the manifest names.
     pub fn new(
         io: Arc<dyn Io>,
@@ -56,7 +56,7 @@ impl Replayed {
         options: &Options,
         salvaged: bool,
         state: &State,
-    ) -> Replayed {
+    ) -> RowReplay {
         let tables = Arc::new(Tables {
             io,
             dir: dir.to_path_buf(),
@@ -71,7 +71,7 @@ impl Replayed {
         let levels = Levels::default().edited(&edit, |meta| {
             Arc::new(Table::new(tables.clone(), meta.clone()))
         });
-        Replayed {
+        RowReplay {
             tables,
             view: View {
                 active: Arc::default(),

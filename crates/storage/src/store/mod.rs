@@ -92,7 +92,7 @@ impl Store {
     /// # Errors
     /// [`Error::Corrupt`] if the block that holds it is damaged, or [`Error::Io`].
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>> {
-        self.rows.get(keyspace, key)
+        self.rows.state.get(keyspace, key)
     }
 
     /// All entries of `keyspace` inside the bounds, as of now: later batches do not show. Read as the scan goes.
@@ -102,12 +102,12 @@ impl Store {
 
     /// The store as of now, for several reads of one state.
     pub fn snapshot(&self) -> Snapshot {
-        self.rows.snapshot()
+        self.rows.state.snapshot()
     }
 
     /// The store as it was after this batch, as far as batches behind it are only in the log: of what tables hold, the newest is shown.
     pub fn snapshot_at(&self, batch: u64) -> Snapshot {
-        self.rows.snapshot_at(batch)
+        self.rows.state.snapshot_at(batch)
     }
 
     /// Applies all of the batch or nothing; durable as the store's setting says.
@@ -157,8 +157,7 @@ impl Store {
     /// # Errors
     /// As [`flush`](Store::flush).
     pub fn compact(&self) -> Result<()> {
-        self.rows.flush()?;
-        self.rows.compact_all()
+        self.rows.compact()
     }
 
     /// Brings everything to table files, stops the background threads and waits for them, and notes in the manifest that the store was

@@ -1,14 +1,14 @@
 //! Opening a store: manifest, tables, log, then the threads. Creates it if there is none.
 use super::Store;
 use crate::damage::{Damage, LogEnd, Opened};
-use crate::engine::{EngineHost, OldLog, Recovered};
+use crate::engine::{EngineHost, RecoveredStore};
 use crate::manifest::remake::remake;
-use crate::manifest::{Edit, Manifest, Mark, State};
+use crate::manifest::{Edit, Manifest, OpenMark, State};
 use crate::names::{self, Name};
 use crate::options::{Durability, Options};
-use crate::rows::{Replayed, RowEngine};
-use crate::wal::payload::Payload;
-use crate::wal::recovery::{self, Expected, Mode};
+use crate::rows::{RowEngine, RowReplay};
+use crate::wal::OldLog;
+use crate::wal::recovery::{self, ExpectedLog, RecoveryMode};
 use crate::wal::reserve;
 use crate::{Batch, Error, Io, ReadOnly, Result};
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ const OLD_LOGS: usize = 4;
 
 /// The files found in the directory.
 #[derive(Default)]
-struct Found {
+struct StoreFiles {
     manifest: bool,
     logs: Vec<u64>,
     tables: Vec<u64>,
@@ -30,9 +30,9 @@ struct Found {
     temporaries: Vec<String>,
 }
 
-impl Found {
-    fn list(io: &dyn Io, dir: &Path) -> Result<Found> {
-        let mut found = Found::default();
+impl StoreFiles {
+    fn list(io: &dyn Io, dir: &Path) -> Result<StoreFiles> {
+        let mut found = StoreFiles::default();
         for entry in io.list(dir).map_err(|e| Error::io("list", dir, e))? {
             match names::parse(&entry.name) {
                 Name::Log(n) => found.logs.push(n),
@@ -92,7 +92,7 @@ impl Found {
 pub fn open(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
     io.create_dir_all(dir)
         .map_err(|e| Error::io("create", dir, e))?;
-    let found = Found::list(&*io, dir)?;
+    let found = StoreFiles::list(&*io, dir)?;
     for name in &found.temporaries {
         let path = dir.join(name);
         io.remove(&path)
@@ -109,7 +109,7 @@ pub fn open(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
     let before = manifest.state().clone();
     found.must_have_tables(dir, &before, &mut damage)?;
     remove_orphans(&*io, dir, &found, &before)?;
-    let place = Place {
+    let place = StorePlace {
         io,
         dir,
         salvaged: false,
@@ -129,7 +129,7 @@ pub fn salvage(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
         background: false,
         ..options
     };
-    let found = Found::list(&*io, dir)?;
+    let found = StoreFiles::list(&*io, dir)?;
     let read = found
         .must_have_manifest(dir)
         .map_err(|error| (error, true))
@@ -147,7 +147,7 @@ pub fn salvage(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
         }
         Err((error, _)) => return Err(error),
     };
-    let place = Place {
+    let place = StorePlace {
         io,
         dir,
         salvaged: true,
@@ -156,7 +156,12 @@ pub fn salvage(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
 }
 
 /// The manifest made again from the tables and logs that were found, because of this error; and what is damaged.
-fn remade(io: &Arc<dyn Io>, dir: &Path, found: &Found, error: Error) -> (Manifest, Vec<Damage>) {
+fn remade(
+    io: &Arc<dyn Io>,
+    dir: &Path,
+    found: &StoreFiles,
+    error: Error,
+) -> (Manifest, Vec<Damage>) {
     let (state, lost) = remake(&**io, dir, &found.tables, &found.engine_files, &found.logs);
     let tables = state.tables.len();
     tracing::warn!(store = %dir.display(), tables, "the manifest was made again from the tables and logs: {error}");
@@ -166,7 +171,7 @@ fn remade(io: &Arc<dyn Io>, dir: &Path, found: &Found, error: Error) -> (Manifes
 }
 
 /// Where a store is, and whether it is only read.
-struct Place<'a> {
+struct StorePlace<'a> {
     io: Arc<dyn Io>,
     dir: &'a Path,
     salvaged: bool,
@@ -191,7 +196,7 @@ fn sync_parents(io: &dyn Io, dir: &Path) -> Result<()> {
 }
 
 /// Removes the tables that a crash left unnamed.
-fn remove_orphans(io: &dyn Io, dir: &Path, found: &Found, state: &State) -> Result<()> {
+fn remove_orphans(io: &dyn Io, dir: &Path, found: &StoreFiles, state: &State) -> Result<()> {
     let known = |n: &u64| state.tables.iter().any(|(_, t)| t.number == *n);
     let orphans = found
         .tables
@@ -209,28 +214,28 @@ fn remove_orphans(io: &dyn Io, dir: &Path, found: &Found, state: &State) -> Resu
     Ok(())
 }
 
-impl Place<'_> {
+impl StorePlace<'_> {
     /// The store as tables and log have it, with no log file to write to yet.
     fn replay(
         self,
         options: Options,
         manifest: Manifest,
-        found: &Found,
+        found: &StoreFiles,
         mut damage: Vec<Damage>,
         new: bool,
     ) -> Result<Store> {
-        let Place { io, dir, salvaged } = self;
+        let StorePlace { io, dir, salvaged } = self;
         let state = manifest.state();
         let (rows_flushed, engine_flushed) = (state.flushed, state.engine_flushed);
         let flushed = state.flushed_by_all();
         let expected = match state.mark {
-            Mark::Open => Expected {
+            OpenMark::Open => ExpectedLog {
                 flushed,
                 synced: rows_flushed.max(engine_flushed),
                 last: None,
                 file: state.log.filter(|_| !new),
             },
-            Mark::Closed(last) => Expected {
+            OpenMark::Closed(last) => ExpectedLog {
                 flushed,
                 synced: flushed,
                 last: Some(last),
@@ -238,20 +243,19 @@ impl Place<'_> {
             },
         };
         let mode = match salvaged {
-            true => Mode::Salvage,
-            false => Mode::GoOn,
+            true => RecoveryMode::Salvage,
+            false => RecoveryMode::GoOn,
         };
         let tables_and_copies = found.tables.iter().chain(&found.copies);
         let numbers = (found.logs.iter().chain(&found.engine_files)).chain(tables_and_copies);
         let next_file = numbers.map(|n| n + 1).fold(state.next_file, u64::max);
-        let mut rows = Replayed::new(io.clone(), dir, &options, salvaged, state);
+        let mut rows = RowReplay::new(io.clone(), dir, &options, salvaged, state);
         let mut unclaimed = Vec::new();
-        let apply = &mut |number, payload: Payload| {
-            if number > engine_flushed && !payload.entries.is_empty() {
-                let batch = Batch::of_entries(payload.entries);
-                unclaimed.push((number, batch));
+        let apply = &mut |number, batch: Batch| {
+            rows.apply(number, batch.ops);
+            if number > engine_flushed && !batch.entries.is_empty() {
+                unclaimed.push((number, Batch::of(Vec::new(), batch.entries)));
             }
-            rows.apply(number, payload.ops);
             Ok(())
         };
         let recovered = recovery::recover(&*io, dir, &found.logs, expected, mode, apply)?;
@@ -259,7 +263,7 @@ impl Place<'_> {
         let last = recovered.last;
         let end = match state.mark {
             _ if new => LogEnd::New,
-            Mark::Closed(closed) if closed == last => LogEnd::Clean,
+            OpenMark::Closed(closed) if closed == last => LogEnd::Clean,
             _ => LogEnd::Unclean {
                 last,
                 synced: recovered.synced,
@@ -275,17 +279,10 @@ impl Place<'_> {
         if recovered.files.len() >= OLD_LOGS {
             rows.seal(last);
         }
-        let old_logs = recovered.files.into_iter().map(|file| OldLog {
-            number: file.number,
-            last: file.last,
-            bytes: file.bytes,
-            harmless: file.harmless,
-            unsynced: None,
-        });
-        let recovered = Recovered {
+        let recovered = RecoveredStore {
             opened: Opened { end, damage },
             manifest,
-            old_logs: old_logs.collect(),
+            old_logs: recovered.files,
             last,
             last_entries: unclaimed.last().map_or(0, |(number, _)| *number),
             next_file,
@@ -323,7 +320,7 @@ impl Store {
         let edit = Edit {
             next_file: host.next_file.load(Ordering::Relaxed),
             log: Some(host.newest_log.load(Ordering::Relaxed)),
-            mark: Some(Mark::Open),
+            mark: Some(OpenMark::Open),
             ..Edit::default()
         };
         let marked = match host.manifest.lock().append(edit) {
@@ -344,6 +341,6 @@ impl Store {
             reserve::ensure(io, dir, names::RESERVE, host.options.wal_reserve_bytes)?;
         }
         drop(log);
-        self.rows.make_spare()
+        self.rows.make_spare_room()
     }
 }

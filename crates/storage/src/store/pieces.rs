@@ -3,7 +3,7 @@
 //! Not part of the interface; hidden from the documentation.
 use super::Store;
 use crate::rows::table::frame;
-use crate::wal::record::{self, Records, Step};
+use crate::wal::record::{self, RecordStep, Records};
 use crate::wal::{header, payload, recovery};
 use crate::{Op, Result, names};
 use bytes::Bytes;
@@ -32,7 +32,7 @@ impl Store {
     /// Those of reading.
     pub fn pieces(&self) -> Result<Vec<StoredPiece>> {
         let mut pieces = Vec::new();
-        for table in self.rows.view().levels.all() {
+        for table in self.rows.state.view().levels.all() {
             for i in 0..table.blocks()? {
                 let (block, place) = (table.block(i)?, table.place(i)?);
                 let row = |k: usize| {
@@ -57,8 +57,10 @@ impl Store {
             let path = names::log(host.dir(), old.number);
             let bytes = recovery::read_file(&**host.io(), &path)?;
             for step in Records::new(&bytes, old.number, header::LENGTH.min(bytes.len())) {
-                let Step::Record(r) = step else { continue };
-                let Some(payload) = payload::decode(r.payload) else {
+                let RecordStep::Record(r) = step else {
+                    continue;
+                };
+                let Some(batch) = payload::decode(r.payload) else {
                     continue;
                 };
                 let start = r.offset as u64;
@@ -66,8 +68,8 @@ impl Store {
                     path: path.clone(),
                     bytes: start..start + (record::HEADER + r.payload.len()) as u64,
                     batch: Some(r.sequence),
-                    rows: payload.ops,
-                    entries: payload.entries.into_iter().map(|e| e.bytes).collect(),
+                    rows: batch.ops,
+                    entries: batch.entries.into_iter().map(|e| e.bytes).collect(),
                 });
             }
         }

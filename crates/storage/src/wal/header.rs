@@ -20,7 +20,7 @@ pub const LENGTH: usize = 32;
 
 /// Which kind of file, and the newest version this program knows.
 #[derive(Debug, Clone, Copy)]
-pub struct Kind {
+pub struct FileKind {
     /// First eight bytes.
     pub magic: [u8; 8],
     /// Version written, and the newest read.
@@ -30,7 +30,7 @@ pub struct Kind {
 }
 
 /// The header of file `number`.
-pub fn encode(kind: Kind, number: u64) -> [u8; LENGTH] {
+pub fn encode(kind: FileKind, number: u64) -> [u8; LENGTH] {
     let mut out = [0; LENGTH];
     out[..8].copy_from_slice(&kind.magic);
     out[8..12].copy_from_slice(&kind.version.to_le_bytes());
@@ -45,7 +45,7 @@ pub fn encode(kind: Kind, number: u64) -> [u8; LENGTH] {
 /// # Errors
 /// [`Error::Format`] for a whole header of another kind, number or a newer version;
 /// [`Error::Corrupt`] for anything else that is not a header.
-pub fn check(kind: Kind, number: u64, bytes: &[u8], path: &Path) -> Result<()> {
+pub fn check(kind: FileKind, number: u64, bytes: &[u8], path: &Path) -> Result<()> {
     let found = read(kind, bytes, path)?;
     if found != number {
         return Err(Error::Format {
@@ -60,7 +60,7 @@ pub fn check(kind: Kind, number: u64, bytes: &[u8], path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// As [`check`], but for the number.
-pub fn read(kind: Kind, bytes: &[u8], path: &Path) -> Result<u64> {
+pub fn read(kind: FileKind, bytes: &[u8], path: &Path) -> Result<u64> {
     let corrupt = |expected, found| Error::corrupt(path, "file header", 0, expected, found);
     let Some(head) = bytes.get(..LENGTH) else {
         return Err(corrupt(0, crc32c::crc32c(bytes)));
@@ -107,7 +107,7 @@ pub fn newer(found: u32, known: u32, path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind {
+    const KIND: FileKind = FileKind {
         magic: *b"FBYTEST\0",
         version: 2,
         oldest: 2,
@@ -122,14 +122,14 @@ mod tests {
             check(KIND, 8, &good, path),
             Err(Error::Format { .. })
         ));
-        let older = encode(Kind { version: 1, ..KIND }, 7);
+        let older = encode(FileKind { version: 1, ..KIND }, 7);
         assert!(
             check(KIND, 7, &older, path)
                 .unwrap_err()
                 .to_string()
                 .contains("copy the files out")
         );
-        let newer = encode(Kind { version: 3, ..KIND }, 7);
+        let newer = encode(FileKind { version: 3, ..KIND }, 7);
         assert!(
             check(KIND, 7, &newer, path)
                 .unwrap_err()
@@ -137,7 +137,7 @@ mod tests {
                 .contains("use the forebay release")
         );
         let foreign = encode(
-            Kind {
+            FileKind {
                 magic: *b"ABCDEFGH",
                 ..KIND
             },

@@ -45,8 +45,26 @@ pub mod reserve;
 pub mod torn;
 pub mod writer;
 
+use crate::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A log file that is no longer written, and stays until its batches are flushed.
+pub struct OldLog {
+    /// The number in its name.
+    pub number: u64,
+    /// Its last batch.
+    pub last: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Where it is damaged and nothing is lost: seals, headers, and batches that a table file holds.
+    pub harmless: Vec<u64>,
+    /// The file and its path, if it may not be on disk yet.
+    pub unsynced: Option<(Arc<dyn File>, PathBuf)>,
+}
+
 /// The kind of a log file.
-pub const KIND: header::Kind = header::Kind {
+pub const KIND: header::FileKind = header::FileKind {
     magic: *b"FBYWAL\r\n",
     version: 1,
     oldest: 1,

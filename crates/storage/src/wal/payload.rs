@@ -6,20 +6,11 @@
 //! ```
 //! `tag` is the keyspace (0..=15), with bit 7 set for a delete, which has no value.
 use crate::wire::{Cursor, put_sized, put_varint};
-use crate::{EngineEntry, Keyspace, Op};
+use crate::{Batch, EngineEntry, Keyspace, Op};
 use bytes::Bytes;
 
 const DELETE: u8 = 0x80;
 const ENTRY: u8 = 16;
-
-/// What a record holds: puts and deletes of rows, and entries for the attached engine.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Payload {
-    /// In order.
-    pub ops: Vec<Op>,
-    /// In order.
-    pub entries: Vec<EngineEntry>,
-}
 
 /// Appends a batch's changes.
 pub fn encode(out: &mut Vec<u8>, ops: &[Op], entries: &[EngineEntry]) {
@@ -49,7 +40,7 @@ pub fn bound(ops: &[Op], entries: &[EngineEntry]) -> usize {
 }
 
 /// Reads the changes back; `None` if the payload is no batch.
-pub fn decode(payload: &[u8]) -> Option<Payload> {
+pub fn decode(payload: &[u8]) -> Option<Batch> {
     let mut cursor = Cursor::new(payload);
     let count = cursor.varint()?;
     let mut ops = Vec::with_capacity(count.min(payload.len() as u64) as usize);
@@ -76,7 +67,7 @@ pub fn decode(payload: &[u8]) -> Option<Payload> {
             value,
         });
     }
-    cursor.is_empty().then_some(Payload { ops, entries })
+    cursor.is_empty().then(|| Batch::of(ops, entries))
 }
 
 #[cfg(test)]
@@ -95,7 +86,7 @@ mod tests {
             let mut out = Vec::new();
             encode(&mut out, &ops, &entries);
             prop_assert!(out.len() <= bound(&ops, &entries));
-            prop_assert_eq!(decode(&out), Some(Payload { ops, entries }));
+            prop_assert_eq!(decode(&out), Some(Batch::of(ops, entries)));
         }
 
         #[test]

@@ -110,7 +110,7 @@ pub struct Record<'a> {
 
 /// What stands at some place of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum RecordStep<'a> {
     /// A whole record.
     Record(Record<'a>),
     /// No record, but bytes: a torn write or damage. The checksums tell which failed.
@@ -176,9 +176,9 @@ impl<'a> Records<'a> {
 }
 
 impl<'a> Iterator for Records<'a> {
-    type Item = Step<'a>;
+    type Item = RecordStep<'a>;
 
-    fn next(&mut self) -> Option<Step<'a>> {
+    fn next(&mut self) -> Option<RecordStep<'a>> {
         if self.at >= self.bytes.len() {
             return None;
         }
@@ -186,7 +186,7 @@ impl<'a> Iterator for Records<'a> {
         match self.parse(offset) {
             Ok((record, next)) => {
                 self.at = next;
-                Some(Step::Record(record))
+                Some(RecordStep::Record(record))
             }
             Err((expected, found)) => {
                 if self.bytes[offset..].iter().all(|b| *b == 0) {
@@ -197,7 +197,7 @@ impl<'a> Iterator for Records<'a> {
                     .step_by(8)
                     .find(|at| self.parse(*at).is_ok());
                 self.at = next.unwrap_or(self.bytes.len());
-                Some(Step::Damage {
+                Some(RecordStep::Damage {
                     offset,
                     expected,
                     found,
@@ -239,9 +239,9 @@ mod tests {
             prop_assert_eq!(found.len(), payloads.len());
             for (i, step) in found.iter().enumerate() {
                 let want = Record { offset: starts[i], sequence: i as u64 + 1, synced: i as u64, payload: &payloads[i] };
-                prop_assert_eq!(step, &Step::Record(want));
+                prop_assert_eq!(step, &RecordStep::Record(want));
             }
-            let strange = Records::new(&bytes, 8, 0).any(|s| matches!(s, Step::Record(_)));
+            let strange = Records::new(&bytes, 8, 0).any(|s| matches!(s, RecordStep::Record(_)));
             prop_assert!(!strange, "records are valid in their own file only");
         }
 
@@ -256,7 +256,7 @@ mod tests {
             let in_padding = at >= starts[hit] + HEADER + payloads[hit].len();
             bytes[at] ^= 1 << bit;
             let whole: Vec<u64> = Records::new(&bytes, 9, 0)
-                .filter_map(|s| match s { Step::Record(r) => Some(r.sequence), Step::Damage { .. } => None })
+                .filter_map(|s| match s { RecordStep::Record(r) => Some(r.sequence), RecordStep::Damage { .. } => None })
                 .collect();
             let want: Vec<u64> = (0..payloads.len()).filter(|i| in_padding || *i != hit).map(|i| i as u64 + 1).collect();
             prop_assert_eq!(whole, want);
@@ -297,7 +297,7 @@ mod tests {
         ) {
             let (bytes, starts) = log_of(&payloads);
             let cut = cut.index(bytes.len());
-            let whole = Records::new(&bytes[..cut], 9, 0).filter(|s| matches!(s, Step::Record(_))).count();
+            let whole = Records::new(&bytes[..cut], 9, 0).filter(|s| matches!(s, RecordStep::Record(_))).count();
             let want = (0..payloads.len()).filter(|i| starts[*i] + HEADER + payloads[*i].len() <= cut).count();
             prop_assert_eq!(whole, want);
         }

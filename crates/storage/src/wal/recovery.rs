@@ -1,11 +1,11 @@
 //! Replaying the log files at open: apply what is whole, cut what a crash tore, refuse what is damaged, or salvage around it.
 //! The rule and its argument stand in the [module above](super).
-use super::payload::{self, Payload};
-use super::record::{self, Records, Step};
+use super::payload;
+use super::record::{self, RecordStep, Records};
 use super::torn::{self, Hole};
-use super::{KIND, header};
+use super::{KIND, OldLog, header};
 use crate::damage::{Damage, LogCut, Lost};
-use crate::{Error, Io, Result};
+use crate::{Batch, Error, Io, Result};
 use crate::{correction, names, sectors};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -14,28 +14,14 @@ use std::path::{Path, PathBuf};
 /// batches end in a sector that holds little of them, and that may be zeros.
 const LONGEST_TORN: usize = 4096;
 
-/// A log file that stays until its batches are flushed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replayed {
-    /// The number in its name.
-    pub number: u64,
-    /// The last batch in it.
-    pub last: u64,
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// Where it is damaged and nothing is lost: seals, headers, and batches that a table file holds.
-    pub harmless: Vec<u64>,
-}
-
 /// What the log held.
-#[derive(Debug)]
 pub struct Recovered {
     /// The last batch, flushed ones included.
     pub last: u64,
     /// Through this batch the log is known to have been on disk.
     pub synced: u64,
     /// The files that stay, in order.
-    pub files: Vec<Replayed>,
+    pub files: Vec<OldLog>,
     /// What is damaged, or had to be cut although it is whole.
     pub damage: Vec<Damage>,
     /// Where it was cut, if a crash had torn it. A salvage cuts nothing.
@@ -44,7 +30,7 @@ pub struct Recovered {
 
 /// What is done about damage that no crash explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum RecoveryMode {
     /// The store goes on: it is an error if it costs a batch.
     GoOn,
     /// Whatever is whole is applied, and nothing is changed on disk.
@@ -53,7 +39,7 @@ pub enum Mode {
 
 /// What the manifest tells of the log.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Expected {
+pub struct ExpectedLog {
     /// Batches through this one are in the files of all engines.
     pub flushed: u64,
     /// Batches through this one are in files of one engine: the log had them on disk before, for the other.
@@ -66,7 +52,7 @@ pub struct Expected {
 
 /// Where the log ends although bytes follow.
 #[derive(Debug)]
-struct Cut {
+struct CutPoint {
     path: PathBuf,
     file: usize,
     offset: u64,
@@ -79,7 +65,7 @@ struct Cut {
     behind: u64,
 }
 
-impl Cut {
+impl CutPoint {
     fn error(&self) -> Error {
         Error::Corrupt {
             path: self.path.clone(),
@@ -128,9 +114,9 @@ pub fn recover(
     io: &dyn Io,
     dir: &Path,
     numbers: &[u64],
-    expected: Expected,
-    mode: Mode,
-    apply: &mut dyn FnMut(u64, Payload) -> Result<()>,
+    expected: ExpectedLog,
+    mode: RecoveryMode,
+    apply: &mut dyn FnMut(u64, Batch) -> Result<()>,
 ) -> Result<Recovered> {
     let mut replay = Replay {
         mode,
@@ -158,7 +144,7 @@ pub fn recover(
         files[file].harmless.push(offset);
     }
     let missing = missing(dir, numbers, expected, last);
-    if mode == Mode::Salvage {
+    if mode == RecoveryMode::Salvage {
         // Nothing whole follows: how much it was is not known.
         damage.extend(cut.map(|cut| cut.damage(last + 1, None)));
         damage.extend(missing);
@@ -203,7 +189,7 @@ pub fn recover(
         let named = behind
             .into_iter()
             .filter(|f| Some(f.number) == expected.file);
-        files.extend(named.map(|file| Replayed {
+        files.extend(named.map(|file| OldLog {
             last: 0,
             bytes: 0,
             harmless: Vec::new(),
@@ -226,7 +212,7 @@ pub fn recover(
 }
 
 /// What is missing at the end of the log although the manifest tells of it.
-fn missing(dir: &Path, numbers: &[u64], expected: Expected, last: u64) -> Option<Damage> {
+fn missing(dir: &Path, numbers: &[u64], expected: ExpectedLog, last: u64) -> Option<Damage> {
     let error = |path: PathBuf, what, expected: u64, found: u64| Error::Corrupt {
         path,
         what,
@@ -273,7 +259,7 @@ fn missing(dir: &Path, numbers: &[u64], expected: Expected, last: u64) -> Option
 fn misplaced(records: Records<'_>) -> HashSet<usize> {
     let batches: Vec<(u64, usize)> = records
         .filter_map(|step| match step {
-            Step::Record(r) if !r.payload.is_empty() => Some((r.sequence, r.offset)),
+            RecordStep::Record(r) if !r.payload.is_empty() => Some((r.sequence, r.offset)),
             _ => None,
         })
         .collect();
@@ -302,12 +288,12 @@ fn misplaced(records: Records<'_>) -> HashSet<usize> {
 
 /// The log as far as it is read.
 struct Replay {
-    mode: Mode,
+    mode: RecoveryMode,
     last: u64,
     synced: u64,
-    files: Vec<Replayed>,
+    files: Vec<OldLog>,
     damage: Vec<Damage>,
-    cut: Option<Cut>,
+    cut: Option<CutPoint>,
     /// Damage since the last batch that follows the one before it: file, offset, and the error if no crash explains it.
     places: Vec<(usize, u64, Option<Error>)>,
     /// The same, once it is known that it costs nothing.
@@ -321,15 +307,15 @@ impl Replay {
         number: u64,
         path: PathBuf,
         io: &dyn Io,
-        apply: &mut dyn FnMut(u64, Payload) -> Result<()>,
+        apply: &mut dyn FnMut(u64, Batch) -> Result<()>,
     ) -> Result<()> {
         let read = match self.mode {
-            Mode::GoOn => read_file(io, &path),
-            Mode::Salvage => read_around(io, &path),
+            RecoveryMode::GoOn => read_file(io, &path),
+            RecoveryMode::Salvage => read_around(io, &path),
         };
         let mut bytes = match read {
             Ok(bytes) => bytes,
-            Err(error) if self.mode == Mode::Salvage => {
+            Err(error) if self.mode == RecoveryMode::Salvage => {
                 let lost = Lost::Batches {
                     first: self.last + 1,
                     last: None,
@@ -342,12 +328,12 @@ impl Replay {
         let mut file_last = 0;
         let mut records = Records::new(&bytes, number, header::LENGTH.min(bytes.len()));
         match head(number, &bytes, &path)? {
-            Head::Whole => {}
-            Head::Empty => records = Records::new(&bytes, number, bytes.len()),
-            Head::Damaged(expected, found) => {
+            FileHead::Whole => {}
+            FileHead::Empty => records = Records::new(&bytes, number, bytes.len()),
+            FileHead::Damaged(expected, found) => {
                 let mut ahead = Records::new(&bytes, number, header::LENGTH.min(bytes.len()));
                 let to = match ahead.next() {
-                    Some(Step::Record(_)) => header::LENGTH,
+                    Some(RecordStep::Record(_)) => header::LENGTH,
                     _ => ahead.offset(),
                 };
                 let hole = Hole {
@@ -359,12 +345,12 @@ impl Replay {
             }
         }
         let misplaced = match self.mode {
-            Mode::GoOn => HashSet::new(),
-            Mode::Salvage => misplaced(records.clone()),
+            RecoveryMode::GoOn => HashSet::new(),
+            RecoveryMode::Salvage => misplaced(records.clone()),
         };
         while let Some(step) = records.next() {
             let record = match step {
-                Step::Record(record) if misplaced.contains(&record.offset) => {
+                RecordStep::Record(record) if misplaced.contains(&record.offset) => {
                     let hole = Hole {
                         bytes: &bytes,
                         from: record.offset,
@@ -375,7 +361,7 @@ impl Replay {
                     self.hole(index, number, &path, &hole, (what, next, found));
                     continue;
                 }
-                Step::Damage {
+                RecordStep::Damage {
                     offset,
                     expected,
                     found,
@@ -397,13 +383,13 @@ impl Replay {
                     self.hole(index, number, &path, &hole, ("log record", expected, found));
                     continue;
                 }
-                Step::Record(record) => record,
+                RecordStep::Record(record) => record,
             };
             let batch = !record.payload.is_empty();
             let next = self.last + 1;
             if record.synced >= next || (batch && record.sequence > next) {
                 // Batch `next` should have come before this record.
-                let cut = self.cut.get_or_insert_with(|| Cut {
+                let cut = self.cut.get_or_insert_with(|| CutPoint {
                     path: path.clone(),
                     file: index,
                     offset: record.offset as u64,
@@ -420,7 +406,7 @@ impl Replay {
                     true => record.sequence - 1,
                     false => record.synced,
                 };
-                if self.mode == Mode::GoOn {
+                if self.mode == RecoveryMode::GoOn {
                     if !cut.torn {
                         return Err(cut.error());
                     }
@@ -439,11 +425,12 @@ impl Replay {
                 file_last = record.sequence;
             }
         }
-        self.files.push(Replayed {
+        self.files.push(OldLog {
             number,
             last: file_last,
             bytes: bytes.len() as u64,
             harmless: Vec::new(),
+            unsynced: None,
         });
         Ok(())
     }
@@ -463,10 +450,11 @@ impl Replay {
             from: offset,
             to,
         };
-        let longest = match self.mode == Mode::GoOn && torn::by_crash(&hole, number, self.last) {
-            true => LONGEST_TORN,
-            false => correction::LONGEST,
-        };
+        let longest =
+            match self.mode == RecoveryMode::GoOn && torn::by_crash(&hole, number, self.last) {
+                true => LONGEST_TORN,
+                false => correction::LONGEST,
+            };
         let byte = correct(bytes, number, offset, longest)?;
         let error = Error::corrupt(path, "log record", offset as u64, expected, found);
         let lost = Lost::Corrected { byte };
@@ -482,7 +470,7 @@ impl Replay {
         hole: &Hole<'_>,
         (what, expected, found): (&'static str, u32, u32),
     ) {
-        let cut = Cut {
+        let cut = CutPoint {
             path: path.to_path_buf(),
             file,
             offset: hole.from as u64,
@@ -507,7 +495,7 @@ impl Replay {
         &mut self,
         record: &super::record::Record<'_>,
         path: &Path,
-        apply: &mut dyn FnMut(u64, Payload) -> Result<()>,
+        apply: &mut dyn FnMut(u64, Batch) -> Result<()>,
     ) -> Result<()> {
         // Whatever was damaged before is flushed already, or was no batch.
         if let Some(cut) = self.cut.take() {
@@ -520,11 +508,11 @@ impl Replay {
         if record.sequence != self.last + 1 {
             return Ok(());
         }
-        let payload = payload::decode(record.payload)
+        let batch = payload::decode(record.payload)
             .ok_or_else(|| Error::corrupt(path, "batch in log record", record.offset as u64, 0, 0));
-        match payload {
-            Ok(payload) => apply(record.sequence, payload)?,
-            Err(error) if self.mode == Mode::Salvage => {
+        match batch {
+            Ok(batch) => apply(record.sequence, batch)?,
+            Err(error) if self.mode == RecoveryMode::Salvage => {
                 let lost = Lost::Batches {
                     first: record.sequence,
                     last: Some(record.sequence),
@@ -542,7 +530,7 @@ impl Replay {
 fn correct(bytes: &mut [u8], log: u64, at: usize, longest: usize) -> Option<u64> {
     let (byte, mask) = record::correct(bytes, log, at)?;
     let fits = match Records::new(bytes, log, at).next() {
-        Some(Step::Record(r)) => {
+        Some(RecordStep::Record(r)) => {
             let batch = || payload::decode(r.payload).is_some() && r.payload.len() <= longest;
             r.synced <= r.sequence && (r.payload.is_empty() || batch())
         }
@@ -554,26 +542,32 @@ fn correct(bytes: &mut [u8], log: u64, at: usize, longest: usize) -> Option<u64>
     fits.then_some(byte as u64)
 }
 
-enum Head {
+enum FileHead {
     Whole,
     Empty,
     Damaged(u32, u32),
 }
 
-fn head(number: u64, bytes: &[u8], path: &Path) -> Result<Head> {
+fn head(number: u64, bytes: &[u8], path: &Path) -> Result<FileHead> {
     match header::check(KIND, number, bytes, path) {
-        Ok(()) => Ok(Head::Whole),
-        Err(Error::Corrupt { .. }) if bytes.iter().all(|b| *b == 0) => Ok(Head::Empty),
+        Ok(()) => Ok(FileHead::Whole),
+        Err(Error::Corrupt { .. }) if bytes.iter().all(|b| *b == 0) => Ok(FileHead::Empty),
         Err(Error::Corrupt {
             expected, found, ..
-        }) => Ok(Head::Damaged(expected, found)),
+        }) => Ok(FileHead::Damaged(expected, found)),
         Err(e) => Err(e),
     }
 }
 
 /// Removes everything behind the cut, last file first. Of the file that the manifest names, `named`, the bytes go only: after another crash it
 /// would be missed.
-fn cut_log(io: &dyn Io, dir: &Path, numbers: &[u64], cut: &Cut, named: Option<u64>) -> Result<()> {
+fn cut_log(
+    io: &dyn Io,
+    dir: &Path,
+    numbers: &[u64],
+    cut: &CutPoint,
+    named: Option<u64>,
+) -> Result<()> {
     let shorten = |path: &Path, length| {
         let file = io.open(path).map_err(|e| Error::io("open", path, e))?;
         file.set_len(length)
@@ -638,8 +632,8 @@ pub fn check(
     let mut records = Records::new(&bytes, number, header::LENGTH.min(bytes.len()));
     while let Some(step) = records.next() {
         match step {
-            Step::Damage { offset, .. } if harmless.contains(&(offset as u64)) => {}
-            Step::Damage {
+            RecordStep::Damage { offset, .. } if harmless.contains(&(offset as u64)) => {}
+            RecordStep::Damage {
                 offset,
                 expected,
                 found,
@@ -654,7 +648,7 @@ pub fn check(
                 report(error, Lost::Corrected { byte });
                 records = Records::new(&bytes, number, offset);
             }
-            Step::Record(r) => {
+            RecordStep::Record(r) => {
                 if !r.payload.is_empty() && payload::decode(r.payload).is_none() {
                     let error = corrupt("batch in log record", r.offset, 0, 0);
                     report(error, lost(seen));
@@ -675,8 +669,8 @@ pub fn check(
 mod tests {
     use super::super::writer::LogWriter;
     use super::*;
+    use crate::Keyspace;
     use crate::fault::FaultIo;
-    use crate::{Batch, Keyspace};
 
     fn batch(sequence: u64, log: u64) -> Vec<u8> {
         let mut batch = Batch::new();
@@ -704,8 +698,8 @@ mod tests {
             found.push(sequence);
             Ok(())
         };
-        let expected = Expected::default();
-        let recovered = recover(&io, dir, &[1], expected, Mode::Salvage, apply).unwrap();
+        let expected = ExpectedLog::default();
+        let recovered = recover(&io, dir, &[1], expected, RecoveryMode::Salvage, apply).unwrap();
         assert_eq!((found, recovered.last), (vec![1, 3, 4, 5, 6], 6));
         let lost: Vec<&Lost> = recovered.damage.iter().map(|d| &d.lost).collect();
         let second = Lost::Batches {
@@ -730,8 +724,8 @@ mod tests {
             &io,
             dir,
             &[1, 2],
-            Expected::default(),
-            Mode::GoOn,
+            ExpectedLog::default(),
+            RecoveryMode::GoOn,
             &mut |sequence, _| {
                 found.push(sequence);
                 Ok(())
@@ -759,7 +753,14 @@ mod tests {
         log.append(&batch(1, 1)).unwrap();
         log.append(bytes).unwrap();
         let apply = &mut |_, _| Ok(());
-        let recovered = recover(&io, dir, &[1], Expected::default(), Mode::GoOn, apply);
+        let recovered = recover(
+            &io,
+            dir,
+            &[1],
+            ExpectedLog::default(),
+            RecoveryMode::GoOn,
+            apply,
+        );
         let recovered = recovered.unwrap();
         (recovered.last, recovered.damage)
     }

@@ -1,21 +1,20 @@
-//! Merging sorted runs on disk: tables that overlap nothing move as they are, of the others only overlapping blocks are
+//! Merging sorted runs on disk. Tables whose key range overlaps no other table are kept as files; of the others, only overlapping blocks are
 //! decompressed.
 //!
-//! While puts come, runs wait until they are several: each merge costs the same for a record, whatever the number of runs, and time that
-//! writers may wait for. Once there are no more puts two are enough, for a lookup looks into each run. Under puts that never pause three
-//! of a size stay.
+//! While puts come, at least four runs of similar size are merged at once: a merge costs the same for each record whatever the number of runs, and
+//! writers may have to wait for it. When puts pause, two runs are enough, because a lookup looks into each run. So up to three runs of a
+//! size stay under puts that never pause.
 //!
-//! A table that cannot be read changes nothing: its run stays as it is, and is left out of merges until the next start. All else
-//! goes on.
+//! A run with a table that cannot be read is left as it is, and merged no more until the next start.
 use super::super::block::Cutter;
 use super::super::merge::Merge;
 use super::super::sorted::SortedRun;
 use super::super::table::Table;
 use super::output::{Failure, Output};
-use super::relief::Relief;
-use super::view::{Aged, View};
+use super::urgent::UrgentWork;
+use super::view::{AgedRun, View};
 use super::{Core, files};
-use forebay_storage::{EngineEdit, Error, Result};
+use forebay_storage::{EngineEdit, Result};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,8 +24,8 @@ use std::sync::atomic::Ordering;
 type Group = Vec<Vec<Arc<Table>>>;
 
 /// The groups of these runs, in key order.
-fn groups(runs: &[Aged]) -> Vec<Group> {
-    let of = |(i, aged): (usize, &Aged)| {
+fn groups(runs: &[AgedRun]) -> Vec<Group> {
+    let of = |(i, aged): (usize, &AgedRun)| {
         let tables = aged.run.tables().iter();
         tables.map(|t| (i, t.clone())).collect::<Vec<_>>()
     };
@@ -53,54 +52,43 @@ fn only(group: &Group) -> Option<&Arc<Table>> {
     first.filter(|_| tables.next().is_none())
 }
 
+/// The newest two runs of which the older is not twice as large as the newer, and with them those before, as long as none is twice
+/// as large as all behind it together: they would be merged next. None of them has an unreadable table.
+pub fn similar(disk: &[AgedRun], unreadable: &HashSet<u64>) -> Option<Range<usize>> {
+    let whole = |i: usize| {
+        let mut tables = disk[i].run.tables().iter();
+        !tables.any(|t| unreadable.contains(&t.meta().number))
+    };
+    let bytes = |i: usize| disk[i].run.bytes();
+    let two = |i: &usize| bytes(*i) < 2 * bytes(i + 1) && whole(*i) && whole(i + 1);
+    let mut from = (0..disk.len().saturating_sub(1)).rev().find(two)?;
+    let end = from + 2;
+    let mut all = bytes(from) + bytes(from + 1);
+    while from > 0 && whole(from - 1) && bytes(from - 1) < 2 * all {
+        from -= 1;
+        all += bytes(from);
+    }
+    Some(from..end)
+}
+
 impl Core {
     /// Merges runs of similar size, if there are so many or more of them. `false` if not.
     pub fn compact_due(&self, least: usize, cutter: &mut Cutter) -> Result<bool> {
         let view = self.view.read().clone();
-        let Some(runs) = self.similar(&view.disk).filter(|runs| runs.len() >= least) else {
+        let runs = similar(&view.disk, &self.unreadable.numbers());
+        let Some(runs) = runs.filter(|runs| runs.len() >= least) else {
             return Ok(false);
         };
         match self.compact(&view, runs.clone(), cutter) {
             Err(Failure::Input(e)) if !e.is_transient() => {
-                self.leave_out(&view.disk[runs], &e);
+                tracing::error!(store = %self.host.dir().display(), "the index leaves a damaged table as it is: {e}");
+                let tables = view.disk[runs].iter().flat_map(|a| a.run.tables());
+                let tables = tables.map(|t| (t.meta().number, t.path()));
+                self.unreadable.add(&e, &tables.collect::<Vec<_>>());
                 Ok(true)
             }
             done => done.map_err(Failure::error),
         }
-    }
-
-    /// The newest two runs of which the older is not twice as large as the newer, and with them those before, as long as none is twice
-    /// as large as all behind it together: they would be merged next.
-    pub fn similar(&self, disk: &[Aged]) -> Option<Range<usize>> {
-        let left_out = self.left_out.lock();
-        let whole = |i: usize| {
-            let mut tables = disk[i].run.tables().iter();
-            !tables.any(|t| left_out.contains(&t.meta().number))
-        };
-        let bytes = |i: usize| disk[i].run.bytes();
-        let two = |i: &usize| bytes(*i) < 2 * bytes(i + 1) && whole(*i) && whole(i + 1);
-        let mut from = (0..disk.len().saturating_sub(1)).rev().find(two)?;
-        let end = from + 2;
-        let mut all = bytes(from) + bytes(from + 1);
-        while from > 0 && whole(from - 1) && bytes(from - 1) < 2 * all {
-            from -= 1;
-            all += bytes(from);
-        }
-        Some(from..end)
-    }
-
-    /// Merges no run any more that has the table the error names; or none of these runs, if it names none.
-    fn leave_out(&self, runs: &[Aged], error: &Error) {
-        tracing::error!(store = %self.host.dir().display(), "the index leaves a damaged table as it is: {error}");
-        let all = || runs.iter().flat_map(|a| a.run.tables());
-        let mut numbers: Vec<u64> = all()
-            .filter(|t| error.is_of(t.path()))
-            .map(|t| t.meta().number)
-            .collect();
-        if numbers.is_empty() {
-            numbers = all().map(|t| t.meta().number).collect();
-        }
-        self.left_out.lock().extend(numbers);
     }
 
     /// Merges all runs; a single one that holds deletes, with nothing. `false` if there is nothing to do.
@@ -134,7 +122,7 @@ impl Core {
             .flatten()
             .map(|t| t.meta().number)
             .collect();
-        let mut output = Output::new(self, Relief::with_flushes(self), age, inputs);
+        let mut output = Output::new(self, UrgentWork::with_flushes(self), age, inputs);
         let mut moved = Vec::new();
         let mut result = Ok(());
         for group in groups {
@@ -150,10 +138,11 @@ impl Core {
             }
         }
         let new = output.end(result)?;
-        let add = |table: &Arc<Table>| (table.meta().number, files::told(age, table.meta()));
+        let add =
+            |table: &Arc<Table>| (table.meta().number, files::table_record(age, table.meta()));
         let staying: HashSet<u64> = moved.iter().map(|m| m.meta().number).collect();
         let stays = |table: &&Arc<Table>| staying.contains(&table.meta().number);
-        let of = |aged: &Aged| aged.run.tables().to_vec();
+        let of = |aged: &AgedRun| aged.run.tables().to_vec();
         let old: Vec<Arc<Table>> = merged.iter().flat_map(of).collect();
         let edit = EngineEdit {
             add: new.iter().chain(&moved).map(add).collect(),
@@ -171,7 +160,7 @@ impl Core {
             let mut current = self.view.write();
             let disk = &mut Arc::make_mut(&mut current).disk;
             // Runs that came meanwhile stand behind.
-            let merged = (!tables.is_empty()).then(|| Aged {
+            let merged = (!tables.is_empty()).then(|| AgedRun {
                 age,
                 run: SortedRun::new(tables),
             });

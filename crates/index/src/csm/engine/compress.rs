@@ -6,8 +6,8 @@ use super::super::sorted::SortedRun;
 use super::super::table::Table;
 use super::super::tree::Tree;
 use super::output::{Failure, Output};
-use super::relief::Relief;
-use super::view::{Aged, Grown};
+use super::urgent::UrgentWork;
+use super::view::{AgedRun, BufferedTree};
 use super::work::seal;
 use super::{Core, files};
 use forebay_storage::{EngineEdit, Error, Result};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// So many trees of similar size are merged at once.
-const TREES: usize = 16;
+const MERGED_TREES: usize = 16;
 
 /// The blocks of a tree, as a sequence.
 pub struct TreeBlocks {
@@ -24,7 +24,7 @@ pub struct TreeBlocks {
 }
 
 impl TreeBlocks {
-    fn of(grown: &Grown) -> TreeBlocks {
+    fn of(grown: &BufferedTree) -> TreeBlocks {
         TreeBlocks {
             tree: grown.tree.clone(),
             next: 0,
@@ -45,14 +45,14 @@ impl Blocks for TreeBlocks {
 }
 
 /// Where the newest trees begin that are many, and none of them much larger than the last.
-fn many(trees: &[Grown]) -> Option<usize> {
-    let from = trees.len().checked_sub(TREES)?;
+fn many(trees: &[BufferedTree]) -> Option<usize> {
+    let from = trees.len().checked_sub(MERGED_TREES)?;
     let newest = trees.last()?.tree.records();
-    (trees[from].tree.records() < newest * TREES as u64 / 2).then_some(from)
+    (trees[from].tree.records() < newest * MERGED_TREES as u64 / 2).then_some(from)
 }
 
 /// Where the newest trees begin of which none is twice as large as all behind it together.
-fn two_or_more(trees: &[Grown]) -> Option<usize> {
+fn two_or_more(trees: &[BufferedTree]) -> Option<usize> {
     let (newest, older) = trees.split_last()?;
     let mut all = newest.tree.records();
     let mut from = older.len();
@@ -81,7 +81,7 @@ impl Core {
         let mut view = self.view.write();
         let new = Arc::make_mut(&mut view);
         new.sealed.remove(0);
-        new.trees.push(Grown {
+        new.trees.push(BufferedTree {
             tree: Arc::new(tree),
             last: sealed.last,
         });
@@ -107,15 +107,15 @@ impl Core {
             return Ok(false);
         }
         let mut merge = Merge::new(trees.iter().rev().map(TreeBlocks::of), false, cutter)?;
-        let mut relief = Relief::new(self);
+        let mut urgent = UrgentWork::new(self);
         let mut tree = Tree::default();
         while let Some(block) = merge.block()? {
             tree.push(&block);
-            relief.give()?;
+            urgent.do_some()?;
         }
         tree.trim();
         self.counters.merges(merge.counts());
-        let grown = Grown {
+        let grown = BufferedTree {
             tree: Arc::new(tree),
             last: trees.last().map_or(0, |newest| newest.last),
         };
@@ -135,23 +135,12 @@ impl Core {
         self.host.check_writable()?;
         seal(Arc::make_mut(&mut self.view.write()));
         while !self.view.read().sealed.is_empty() {
-            if !self.has_room() {
+            if !self.view.read().has_room(&self.settings) {
                 self.flush_buffer(cutter)?;
             }
             self.compress_oldest(cutter)?;
         }
         self.flush_buffer(cutter)
-    }
-
-    /// Whether the compression buffer is to be brought to disk. Half of it is left for what is compressed meanwhile: to merge and write
-    /// a record takes about as long as to put one, and the trees being written stay until all of them are.
-    pub fn buffer_is_full(&self) -> bool {
-        self.view.read().buffer_bytes() >= self.settings.buffer_bytes / 2
-    }
-
-    /// Whether the compression buffer has room for some of another MemTable.
-    pub fn has_room(&self) -> bool {
-        self.view.read().buffer_bytes() < self.settings.buffer_bytes
     }
 
     /// Brings the compression buffer to disk, as one sorted run.
@@ -165,14 +154,14 @@ impl Core {
         let bottom = view.disk.is_empty();
         let trees = view.trees.iter().rev().map(TreeBlocks::of);
         let mut merge = Merge::new(trees, bottom, cutter)?;
-        let mut output = Output::new(self, Relief::new(self), age, Vec::new());
+        let mut output = Output::new(self, UrgentWork::new(self), age, Vec::new());
         let written = output.take(&mut merge);
         self.counters.merges(merge.counts());
         let tables = output.end(written).map_err(Failure::error)?;
         let edit = EngineEdit {
             add: tables
                 .iter()
-                .map(|t| (t.meta().number, files::told(age, t.meta())))
+                .map(|t| (t.meta().number, files::table_record(age, t.meta())))
                 .collect(),
             flushed: Some(newest.last),
             ..EngineEdit::default()
@@ -184,7 +173,7 @@ impl Core {
         new.trees.drain(..flushed);
         if !tables.is_empty() {
             let run = SortedRun::new(tables);
-            new.disk.push(Aged { age, run });
+            new.disk.push(AgedRun { age, run });
         }
         self.lend(new);
         drop(view);

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!  log:       an entry is a block of records (`block`), coded by `forebay_codec`, in the order of the batch's changes
-//!  manifest:  version, 1 byte: 1 | `Told` of the table file, postcard
+//!  manifest:  version, 1 byte: 1 | `TableRecord` of the table file, postcard
 //! ```
 use super::super::block::{decode_columns, encode_columns};
 use super::super::record::{Key, Record};
 use super::super::sorted::SortedRun;
-use super::super::table::{Meta, Shared, Table};
-use super::view::Aged;
+use super::super::table::{Shared, Table, TableMeta};
+use super::view::AgedRun;
 use bytes::Bytes;
 use forebay_storage::{EngineEntry, EngineHost, Error, Result};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const VERSION: u8 = 1;
 
 /// What the manifest tells of a table file.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct TableRecord {
     /// The age of its run.
     age: u64,
     bytes: u64,
@@ -30,8 +30,8 @@ struct Told {
 }
 
 /// What the manifest is to tell of a table of the run of this age.
-pub fn told(age: u64, meta: &Meta) -> Bytes {
-    let told = Told {
+pub fn table_record(age: u64, meta: &TableMeta) -> Bytes {
+    let record = TableRecord {
         age,
         bytes: meta.bytes,
         records: meta.records,
@@ -41,35 +41,35 @@ pub fn told(age: u64, meta: &Meta) -> Bytes {
     };
     let mut out = vec![VERSION];
     // Holds no type that postcard cannot write; were one added, opening refuses the file.
-    out.extend(postcard::to_stdvec(&told).unwrap_or_default());
+    out.extend(postcard::to_stdvec(&record).unwrap_or_default());
     out.into()
 }
 
 /// The table and the age of its run, from what the manifest tells; or what is the matter.
-pub fn read(number: u64, bytes: &[u8]) -> Result<(u64, Meta), &'static str> {
+pub fn read(number: u64, bytes: &[u8]) -> Result<(u64, TableMeta), &'static str> {
     let (&version, rest) = bytes
         .split_first()
         .ok_or("the manifest tells nothing of it; run `forebay fsck`")?;
     if version != VERSION {
         return Err("the manifest tells of it in a newer way; use a newer Forebay");
     }
-    let told: Told = postcard::from_bytes(rest)
+    let record: TableRecord = postcard::from_bytes(rest)
         .map_err(|_| "what the manifest tells of it is damaged; run `forebay fsck`")?;
     let key = |(fid, offset)| Key { fid, offset };
-    let meta = Meta {
+    let meta = TableMeta {
         number,
-        bytes: told.bytes,
-        records: told.records,
-        first: key(told.first),
-        last: key(told.last),
-        deletes: told.deletes,
+        bytes: record.bytes,
+        records: record.records,
+        first: key(record.first),
+        last: key(record.last),
+        deletes: record.deletes,
     };
-    Ok((told.age, meta))
+    Ok((record.age, meta))
 }
 
 /// The runs that the manifest tells of, oldest first.
-pub fn runs(host: &EngineHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
-    let mut runs: BTreeMap<u64, Vec<Meta>> = BTreeMap::new();
+pub fn runs(host: &EngineHost, shared: &Arc<Shared>) -> Result<Vec<AgedRun>> {
+    let mut runs: BTreeMap<u64, Vec<TableMeta>> = BTreeMap::new();
     for (number, bytes) in host.files() {
         let format = |reason: &str| Error::Format {
             path: host.path(number),
@@ -85,13 +85,13 @@ pub fn runs(host: &EngineHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
     if host.is_salvaged() {
         runs.values_mut().for_each(drop_older_of_overlapping);
     }
-    let run = |(age, mut metas): (u64, Vec<Meta>)| {
+    let run = |(age, mut metas): (u64, Vec<TableMeta>)| {
         metas.sort_by_key(|meta| meta.first);
-        let table = |meta: Meta| {
+        let table = |meta: TableMeta| {
             let path = host.path(meta.number);
             Arc::new(Table::new(shared.clone(), path, meta))
         };
-        Aged {
+        AgedRun {
             age,
             run: SortedRun::new(metas.into_iter().map(table).collect()),
         }
@@ -111,9 +111,9 @@ fn length(host: &EngineHost, number: u64) -> Result<u64> {
 }
 
 /// Of tables of one run that overlap, as a killed store may have left them beside those that took their place, the newest stay.
-fn drop_older_of_overlapping(metas: &mut Vec<Meta>) {
+fn drop_older_of_overlapping(metas: &mut Vec<TableMeta>) {
     metas.sort_by_key(|meta| std::cmp::Reverse(meta.number));
-    let mut kept: Vec<Meta> = Vec::new();
+    let mut kept: Vec<TableMeta> = Vec::new();
     for meta in metas.drain(..) {
         if kept
             .iter()
@@ -126,14 +126,17 @@ fn drop_older_of_overlapping(metas: &mut Vec<Meta>) {
 }
 
 /// Records of an entry, at most.
-const MOST: usize = 64 << 10;
+const MAX_ENTRY_RECORDS: usize = 64 << 10;
 
 /// The entries of these records, in the order of the changes; and whether one adds an extent.
 pub fn entries(records: Vec<Record>) -> impl Iterator<Item = (EngineEntry, bool)> {
     let pieces: Vec<Vec<Record>> = match records.len() {
         0 => Vec::new(),
-        1..=MOST => vec![records],
-        _ => records.chunks(MOST).map(<[Record]>::to_vec).collect(),
+        1..=MAX_ENTRY_RECORDS => vec![records],
+        _ => records
+            .chunks(MAX_ENTRY_RECORDS)
+            .map(<[Record]>::to_vec)
+            .collect(),
     };
     pieces.into_iter().map(|records| {
         let mut out = Vec::new();

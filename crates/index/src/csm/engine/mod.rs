@@ -21,8 +21,9 @@ mod compact;
 mod compress;
 pub(in crate::csm) mod files;
 mod output;
-mod relief;
+
 mod stats;
+mod urgent;
 mod view;
 mod work;
 
@@ -36,11 +37,10 @@ use super::table::Shared;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
 use forebay_storage::{
-    Batch, Damage, Engine, EngineHost, Error, GroupLoad, Result, Shortage, Store,
+    Batch, Damage, Engine, EngineHost, Error, GroupLoad, Result, Shortage, Store, UnreadableTables,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -166,8 +166,7 @@ struct Core {
     /// Held while the background work is done, by the worker or whoever does it instead.
     working: Mutex<Cutter>,
     counters: Counters,
-    /// Tables that could not be read, by number: no merge reads them again.
-    left_out: Mutex<BTreeSet<u64>>,
+    unreadable: UnreadableTables,
     coverage: Coverage,
 }
 
@@ -209,7 +208,7 @@ impl CompressedEngine {
             progress: Condvar::new(),
             working: Mutex::new(cutter),
             counters: Counters::default(),
-            left_out: Mutex::default(),
+            unreadable: UnreadableTables::default(),
             coverage,
         });
         let thread = if background {

@@ -1,13 +1,13 @@
 //! Table files being written: the output of a flush or a merge.
 //!
-//! A table is small, dozens of KiB, and bringing a file to disk takes a disk about as long whatever its size. So tables are synced
-//! many at a time, and while these are, the next ones are made, and MemTables compressed that writers wait for.
+//! A table is small, dozens of KiB, and a sync takes a disk about as long whatever the file's size. So many tables are synced at once by another
+//! thread. Meanwhile the next tables are made, and MemTables are compressed that writers wait for.
 //!
-//! Invariant: what [`Output::end`] returns is on disk, and named in its directory there; or nothing is left.
+//! Invariant: the tables that [`Output::end`] returns are on disk with their directory entries; if it fails, none of them is left.
 use super::super::block::Block;
 use super::super::merge::{Blocks, Merge};
-use super::super::table::{Meta, Table, Writer};
-use super::relief::Relief;
+use super::super::table::{Table, TableMeta, Writer};
+use super::urgent::UrgentWork;
 use super::{Core, Signals, files};
 use forebay_storage::{Error, File, Io, Provenance, Result};
 use parking_lot::{Condvar, Mutex};
@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Tables that are synced at a time, at most. Twice as many files may be open.
-const TOGETHER: usize = 64;
+const SYNCED_TOGETHER: usize = 64;
 /// Who waits for a sync looks again after this, woken or not.
 const SYNC_WAIT: Duration = Duration::from_secs(1);
 
@@ -74,7 +74,7 @@ impl Drop for SyncEnd {
 /// See the head of this file.
 pub struct Output<'a> {
     core: &'a Core,
-    relief: Relief<'a>,
+    urgent: UrgentWork<'a>,
     /// The age of the run that they are to be, and the tables that they are made of.
     age: u64,
     inputs: Vec<u64>,
@@ -86,11 +86,11 @@ pub struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Of none yet, for a run of this age, made of these tables; the relief is given while they are made and synced.
-    pub fn new(core: &'a Core, relief: Relief<'a>, age: u64, inputs: Vec<u64>) -> Output<'a> {
+    /// Of none yet, for a run of this age, made of these tables; urgent work is done while they are made and synced.
+    pub fn new(core: &'a Core, urgent: UrgentWork<'a>, age: u64, inputs: Vec<u64>) -> Output<'a> {
         Output {
             core,
-            relief,
+            urgent,
             age,
             inputs,
             writer: None,
@@ -104,7 +104,7 @@ impl<'a> Output<'a> {
     pub fn take<B: Blocks>(&mut self, merge: &mut Merge<'_, B>) -> Result<(), Failure> {
         while let Some(block) = merge.block().map_err(Failure::Input)? {
             self.add(&block).map_err(Failure::Output)?;
-            self.relief.give().map_err(Failure::Output)?;
+            self.urgent.do_some().map_err(Failure::Output)?;
         }
         Ok(())
     }
@@ -147,9 +147,9 @@ impl<'a> Output<'a> {
     pub fn cut(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             let path = writer.path().to_path_buf();
-            let provenance = |meta: &Meta| {
-                let told = files::told(self.age, meta);
-                Provenance::of_engine_file(meta.number, told, &self.inputs).encode(meta.number)
+            let provenance = |meta: &TableMeta| {
+                let record = files::table_record(self.age, meta);
+                Provenance::of_engine_file(meta.number, record, &self.inputs).encode(meta.number)
             };
             let (meta, file) = writer.finish(provenance)?;
             self.core
@@ -160,7 +160,7 @@ impl<'a> Output<'a> {
             self.tables.insert(meta.number, table);
             self.unsynced.push((path, file));
             let most = self.core.host.io().open_at_once() / 2;
-            if self.unsynced.len() >= TOGETHER.min(most) {
+            if self.unsynced.len() >= SYNCED_TOGETHER.min(most) {
                 self.sync_behind()?;
             }
         }
@@ -197,15 +197,15 @@ impl<'a> Output<'a> {
         sync(&*io, &unsynced)
     }
 
-    /// Waits for the tables that are being synced; meanwhile gives relief as MemTables are sealed.
+    /// Waits for the tables that are being synced; meanwhile does what writers wait for, as MemTables are sealed.
     fn wait(&mut self) -> Result<()> {
-        let mut relieved = Ok(());
+        let mut done = Ok(());
         while let Some(Syncing { over, .. }) = &self.syncing
             && !over.load(Ordering::Acquire)
         {
             let sealed = || self.core.view.read().sealed.len();
             let before = sealed();
-            match self.relief.give() {
+            match self.urgent.do_some() {
                 Ok(true) => {}
                 Ok(false) => {
                     let mut signals = self.core.signals.lock();
@@ -215,12 +215,12 @@ impl<'a> Output<'a> {
                     }
                 }
                 Err(e) => {
-                    relieved = Err(e);
+                    done = Err(e);
                     break;
                 }
             }
         }
-        self.join().and(relieved)
+        self.join().and(done)
     }
 
     /// Whether what was being synced is.

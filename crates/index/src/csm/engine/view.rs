@@ -5,12 +5,13 @@ use super::super::scan::{Scan, Source};
 use super::super::sorted::SortedRun;
 use super::super::table::Table;
 use super::super::tree::Tree;
+use super::Settings;
 use forebay_storage::Result;
 use std::sync::Arc;
 
 /// A MemTable that takes no more records.
 #[derive(Clone)]
-pub struct Sealed {
+pub struct SealedMemTable {
     /// Its records.
     pub table: MemTable,
     /// Its last batch.
@@ -19,7 +20,7 @@ pub struct Sealed {
 
 /// Blocks in the compression buffer.
 #[derive(Clone)]
-pub struct Grown {
+pub struct BufferedTree {
     /// The blocks.
     pub tree: Arc<Tree>,
     /// Their last batch.
@@ -28,7 +29,7 @@ pub struct Grown {
 
 /// A sorted run on disk, and its place among the others: the older the smaller.
 #[derive(Clone)]
-pub struct Aged {
+pub struct AgedRun {
     /// Unique among the runs.
     pub age: u64,
     /// The table files.
@@ -41,9 +42,9 @@ pub struct View {
     pub(super) active: MemTable,
     /// The last batch in `active`.
     pub(super) last: u64,
-    pub(super) sealed: Vec<Sealed>,
-    pub(super) trees: Vec<Grown>,
-    pub(super) disk: Vec<Aged>,
+    pub(super) sealed: Vec<SealedMemTable>,
+    pub(super) trees: Vec<BufferedTree>,
+    pub(super) disk: Vec<AgedRun>,
 }
 
 impl View {
@@ -90,6 +91,17 @@ impl View {
     /// Memory of the compression buffer, bytes.
     pub fn buffer_bytes(&self) -> usize {
         self.trees.iter().map(|g| g.tree.bytes()).sum()
+    }
+
+    /// Whether the compression buffer is to be brought to disk. Half of it is left for what is compressed meanwhile: to merge and write
+    /// a record takes about as long as to put one, and the trees being written stay until all of them are.
+    pub(super) fn is_buffer_full(&self, settings: &Settings) -> bool {
+        self.buffer_bytes() >= settings.buffer_bytes / 2
+    }
+
+    /// Whether the compression buffer has room for some of another MemTable.
+    pub(super) fn has_room(&self, settings: &Settings) -> bool {
+        self.buffer_bytes() < settings.buffer_bytes
     }
 
     /// All table files.

@@ -1,7 +1,8 @@
 //! Taking batches, and the loop of the background thread.
 use super::super::block::Cutter;
 use super::super::memtable::{MemTable, Run};
-use super::view::{Sealed, View};
+use super::compact::similar;
+use super::view::{SealedMemTable, View};
 use super::{Core, Signals, files};
 use forebay_storage::{EngineEntry, Error, Result, Shortage};
 use parking_lot::MutexGuard;
@@ -171,12 +172,12 @@ impl Core {
     }
 
     fn step(&self, cutter: &mut Cutter) -> Result<bool> {
-        let room = self.has_room();
+        let room = self.view.read().has_room(&self.settings);
         if room && self.compress_oldest(cutter)? || self.merge_trees(false, cutter)? {
             return Ok(true);
         }
         let requested = std::mem::take(&mut self.signals.lock().flush_requested);
-        if requested || self.buffer_is_full() {
+        if requested || self.view.read().is_buffer_full(&self.settings) {
             let flushed = if requested {
                 self.flush_all(cutter)
             } else {
@@ -204,7 +205,8 @@ impl Core {
     /// Waits for something to do. If that is only a merge of runs, not for longer than it takes to see that no puts come.
     fn wait_for_work(&self, signals: &mut MutexGuard<'_, Signals>) {
         let puts = self.puts();
-        let waiting = self.similar(&self.view.read().disk).is_some();
+        let unreadable = self.unreadable.numbers();
+        let waiting = similar(&self.view.read().disk, &unreadable).is_some();
         if !waiting || signals.quiet == Some(puts) {
             self.work.wait(signals);
         } else if self.work.wait_for(signals, PUTS_PAUSE).timed_out() && puts == self.puts() {
@@ -275,7 +277,7 @@ impl Drop for FailOnPanic<'_> {
 /// Makes the active MemTable a sealed one.
 pub fn seal(view: &mut View) {
     if !view.active.is_empty() {
-        view.sealed.push(Sealed {
+        view.sealed.push(SealedMemTable {
             table: std::mem::take(&mut view.active),
             last: view.last,
         });

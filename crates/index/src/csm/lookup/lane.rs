@@ -1,7 +1,7 @@
 //! One source as the pass goes through it: a run of records, or the planned blocks.
 //!
 //! Blocks are decoded when a request needs them, each once as long as requests ascend.
-use super::opened::Opened;
+use super::opened::OpenedBlock;
 use crate::csm::record::{Key, Record};
 use crate::csm::scan::damaged_memory;
 use crate::csm::search::from_hint;
@@ -10,7 +10,7 @@ use forebay_storage::{Error, Result};
 
 /// Where a block came from: for the error if it is none.
 #[derive(Clone, Copy)]
-pub enum Home<'a> {
+pub enum LaneSource<'a> {
     /// The compression buffer.
     Memory,
     /// A table's block of this number.
@@ -18,7 +18,7 @@ pub enum Home<'a> {
 }
 
 /// A planned block.
-pub struct Step<'a> {
+pub struct LaneStep<'a> {
     /// Its least key.
     pub first: Key,
     /// Its greatest key.
@@ -28,14 +28,14 @@ pub struct Step<'a> {
     /// How many requests are for it, about.
     pub requests: u32,
     /// Where it came from.
-    pub home: Home<'a>,
+    pub home: LaneSource<'a>,
 }
 
-impl Step<'_> {
+impl LaneStep<'_> {
     fn damaged(&self) -> Error {
         match self.home {
-            Home::Memory => damaged_memory(),
-            Home::Table(table, block) => table.no_block(block),
+            LaneSource::Memory => damaged_memory(),
+            LaneSource::Table(table, block) => table.no_block(block),
         }
     }
 }
@@ -55,10 +55,10 @@ pub enum Lane<'a> {
 
 /// Blocks, and the place of the last seek.
 pub struct BlockLane<'a> {
-    steps: Vec<Step<'a>>,
+    steps: Vec<LaneStep<'a>>,
     /// The block that is open; `usize::MAX` for none.
     open: usize,
-    opened: Opened<'a>,
+    opened: OpenedBlock<'a>,
     /// The first record at or above the key sought: its block and row. No row: the first, and the block need not be open.
     at: (usize, usize),
     /// Rows between the last two keys sought.
@@ -76,11 +76,11 @@ impl<'a> Lane<'a> {
     }
 
     /// Through these blocks.
-    pub fn of_blocks(steps: Vec<Step<'a>>) -> Lane<'a> {
+    pub fn of_blocks(steps: Vec<LaneStep<'a>>) -> Lane<'a> {
         Lane::Blocks(Box::new(BlockLane {
             steps,
             open: usize::MAX,
-            opened: Opened::default(),
+            opened: OpenedBlock::default(),
             at: (0, 0),
             stride: 1,
             near: 0,

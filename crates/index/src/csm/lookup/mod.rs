@@ -28,7 +28,7 @@ use plan::Plan;
 use std::ops::Range;
 
 /// Compressed blocks of one piece, bytes.
-const PIECE: usize = 4 << 20;
+const PIECE_BYTES: usize = 4 << 20;
 
 /// One request: the records of a file that may reach into a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Request {
 }
 
 /// What a lookup says of a request.
-pub enum Answer<'a> {
+pub enum LookupResult<'a> {
     /// Those of its records that are extents, by offset, perhaps with one before that does not reach it.
     Records(&'a [Record]),
     /// It needs a scan.
@@ -72,7 +72,7 @@ impl Lookup {
     pub fn new(view: &View, piece: usize) -> Lookup {
         Lookup {
             sources: view.sources().collect(),
-            piece: piece.min(PIECE),
+            piece: piece.min(PIECE_BYTES),
         }
     }
 
@@ -83,7 +83,7 @@ impl Lookup {
     pub fn answer(
         &self,
         requests: &[Request],
-        mut answer: impl FnMut(usize, Answer<'_>) -> Result<()>,
+        mut answer: impl FnMut(usize, LookupResult<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut plans: Vec<Plan<'_>> = self.sources.iter().map(Plan::new).collect();
         let mut pass = Pass::default();
@@ -121,9 +121,14 @@ struct Pass {
 }
 
 impl Pass {
-    fn one(&mut self, i: usize, request: &Request, lanes: &mut [Lane<'_>]) -> Result<Answer<'_>> {
+    fn one(
+        &mut self,
+        i: usize,
+        request: &Request,
+        lanes: &mut [Lane<'_>],
+    ) -> Result<LookupResult<'_>> {
         if self.large.contains(&i) {
-            return Ok(Answer::Scan);
+            return Ok(LookupResult::Scan);
         }
         self.found.clear();
         let mut mixed = false;
@@ -136,7 +141,7 @@ impl Pass {
             && only.key == request.at
             && only.len > 0
         {
-            return Ok(Answer::Records(&self.found));
+            return Ok(LookupResult::Records(&self.found));
         }
         if mixed {
             // Those of newer sources come first, sorting keeps that, and the first of equals stays.
@@ -146,7 +151,7 @@ impl Pass {
         match self.found.first() {
             Some(first) if first.key == request.at => {
                 if first.len == 0 {
-                    return Ok(Answer::Scan);
+                    return Ok(LookupResult::Scan);
                 }
             }
             _ => {
@@ -161,13 +166,13 @@ impl Pass {
                 if let Some((_, k)) = last {
                     let record = lanes[k].take_before()?;
                     if record.len == 0 {
-                        return Ok(Answer::Scan);
+                        return Ok(LookupResult::Scan);
                     }
                     self.found.insert(0, record);
                 }
             }
         }
         self.found.retain(|record| record.len > 0);
-        Ok(Answer::Records(&self.found))
+        Ok(LookupResult::Records(&self.found))
     }
 }

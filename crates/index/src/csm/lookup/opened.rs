@@ -1,7 +1,7 @@
 //! A block opened for lookups: columns are decoded only as far as any value of them needs (a regular column is a few numbers and a
 //! rule), or whole if most records are wanted.
 use crate::MAX_EXTENT;
-use crate::csm::block::{COLUMNS, MOST};
+use crate::csm::block::{COLUMNS, MAX_RECORDS};
 use crate::csm::record::{Key, Record};
 use crate::csm::search::{from_hint, guess};
 use forebay_codec::{Columns, LazyColumn};
@@ -14,7 +14,7 @@ const WHOLE: usize = 4;
 
 /// See the head of this file. Made for one block after the other, it keeps its buffers.
 #[derive(Default)]
-pub struct Opened<'a> {
+pub struct OpenedBlock<'a> {
     columns: Option<Columns<'a, COLUMNS>>,
     /// The file, if all records are of one.
     fid: Option<u64>,
@@ -73,13 +73,13 @@ impl Rest {
     }
 }
 
-impl<'a> Opened<'a> {
+impl<'a> OpenedBlock<'a> {
     /// Opens the block with the keys from `first` to `last`, for the reading of about `wanted` records. `None` if the bytes are no
     /// such block.
     pub fn open(&mut self, bytes: &'a [u8], first: Key, last: Key, wanted: usize) -> Option<()> {
         self.rest.state = State::Closed;
         self.columns = None;
-        let columns = Columns::open(bytes, MOST)?;
+        let columns = Columns::open(bytes, MAX_RECORDS)?;
         columns.lazy(1, &mut self.offsets)?;
         self.fid = (first.fid == last.fid).then_some(first.fid);
         if self.fid.is_none() {

@@ -3,12 +3,12 @@
 //! Invariant: planned blocks ascend, each once; a request's blocks are the last one that starts at or before it, if that can reach
 //! it, and all that start within it.
 use super::Request;
-use super::lane::{Home, Lane, Step};
+use super::lane::{Lane, LaneSource, LaneStep};
 use crate::csm::record::{Key, RECORD, Record};
 use crate::csm::scan::Source;
 use crate::csm::search::{from_hint, guess};
 use crate::csm::sorted::SortedRun;
-use crate::csm::table::{Places, Table, Want};
+use crate::csm::table::{Places, Table, WantedBlock};
 use crate::csm::tree::{Leaf, Tree};
 use forebay_storage::Result;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ struct Group<'a> {
     number: usize,
     table: &'a Table,
     places: Arc<Places>,
-    wants: Vec<Want>,
+    wants: Vec<WantedBlock>,
 }
 
 impl<'a> Plan<'a> {
@@ -129,12 +129,12 @@ impl<'a> Plan<'a> {
             Plan::Tree(plan) if plan.blocks.is_empty() => return None,
             Plan::Disk(plan) if plan.groups.is_empty() => return None,
             Plan::Tree(plan) => {
-                let step = |(block, requests): &(Leaf<'a>, u32)| Step {
+                let step = |(block, requests): &(Leaf<'a>, u32)| LaneStep {
                     first: block.first,
                     last: block.last,
                     bytes: block.bytes,
                     requests: *requests,
-                    home: Home::Memory,
+                    home: LaneSource::Memory,
                 };
                 Lane::of_blocks(plan.blocks.iter().map(step).collect())
             }
@@ -148,18 +148,18 @@ impl<'a> Plan<'a> {
 }
 
 impl Group<'_> {
-    fn steps(&self) -> impl Iterator<Item = Step<'_>> {
+    fn steps(&self) -> impl Iterator<Item = LaneStep<'_>> {
         self.wants.iter().map(|want| {
             let block = want.block as usize;
             let bytes = want.raw.as_ref().map_or(&[][..], |raw| raw.bytes());
             // Looked at here, where nothing waits for it: the processor gets the bytes of many blocks from memory at once.
             std::hint::black_box(bytes.first().copied());
-            Step {
+            LaneStep {
                 first: self.places.first(block),
                 last: self.places.last(block),
                 bytes,
                 requests: want.requests,
-                home: Home::Table(self.table, block),
+                home: LaneSource::Table(self.table, block),
             }
         })
     }
@@ -289,12 +289,12 @@ fn want<'a>(
     if let Some(group) = groups.last_mut()
         && group.number == number
     {
-        return group.wants.push(Want::one(block as u32));
+        return group.wants.push(WantedBlock::one(block as u32));
     }
     groups.push(Group {
         number,
         table,
         places: places.clone(),
-        wants: vec![Want::one(block as u32)],
+        wants: vec![WantedBlock::one(block as u32)],
     });
 }

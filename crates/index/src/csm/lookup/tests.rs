@@ -98,7 +98,7 @@ fn scans(lookup: Lookup, model: &BTreeMap<Key, Record>, asked: &[(u64, Range<u64
         assert_eq!(i, next);
         next += 1;
         let (fid, range) = &asked[i];
-        let Answer::Records(found) = answer else {
+        let LookupResult::Records(found) = answer else {
             scans += 1;
             return Ok(());
         };

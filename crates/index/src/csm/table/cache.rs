@@ -1,15 +1,14 @@
 //! What is kept in memory of table files: metadata regions, and blocks as they are on disk, compressed.
 //!
-//! Blocks are small compressed (a hundredth of a page to a page) and quick to decode in part, so a budget holds many times more of
-//! them than decoded. What is kept of a table goes together: a lookup marks one table, not each block. When there is too much, any
-//! tables go of the half that was used less recently. Always the least recently used one would be just what is needed next by
-//! lookups that go again and again through more tables than there is room for: they would find nothing.
+//! A compressed block takes a hundredth of a page to a page, and is quick to decode in part, so a budget holds many times more blocks than if they
+//! were decoded. Eviction is by table, so a lookup marks one table as used, not each block. It evicts random tables among those older than the
+//! median use (an approximation of LRU): with strict LRU, lookups that sweep again and again over more tables than fit would find none.
 //!
-//! Memory that other parts of the index have and do not use is lent to the cache: an index that is only read keeps as much as one that
-//! is written to takes for all.
+//! Memory that MemTables and compression buffer do not use is lent to the cache, so an index that is only read keeps as much as one that is
+//! written to uses in all.
 //!
-//! Invariant: the sum of what is kept exceeds the limit, which is the budget and what is lent, only while a read is being put in, by that
-//! read, or until the next trim when memory was taken back.
+//! Invariant: what is kept is at most the budget and what is lent, except while a read is being put in, by that read, and until the next trim after
+//! lent memory was taken back.
 use super::slot::Slot;
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -1,16 +1,16 @@
 //! Blocks of one table file for all who ask: from memory, or read in rounds (MetaKV, section III-B).
 //!
-//! Blocks that are not in memory are asked for in the table's [`Demand`](crate::cluster::Demand). One of those who wait is the reader: it takes a round, the
-//! region with the most requests a block, reads it in one I/O and gives each request its blocks. Requests that arrive during the
-//! read join the next round. Once the reader has its own blocks, another one of those who wait goes on.
+//! Requests for blocks that are not in memory wait in the table's [`Demand`](crate::cluster::Demand). One waiting thread is the reader: it takes a round, which is
+//! the region with the most requests a block, reads it in one I/O, and gives each request its blocks. Requests that arrive during the read join
+//! the next round. Once the reader has its own blocks, another waiting thread becomes the reader.
 //!
-//! Invariants
-//! - Whoever waits is in the demand, or in the round that is being read. When a reader stops being one, for whatever reason, a
-//!   panic included, the requests of its round are answered, and all who wait are woken; the first becomes the reader.
-//! - A read that fails fails the requests of its round, no others.
+//! # Invariants
+//! - A waiting request is in the demand, or in the round that is being read. When a reader ends, even by a panic, the requests of its round
+//!   are answered and all waiting threads are woken; the first of them becomes the reader.
+//! - A read that fails fails the requests of its round, and no others.
 use super::places::Places;
 use super::reader::Table;
-use super::slot::{Piece, Raw, SharedTicket, State, Ticket};
+use super::slot::{BlockTicket, RawBlock, ReadPiece, SharedBlockTicket, SlotState};
 use crate::cluster::{Region, Round};
 use forebay_storage::Result;
 use parking_lot::Mutex;
@@ -23,9 +23,9 @@ mod tests;
 /// page of the system, and reading a few pages takes hardly longer than one. The other blocks are kept: that saves a read of the
 /// same pages for each of them. Of 8 M strided records, random gets with nothing in memory took 352 reads of 7.6 MB with these
 /// units, and 4,276 reads of 22 MB with pages.
-const UNIT: u64 = 32 << 10;
+const WIDE_UNIT: u64 = 32 << 10;
 /// The units while hardly anybody asks for those other blocks: the system reads so much anyway.
-const PAGE: u64 = 4 << 10;
+const NARROW_UNIT: u64 = 4 << 10;
 
 /// The region and what else lies in its units of so many bytes.
 fn widened(region: Region, places: &Places, unit: u64) -> Region {
@@ -47,19 +47,19 @@ fn widened(region: Region, places: &Places, unit: u64) -> Region {
 
 /// One block that somebody wants.
 #[derive(Clone)]
-pub struct Want {
+pub struct WantedBlock {
     /// Its number.
     pub block: u32,
     /// How many requests are for something in it.
     pub requests: u32,
     /// Its bytes, once fetched.
-    pub raw: Option<Raw>,
+    pub raw: Option<RawBlock>,
 }
 
-impl Want {
+impl WantedBlock {
     /// Of one request, not fetched yet.
-    pub fn one(block: u32) -> Want {
-        Want {
+    pub fn one(block: u32) -> WantedBlock {
+        WantedBlock {
             block,
             requests: 1,
             raw: None,
@@ -72,7 +72,7 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt` names the block; `Io`. Some of the blocks may have been fetched then.
-    pub fn fetch(&self, wanted: &mut [Want]) -> Result<()> {
+    pub fn fetch(&self, wanted: &mut [WantedBlock]) -> Result<()> {
         let places = self.places()?;
         let (slot, shared) = (self.slot(), self.shared());
         slot.touch(shared.cache.tick());
@@ -82,7 +82,7 @@ impl Table {
         for want in &mut *wanted {
             let block = want.block as usize;
             want.raw = match state.kept.get(block) {
-                Some(Some(piece)) => Some(Raw::new(piece, &places, block)),
+                Some(Some(piece)) => Some(RawBlock::new(piece, &places, block)),
                 _ => None,
             };
             missing += usize::from(want.raw.is_none());
@@ -91,9 +91,9 @@ impl Table {
         if missing == 0 {
             return Ok(());
         }
-        let ticket = Arc::new(Mutex::new(Ticket {
+        let ticket = Arc::new(Mutex::new(BlockTicket {
             missing,
-            ..Ticket::default()
+            ..BlockTicket::default()
         }));
         for want in wanted.iter().filter(|w| w.raw.is_none()) {
             let requests = u64::from(want.requests.max(1));
@@ -113,13 +113,13 @@ impl Table {
             let (_, piece) = found
                 .map(|at| &ticket.got[at])
                 .map_err(|_| self.given_up(want.block))?;
-            want.raw = Some(Raw::new(piece, &places, want.block as usize));
+            want.raw = Some(RawBlock::new(piece, &places, want.block as usize));
         }
         Ok(())
     }
 
     /// Until the ticket is answered: waits, or is the reader.
-    fn wait(&self, ticket: &SharedTicket, places: &Places) {
+    fn wait(&self, ticket: &SharedBlockTicket, places: &Places) {
         let (slot, shared) = (self.slot(), self.shared());
         let mut state = slot.state.lock();
         while ticket.lock().missing > 0 {
@@ -128,9 +128,9 @@ impl Table {
                 continue;
             }
             let unit = if shared.reads.width.is_narrow() {
-                PAGE
+                NARROW_UNIT
             } else {
-                UNIT
+                WIDE_UNIT
             };
             // Not answered and nobody reads: it is in the demand.
             let Some(Round { region, requests }) =
@@ -140,7 +140,7 @@ impl Table {
             };
             state.reading = true;
             drop(state);
-            let role = Role {
+            let role = ReaderRole {
                 table: self,
                 places,
                 requests,
@@ -159,7 +159,7 @@ impl Table {
     }
 
     /// Reads a region, and says which blocks came whole. The checksums are verified here, once.
-    fn read_piece(&self, region: Region, places: &Places) -> Result<(Arc<Piece>, Vec<u32>)> {
+    fn read_piece(&self, region: Region, places: &Places) -> Result<(Arc<ReadPiece>, Vec<u32>)> {
         let blocks = region.first..region.last + 1;
         let start = places.offset(region.first as usize);
         let end = places.end(region.last as usize);
@@ -178,7 +178,7 @@ impl Table {
         };
         let whole = blocks.filter(|i| whole(i)).collect();
         Ok((
-            Arc::new(Piece {
+            Arc::new(ReadPiece {
                 start,
                 bytes: bytes.into(),
             }),
@@ -188,15 +188,15 @@ impl Table {
 }
 
 /// The reader's role in one round. However it ends, nobody waits for it any more.
-struct Role<'a> {
+struct ReaderRole<'a> {
     table: &'a Table,
     places: &'a Places,
-    requests: Vec<(u32, Vec<SharedTicket>)>,
+    requests: Vec<(u32, Vec<SharedBlockTicket>)>,
 }
 
-impl Role<'_> {
+impl ReaderRole<'_> {
     /// Answers the requests with a piece and the blocks that are whole in it.
-    fn end(mut self, state: &mut State, read: &Result<(Arc<Piece>, Vec<u32>)>) {
+    fn end(mut self, state: &mut SlotState, read: &Result<(Arc<ReadPiece>, Vec<u32>)>) {
         let places = self.places;
         self.answer(|table, block| match read {
             Ok((piece, whole)) if whole.binary_search(&block).is_ok() => Ok(piece.clone()),
@@ -209,7 +209,7 @@ impl Role<'_> {
         self.table.slot().changed.notify_all();
     }
 
-    fn answer(&mut self, with: impl Fn(&Table, u32) -> Result<Arc<Piece>>) {
+    fn answer(&mut self, with: impl Fn(&Table, u32) -> Result<Arc<ReadPiece>>) {
         for (block, tickets) in self.requests.drain(..) {
             for ticket in tickets {
                 let mut ticket = ticket.lock();
@@ -223,7 +223,7 @@ impl Role<'_> {
     }
 }
 
-impl Drop for Role<'_> {
+impl Drop for ReaderRole<'_> {
     fn drop(&mut self) {
         // A round has requests; they are answered if it ended as it should, and not if its read panicked.
         if !self.requests.is_empty() {

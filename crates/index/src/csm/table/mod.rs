@@ -23,8 +23,8 @@ pub(in crate::csm) mod region;
 mod slot;
 mod writer;
 
-pub use fetch::Want;
+pub use fetch::WantedBlock;
 pub use places::Places;
 pub use reader::{Shared, Table};
 pub use region::Place;
-pub use writer::{Meta, Writer};
+pub use writer::{TableMeta, Writer};

@@ -1,6 +1,6 @@
-//! The places of all blocks of a table, in memory: 32 bytes a block, as an index of many records has a great many of them.
+//! The places of all blocks of a table, in memory. 32 bytes a block, because an index of many records has very many blocks.
 //!
-//! Invariants: blocks ascend and follow each other in the file. Files are kept only if the blocks are of several.
+//! Invariants: blocks ascend by key, and follow each other in the file. The files' ids are kept only if the blocks are of several files.
 use super::region::Place;
 use crate::csm::record::Key;
 use crate::csm::search::{from_hint, guess};
@@ -27,7 +27,7 @@ struct Rest {
     /// Where it ends in the file: the next one starts there.
     end: u64,
     crc: u32,
-    /// Twice the number of records, and one if some are deletes: a block has at most `block::MOST`.
+    /// Twice the number of records, and one if some are deletes: a block has at most `block::MAX_RECORDS`.
     records: u32,
 }
 

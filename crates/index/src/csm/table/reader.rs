@@ -5,8 +5,8 @@ use super::cache::Cache;
 use super::footer::{self, Footer};
 use super::places::Places;
 use super::region::{self, Place};
-use super::slot::{Reads, Slot};
-use super::writer::Meta;
+use super::slot::{ReadCounters, Slot};
+use super::writer::TableMeta;
 use crate::cluster::Alpha;
 use crate::csm::block::{Block, records_of};
 use crate::csm::record::Key;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// So many bytes at the end of a file are read at once for its footer and metadata region, and mostly are the whole file: a read of some
 /// pages takes hardly longer than one of a page, and the system has the blocks then.
-const TAIL: u64 = 32 << 10;
+const TAIL_BYTES: u64 = 32 << 10;
 
 /// What all tables of an index share.
 pub struct Shared {
@@ -31,7 +31,7 @@ pub struct Shared {
     /// The least locality factor of a region.
     pub alpha: Alpha,
     /// Counters.
-    pub reads: Reads,
+    pub reads: ReadCounters,
     /// The store is only read, around whatever is damaged.
     pub salvaged: bool,
     /// The damage that reads met.
@@ -45,7 +45,7 @@ impl Shared {
             io,
             cache: Cache::new(budget),
             alpha,
-            reads: Reads::default(),
+            reads: ReadCounters::default(),
             salvaged: false,
             damage_notes: DamageNotes::default(),
         }
@@ -57,13 +57,13 @@ impl Shared {
 pub struct Table {
     pub(super) shared: Arc<Shared>,
     file: TableFile,
-    meta: Meta,
+    meta: TableMeta,
     slot: Arc<Slot>,
 }
 
 impl Table {
     /// The table that `meta` names, in the file `path`.
-    pub fn new(shared: Arc<Shared>, path: PathBuf, meta: Meta) -> Table {
+    pub fn new(shared: Arc<Shared>, path: PathBuf, meta: TableMeta) -> Table {
         let slot = Arc::new(Slot::new(shared.alpha));
         shared.cache.enter(meta.number, slot.clone());
         Table {
@@ -83,7 +83,7 @@ impl Table {
     }
 
     /// What names it.
-    pub fn meta(&self) -> &Meta {
+    pub fn meta(&self) -> &TableMeta {
         &self.meta
     }
 
@@ -308,7 +308,7 @@ impl Table {
 
     fn places_at_end(&self, file: &OpenTable<'_>) -> Result<Vec<Place>> {
         let length = file.length()?;
-        let tail = length.min(TAIL);
+        let tail = length.min(TAIL_BYTES);
         let start = length - tail;
         let bytes = file.read(start, tail as usize)?;
         let ends = bytes.len().saturating_sub(footer::LENGTH);
@@ -387,7 +387,7 @@ mod tests {
         Arc::new(Shared::new(Arc::new(OsIo), 1 << 20, Alpha::default()))
     }
 
-    fn written(dir: &Path, records: &[Record]) -> Option<Meta> {
+    fn written(dir: &Path, records: &[Record]) -> Option<TableMeta> {
         let mut cutter = Cutter::new(500);
         let mut blocks: Vec<Block> = records.iter().filter_map(|r| cutter.add(*r)).collect();
         blocks.extend(cutter.cut());
@@ -398,8 +398,9 @@ mod tests {
         }
         blocks.iter().for_each(|b| writer.add(b));
         assert_eq!(writer.blocks(), blocks.len());
-        let provenance =
-            |m: &Meta| Provenance::of_engine_file(m.number, Bytes::new(), &[]).encode(m.number);
+        let provenance = |m: &TableMeta| {
+            Provenance::of_engine_file(m.number, Bytes::new(), &[]).encode(m.number)
+        };
         Some(writer.finish(provenance).unwrap().0)
     }
 

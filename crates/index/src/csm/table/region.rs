@@ -105,7 +105,7 @@ pub fn decode(bytes: &[u8], blocks: u32, start: u64) -> Option<Vec<Place>> {
             // So many fit into a block.
             records: u32::try_from(records)
                 .ok()
-                .filter(|n| *n as usize <= block::MOST)?,
+                .filter(|n| *n as usize <= block::MAX_RECORDS)?,
             deletes: deletes != 0,
         };
         offset = place.end();

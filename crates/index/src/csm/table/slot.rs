@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of a file that were read at once, and hold some blocks.
-pub struct Piece {
+pub struct ReadPiece {
     /// Where they start in the file.
     pub(super) start: u64,
     pub(super) bytes: Box<[u8]>,
@@ -18,16 +18,16 @@ pub struct Piece {
 
 /// One compressed block; its checksum was verified.
 #[derive(Clone)]
-pub struct Raw {
-    piece: Arc<Piece>,
+pub struct RawBlock {
+    piece: Arc<ReadPiece>,
     from: u32,
     length: u32,
 }
 
-impl Raw {
-    pub(super) fn new(piece: &Arc<Piece>, places: &Places, block: usize) -> Raw {
+impl RawBlock {
+    pub(super) fn new(piece: &Arc<ReadPiece>, places: &Places, block: usize) -> RawBlock {
         let start = places.offset(block);
-        Raw {
+        RawBlock {
             piece: piece.clone(),
             from: (start - piece.start) as u32,
             length: (places.end(block) - start) as u32,
@@ -42,7 +42,7 @@ impl Raw {
 
 /// Counters of reading, of all tables.
 #[derive(Debug, Default)]
-pub struct Reads {
+pub struct ReadCounters {
     /// Ranges looked up.
     pub gets: AtomicU64,
     /// Extents found.
@@ -58,23 +58,23 @@ pub struct Reads {
     /// Bytes of regions read.
     pub bytes: AtomicU64,
     /// Whether reads bring much that nobody asked for.
-    pub(super) width: Width,
+    pub(super) width: ReadWidth,
 }
 
 /// Tells whether it pays to read what lies beside the blocks that are asked for: if not, few blocks are asked for between two
 /// reads, because those read with others are not wanted before they have to go.
 #[derive(Debug, Default)]
-pub(super) struct Width {
+pub(super) struct ReadWidth {
     asked: AtomicU64,
     rounds: AtomicU64,
     narrow: AtomicBool,
 }
 
-impl Width {
+impl ReadWidth {
     /// Looked at after so many reads.
-    const WINDOW: u64 = 256;
+    const WINDOW_READS: u64 = 256;
     /// So many blocks asked for to a read are few: a wide read takes as long as two or three narrow ones.
-    const FEW: u64 = 2;
+    const FEW_BLOCKS_A_READ: u64 = 2;
 
     /// Whether wide reads did not pay of late.
     pub fn is_narrow(&self) -> bool {
@@ -87,22 +87,24 @@ impl Width {
 
     fn add_round(&self) {
         // One of several threads sees the number.
-        if self.rounds.fetch_add(1, Ordering::Relaxed) + 1 == Width::WINDOW {
+        if self.rounds.fetch_add(1, Ordering::Relaxed) + 1 == ReadWidth::WINDOW_READS {
             let asked = self.asked.swap(0, Ordering::Relaxed);
-            self.narrow
-                .store(asked < Width::FEW * Width::WINDOW, Ordering::Relaxed);
+            self.narrow.store(
+                asked < ReadWidth::FEW_BLOCKS_A_READ * ReadWidth::WINDOW_READS,
+                Ordering::Relaxed,
+            );
             self.rounds.store(0, Ordering::Relaxed);
         }
     }
 }
 
-impl Reads {
+impl ReadCounters {
     pub(super) fn add_asked(&self, n: usize) {
         self.asked.fetch_add(n as u64, Ordering::Relaxed);
         self.width.add_asked(n as u64);
     }
 
-    pub(super) fn add_round(&self, read: &Result<(Arc<Piece>, Vec<u32>)>) {
+    pub(super) fn add_round(&self, read: &Result<(Arc<ReadPiece>, Vec<u32>)>) {
         self.rounds.fetch_add(1, Ordering::Relaxed);
         self.width.add_round();
         if let Ok((piece, whole)) = read {
@@ -119,33 +121,33 @@ impl Reads {
 
 /// One caller's blocks that are not in memory.
 #[derive(Default)]
-pub(super) struct Ticket {
+pub(super) struct BlockTicket {
     /// Blocks still to come.
     pub(super) missing: usize,
     /// Those that came.
-    pub(super) got: Vec<(u32, Arc<Piece>)>,
+    pub(super) got: Vec<(u32, Arc<ReadPiece>)>,
     /// Why one did not.
     pub(super) failed: Option<Error>,
 }
 
-pub(super) type SharedTicket = Arc<Mutex<Ticket>>;
+pub(super) type SharedBlockTicket = Arc<Mutex<BlockTicket>>;
 
 /// What is kept of a table, and who waits for more.
 pub struct Slot {
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<SlotState>,
     /// Wakes those who wait, after each round.
     pub(super) changed: Condvar,
     /// When it was used last.
     used: AtomicU64,
 }
 
-pub(super) struct State {
+pub(super) struct SlotState {
     pub(super) places: Option<Arc<Places>>,
     /// By block; no blocks at all until the first is read.
-    pub(super) kept: Vec<Option<Arc<Piece>>>,
+    pub(super) kept: Vec<Option<Arc<ReadPiece>>>,
     /// Memory of both.
     pub(super) bytes: usize,
-    pub(super) demand: Demand<SharedTicket>,
+    pub(super) demand: Demand<SharedBlockTicket>,
     /// Whether somebody reads.
     pub(super) reading: bool,
 }
@@ -154,7 +156,7 @@ impl Slot {
     /// Nothing kept.
     pub fn new(alpha: Alpha) -> Slot {
         Slot {
-            state: Mutex::new(State {
+            state: Mutex::new(SlotState {
                 places: None,
                 kept: Vec::new(),
                 bytes: 0,
@@ -208,13 +210,13 @@ impl Slot {
     }
 }
 
-impl State {
+impl SlotState {
     /// Keeps blocks of a piece; returns how many bytes more are kept.
-    pub(super) fn keep(&mut self, blocks: usize, piece: &Arc<Piece>, whole: &[u32]) -> usize {
+    pub(super) fn keep(&mut self, blocks: usize, piece: &Arc<ReadPiece>, whole: &[u32]) -> usize {
         let mut more = piece.bytes.len();
         if self.kept.is_empty() {
             self.kept = vec![None; blocks];
-            more += blocks * size_of::<Option<Arc<Piece>>>();
+            more += blocks * size_of::<Option<Arc<ReadPiece>>>();
         }
         for block in whole {
             self.kept[*block as usize] = Some(piece.clone());
@@ -230,9 +232,9 @@ mod tests {
 
     #[test]
     fn reads_become_narrow_while_few_blocks_are_asked_for_between_them_and_wide_again() {
-        let width = Width::default();
+        let width = ReadWidth::default();
         let window = |asked: u64| {
-            for _ in 0..Width::WINDOW {
+            for _ in 0..ReadWidth::WINDOW_READS {
                 width.add_asked(asked);
                 width.add_round();
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// What names a table file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meta {
+pub struct TableMeta {
     /// The number in its name.
     pub number: u64,
     /// Its length, bytes.
@@ -78,8 +78,8 @@ impl Writer {
     /// If no block was added.
     pub fn finish(
         self,
-        provenance: impl FnOnce(&Meta) -> Vec<u8>,
-    ) -> Result<(Meta, Arc<dyn File>)> {
+        provenance: impl FnOnce(&TableMeta) -> Vec<u8>,
+    ) -> Result<(TableMeta, Arc<dyn File>)> {
         let mut region = Vec::new();
         region::encode(&self.places, &mut region);
         let first = Footer {
@@ -93,7 +93,7 @@ impl Writer {
             region_at: (footer::LENGTH + region.len() + self.bytes.len()) as u64,
             ..first
         };
-        let mut meta = Meta {
+        let mut meta = TableMeta {
             number: self.number,
             bytes: 0,
             records: first.records,

@@ -39,13 +39,13 @@ pub struct Table {
     /// Of what is mirrored, if anything is.
     copy_file: Option<TableFile>,
     shared: Arc<Tables>,
-    opened: OnceLock<Opened>,
+    opened: OnceLock<TableMetadata>,
     opening: Mutex<()>,
     /// The copy, once a block of the table could not be read; `None`: it cannot be read either.
-    copy: OnceLock<Option<Opened>>,
+    copy: OnceLock<Option<TableMetadata>>,
 }
 
-struct Opened {
+struct TableMetadata {
     filter: Vec<u8>,
     index: Index,
     /// Number of entries.
@@ -55,8 +55,8 @@ struct Opened {
 }
 
 /// What stands behind the blocks of a file.
-enum Tail {
-    Whole(Opened),
+enum TableTail {
+    Whole(TableMetadata),
     /// The region cannot be read.
     Damaged {
         filter: Vec<u8>,
@@ -105,7 +105,7 @@ impl Table {
             .map_or(0, |o| o.filter.len() + o.index.bytes())
     }
 
-    fn opened(&self) -> Result<&Opened> {
+    fn opened(&self) -> Result<&TableMetadata> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
@@ -117,7 +117,7 @@ impl Table {
         Ok(self.opened.get_or_init(|| opened))
     }
 
-    fn open(&self) -> Result<Opened> {
+    fn open(&self) -> Result<TableMetadata> {
         let opened = self.open_file()?;
         for error in &opened.damage {
             let harmless = Damage::harmless(error.again());
@@ -126,7 +126,7 @@ impl Table {
         Ok(opened)
     }
 
-    fn open_file(&self) -> Result<Opened> {
+    fn open_file(&self) -> Result<TableMetadata> {
         let file = match self.file.open() {
             // What is mirrored can be read without it.
             Err(e) if is_missing(&e) && self.copy().is_some() => {
@@ -135,8 +135,8 @@ impl Table {
             file => file?,
         };
         match Table::tail(&file, &self.file)? {
-            Tail::Whole(opened) => Ok(opened),
-            Tail::Damaged { filter, damage } => {
+            TableTail::Whole(opened) => Ok(opened),
+            TableTail::Damaged { filter, damage } => {
                 // More than it had is none of it, and may be too much for the memory.
                 let length = file.length()?.min(self.meta.bytes) as usize;
                 let bytes = file.read(0, length)?;
@@ -146,7 +146,7 @@ impl Table {
     }
 
     /// Filter and metadata region of a table, or of a copy.
-    fn tail(file: &OpenTable<'_>, of: &TableFile) -> Result<Tail> {
+    fn tail(file: &OpenTable<'_>, of: &TableFile) -> Result<TableTail> {
         let length = file.length()?;
         let tail = (footer::LENGTH as u64).min(length);
         let bytes = file.read(length - tail, tail as usize)?;
@@ -154,7 +154,7 @@ impl Table {
         let footer = match Footer::decode(&bytes, length, of.path()) {
             Ok(footer) => footer,
             Err(e @ Error::Corrupt { .. }) => {
-                return Ok(Tail::Damaged {
+                return Ok(TableTail::Damaged {
                     filter: Vec::new(),
                     damage: vec![e],
                 });
@@ -187,9 +187,9 @@ impl Table {
             let (at, expected) = (footer.index_at, footer.index_crc);
             let error = of.corrupt("metadata region", at, expected, found);
             damage.push(error);
-            return Ok(Tail::Damaged { filter, damage });
+            return Ok(TableTail::Damaged { filter, damage });
         };
-        Ok(Tail::Whole(Opened {
+        Ok(TableTail::Whole(TableMetadata {
             filter,
             index,
             entries: footer.entries,
@@ -198,13 +198,13 @@ impl Table {
     }
 
     /// The table without its metadata region: from its blocks, of which these are the bytes, and from the copy.
-    fn rebuilt(&self, bytes: &[u8], filter: Vec<u8>, damage: Vec<Error>) -> Result<Opened> {
+    fn rebuilt(&self, bytes: &[u8], filter: Vec<u8>, damage: Vec<Error>) -> Result<TableMetadata> {
         let copy = self.copy().map(|copy| (&copy.index, copy.entries));
         let rebuilt = frame::rebuild(bytes, &self.meta, copy);
         let (index, complete) =
             rebuilt.ok_or_else(|| self.file.corrupt("order of blocks", 0, 0, 0))?;
         tracing::warn!(complete, file = %self.path().display(), "the blocks of the table were looked for without its metadata region");
-        Ok(Opened {
+        Ok(TableMetadata {
             filter,
             index,
             entries: self.meta.entries,
@@ -213,7 +213,7 @@ impl Table {
     }
 
     /// The copy of what is mirrored, if there is one whose region can be read.
-    fn copy(&self) -> Option<&Opened> {
+    fn copy(&self) -> Option<&TableMetadata> {
         if let Some(copy) = self.copy.get() {
             return copy.as_ref();
         }
@@ -227,14 +227,14 @@ impl Table {
         }
     }
 
-    fn open_copy(&self) -> Result<Opened> {
+    fn open_copy(&self) -> Result<TableMetadata> {
         let Some(copy) = &self.copy_file else {
             let missing = std::io::ErrorKind::NotFound.into();
             return Err(Error::io("open", self.path(), missing));
         };
         match Table::tail(&copy.open()?, copy)? {
-            Tail::Whole(opened) => Ok(opened),
-            Tail::Damaged { mut damage, .. } => {
+            TableTail::Whole(opened) => Ok(opened),
+            TableTail::Damaged { mut damage, .. } => {
                 let unknown = || copy.corrupt("table footer", 0, 0, 0);
                 Err(damage.pop().unwrap_or_else(unknown))
             }
@@ -345,7 +345,7 @@ impl Table {
     }
 
     /// Block `i`, which cannot be read in the table as it was written, and what that costs: from the copy, or with one bit put right.
-    fn mended(&self, opened: &Opened, i: usize) -> Option<(Block, Lost)> {
+    fn mended(&self, opened: &TableMetadata, i: usize) -> Option<(Block, Lost)> {
         let (first, last) = (opened.index.first(i), opened.index.last(i));
         if let Some(block) = self.block_of_copy(first, last) {
             return Some((block, Lost::Nothing));
@@ -371,7 +371,7 @@ impl Table {
         blocks.pop()
     }
 
-    fn read_from(&self, opened: &Opened, i: usize, count: usize) -> Result<Vec<Block>> {
+    fn read_from(&self, opened: &TableMetadata, i: usize, count: usize) -> Result<Vec<Block>> {
         let index = &opened.index;
         let in_copy = |i: &usize| index.place(*i).offset == frame::IN_COPY;
         if (i..i + count).any(|i| in_copy(&i)) {
@@ -387,7 +387,7 @@ impl Table {
     }
 
     /// Whether block `i`, which is whole, could be found without the metadata region.
-    fn check_frame(&self, opened: &Opened, i: usize) -> Result<()> {
+    fn check_frame(&self, opened: &TableMetadata, i: usize) -> Result<()> {
         let place = opened.index.place(i);
         if place.offset == frame::IN_COPY {
             // That there is no other is told with the table.

@@ -1,5 +1,5 @@
 //! Rounds: one I/O for many, whatever happens to the reader.
-use super::super::{Meta, Shared, Writer};
+use super::super::{Shared, TableMeta, Writer};
 use super::*;
 use crate::cluster::Alpha;
 use crate::csm::block::{Cutter, records_of};
@@ -88,7 +88,7 @@ fn fixture(budget: usize) -> Fixture {
     }
     assert_eq!(writer.blocks() as u64, BLOCKS);
     let provenance =
-        |m: &Meta| Provenance::of_engine_file(m.number, Bytes::new(), &[]).encode(m.number);
+        |m: &TableMeta| Provenance::of_engine_file(m.number, Bytes::new(), &[]).encode(m.number);
     let meta = writer.finish(provenance).unwrap().0;
     let gate = Arc::new(Gate::default());
     let reads = gate.clone();
@@ -100,7 +100,7 @@ fn fixture(budget: usize) -> Fixture {
     let table = Table::new(Arc::new(shared), path, meta);
     // The metadata region is read before the gate is in use.
     let places = table.places().unwrap();
-    assert!(places.offset(1) * 8 < UNIT && places.offset(BLOCKS as usize - 1) > 8 * UNIT);
+    assert!(places.offset(1) * 8 < WIDE_UNIT && places.offset(BLOCKS as usize - 1) > 8 * WIDE_UNIT);
     gate.reads.store(0, Ordering::SeqCst);
     Fixture {
         _dir: dir,
@@ -112,7 +112,7 @@ fn fixture(budget: usize) -> Fixture {
 
 impl Fixture {
     fn fetch(&self, blocks: &[u32]) -> Result<()> {
-        let mut wants: Vec<Want> = blocks.iter().map(|b| Want::one(*b)).collect();
+        let mut wants: Vec<WantedBlock> = blocks.iter().map(|b| WantedBlock::one(*b)).collect();
         self.table.fetch(&mut wants)?;
         let places = self.table.places()?;
         for want in wants {
@@ -289,7 +289,7 @@ fn a_sector_that_the_disk_cannot_read_fails_those_who_asked_for_its_blocks() {
     });
     let shared = Arc::new(Shared::new(Arc::new(io), 64 << 20, Alpha::default()));
     let table = Table::new(shared, f._dir.path().join("t"), *f.table.meta());
-    let fetch = |block| table.fetch(&mut [Want::one(block)]);
+    let fetch = |block| table.fetch(&mut [WantedBlock::one(block)]);
     assert!(matches!(fetch(50), Err(Error::Corrupt { .. })));
     fetch(47).unwrap();
     fetch(53).unwrap();

@@ -1,19 +1,20 @@
-//! What writers wait for is done in the middle of long work: a flush or a merge takes seconds, a MemTable is full after milliseconds.
+//! Compressing sealed MemTables in the middle of a flush or a merge. Those take seconds, a MemTable is full after milliseconds, and writers wait
+//! while too many are sealed.
 use super::super::block::Cutter;
 use super::Core;
 use forebay_storage::Result;
 
 /// Compresses sealed MemTables between two blocks of something longer; if that merges tables, it also brings a full buffer to disk.
-pub struct Relief<'a> {
+pub struct UrgentWork<'a> {
     core: &'a Core,
     cutter: Option<Cutter>,
     flushes: bool,
 }
 
-impl<'a> Relief<'a> {
+impl<'a> UrgentWork<'a> {
     /// While trees are merged or flushed.
-    pub fn new(core: &'a Core) -> Relief<'a> {
-        Relief {
+    pub fn new(core: &'a Core) -> UrgentWork<'a> {
+        UrgentWork {
             core,
             cutter: None,
             flushes: false,
@@ -21,10 +22,10 @@ impl<'a> Relief<'a> {
     }
 
     /// While tables are merged.
-    pub fn with_flushes(core: &'a Core) -> Relief<'a> {
-        Relief {
+    pub fn with_flushes(core: &'a Core) -> UrgentWork<'a> {
+        UrgentWork {
             flushes: true,
-            ..Relief::new(core)
+            ..UrgentWork::new(core)
         }
     }
 
@@ -32,21 +33,22 @@ impl<'a> Relief<'a> {
     ///
     /// # Errors
     /// Those of a flush.
-    pub fn give(&mut self) -> Result<bool> {
+    pub fn do_some(&mut self) -> Result<bool> {
         let core = self.core;
         if core.view.read().sealed.is_empty() {
             return Ok(false);
         }
         let block_bytes = core.settings.block_bytes;
         let cutter = self.cutter.get_or_insert_with(|| Cutter::new(block_bytes));
-        if self.flushes && core.buffer_is_full() {
+        if self.flushes && core.view.read().is_buffer_full(&core.settings) {
             match core.flush_buffer(cutter) {
                 // The merge of tables goes on: it may make room.
                 Err(e) if e.is_transient() => self.flushes = false,
                 done => done?,
             }
         }
-        let compressed = core.has_room() && core.compress_oldest(cutter)?;
+        let room = core.view.read().has_room(&core.settings);
+        let compressed = room && core.compress_oldest(cutter)?;
         if compressed {
             let _signals = core.signals.lock();
             core.progress.notify_all();

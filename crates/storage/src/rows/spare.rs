@@ -1,0 +1,69 @@
+//! The spare room: blocks of the disk that are given back while a full disk is flushed and compacted, so that deletes can make room.
+use crate::engine::EngineHost;
+use crate::wal::reserve;
+use crate::{Result, names};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// See the head of this file.
+pub struct SpareRoom {
+    host: Arc<EngineHost>,
+    /// Whether it is in use or could not be made: puts are refused.
+    used: AtomicBool,
+    /// Held while space is given back.
+    giving_back: Mutex<()>,
+}
+
+impl SpareRoom {
+    /// Not made yet.
+    pub fn new(host: Arc<EngineHost>) -> SpareRoom {
+        SpareRoom {
+            host,
+            used: AtomicBool::new(false),
+            giving_back: Mutex::default(),
+        }
+    }
+
+    /// Makes it if the disk has room for it.
+    ///
+    /// # Errors
+    /// Those of the disk, but that it is full.
+    pub fn make(&self) -> Result<bool> {
+        let host = &self.host;
+        let bytes = host.options.table_reserve_bytes;
+        let made = reserve::ensure(&**host.io(), host.dir(), names::SPARE, bytes)?;
+        self.used.store(!made, Ordering::Release);
+        Ok(made)
+    }
+
+    /// The same once the store is open: a failure poisons it.
+    pub fn renew(&self) -> Result<bool> {
+        self.make().map_err(|e| self.host.poison_unless_full(e))
+    }
+
+    /// Whether a put may have room: it is there, or it is again.
+    pub fn is_there(&self) -> Result<bool> {
+        if !self.used.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        // While space is being given back, it is in use and not to be taken.
+        match self.giving_back.try_lock() {
+            Some(_one) => self.renew(),
+            None => Ok(false),
+        }
+    }
+
+    /// While this is held nobody else renews it or gives space back.
+    pub fn lock(&self) -> MutexGuard<'_, ()> {
+        self.giving_back.lock()
+    }
+
+    /// Gives it to the disk. The caller holds the lock.
+    pub fn release(&self) -> Result<()> {
+        self.used.store(true, Ordering::Release);
+        let released = reserve::release_spare(&**self.host.io(), self.host.dir());
+        released.map_err(|e| self.host.poison_unless_full(e))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! What the row engine holds: the current [`View`], and its change with an edit of the manifest. Shared by who reads, flushes and compacts.
+//!
+//! # Invariants
+//! - A [`View`] never changes but for the growing active MemTable; readers clone the pointer, *then* read `visible`.
+//!   Tables of a view only hold batches at or below any `visible` read after it.
+//! - The newest view has the tables that the manifest names.
+use super::table::{Table, TableBuilder, Tables};
+use super::view::{RowReplay, View};
+use crate::engine::EngineHost;
+use crate::manifest::{Edit, TableMeta};
+use crate::{Result, names, remove_unnamed};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Counters, see [`Stats`](crate::Stats).
+#[derive(Default)]
+pub(super) struct Counters {
+    pub puts: AtomicU64,
+    pub gets: AtomicU64,
+    pub flushes: AtomicU64,
+    pub compactions: AtomicU64,
+    pub stall_nanos: AtomicU64,
+}
+
+/// Adds to a counter.
+pub(super) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// See the head of this file.
+pub struct RowState {
+    pub(super) host: Arc<EngineHost>,
+    pub(super) tables: Arc<Tables>,
+    pub(super) view: RwLock<Arc<View>>,
+    /// One MemTable is flushed at a time.
+    pub(super) flushing: Mutex<()>,
+    pub(super) stop: AtomicBool,
+    pub(super) counters: Counters,
+}
+
+impl RowState {
+    pub(super) fn new(host: Arc<EngineHost>, replayed: RowReplay) -> RowState {
+        let (tables, view) = replayed.into_view();
+        RowState {
+            host,
+            tables,
+            view: RwLock::new(Arc::new(view)),
+            flushing: Mutex::default(),
+            stop: AtomicBool::new(false),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The newest state.
+    pub fn view(&self) -> Arc<View> {
+        self.view.read().clone()
+    }
+
+    /// Whether threads shall end.
+    pub(super) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// A new table file.
+    pub(super) fn new_table(&self) -> Result<TableBuilder<'_>> {
+        let host = &self.host;
+        let (number, block_bytes) = (host.new_number(), host.options.block_bytes);
+        TableBuilder::create(&**host.io(), host.dir(), number, block_bytes)
+    }
+
+    /// Writes an edit to the manifest, then makes the state that it describes the newest; `also` changes more of it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::NoDescriptors`](crate::Error::NoDescriptors): nothing changed, and the tables
+    /// that were to join are removed. Anything else has poisoned the store.
+    pub(super) fn edit(&self, edit: Edit, also: impl FnOnce(&mut View)) -> Result<()> {
+        let add = edit.add.iter().map(|(_, t)| t.number);
+        let new: Vec<u64> = add.filter(|n| !edit.remove.contains(n)).collect();
+        let mut old = None;
+        let mut replaced = Vec::new();
+        let named = self.host.append_edit(edit, |edit| {
+            let mut view = self.view.write();
+            let make = |meta: &TableMeta| {
+                // A table that only changes its level stays the same object.
+                let mut all = view.levels.all();
+                let same = all.find(|t| t.meta().number == meta.number).cloned();
+                same.unwrap_or_else(|| Arc::new(Table::new(self.tables.clone(), meta.clone())))
+            };
+            let mut new = View {
+                levels: view.levels.edited(edit, make),
+                ..View::clone(&view)
+            };
+            also(&mut new);
+            let stays = |number: u64| edit.add.iter().any(|(_, t)| t.number == number);
+            replaced.extend(edit.remove.iter().copied().filter(|n| !stays(*n)));
+            old = Some(std::mem::replace(&mut *view, Arc::new(new)));
+        });
+        named.inspect_err(|e| {
+            if e.is_transient() {
+                new.iter().for_each(|n| self.remove_table_file(*n));
+            }
+        })?;
+        for table in old.iter().flat_map(|old| old.levels.all()) {
+            if replaced.contains(&table.meta().number) {
+                table.make_obsolete();
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a table that no edit names, and its copy if it has one.
+    pub(super) fn remove_table_file(&self, number: u64) {
+        let (io, dir) = (&**self.host.io(), self.host.dir());
+        remove_unnamed(io, &names::table(dir, number));
+        remove_unnamed(io, &names::table_copy(dir, number));
+    }
+}
