@@ -30,6 +30,7 @@ mod recording;
 pub mod server_process;
 mod serving;
 pub mod settings;
+pub mod slurm_steps;
 pub mod spec;
 mod stage;
 pub mod start;

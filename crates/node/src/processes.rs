@@ -65,7 +65,7 @@ fn stat(pid: u32) -> Option<Vec<String>> {
 }
 
 /// When a process was started, in ticks of the machine's clock.
-fn start_ticks(pid: u32) -> Option<u64> {
+pub fn start_ticks(pid: u32) -> Option<u64> {
     stat(pid)?.get(19)?.parse().ok()
 }
 
@@ -209,7 +209,7 @@ fn maps(base: &Path, point: &Path) -> bool {
         .any(|path| Path::new(path).starts_with(point))
 }
 
-fn pids() -> Vec<u32> {
+pub(crate) fn pids() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|e| e.file_name().to_str()?.parse().ok())

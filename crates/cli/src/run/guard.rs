@@ -4,6 +4,8 @@
 //! command has ended, it kills every process below itself.
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::{ProcessHandle, wait_for_any};
+use forebay_node::processes;
+use forebay_node::slurm_steps;
 use forebay_node::threads::spawn;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};
@@ -21,6 +23,8 @@ pub struct Guard {
     child: Child,
     /// What ran below `run` before the command: the service, and what watches it.
     spared: Vec<u32>,
+    /// When the guard began.
+    since: Option<u64>,
 }
 
 impl Guard {
@@ -30,7 +34,7 @@ impl Guard {
     /// If there is no process to be had.
     pub fn start(command: &[OsString], environment: &[(&str, OsString)]) -> Result<Guard> {
         adopt()?;
-        let spared = forebay_node::processes::below(std::process::id(), &[]);
+        let spared = processes::below(std::process::id(), &[]);
         let child = Command::new("/proc/self/exe")
             .arg("__guard")
             .arg(std::process::id().to_string())
@@ -42,7 +46,11 @@ impl Guard {
                 "cannot start a process for the command",
                 "raise the limit on processes (ulimit -u)",
             )?;
-        Ok(Guard { child, spared })
+        Ok(Guard {
+            since: processes::start_ticks(child.id()),
+            child,
+            spared,
+        })
     }
 
     /// The guard's process: signals to it are signals to the command.
@@ -87,7 +95,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         // If the guard itself was killed, what it guarded is now below this process.
-        end_all_below(std::process::id(), &self.spared);
+        end_all_below(std::process::id(), &self.spared, self.since);
         // Fails only if it was waited for already.
         let _ = self.child.wait();
     }
@@ -152,7 +160,8 @@ pub fn run(parent: u32, command: &[OsString]) -> Result {
     let status = child
         .wait()
         .or_fail("cannot wait for the command", "report this")?;
-    end_all_below(std::process::id(), &[]);
+    let own = std::process::id();
+    end_all_below(own, &[], processes::start_ticks(own));
     match code(status) {
         0 => Ok(()),
         code => Err(Failure {
@@ -174,7 +183,8 @@ fn follow(parent: u32) -> Result {
     }
     let watch = move || {
         while !handle.wait(Duration::MAX) {}
-        end_all_below(std::process::id(), &[]);
+        let own = std::process::id();
+        end_all_below(own, &[], processes::start_ticks(own));
         std::process::exit(i32::from(forebay_node::failure::FAILED));
     };
     spawn("follow", "a thread", watch)
@@ -189,19 +199,23 @@ const RESCAN_LIMIT: Duration = Duration::from_millis(100);
 /// Kills every process below `top`, but for `spared` and what is below them.
 ///
 /// `srun` is asked to end first: it then kills the tasks of its step on all hosts. Killed, it would leave them to run until the job's end,
-/// and to write below a mount that has gone by then.
-fn end_all_below(top: u32, spared: &[u32]) {
+/// and to write below a mount that has gone by then. One that ends while its step is on its way does not wait for it: the steps on this
+/// machine that began at `since` or later are waited for here.
+fn end_all_below(top: u32, spared: &[u32], since: Option<u64>) {
     let begun = Instant::now();
     let mut asked = BTreeSet::new();
     // A process may start another between the look and the kill; so look until there is none.
     while begun.elapsed() < STEP_END_LIMIT * 2 {
-        let below = forebay_node::processes::below(top, spared);
+        let below = processes::below(top, spared);
         if below.is_empty() {
+            if !asked.is_empty() {
+                slurm_steps::wait_for_launched(since, begun + STEP_END_LIMIT * 2);
+            }
             return;
         }
         for pid in below.iter().copied() {
             let step = begun.elapsed() < STEP_END_LIMIT
-                && forebay_node::processes::of_thread(pid).is_some_and(|(_, name)| name == "srun");
+                && processes::of_thread(pid).is_some_and(|(_, name)| name == "srun");
             let signal = match step {
                 true if !asked.insert(pid) => continue,
                 true => Signal::TERM,

@@ -389,6 +389,8 @@ fn outlast_programs(callers: &BTreeSet<u32>, input: Option<Receiver<()>>, limit:
     if !mount_users(true).is_empty() {
         return;
     }
+    let since = processes::start_ticks(std::process::id());
+    crate::slurm_steps::wait_for_launched(since, end);
     loop {
         let ranks = processes::ranks(callers);
         let left = end.saturating_duration_since(Instant::now());
