@@ -9,14 +9,13 @@
 //! ```
 //!
 //! A reply says nothing of its type: who asked knows it. Bulk bytes travel beside the head, never in it.
-use crate::peers::MemberServices;
-use crate::{Error, Member, Request, Result, WireError};
+use crate::{Error, Member, Result, WireError};
 use bytes::Bytes;
 use forebay_fabric::Message;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// A request to another member, and the type of its reply.
-pub trait Call: Into<Request> {
+pub trait Call: Sized {
     /// What the member answers.
     type Reply: Serialize + DeserializeOwned;
 
@@ -70,12 +69,8 @@ pub trait Call: Into<Request> {
 pub trait ServiceCall: Call {
     /// The part: one of the `*Service` traits.
     type Service: ?Sized;
-
-    /// That part of a member.
-    ///
-    /// # Errors
-    /// If the member has no such part.
-    fn service(services: &dyn MemberServices) -> Result<&Self::Service>;
+    /// All requests to that part, as they travel.
+    type Requests: From<Self>;
 
     /// Has the part answer it, for member `from`.
     ///
@@ -109,7 +104,7 @@ where
 macro_rules! service {
     (
         $(#[$about:meta])*
-        $Service:ident ($part:ident), $Requests:ident ($Part:ident) {
+        $Service:ident, $Requests:ident {
             $( $method:ident($Request:ident) -> $Reply:ty $(, bulk $bulk:ident)?; )*
         }
     ) => {
@@ -160,12 +155,6 @@ macro_rules! service {
                 }
             }
 
-            impl From<$Request> for $crate::Request {
-                fn from(request: $Request) -> $crate::Request {
-                    $crate::Request::$Part(request.into())
-                }
-            }
-
             impl $crate::call::Call for $Request {
                 type Reply = $Reply;
                 $(
@@ -180,9 +169,7 @@ macro_rules! service {
 
             impl $crate::call::ServiceCall for $Request {
                 type Service = dyn $Service;
-                fn service(services: &dyn $crate::peers::MemberServices) -> $crate::Result<&(dyn $Service + 'static)> {
-                    services.$part()
-                }
+                type Requests = $Requests;
                 fn serve(self, service: &(dyn $Service + 'static), from: $crate::Member) -> $crate::Result<$Reply> {
                     service.$method(from, self)
                 }
@@ -195,7 +182,6 @@ pub(crate) use service;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::SyncLogs;
     use serde::{Deserialize, Serializer, ser::Error as _};
 
     /// A reply that has no encoding.
@@ -209,12 +195,6 @@ mod tests {
     }
 
     struct AskUnwritable;
-
-    impl From<AskUnwritable> for Request {
-        fn from(_: AskUnwritable) -> Request {
-            SyncLogs.into()
-        }
-    }
 
     impl Call for AskUnwritable {
         type Reply = Unwritable;

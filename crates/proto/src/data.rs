@@ -17,7 +17,7 @@ pub struct LogPiece {
 
 service! {
     /// What a member answers about the log bytes that it stores.
-    DataService(data), DataRequest(Data) {
+    DataService, DataRequest {
         read_pieces(ReadPieces) -> PiecesRead, bulk buffers;
         free_ranges(FreeRanges) -> ();
         sync_logs(SyncLogs) -> ();

@@ -1,10 +1,16 @@
-//! What an operation can fail with. POSIX outcomes are plain numbers, so that they cost nothing and travel.
+//! What an operation can fail with, and how that travels between members. POSIX outcomes are plain numbers, so that they cost
+//! nothing and travel.
+use crate::Member;
+use forebay_fabric::Error as Fabric;
+use forebay_storage::Error as Storage;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// See the head of this file. `WireError` is its form on the wire.
+/// See the head of this file. [`WireError`] is its form on the wire.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The outcome POSIX names for this call.
@@ -28,10 +34,10 @@ pub enum Error {
     Stale,
     /// The member's store failed.
     #[error(transparent)]
-    Storage(#[from] forebay_storage::Error),
+    Storage(#[from] Storage),
     /// Another member could not be reached.
     #[error(transparent)]
-    Fabric(#[from] forebay_fabric::Error),
+    Fabric(#[from] Fabric),
     /// Another member failed in a way that has no kind of its own here.
     #[error("member {member}: {reason}")]
     Peer {
@@ -67,7 +73,7 @@ impl Error {
     pub fn is_damage(&self) -> bool {
         matches!(
             self,
-            Error::Corrupt(_) | Error::Storage(forebay_storage::Error::Corrupt { .. })
+            Error::Corrupt(_) | Error::Storage(Storage::Corrupt { .. })
         )
     }
 
@@ -75,8 +81,8 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Error::Posix(e) => *e,
-            Error::Storage(forebay_storage::Error::NoSpace { .. }) => Errno::NOSPC,
-            Error::Storage(forebay_storage::Error::NoDescriptors { .. }) => Errno::NFILE,
+            Error::Storage(Storage::NoSpace { .. }) => Errno::NOSPC,
+            Error::Storage(Storage::NoDescriptors { .. }) => Errno::NFILE,
             Error::TeamTaken(_) => Errno::BUSY,
             _ => Errno::IO,
         }
@@ -86,5 +92,96 @@ impl Error {
 impl From<Errno> for Error {
     fn from(e: Errno) -> Error {
         Error::Posix(e)
+    }
+}
+
+/// An error as it travels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WireError {
+    /// A POSIX outcome (also "no space" and "no descriptors" of a store).
+    Errno(i32),
+    /// See [`Error::Gone`].
+    Gone {
+        /// The member that answered so.
+        member: u16,
+        /// The log asked for.
+        log: u64,
+        /// The first address that is gone.
+        addr: u64,
+    },
+    /// See [`Error::Corrupt`].
+    Corrupt(String),
+    /// See [`Error::Stale`].
+    Stale,
+    /// See [`Error::Refused`].
+    Refused(String),
+    /// The member could not reach that rank.
+    Dead(u32),
+    /// That rank did not answer the member in time.
+    Deadline(u32, Duration),
+    /// Anything else, as text.
+    Other(String),
+}
+
+impl From<&Error> for WireError {
+    fn from(error: &Error) -> WireError {
+        match error {
+            Error::Posix(e) => WireError::Errno(e.raw_os_error()),
+            Error::Gone { member, log, addr } => WireError::Gone {
+                member: *member,
+                log: *log,
+                addr: *addr,
+            },
+            Error::Corrupt(text) => WireError::Corrupt(text.clone()),
+            Error::Stale => WireError::Stale,
+            Error::Refused(text) => WireError::Refused(text.clone()),
+            Error::Storage(Storage::NoSpace { .. }) => {
+                WireError::Errno(Errno::NOSPC.raw_os_error())
+            }
+            Error::Storage(Storage::NoDescriptors { .. }) => {
+                WireError::Errno(Errno::NFILE.raw_os_error())
+            }
+            Error::Storage(e @ Storage::Corrupt { .. }) => WireError::Corrupt(e.to_string()),
+            Error::Fabric(Fabric::Dead(rank)) => WireError::Dead(*rank),
+            Error::Fabric(Fabric::Deadline { rank, after }) => WireError::Deadline(*rank, *after),
+            other => WireError::Other(other.to_string()),
+        }
+    }
+}
+
+impl WireError {
+    /// The error as the asking member sees it; `member` answered.
+    pub fn into_error(self, member: Member) -> Error {
+        match self {
+            WireError::Errno(e) => match (1..4096).contains(&e) {
+                true => Error::Posix(Errno::from_raw_os_error(e)),
+                false => Error::Peer {
+                    member,
+                    reason: format!("answered with error number {e}, which is none"),
+                },
+            },
+            WireError::Gone { member, log, addr } => Error::Gone { member, log, addr },
+            WireError::Corrupt(text) => Error::Corrupt(text),
+            WireError::Stale => Error::Stale,
+            WireError::Refused(text) => Error::Refused(text),
+            WireError::Dead(rank) => Error::Fabric(Fabric::Dead(rank)),
+            WireError::Deadline(rank, after) => Error::Fabric(Fabric::Deadline { rank, after }),
+            WireError::Other(reason) => Error::Peer { member, reason },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_that_is_none_is_the_peers_error() {
+        for e in [0, -1, 4096, 65_537, i32::MIN, i32::MAX] {
+            let error = WireError::Errno(e).into_error(3);
+            assert!(matches!(error, Error::Peer { member: 3, .. }), "{error}");
+        }
+        let error = WireError::Errno(Errno::NOENT.raw_os_error()).into_error(3);
+        assert!(matches!(error, Error::Posix(Errno::NOENT)), "{error}");
     }
 }

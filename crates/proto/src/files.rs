@@ -8,15 +8,6 @@ use crate::{Attr, Fid, LogId, Member, OpenFlags, Time};
 use forebay_index::{Change, Extent};
 use serde::{Deserialize, Serialize};
 
-/// What a commit publishes to one member's slices.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommitPart {
-    /// The slice owner.
-    pub member: u16,
-    /// In order; later ones win.
-    pub changes: Vec<Change>,
-}
-
 /// What a commit says of the attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CommitAttr {
@@ -98,7 +89,7 @@ pub struct UnnamedFile {
 
 service! {
     /// What a member answers about the content of the files that it owns, and of the slices that it holds.
-    FilesService(files), FilesRequest(Files) {
+    FilesService, FilesRequest {
         open(Open) -> Attr;
         open_unnamed(OpenUnnamed) -> Attr;
         close(Close) -> ();

@@ -4,13 +4,15 @@
 //! |---|---|
 //! | `ids` | numbers of members, files, logs |
 //! | `attr`, `inode` | attributes of files, and what a caller wants to do with them |
-//! | `error` | what an operation can fail with |
+//! | `error` | what an operation can fail with, and its form on the wire |
 //! | `placement` | which rank a member runs at; which member has which slices of a file |
 //! | `call` | a request and the one reply it has; how requests are declared and encoded |
 //! | `meta`, `files`, `data`, `locks` | the requests to each part of a member |
 //! | `intents` | what requests say of operations on names that span members |
-//! | `wire` | what travels: a request to some part, a one-way message, an error |
+//! | `wire` | what travels: a request to some part, a one-way message; the list of the parts |
 //! | `peers` | asking other members, and bringing their requests to the parts of this one |
+//!
+//! Each uses only those above it in this table.
 //!
 //! Architecture invariant: this crate knows what a request says, never how it is carried out. It opens no store and starts no
 //! thread.
@@ -29,8 +31,11 @@ pub mod placement;
 mod wire;
 
 pub use attr::*;
-pub use error::{Error, Result};
+pub use error::{Error, Result, WireError};
 pub use ids::*;
 pub use inode::Inode;
-pub use peers::{MemberServices, PeerRpc, Peers};
-pub use wire::{KernelInvalidation, OneWay, Request, VERSION, WireError};
+pub use peers::{PeerRpc, Peers};
+pub use wire::{
+    InvalidationDone, KernelInvalidation, MemberPart, MemberServices, OneWay, PeerCall, Request,
+    VERSION,
+};

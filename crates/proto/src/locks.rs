@@ -96,7 +96,7 @@ pub struct GrantNotice {
 
 service! {
     /// What a member answers about the locks on the files that it owns, and about what its own node waits for.
-    LocksService(locks), LocksRequest(Locks) {
+    LocksService, LocksRequest {
         lock(Lock) -> InSession<LockReply>;
         unlock(Unlock) -> InSession<Unlocked>;
         cancel_wait(CancelWait) -> InSession<CancelReply>;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 service! {
     /// What a member does with the names in its directories. It may ask leaf requests of other members.
-    OperationService(operations), OperationRequest(Operations) {
+    OperationService, OperationRequest {
         lookup(Lookup) -> Attr;
         create(Create) -> Created;
         link(Link) -> Attr;
@@ -23,7 +23,7 @@ service! {
 
 service! {
     /// What a member answers from its own store alone about the names and attributes that it owns.
-    LeafService(leaf), LeafRequest(Leaf) {
+    LeafService, LeafRequest {
         get_attr(GetAttr) -> Attr;
         change_attr(ChangeAttr) -> Attr;
         read_dir(ReadDir) -> Vec<DirEntry>;

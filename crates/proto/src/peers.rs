@@ -8,39 +8,16 @@
 //! - An error comes back as the kind it left as ([`WireError`](crate::WireError)); what has no kind of its own becomes
 //!   [`Error::Peer`].
 //! - No call outlives the deadline of the service, also to a dead member.
-use crate::call::{Call, ServiceCall};
-use crate::data::DataService;
-use crate::files::FilesService;
-use crate::locks::{GrantNotice, LocksService};
-use crate::meta::{LeafService, OperationService};
+use crate::call::Call;
+use crate::locks::GrantNotice;
 use crate::placement::{member_at, rank_of};
-use crate::{Error, KernelInvalidation, Member, OneWay, Request, Result};
+use crate::wire::{KernelInvalidation, MemberPart, MemberServices, OneWay, PeerCall, Request};
+use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_fabric::{Fabric, Message, Rank, Replier};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-
-/// The parts of a member that answer requests. A part that a member has not got is an error.
-pub trait MemberServices: Send + Sync {
-    /// Operations of the namespace.
-    fn operations(&self) -> Result<&(dyn OperationService + 'static)>;
-    /// Names and attributes.
-    fn leaf(&self) -> Result<&(dyn LeafService + 'static)>;
-    /// File content and sequences.
-    fn files(&self) -> Result<&(dyn FilesService + 'static)>;
-    /// Log bytes.
-    fn data(&self) -> Result<&(dyn DataService + 'static)>;
-    /// Advisory locks.
-    fn locks(&self) -> Result<&(dyn LocksService + 'static)>;
-    /// A lock that this node waits for is there.
-    fn granted(&self, notice: GrantNotice);
-    /// This node's kernel has to drop something; `done` hears when it has. Does not wait itself.
-    fn invalidate_kernel(&self, what: KernelInvalidation, done: InvalidationDone);
-}
-
-/// Hears that a node's kernel has dropped what it had to, or why it has not.
-pub type InvalidationDone = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// How a part of a member asks other members. A trait, so that tests can lose requests and replies.
 pub trait PeerRpc: Send + Sync {
@@ -62,7 +39,7 @@ impl dyn PeerRpc {
     ///
     /// # Errors
     /// What the member answers in place of a reply; a fabric error if it does not answer.
-    pub fn call<C: ServiceCall>(&self, to: Member, request: C) -> Result<C::Reply> {
+    pub fn call<C: PeerCall>(&self, to: Member, request: C) -> Result<C::Reply> {
         C::decode_reply(to, self.exchange(to, request.into())?)
     }
 }
@@ -155,10 +132,10 @@ impl Peers {
     ///
     /// # Errors
     /// What the member answers in place of a reply; a fabric error if it does not answer.
-    pub fn call<C: ServiceCall>(&self, to: Member, request: C) -> Result<C::Reply> {
+    pub fn call<C: PeerCall>(&self, to: Member, request: C) -> Result<C::Reply> {
         if to == self.member {
             let services = self.local()?;
-            return request.serve(C::service(&*services)?, to);
+            return request.serve(<C::Service as MemberPart>::of(&*services)?, to);
         }
         C::decode_reply(to, self.send(to, request.into())?)
     }
@@ -212,36 +189,21 @@ impl PeerRpc for Peers {
     }
     fn exchange(&self, to: Member, request: Request) -> Result<Message> {
         match to == self.member {
-            true => serve(&*self.local()?, to, request),
+            true => request.serve(&*self.local()?, to),
             false => self.send(to, request),
         }
     }
 }
 
-/// Has the part of this member answer that a request of member `from` is for.
-fn serve(services: &dyn MemberServices, from: Member, request: Request) -> Result<Message> {
-    Ok(match request {
-        Request::Operations(request) => request.answer(services.operations()?, from),
-        Request::Leaf(request) => request.answer(services.leaf()?, from),
-        Request::Files(request) => request.answer(services.files()?, from),
-        Request::Data(request) => request.answer(services.data()?, from),
-        Request::Locks(request) => request.answer(services.locks()?, from),
-        Request::Kernel(_) => {
-            let why = "a kernel is not asked by a part of its own member";
-            return Err(Error::Refused(why.into()));
-        }
-    })
-}
-
 /// Answers one request that came over the fabric: decodes, asks the part, replies.
 pub fn answer(services: &dyn MemberServices, from: Rank, message: Message, replier: Replier) {
     let member = member_at(from);
-    let reply = match postcard::from_bytes(&message.head) {
+    let reply = match postcard::from_bytes::<Request>(&message.head) {
         Ok(Request::Kernel(what)) => {
             let done = |dropped| replier.reply(KernelInvalidation::encode_reply(dropped));
             return services.invalidate_kernel(what, Box::new(done));
         }
-        Ok(request) => serve(services, member, request),
+        Ok(request) => request.serve(services, member),
         Err(e) => Err(Error::Corrupt(format!(
             "unreadable request from member {member}: {e}"
         ))),
@@ -271,8 +233,13 @@ fn encode<T: serde::Serialize>(to: Member, value: &T) -> Result<Bytes> {
 mod tests {
     use super::*;
     use crate::data::{
-        FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs, VerifyRanges,
+        DataService, FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs,
+        VerifyRanges,
     };
+    use crate::files::FilesService;
+    use crate::locks::LocksService;
+    use crate::meta::{LeafService, OperationService};
+    use crate::wire::InvalidationDone;
     use forebay_fabric::{Handler, local};
     use rustix::io::Errno;
 

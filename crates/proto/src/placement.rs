@@ -1,7 +1,6 @@
 //! Where things are: at which rank a member runs, and which member has which slices of a file. Pure arithmetic: every member
 //! computes the same answer. Commits are planned with it, and checked with it by the owner.
 use crate::Member;
-use crate::files::CommitPart;
 use forebay_fabric::Rank;
 use forebay_index::{Change, Extent, SLICE};
 use std::collections::BTreeMap;
@@ -30,6 +29,15 @@ impl SliceMap {
         // Less than `members`, so it fits 16 bits.
         ((u64::from(owner) + offset / SLICE) % members) as u16
     }
+}
+
+/// What a commit publishes to one member's slices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitPart {
+    /// The slice owner.
+    pub member: Member,
+    /// In order; later ones win.
+    pub changes: Vec<Change>,
 }
 
 /// Splits the changes of one commit by the members whose slices they touch, each part in the order of `changes`.

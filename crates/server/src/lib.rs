@@ -59,10 +59,9 @@ pub use delegate::Delegate;
 pub use forebay_index::csm::RECORD as INDEX_RECORD;
 pub use forebay_index::csm::engine::Stats as IndexStats;
 pub use forebay_proto as proto;
-pub use forebay_proto::peers::InvalidationDone;
 pub use forebay_proto::{
-    Attr, Caller, DirEntry, Error, ExtentLayout, Fid, KernelInvalidation, Kind, LOST_LOG,
-    Lamination, Member, NewNode, OpenFlags, Peers, RenameFlags, Result, SetAttr, SetTime,
+    Attr, Caller, DirEntry, Error, ExtentLayout, Fid, InvalidationDone, KernelInvalidation, Kind,
+    LOST_LOG, Lamination, Member, NewNode, OpenFlags, Peers, RenameFlags, Result, SetAttr, SetTime,
     SpaceTotals, Time,
 };
 pub use home::Home;

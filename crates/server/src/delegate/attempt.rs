@@ -12,7 +12,8 @@ use super::open_file::Attempt;
 use super::pending::Pending;
 use crate::{ExtentLayout, Member, Time};
 use forebay_index::Change;
-use forebay_proto::files::{CommitAttr, CommitPart};
+use forebay_proto::files::CommitAttr;
+use forebay_proto::placement::CommitPart;
 use forebay_proto::placement::{SliceMap, split_by_member};
 
 /// What a plan depends on, beside layer and view.

@@ -2,7 +2,7 @@
 use super::lock_owners::Holders;
 use super::locks::{LockClient, LockWanted};
 use crate::{Error, Fid, Member, Result};
-use forebay_proto::call::ServiceCall;
+use forebay_proto::PeerCall;
 use forebay_proto::locks::{
     CancelReply, CancelWait, InSession, Lock, LockOwner, LockRange, LockReply, LockToken,
     SuspectMember, Unlock,
@@ -153,7 +153,7 @@ impl LockClient {
     /// Asks in the current session. If that has ended, all this node held there is lost: the next one begins.
     fn in_session<T, C>(&self, to: Member, request: impl Fn(u64) -> C) -> Result<T>
     where
-        C: ServiceCall<Reply = InSession<T>> + Clone,
+        C: PeerCall<Reply = InSession<T>> + Clone,
     {
         for _ in 0..2 {
             let session = self.session(to);
@@ -183,7 +183,7 @@ impl LockClient {
     }
 
     /// Asks again while answers get lost, within the service's deadline.
-    pub(super) fn ask_keeper<C: ServiceCall + Clone>(
+    pub(super) fn ask_keeper<C: PeerCall + Clone>(
         &self,
         to: Member,
         request: &C,

@@ -13,7 +13,7 @@ use super::open_file::OpenFile;
 use crate::{Attr, Caller, Error, Fid, Kind, Member, NewNode, Node, OpenFlags, Result};
 use forebay_data::Counter;
 use forebay_fabric::Error as Fabric;
-use forebay_proto::call::ServiceCall;
+use forebay_proto::PeerCall;
 use forebay_proto::{files, meta};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -149,7 +149,7 @@ impl OpenClient {
     /// Asks again while the answer gets lost, within the service's deadline.
     pub fn insist<C>(&self, owner: Member, request: &C) -> Result<C::Reply>
     where
-        C: ServiceCall + Clone,
+        C: PeerCall + Clone,
     {
         let until = Instant::now() + self.node.peers.deadline();
         for _ in 1..TRIES {

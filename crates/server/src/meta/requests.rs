@@ -6,8 +6,6 @@ use super::intents::Intents;
 use super::local::LocalNamespace;
 use super::participant::IntentParticipant;
 use crate::{Attr, DirEntry, Error, Fid, Member, Result};
-use forebay_proto::PeerRpc;
-use forebay_proto::call::ServiceCall;
 use forebay_proto::intents::{EntryTarget, IntentId};
 use forebay_proto::meta::{
     AbortIntent, AskIntent, ChangeAttr, Create, Created, FinishIntent, GetAttr, GetParent,
@@ -15,6 +13,7 @@ use forebay_proto::meta::{
     PeekEntry, PrepareIntent, ReadDir, ReadLink, RemakeIntent, RemoveDir, RemoveXattr, Rename,
     SetXattr, SyncIntents, TakeGate, Unlink,
 };
+use forebay_proto::{PeerCall, PeerRpc};
 use std::sync::Arc;
 
 impl OperationService for Meta {
@@ -130,10 +129,10 @@ impl MemberCalls {
     /// Asks member `to` a leaf request.
     pub fn call<C>(&self, to: Member, request: C) -> Result<C::Reply>
     where
-        C: ServiceCall<Service = dyn LeafService>,
+        C: PeerCall<Service = dyn LeafService>,
     {
         if to == self.own.local.member() {
-            request.serve(&self.own, to)
+            C::serve(request, &self.own, to)
         } else {
             self.peers.call(to, request)
         }

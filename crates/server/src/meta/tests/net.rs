@@ -7,12 +7,11 @@ use crate::meta::recover::make_root;
 use crate::meta::{Meta, names};
 use crate::*;
 use forebay_fabric::Message;
-use forebay_proto::call::ServiceCall;
 use forebay_proto::data::DataService;
 use forebay_proto::files::FilesService;
 use forebay_proto::locks::{GrantNotice, LocksService};
 use forebay_proto::meta::*;
-use forebay_proto::{MemberServices, PeerRpc, Request};
+use forebay_proto::{MemberPart, MemberServices, PeerCall, PeerRpc, Request};
 use forebay_storage::{OsIo, Store};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -385,9 +384,9 @@ impl Net {
     }
 
     /// As the delegate of that member asks it.
-    pub fn ask<C: ServiceCall>(&self, to: Member, request: C) -> Result<C::Reply> {
+    pub fn ask<C: PeerCall>(&self, to: Member, request: C) -> Result<C::Reply> {
         let names = NamesOnly(self.running(to)?);
-        request.serve(C::service(&names)?, to)
+        request.serve(<C::Service as MemberPart>::of(&names)?, to)
     }
 
     // The calls of a delegate.
