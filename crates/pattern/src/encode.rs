@@ -18,6 +18,7 @@
 //! take what a plain list of distances and lengths takes.
 
 use crate::Pattern;
+use crate::recent::RecentShapes;
 use crate::shape::{Arena, Shape, ShapeKind};
 use crate::stack::Term;
 use forebay_codec::varint;
@@ -104,33 +105,6 @@ fn unrolled(pattern: &Pattern, most: u64) -> Vec<Term> {
         }));
     }
     out
-}
-
-/// The shapes used last, the newest first: most lists use few, so their places are short codes.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RecentShapes(Vec<Shape>);
-
-impl RecentShapes {
-    /// Shapes remembered.
-    pub(crate) const SIZE: u64 = 8;
-
-    pub(crate) fn place(&self, shape: Shape) -> Option<u64> {
-        self.0.iter().position(|&s| s == shape).map(|at| at as u64)
-    }
-
-    pub(crate) fn get(&self, place: u64) -> Option<Shape> {
-        self.0.get(usize::try_from(place).ok()?).copied()
-    }
-
-    /// `shape` is the newest now.
-    pub(crate) fn used(&mut self, shape: Shape) {
-        let at = self.0.iter().position(|&s| s == shape).unwrap_or_else(|| {
-            self.0.truncate(Self::SIZE as usize - 1);
-            self.0.push(shape);
-            self.0.len() - 1
-        });
-        self.0[..=at].rotate_right(1);
-    }
 }
 
 /// Terms and the loops they need, about to be written.

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | `fold` | [`Folder`]: a stream of extents becomes nested loops, online, in bounded memory |
 //! | `stack`, `cursor`, `shape` | its parts: repeats of closed terms, the open loop, hash-consed loops |
-//! | `pattern` | [`Pattern`]: what was found; any element by its number, without decoding |
+//! | `element`, `pattern` | [`Element`]: one extent; [`Pattern`]: what was found; any element by its number, without decoding |
 //! | `within` | its log bytes in a range; whether one has all of another |
-//! | `segment`, `encode`, `parse`, `frame` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
+//! | `segment`, `encode`, `parse`, `recent`, `frame` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
 //! | `map`, `global`, `merge` | [`PatternMap`]: a file by offset; [`GlobalPattern`]: one shape of many logs; [`merge`] makes them |
 //! | `patterns` | [`Patterns`]: all of a file, as they are stored and sent |
 //! | `rows`, `pieces` | [`Pieces`]: all of a range in order |
@@ -22,6 +22,7 @@ mod apart;
 mod column;
 mod cursor;
 mod disjoint;
+mod element;
 mod encode;
 mod error;
 mod explode;
@@ -42,6 +43,7 @@ mod pattern;
 mod patterns;
 mod pieces;
 mod predict;
+mod recent;
 mod rows;
 mod segment;
 mod shape;
@@ -52,12 +54,13 @@ mod tree;
 mod within;
 
 pub use apart::apart;
+pub use element::Element;
 pub use error::{Error, Result};
 pub use fold::Folder;
 pub use global::GlobalPattern;
 pub use map::{MapLookup, PatternMap};
 pub use merge::merge;
-pub use pattern::{Element, Elements, Pattern};
+pub use pattern::{Elements, Pattern};
 pub use patterns::{FrameLoss, Patterns, decode_all};
 pub use pieces::Pieces;
 pub use predict::{Predictor, ReadRequest};

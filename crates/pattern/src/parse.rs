@@ -1,8 +1,8 @@
 //! Reading the body of a segment: see `encode` for its layout. Nothing is trusted: what makes no sense is refused.
 
 use crate::Pattern;
-use crate::encode::RecentShapes;
 use crate::encode::{BREAKS, GAPS, GRAINS, LOOPS, ONE_LEAF};
+use crate::recent::RecentShapes;
 use crate::shape::{Arena, Shape, Steps};
 use crate::stack::Term;
 use forebay_codec::varint;

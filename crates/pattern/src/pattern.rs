@@ -1,26 +1,9 @@
 //! A pattern: terms of one log, in log order. Any element is found by its number without the others.
 
+use crate::element::Element;
 use crate::shape::{Arena, Loop, Shape, ShapeKind};
 use crate::stack::Term;
 use std::ops::Range;
-
-/// Bytes of a file and where they are in a log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Element {
-    /// First byte of the file.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u64,
-    /// Log address of the first byte.
-    pub addr: u64,
-}
-
-impl Element {
-    /// The offset behind the last byte.
-    pub fn end(&self) -> u64 {
-        self.offset.saturating_add(self.len)
-    }
-}
 
 /// What was found in a stream of extents of one log: terms, each a leaf or a nest of loops, in log order.
 #[derive(Debug, Clone, Default)]

@@ -52,7 +52,8 @@ impl Predictor {
     /// `TooFar`: offset or length of 2^60 or more. The request is not counted.
     pub fn observe(&mut self, offset: u64, len: u64) -> Result<bool> {
         self.folder.push(offset, len)?;
-        self.folder.forget_finished();
+        // What left the stack is not wanted.
+        drop(self.folder.finished());
         let right = self.next == Some(ReadRequest { offset, len });
         self.right = if right { self.right + 1 } else { 0 };
         self.next = self.requests(1).first().copied();
@@ -67,7 +68,7 @@ impl Predictor {
 
     /// Iterations that the open loop, or elements that the open row has had: 0 if there is none.
     pub fn iterations(&self) -> u64 {
-        self.folder.seen()
+        self.folder.loops.seen()
     }
 
     /// The next requests, at most `count`: none if the reader is in no loop.
@@ -82,8 +83,8 @@ impl Predictor {
 
     fn requests(&self, count: usize) -> Vec<ReadRequest> {
         let mut out = Vec::new();
-        let arena = self.folder.arena();
-        let (ahead, mut parent) = match self.folder.ahead() {
+        let arena = &self.folder.loops.closed.arena;
+        let (ahead, mut parent) = match self.folder.loops.ahead() {
             Some(ahead) => (Some(ahead), self.parent()),
             None => self.second_row(),
         };
@@ -114,10 +115,13 @@ impl Predictor {
 
     /// After one element that may be the first of another row like the one below.
     fn second_row(&self) -> (Option<(ExpectedRun, Cursor)>, Option<EnclosingLoop>) {
-        let (Some(first), Some(below)) = (self.folder.single(), self.folder.top()) else {
+        let (Some(first), Some(below)) = (
+            self.folder.loops.single(),
+            self.folder.loops.closed.stack.terms.last(),
+        ) else {
             return (None, None);
         };
-        let arena = self.folder.arena();
+        let arena = &self.folder.loops.closed.arena;
         let (mut expected, mut cursor) = Cursor::inside(arena, below.shape, first.offset);
         if expected.len != first.len || arena.elements(below.shape) == 1 {
             return (None, None);
@@ -135,9 +139,9 @@ impl Predictor {
 
     /// The closed loop below the open one, if the open one is another like it.
     fn parent(&self) -> Option<EnclosingLoop> {
-        let (open, seen) = self.folder.open_loop()?;
-        let arena = self.folder.arena();
-        let below = self.folder.top()?;
+        let (open, seen) = self.folder.loops.open_loop()?;
+        let arena = &self.folder.loops.closed.arena;
+        let below = self.folder.loops.closed.stack.terms.last()?;
         let ShapeKind::Loop(id) = below.shape.kind() else {
             return None;
         };

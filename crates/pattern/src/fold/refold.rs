@@ -3,6 +3,7 @@
 //! The folder is afterwards as if each had been pushed: what goes on as expected only moves what is expected next, and that
 //! moves as far at once.
 
+use super::recognizer::LoopRecognizer;
 use super::{Folder, check};
 use crate::cursor::Cursor;
 use crate::shape::{Shape, ShapeKind};
@@ -49,16 +50,18 @@ impl Folder {
         self.push_at(first.offset, first.len, first.addr)?;
         if self.joins {
             let held = std::mem::take(&mut self.held);
-            self.take(held);
+            self.loops.take(held);
         }
-        self.take_row(at(1), stride, count - 2);
+        self.loops.take_row(at(1), stride, count - 2);
         self.push_at(last.offset, last.len, last.addr)
     }
+}
 
-    /// As [`Folder::take`] for each.
+impl LoopRecognizer {
+    /// As [`LoopRecognizer::take`] for each.
     fn take_row(&mut self, mut e: Element, stride: u64, mut count: u64) {
         while count > 0 {
-            let same = self.goes_on(&e) && e.addr == self.addr;
+            let same = self.is_expected(&e) && e.addr == self.addr;
             let steps = match same && (self.expected.stride == stride) {
                 true => count.min(self.expected.left),
                 false => 1,
@@ -71,10 +74,10 @@ impl Folder {
                 expected.offset = expected.offset.wrapping_add(ahead);
                 expected.left -= steps;
                 if self.expected.left == 0 {
-                    self.expected = self.cursor.next(&self.arena);
+                    self.expected = self.cursor.next(&self.closed.arena);
                 }
             } else {
-                self.turn(e);
+                self.take_unexpected(e);
             }
             e.offset = e.offset.wrapping_add(along);
             e.addr += bytes;

@@ -6,7 +6,8 @@
 //!
 //! At most half of the loop's elements are given back, and a loop is closed each time, so the cost of an element stays bounded.
 
-use super::{FoldState, Folder, OpenRepeat};
+use super::closed::OpenRepeat;
+use super::recognizer::{FoldState, LoopRecognizer};
 use crate::Element;
 use crate::cursor::Cursor;
 use crate::shape::ShapeKind;
@@ -14,13 +15,16 @@ use crate::shape::ShapeKind;
 /// More elements are not given back: so memory stays bounded.
 const MAX_GIVEN_BACK: u64 = 1 << 14;
 
-impl Folder {
+impl LoopRecognizer {
     /// `e` is not what the open loop expects: closes the loop without its last iteration, if that is better begun anew. Returns whether
     /// it did; then all but `e` is folded again.
     pub(super) fn retreat(&mut self, open: OpenRepeat, e: &Element) -> bool {
-        let (per, per_bytes) = self.arena.sums(open.items);
-        let body = &self.arena.items[open.items.0 as usize..][..open.items.1 as usize];
-        if body.iter().all(|item| self.arena.depth(item.shape) == 0) {
+        let (per, per_bytes) = self.closed.arena.sums(open.items);
+        let body = &self.closed.arena.items[open.items.0 as usize..][..open.items.1 as usize];
+        if body
+            .iter()
+            .all(|item| self.closed.arena.depth(item.shape) == 0)
+        {
             return false;
         }
         let elements = open.had + self.cursor.taken(self.expected.left);
@@ -33,12 +37,10 @@ impl Folder {
         if back == 0 || back > MAX_GIVEN_BACK || iterations < 2 {
             return false;
         }
-        let base = open
-            .start
-            .wrapping_add((open.stride as u64).wrapping_mul(iterations));
+        let base = open.iteration(iterations);
         let mut addr = open.addr + iterations * per_bytes;
         let mut cursor = Cursor::default();
-        let mut expected = cursor.start(&self.arena, open.items, open.stride, base);
+        let mut expected = cursor.start(&self.closed.arena, open.items, open.stride, base);
         let mut again = Vec::with_capacity(back as usize);
         for _ in 0..back {
             let (offset, len) = (expected.offset, expected.len);
@@ -46,13 +48,12 @@ impl Folder {
             addr += len;
             expected.advance();
             if expected.left == 0 {
-                expected = cursor.next(&self.arena);
+                expected = cursor.next(&self.closed.arena);
             }
         }
-        self.mode = FoldState::Empty;
+        self.state = FoldState::Empty;
         self.expected = Default::default();
-        let shape = self.looped(Some(open.items), open.stride, elements - back);
-        self.close(open.start, open.addr, shape);
+        self.close_loop(open, elements - back);
         for element in again {
             self.accept(element);
         }
@@ -63,20 +64,22 @@ impl Folder {
     fn goes_on_inside(&self, open: OpenRepeat, iterations: u64, e: &Element) -> bool {
         let steps = |stride: i64, count: u64| (stride as u64).wrapping_mul(count);
         let mut items = open.items;
-        let mut start = open.start.wrapping_add(steps(open.stride, iterations - 1));
+        let mut start = open.iteration(iterations - 1);
         loop {
-            let last = self.arena.items[(items.0 + items.1 - 1) as usize];
+            let last = self.closed.arena.items[(items.0 + items.1 - 1) as usize];
             start = start.wrapping_add(last.rel as u64);
             let ShapeKind::Loop(id) = last.shape.kind() else {
                 return false;
             };
-            let l = self.arena.get(id);
+            let l = self.closed.arena.get(id);
             let (full, tail) = (l.steps.elements / l.per, l.steps.elements % l.per);
             if tail > 0 {
                 return false;
             }
             let next = start.wrapping_add(steps(l.steps.stride, full));
-            if next == e.offset && l.steps.stride != 0 && self.arena.first_len(last.shape) == e.len
+            if next == e.offset
+                && l.steps.stride != 0
+                && self.closed.arena.first_len(last.shape) == e.len
             {
                 return true;
             }

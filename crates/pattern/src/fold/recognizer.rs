@@ -1,0 +1,179 @@
+//! The open loop: nested loop recognition after Ketterlin and Clauss, online.
+//!
+//! ```text
+//! element -> [ cursor of the open loop ]  goes on as expected: one addition
+//!            [ run: 1, 2, 3... ]          one length, one stride
+//!                 | closed: a leaf or a loop
+//!                 v
+//!            [ stack of terms ]           repeat at the top? then it becomes the open loop
+//! ```
+//!
+//! What the stack sees is closed, so a row of 16 is never folded with the first 8 elements of the next. An open loop over leaves
+//! that is left in the middle of an iteration keeps what it has: the last iteration of a loop may be cut. One over rows
+//! gives it back (`retreat`).
+//!
+//! # Invariants
+//! 1. Terms of the stack, then the open loop, then the run are all elements so far, in order, each once.
+//! 2. Inside a term the log has no gap: an element's address is the term's plus the lengths before it.
+//! 3. Memory is bounded: closed terms beyond a number leave as a finished pattern (`closed`).
+
+use super::closed::{ClosedTerms, OpenRepeat};
+use crate::Element;
+use crate::cursor::{Cursor, ExpectedRun};
+use crate::shape::Shape;
+
+/// What the newest elements are part of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum FoldState {
+    #[default]
+    Empty,
+    One(Element),
+    /// A run of [`LoopRecognizer::run_elements`] elements.
+    Run(Element),
+    /// The open loop.
+    Loop(OpenRepeat),
+}
+
+/// Finds loops in elements as they come.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LoopRecognizer {
+    /// What comes next if the open loop or run goes on; `left` is 0 if there is none.
+    pub(super) expected: ExpectedRun,
+    /// Log address behind the newest element.
+    pub(super) addr: u64,
+    pub(super) state: FoldState,
+    pub(super) cursor: Cursor,
+    pub(crate) closed: ClosedTerms,
+}
+
+impl LoopRecognizer {
+    /// Adds an element.
+    #[inline]
+    pub(super) fn take(&mut self, e: Element) {
+        if self.is_expected(&e) && e.addr == self.addr {
+            self.addr += e.len;
+            self.step();
+        } else {
+            self.take_unexpected(e);
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_expected(&self, e: &Element) -> bool {
+        let expected = &self.expected;
+        (e.offset == expected.offset) & (e.len == expected.len) && expected.left > 0
+    }
+
+    #[inline]
+    fn step(&mut self) {
+        self.expected.advance();
+        if self.expected.left == 0 {
+            self.expected = self.cursor.next(&self.closed.arena);
+        }
+    }
+
+    /// An element that is not what was expected.
+    #[inline(never)]
+    pub(super) fn take_unexpected(&mut self, e: Element) {
+        if e.addr != self.addr {
+            self.close_all();
+        }
+        self.addr = e.addr + e.len;
+        self.accept(e);
+    }
+
+    /// As [`LoopRecognizer::take`], but the address was looked at.
+    pub(super) fn accept(&mut self, e: Element) {
+        if self.is_expected(&e) {
+            return self.step();
+        }
+        match self.state {
+            FoldState::Empty => self.state = FoldState::One(e),
+            FoldState::One(first) if first.len == e.len => {
+                self.state = FoldState::Run(first);
+                let stride = e.offset.wrapping_sub(first.offset);
+                self.expected = ExpectedRun {
+                    offset: e.offset.wrapping_add(stride),
+                    len: e.len,
+                    stride,
+                    left: u64::MAX,
+                };
+            }
+            state => {
+                if let FoldState::Loop(open) = state
+                    && self.retreat(open, &e)
+                {
+                    return self.accept(e);
+                }
+                if let Some(second) = self.close_newest() {
+                    self.accept(second);
+                }
+                self.accept(e);
+            }
+        }
+    }
+
+    /// Elements of the open run so far.
+    pub(super) fn run_elements(&self) -> u64 {
+        (u64::MAX - self.expected.left).saturating_add(2)
+    }
+
+    /// Closes what the newest elements are part of. Of a run of two, only the first is closed: the second may be the first of
+    /// another run, and is returned.
+    fn close_newest(&mut self) -> Option<Element> {
+        let count = self.run_elements();
+        let expected = std::mem::take(&mut self.expected);
+        match std::mem::take(&mut self.state) {
+            FoldState::Empty => {}
+            FoldState::One(e) => self.close(e.offset, e.addr, Shape::leaf(e.len)),
+            FoldState::Run(e) if count == 2 => {
+                self.close(e.offset, e.addr, Shape::leaf(e.len));
+                return Some(Element {
+                    offset: e.offset.wrapping_add(expected.stride),
+                    addr: e.addr + e.len,
+                    len: e.len,
+                });
+            }
+            FoldState::Run(e) => {
+                let items = self.closed.arena.push_body([(0, Shape::leaf(e.len))]);
+                let shape = self.closed.looped(items, expected.stride as i64, count);
+                self.close(e.offset, e.addr, shape);
+            }
+            FoldState::Loop(open) => {
+                let elements = open.had + self.cursor.taken(expected.left);
+                self.close_loop(open, elements);
+            }
+        }
+        None
+    }
+
+    /// Closes all that is open.
+    pub(super) fn close_all(&mut self) {
+        while !matches!(self.state, FoldState::Empty) {
+            if let Some(second) = self.close_newest() {
+                self.accept(second);
+            }
+        }
+    }
+
+    /// Closes the open loop, of so many elements.
+    pub(super) fn close_loop(&mut self, open: OpenRepeat, elements: u64) {
+        let shape = self.closed.looped(Some(open.items), open.stride, elements);
+        self.close(open.start, open.addr, shape);
+    }
+
+    /// Closes a term. A repeat at the top of the stack becomes the open loop.
+    fn close(&mut self, start: u64, addr: u64, shape: Shape) {
+        if let Some((open, copies)) = self.closed.push(start, addr, shape) {
+            let base = open.iteration(copies);
+            let arena = &self.closed.arena;
+            self.expected = self.cursor.start(arena, open.items, open.stride, base);
+            self.state = FoldState::Loop(open);
+        }
+    }
+
+    /// Bytes of memory held, finished patterns left out.
+    pub(super) fn memory(&self) -> usize {
+        self.closed.memory() + self.cursor.memory()
+    }
+}
