@@ -2,107 +2,94 @@
 
 use crate::Kind;
 
-/// What a call did. The numbers are in users' files: they never change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Action {
+/// The enum, with all that follows from its lines: variant, number, name.
+macro_rules! actions {
+    ($($(#[$doc:meta])* $action:ident = $code:literal $name:literal,)*) => {
+        /// What a call did. The numbers are in users' files: they never change.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Action {
+            $($(#[$doc])* $action = $code,)*
+        }
+
+        impl Action {
+            /// All, each at the place of its number.
+            pub const ALL: [Action; [$($code),*].len()] = [$(Action::$action),*];
+
+            /// Its name in CSV files and tables.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Action::$action => $name,)*
+                }
+            }
+        }
+    };
+}
+
+actions! {
     /// Bytes to the program: `offset`, and `len` as many as it got.
-    Read = 0,
+    Read = 0 "read",
     /// Bytes from the program: `offset`, `len`.
-    Write = 1,
+    Write = 1 "write",
     /// A file opened; `offset` holds the flags of `open(2)`.
-    Open = 2,
+    Open = 2 "open",
     /// A file made and opened; `offset` as for `Open`.
-    Create = 3,
+    Create = 3 "create",
     /// The last descriptor of an opened file was closed.
-    Close = 4,
+    Close = 4 "close",
     /// One descriptor was closed: what publishes writes.
-    Flush = 5,
+    Flush = 5 "flush",
     /// `fsync` or `fdatasync`.
-    Sync = 6,
+    Sync = 6 "fsync",
     /// The size set; `len` is the new one.
-    Truncate = 7,
+    Truncate = 7 "truncate",
     /// Attributes changed.
-    SetAttributes = 8,
+    SetAttributes = 8 "setattr",
     /// Attributes asked for.
-    Stat = 9,
+    Stat = 9 "stat",
     /// A name looked up.
-    Lookup = 10,
+    Lookup = 10 "lookup",
     /// A directory made.
-    MakeDirectory = 11,
+    MakeDirectory = 11 "mkdir",
     /// A file removed.
-    Unlink = 12,
+    Unlink = 12 "unlink",
     /// A directory removed.
-    RemoveDirectory = 13,
+    RemoveDirectory = 13 "rmdir",
     /// A file or directory renamed.
-    Rename = 14,
+    Rename = 14 "rename",
     /// Another name made for a file.
-    Link = 15,
+    Link = 15 "link",
     /// A symbolic link made.
-    Symlink = 16,
+    Symlink = 16 "symlink",
     /// A symbolic link read.
-    ReadLink = 17,
+    ReadLink = 17 "readlink",
     /// A FIFO, socket or file made by `mknod`.
-    MakeNode = 18,
+    MakeNode = 18 "mknod",
     /// A directory opened.
-    OpenDirectory = 19,
+    OpenDirectory = 19 "opendir",
     /// A part of a directory listed.
-    List = 20,
+    List = 20 "readdir",
     /// A directory closed.
-    CloseDirectory = 21,
+    CloseDirectory = 21 "closedir",
     /// A directory synced.
-    SyncDirectory = 22,
+    SyncDirectory = 22 "fsyncdir",
     /// A lock taken, given up or tested; `offset` and `len` are its range (`len` 0: to the end).
-    Lock = 23,
+    Lock = 23 "lock",
     /// Room made or holes cut: `offset`, `len`.
-    Allocate = 24,
+    Allocate = 24 "fallocate",
     /// Data or a hole looked for; `offset` is where from.
-    Seek = 25,
+    Seek = 25 "lseek",
     /// Bytes copied to another file inside the file system: `offset`, `len`. Its other half is a `CopyTo`.
-    Copy = 26,
+    Copy = 26 "copy",
     /// An extended attribute read, listed, set or removed.
-    Attribute = 27,
+    Attribute = 27 "xattr",
     /// The file system's size asked for.
-    StatFs = 28,
+    StatFs = 28 "statfs",
     /// Bytes that came from another file inside the file system: `offset`, `len`.
-    CopyTo = 29,
+    CopyTo = 29 "copyto",
 }
 
 impl Action {
-    /// All, each at the place of its number.
-    pub const ALL: [Action; 30] = [
-        Action::Read,
-        Action::Write,
-        Action::Open,
-        Action::Create,
-        Action::Close,
-        Action::Flush,
-        Action::Sync,
-        Action::Truncate,
-        Action::SetAttributes,
-        Action::Stat,
-        Action::Lookup,
-        Action::MakeDirectory,
-        Action::Unlink,
-        Action::RemoveDirectory,
-        Action::Rename,
-        Action::Link,
-        Action::Symlink,
-        Action::ReadLink,
-        Action::MakeNode,
-        Action::OpenDirectory,
-        Action::List,
-        Action::CloseDirectory,
-        Action::SyncDirectory,
-        Action::Lock,
-        Action::Allocate,
-        Action::Seek,
-        Action::Copy,
-        Action::Attribute,
-        Action::StatFs,
-        Action::CopyTo,
-    ];
-
     /// The action of this number.
     pub fn from_code(code: u8) -> Option<Action> {
         Action::ALL.get(usize::from(code)).copied()
@@ -111,42 +98,6 @@ impl Action {
     /// Its number.
     pub fn code(self) -> u8 {
         self as u8
-    }
-
-    /// Its name in CSV files and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Action::Read => "read",
-            Action::Write => "write",
-            Action::Open => "open",
-            Action::Create => "create",
-            Action::Close => "close",
-            Action::Flush => "flush",
-            Action::Sync => "fsync",
-            Action::Truncate => "truncate",
-            Action::SetAttributes => "setattr",
-            Action::Stat => "stat",
-            Action::Lookup => "lookup",
-            Action::MakeDirectory => "mkdir",
-            Action::Unlink => "unlink",
-            Action::RemoveDirectory => "rmdir",
-            Action::Rename => "rename",
-            Action::Link => "link",
-            Action::Symlink => "symlink",
-            Action::ReadLink => "readlink",
-            Action::MakeNode => "mknod",
-            Action::OpenDirectory => "opendir",
-            Action::List => "readdir",
-            Action::CloseDirectory => "closedir",
-            Action::SyncDirectory => "fsyncdir",
-            Action::Lock => "lock",
-            Action::Allocate => "fallocate",
-            Action::Seek => "lseek",
-            Action::Copy => "copy",
-            Action::Attribute => "xattr",
-            Action::StatFs => "statfs",
-            Action::CopyTo => "copyto",
-        }
     }
 
     /// The action of this name.

@@ -7,10 +7,11 @@
 //! # The three workloads
 //! - **Strided** (IOR, N-1 fixed stride): transfer `i` of writer `w` lies at `(i * writers + w) * len`. MPI-Tile-IO is of this
 //!   kind too: the row of a tile is a record, and rows of the tiles beside each other take turns in the file.
-//! - **Bt** (BTIO): the grid of NAS BT, 5 doubles a point, in the diagonal multi-partition of `make_set` and `set_constants`
-//!   of the NAS Parallel Benchmarks: with `q * q` processes, process `p` has in layer `c` of `q` layers along z the
-//!   cell with x coordinate `(p mod q + c) mod q` and y coordinate `(p / q - c) mod q`. The first `n mod q` cells of an axis are one point longer. One
-//!   dump is written by the loops of `output_timestep` (`simple_mpiio`): cells, then z, then y; a record is one line of a cell along x.
+//! - **Bt** (see [`Btio`]): the grid of NAS BT in the diagonal multi-partition of `make_set` and `set_constants` of the NAS Parallel
+//!   Benchmarks. One dump is written by the loops of `output_timestep` (`simple_mpiio`): cells, then z, then y; a record is one line of
+//!   a cell along x.
+
+use forebay_trace::workload::{Btio, BtioCell, Layout as _};
 
 /// One record: where its bytes lie in the file, and in which log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,31 +43,16 @@ pub enum Workload {
         len: u32,
     },
     /// The cells of every process.
-    Bt(Vec<Vec<Cell>>),
+    Bt(Vec<Vec<BtioCell>>),
 }
-
-/// A cell of the grid of BT, with what its process has written before it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cell {
-    /// Its lowest point: x, y, z.
-    low: [u64; 3],
-    /// Points: x, y, z.
-    size: [u64; 3],
-    /// Points of the whole grid along an axis.
-    grid: u64,
-    /// Records before it.
-    first: u64,
-    /// Log bytes before it.
-    addr: u64,
-}
-
-/// Bytes of a point of BT: five doubles.
-const POINT: u64 = 40;
 
 impl Workload {
     /// BT on a grid of `grid` points along each axis, by `q * q` processes.
     pub fn bt(grid: u64, q: u64) -> Workload {
-        Workload::Bt((0..q * q).map(|p| cells(grid, q, p)).collect())
+        let q = q as u32;
+        let bt = Btio { q, grid, dumps: 1 };
+        let cells = |p| bt.cells(p).collect();
+        Workload::Bt((0..bt.ranks()).map(cells).collect())
     }
 
     /// Number of writers.
@@ -83,7 +69,7 @@ impl Workload {
             Workload::Strided { each, .. } => *each,
             Workload::Bt(processes) => {
                 let last = processes[w as usize].last();
-                last.map_or(0, |cell| cell.first + cell.records())
+                last.map_or(0, |cell| cell.first + cell.calls())
             }
         }
     }
@@ -105,7 +91,8 @@ impl Workload {
                 let cells = &processes[w as usize];
                 let at = cells.partition_point(|cell| cell.first <= i);
                 // The first cell begins with record 0.
-                cells[at - 1].record(i)
+                let (offset, len, addr) = cells[at - 1].call(i);
+                (offset, len as u32, addr)
             }
         };
         Record {
@@ -119,54 +106,12 @@ impl Workload {
     }
 }
 
-/// The cells of process `p` of `q * q`.
-fn cells(grid: u64, q: u64, p: u64) -> Vec<Cell> {
-    let (size, excess) = (grid / q, grid % q);
-    let span = |at: u64| (at * size + at.min(excess), size + u64::from(at < excess));
-    let (mut first, mut addr) = (0, 0);
-    (0..q)
-        .map(|c| {
-            let at = [(p % q + c) % q, (p / q + q - c) % q, c];
-            let cell = Cell {
-                low: at.map(|at| span(at).0),
-                size: at.map(|at| span(at).1),
-                grid,
-                first,
-                addr,
-            };
-            first += cell.records();
-            addr += cell.records() * cell.line();
-            cell
-        })
-        .collect()
-}
-
-impl Cell {
-    fn records(&self) -> u64 {
-        self.size[1] * self.size[2]
-    }
-
-    /// Bytes of a line along x.
-    fn line(&self) -> u64 {
-        self.size[0] * POINT
-    }
-
-    /// `(offset, len, addr)` of record `i` of the process, which lies in this cell.
-    fn record(&self, i: u64) -> (u64, u32, u64) {
-        let n = i - self.first;
-        let (y, z) = (
-            self.low[1] + n % self.size[1],
-            self.low[2] + n / self.size[1],
-        );
-        let point = self.low[0] + self.grid * (y + self.grid * z);
-        let addr = self.addr + n * self.line();
-        (point * POINT, self.line() as u32, addr)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bytes of a point of BT: five doubles.
+    const POINT: u64 = 40;
 
     /// Every byte of the file once, logs without holes.
     fn covers(work: &Workload, bytes: u64) {
@@ -220,20 +165,6 @@ mod tests {
             assert_eq!(u64::from(work.writers()), q * q);
             assert_eq!(work.total(), records);
             assert_eq!(u64::from(work.record(0, 0).len), line);
-        }
-    }
-
-    #[test]
-    fn a_process_of_bt_has_one_cell_in_every_layer_and_row_and_column() {
-        let Workload::Bt(processes) = Workload::bt(20, 4) else {
-            panic!("not BT");
-        };
-        for cells in processes {
-            for axis in 0..3 {
-                let mut lows: Vec<u64> = cells.iter().map(|c| c.low[axis]).collect();
-                lows.sort_unstable();
-                assert_eq!(lows, [0, 5, 10, 15]);
-            }
         }
     }
 }

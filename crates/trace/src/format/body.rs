@@ -4,6 +4,7 @@
 
 use crate::Action;
 use crate::recording::{Call, Process, TraceFile};
+use forebay_codec::varint;
 use std::collections::BTreeMap;
 
 /// No file or rank has a higher number.
@@ -11,59 +12,35 @@ const MOST: u64 = u32::MAX as u64 - 1;
 /// Bit of the first column: the call failed.
 const FAILED: u64 = 32;
 
-pub(super) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
-
-pub(super) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut n = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        n |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(n);
-        }
-    }
-    None
-}
-
 /// A difference to the value before, with its sign in the lowest bit.
 pub(crate) fn put_difference(out: &mut Vec<u8>, now: u64, before: u64) {
-    let difference = now.wrapping_sub(before) as i64;
-    put_varint(out, (difference << 1 ^ difference >> 63) as u64);
+    varint::put(out, varint::fold(now.wrapping_sub(before)));
 }
 
 pub(super) fn take_difference(bytes: &mut &[u8], value: &mut u64) -> Option<()> {
-    let n = take_varint(bytes)?;
-    let difference = (n >> 1) as i64 ^ -((n & 1) as i64);
-    *value = value.wrapping_add(difference as u64);
+    *value = value.wrapping_add(varint::unfold(varint::take(bytes)?));
     Some(())
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    put_varint(out, text.len() as u64);
+    varint::put(out, text.len() as u64);
     out.extend(text.as_bytes());
 }
 
 fn take_text(bytes: &mut &[u8]) -> Option<String> {
-    let len = usize::try_from(take_varint(bytes)?).ok()?;
+    let len = usize::try_from(varint::take(bytes)?).ok()?;
     let (text, rest) = bytes.split_at_checked(len)?;
     *bytes = rest;
     std::str::from_utf8(text).ok().map(str::to_owned)
 }
 
 fn take_number(bytes: &mut &[u8]) -> Option<u32> {
-    take_varint(bytes).filter(|n| *n <= MOST).map(|n| n as u32)
+    varint::take(bytes).filter(|n| *n <= MOST).map(|n| n as u32)
 }
 
 pub(super) fn put_file(out: &mut Vec<u8>, number: u32, file: &TraceFile) {
-    put_varint(out, number.into());
-    put_varint(out, file.inode);
+    varint::put(out, number.into());
+    varint::put(out, file.inode);
     put_text(out, &file.path);
 }
 
@@ -72,7 +49,7 @@ pub(super) fn take_files(mut bytes: &[u8], count: usize, files: &mut Vec<TraceFi
     for _ in 0..count {
         let number = take_number(&mut bytes)? as usize;
         let file = TraceFile {
-            inode: take_varint(&mut bytes)?,
+            inode: varint::take(&mut bytes)?,
             path: take_text(&mut bytes)?,
         };
         if number == files.len() {
@@ -92,7 +69,7 @@ pub(super) fn put_process(out: &mut Vec<u8>, rank: u32, process: &Process) {
         process.thread.into(),
         world,
     ] {
-        put_varint(out, n);
+        varint::put(out, n);
     }
     put_text(out, &process.host);
     put_text(out, &process.program);
@@ -106,7 +83,7 @@ pub(super) fn take_processes(
     for _ in 0..count {
         let rank = take_number(&mut bytes)?;
         let (pid, thread) = (take_number(&mut bytes)?, take_number(&mut bytes)?);
-        let world = take_varint(&mut bytes)?.checked_sub(1);
+        let world = varint::take(&mut bytes)?.checked_sub(1);
         let process = Process {
             pid,
             thread,
@@ -140,7 +117,7 @@ impl Calls {
             put_difference(out, *now, *before);
         }
         if call.error != 0 {
-            put_varint(out, call.error.into());
+            varint::put(out, call.error.into());
         }
         self.before = now;
     }

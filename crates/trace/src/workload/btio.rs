@@ -31,6 +31,43 @@ impl Default for Btio {
     }
 }
 
+/// A rank's cell in one layer of z.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BtioCell {
+    /// Its lowest point: x, y, z.
+    pub low: [u64; 3],
+    /// Points: x, y, z.
+    pub size: [u64; 3],
+    /// Points along an edge of the cube.
+    pub grid: u64,
+    /// Calls of the rank before it in a dump.
+    pub first: u64,
+    /// Bytes of these calls.
+    pub bytes_before: u64,
+}
+
+impl BtioCell {
+    /// Number of calls: rows.
+    pub fn calls(&self) -> u64 {
+        self.size[1] * self.size[2]
+    }
+
+    /// Bytes of a call.
+    fn len(&self) -> u64 {
+        self.size[0] * POINT
+    }
+
+    /// Call `index` of the rank in the first dump, which is one of this cell: its offset, length, and bytes of the calls before it.
+    pub fn call(&self, index: u64) -> (u64, u64, u64) {
+        let row = index - self.first;
+        let [x, y, z] = self.low;
+        let (y, z) = (y + row % self.size[1], z + row / self.size[1]);
+        let point = (z * self.grid + y) * self.grid + x;
+        let before = self.bytes_before + row * self.len();
+        (point * POINT, self.len(), before)
+    }
+}
+
 impl Btio {
     /// First point and number of points of cell `at` along an edge: the first cells take the remainder.
     fn edge(&self, at: u64) -> (u64, u64) {
@@ -38,20 +75,27 @@ impl Btio {
         (at * size + at.min(larger), size + u64::from(at < larger))
     }
 
-    fn cell(&self, rank: u32, layer: u64) -> (u64, u64) {
+    /// The cells of a rank, in the order in which it writes them.
+    pub fn cells(&self, rank: u32) -> impl Iterator<Item = BtioCell> + '_ {
         let (q, rank) = (u64::from(self.q), u64::from(rank));
-        ((rank % q + layer) % q, (rank / q + q - layer % q) % q)
+        let (mut first, mut bytes_before) = (0, 0);
+        (0..q).map(move |layer| {
+            let at = [(rank + layer) % q, (rank / q + q - layer) % q, layer];
+            let cell = BtioCell {
+                low: at.map(|at| self.edge(at).0),
+                size: at.map(|at| self.edge(at).1),
+                grid: self.grid,
+                first,
+                bytes_before,
+            };
+            first += cell.calls();
+            bytes_before += cell.calls() * cell.len();
+            cell
+        })
     }
 
-    fn rows(&self, rank: u32, layer: u64) -> u64 {
-        let (_, y) = self.cell(rank, layer);
-        self.edge(y).1 * self.edge(layer).1
-    }
-
-    fn dump_rows(&self, rank: u32) -> u64 {
-        (0..u64::from(self.q))
-            .map(|layer| self.rows(rank, layer))
-            .sum()
+    fn dump_calls(&self, rank: u32) -> u64 {
+        self.cells(rank).map(|cell| cell.calls()).sum()
     }
 }
 
@@ -65,25 +109,20 @@ impl Layout for Btio {
     }
 
     fn calls(&self, rank: u32) -> u64 {
-        self.dump_rows(rank) * self.dumps
+        self.dump_calls(rank) * self.dumps
     }
 
     fn access(&self, rank: u32, index: u64) -> CallRange {
-        let per_dump = self.dump_rows(rank);
-        let (dump, mut row, mut layer) = (index / per_dump, index % per_dump, 0);
-        while row >= self.rows(rank, layer) {
-            row -= self.rows(rank, layer);
-            layer += 1;
-        }
-        let (cell_x, cell_y) = self.cell(rank, layer);
-        let ((x, width), (y, height), (z, _)) =
-            (self.edge(cell_x), self.edge(cell_y), self.edge(layer));
-        let (y, z) = (y + row % height, z + row / height);
-        let point = ((dump * self.grid + z) * self.grid + y) * self.grid + x;
+        let per_dump = self.dump_calls(rank);
+        let (dump, row) = (index / per_dump, index % per_dump);
+        // Every row of a dump is in a cell.
+        let mut cells = self.cells(rank);
+        let found = cells.find(|cell| row < cell.first + cell.calls());
+        let (offset, len, _) = found.map_or((0, 0, 0), |cell| cell.call(row));
         CallRange {
             file: 0,
-            offset: point * POINT,
-            len: width * POINT,
+            offset: dump * self.grid * self.grid * self.grid * POINT + offset,
+            len,
         }
     }
 }

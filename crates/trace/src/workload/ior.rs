@@ -1,4 +1,5 @@
-//! IOR: segments of one block per rank, each block written in transfers.
+//! IOR, and what has its shapes (LANL's FS-TEST: checkpoints of many equal writes; Pattern PLFS, section 3.1, 512 ranks, 4 KiB, 16 Ki to
+//! 256 Ki writes): segments of one block per rank, each block written in transfers.
 //!
 //! ```text
 //! shared file     | rank 0 block | rank 1 block | ... | rank 0 block | ...      segment 0, segment 1
@@ -12,6 +13,8 @@ use super::{CallRange, Layout};
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Ior {
+    /// What its files are called.
+    pub name: &'static str,
     /// Number of ranks.
     pub ranks: u32,
     /// Segments (IOR `-s`).
@@ -28,6 +31,7 @@ impl Default for Ior {
     /// 16 ranks, 64 fixed strides of 47,008 bytes (the papers' odd size) in one file.
     fn default() -> Ior {
         Ior {
+            name: "ior",
             ranks: 16,
             segments: 64,
             transfers: 1,
@@ -44,9 +48,10 @@ impl Layout for Ior {
 
     fn files(&self) -> Vec<String> {
         if self.file_per_rank {
-            (0..self.ranks).map(|r| format!("ior.{r:05}")).collect()
+            let name = |rank| format!("{}.{rank:05}", self.name);
+            (0..self.ranks).map(name).collect()
         } else {
-            vec!["ior".into()]
+            vec![self.name.into()]
         }
     }
 

@@ -4,7 +4,6 @@
 //! [`Workload`] lays phases over it: all ranks write, then readers read back, as many as wrote or another number.
 
 mod btio;
-mod fstest;
 mod ior;
 mod milc;
 mod nested;
@@ -15,8 +14,7 @@ mod spec;
 mod tests;
 mod tile;
 
-pub use btio::Btio;
-pub use fstest::{FsTest, FsTestShape};
+pub use btio::{Btio, BtioCell};
 pub use ior::Ior;
 pub use milc::{Milc, MilcLayout};
 pub use nested::{Nested, NestedLevel};

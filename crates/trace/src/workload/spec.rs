@@ -2,10 +2,7 @@
 //!
 //! Every workload takes `write` (0 or 1) and `readers` as well. Numbers may end in `k`, `m` or `g` (powers of 1024).
 
-use super::{
-    Btio, FsTest, FsTestShape, Ior, Layout, Milc, MilcLayout, Nested, Pagoda, Random, Tile,
-    Workload,
-};
+use super::{Btio, Ior, Layout, Milc, MilcLayout, Nested, Pagoda, Random, Tile, Workload};
 use crate::{Error, Result};
 
 /// The names, and what each is.
@@ -95,21 +92,34 @@ fn layout(name: &str, v: &mut Values<'_>) -> Result<Box<dyn Layout>> {
     Ok(match name {
         "ior-strided" | "ior-segmented" | "ior-n-n" => {
             let d = Ior::default();
-            let segmented = name == "ior-segmented";
+            let ranks = v.rank_count("ranks", d.ranks, 1)?;
+            let (segments, transfers) = match name {
+                "ior-segmented" => (v.positive("segments", 4)?, v.positive("calls", 16)?),
+                _ => (v.positive("calls", d.segments)?, 1),
+            };
             Box::new(Ior {
-                ranks: v.rank_count("ranks", d.ranks, 1)?,
-                segments: if segmented {
-                    v.positive("segments", 4)?
-                } else {
-                    v.positive("calls", d.segments)?
-                },
-                transfers: if segmented {
-                    v.positive("calls", 16)?
-                } else {
-                    1
-                },
+                ranks,
+                segments,
+                transfers,
                 transfer: v.positive("size", d.transfer)?,
                 file_per_rank: name == "ior-n-n",
+                ..d
+            })
+        }
+        "fs-test" | "fs-test-segmented" | "fs-test-n-n" => {
+            let ranks = v.rank_count("ranks", 16, 1)?;
+            let calls = v.positive("calls", 256)?;
+            let (segments, transfers) = match name {
+                "fs-test-segmented" => (1, calls),
+                _ => (calls, 1),
+            };
+            Box::new(Ior {
+                name: "fs-test",
+                ranks,
+                segments,
+                transfers,
+                transfer: v.positive("size", 4096)?,
+                file_per_rank: name == "fs-test-n-n",
             })
         }
         "tile" => {
@@ -133,19 +143,6 @@ fn layout(name: &str, v: &mut Values<'_>) -> Result<Box<dyn Layout>> {
                 q,
                 grid,
                 dumps: v.positive("dumps", d.dumps)?,
-            })
-        }
-        "fs-test" | "fs-test-segmented" | "fs-test-n-n" => {
-            let d = FsTest::default();
-            Box::new(FsTest {
-                ranks: v.rank_count("ranks", d.ranks, 1)?,
-                writes: v.positive("calls", d.writes)?,
-                size: v.positive("size", d.size)?,
-                shape: match name {
-                    "fs-test" => FsTestShape::Strided,
-                    "fs-test-segmented" => FsTestShape::Segmented,
-                    _ => FsTestShape::FilePerRank,
-                },
             })
         }
         "milc-a" | "milc-b" | "milc-c" => Box::new(milc(name, v)?),

@@ -125,6 +125,22 @@ fn btio_makes_the_papers_number_of_calls() {
 }
 
 #[test]
+fn a_rank_of_btio_has_one_cell_in_every_layer_and_row_and_column() {
+    let btio = Btio {
+        q: 4,
+        grid: 20,
+        dumps: 1,
+    };
+    for rank in 0..btio.ranks() {
+        for axis in 0..3 {
+            let mut lows: Vec<u64> = btio.cells(rank).map(|c| c.low[axis]).collect();
+            lows.sort_unstable();
+            assert_eq!(lows, [0, 5, 10, 15]);
+        }
+    }
+}
+
+#[test]
 fn tile_makes_the_papers_number_of_calls() {
     let tile = Tile {
         height: 32_768,
