@@ -1,5 +1,6 @@
 //! The numbers that name things: members, fids, logs.
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A store's permanent number in its service.
 pub type Member = u16;
@@ -18,6 +19,13 @@ impl Fid {
     /// The member that owns its attributes and its first slice.
     pub fn owner(self) -> Member {
         (self.0 >> 48) as Member
+    }
+}
+
+/// As messages to people show it: `{fid:#x}`.
+impl fmt::LowerHex for Fid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&self.0, f)
     }
 }
 

@@ -66,6 +66,12 @@ pub fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(key)
 }
 
+/// The fid that a key begins with.
+pub fn fid_of(key: &[u8]) -> Option<Fid> {
+    let (fid, _) = key.split_first_chunk::<8>()?;
+    Some(Fid(u64::from_be_bytes(*fid)))
+}
+
 /// The records of a keyspace whose keys start with this fid.
 pub(crate) fn records_of(store: &Store, keyspace: Keyspace, fid: Fid) -> Scan {
     let from = fid.0.to_be_bytes();

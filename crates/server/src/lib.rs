@@ -40,7 +40,7 @@ pub mod outbox;
 mod paths;
 mod prefetch_config;
 pub mod rebuild;
-mod record_subject;
+pub mod record_subject;
 pub mod repair;
 pub mod repair_under_way;
 pub mod salvage;
@@ -50,8 +50,6 @@ mod status;
 mod stopped;
 pub mod superblock;
 pub mod team;
-#[doc(hidden)]
-pub mod testing;
 mod worker_thread;
 
 pub use config::{Config, Consistency, LEAST_MEMORY};

@@ -51,33 +51,28 @@ pub enum RecordSubject {
     },
 }
 
-fn fid(key: &[u8]) -> Option<Fid> {
-    let (fid, _) = key.split_first_chunk::<8>()?;
-    Some(Fid(u64::from_be_bytes(*fid)))
-}
-
 impl RecordSubject {
     /// Of a row with this key. `None`: no row has it.
     pub fn of(keyspace: Keyspace, key: &[u8]) -> Option<RecordSubject> {
         Some(match keyspace {
-            keys::INODES => RecordSubject::Inode(fid(key)?),
+            keys::INODES => RecordSubject::Inode(keys::fid_of(key)?),
             keys::DENTRIES => RecordSubject::Entry {
-                dir: fid(key)?,
+                dir: keys::fid_of(key)?,
                 // A key made to be just behind a name ends in a zero, which no name has.
                 name: key[8..].strip_suffix(&[0]).unwrap_or(&key[8..]).to_vec(),
             },
-            keys::XATTRS => RecordSubject::Attributes(fid(key)?),
-            keys::PATTERNS => RecordSubject::Patterns(fid(key)?),
+            keys::XATTRS => RecordSubject::Attributes(keys::fid_of(key)?),
+            keys::PATTERNS => RecordSubject::Patterns(keys::fid_of(key)?),
             keys::SPANS => {
                 // A key made to be just behind another is longer.
                 let (log, end) = span::split_key(key.get(..16)?)?;
                 RecordSubject::Span { log, end }
             }
-            keys::STAGED | keys::DECISIONS => RecordSubject::Commit(fid(key.get(1..)?)?),
+            keys::STAGED | keys::DECISIONS => RecordSubject::Commit(keys::fid_of(key.get(1..)?)?),
             keys::INTENTS => RecordSubject::Intent,
             keys::OUTBOX => RecordSubject::Message,
             keys::LOGS => RecordSubject::OpenLog(u64::from_be_bytes(*key.first_chunk()?)),
-            keys::ORPHANS => RecordSubject::Orphan(fid(key)?),
+            keys::ORPHANS => RecordSubject::Orphan(keys::fid_of(key)?),
             keys::COUNTERS => RecordSubject::Counter(key.to_vec()),
             keys::DISPLACED => RecordSubject::Displaced,
             _ => return None,
@@ -94,7 +89,7 @@ impl RecordSubject {
     pub fn of_index_key(key: &[u8]) -> Option<RecordSubject> {
         let offset = u64::from_be_bytes(key.get(8..16)?.try_into().ok()?);
         Some(RecordSubject::Extent {
-            fid: fid(key)?,
+            fid: keys::fid_of(key)?,
             offset,
         })
     }

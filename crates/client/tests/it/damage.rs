@@ -7,16 +7,17 @@
 //! There are 5 tries of each of the twelve kinds; with `SOAK` 85, some 1,000 in all.
 mod harm;
 mod store;
+mod stored;
 mod tries;
 
 use forebay_client::{Client, OpenOptions};
 use forebay_server::salvage::Salvage;
-use forebay_server::testing::stored::StoredBytes;
 use forebay_storage::OsIo;
 use forebay_testkit::seeds;
 use harm::{Harm, Place};
 use std::sync::Arc;
 use store::{Made, Stop, Thing};
+use stored::StoredBytes;
 use tries::Tries;
 
 /// Damages copies of one store and counts what became of them.

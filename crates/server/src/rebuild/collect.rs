@@ -49,12 +49,6 @@ pub struct Collected {
     counters: HashMap<(Member, Vec<u8>), u64>,
 }
 
-/// The fid that a key begins with.
-pub fn fid_of(key: &[u8]) -> Option<Fid> {
-    let (fid, _) = key.split_first_chunk::<8>()?;
-    Some(Fid(u64::from_be_bytes(*fid)))
-}
-
 impl MemberStore {
     /// What is damaged of it, each place once.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
@@ -116,7 +110,7 @@ impl Collected {
                 .filter_map(Result::ok)
         };
         for (key, value) in scan(keys::INODES) {
-            let inode = fid_of(&key)
+            let inode = keys::fid_of(&key)
                 .filter(|fid| fid.owner() == member && key.len() == 8)
                 .and_then(|fid| Some((fid, inodes::decode(fid, &value).ok()?)));
             match inode {
@@ -133,7 +127,7 @@ impl Collected {
                 Err(_) => {}
             }
         }
-        let orphans = scan(keys::ORPHANS).filter_map(|(key, _)| fid_of(&key));
+        let orphans = scan(keys::ORPHANS).filter_map(|(key, _)| keys::fid_of(&key));
         self.orphans.extend(orphans);
         for (name, value) in scan(keys::COUNTERS) {
             if let Ok(value) = <[u8; 8]>::try_from(&value[..]) {
@@ -201,7 +195,9 @@ impl Collected {
     pub fn pattern_files(&self) -> HashSet<Fid> {
         let stores = self.members.iter().filter_map(|m| m.store.as_ref());
         let records = stores.flat_map(|store| store.scan(keys::PATTERNS, Unbounded, Unbounded));
-        records.filter_map(|item| fid_of(&item.ok()?.0)).collect()
+        records
+            .filter_map(|item| keys::fid_of(&item.ok()?.0))
+            .collect()
     }
 
     /// Bytes of an extent that are there and damaged.

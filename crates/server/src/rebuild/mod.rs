@@ -223,7 +223,7 @@ fn copy(collected: &Collected, names: &Names, targets: &mut [NewStore]) -> Resul
             for item in store.scan(keyspace, Unbounded, Unbounded) {
                 // Told with the damage of the store.
                 let Ok((key, value)) = item else { continue };
-                let fid = || collect::fid_of(&key);
+                let fid = || keys::fid_of(&key);
                 let belongs = [keys::SPANS, keys::DISPLACED].contains(&keyspace)
                     || fid().is_some_and(|fid| names.inodes.contains_key(&fid));
                 if belongs {

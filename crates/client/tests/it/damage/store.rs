@@ -1,6 +1,6 @@
 //! The store that is damaged, and what stands in it.
+use crate::damage::stored::StoredBytes;
 use forebay_client::{Client, Kind, OpenOptions};
-use forebay_server::testing::stored::StoredBytes;
 use forebay_server::{Config, Fid, IndexConfig, Service};
 use forebay_storage::OsIo;
 use forebay_testkit::random::seeded_bytes;

@@ -4,16 +4,16 @@
 //! whole and right under its name, and each of these that does not must be told by its name; where the name itself was in these bytes, or the only word of
 //! its change, by the block or the batches that are lost.
 //!
-//! [`StoredBytes`]: forebay_server::testing::stored::StoredBytes
+//! [`StoredBytes`]: super::stored::StoredBytes
 use crate::damage::harm::{Harm, PAGE, Place};
 use crate::damage::store::{self, Made, Seen, Thing};
+use crate::damage::stored::HeldRecords;
 use forebay_client::Client;
 use forebay_server::Fid;
 use forebay_server::fsck;
 use forebay_server::rebuild::{Loss, Losses};
 use forebay_server::repair::Repair;
 use forebay_server::salvage::Salvage;
-use forebay_server::testing::stored::Held;
 use forebay_storage::OsIo;
 use forebay_testkit::random::Random;
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ const MISTAKEN_BY_FILTER: usize = 6;
 
 /// What the damaged bytes hold, by names.
 struct HeldNames {
-    held: Held,
+    held: HeldRecords,
     /// Something of the file itself.
     own: BTreeSet<String>,
     /// The name, or that of a directory above.
@@ -48,7 +48,7 @@ impl HeldNames {
         }
         // One bit of a record is put right by its checksum.
         let held = match place.is_flip() && !place.is_of_data() {
-            true => Held::default(),
+            true => HeldRecords::default(),
             false => made.stored.held(&place.file, bytes),
         };
         let [mut own, mut named, mut between, mut below] = [const { BTreeSet::new() }; 4];

@@ -133,7 +133,7 @@ pub(crate) fn holders_record(fid: Fid, members: &[Member]) -> (bytes::Bytes, byt
 ///
 /// # Errors
 /// When the store or the index cannot be read.
-pub(crate) fn pattern_extents(store: &Store, index: &ExtentIndex) -> Result<Vec<(Fid, Extent)>> {
+pub fn pattern_extents(store: &Store, index: &ExtentIndex) -> Result<Vec<(Fid, Extent)>> {
     let all = held(store, index)?.into_iter();
     Ok(all
         .flat_map(|held| held.extents.into_iter().map(move |e| (held.fid, e)))

@@ -1,12 +1,16 @@
 //! What the check of file content can find, as text for people.
 use crate::{Fid, Member};
 use forebay_index::Extent;
-use std::fmt;
 
 /// One thing that is not as it should be. Offsets and sizes in bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// Two stored extents of one file share bytes of the file.
+    #[error(
+        "member {member}, file {fid:#x}: extents {} and {} overlap",
+        range(first),
+        range(second)
+    )]
     Overlap {
         /// Whose store.
         member: Member,
@@ -18,6 +22,10 @@ pub enum Problem {
         second: Extent,
     },
     /// An extent that its member does not own, or that crosses a slice's end.
+    #[error(
+        "member {member}, file {fid:#x}: extent {} does not belong to this member",
+        range(extent)
+    )]
     Misplaced {
         /// Whose store.
         member: Member,
@@ -27,6 +35,10 @@ pub enum Problem {
         extent: Extent,
     },
     /// An extent behind the end of its file.
+    #[error(
+        "member {member}, file {fid:#x}: extent {} lies behind the end, {size}",
+        range(extent)
+    )]
     BehindEnd {
         /// Whose store.
         member: Member,
@@ -38,6 +50,7 @@ pub enum Problem {
         size: u64,
     },
     /// Extents of a file that does not exist.
+    #[error("member {member}: {extents} extents of file {fid:#x}, which does not exist")]
     NoFile {
         /// Whose store.
         member: Member,
@@ -47,6 +60,7 @@ pub enum Problem {
         extents: u64,
     },
     /// The inode counts other bytes than the extents hold.
+    #[error("file {fid:#x}: its inode counts {inode} stored bytes, its extents hold {extents}")]
     Bytes {
         /// The file.
         fid: Fid,
@@ -56,6 +70,7 @@ pub enum Problem {
         extents: u64,
     },
     /// Patterns that are not as they should be.
+    #[error("member {member}, patterns of file {fid:#x}: {what}")]
     Patterns {
         /// Whose store.
         member: Member,
@@ -65,6 +80,7 @@ pub enum Problem {
         what: String,
     },
     /// A record that cannot be read.
+    #[error("member {member}: {what}")]
     Unreadable {
         /// Whose store.
         member: Member,
@@ -72,6 +88,9 @@ pub enum Problem {
         what: String,
     },
     /// A staged part of a commit: the next start publishes or drops it.
+    #[error(
+        "member {member}, file {fid:#x}: commit {token} of member {writer} is staged; the next start settles it"
+    )]
     Staged {
         /// Whose store.
         member: Member,
@@ -83,6 +102,9 @@ pub enum Problem {
         token: u64,
     },
     /// A decided commit not published everywhere: the next start publishes it.
+    #[error(
+        "file {fid:#x}: commit {seq} is not published by members {members:?} yet; the next start does it"
+    )]
     Decided {
         /// The file.
         fid: Fid,
@@ -92,6 +114,7 @@ pub enum Problem {
         members: Vec<Member>,
     },
     /// A record about commits of a file that is gone.
+    #[error("member {member}: a record of commits of file {fid:#x}, which is gone; harmless")]
     Leftover {
         /// Whose store.
         member: Member,
@@ -110,101 +133,6 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let range = |e: &Extent| format!("[{}, {})", e.offset, e.end());
-        match self {
-            Problem::Overlap {
-                member,
-                fid,
-                first,
-                second,
-            } => {
-                write!(
-                    f,
-                    "member {member}, file {:#x}: extents {} and {} overlap",
-                    fid.0,
-                    range(first),
-                    range(second)
-                )
-            }
-            Problem::Misplaced {
-                member,
-                fid,
-                extent,
-            } => {
-                write!(
-                    f,
-                    "member {member}, file {:#x}: extent {} does not belong to this member",
-                    fid.0,
-                    range(extent)
-                )
-            }
-            Problem::BehindEnd {
-                member,
-                fid,
-                extent,
-                size,
-            } => {
-                write!(
-                    f,
-                    "member {member}, file {:#x}: extent {} lies behind the end, {size}",
-                    fid.0,
-                    range(extent)
-                )
-            }
-            Problem::NoFile {
-                member,
-                fid,
-                extents,
-            } => {
-                write!(
-                    f,
-                    "member {member}: {extents} extents of file {:#x}, which does not exist",
-                    fid.0
-                )
-            }
-            Problem::Bytes {
-                fid,
-                inode,
-                extents,
-            } => {
-                write!(
-                    f,
-                    "file {:#x}: its inode counts {inode} stored bytes, its extents hold {extents}",
-                    fid.0
-                )
-            }
-            Problem::Patterns { member, fid, what } => {
-                write!(f, "member {member}, patterns of file {:#x}: {what}", fid.0)
-            }
-            Problem::Unreadable { member, what } => write!(f, "member {member}: {what}"),
-            Problem::Staged {
-                member,
-                fid,
-                writer,
-                token,
-            } => {
-                write!(
-                    f,
-                    "member {member}, file {:#x}: commit {token} of member {writer} is staged; the next start settles it",
-                    fid.0
-                )
-            }
-            Problem::Decided { fid, seq, members } => {
-                write!(
-                    f,
-                    "file {:#x}: commit {seq} is not published by members {members:?} yet; the next start does it",
-                    fid.0
-                )
-            }
-            Problem::Leftover { member, fid } => {
-                write!(
-                    f,
-                    "member {member}: a record of commits of file {:#x}, which is gone; harmless",
-                    fid.0
-                )
-            }
-        }
-    }
+fn range(extent: &Extent) -> String {
+    format!("[{}, {})", extent.offset, extent.end())
 }

@@ -35,7 +35,7 @@ pub(crate) struct HeldByPatterns {
 pub(crate) fn held(store: &Store, index: &ExtentIndex) -> Result<Vec<HeldByPatterns>> {
     let mut fids: Vec<Fid> = Vec::new();
     for entry in store.scan(keys::PATTERNS, Unbounded, Unbounded) {
-        let fid = records::fid_of(&entry?.0).unwrap_or(Fid(0));
+        let fid = keys::fid_of(&entry?.0).unwrap_or(Fid(0));
         if fids.last() != Some(&fid) {
             fids.push(fid);
         }

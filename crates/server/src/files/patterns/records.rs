@@ -58,12 +58,6 @@ impl PatternId {
     }
 }
 
-/// The file of a key.
-pub(in super::super) fn fid_of(key: &[u8]) -> Option<Fid> {
-    let (fid, _) = key.split_first_chunk::<8>()?;
-    Some(Fid(u64::from_be_bytes(*fid)))
-}
-
 fn framed(numbers: &[u64]) -> Vec<u8> {
     let mut value = vec![VERSION];
     numbers.iter().for_each(|n| value.extend(n.to_be_bytes()));
@@ -179,6 +173,7 @@ pub(in super::super) fn lost(fid: Fid, key: &[u8], why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys;
     use proptest::prelude::*;
 
     proptest! {
@@ -186,7 +181,7 @@ mod tests {
         fn records_come_back(fid: u64, kind: u8, seq: u64, number: u32, a: u64, b: u64, frame: Vec<u8>) {
             let id = PatternId { seq, number };
             let key = id.key(Fid(fid), kind);
-            prop_assert_eq!((PatternId::of(&key), fid_of(&key)), (Some((kind, id)), Some(Fid(fid))));
+            prop_assert_eq!((PatternId::of(&key), keys::fid_of(&key)), (Some((kind, id)), Some(Fid(fid))));
             let segment = segment_value((a, b), &frame);
             prop_assert_eq!(segment_of(&segment), Ok(((a, b), &frame[..])));
             prop_assert_eq!(hidden_of(&hidden_value(a)), Ok(a));
@@ -205,7 +200,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_a_reader_panic(bytes: Vec<u8>) {
-            let _ = (PatternId::of(&bytes), fid_of(&bytes), segment_of(&bytes), hidden_of(&bytes), hole_of(&bytes), merged_of(&bytes));
+            let _ = (PatternId::of(&bytes), segment_of(&bytes), hidden_of(&bytes), hole_of(&bytes), merged_of(&bytes));
             let _ = lost(Fid(1), &bytes, "");
         }
     }

@@ -1,11 +1,11 @@
 //! What the check of a namespace can find, in words.
 use crate::{Fid, Member};
-use std::fmt;
 
 /// One fault of a namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Finding {
     /// A record that cannot be read.
+    #[error("member {member}: {text}")]
     Damaged {
         /// Whose store.
         member: Member,
@@ -13,6 +13,9 @@ pub enum Finding {
         text: String,
     },
     /// Operations over several members that the next start finishes. Not a fault by itself.
+    #[error(
+        "member {member}: {committed} operations to finish, {prepared} held for others (the next start does it)"
+    )]
     Unfinished {
         /// Whose store.
         member: Member,
@@ -22,6 +25,7 @@ pub enum Finding {
         prepared: usize,
     },
     /// An inode in the store of a member that does not own it.
+    #[error("member {member}: inode {fid:#x} belongs to another member")]
     Foreign {
         /// Whose store.
         member: Member,
@@ -29,6 +33,7 @@ pub enum Finding {
         fid: Fid,
     },
     /// An entry of a directory that does not exist, or is no directory.
+    #[error("entry {:?} of {dir:#x}, which is no directory", String::from_utf8_lossy(.name))]
     NoDirectory {
         /// The directory.
         dir: Fid,
@@ -36,6 +41,10 @@ pub enum Finding {
         name: Vec<u8>,
     },
     /// An entry whose inode does not exist.
+    #[error(
+        "entry {:?} of directory {dir:#x}: inode {fid:#x} does not exist",
+        String::from_utf8_lossy(.name)
+    )]
     NoInode {
         /// The directory.
         dir: Fid,
@@ -45,6 +54,10 @@ pub enum Finding {
         fid: Fid,
     },
     /// An entry that says another kind than the inode.
+    #[error(
+        "entry {:?} of directory {dir:#x}: inode {fid:#x} is of another kind",
+        String::from_utf8_lossy(.name)
+    )]
     WrongKind {
         /// The directory.
         dir: Fid,
@@ -54,6 +67,10 @@ pub enum Finding {
         fid: Fid,
     },
     /// A directory with a second name.
+    #[error(
+        "entry {:?} of directory {dir:#x}: directory {fid:#x} has another name",
+        String::from_utf8_lossy(.name)
+    )]
     TwoNames {
         /// The directory.
         dir: Fid,
@@ -63,6 +80,7 @@ pub enum Finding {
         fid: Fid,
     },
     /// A directory whose `..` is not where its name is.
+    #[error("directory {fid:#x}: parent {parent:#x}, should be {expected:#x}")]
     WrongParent {
         /// The inode.
         fid: Fid,
@@ -72,6 +90,7 @@ pub enum Finding {
         expected: Fid,
     },
     /// A link count that does not match the names.
+    #[error("inode {fid:#x}: {links} links, should be {expected}")]
     WrongLinks {
         /// The inode.
         fid: Fid,
@@ -81,98 +100,21 @@ pub enum Finding {
         expected: u32,
     },
     /// An inode without a name that nothing will remove.
+    #[error("inode {fid:#x} has no name")]
     Unreachable {
         /// The inode.
         fid: Fid,
     },
     /// A removed directory that still has entries.
+    #[error("removed directory {fid:#x} has entries")]
     DeadWithEntries {
         /// The inode.
         fid: Fid,
     },
     /// Directories that hang together but not on the root.
+    #[error("directory {fid:#x} has no way to the root")]
     Loop {
         /// The inode.
         fid: Fid,
     },
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        match self {
-            Finding::Damaged { member, text } => write!(f, "member {member}: {text}"),
-            Finding::Unfinished {
-                member,
-                committed,
-                prepared,
-            } => write!(
-                f,
-                "member {member}: {committed} operations to finish, {prepared} held for others (the next start does it)"
-            ),
-            Finding::Foreign { member, fid } => write!(
-                f,
-                "member {member}: inode {:#x} belongs to another member",
-                fid.0
-            ),
-            Finding::NoDirectory { dir, name } => {
-                write!(
-                    f,
-                    "entry {:?} of {:#x}, which is no directory",
-                    text(name),
-                    dir.0
-                )
-            }
-            Finding::NoInode { dir, name, fid } => {
-                write!(
-                    f,
-                    "entry {:?} of directory {:#x}: inode {:#x} does not exist",
-                    text(name),
-                    dir.0,
-                    fid.0
-                )
-            }
-            Finding::WrongKind { dir, name, fid } => {
-                write!(
-                    f,
-                    "entry {:?} of directory {:#x}: inode {:#x} is of another kind",
-                    text(name),
-                    dir.0,
-                    fid.0
-                )
-            }
-            Finding::TwoNames { dir, name, fid } => {
-                write!(
-                    f,
-                    "entry {:?} of directory {:#x}: directory {:#x} has another name",
-                    text(name),
-                    dir.0,
-                    fid.0
-                )
-            }
-            Finding::WrongParent {
-                fid,
-                parent,
-                expected,
-            } => {
-                write!(
-                    f,
-                    "directory {:#x}: parent {:#x}, should be {:#x}",
-                    fid.0, parent.0, expected.0
-                )
-            }
-            Finding::WrongLinks {
-                fid,
-                links,
-                expected,
-            } => {
-                write!(f, "inode {:#x}: {links} links, should be {expected}", fid.0)
-            }
-            Finding::Unreachable { fid } => write!(f, "inode {:#x} has no name", fid.0),
-            Finding::DeadWithEntries { fid } => {
-                write!(f, "removed directory {:#x} has entries", fid.0)
-            }
-            Finding::Loop { fid } => write!(f, "directory {:#x} has no way to the root", fid.0),
-        }
-    }
 }

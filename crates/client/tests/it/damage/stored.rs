@@ -1,12 +1,13 @@
 //! What the bytes of a service's stores hold, by file and place, while they are whole: so that a test that damages some of them knows which
 //! files these may cost, and which not.
-use crate::record_subject::RecordSubject;
-use crate::{Fid, Member, Result, files, keys};
 use forebay_data::segment_header;
 use forebay_data::span::{self, Span};
 use forebay_index::csm::Record;
 use forebay_index::csm::engine::{CompressedEngine, Settings};
 use forebay_index::{Extent, ExtentIndex};
+use forebay_server::files::check::pattern_extents;
+use forebay_server::record_subject::RecordSubject;
+use forebay_server::{Fid, Member, Result, keys};
 use forebay_storage::{Io, Op, Options, OsIo, Store};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
@@ -37,7 +38,7 @@ type Extents = HashMap<(Member, u64), Vec<(Fid, Extent)>>;
 
 /// What some bytes hold.
 #[derive(Debug, Clone, Default)]
-pub struct Held {
+pub struct HeldRecords {
     /// Inodes whose attributes or content are there, or what says where that is.
     pub inodes: BTreeSet<Fid>,
     /// Names, with their directories.
@@ -54,7 +55,7 @@ pub struct Held {
     pub others: bool,
 }
 
-impl Held {
+impl HeldRecords {
     fn add(&mut self, subject: &RecordSubject, between: bool) {
         use RecordSubject::*;
         let (inodes, names) = match between {
@@ -122,6 +123,12 @@ impl Piece {
     }
 }
 
+/// Where the members' stores lie, in their order.
+fn node_directories(dir: &Path) -> Vec<PathBuf> {
+    let nodes = (0..).map(|member| dir.join(format!("node-{member}")));
+    nodes.take_while(|node| node.is_dir()).collect()
+}
+
 fn files_of(extents: &Extents, member: Member, log: u64, live: &Range<u64>) -> BTreeSet<Fid> {
     let all = extents.get(&(member, log)).into_iter().flatten();
     let over = |(_, e): &&(Fid, Extent)| e.addr < live.end && live.start < e.addr + e.len;
@@ -135,7 +142,7 @@ impl StoredBytes {
     /// Those of reading.
     pub fn of(dir: &Path) -> Result<StoredBytes> {
         let io: Arc<dyn Io> = Arc::new(OsIo);
-        let nodes = crate::stopped::open(&*io, &[dir.to_path_buf()])?.nodes;
+        let nodes = node_directories(dir);
         let (mut pieces, mut extents, mut data) = (Vec::new(), Extents::new(), Vec::new());
         for (member, node) in (0..).zip(&nodes) {
             let store = Store::salvage(io.clone(), &node.join("kv"), Options::default())?;
@@ -152,7 +159,7 @@ impl StoredBytes {
                 let (fid, extent) = entry?;
                 add(Fid(fid), extent);
             }
-            for (fid, extent) in files::check::pattern_extents(&store, &index)? {
+            for (fid, extent) in pattern_extents(&store, &index)? {
                 add(fid, extent);
             }
             for stored in store.pieces()? {
@@ -213,11 +220,11 @@ impl StoredBytes {
     }
 
     /// What these bytes of a file hold, by its path in the directory.
-    pub fn held(&self, path: &Path, bytes: Range<u64>) -> Held {
+    pub fn held(&self, path: &Path, bytes: Range<u64>) -> HeldRecords {
         let first = self.pieces.partition_point(|p| *p.path < *path);
         let last = self.pieces.partition_point(|p| *p.path <= *path);
         let of_file = &self.pieces[first..last];
-        let mut held = Held::default();
+        let mut held = HeldRecords::default();
         let mut known = 0;
         for (i, piece) in of_file.iter().enumerate() {
             let both = piece.bytes.start.max(bytes.start)..piece.bytes.end.min(bytes.end);
@@ -247,7 +254,7 @@ impl StoredBytes {
         before: Option<&Piece>,
         this: &Piece,
         behind: Option<&Piece>,
-        held: &mut Held,
+        held: &mut HeldRecords,
     ) {
         let (Some(first), Some(last)) = (this.keys.keys().next(), this.keys.keys().next_back())
         else {
