@@ -36,21 +36,21 @@ pub trait Removal {
 
 impl FilesHook for Files {
     fn writers(&self, fid: Fid) -> bool {
-        self.table.writers(fid)
+        self.owners.opens.writers(fid)
     }
     fn laminated(&self, fid: Fid, inode: &Inode) {
-        self.patterns.finish(fid, inode);
+        self.owners.patterns.finish(fid, inode);
     }
     fn orphaned(&self, fid: Fid) {
-        if self.table.orphan(fid) {
-            self.work.remove(fid);
+        if self.owners.opens.orphan(fid) {
+            self.owners.work.remove(fid);
         }
     }
     fn is_open(&self, fid: Fid) -> bool {
-        self.table.is_open(fid)
+        self.owners.opens.is_open(fid)
     }
     fn named(&self, fid: Fid) {
-        self.table.got_name(fid);
+        self.owners.opens.got_name(fid);
     }
     fn remove_at_once<'a>(
         &'a self,

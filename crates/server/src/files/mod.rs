@@ -21,6 +21,8 @@
 //! | `SliceIndex` | `slice_index` | extents of this member's slices, and what becomes of displaced bytes |
 //! | `CommitLocks`, `OpenTable`, `FileSequences`, `WorkQueue` | `commit/locks`, `open_table`, `sequences`, `work_queue` | one table in memory each |
 //!
+//! The first four, and `OpenFiles`, have those below them together as `FileOwners` (`owners`).
+//!
 //! # Invariants
 //! 1. A commit is decided by one batch at the file's owner (`commit`). Readers see all of it or nothing (`reader`).
 //! 2. Sequences of one file only grow; a member publishes them in order. Overlapping writes: the later sequence wins.
@@ -34,6 +36,7 @@ mod context;
 mod hook;
 mod open_table;
 mod opens;
+mod owners;
 mod patterns;
 mod ranges;
 mod reader;
@@ -55,32 +58,23 @@ use crate::outbox::Outbox;
 use crate::worker_thread::WorkerThread;
 use crate::{Peers, Result};
 use background::BackgroundWorker;
-use commit::{CommitLocks, CommitOutcomes, Committer, DecidedCommits};
+use commit::Committer;
 use context::MemberContext;
 use forebay_data::SpaceSignal;
 use forebay_proto::PeerRpc;
 use forebay_storage::Store;
-use open_table::OpenTable;
 use opens::OpenFiles;
-use patterns::PatternStore;
+use owners::FileOwners;
 use reader::ContentReader;
 use removal::Remover;
 use restore::{NamedBytes, Restore};
-use sequences::FileSequences;
-use slice_index::SliceIndex;
 use staged::StagedParts;
 use std::sync::Arc;
-use work_queue::WorkQueue;
 
 /// The content side of one member: its owners, and the threads that work for them.
 pub struct Files {
-    context: Arc<MemberContext>,
+    owners: Arc<FileOwners>,
     outbox: Arc<Outbox>,
-    work: Arc<WorkQueue>,
-    sequences: Arc<FileSequences>,
-    table: Arc<OpenTable>,
-    patterns: Arc<PatternStore>,
-    outcomes: Arc<CommitOutcomes>,
     staged: Arc<StagedParts>,
     opens: OpenFiles,
     reader: Arc<ContentReader>,
@@ -121,79 +115,37 @@ impl Files {
     ) -> Result<Files> {
         let outbox = Outbox::open(store.clone(), peers.clone(), space_freed.clone())?;
         let outbox = Arc::new(outbox);
-        let sequences = Arc::new(FileSequences::open(store.clone())?);
-        // Who has a commit lock may have to wait a deadline for each of the other members, not longer.
-        let limit = peers.deadline().saturating_mul(peers.members().into());
-        let locks = Arc::new(CommitLocks::new(peers.member(), limit));
         let context = Arc::new(MemberContext::new(store, inodes, peers));
-        let (work, table) = <(Arc<WorkQueue>, Arc<OpenTable>)>::default();
-        let slices = Arc::new(SliceIndex::open(context.clone(), outbox.clone())?);
-        let patterns = Arc::new(PatternStore::new(context.clone(), slices.clone()));
-        let decided = DecidedCommits::load(context.clone(), outbox.clone(), work.clone())?;
-        let decided = Arc::new(decided);
-        let outcomes = Arc::new(CommitOutcomes::new(context.clone(), decided.clone()));
-        let staged = Arc::new(StagedParts::load(context.clone(), slices.clone())?);
-        let opens = OpenFiles::new(
-            context.clone(),
-            table.clone(),
-            sequences.clone(),
-            patterns.clone(),
-            outcomes.clone(),
-            work.clone(),
-        );
+        let owners = Arc::new(FileOwners::open(context.clone(), &outbox)?);
+        let staged = Arc::new(StagedParts::load(context.clone(), owners.slices.clone())?);
         let reader = Arc::new(ContentReader {
             context: context.clone(),
-            slices: slices.clone(),
-            patterns: patterns.clone(),
+            slices: owners.slices.clone(),
+            patterns: owners.patterns.clone(),
             staged: staged.clone(),
         });
         let committer = Arc::new(Committer {
-            context: context.clone(),
-            locks: locks.clone(),
-            sequences: sequences.clone(),
-            slices: slices.clone(),
-            patterns: patterns.clone(),
-            opens: table.clone(),
-            decided: decided.clone(),
-            outcomes: outcomes.clone(),
-            work: work.clone(),
+            owners: owners.clone(),
         });
         let remover = Arc::new(Remover {
-            context: context.clone(),
-            locks: locks.clone(),
-            sequences: sequences.clone(),
-            slices: slices.clone(),
-            patterns: patterns.clone(),
-            opens: table.clone(),
-            decided: decided.clone(),
-            outcomes: outcomes.clone(),
+            owners: owners.clone(),
         });
         let named = NamedBytes {
-            context: context.clone(),
+            context,
             reader: reader.clone(),
         };
         let restore = Restore::new(outbox.clone(), staged.clone(), committer.clone(), named);
         let background = Arc::new(BackgroundWorker {
-            context: context.clone(),
-            work: work.clone(),
-            locks,
-            slices,
+            owners: owners.clone(),
             staged: staged.clone(),
-            decided,
-            outcomes: outcomes.clone(),
             remover: remover.clone(),
             space_freed,
         });
         Ok(Files {
-            context,
+            opens: OpenFiles::new(owners.clone()),
+            owners,
             outbox,
-            work,
-            sequences,
-            table,
-            patterns,
-            outcomes,
             staged,
-            opens,
             reader,
             committer,
             remover,
@@ -210,10 +162,12 @@ impl Files {
     pub fn start(&self) -> Result<()> {
         self.outbox.start()?;
         let worker = self.background.clone();
-        self.thread
-            .start(format!("files-{}", self.context.member()), move || {
+        self.thread.start(
+            format!("files-{}", self.owners.context.member()),
+            move || {
                 worker.run();
-            })
+            },
+        )
     }
 
     /// Publishes or drops commits cut off by a crash, and removes files without a name (calls other members).
@@ -256,12 +210,12 @@ impl Files {
     /// # Errors
     /// When the store fails.
     pub fn forget_writers(&self) -> Result<()> {
-        self.outcomes.forget_writers()
+        self.owners.outcomes.forget_writers()
     }
 
     /// Files that members hold open.
     pub fn open_files(&self) -> u64 {
-        self.table.len() as u64
+        self.owners.opens.len() as u64
     }
 
     /// Work left for the background: removals, and batches of bytes to give back.
@@ -269,7 +223,7 @@ impl Files {
     /// # Errors
     /// When the store cannot be read.
     pub fn pending(&self) -> Result<u64> {
-        Ok(self.work.pending() as u64 + self.outbox.pending()?)
+        Ok(self.owners.work.pending() as u64 + self.outbox.pending()?)
     }
 
     /// Does now, in this thread, what the background would do: removals, retries, freeing.
@@ -291,17 +245,17 @@ impl Files {
 
     /// Memory that decoded patterns may take, bytes.
     pub fn set_pattern_memory(&self, bytes: u64) {
-        self.patterns.set_memory(bytes as usize);
+        self.owners.patterns.set_memory(bytes as usize);
     }
 
     /// Memory that decoded patterns take, bytes.
     pub fn pattern_memory(&self) -> u64 {
-        self.patterns.memory() as u64
+        self.owners.patterns.memory() as u64
     }
 
     /// Stops the background threads. What they had not done is done after the next start.
     pub fn close(&self) {
-        self.work.close();
+        self.owners.work.close();
         self.outbox.close();
         self.thread.join();
     }

@@ -7,13 +7,10 @@
 //! In the background: the other members' slices first (each member in steps, idempotent), then the own slices, and in the last batch
 //! extended attributes, the records of commits, the inode and the orphan record. Until that batch the orphan record
 //! stands, and recovery starts again; what is already gone is not missed.
-use super::commit::{CommitLock, CommitLocks, CommitOutcomes, DecidedCommits};
-use super::context::MemberContext;
+use super::commit::CommitLock;
 use super::hook::Removal;
-use super::open_table::OpenTable;
-use super::patterns::PatternStore;
-use super::sequences::FileSequences;
-use super::slice_index::{REMOVAL_STEP, SliceIndex};
+use super::owners::FileOwners;
+use super::slice_index::REMOVAL_STEP;
 use crate::inodes::Inode;
 use crate::{Error, ExtentLayout, Fid, Result, keys};
 use forebay_proto::files::{RemoveProgress, RemoveSlices};
@@ -26,14 +23,7 @@ const SMALL_FILE_EXTENTS: usize = 64;
 
 /// Removes files. See the head of this file.
 pub(super) struct Remover {
-    pub context: Arc<MemberContext>,
-    pub locks: Arc<CommitLocks>,
-    pub sequences: Arc<FileSequences>,
-    pub slices: Arc<SliceIndex>,
-    pub patterns: Arc<PatternStore>,
-    pub opens: Arc<OpenTable>,
-    pub decided: Arc<DecidedCommits>,
-    pub outcomes: Arc<CommitOutcomes>,
+    pub owners: Arc<FileOwners>,
 }
 
 /// A file whose removal is in a batch that has not landed yet. Dropped before, nothing has happened.
@@ -60,11 +50,11 @@ impl Remover {
         inode: &Inode,
         batch: &mut Batch,
     ) -> Result<Option<Box<dyn Removal + 'a>>> {
-        if self.opens.known(fid) {
+        if self.owners.opens.known(fid) {
             return Ok(None);
         }
         // Whoever has it may be calling other members; it is not waited for with an inode's lock.
-        let Some(commit) = self.locks.try_lock(fid) else {
+        let Some(commit) = self.owners.locks.try_lock(fid) else {
             return Ok(None);
         };
         // Nothing was ever published with sequence 0.
@@ -72,20 +62,23 @@ impl Remover {
         let mut all = Batch::reclaiming();
         let mut freed = false;
         if content {
-            if self.decided.has(fid) || !self.decided.participants(fid)?.is_empty() {
+            if self.owners.decided.has(fid) || !self.owners.decided.participants(fid)?.is_empty() {
                 return Ok(None);
             }
-            let removed = self.slices.remove(&mut all, fid, SMALL_FILE_EXTENTS)?;
+            let removed = self
+                .owners
+                .slices
+                .remove(&mut all, fid, SMALL_FILE_EXTENTS)?;
             if removed == SMALL_FILE_EXTENTS {
                 return Ok(None);
             }
             freed = removed > 0;
         }
         if inode.layout == ExtentLayout::Patterned {
-            if self.patterns.count_segments(fid)? > SMALL_FILE_EXTENTS {
+            if self.owners.patterns.count_segments(fid)? > SMALL_FILE_EXTENTS {
                 return Ok(None);
             }
-            freed |= self.patterns.remove(&mut all, fid)?;
+            freed |= self.owners.patterns.remove(&mut all, fid)?;
         }
         self.delete_records(&mut all, fid)?;
         batch.extend(all);
@@ -99,28 +92,29 @@ impl Remover {
 
     /// Adds to `batch` the end of the inode, its extended attributes and the records of its commits.
     fn delete_records(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
-        self.context
+        self.owners
+            .context
             .delete_prefix(batch, keys::XATTRS, &fid.0.to_be_bytes())?;
-        self.outcomes.delete(batch, fid)?;
-        self.context.inodes.delete(batch, fid);
+        self.owners.outcomes.delete(batch, fid)?;
+        self.owners.context.inodes.delete(batch, fid);
         Ok(())
     }
 
     /// The batch that removes the file has landed. `freed`: it gives bytes back.
     fn forget(&self, fid: Fid, freed: bool) {
-        self.decided.forget(fid);
-        self.patterns.forget(fid);
-        self.opens.forget(fid);
-        self.sequences.forget(fid);
+        self.owners.decided.forget(fid);
+        self.owners.patterns.forget(fid);
+        self.owners.opens.forget(fid);
+        self.owners.sequences.forget(fid);
         if freed {
-            self.slices.wake_outbox();
+            self.owners.slices.wake_outbox();
         }
     }
 
     /// Removes the file if it has no name and nobody holds it open.
     pub fn remove(&self, fid: Fid) -> Result<()> {
-        let inodes = &self.context.inodes;
-        let _commit = self.locks.lock(fid)?;
+        let inodes = &self.owners.context.inodes;
+        let _commit = self.owners.locks.lock(fid)?;
         let patterned = {
             let _inode = inodes.lock(fid);
             let patterned = match inodes.get(fid) {
@@ -129,7 +123,7 @@ impl Remover {
                 Err(Error::Posix(Errno::STALE)) => return self.forget_orphan(fid),
                 Err(error) => return Err(error),
             };
-            if !self.opens.start_removing(fid) {
+            if !self.owners.opens.start_removing(fid) {
                 return Ok(());
             }
             patterned
@@ -138,26 +132,26 @@ impl Remover {
         let mut batch = Batch::reclaiming();
         let mut freed = false;
         loop {
-            let removed = self.slices.remove(&mut batch, fid, REMOVAL_STEP)?;
+            let removed = self.owners.slices.remove(&mut batch, fid, REMOVAL_STEP)?;
             freed |= removed > 0;
             if removed < REMOVAL_STEP {
                 break;
             }
-            self.context.step("remove own")?;
+            self.owners.context.step("remove own")?;
             let full = std::mem::replace(&mut batch, Batch::reclaiming());
-            self.context.store.apply(full)?;
+            self.owners.context.store.apply(full)?;
         }
         {
             // Held to the end: a lamination must not write patterns anew behind the look at them.
             let _inode = inodes.lock(fid);
             if patterned {
-                freed |= self.patterns.remove(&mut batch, fid)?;
+                freed |= self.owners.patterns.remove(&mut batch, fid)?;
             }
             self.delete_records(&mut batch, fid)?;
-            self.decided.delete(&mut batch, fid);
+            self.owners.decided.delete(&mut batch, fid);
             inodes.delete_orphan(&mut batch, fid);
-            self.context.step("remove inode")?;
-            self.context.store.apply(batch)?;
+            self.owners.context.step("remove inode")?;
+            self.owners.context.store.apply(batch)?;
         }
         self.forget(fid, freed);
         Ok(())
@@ -165,15 +159,20 @@ impl Remover {
 
     /// Has every member that ever got a part of the file remove what it has.
     fn remove_elsewhere(&self, fid: Fid) -> Result<()> {
-        let participants = self.decided.participants(fid)?;
+        let participants = self.owners.decided.participants(fid)?;
         if !participants.is_empty() {
             // That it has no name is on disk before any of its content goes at another member.
-            self.context.store.barrier()?;
+            self.owners.context.store.barrier()?;
         }
         for member in participants {
-            self.context.step("remove elsewhere")?;
+            self.owners.context.step("remove elsewhere")?;
             loop {
-                match self.context.peers.call(member, RemoveSlices { fid })? {
+                match self
+                    .owners
+                    .context
+                    .peers
+                    .call(member, RemoveSlices { fid })?
+                {
                     RemoveProgress::Done => break,
                     RemoveProgress::More => {}
                 }
@@ -185,7 +184,7 @@ impl Remover {
     /// The orphan record of a file that has a name, or is gone already.
     fn forget_orphan(&self, fid: Fid) -> Result<()> {
         let mut batch = Batch::reclaiming();
-        self.context.inodes.delete_orphan(&mut batch, fid);
-        Ok(self.context.store.apply(batch)?)
+        self.owners.context.inodes.delete_orphan(&mut batch, fid);
+        Ok(self.owners.context.store.apply(batch)?)
     }
 }

@@ -1,7 +1,6 @@
 //! The requests about file content that this member answers. A POSIX error names what is wrong; `Stale` says: plan again from a
 //! new view; others are failures. Opens are counted by member.
 use super::Files;
-use super::commit::CommitRequest;
 use super::records::CommitId;
 use crate::{Attr, Fid, Member, Result};
 use forebay_proto::files::{
@@ -31,14 +30,7 @@ impl FilesService for Files {
         self.opens.abandon(from, r.token)
     }
     fn commit(&self, from: Member, r: Commit) -> Result<CommitReply> {
-        self.committer.commit(CommitRequest {
-            id: id(r.fid, from, r.token),
-            own: r.own,
-            patterns: r.patterns,
-            staged: r.staged,
-            attr: r.attr,
-            sync: r.sync,
-        })
+        self.committer.commit(from, r)
     }
     fn stage_changes(&self, from: Member, r: StageChanges) -> Result<()> {
         let id = id(r.fid, from, r.token);
@@ -53,7 +45,7 @@ impl FilesService for Files {
     }
     fn get_decision(&self, _: Member, r: GetDecision) -> Result<Option<u64>> {
         let id = id(r.fid, r.writer, r.token);
-        self.outcomes.decision(id, r.abort)
+        self.owners.outcomes.decision(id, r.abort)
     }
     fn get_view(&self, _: Member, r: GetView) -> Result<Attr> {
         self.reader.view(r.fid)
@@ -68,14 +60,14 @@ impl FilesService for Files {
         self.opens.laminate(r.fid)
     }
     fn sync_file(&self, _: Member, r: SyncFile) -> Result<()> {
-        self.sequences.promise(r.fid);
-        Ok(self.context.store.sync()?)
+        self.owners.sequences.promise(r.fid);
+        Ok(self.owners.context.store.sync()?)
     }
     fn survey_files(&self, _: Member, r: SurveyFiles) -> Result<Vec<Option<FileSurvey>>> {
         self.reader.survey(&r.fids)
     }
     fn get_patterns(&self, _: Member, r: GetPatterns) -> Result<PatternsReply> {
-        self.patterns.for_readers(r.fid)
+        self.owners.patterns.for_readers(r.fid)
     }
     fn get_named_ranges(&self, _: Member, r: GetNamedRanges) -> Result<NamedRanges> {
         self.reader.named(r.fid, r.member, r.from)

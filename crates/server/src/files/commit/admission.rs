@@ -7,10 +7,10 @@
 //!
 //! A commit that was planned for another layout is answered `Stale`, and nothing has happened: the asker plans it again
 //! from a new view.
-use super::CommitRequest;
 use crate::inodes::Inode;
 use crate::{Error, ExtentLayout, Kind, Lamination, Member, Result};
 use forebay_index::Change;
+use forebay_proto::files::Commit;
 use forebay_proto::placement::{SliceMap, belongs, touched};
 use rustix::io::Errno;
 
@@ -20,7 +20,7 @@ pub(super) struct Admission<'a> {
     /// This member, the file's owner.
     pub own: Member,
     pub inode: &'a Inode,
-    pub commit: &'a CommitRequest,
+    pub commit: &'a Commit,
 }
 
 impl Admission<'_> {
@@ -47,7 +47,7 @@ impl Admission<'_> {
         if inode.layout == ExtentLayout::Spread && !self.cuts_reach() {
             return Err(Error::Stale);
         }
-        if !belongs(map, commit.id.fid.owner(), self.own, &commit.own) {
+        if !belongs(map, commit.fid.owner(), self.own, &commit.own) {
             // Right for a file with patterns, and it may have been one.
             return match inode.seq {
                 0 => Err(Errno::INVAL.into()),
@@ -63,7 +63,7 @@ impl Admission<'_> {
     /// Whether every member with a slice inside a cut of this commit has a part of it. Truncates are looked at with the size.
     fn cuts_reach(&self) -> bool {
         let commit = self.commit;
-        let owner = commit.id.fid.owner();
+        let owner = commit.fid.owner();
         let reached = |m: &Member| *m == owner || commit.staged.contains(m);
         commit.own.iter().all(|change| match *change {
             Change::Cut { end: u64::MAX, .. } | Change::Put(_) => true,

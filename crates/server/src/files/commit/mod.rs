@@ -28,61 +28,44 @@ pub(super) use outcomes::CommitOutcomes;
 pub(crate) use validation::MOST_COMPARED;
 pub(super) use validation::validated;
 
-use super::context::MemberContext;
-use super::open_table::OpenTable;
-use super::patterns::{PatternStore, PreparedPatterns};
+use super::owners::FileOwners;
+use super::patterns::PreparedPatterns;
 use super::records::CommitId;
-use super::sequences::FileSequences;
-use super::slice_index::{PriorState, SliceIndex};
-use super::work_queue::WorkQueue;
+use super::slice_index::PriorState;
 use crate::inodes::Inode;
 use crate::{Error, ExtentLayout, Lamination, Member, Result, Time};
 use admission::Admission;
 use forebay_index::Change;
-use forebay_proto::files::{CommitAttr, CommitReply, Committed};
+use forebay_proto::files::{Commit, CommitAttr, CommitReply, Committed};
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// A commit as it was asked for.
-pub(super) struct CommitRequest {
-    pub id: CommitId,
-    pub own: Vec<Change>,
-    /// Encoded segments.
-    pub patterns: Vec<u8>,
-    pub staged: Vec<Member>,
-    pub attr: CommitAttr,
-    pub sync: bool,
-}
-
 /// Decides and publishes the commits of this member's files. See the head of this file.
 pub(super) struct Committer {
-    pub context: Arc<MemberContext>,
-    pub locks: Arc<CommitLocks>,
-    pub sequences: Arc<FileSequences>,
-    pub slices: Arc<SliceIndex>,
-    pub patterns: Arc<PatternStore>,
-    pub opens: Arc<OpenTable>,
-    pub decided: Arc<DecidedCommits>,
-    pub outcomes: Arc<CommitOutcomes>,
-    pub work: Arc<WorkQueue>,
+    pub owners: Arc<FileOwners>,
 }
 
 impl Committer {
-    pub fn commit(&self, mut commit: CommitRequest) -> Result<CommitReply> {
-        let id = commit.id;
-        let members = self.context.map().members;
+    /// Carries out the commit of `writer`.
+    pub fn commit(&self, writer: Member, mut commit: Commit) -> Result<CommitReply> {
+        let (fid, token) = (commit.fid, commit.token);
+        let id = CommitId { fid, writer, token };
+        let members = self.owners.context.map().members;
         let segments = validated(id, &commit.own, &commit.patterns, members)?;
-        let _commit = self.locks.lock(id.fid)?;
-        let (seq, previous) = match self.outcomes.sequence_of(id)? {
+        let _commit = self.owners.locks.lock(id.fid)?;
+        let (seq, previous) = match self.owners.outcomes.sequence_of(id)? {
             Some(seq) => (seq, None),
             None => {
                 self.unpublished_elsewhere(&commit)?;
-                let prepared = self.patterns.prepare(id.fid, &commit.own, segments)?;
-                let Some((seq, previous)) = self.decide(&mut commit, prepared)? else {
+                let prepared = self
+                    .owners
+                    .patterns
+                    .prepare(id.fid, &commit.own, segments)?;
+                let Some((seq, previous)) = self.decide(id, &mut commit, prepared)? else {
                     return Ok(CommitReply::SyncFirst);
                 };
-                self.patterns.compact(id.fid);
+                self.owners.patterns.compact(id.fid);
                 (seq, Some(previous))
             }
         };
@@ -90,26 +73,26 @@ impl Committer {
         // is found again then, and every member answers for its part as before.
         let on_disk = previous.is_some() && !commit.staged.is_empty();
         // From here on the commit has happened, and no error may say that it has not.
-        if let Err(error) = self.decided.publish(id.fid, commit.sync) {
+        if let Err(error) = self.owners.decided.publish(id.fid, commit.sync) {
             tracing::warn!(fid = id.fid.0, seq, %error, "a decided commit is not published everywhere; it will be retried");
-            self.work.retry_later();
+            self.owners.work.retry_later();
         }
         if commit.sync && !on_disk {
             self.sync_decided()?;
         }
-        let inode = self.context.inodes.get(id.fid);
+        let inode = self.owners.context.inodes.get(id.fid);
         let attr = inode.map_err(|e| self.too_late(&e))?.attr(id.fid);
         Ok(CommitReply::Committed(Committed {
             seq,
             previous,
             attr,
-            open_at: self.opens.members(id.fid, id.writer),
+            open_at: self.owners.opens.members(id.fid, id.writer),
         }))
     }
 
     /// Step 1: publishes what earlier commits left; an error if a member of this commit still lacks some.
-    fn unpublished_elsewhere(&self, commit: &CommitRequest) -> Result<()> {
-        let left = self.decided.publish(commit.id.fid, true)?;
+    fn unpublished_elsewhere(&self, commit: &Commit) -> Result<()> {
+        let left = self.owners.decided.publish(commit.fid, true)?;
         match left.iter().find(|m| commit.staged.contains(m)) {
             Some(member) => Err(Error::Peer {
                 member: *member,
@@ -122,22 +105,22 @@ impl Committer {
     /// Step 2. Returns the sequence, and the one before it. `None`, and nothing happened: see [`CommitReply::SyncFirst`].
     fn decide(
         &self,
-        commit: &mut CommitRequest,
+        id: CommitId,
+        commit: &mut Commit,
         prepared: PreparedPatterns,
     ) -> Result<Option<(u64, u64)>> {
-        let id = commit.id;
-        let inodes = &self.context.inodes;
+        let inodes = &self.owners.context.inodes;
         let _inode = inodes.lock(id.fid);
         let mut inode = inodes.get(id.fid)?;
-        if self.opens.removing(id.fid) {
+        if self.owners.opens.removing(id.fid) {
             return Err(Errno::STALE.into());
         }
-        if !commit.staged.is_empty() && self.outcomes.is_given_up(id)? {
+        if !commit.staged.is_empty() && self.owners.outcomes.is_given_up(id)? {
             return Err(Error::Stale);
         }
         let admission = Admission {
-            map: self.context.map(),
-            own: self.context.member(),
+            map: self.owners.context.map(),
+            own: self.owners.context.member(),
             inode: &inode,
             commit,
         };
@@ -149,15 +132,15 @@ impl Committer {
             || !commit.staged.is_empty()
             || commit.attr.size.is_some_and(|s| s != inode.size);
         let seq = if content {
-            self.sequences.next(id.fid, inode.seq)?
+            self.owners.sequences.next(id.fid, inode.seq)?
         } else {
             inode.seq
         };
         let mut batch = Batch::new();
         let (mut added, mut freed, mut table) = (0, 0, None);
         let nothing = commit.own.is_empty() && commit.patterns.is_empty();
-        let promised =
-            self.context.is_ordered() && self.sequences.may_be_promised(id.fid, inode.seq);
+        let promised = self.owners.context.is_ordered()
+            && self.owners.sequences.may_be_promised(id.fid, inode.seq);
         if layout == ExtentLayout::Patterned && !nothing {
             if promised && must_sync_first {
                 return Ok(None);
@@ -165,6 +148,7 @@ impl Committer {
             let own = &mut commit.own;
             let all = empties(own) && commit.patterns.is_empty();
             let done = self
+                .owners
                 .patterns
                 .change(&mut batch, id.fid, &inode, own, prepared, seq)?;
             (added, freed) = (done.added, done.freed);
@@ -173,7 +157,7 @@ impl Committer {
                 layout = ExtentLayout::Fresh;
                 // With whatever was not known to be held.
                 freed = inode.bytes;
-                self.patterns.delete_records(&mut batch, id.fid)?;
+                self.owners.patterns.delete_records(&mut batch, id.fid)?;
             }
         } else if !commit.own.is_empty() {
             let before = PriorState {
@@ -181,9 +165,14 @@ impl Committer {
                 promised,
             };
             let sync = commit.sync;
-            (added, freed) =
-                self.slices
-                    .change(&mut batch, id.fid, &mut commit.own, seq, before, sync)?;
+            (added, freed) = self.owners.slices.change(
+                &mut batch,
+                id.fid,
+                &mut commit.own,
+                seq,
+                before,
+                sync,
+            )?;
         }
         let longer = inode.size..commit.attr.end.unwrap_or(0);
         inode.count(added, freed);
@@ -198,49 +187,49 @@ impl Committer {
             longer: (promised && !commit.sync && !longer.is_empty()).then_some(longer),
         });
         if let Some(decision) = &decision {
-            self.decided.put(&mut batch, decision)?;
+            self.owners.decided.put(&mut batch, decision)?;
         }
-        self.outcomes.put_receipt(&mut batch, id, seq);
+        self.owners.outcomes.put_receipt(&mut batch, id, seq);
         inodes.put(&mut batch, id.fid, &inode);
-        self.context.step("decide")?;
+        self.owners.context.step("decide")?;
         if table.is_some() {
             // Read again if the batch does not land.
-            self.patterns.forget(id.fid);
+            self.owners.patterns.forget(id.fid);
         }
-        self.context.store.apply(batch)?;
+        self.owners.context.store.apply(batch)?;
         if let Some(table) = table.filter(|_| layout == ExtentLayout::Patterned) {
-            self.patterns.landed(id.fid, table);
+            self.owners.patterns.landed(id.fid, table);
         }
         if let Some(decision) = decision {
-            self.decided.landed(decision);
+            self.owners.decided.landed(decision);
         }
-        self.outcomes.landed(id, seq);
-        self.slices.landed(id.fid, freed);
+        self.owners.outcomes.landed(id, seq);
+        self.owners.slices.landed(id.fid, freed);
         if commit.attr.size.is_some() {
-            self.opens.unreserve(id.fid);
+            self.owners.opens.unreserve(id.fid);
         }
         if commit.sync {
-            self.sequences.promise(id.fid);
+            self.owners.sequences.promise(id.fid);
         }
         // The decision is on disk before any part of it can be: a member that published what was never decided could not be read
         // together with the others.
         if (commit.sync || promised) && !commit.staged.is_empty() {
             self.sync_decided()?;
         }
-        self.context.step("decided")?;
+        self.owners.context.step("decided")?;
         Ok(Some((seq, previous)))
     }
 
     /// Brings a decided commit to disk.
     fn sync_decided(&self) -> Result<()> {
-        let synced = self.context.store.sync().map_err(Error::from);
+        let synced = self.owners.context.store.sync().map_err(Error::from);
         synced.map_err(|e| self.too_late(&e))
     }
 
     /// What went wrong after a commit was decided: the writer must ask again, under the same token.
     fn too_late(&self, error: &Error) -> Error {
         Error::Peer {
-            member: self.context.member(),
+            member: self.owners.context.member(),
             reason: format!("the commit is decided, but not settled: {error}"),
         }
     }

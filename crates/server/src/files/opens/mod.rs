@@ -7,12 +7,8 @@
 //! 3. The last close of a file without a name removes it, in the background.
 mod teams;
 
-use super::commit::CommitOutcomes;
-use super::context::MemberContext;
-use super::open_table::{ClosedOpen, OpenTable};
-use super::patterns::PatternStore;
-use super::sequences::FileSequences;
-use super::work_queue::WorkQueue;
+use super::open_table::ClosedOpen;
+use super::owners::FileOwners;
 use crate::inodes::Inode;
 use crate::{Attr, Fid, Kind, Lamination, Member, OpenFlags, Result, Time};
 use forebay_proto::files::{MemberSet, UnnamedFile};
@@ -23,47 +19,31 @@ use teams::TeamTokens;
 
 /// See the head of this file.
 pub(super) struct OpenFiles {
-    context: Arc<MemberContext>,
-    table: Arc<OpenTable>,
+    owners: Arc<FileOwners>,
     teams: TeamTokens,
-    sequences: Arc<FileSequences>,
-    patterns: Arc<PatternStore>,
-    outcomes: Arc<CommitOutcomes>,
-    work: Arc<WorkQueue>,
 }
 
 impl OpenFiles {
-    pub fn new(
-        context: Arc<MemberContext>,
-        table: Arc<OpenTable>,
-        sequences: Arc<FileSequences>,
-        patterns: Arc<PatternStore>,
-        outcomes: Arc<CommitOutcomes>,
-        work: Arc<WorkQueue>,
-    ) -> OpenFiles {
+    pub fn new(owners: Arc<FileOwners>) -> OpenFiles {
         OpenFiles {
-            context,
-            table,
+            owners,
             teams: TeamTokens::default(),
-            sequences,
-            patterns,
-            outcomes,
-            work,
         }
     }
 
     /// Counts the open and answers attributes. `EPERM` for writing a file laminated for ever; a softly laminated one
     /// (the kernel lets only root get here) becomes writable with a new generation. `ESTALE` if it was removed.
     pub fn open(&self, from: Member, fid: Fid, flags: OpenFlags, token: u64) -> Result<Attr> {
-        let inodes = &self.context.inodes;
+        let inodes = &self.owners.context.inodes;
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid)?;
-        if self.table.counted(fid, (from, token)) {
+        if self.owners.opens.counted(fid, (from, token)) {
             return Ok(inode.attr(fid));
         }
         self.may_open(fid, &mut inode, flags)?;
         if !self
-            .table
+            .owners
+            .opens
             .add(fid, (from, token), flags.write, inode.nlink == 0)
         {
             return Err(Errno::STALE.into());
@@ -80,18 +60,18 @@ impl OpenFiles {
         write: bool,
         token: u64,
     ) -> Result<Attr> {
-        if from != self.context.member() {
+        if from != self.owners.context.member() {
             return Err(Errno::INVAL.into());
         }
-        let inodes = &self.context.inodes;
+        let inodes = &self.owners.context.inodes;
         let fid = inodes.mint()?;
         let inode = Inode::unnamed(new.mode, new.uid, new.gid, Time::now());
         let _inode = inodes.lock(fid);
         let mut batch = Batch::new();
         inodes.put(&mut batch, fid, &inode);
         inodes.put_orphan(&mut batch, fid, new.linkable);
-        self.context.store.apply(batch)?;
-        self.table.add_unnamed(fid, (from, token), write);
+        self.owners.context.store.apply(batch)?;
+        self.owners.opens.add_unnamed(fid, (from, token), write);
         Ok(inode.attr(fid))
     }
 
@@ -103,7 +83,7 @@ impl OpenFiles {
         token: u64,
         members: &MemberSet,
     ) -> Result<Attr> {
-        let inodes = &self.context.inodes;
+        let inodes = &self.owners.context.inodes;
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid)?;
         self.may_open(fid, &mut inode, flags)?;
@@ -111,7 +91,12 @@ impl OpenFiles {
         for (i, member) in members.into_iter().enumerate() {
             let nameless = inode.nlink == 0;
             // The first decides for all, as the file's state is that of one moment.
-            if !self.table.add(fid, (member, token), flags.write, nameless) && i == 0 {
+            if !self
+                .owners
+                .opens
+                .add(fid, (member, token), flags.write, nameless)
+                && i == 0
+            {
                 self.teams.forget(token);
                 return Err(Errno::STALE.into());
             }
@@ -131,24 +116,24 @@ impl OpenFiles {
         }
         if flags.write && inode.lamination == Lamination::Soft {
             inode.lamination = Lamination::None;
-            inode.seq = self.sequences.next(fid, inode.seq)?;
+            inode.seq = self.owners.sequences.next(fid, inode.seq)?;
             let mut batch = Batch::new();
-            self.context.inodes.put(&mut batch, fid, inode);
-            self.context.store.apply(batch)?;
+            self.owners.context.inodes.put(&mut batch, fid, inode);
+            self.owners.context.store.apply(batch)?;
         }
         Ok(())
     }
 
     /// Ends the open of this token.
     pub fn close(&self, from: Member, fid: Fid, token: u64) -> Result<()> {
-        let _inode = self.context.inodes.lock(fid);
+        let _inode = self.owners.context.inodes.lock(fid);
         let closed = self.close_one(from, fid, token);
         self.after_close(fid, &closed)
     }
 
     /// As a close of each of the members.
     pub fn close_team(&self, fid: Fid, token: u64, members: &MemberSet) -> Result<Attr> {
-        let inodes = &self.context.inodes;
+        let inodes = &self.owners.context.inodes;
         let _inode = inodes.lock(fid);
         let mut all = ClosedOpen::default();
         for member in members.iter() {
@@ -170,15 +155,15 @@ impl OpenFiles {
 
     /// Counts one open no more. The caller has the inode's lock, and goes on with `after_close`.
     fn close_one(&self, from: Member, fid: Fid, token: u64) -> ClosedOpen {
-        let closed = self.table.remove(fid, (from, token));
+        let closed = self.owners.opens.remove(fid, (from, token));
         if closed.counted {
             self.teams.closed(token);
         }
-        if closed.member_gone && from != self.context.member() {
+        if closed.member_gone && from != self.owners.context.member() {
             // All that it wrote is published and answered: it asks for none of that again.
             // A receipt that cannot be read stays until the next start.
-            if let Ok(Some(token)) = self.outcomes.receipt(fid, from) {
-                self.work.sweep_receipt((fid, from, token));
+            if let Ok(Some(token)) = self.owners.outcomes.receipt(fid, from) {
+                self.owners.work.sweep_receipt((fid, from, token));
             }
         }
         closed
@@ -188,9 +173,9 @@ impl OpenFiles {
     /// without a name removes it. The caller has the inode's lock.
     fn after_close(&self, fid: Fid, closed: &ClosedOpen) -> Result<()> {
         if closed.remove {
-            self.work.remove(fid);
+            self.owners.work.remove(fid);
         } else if closed.last_writer {
-            let mut inode = self.context.inodes.get(fid)?;
+            let mut inode = self.owners.context.inodes.get(fid)?;
             if inode.kind == Kind::File
                 && inode.mode & 0o222 == 0
                 && inode.lamination == Lamination::None
@@ -198,9 +183,9 @@ impl OpenFiles {
                 inode.lamination = Lamination::Soft;
                 // A close does not fail because the disk is full: the record stays as long as it was.
                 let mut batch = Batch::reclaiming();
-                self.context.inodes.put(&mut batch, fid, &inode);
-                self.context.store.apply(batch)?;
-                self.patterns.finish(fid, &inode);
+                self.owners.context.inodes.put(&mut batch, fid, &inode);
+                self.owners.context.store.apply(batch)?;
+                self.owners.patterns.finish(fid, &inode);
             }
         }
         Ok(())
@@ -209,15 +194,15 @@ impl OpenFiles {
     /// Reserves `len` bytes behind the published size, every reservation before, and the asker's own pending writes, so that
     /// appends of several nodes never overlap. Reservations end when nobody holds the file open, or with a truncate.
     pub fn append(&self, fid: Fid, len: u64, pending_end: u64) -> Result<u64> {
-        let _inode = self.context.inodes.lock(fid);
-        let size = self.context.inodes.get(fid)?.size;
-        let offset = self.table.reserve(fid, len, size.max(pending_end));
+        let _inode = self.owners.context.inodes.lock(fid);
+        let size = self.owners.context.inodes.get(fid)?.size;
+        let offset = self.owners.opens.reserve(fid, len, size.max(pending_end));
         offset.ok_or(Errno::FBIG.into())
     }
 
     /// Makes a file read-only for ever. `EBUSY` while a member holds the file open for writing. Doing it again changes nothing.
     pub fn laminate(&self, fid: Fid) -> Result<Attr> {
-        let inodes = &self.context.inodes;
+        let inodes = &self.owners.context.inodes;
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid)?;
         match inode.kind {
@@ -225,7 +210,7 @@ impl OpenFiles {
             Kind::Dir => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
         }
-        if self.table.writers(fid) {
+        if self.owners.opens.writers(fid) {
             return Err(Errno::BUSY.into());
         }
         if inode.lamination != Lamination::Hard {
@@ -233,8 +218,8 @@ impl OpenFiles {
             inode.ctime = Time::now();
             let mut batch = Batch::new();
             inodes.put(&mut batch, fid, &inode);
-            self.context.store.apply(batch)?;
-            self.patterns.finish(fid, &inode);
+            self.owners.context.store.apply(batch)?;
+            self.owners.patterns.finish(fid, &inode);
         }
         Ok(inode.attr(fid))
     }

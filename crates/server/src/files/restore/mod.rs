@@ -22,8 +22,8 @@
 //! the end may then stay where it was, with a hole before it.)
 mod named_bytes;
 
-use super::commit::{CommitLocks, CommitRequest, Committer, DecidedCommits};
-use super::context::MemberContext;
+use super::commit::Committer;
+use super::owners::FileOwners;
 use super::ranges::{joined, without};
 use super::records::CommitId;
 use super::slice_index::stored_bytes;
@@ -84,10 +84,8 @@ impl UnreadableTail {
 
 /// See the head of this file.
 pub(super) struct Restore {
-    context: Arc<MemberContext>,
-    locks: Arc<CommitLocks>,
+    owners: Arc<FileOwners>,
     outbox: Arc<Outbox>,
-    decided: Arc<DecidedCommits>,
     staged: Arc<StagedParts>,
     committer: Arc<Committer>,
     named: NamedBytes,
@@ -103,9 +101,7 @@ impl Restore {
         named: NamedBytes,
     ) -> Restore {
         Restore {
-            context: committer.context.clone(),
-            locks: committer.locks.clone(),
-            decided: committer.decided.clone(),
+            owners: committer.owners.clone(),
             outbox,
             staged,
             committer,
@@ -130,7 +126,7 @@ impl Restore {
         let (fid, Some(size)) = (held.fid, held.size) else {
             return Ok(());
         };
-        let inode = match self.context.inodes.get(fid) {
+        let inode = match self.owners.context.inodes.get(fid) {
             // Removed since.
             Err(Error::Posix(Errno::STALE)) => return Ok(()),
             inode => inode?,
@@ -146,8 +142,8 @@ impl Restore {
             return Ok(());
         };
         let member = match inode.layout {
-            ExtentLayout::Spread => self.context.map().member(fid.owner(), end - 1),
-            ExtentLayout::Fresh | ExtentLayout::Patterned => self.context.member(),
+            ExtentLayout::Spread => self.owners.context.map().member(fid.owner(), end - 1),
+            ExtentLayout::Fresh | ExtentLayout::Patterned => self.owners.context.member(),
         };
         let (last, published) = self.named.at(member, fid, end - 1..end)?;
         let lacks = published < held.seq;
@@ -213,7 +209,7 @@ impl Restore {
                     for (number, freed) in &tail.records {
                         self.outbox.end_held(&mut batch, *number, freed);
                     }
-                    self.context.store.apply(batch)?;
+                    self.owners.context.store.apply(batch)?;
                 }
                 Err(error) => {
                     tracing::warn!(fid = fid.0, %error, "bytes behind what was synced of this file cannot be read; the next start looks again");
@@ -293,13 +289,13 @@ impl Restore {
         }
         let mut batch = Batch::reclaiming();
         self.outbox.end_held(&mut batch, number, &freed);
-        self.context.store.apply(batch)?;
+        self.owners.context.store.apply(batch)?;
         Ok(bytes)
     }
 
     /// Cuts off the end of a file that cannot be read, down to what can.
     fn cut_tail(&self, fid: Fid, tail: &UnreadableTail) -> Result<()> {
-        let inode = match self.context.inodes.get(fid) {
+        let inode = match self.owners.context.inodes.get(fid) {
             Err(Error::Posix(Errno::STALE)) => return Ok(()),
             inode => inode?,
         };
@@ -308,8 +304,10 @@ impl Restore {
             return Ok(());
         }
         let members = match inode.layout {
-            ExtentLayout::Spread => touched(self.context.map(), fid.owner(), from, inode.size),
-            ExtentLayout::Fresh | ExtentLayout::Patterned => vec![self.context.member()],
+            ExtentLayout::Spread => {
+                touched(self.owners.context.map(), fid.owner(), from, inode.size)
+            }
+            ExtentLayout::Fresh | ExtentLayout::Patterned => vec![self.owners.context.member()],
         };
         let mut now = Vec::new();
         for member in members {
@@ -349,10 +347,10 @@ impl Restore {
 
     /// Counts the stored bytes of a file over several members again: some may have lost parts that the owner has counted.
     fn count_stored(&self, fid: Fid) -> Result<()> {
-        let _commit = self.locks.lock(fid)?;
+        let _commit = self.owners.locks.lock(fid)?;
         let stored = || -> Result<u64> {
-            let (mut members, mut stored) = (self.decided.participants(fid)?, 0);
-            members.push(self.context.member());
+            let (mut members, mut stored) = (self.owners.decided.participants(fid)?, 0);
+            members.push(self.owners.context.member());
             for member in members {
                 self.named.pages(member, fid, 0..u64::MAX, |page| {
                     stored += stored_bytes(page);
@@ -360,21 +358,21 @@ impl Restore {
             }
             Ok(stored)
         };
-        match self.context.inodes.get(fid) {
+        match self.owners.context.inodes.get(fid) {
             Ok(inode) if inode.layout == ExtentLayout::Spread => {}
             Ok(_) | Err(Error::Posix(Errno::STALE)) => return Ok(()),
             Err(e) => return Err(e),
         }
         let bytes = stored()?;
-        let _inode = self.context.inodes.lock(fid);
-        let mut inode = self.context.inodes.get(fid)?;
+        let _inode = self.owners.context.inodes.lock(fid);
+        let mut inode = self.owners.context.inodes.get(fid)?;
         if inode.bytes == bytes {
             return Ok(());
         }
         inode.bytes = bytes;
         let mut batch = Batch::reclaiming();
-        self.context.inodes.put(&mut batch, fid, &inode);
-        Ok(self.context.store.apply(batch)?)
+        self.owners.context.inodes.put(&mut batch, fid, &inode);
+        Ok(self.owners.context.store.apply(batch)?)
     }
 
     /// Commits changes of the slices that are kept here; the file's owner, of all slices.
@@ -385,38 +383,34 @@ impl Restore {
         changes: Vec<Change>,
         size: Option<u64>,
     ) -> Result<()> {
-        let id = CommitId {
+        let (owner, member) = (fid.owner(), self.owners.context.member());
+        let (own, staged) = match owner == member {
+            true => self.stage_elsewhere(fid, token, changes)?,
+            false => {
+                let id = CommitId {
+                    fid,
+                    writer: member,
+                    token,
+                };
+                self.staged.stage(id, &changes, true)?;
+                (Vec::new(), vec![member])
+            }
+        };
+        let commit = Commit {
             fid,
-            writer: self.context.member(),
             token,
+            own,
+            patterns: Vec::new(),
+            staged,
+            attr: CommitAttr {
+                size,
+                ..CommitAttr::default()
+            },
+            sync: true,
         };
-        let attr = CommitAttr {
-            size,
-            ..CommitAttr::default()
-        };
-        let owner = fid.owner();
-        let reply = if owner == self.context.member() {
-            let (own, staged) = self.stage_elsewhere(id, changes)?;
-            self.committer.commit(CommitRequest {
-                id,
-                own,
-                patterns: Vec::new(),
-                staged,
-                attr,
-                sync: true,
-            })?
-        } else {
-            self.staged.stage(id, &changes, true)?;
-            let request = Commit {
-                fid,
-                token,
-                own: Vec::new(),
-                patterns: Vec::new(),
-                staged: vec![self.context.member()],
-                attr,
-                sync: true,
-            };
-            self.context.peers.call(owner, request)?
+        let reply = match owner == member {
+            true => self.committer.commit(member, commit)?,
+            false => self.owners.context.peers.call(owner, commit)?,
         };
         match reply {
             CommitReply::Committed(_) => Ok(()),
@@ -430,31 +424,28 @@ impl Restore {
     /// Stages the parts that other members have of changes to a file of this member. Answers the own part, and those members.
     fn stage_elsewhere(
         &self,
-        id: CommitId,
+        fid: Fid,
+        token: u64,
         changes: Vec<Change>,
     ) -> Result<(Vec<Change>, Vec<Member>)> {
-        let inode = self.context.inodes.get(id.fid)?;
+        let context = &self.owners.context;
+        let inode = context.inodes.get(fid)?;
         if inode.layout != ExtentLayout::Spread {
             return Ok((changes, Vec::new()));
         }
         let (mut own, mut staged) = (Vec::new(), Vec::new());
-        for part in split_by_member(
-            self.context.map(),
-            self.context.member(),
-            &changes,
-            inode.size,
-        ) {
-            if part.member == self.context.member() {
+        for part in split_by_member(context.map(), context.member(), &changes, inode.size) {
+            if part.member == context.member() {
                 own = part.changes;
                 continue;
             }
             let request = StageChanges {
-                fid: id.fid,
-                token: id.token,
+                fid,
+                token,
                 changes: part.changes,
                 sync: true,
             };
-            self.context.peers.call(part.member, request)?;
+            context.peers.call(part.member, request)?;
             staged.push(part.member);
         }
         Ok((own, staged))

@@ -52,7 +52,7 @@ fn a_commit_over_three_members_is_read_by_each() {
     }
     let leftovers: usize = (0..3).map(|k| world.files(k).staged.all().len()).sum();
     assert_eq!(leftovers, 0);
-    assert!(world.files(1).committer.decided.files().is_empty());
+    assert!(world.files(1).owners.decided.files().is_empty());
 }
 
 #[test]

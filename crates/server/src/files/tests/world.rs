@@ -69,7 +69,7 @@ impl Net {
         let files = node.as_ref().ok_or_else(|| lost(to))?;
         let reply = request.answer(&**files, from);
         // A member that was cut off does not get its answer out.
-        match fate == Fate::ReplyLost || files.context.faults.reached() {
+        match fate == Fate::ReplyLost || files.owners.context.faults.reached() {
             true => Err(lost(to)),
             false => Ok(reply),
         }
