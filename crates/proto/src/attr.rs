@@ -2,7 +2,7 @@
 use crate::Fid;
 use serde::{Deserialize, Serialize};
 
-/// What an inode is.
+/// What an inode is. The order is that of their numbers in stores and messages: new ones come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// A regular file.

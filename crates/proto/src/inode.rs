@@ -1,5 +1,6 @@
 //! All that is known of one inode: what its owner stores, and what members tell each other of a new one.
-use crate::{Attr, ExtentLayout, Fid, Kind, Lamination, Time};
+use crate::{Attr, ExtentLayout, Fid, Kind, Lamination, Result, Time};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// The record of one file, directory, symlink, FIFO, socket or device file.
@@ -42,14 +43,14 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// A new empty file without a name.
-    pub fn unnamed(mode: u32, uid: u32, gid: u32, now: Time) -> Inode {
+    /// A new inode without content: no entry names it yet, and a directory has the two links that it begins with.
+    pub fn new(kind: Kind, mode: u32, uid: u32, gid: u32, now: Time) -> Inode {
         Inode {
-            kind: Kind::File,
+            kind,
             mode: mode & 0o7777,
             uid,
             gid,
-            nlink: 0,
+            nlink: if kind == Kind::Dir { 2 } else { 0 },
             rdev: 0,
             size: 0,
             bytes: 0,
@@ -62,6 +63,18 @@ impl Inode {
             dead: false,
             target: Vec::new(),
             layout: ExtentLayout::Fresh,
+        }
+    }
+
+    /// Refuses what has no content.
+    ///
+    /// # Errors
+    /// `EISDIR` for a directory; `EINVAL` for all others but files.
+    pub fn must_be_file(&self) -> Result<()> {
+        match self.kind {
+            Kind::File => Ok(()),
+            Kind::Dir => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
         }
     }
 

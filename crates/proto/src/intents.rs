@@ -15,6 +15,16 @@ pub struct IntentId {
     pub number: u64,
 }
 
+impl IntentId {
+    /// The `number`-th intent of this coordinator.
+    pub const fn new(coordinator: Member, number: u64) -> IntentId {
+        IntentId {
+            coordinator,
+            number,
+        }
+    }
+}
+
 /// What a name names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryTarget {

@@ -1,7 +1,7 @@
 //! Inodes: fids, locks, records of both versions and of none.
 use super::record::{VERSION, VERSION_1, VERSION_2};
 use super::*;
-use crate::{ExtentLayout, Lamination, Time};
+use crate::{ExtentLayout, Time};
 use forebay_storage::OsIo;
 
 fn store(dir: &tempfile::TempDir) -> Arc<Store> {
@@ -27,23 +27,8 @@ fn fids_are_never_handed_out_twice() {
 fn bytes_that_members_tell_never_overflow() {
     let zero = Time { secs: 0, nanos: 0 };
     let mut inode = Inode {
-        kind: Kind::File,
-        mode: 0,
-        uid: 0,
-        gid: 0,
-        nlink: 1,
-        rdev: 0,
-        size: 0,
         bytes: 10,
-        atime: zero,
-        mtime: zero,
-        ctime: zero,
-        seq: 0,
-        lamination: Lamination::None,
-        parent: Fid::ROOT,
-        dead: false,
-        target: Vec::new(),
-        layout: ExtentLayout::Fresh,
+        ..Inode::new(Kind::File, 0, 0, 0, zero)
     };
     for (added, freed, left) in [
         (5, 3, 12),
@@ -102,7 +87,7 @@ fn records_of_version_2_are_those_of_this_one() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     let inodes = Inodes::new(store.clone(), 0).unwrap();
-    let inode = Inode::unnamed(0o640, 7, 8, Time { secs: 2, nanos: 3 });
+    let inode = Inode::new(Kind::File, 0o640, 7, 8, Time { secs: 2, nanos: 3 });
     let mut record = super::record::encode(&inode);
     assert_eq!(record[0], VERSION);
     record[0] = VERSION_2;

@@ -91,17 +91,14 @@ impl AppliedIntents {
         records::put(
             &mut batch,
             Tag::Watermark,
-            records::of_member(coordinator),
+            IntentId::new(coordinator, 0),
             &done.watermark,
         );
         for number in &over {
             records::delete(
                 &mut batch,
                 Tag::Applied,
-                IntentId {
-                    coordinator,
-                    number: *number,
-                },
+                IntentId::new(coordinator, *number),
             );
         }
         local.apply(batch)?;

@@ -73,9 +73,10 @@ impl IntentCoordinator {
                 self.check_loop(*fid, *parent)?;
             }
         }
-        self.hold(id, &plan.needs_of(self.local.member()))?;
+        let own = plan.needs_of(self.local.member());
+        self.hold(id, own.cloned().collect())?;
         for (member, _) in &intent.parts {
-            let needs = plan.needs_of(*member);
+            let needs: Vec<Precondition> = plan.needs_of(*member).cloned().collect();
             if !needs.is_empty() {
                 let below = self.intents.below(*member);
                 let request = PrepareIntent {
@@ -90,16 +91,13 @@ impl IntentCoordinator {
     }
 
     /// Holds own needs in memory until the commit; what they make is made with the commit.
-    fn hold(&self, id: IntentId, needs: &[Precondition]) -> Result<(), AttemptError> {
-        let _locks = self
-            .local
-            .inodes
-            .lock_many(needs.iter().map(Precondition::guard));
+    fn hold(&self, id: IntentId, needs: Vec<Precondition>) -> Result<(), AttemptError> {
+        let _locks = self.local.lock_guards(&needs);
         let mut work = ChangeSet::new(&self.local);
-        for need in needs {
+        for need in &needs {
             work.need(Some(id), need)?;
         }
-        self.local.holds.hold(id, needs.to_vec());
+        self.local.holds.hold(id, needs);
         Ok(())
     }
 
@@ -111,22 +109,10 @@ impl IntentCoordinator {
         intent: Option<&Intent>,
     ) -> Result<(), AttemptError> {
         let me = self.local.member();
-        let needs = plan
-            .needs
-            .iter()
-            .filter(|(m, _)| *m == me)
-            .map(|(_, need)| need);
-        let steps = plan
-            .steps
-            .iter()
-            .filter(|(m, _)| *m == me)
-            .map(|(_, step)| step);
-        let locks = self.local.inodes.lock_many(
-            needs
-                .clone()
-                .map(Precondition::guard)
-                .chain(steps.clone().map(IntentStep::guard)),
-        );
+        let (needs, steps) = (plan.needs_of(me), plan.steps_of(me));
+        let held = needs.clone().map(Precondition::guard);
+        let changed = steps.clone().map(IntentStep::guard);
+        let locks = self.local.inodes.lock_many(held.chain(changed));
         let mut work = if plan.removal {
             ChangeSet::reclaiming(&self.local)
         } else {

@@ -1,14 +1,11 @@
 //! Making files, directories, symlinks, FIFOs, sockets and device files.
 use super::attempt::AttemptError;
 use super::operations::NamespaceOperations;
-use super::plan::Plan;
-use super::steps::{EntryTarget, IntentStep, Precondition};
+use super::plan::{NameInDirectory, Plan};
+use super::steps::{EntryTarget, Precondition};
 use super::{entries, names};
-use crate::{
-    Attr, Caller, Error, ExtentLayout, Fid, Kind, Lamination, Member, NewNode, Result, Time,
-    inodes::Inode,
-};
-use forebay_proto::meta::MintFids;
+use crate::{Attr, Caller, Error, Fid, Kind, Member, NewNode, Result, Time, inodes::Inode};
+use forebay_proto::meta::{Create, MintFids};
 use rustix::io::Errno;
 
 const SETGID: u32 = 0o2000;
@@ -16,14 +13,10 @@ const SETGID: u32 = 0o2000;
 const FIDS: u32 = 64;
 
 impl NamespaceOperations {
-    pub fn create(
-        &self,
-        parent: Fid,
-        name: &[u8],
-        new: &NewNode,
-        caller: Caller,
-        exclusive: bool,
-    ) -> Result<(Attr, bool)> {
+    /// The attributes, and whether this made it.
+    pub fn create(&self, request: &Create) -> Result<(Attr, bool)> {
+        let Create { parent, new, .. } = request;
+        let (parent, name) = (*parent, &request.name[..]);
         names::check(name)?;
         if new.kind == Kind::Symlink {
             match new.target.len() {
@@ -39,9 +32,9 @@ impl NamespaceOperations {
         self.retry(|| {
             let dir = self.local.directory(parent)?;
             if let Some(entry) = entries::get(&self.local.store, parent, name)? {
-                return self.existing(entry, new.kind, exclusive);
+                return self.existing(entry, new.kind, request.exclusive);
             }
-            let inode = inode(parent, &dir, new, caller, self.local.now());
+            let inode = inode(parent, &dir, new, request.caller, self.local.now());
             match self.make(parent, name, home, &inode) {
                 // The member that should get the directory is down: this one can hold it as well.
                 Err(AttemptError::Fail(Error::Fabric(_))) if home != self.local.member() => {
@@ -76,29 +69,17 @@ impl NamespaceOperations {
         inode: &Inode,
     ) -> Result<Attr, AttemptError> {
         let fid = self.unused_fid(home)?;
-        let links = i32::from(inode.kind == Kind::Dir);
+        let kind = inode.kind;
         let mut plan = Plan::default();
-        plan.need(Precondition::Entry {
-            dir,
-            name: name.to_vec(),
-            is: None,
-        });
+        plan.change_entry(
+            NameInDirectory { dir, name },
+            None,
+            Some(EntryTarget { fid, kind }),
+            inode.ctime,
+        );
         plan.need(Precondition::Make {
             fid,
             inode: Box::new(inode.clone()),
-        });
-        plan.step(IntentStep::Entry {
-            dir,
-            name: name.to_vec(),
-            to: Some(EntryTarget {
-                fid,
-                kind: inode.kind,
-            }),
-        });
-        plan.step(IntentStep::Touch {
-            dir,
-            links,
-            time: inode.ctime,
         });
         self.coordinator.run(&plan)?;
         Ok(inode.attr(fid))
@@ -129,26 +110,15 @@ fn inode(parent: Fid, dir: &Inode, new: &NewNode, caller: Caller, now: Time) -> 
     let inherit = dir.mode & SETGID != 0;
     let mode = match new.kind {
         Kind::Symlink => 0o777,
-        Kind::Dir if inherit => (new.mode & 0o7777) | SETGID,
-        _ => new.mode & 0o7777,
+        Kind::Dir if inherit => new.mode | SETGID,
+        _ => new.mode,
     };
+    let gid = if inherit { dir.gid } else { caller.gid };
     Inode {
-        kind: new.kind,
-        mode,
-        uid: caller.uid,
-        gid: if inherit { dir.gid } else { caller.gid },
         nlink: if is_dir { 2 } else { 1 },
         rdev: new.rdev,
-        size: 0,
-        bytes: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        seq: 0,
-        lamination: Lamination::None,
         parent: if is_dir { parent } else { Fid(0) },
-        dead: false,
         target: new.target.clone(),
-        layout: ExtentLayout::Fresh,
+        ..Inode::new(new.kind, mode, caller.uid, gid, now)
     }
 }

@@ -16,6 +16,16 @@ use forebay_storage::{Batch, Store};
 use std::ops::Bound;
 
 const FORMAT: u8 = 0x10;
+/// The kinds by their numbers.
+const KINDS: [Kind; 7] = [
+    Kind::File,
+    Kind::Dir,
+    Kind::Symlink,
+    Kind::Fifo,
+    Kind::Socket,
+    Kind::CharDevice,
+    Kind::BlockDevice,
+];
 
 fn key(dir: Fid, name: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(8 + name.len());
@@ -25,16 +35,7 @@ fn key(dir: Fid, name: &[u8]) -> Vec<u8> {
 }
 
 fn encode(entry: EntryTarget) -> [u8; 9] {
-    let kind = match entry.kind {
-        Kind::File => 0,
-        Kind::Dir => 1,
-        Kind::Symlink => 2,
-        Kind::Fifo => 3,
-        Kind::Socket => 4,
-        Kind::CharDevice => 5,
-        Kind::BlockDevice => 6,
-    };
-    let mut value = [FORMAT | kind; 9];
+    let mut value = [FORMAT | entry.kind as u8; 9];
     value[1..].copy_from_slice(&entry.fid.0.to_be_bytes());
     value
 }
@@ -48,22 +49,10 @@ fn decode(key: &[u8], value: &[u8]) -> Result<EntryTarget> {
         ))
     };
     let value = <[u8; 9]>::try_from(value).map_err(|_| damaged())?;
-    let kind = match value[0] ^ FORMAT {
-        0 => Kind::File,
-        1 => Kind::Dir,
-        2 => Kind::Symlink,
-        3 => Kind::Fifo,
-        4 => Kind::Socket,
-        5 => Kind::CharDevice,
-        6 => Kind::BlockDevice,
-        _ => return Err(damaged()),
-    };
-    let mut fid = [0; 8];
-    fid.copy_from_slice(&value[1..]);
-    Ok(EntryTarget {
-        fid: Fid(u64::from_be_bytes(fid)),
-        kind,
-    })
+    let kind = usize::from(value[0] ^ FORMAT);
+    let kind = *KINDS.get(kind).ok_or_else(damaged)?;
+    let fid = keys::fid_of(&value[1..]).ok_or_else(damaged)?;
+    Ok(EntryTarget { fid, kind })
 }
 
 /// What `name` in `dir` names.
@@ -139,19 +128,12 @@ mod tests {
 
     #[test]
     fn an_entry_reads_back_and_damage_is_found() {
-        for kind in [
-            Kind::File,
-            Kind::Dir,
-            Kind::Symlink,
-            Kind::Fifo,
-            Kind::Socket,
-            Kind::CharDevice,
-            Kind::BlockDevice,
-        ] {
+        for (number, kind) in (0x10..).zip(KINDS) {
             let entry = EntryTarget {
                 fid: Fid::new(3, 77),
                 kind,
             };
+            assert_eq!(encode(entry)[0], number);
             assert_eq!(decode(b"12345678x", &encode(entry)).unwrap(), entry);
         }
         assert!(matches!(

@@ -63,10 +63,7 @@ impl Intents {
         let number = self.counter.next()?;
         live.numbers.insert(number, None);
         live.next = number + 1;
-        Ok(IntentId {
-            coordinator: self.member,
-            number,
-        })
+        Ok(IntentId::new(self.member, number))
     }
 
     /// The intent is over.
@@ -109,15 +106,7 @@ impl Intents {
     pub fn take_left(&self) -> Vec<(IntentId, Intent)> {
         let left = std::mem::take(&mut *self.left.lock());
         left.into_iter()
-            .map(|(number, intent)| {
-                (
-                    IntentId {
-                        coordinator: self.member,
-                        number,
-                    },
-                    intent,
-                )
-            })
+            .map(|(number, intent)| (IntentId::new(self.member, number), intent))
             .collect()
     }
 

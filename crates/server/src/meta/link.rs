@@ -1,7 +1,7 @@
 //! Another name for a file, or the first one of a file that was made without.
 use super::operations::NamespaceOperations;
-use super::plan::Plan;
-use super::steps::{EntryTarget, IntentStep, Precondition};
+use super::plan::{NameInDirectory, Plan};
+use super::steps::{EntryTarget, Precondition};
 use super::{entries, names};
 use crate::{Attr, Error, Fid, Kind, Result};
 use rustix::io::Errno;
@@ -24,24 +24,11 @@ impl NamespaceOperations {
             }
             let time = self.local.now();
             let mut plan = Plan::default();
-            plan.need(Precondition::Entry {
-                dir,
-                name: name.to_vec(),
-                is: None,
-            });
+            let spot = NameInDirectory { dir, name };
+            plan.change_entry(spot, None, Some(EntryTarget { fid, kind }), time);
             plan.need(match first {
                 true => Precondition::Name { fid, time },
                 false => Precondition::Link { fid, time },
-            });
-            plan.step(IntentStep::Entry {
-                dir,
-                name: name.to_vec(),
-                to: Some(EntryTarget { fid, kind }),
-            });
-            plan.step(IntentStep::Touch {
-                dir,
-                links: 0,
-                time,
             });
             self.coordinator.run(&plan)
         })?;

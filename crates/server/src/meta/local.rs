@@ -9,9 +9,9 @@ use super::{entries, names};
 use crate::files::FilesHook;
 use crate::inodes::{Inode, Inodes};
 use crate::{DirEntry, Error, Fid, Kind, Member, Result, Time};
-use forebay_proto::intents::EntryTarget;
+use forebay_proto::intents::{EntryTarget, Precondition};
 use forebay_storage::{Batch, Store};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,6 +81,11 @@ impl LocalNamespace {
         Ok(self.store.apply(batch)?)
     }
 
+    /// The locks of all inodes that these name.
+    pub fn lock_guards(&self, needs: &[Precondition]) -> Vec<MutexGuard<'_, ()>> {
+        self.inodes.lock_many(needs.iter().map(Precondition::guard))
+    }
+
     /// Does what follows a landed batch. The caller has no locks.
     pub fn follow_up(&self, after: FollowUps) {
         for fid in after.orphans {
@@ -118,11 +123,8 @@ impl LocalNamespace {
     /// A directory of this member that entries can be made in.
     pub fn directory(&self, fid: Fid) -> Result<Inode> {
         let inode = self.inodes.get(fid)?;
-        match (inode.kind, inode.dead) {
-            (Kind::Dir, false) => Ok(inode),
-            (Kind::Dir, true) => Err(Errno::NOENT.into()),
-            _ => Err(Errno::NOTDIR.into()),
-        }
+        living(&inode)?;
+        Ok(inode)
     }
 
     /// What a name in a directory of this member names.
@@ -166,5 +168,14 @@ impl LocalNamespace {
         (0..count.min(MOST_FIDS))
             .map(|_| self.inodes.mint())
             .collect()
+    }
+}
+
+/// Refuses an inode that entries cannot be made in.
+pub(crate) fn living(inode: &Inode) -> Result<()> {
+    match (inode.kind, inode.dead) {
+        (Kind::Dir, false) => Ok(()),
+        (Kind::Dir, true) => Err(Errno::NOENT.into()),
+        _ => Err(Errno::NOTDIR.into()),
     }
 }

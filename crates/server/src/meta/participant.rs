@@ -42,10 +42,7 @@ impl IntentParticipant {
         needs: Vec<Precondition>,
     ) -> Result<(), AttemptError> {
         self.applied.raise(id, below)?;
-        let _locks = self
-            .local
-            .inodes
-            .lock_many(needs.iter().map(Precondition::guard));
+        let _locks = self.local.lock_guards(&needs);
         if self.applied.is_over(id) {
             // Who still waits for this answer would get the same one however often it asked.
             return Err(Error::Refused(format!(
@@ -79,10 +76,7 @@ impl IntentParticipant {
     /// At a start: what it made for a decided intent is there again.
     pub fn remake(&self, id: IntentId, below: u64, makes: Vec<Precondition>) -> Result<()> {
         self.applied.raise(id, below)?;
-        let _locks = self
-            .local
-            .inodes
-            .lock_many(makes.iter().map(Precondition::guard));
+        let _locks = self.local.lock_guards(&makes);
         if self.applied.is_over(id) || self.local.holds.needs(id).is_some() {
             return Ok(());
         }
@@ -139,10 +133,7 @@ impl IntentParticipant {
         let after = match self.local.holds.needs(id) {
             None => FollowUps::default(),
             Some(needs) => {
-                let _locks = self
-                    .local
-                    .inodes
-                    .lock_many(needs.iter().map(Precondition::guard));
+                let _locks = self.local.lock_guards(&needs);
                 let mut after = FollowUps::default();
                 // What is held in memory only (by a coordinator) made nothing yet. What another thread took back
                 // meanwhile must not be taken back again.

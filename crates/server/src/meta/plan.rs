@@ -30,8 +30,15 @@
 //! An operation builds only on what others decided before: their decisions are on disk, because they
 //! free what they hold only then. So no later rename is known of without the earlier ones.
 use super::records::IntentPart;
-use super::steps::{IntentStep, Precondition};
-use crate::{Fid, Member};
+use super::steps::{EntryTarget, IntentStep, Precondition};
+use crate::{Fid, Kind, Member, Time};
+
+/// One place in the tree.
+#[derive(Clone, Copy)]
+pub(crate) struct NameInDirectory<'a> {
+    pub dir: Fid,
+    pub name: &'a [u8],
+}
 
 /// An operation: what must be true, and what happens then. The member that runs it coordinates.
 #[derive(Debug, Default)]
@@ -66,29 +73,56 @@ impl Plan {
         self.moves.push((fid, parent));
     }
 
-    pub fn needs_of(&self, member: Member) -> Vec<Precondition> {
-        self.needs
-            .iter()
-            .filter(|(m, _)| *m == member)
-            .map(|(_, need)| need.clone())
-            .collect()
+    /// The name, which names `is`, names `to` from then on; its directory is changed, and counts subdirectories anew.
+    pub fn change_entry(
+        &mut self,
+        NameInDirectory { dir, name }: NameInDirectory<'_>,
+        is: Option<EntryTarget>,
+        to: Option<EntryTarget>,
+        time: Time,
+    ) {
+        let name = name.to_vec();
+        let links = |entry: EntryTarget| i32::from(entry.kind == Kind::Dir);
+        self.need(Precondition::Entry {
+            dir,
+            name: name.clone(),
+            is,
+        });
+        self.step(IntentStep::Entry { dir, name, to });
+        self.step(IntentStep::Touch {
+            dir,
+            links: to.map_or(0, links) - is.map_or(0, links),
+            time,
+        });
     }
 
-    fn steps_of(&self, member: Member) -> Vec<IntentStep> {
-        self.steps
-            .iter()
-            .filter(|(m, _)| *m == member)
-            .map(|(_, step)| step.clone())
-            .collect()
+    /// What a name named loses it: a file has one less, an empty directory is dead.
+    pub fn remove(&mut self, EntryTarget { fid, kind }: EntryTarget, time: Time) {
+        match kind {
+            Kind::Dir => {
+                self.need(Precondition::Empty { fid });
+                self.step(IntentStep::Bury { fid, time });
+            }
+            _ => self.step(IntentStep::Drop { fid, time }),
+        }
+    }
+
+    pub fn needs_of(&self, member: Member) -> impl Iterator<Item = &Precondition> + Clone {
+        let of_member = self.needs.iter().filter(move |(m, _)| *m == member);
+        of_member.map(|(_, need)| need)
+    }
+
+    pub fn steps_of(&self, member: Member) -> impl Iterator<Item = &IntentStep> + Clone {
+        let of_member = self.steps.iter().filter(move |(m, _)| *m == member);
+        of_member.map(|(_, step)| step)
     }
 
     /// What `member` has left to do once the plan is decided.
     pub fn part_of(&self, member: Member) -> IntentPart {
-        let mut makes = self.needs_of(member);
-        makes.retain(Precondition::makes);
+        let makes = self.needs_of(member).filter(|need| need.makes());
         IntentPart {
-            makes,
-            steps: self.steps_of(member),
+            makes: makes.cloned().collect(),
+            steps: self.steps_of(member).cloned().collect(),
         }
     }
 

@@ -46,18 +46,7 @@ pub(crate) struct Intent {
 const VERSION: u8 = 2;
 
 /// The id of records that there is one of.
-pub(crate) const SINGLE: IntentId = IntentId {
-    coordinator: 0,
-    number: 0,
-};
-
-/// The watermark's id for intents of `coordinator`.
-pub(crate) fn of_member(coordinator: Member) -> IntentId {
-    IntentId {
-        coordinator,
-        number: 0,
-    }
-}
+pub(crate) const SINGLE: IntentId = IntentId::new(0, 0);
 
 fn key(tag: Tag, id: IntentId) -> Vec<u8> {
     let mut key = Vec::with_capacity(11);
@@ -89,38 +78,33 @@ pub(crate) fn get<T: DeserializeOwned>(store: &Store, tag: Tag, id: IntentId) ->
 
 /// All records of a kind, by id.
 pub(crate) fn all<T: DeserializeOwned>(store: &Store, tag: Tag) -> Result<Vec<(IntentId, T)>> {
-    let (from, to) = ([tag as u8], [tag as u8 + 1]);
-    let mut records = Vec::new();
-    for item in store.scan(keys::INTENTS, Bound::Included(&from), Bound::Excluded(&to)) {
-        let (key, value) = item?;
-        let id =
-            <[u8; 11]>::try_from(&key[..]).map_err(|_| damaged(&key, "the key is not 11 bytes"))?;
-        let coordinator = u16::from_be_bytes([id[1], id[2]]);
-        let number = id[3..].iter().fold(0, |n, b| n << 8 | u64::from(*b));
-        records.push((
-            IntentId {
-                coordinator,
-                number,
-            },
-            decode(&key, &value)?,
-        ));
-    }
-    Ok(records)
+    records(store, tag).collect()
 }
 
 /// All records of a kind that can be read, by id.
 pub(crate) fn readable<T: DeserializeOwned>(store: &Store, tag: Tag) -> Vec<(IntentId, T)> {
+    records(store, tag).filter_map(Result::ok).collect()
+}
+
+fn records<T: DeserializeOwned>(
+    store: &Store,
+    tag: Tag,
+) -> impl Iterator<Item = Result<(IntentId, T)>> {
     let (from, to) = ([tag as u8], [tag as u8 + 1]);
     let records = store.scan(keys::INTENTS, Bound::Included(&from), Bound::Excluded(&to));
-    let read = |(key, value): (bytes::Bytes, bytes::Bytes)| {
-        let (coordinator, number) = key.get(1..)?.split_first_chunk::<2>()?;
-        let id = IntentId {
-            coordinator: u16::from_be_bytes(*coordinator),
-            number: u64::from_be_bytes(number.try_into().ok()?),
-        };
-        Some((id, decode(&key, &value).ok()?))
-    };
-    records.filter_map(Result::ok).filter_map(read).collect()
+    records.map(|item| {
+        let (key, value) = item?;
+        let id = id_of(&key).ok_or_else(|| damaged(&key, "the key is not 11 bytes"))?;
+        Ok((id, decode(&key, &value)?))
+    })
+}
+
+fn id_of(key: &[u8]) -> Option<IntentId> {
+    let (coordinator, number) = key.get(1..)?.split_first_chunk()?;
+    Some(IntentId::new(
+        Member::from_be_bytes(*coordinator),
+        u64::from_be_bytes(number.try_into().ok()?),
+    ))
 }
 
 fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T> {

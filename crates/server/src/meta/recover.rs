@@ -4,7 +4,7 @@ use super::local::LocalNamespace;
 use super::participant::IntentParticipant;
 use super::requests::MemberCalls;
 use crate::worker_thread::WorkerThread;
-use crate::{ExtentLayout, Fid, Kind, Lamination, Result, inodes::Inode, keys};
+use crate::{Fid, Kind, Result, Time, inodes::Inode, keys};
 use forebay_proto::meta::AskIntent;
 use forebay_storage::Batch;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -40,10 +40,7 @@ impl IntentRecovery {
             .scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded)
         {
             let (key, _) = item?;
-            let Ok(fid) = <[u8; 8]>::try_from(&key[..])
-                .map(u64::from_be_bytes)
-                .map(Fid)
-            else {
+            let Some(fid) = keys::fid_of(&key) else {
                 continue;
             };
             match self.local.inodes.find(fid) {
@@ -117,25 +114,11 @@ pub(crate) fn make_root(local: &LocalNamespace) -> Result<()> {
     Ok(())
 }
 
-fn root(now: crate::Time) -> Inode {
+fn root(now: Time) -> Inode {
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
     Inode {
-        kind: Kind::Dir,
-        mode: 0o755,
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-        nlink: 2,
-        rdev: 0,
-        size: 0,
-        bytes: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        seq: 0,
-        lamination: Lamination::None,
         parent: Fid::ROOT,
-        dead: false,
-        target: Vec::new(),
-        layout: ExtentLayout::Fresh,
+        ..Inode::new(Kind::Dir, 0o755, uid.as_raw(), gid.as_raw(), now)
     }
 }
 

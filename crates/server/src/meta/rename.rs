@@ -3,57 +3,28 @@
 //! The owner of the destination directory coordinates.
 use super::attempt::AttemptError;
 use super::operations::NamespaceOperations;
-use super::plan::Plan;
-use super::steps::{EntryTarget, IntentStep, Precondition};
+use super::plan::{NameInDirectory, Plan};
+use super::steps::{EntryTarget, IntentStep};
 use super::{entries, names};
 use crate::{Caller, Fid, Kind, RenameFlags, Result, Time};
-use forebay_proto::meta::PeekEntry;
+use forebay_proto::meta::{PeekEntry, Rename};
 use rustix::io::Errno;
 
-/// One place in the tree.
-#[derive(Clone, Copy)]
-struct NameInDirectory<'a> {
-    dir: Fid,
-    name: &'a [u8],
-}
-
-impl NameInDirectory<'_> {
-    fn need(&self, is: Option<EntryTarget>) -> Precondition {
-        Precondition::Entry {
-            dir: self.dir,
-            name: self.name.to_vec(),
-            is,
-        }
-    }
-
-    fn set(&self, to: Option<EntryTarget>) -> IntentStep {
-        IntentStep::Entry {
-            dir: self.dir,
-            name: self.name.to_vec(),
-            to,
-        }
-    }
-}
-
 impl NamespaceOperations {
-    pub fn rename(
-        &self,
-        from: Fid,
-        name: &[u8],
-        to: Fid,
-        to_name: &[u8],
-        flags: RenameFlags,
-        caller: Caller,
-    ) -> Result<()> {
-        names::check(name)?;
-        names::check(to_name)?;
+    pub fn rename(&self, request: &Rename) -> Result<()> {
+        names::check(&request.name)?;
+        names::check(&request.to_name)?;
+        let (flags, caller) = (request.flags, request.caller);
         if flags.no_replace && flags.exchange {
             return Err(Errno::INVAL.into());
         }
-        let source = NameInDirectory { dir: from, name };
+        let source = NameInDirectory {
+            dir: request.from,
+            name: &request.name,
+        };
         let target = NameInDirectory {
-            dir: to,
-            name: to_name,
+            dir: request.to,
+            name: &request.to_name,
         };
         self.retry(|| match self.rename_plan(source, target, flags, caller)? {
             Some(plan) => self.coordinator.run(&plan),
@@ -108,10 +79,6 @@ impl NamespaceOperations {
     }
 }
 
-fn is_dir(entry: EntryTarget) -> i32 {
-    i32::from(entry.kind == Kind::Dir)
-}
-
 /// `moved` goes from `source` to `target`; what was there goes.
 fn replace(
     source: NameInDirectory<'_>,
@@ -121,36 +88,14 @@ fn replace(
     time: Time,
 ) -> Result<Plan, AttemptError> {
     let mut plan = Plan::default();
-    plan.need(source.need(Some(moved)));
-    plan.need(target.need(replaced));
-    plan.step(source.set(None));
-    plan.step(target.set(Some(moved)));
-    plan.step(IntentStep::Touch {
-        dir: source.dir,
-        links: -is_dir(moved),
-        time,
-    });
-    plan.step(IntentStep::Touch {
-        dir: target.dir,
-        links: is_dir(moved) - replaced.map_or(0, is_dir),
-        time,
-    });
+    plan.change_entry(source, Some(moved), None, time);
+    plan.change_entry(target, replaced, Some(moved), time);
     move_steps(&mut plan, moved, source.dir, target.dir, time);
     if let Some(replaced) = replaced {
         match (moved.kind == Kind::Dir, replaced.kind == Kind::Dir) {
             (true, false) => return Err(Errno::NOTDIR.into()),
             (false, true) => return Err(Errno::ISDIR.into()),
-            (true, true) => {
-                plan.need(Precondition::Empty { fid: replaced.fid });
-                plan.step(IntentStep::Bury {
-                    fid: replaced.fid,
-                    time,
-                });
-            }
-            (false, false) => plan.step(IntentStep::Drop {
-                fid: replaced.fid,
-                time,
-            }),
+            _ => plan.remove(replaced, time),
         }
     }
     Ok(plan)
@@ -164,22 +109,9 @@ fn exchange(
     other: EntryTarget,
     time: Time,
 ) -> Plan {
-    let links = is_dir(moved) - is_dir(other);
     let mut plan = Plan::default();
-    plan.need(source.need(Some(moved)));
-    plan.need(target.need(Some(other)));
-    plan.step(source.set(Some(other)));
-    plan.step(target.set(Some(moved)));
-    plan.step(IntentStep::Touch {
-        dir: source.dir,
-        links: -links,
-        time,
-    });
-    plan.step(IntentStep::Touch {
-        dir: target.dir,
-        links,
-        time,
-    });
+    plan.change_entry(source, Some(moved), Some(other), time);
+    plan.change_entry(target, Some(other), Some(moved), time);
     move_steps(&mut plan, moved, source.dir, target.dir, time);
     move_steps(&mut plan, other, target.dir, source.dir, time);
     plan

@@ -21,8 +21,7 @@ impl OperationService for Meta {
         self.operations.lookup(r.parent, &r.name)
     }
     fn create(&self, _: Member, r: Create) -> Result<Created> {
-        let operations = &self.operations;
-        let (attr, made) = operations.create(r.parent, &r.name, &r.new, r.caller, r.exclusive)?;
+        let (attr, made) = self.operations.create(&r)?;
         Ok(Created { attr, made })
     }
     fn link(&self, _: Member, r: Link) -> Result<Attr> {
@@ -35,8 +34,7 @@ impl OperationService for Meta {
         self.operations.rmdir(r.parent, &r.name, r.caller)
     }
     fn rename(&self, _: Member, r: Rename) -> Result<()> {
-        self.operations
-            .rename(r.from, &r.name, r.to, &r.to_name, r.flags, r.caller)
+        self.operations.rename(&r)
     }
 }
 

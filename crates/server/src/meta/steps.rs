@@ -4,7 +4,7 @@
 //! inodes and entries of one member only.
 use super::attempt::AttemptError;
 use super::entries;
-use super::local::{FollowUps, LocalNamespace};
+use super::local::{FollowUps, LocalNamespace, living};
 use crate::{Fid, Kind, Result, inodes::Inode};
 use forebay_storage::Batch;
 use rustix::io::Errno;
@@ -70,7 +70,7 @@ impl<'a> ChangeSet<'a> {
                     if let Some(by) = self.local.holds.emptied(*dir, id) {
                         return Err(busy(by));
                     }
-                    living(self.inode(*dir)?)?;
+                    living(self.inode(*dir)?.ok_or(Errno::STALE)?)?;
                 }
                 if entries::get(&self.local.store, *dir, name)? != *is {
                     return Err(AttemptError::Changed);
@@ -80,7 +80,7 @@ impl<'a> ChangeSet<'a> {
                 if let Some(by) = self.local.holds.emptied(*fid, id) {
                     return Err(busy(by));
                 }
-                if living(self.inode(*fid)?).is_err() {
+                if self.inode(*fid)?.is_none_or(|inode| living(inode).is_err()) {
                     return Err(AttemptError::Changed);
                 }
                 if !entries::is_empty(&self.local.store, *fid)? {
@@ -230,15 +230,5 @@ impl<'a> ChangeSet<'a> {
             self.local.files.named(fid);
         }
         Ok(self.after)
-    }
-}
-
-/// Whether entries can be made in this inode.
-fn living(inode: Option<&mut Inode>) -> Result<()> {
-    match inode {
-        None => Err(Errno::STALE.into()),
-        Some(inode) if inode.kind != Kind::Dir => Err(Errno::NOTDIR.into()),
-        Some(inode) if inode.dead => Err(Errno::NOENT.into()),
-        Some(_) => Ok(()),
     }
 }

@@ -28,8 +28,8 @@ mod unplaced;
 
 pub use losses::{Loss, Losses};
 
-use crate::inodes::record;
-use crate::{Error, Fid, Kind, Member, Result, keys, record_subject};
+use crate::inodes::{Inode, record};
+use crate::{Error, Fid, Kind, Member, Result, Time, keys, record_subject};
 use collect::Collected;
 use content::ContentRebuild;
 use forebay_index::ExtentIndex;
@@ -270,26 +270,13 @@ fn counters(collected: &Collected) -> Vec<[u64; COUNTERS.len()]> {
 }
 
 /// An inode of which only the kind is known: closed to others, until its user says more.
-fn blank(kind: Kind, parent: Fid) -> crate::inodes::Inode {
-    let now = crate::Time::now();
-    crate::inodes::Inode {
-        kind,
-        mode: if kind == Kind::Dir { 0o700 } else { 0o600 },
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
+fn blank(kind: Kind, parent: Fid) -> Inode {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let mode = if kind == Kind::Dir { 0o700 } else { 0o600 };
+    Inode {
         nlink: 1,
-        rdev: 0,
-        size: 0,
-        bytes: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        seq: 0,
-        lamination: crate::Lamination::None,
         parent,
-        dead: false,
-        target: Vec::new(),
-        layout: crate::ExtentLayout::Fresh,
+        ..Inode::new(kind, mode, uid.as_raw(), gid.as_raw(), Time::now())
     }
 }
 

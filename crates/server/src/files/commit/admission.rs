@@ -8,7 +8,7 @@
 //! A commit that was planned for another layout is answered `Stale`, and nothing has happened: the asker plans it again
 //! from a new view.
 use crate::inodes::Inode;
-use crate::{Error, ExtentLayout, Kind, Lamination, Member, Result};
+use crate::{Error, ExtentLayout, Lamination, Member, Result};
 use forebay_index::Change;
 use forebay_proto::files::Commit;
 use forebay_proto::placement::{SliceMap, belongs, touched};
@@ -74,11 +74,7 @@ impl Admission<'_> {
     /// Lamination, kind, and whether a truncate reaches every member that holds bytes it cuts.
     pub fn permitted(&self) -> Result<()> {
         let (commit, inode) = (self.commit, self.inode);
-        match inode.kind {
-            Kind::File => {}
-            Kind::Dir => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::INVAL.into()),
-        }
+        inode.must_be_file()?;
         // A truncate by root without an open is all that gets here for softly laminated files; it ends the lamination.
         let soft_truncate = inode.lamination == Lamination::Soft && commit.attr.size.is_some();
         if inode.lamination != Lamination::None && !soft_truncate {

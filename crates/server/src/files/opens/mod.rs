@@ -65,7 +65,7 @@ impl OpenFiles {
         }
         let inodes = &self.owners.context.inodes;
         let fid = inodes.mint()?;
-        let inode = Inode::unnamed(new.mode, new.uid, new.gid, Time::now());
+        let inode = Inode::new(Kind::File, new.mode, new.uid, new.gid, Time::now());
         let _inode = inodes.lock(fid);
         let mut batch = Batch::new();
         inodes.put(&mut batch, fid, &inode);
@@ -205,11 +205,7 @@ impl OpenFiles {
         let inodes = &self.owners.context.inodes;
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid)?;
-        match inode.kind {
-            Kind::File => {}
-            Kind::Dir => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::INVAL.into()),
-        }
+        inode.must_be_file()?;
         if self.owners.opens.writers(fid) {
             return Err(Errno::BUSY.into());
         }

@@ -86,7 +86,7 @@ impl BareMember {
     /// A file of this member.
     fn file(&self) -> Fid {
         let fid = self.context.inodes.mint().unwrap();
-        let inode = Inode::unnamed(0o644, 0, 0, Time::default());
+        let inode = Inode::new(crate::Kind::File, 0o644, 0, 0, Time::default());
         let mut batch = Batch::new();
         self.context.inodes.put(&mut batch, fid, &inode);
         self.context.store.apply(batch).unwrap();

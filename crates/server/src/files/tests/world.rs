@@ -327,23 +327,8 @@ impl World {
         let inodes = self.inodes(owner);
         let fid = inodes.mint().unwrap();
         let inode = Inode {
-            kind: Kind::File,
-            mode: 0o644,
-            uid: 0,
-            gid: 0,
             nlink: 1,
-            rdev: 0,
-            size: 0,
-            bytes: 0,
-            atime: Time::default(),
-            mtime: Time::default(),
-            ctime: Time::default(),
-            seq: 0,
-            lamination: Lamination::None,
-            parent: Fid(0),
-            dead: false,
-            target: Vec::new(),
-            layout: ExtentLayout::Fresh,
+            ..Inode::new(Kind::File, 0o644, 0, 0, Time::default())
         };
         let mut batch = Batch::new();
         inodes.put(&mut batch, fid, &inode);

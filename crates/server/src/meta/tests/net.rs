@@ -468,7 +468,7 @@ impl Net {
         let inodes = &self.meta(member).local.inodes;
         let fid = inodes.mint().unwrap();
         let mut batch = forebay_storage::Batch::new();
-        let inode = Inode::unnamed(0o600, uid, 0, tick());
+        let inode = Inode::new(Kind::File, 0o600, uid, 0, tick());
         inodes.put(&mut batch, fid, &inode);
         inodes.put_orphan(&mut batch, fid, linkable);
         self.store(member).apply(batch).unwrap();
