@@ -1,6 +1,6 @@
 //! A server that is one process of a job, and serves one member of a service over all of them: `forebay serve`.
 //!
-//! How the processes talk is a [session](forebay_fabric::session) over whatever transport this program has; which one it is does not
+//! How the processes talk is a [session] over whatever transport this program has; which one it is does not
 //! matter here. A process should not fork once that has started, so mounts and their watcher come first; until the members have agreed
 //! and recovered, a mount makes whoever touches it wait.
 //!
