@@ -1,10 +1,10 @@
 //! Mutations of bytes, and a loop that feeds them to a decoder.
 //!
-//! All draws come from the seed, so a seed replays a run. A short run is a number of rounds; with `SOAK` it lasts
-//! [`fuzz_time`], and says at its end how many rounds there were. [`asked_seed`] is the
-//! first seed.
+//! Each round has a seed of its own, one more than the round before, from which all its draws come. One that fails names it; run with that seed
+//! ([`asked_seed`]), it is the first. A short run is a number of rounds; with `SOAK` it lasts [`fuzz_time`], and says at its end how many
+//! rounds there were.
 use crate::random::Random;
-use crate::seeds::{asked_seed, fuzz_time, is_soak};
+use crate::seeds::{asked_seed, fuzz_time, is_soak, with_seed};
 use std::time::Instant;
 
 impl Random {
@@ -74,12 +74,15 @@ pub fn fuzz(
         if !more {
             break;
         }
-        let mut random = Random::new(seed.wrapping_add(round));
-        let first = &corpus[random.index(corpus.len())];
-        let other = &corpus[random.index(corpus.len())];
-        let mut bytes = first.clone();
-        random.mutate(&mut bytes, other);
-        decode(&mut random, first, bytes);
+        let seed = seed.wrapping_add(round);
+        with_seed(name, seed, || {
+            let mut random = Random::new(seed);
+            let first = &corpus[random.index(corpus.len())];
+            let other = &corpus[random.index(corpus.len())];
+            let mut bytes = first.clone();
+            random.mutate(&mut bytes, other);
+            decode(&mut random, first, bytes);
+        });
         round += 1;
     }
     println!("{name}: {round} mutations from seed {seed}");

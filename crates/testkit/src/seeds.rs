@@ -54,14 +54,18 @@ pub fn for_each_seed(name: &str, (short, full): (u64, u64), run: impl Fn(u64)) {
         .and_then(|p| std::fs::read_to_string(p).ok());
     let first: u64 = done.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     for seed in first..count(short, full) {
-        let named = NameIfPanicking { name, seed };
-        run(seed);
-        drop(named);
+        with_seed(name, seed, || run(seed));
         if let Some(path) = &progress {
             let written = std::fs::write(path, (seed + 1).to_string());
             written.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         }
     }
+}
+
+/// Runs a test of one seed; the seed is named if it panics.
+pub fn with_seed<T>(name: &str, seed: u64, run: impl FnOnce() -> T) -> T {
+    let _named = NameIfPanicking { name, seed };
+    run()
 }
 
 struct NameIfPanicking<'a> {

@@ -23,11 +23,14 @@ use tries::Tries;
 /// Damages copies of one store and counts what became of them.
 fn harm(nodes: u16, stop: Stop, harm: Harm) {
     let made = Made::new(nodes, stop);
-    let mut tries = Tries::new(&made, seeds::asked_seed().unwrap_or(0xF0_2EBA));
+    let seed = seeds::asked_seed().unwrap_or(0xF0_2EBA);
+    let mut tries = Tries::new(&made, seed);
     tries.whole();
-    for _ in 0..seeds::count(5, 85) {
-        tries.one(harm);
-    }
+    seeds::with_seed("damage", seed, || {
+        for _ in 0..seeds::count(5, 85) {
+            tries.one(harm);
+        }
+    });
     eprintln!("{nodes} nodes, {stop:?}, {harm:?}: {tries}");
     tries.judge();
 }

@@ -444,7 +444,7 @@ fn random_histories_agree_with_the_model() {
         };
         for seed in asked.clone().filter(|s| (s % 3 > 0) == patterns) {
             println!("history of seed {seed}, patterns: {patterns}");
-            run_one(&h, seed, steps);
+            seeds::with_seed("histories", seed, || run_one(&h, seed, steps));
         }
     }
 }

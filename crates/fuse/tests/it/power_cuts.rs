@@ -89,9 +89,8 @@ fn appending_without_a_sync_leaves_the_synced_end_or_the_bytes_over_members() {
 /// Short form: 2 seeds of each kind with 5 cuts. `SOAK=1`: 500 cuts in all. `FOREBAY_SEED=n` replays one seed.
 #[test]
 fn what_was_synced_survives_cuts_anywhere() {
-    let (histories, cuts) = seeds::count((2, 5), (10, 13));
-    let one = seeds::asked_seed();
-    for seed in one.map_or(0..histories, |s| s..s + 1) {
+    let cuts = seeds::count(5, 13);
+    seeds::for_each_seed("power_cuts", (2, 10), |seed| {
         for (nodes, disk) in [(1, 0), (4, 0), (1, 1), (4, 1)] {
             let args = [
                 seed.to_string(),
@@ -105,7 +104,7 @@ fn what_was_synced_survives_cuts_anywhere() {
             );
             apart("history", &args.each_ref().map(|a| a.as_str()), LIMIT);
         }
-    }
+    });
 }
 
 fn put(path: &Path, bytes: &[u8], sync: bool) {

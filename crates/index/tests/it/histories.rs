@@ -4,7 +4,7 @@
 //! What an error leaves: a batch that was refused for want of room never happened; after any other failed write the store is
 //! opened anew, and what it then says of the batch under way holds, whole or not at all.
 //!
-//! Short form: 150 seeds. `SOAK=1`: 10,000, going on after the seed named in `$SOAK_DIR/index-histories.progress`.
+//! Short form: 150 seeds. `SOAK=1`: 10,000, going on with the seed in `$SOAK_DIR/index-histories.next`.
 //! `FOREBAY_SEED=n` replays one.
 
 use crate::support::*;

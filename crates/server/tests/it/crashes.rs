@@ -2,7 +2,7 @@
 //! `process`. After each, what was acknowledged is there, what was under way happened whole or not at all, and nothing
 //! else is read. At the end no byte is stored that no file has.
 //!
-//! Short form: 60 seeds. `SOAK=1`: 2,000, going on after the seed named in `$SOAK_DIR/crashes.progress`.
+//! Short form: 60 seeds. `SOAK=1`: 2,000, going on with the seed in `$SOAK_DIR/crashes.next`.
 //! `FOREBAY_SEED=n` replays one seed.
 
 use crate::common::*;

@@ -1,6 +1,6 @@
 //! Random histories of operations over three nodes agree with a plain model of the stated semantics.
 //!
-//! Short form: 150 seeds. `SOAK=1`: 10,000, going on after the seed named in `$SOAK_DIR/histories.progress`.
+//! Short form: 150 seeds. `SOAK=1`: 10,000, going on with the seed in `$SOAK_DIR/histories.next`.
 //! `FOREBAY_SEED=n` replays one seed and prints its operations.
 
 use crate::model::rows::row;

@@ -2,7 +2,7 @@
 //! lamination and restarts between, by one to four nodes, with patterns on and off. Every read is right to the byte, no byte is kept
 //! that no file shows, and the store is sound at the end.
 //!
-//! Short form: 60 seeds. `SOAK=1`: 4,000, going on after the seed named in `$SOAK_DIR/pattern_histories.progress`.
+//! Short form: 60 seeds. `SOAK=1`: 4,000, going on with the seed in `$SOAK_DIR/pattern_histories.next`.
 //! `FOREBAY_SEED=n` replays one seed and prints its operations.
 
 use crate::common::*;

@@ -495,13 +495,15 @@ fn who_gets_mutated_replies_gets_errors_at_worst() {
         seed < first + 2
     } {
         let world = World::new(seed);
-        for day in 0..6 {
-            world.noise.store(100, Ordering::Relaxed);
-            a_day(&world.service, day);
-            world.noise.store(0, Ordering::Relaxed);
-            days += 1;
-            good += u64::from(still_works(&world.service, &format!("after {day}")));
-        }
+        seeds::with_seed("wire_fuzz", seed, || {
+            for day in 0..6 {
+                world.noise.store(100, Ordering::Relaxed);
+                a_day(&world.service, day);
+                world.noise.store(0, Ordering::Relaxed);
+                days += 1;
+                good += u64::from(still_works(&world.service, &format!("after {day}")));
+            }
+        });
         // It may fail: a node was told that its file belongs to a member that there is not.
         let _ = world.service.stop();
         seed += 1;
