@@ -1,7 +1,7 @@
 //! Attributes of files: permissions, owners, times, lamination, extended attributes.
 use crate::Client;
 use crate::error::{Result, WithPath};
-use forebay_server::delegate::Described;
+use forebay_server::delegate::FileDescription;
 use forebay_server::{SetAttr, SetTime, Time};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -87,17 +87,20 @@ impl Client {
         if self.caller.uid != 0 && self.caller.uid != attr.uid {
             return Err(Errno::PERM.into()).at("laminate", path);
         }
-        self.delegate.laminate(attr.fid).at("laminate", path)
+        self.delegate.names.laminate(attr.fid).at("laminate", path)
     }
 
     /// Where the committed bytes of a file are: its patterns, and what the index has.
     ///
     /// # Errors
     /// As [`Client::metadata`]; `EISDIR` or `EINVAL` for what is not a regular file.
-    pub fn describe(&self, path: impl AsRef<Path>) -> Result<Described> {
+    pub fn describe(&self, path: impl AsRef<Path>) -> Result<FileDescription> {
         let path = path.as_ref();
         let attr = self.attr("describe", path, true)?;
-        self.delegate.describe(attr.fid).at("describe", path)
+        self.delegate
+            .locator
+            .describe(attr.fid)
+            .at("describe", path)
     }
 
     /// The value of an extended attribute.
@@ -107,6 +110,7 @@ impl Client {
     pub fn xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Vec<u8>> {
         let attr = self.attr("read attribute of", path.as_ref(), true)?;
         self.delegate
+            .names
             .getxattr(attr.fid, name.as_bytes())
             .at("read attribute of", path.as_ref())
     }
@@ -118,6 +122,7 @@ impl Client {
     pub fn set_xattr(&self, path: impl AsRef<Path>, name: &str, value: &[u8]) -> Result<()> {
         let attr = self.attr("set attribute of", path.as_ref(), true)?;
         self.delegate
+            .names
             .setxattr(attr.fid, name.as_bytes(), value, false, false)
             .at("set attribute of", path.as_ref())
     }
@@ -130,6 +135,7 @@ impl Client {
         let attr = self.attr("list attributes of", path.as_ref(), true)?;
         let names = self
             .delegate
+            .names
             .listxattr(attr.fid)
             .at("list attributes of", path.as_ref())?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
@@ -142,6 +148,7 @@ impl Client {
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<()> {
         let attr = self.attr("remove attribute of", path.as_ref(), true)?;
         self.delegate
+            .names
             .removexattr(attr.fid, name.as_bytes())
             .at("remove attribute of", path.as_ref())
     }
@@ -149,6 +156,7 @@ impl Client {
     fn set(&self, operation: &'static str, path: &Path, set: &SetAttr) -> Result<()> {
         let attr = self.attr(operation, path, true)?;
         self.delegate
+            .names
             .setattr(attr.fid, set, None, self.caller)
             .at(operation, path)?;
         Ok(())

@@ -159,6 +159,7 @@ impl Client {
         }
         let (parent, name) = self.entry("remove", path, Errno::ISDIR)?;
         self.delegate
+            .names
             .unlink(parent, &name, self.caller)
             .at("remove", path)
     }
@@ -171,6 +172,7 @@ impl Client {
         let path = path.as_ref();
         let (parent, name) = self.entry("remove directory", path, Errno::BUSY)?;
         self.delegate
+            .names
             .rmdir(parent, &name, self.caller)
             .at("remove directory", path)
     }
@@ -204,6 +206,7 @@ impl Client {
         let (new, new_name) = self.entry("rename to", to, Errno::BUSY)?;
         let flags = RenameFlags::default();
         self.delegate
+            .names
             .rename(old, &old_name, new, &new_name, flags, self.caller)
             .at("rename", from)
     }
@@ -230,7 +233,11 @@ impl Client {
         if attr.kind != Kind::Symlink {
             return Err(Errno::INVAL.into()).at("read link", path);
         }
-        let target = self.delegate.readlink(attr.fid).at("read link", path)?;
+        let target = self
+            .delegate
+            .names
+            .readlink(attr.fid)
+            .at("read link", path)?;
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
@@ -241,7 +248,7 @@ impl Client {
     pub fn hard_link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let attr = self.attr("link", from.as_ref(), false)?;
         let (parent, name) = self.entry("link to", to.as_ref(), Errno::EXIST)?;
-        let linked = self.delegate.link(attr.fid, parent, &name);
+        let linked = self.delegate.names.link(attr.fid, parent, &name);
         linked.map(drop).at("link", from.as_ref())
     }
 
@@ -250,7 +257,7 @@ impl Client {
     /// # Errors
     /// `EIO` if a member cannot answer.
     pub fn space(&self) -> Result<SpaceTotals> {
-        self.delegate.statfs().at("measure", Path::new("/"))
+        self.delegate.names.statfs().at("measure", Path::new("/"))
     }
 
     pub(crate) fn attr(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Attr> {
@@ -289,7 +296,7 @@ impl Client {
             rdev: 0,
             target,
         };
-        let made = self.delegate.make(parent, &name, new, self.caller);
+        let made = self.delegate.names.make(parent, &name, new, self.caller);
         made.map(drop).at(operation, path)
     }
 }

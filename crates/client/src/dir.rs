@@ -67,6 +67,7 @@ impl Iterator for ReadDir {
         if self.batch.as_slice().is_empty() && !self.done {
             match self
                 .delegate
+                .names
                 .readdir(self.fid, self.after.as_deref(), NAMES_PER_REQUEST)
                 .at("list", &self.path)
             {

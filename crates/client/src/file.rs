@@ -2,7 +2,7 @@
 use crate::error::{Error, Result, WithPath};
 use crate::{Client, Metadata};
 use bytes::Bytes;
-use forebay_server::delegate::{Fallocate, Handle, Opened, Whence};
+use forebay_server::delegate::{Fallocate, Handle, OpenedFile, SeekTarget};
 use forebay_server::{Caller, Delegate, Fid, OpenFlags, SetAttr};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -36,7 +36,7 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn new(client: &Client, opened: Opened, flags: OpenFlags, path: &Path) -> File {
+    pub(crate) fn new(client: &Client, opened: OpenedFile, flags: OpenFlags, path: &Path) -> File {
         File {
             delegate: client.delegate.clone(),
             caller: client.caller,
@@ -100,7 +100,7 @@ impl File {
                 .write(self.handle, at, piece, self.caller)
                 .map_err(self.bytes_error("write", at, piece.len() as u64))?;
         }
-        let shown = self.delegate.kernel_pages().show_elsewhere(self.fid);
+        let shown = self.delegate.kernel_pages.show_elsewhere(self.fid);
         shown.map_err(self.bytes_error("write", offset, data.len() as u64))
     }
 
@@ -128,8 +128,9 @@ impl File {
             ..SetAttr::default()
         };
         self.delegate
+            .names
             .setattr(self.fid, &set, Some(self.handle), self.caller)
-            .and_then(|_| self.delegate.kernel_pages().show_elsewhere(self.fid))
+            .and_then(|_| self.delegate.kernel_pages.show_elsewhere(self.fid))
             .at("truncate", &self.path)?;
         Ok(())
     }
@@ -140,6 +141,7 @@ impl File {
     /// `EIO` if the file's owner cannot answer.
     pub fn metadata(&self) -> Result<Metadata> {
         self.delegate
+            .names
             .getattr(self.fid)
             .map(Metadata)
             .at("stat", &self.path)
@@ -161,7 +163,7 @@ impl File {
     /// `ENXIO` if there is none.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         self.delegate
-            .seek(self.handle, offset, Whence::Data)
+            .seek(self.handle, offset, SeekTarget::Data)
             .map_err(self.bytes_error("seek data in", offset, 0))
     }
 
@@ -171,7 +173,7 @@ impl File {
     /// `ENXIO` if `offset` lies behind the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.delegate
-            .seek(self.handle, offset, Whence::Hole)
+            .seek(self.handle, offset, SeekTarget::Hole)
             .map_err(self.bytes_error("seek a hole in", offset, 0))
     }
 

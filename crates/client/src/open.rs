@@ -2,7 +2,7 @@
 use crate::error::{Result, WithPath};
 use crate::path::{MAX_LINKS, walk};
 use crate::{Client, File};
-use forebay_server::delegate::Opened;
+use forebay_server::delegate::OpenedFile;
 use forebay_server::{Kind, OpenFlags};
 use rustix::io::Errno;
 use std::path::Path;
@@ -109,7 +109,7 @@ impl OpenOptions {
         }
     }
 
-    fn steps(&self, client: &Client, path: &Path) -> forebay_server::Result<Opened> {
+    fn steps(&self, client: &Client, path: &Path) -> forebay_server::Result<OpenedFile> {
         let flags = self.effective()?;
         let creates = self.create || self.create_new;
         // A file that is removed between the walk and the open is looked for again, so that an open with `create`

@@ -76,7 +76,7 @@ pub(crate) fn walk_by(
         if let Some(enter) = enter {
             let attr = match at_attr.take() {
                 Some(attr) => attr,
-                None => delegate.getattr(at)?,
+                None => delegate.names.getattr(at)?,
             };
             enter(&attr)?;
             at_attr = Some(attr);
@@ -85,12 +85,12 @@ pub(crate) fn walk_by(
             continue;
         }
         if name == b".." {
-            at = delegate.parent(at)?;
+            at = delegate.names.parent(at)?;
             at_attr = None;
             continue;
         }
         let last = names.is_empty();
-        let attr = match delegate.lookup(at, &name) {
+        let attr = match delegate.names.lookup(at, &name) {
             Ok(attr) => attr,
             Err(e) if last && e.errno() == Errno::NOENT => {
                 return Ok(PathWalk {
@@ -108,7 +108,7 @@ pub(crate) fn walk_by(
                 if links > MAX_LINKS {
                     return Err(Errno::LOOP.into());
                 }
-                let target = delegate.readlink(attr.fid)?;
+                let target = delegate.names.readlink(attr.fid)?;
                 if target.first() == Some(&b'/') {
                     at = Fid::ROOT;
                     at_attr = None;
@@ -133,7 +133,7 @@ pub(crate) fn walk_by(
     }
     let attr = match at_attr {
         Some(attr) => attr,
-        None => delegate.getattr(at)?,
+        None => delegate.names.getattr(at)?,
     };
     Ok(PathWalk {
         parent: at,

@@ -100,7 +100,7 @@ impl KernelCaches {
     /// # Errors
     /// The kernel has old pages, or an old size.
     pub fn renew(&self, delegate: &Delegate, ino: INodeNo) -> io::Result<()> {
-        delegate.kernel_pages().dropping_pages(Fid(ino.0));
+        delegate.kernel_pages.dropping_pages(Fid(ino.0));
         self.connection()?.notifier.inval_inode(ino, 0, 0)?;
         self.tell_size(delegate, ino)
     }
@@ -137,10 +137,10 @@ impl KernelCaches {
                 .lookups
                 .size(path.clone(), LOOKUP_LIMIT)
                 .map(|size| {
-                    let seen = delegate.seen(Fid(ino.0));
+                    let seen = delegate.names.seen(Fid(ino.0));
                     let same = seen.is_none_or(|attr| attr.size == size);
                     if same {
-                        delegate.kernel_pages().told_size(Fid(ino.0), size);
+                        delegate.kernel_pages.told_size(Fid(ino.0), size);
                     }
                     same
                 });

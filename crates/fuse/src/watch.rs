@@ -199,7 +199,7 @@ impl Told for i64 {}
 impl Told for u64 {}
 impl Told for Vec<u8> {}
 impl Told for forebay_server::SpaceTotals {}
-impl Told for forebay_server::delegate::Granted {}
+impl Told for forebay_server::delegate::GrantedLock {}
 
 impl Told for bytes::Bytes {
     fn tell(&self, seen: &mut ObservedCall) {

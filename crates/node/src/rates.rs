@@ -87,7 +87,7 @@ fn sample(service: &SharedMembers) -> Option<Sample> {
     let delegates = service.as_ref()?.delegates();
     let counted = delegates
         .into_iter()
-        .map(|(member, delegate)| (member, delegate.counters().totals()));
+        .map(|(member, delegate)| (member, delegate.counters.totals()));
     Some((Instant::now(), counted.collect()))
 }
 

@@ -163,7 +163,7 @@ impl NodeServer {
     /// Ends the threads that may call other members.
     pub(crate) fn end(&self) {
         if let Some(delegate) = &self.delegate {
-            delegate.stop_retries();
+            delegate.stop_threads();
         }
         self.node.recovery_thread.stop();
         self.node.files.close();

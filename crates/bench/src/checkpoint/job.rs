@@ -197,7 +197,9 @@ impl CheckpointRun<'_> {
             for k in 0..self.work.each(writer) {
                 let r = self.work.record(writer, k);
                 let len = u64::from(r.len);
-                p.delegate.write_unbacked(p.handle, r.offset, len, r.addr)?;
+                p.delegate
+                    .writer
+                    .write_unbacked(p.handle, r.offset, len, r.addr)?;
             }
             p.delegate.flush(p.handle)?;
         }
@@ -268,7 +270,7 @@ impl CheckpointRun<'_> {
             ..OpenFlags::default()
         };
         let handle = delegate.open(fid, flags)?.handle;
-        let found = delegate.locate(handle, 0..self.bytes())?;
+        let found = delegate.locator.locate(handle, 0..self.bytes())?;
         outcome.resolve_s = begun.elapsed().as_secs_f64();
         outcome.index_memory_bytes = delegate.memory().saturating_sub(before) as f64;
         delegate.release(handle)?;
@@ -300,7 +302,7 @@ fn content(at: u64, writers: u64) -> [u8; SIZE as usize] {
 
 impl Process {
     fn locate(&self, range: Range<u64>) -> Result<u64> {
-        let found = self.delegate.locate(self.handle, range.clone())?;
+        let found = self.delegate.locator.locate(self.handle, range.clone())?;
         match found.bytes == range.end - range.start {
             true => Ok(found.bytes),
             false => Err(Failure::new(format!(

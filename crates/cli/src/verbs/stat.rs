@@ -4,11 +4,11 @@ use super::stat_text::text;
 use crate::args::StatArgs;
 use crate::output::{self, name, print};
 use forebay_node::failure::{Failure, Result};
-use forebay_server::delegate::Described;
+use forebay_server::delegate::FileDescription;
 use rustix::io::Errno;
 use std::path::Path;
 
-/// A [`Described`] as JSON.
+/// A [`FileDescription`] as JSON.
 pub const XATTR: &str = "user.forebay.extents";
 /// The kernel gives no longer attribute.
 const LONGEST: usize = 64 << 10;
@@ -28,7 +28,7 @@ pub fn run(args: &StatArgs) -> Result {
 }
 
 /// The rows only if they were asked for.
-fn json(file: &Path, mut described: Described, extents: bool) -> serde_json::Value {
+fn json(file: &Path, mut described: FileDescription, extents: bool) -> serde_json::Value {
     if !extents {
         described.patterns.rows.clear();
         described.extents.rows.clear();
@@ -44,7 +44,7 @@ fn json(file: &Path, mut described: Described, extents: bool) -> serde_json::Val
     value
 }
 
-fn describe(file: &Path) -> Result<Described> {
+fn describe(file: &Path) -> Result<FileDescription> {
     let got = on_mount::call(file, "looking at", |path| {
         let mut bytes = vec![0; LONGEST];
         let len = rustix::fs::getxattr(path, XATTR, &mut bytes[..])?;

@@ -1,10 +1,10 @@
 //! What `forebay stat` shows of a file.
 use forebay_node::units::{count, size};
-use forebay_server::delegate::{Described, Row, Rows};
+use forebay_server::delegate::{FileDescription, PatternRow, PatternRows};
 use std::fmt::Write;
 
 /// For people.
-pub fn text(file: &str, d: &Described, extents: bool) -> String {
+pub fn text(file: &str, d: &FileDescription, extents: bool) -> String {
     let mut out = format!("{file}: {}, {} stored", size(d.size), size(d.stored));
     if d.pending > 0 {
         let _ = write!(out, ", {} not committed yet", size(d.pending));
@@ -42,7 +42,7 @@ pub fn text(file: &str, d: &Described, extents: bool) -> String {
     out
 }
 
-fn rows(out: &mut String, of: &Rows) {
+fn rows(out: &mut String, of: &PatternRows) {
     for row in &of.rows {
         let _ = writeln!(out, "  {}{}", row.text, whose(row));
     }
@@ -52,7 +52,7 @@ fn rows(out: &mut String, of: &Rows) {
 }
 
 /// Such as ` (512 logs of nodes 0-3)`.
-fn whose(row: &Row) -> String {
+fn whose(row: &PatternRow) -> String {
     let span = |&(first, last): &(u16, u16)| match last - first {
         0 => first.to_string(),
         _ => format!("{first}-{last}"),
@@ -77,21 +77,21 @@ mod tests {
 
     #[test]
     fn a_file_of_patterns_and_extents() {
-        let row = |text: &str, members: &[u16], logs| Row {
+        let row = |text: &str, members: &[u16], logs| PatternRow {
             text: text.into(),
             members: MemberSet::of(members.iter().copied()),
             logs,
             extents: 5,
             bytes: 50,
         };
-        let rows = |extents, logs, row| Rows {
+        let rows = |extents, logs, row| PatternRows {
             extents,
             bytes: 50,
             logs,
             rows: vec![row],
             left_out: 0,
         };
-        let mut described = Described {
+        let mut described = FileDescription {
             layout: ExtentLayout::Patterned,
             owner: 2,
             size: 1 << 30,
@@ -114,7 +114,7 @@ mod tests {
              at 7 B: 1 B (1 log of node 2)\n  \
              and 3 smaller ones\n"
         );
-        described.patterns = Rows::default();
+        described.patterns = PatternRows::default();
         described.pending = 5;
         assert_eq!(
             text("f", &described, false),

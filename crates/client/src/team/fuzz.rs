@@ -139,7 +139,7 @@ fn the_root_answers_whatever_it_is_asked() {
 #[test]
 fn answers() {
     let (service, files) = service();
-    let attr: Attr = service.delegate(1).getattr(files[0]).unwrap();
+    let attr: Attr = service.delegate(1).names.getattr(files[0]).unwrap();
     let answers = [
         TeamAnswer::Attr(attr.clone()),
         TeamAnswer::Opened {

@@ -48,7 +48,8 @@ impl Client {
     pub fn team(&self, plan: &TeamPlan) -> Result<Team> {
         let seat = self
             .delegate
-            .join_team(plan)
+            .team
+            .join(plan)
             .at("join a team at", Path::new("/"))?;
         Ok(Team {
             client: self.clone(),
@@ -97,7 +98,7 @@ impl Team {
             path: path.as_os_str().as_bytes().to_vec(),
         });
         match self.call(self.likely_owner_of(path), request)? {
-            TeamAnswer::Attr(attr) => Ok(self.client.delegate.as_seen(attr)),
+            TeamAnswer::Attr(attr) => Ok(self.client.delegate.names.as_seen(attr)),
             other => Err(self.unexpected_answer(other)),
         }
     }
@@ -133,7 +134,7 @@ impl Team {
         &mut self,
         path: &Path,
         options: &OpenOptions,
-    ) -> forebay_server::Result<forebay_server::delegate::Opened> {
+    ) -> forebay_server::Result<forebay_server::delegate::OpenedFile> {
         let (create, create_new) = options.creates();
         let mut request = self.request(TeamAction::Open {
             path: path.as_os_str().as_bytes().to_vec(),
@@ -157,23 +158,23 @@ impl Team {
             Ok(TeamAnswer::Opened {
                 attr, no_writers, ..
             }) => match no_writers.filter(|_| flags.write) {
-                None => Ok(delegate.opened_for(&attr, flags, token, here)),
+                None => Ok(delegate.team.opened_for(&attr, flags, token, here)),
                 Some(why) => {
-                    delegate.forgo(&attr, token, here)?;
+                    delegate.team.forgo(&attr, token, here)?;
                     Err(why.into_error(attr.fid.owner()))
                 }
             },
             Ok(TeamAnswer::Failed(e)) => {
                 let error = e.into_error(delegate.member());
                 if !matches!(error, Error::Posix(_)) {
-                    delegate.abandon_open(token);
+                    delegate.team.abandon_open(token);
                 }
                 Err(error)
             }
             Ok(other) => Err(self.unexpected_answer(other)),
             Err(e) => {
                 if may_have_happened(&e) {
-                    delegate.abandon_open(token);
+                    delegate.team.abandon_open(token);
                 }
                 Err(e)
             }
@@ -200,7 +201,7 @@ impl Team {
     #[doc(hidden)]
     pub fn close_handle(&mut self, handle: Handle) -> forebay_server::Result<Attr> {
         let delegate = self.client.delegate.clone();
-        let (fid, token) = match delegate.team_open(handle) {
+        let (fid, token) = match delegate.team.team_open(handle) {
             Ok(open) => open,
             Err(e) => {
                 self.skip();
@@ -217,11 +218,11 @@ impl Team {
         flushed?;
         match answer {
             Ok(TeamAnswer::Closed { attr, kept }) if !kept.contains(me) => {
-                delegate.told_close(handle)?;
-                Ok(delegate.as_seen(attr))
+                delegate.team.told_close(handle)?;
+                Ok(delegate.names.as_seen(attr))
             }
             // Each node tells its own close; twice is no harm.
-            Ok(_) | Err(_) => delegate.getattr(fid),
+            Ok(_) | Err(_) => delegate.names.getattr(fid),
         }
     }
 
@@ -259,7 +260,7 @@ impl Team {
             .filter(|name| *name != b"/")
             .collect();
         self.seat
-            .root(self.client.delegate.likely_owner(&directories))
+            .root(self.client.delegate.team.likely_owner(&directories))
     }
 
     fn call(&mut self, root: Member, request: TeamRequest) -> forebay_server::Result<TeamAnswer> {

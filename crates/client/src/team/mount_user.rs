@@ -61,7 +61,7 @@ pub(super) fn permit(users: &[MountUser], attr: &Attr, bits: u32) -> Result<()> 
 pub(super) fn permit_entry(users: &[MountUser], delegate: &Delegate, parent: Fid) -> Result<()> {
     match users.is_empty() {
         true => Ok(()),
-        false => permit(users, &delegate.getattr(parent)?, WRITE | SEARCH),
+        false => permit(users, &delegate.names.getattr(parent)?, WRITE | SEARCH),
     }
 }
 

@@ -57,7 +57,7 @@ impl RootExecutor<'_> {
         let path = Path::new(OsStr::from_bytes(path));
         let seen = walk(&request.users, self.delegate, path, true)?.file()?;
         // Without what is pending at this node, which is not every client's.
-        match self.delegate.published(seen.fid) {
+        match self.delegate.team.published(seen.fid) {
             Err(e) if e.errno() == Errno::STALE => Err(Errno::NOENT.into()),
             attr => attr,
         }
@@ -83,7 +83,10 @@ impl RootExecutor<'_> {
                 None => {
                     let (parent, name) = walked.entry(Errno::ISDIR)?;
                     permit_entry(&request.users, self.delegate, parent)?;
-                    let made = self.delegate.make_for(parent, &name, mode, new, caller)?;
+                    let made = self
+                        .delegate
+                        .team
+                        .make_for(parent, &name, mode, new, caller)?;
                     if !made.1 && made.0.kind != Kind::File {
                         // Someone else made a link or a directory of this name meanwhile.
                         continue;
@@ -126,7 +129,11 @@ impl RootExecutor<'_> {
             append: false,
             truncate: request.truncate && !made,
         };
-        let open = |flags| self.delegate.open_for(fid, flags, self.token, self.members);
+        let open = |flags| {
+            self.delegate
+                .team
+                .open_for(fid, flags, self.token, self.members)
+        };
         let opened = may_write.and_then(|()| open(flags));
         let not_writing = |e: &Error| matches!(e.errno(), Errno::PERM | Errno::ACCESS);
         match opened {
@@ -158,7 +165,7 @@ impl RootExecutor<'_> {
             .copied()
             .filter(|m| !kept.contains(*m))
             .collect();
-        let attr = self.delegate.close_for(fid, token, &members)?;
+        let attr = self.delegate.team.close_for(fid, token, &members)?;
         Ok(TeamAnswer::Closed { attr, kept })
     }
 }

@@ -155,6 +155,7 @@ fn some_may_write_and_some_only_read() {
     assert_eq!(attr.len(), 10);
     crew.service()
         .delegate(0)
+        .names
         .laminate(forebay_server::Fid(attr.ino()))
         .unwrap();
     // As if each had asked alone.

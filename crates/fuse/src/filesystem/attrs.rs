@@ -22,7 +22,7 @@ impl Filesystem {
                 ..SetAttr::default()
             };
             let by = privileged_unless(change.kills_set_ids, caller);
-            let attr = self.delegate.setattr(fid, &cut, handle, by)?;
+            let attr = self.delegate.names.setattr(fid, &cut, handle, by)?;
             let only_size = SetAttrRequest {
                 size: None,
                 fh: None,
@@ -44,10 +44,10 @@ impl Filesystem {
         };
         let chown = set.uid.is_some() || set.gid.is_some();
         if set.mode.is_none() && chown {
-            let attr = self.delegate.getattr(fid)?;
+            let attr = self.delegate.names.getattr(fid)?;
             set.mode = without_set_ids(&attr);
         }
-        self.delegate.setattr(fid, &set, handle, caller)
+        self.delegate.names.setattr(fid, &set, handle, caller)
     }
 
     /// Takes the set-id bits off a file that someone without the right to keep them has changed.
@@ -61,6 +61,7 @@ impl Filesystem {
         };
         // The right to write gives the right to this, whoever owns the file.
         self.delegate
+            .names
             .setattr(attr.fid, &set, None, Caller { uid: 0, gid: 0 })?;
         Ok(())
     }

@@ -155,12 +155,13 @@ impl Filesystem {
                 0 => reply.add(INodeNo(fid.0), 1, FileType::Directory, "."),
                 1 => {
                     // A directory that was removed while open has no parent to show.
-                    let parent = self.delegate.parent(fid).unwrap_or(fid);
+                    let parent = self.delegate.names.parent(fid).unwrap_or(fid);
                     reply.add(INodeNo(parent.0), 2, FileType::Directory, "..")
                 }
                 _ => {
-                    let mut fetch =
-                        |after: Option<&[u8]>, limit| self.delegate.readdir(fid, after, limit);
+                    let mut fetch = |after: Option<&[u8]>, limit| {
+                        self.delegate.names.readdir(fid, after, limit)
+                    };
                     match listing.entry(number - DOTS, &mut fetch)? {
                         Some(e) => reply.add(
                             INodeNo(e.fid.0),

@@ -11,7 +11,7 @@
 use super::Filesystem;
 use crate::protocol::{FileHandle, FopenFlags, INodeNo, OpenAccMode, ReplyWrite, WriteFlags};
 use crate::reply::attempt;
-use forebay_server::delegate::{AfterWrite, Fallocate, Handle, Opened, Whence};
+use forebay_server::delegate::{AfterWrite, Fallocate, Handle, OpenedFile, SeekTarget};
 use forebay_server::{Attr, Caller, Fid, Kind, OpenFlags, SetAttr};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -51,7 +51,7 @@ pub(super) fn open_flags(flags: crate::protocol::OpenFlags) -> OpenFlags {
 
 /// `exact`: every call is to reach this, as it is.
 pub(super) fn answer(
-    opened: &Opened,
+    opened: &OpenedFile,
     flags: OpenFlags,
     alone: bool,
     exact: bool,
@@ -153,9 +153,10 @@ impl Filesystem {
                     size: Some(0),
                     ..SetAttr::default()
                 };
-                let cut = self
-                    .delegate
-                    .setattr(opened.attr.fid, &set, Some(opened.handle), caller);
+                let cut =
+                    self.delegate
+                        .names
+                        .setattr(opened.attr.fid, &set, Some(opened.handle), caller);
                 opened.attr = self.or_close(&opened, cut)?;
             }
         }
@@ -181,7 +182,7 @@ impl Filesystem {
     }
 
     /// Closes an opened file if what followed failed.
-    fn or_close<T>(&self, opened: &Opened, result: Result<T>) -> Result<T> {
+    fn or_close<T>(&self, opened: &OpenedFile, result: Result<T>) -> Result<T> {
         if result.is_err() {
             // The first failure is the one to report.
             let _ = self.delegate.release(opened.handle);
@@ -236,7 +237,7 @@ impl Filesystem {
         let after = match &answer {
             Ok(placed) if direct => self
                 .delegate
-                .kernel_pages()
+                .kernel_pages
                 .after_direct_write(handle(fh), expected, *placed)
                 .unwrap_or_default(),
             _ => AfterWrite::default(),
@@ -247,7 +248,7 @@ impl Filesystem {
                 caches.drop_pages(ino, placed, len)?;
             }
             // If the owner does not answer, nobody here can read what others appended: the append itself has succeeded.
-            if after.look_again && delegate.kernel_pages().look_again(handle(fh)).is_ok() {
+            if after.look_again && delegate.kernel_pages.look_again(handle(fh)).is_ok() {
                 caches.tell_size(&delegate, ino)?;
             }
             Ok(())
@@ -264,7 +265,7 @@ impl Filesystem {
             match renewed {
                 Ok(()) => {
                     reply.written(len as u32);
-                    delegate.kernel_pages().size_is_uncertain(Fid(ino.0));
+                    delegate.kernel_pages.size_is_uncertain(Fid(ino.0));
                 }
                 Err(e) => reply.error(e),
             }
@@ -280,14 +281,14 @@ impl Filesystem {
         waits: bool,
         reply: impl FnOnce(Result<T, crate::protocol::Errno>) + Send + 'static,
     ) {
-        let unshown = answer.is_ok() && self.delegate.kernel_pages().has_unshown(Fid(ino.0));
+        let unshown = answer.is_ok() && self.delegate.kernel_pages.has_unshown(Fid(ino.0));
         if !unshown && !waits {
             return reply(answer);
         }
         let delegate = self.delegate.clone();
         let work = move || {
             let shown = attempt("show a change", ino, || match unshown {
-                true => delegate.kernel_pages().show_elsewhere(Fid(ino.0)),
+                true => delegate.kernel_pages.show_elsewhere(Fid(ino.0)),
                 false => Ok(()),
             });
             reply(shown.and(answer));
@@ -306,7 +307,7 @@ impl Filesystem {
         };
         match self.alone {
             true => flushed,
-            false => flushed.and(self.delegate.locks().close_owner(handle(fh), owner)),
+            false => flushed.and(self.delegate.locks.close_owner(handle(fh), owner)),
         }
     }
 
@@ -343,15 +344,15 @@ impl Filesystem {
         // The kernel does not say whether the caller may keep set-id bits: it is taken for root's right.
         match caller.uid {
             0 => Ok(()),
-            _ => self.drop_set_ids(&self.delegate.getattr(Fid(ino.0))?),
+            _ => self.drop_set_ids(&self.delegate.names.getattr(Fid(ino.0))?),
         }
     }
 
     pub(super) fn seek_file(&self, fh: FileHandle, offset: i64, whence: i32) -> Result<i64> {
         let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
         let whence = match whence {
-            libc::SEEK_DATA => Whence::Data,
-            libc::SEEK_HOLE => Whence::Hole,
+            libc::SEEK_DATA => SeekTarget::Data,
+            libc::SEEK_HOLE => SeekTarget::Hole,
             _ => return Err(Errno::INVAL.into()),
         };
         let found = self.delegate.seek(handle(fh), offset, whence)?;
@@ -401,7 +402,7 @@ mod tests {
 
     #[test]
     fn handles_carry_their_bits() {
-        let opened = Opened {
+        let opened = OpenedFile {
             handle: 77,
             attr: attr(0o644, 0, 0),
             keep_cache: true,

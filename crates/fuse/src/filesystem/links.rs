@@ -27,8 +27,11 @@ impl Filesystem {
             return Err(Errno::STALE.into());
         }
         let attr = match above {
-            true => self.delegate.getattr(self.delegate.parent(fid)?)?,
-            false => self.delegate.getattr(fid)?,
+            true => self
+                .delegate
+                .names
+                .getattr(self.delegate.names.parent(fid)?)?,
+            false => self.delegate.names.getattr(fid)?,
         };
         match attr.nlink {
             0 => Err(Errno::STALE.into()),
@@ -58,7 +61,9 @@ impl Filesystem {
             rdev: if kind.is_device() { rdev } else { 0 },
             target: Vec::new(),
         };
-        self.delegate.make(parent, name.as_bytes(), new, caller)
+        self.delegate
+            .names
+            .make(parent, name.as_bytes(), new, caller)
     }
 
     pub(super) fn make_directory(
@@ -103,7 +108,9 @@ impl Filesystem {
             rdev: 0,
             target,
         };
-        self.delegate.make(parent, name.as_bytes(), new, caller)
+        self.delegate
+            .names
+            .make(parent, name.as_bytes(), new, caller)
     }
 
     pub(super) fn link_entry(
@@ -117,7 +124,9 @@ impl Filesystem {
             .watch
             .mark(req, Note::on(Action::Link, ino).to(parent, name));
         let answer = attempt("link", own_or(parent, ino), || {
-            self.delegate.link(fid(ino), fid(parent), name.as_bytes())
+            self.delegate
+                .names
+                .link(fid(ino), fid(parent), name.as_bytes())
         });
         if let Some(mark) = mark {
             mark.end(&answer);
@@ -171,6 +180,7 @@ impl Filesystem {
             exchange: flags.contains(crate::protocol::RenameFlags::RENAME_EXCHANGE),
         };
         self.delegate
+            .names
             .rename(from, name.as_bytes(), to, to_name.as_bytes(), flags, caller)
     }
 }

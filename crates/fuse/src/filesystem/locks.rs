@@ -20,7 +20,7 @@ use crate::protocol::{Errno, FileHandle, INodeNo, LockRequest, ReplyEmpty, Reply
 use crate::reply::attempt;
 use crate::watch::{Mark, Note};
 use forebay_server::Result;
-use forebay_server::delegate::{Delegate, Granted, LockWanted, Locking};
+use forebay_server::delegate::{Delegate, GrantedLock, LockOutcome, WantedLock};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_trace::Action;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,8 +61,8 @@ impl LockRequest {
         }
     }
 
-    fn wanted(&self, space: LockSpace, detect: bool) -> std::result::Result<LockWanted, Errno> {
-        Ok(LockWanted {
+    fn wanted(&self, space: LockSpace, detect: bool) -> std::result::Result<WantedLock, Errno> {
+        Ok(WantedLock {
             owner: self.owner,
             space,
             start: self.start,
@@ -79,7 +79,7 @@ fn show(
     caches: &KernelCaches,
     delegate: &Delegate,
     ino: INodeNo,
-    granted: Granted,
+    granted: GrantedLock,
 ) -> std::result::Result<(), Errno> {
     let Some(stale) = granted.stale else {
         return Ok(());
@@ -89,7 +89,7 @@ fn show(
         tracing::error!(inode = ino.0, %error, "the kernel keeps old pages, or an old size, under a lock");
         Errno::EIO
     })?;
-    delegate.kernel_pages().dropped_pages(stale);
+    delegate.kernel_pages.dropped_pages(stale);
     Ok(())
 }
 
@@ -112,7 +112,7 @@ impl Filesystem {
             .mark(req, Note::on(Action::Sync, ino).through(fh));
         match attempt("fsync", ino, || self.delegate.fsync(handle(fh))) {
             Ok(None) => answer(Ok(()), mark, reply),
-            Ok(stale) => self.apart(ino, mark, reply, move |_, _| Ok(Granted { stale })),
+            Ok(stale) => self.apart(ino, mark, reply, move |_, _| Ok(GrantedLock { stale })),
             Err(e) => answer(Err(e), mark, reply),
         }
     }
@@ -127,9 +127,7 @@ impl Filesystem {
         if asked.typ == libc::F_UNLCK {
             let (owner, start, end) = (asked.owner, asked.start, asked.end());
             let done = attempt("unlock", ino, || {
-                self.delegate
-                    .locks()
-                    .unlock(handle, owner, space, start, end)
+                self.delegate.locks.unlock(handle, owner, space, start, end)
             });
             return answer(done, mark, reply);
         }
@@ -141,20 +139,20 @@ impl Filesystem {
             Err(e) => return answer(Err(e), mark, reply),
         };
         let locking = attempt("lock", ino, || match asked.wait {
-            true => self.delegate.locks().lock_or_wait(handle, &wanted),
+            true => self.delegate.locks.lock_or_wait(handle, &wanted),
             false => self
                 .delegate
-                .locks()
+                .locks
                 .lock(handle, &wanted)
-                .map(Locking::Granted),
+                .map(LockOutcome::Granted),
         });
         match locking {
-            Ok(Locking::Granted(Granted { stale: None })) => answer(Ok(()), mark, reply),
+            Ok(LockOutcome::Granted(GrantedLock { stale: None })) => answer(Ok(()), mark, reply),
             Err(e) if e.code() == libc::EAGAIN && of_open_file() => {
                 self.apart(ino, mark, reply, move |delegate, _| {
                     let mut tries = CLOSED_FILE_RETRIES_MS.iter();
                     loop {
-                        match (delegate.locks().lock(handle, &wanted), tries.next()) {
+                        match (delegate.locks.lock(handle, &wanted), tries.next()) {
                             (Err(e), Some(pause)) if e.errno() == rustix::io::Errno::AGAIN => {
                                 std::thread::sleep(Duration::from_millis(*pause));
                             }
@@ -169,10 +167,10 @@ impl Filesystem {
                 mark,
                 reply,
                 move |delegate, lock_waiters| match locking {
-                    Locking::Granted(granted) => Ok(granted),
-                    Locking::Waiting(wait) => {
+                    LockOutcome::Granted(granted) => Ok(granted),
+                    LockOutcome::Waiting(wait) => {
                         let mut caller = caller;
-                        delegate.locks().wait_for_lock(wait, &mut || {
+                        delegate.locks.wait_for_lock(wait, &mut || {
                             lock_waiters.ended.load(Ordering::SeqCst) || caller.interrupted()
                         })
                     }
@@ -187,7 +185,7 @@ impl Filesystem {
         ino: INodeNo,
         mark: Option<Mark>,
         reply: ReplyEmpty,
-        get: impl FnOnce(&Delegate, &LockWaiters) -> Result<Granted> + Send + 'static,
+        get: impl FnOnce(&Delegate, &LockWaiters) -> Result<GrantedLock> + Send + 'static,
     ) {
         let (delegate, lock_waiters) = (self.delegate.clone(), self.lock_waiters.clone());
         let caches = self.caches.clone();
@@ -212,7 +210,7 @@ impl Filesystem {
         };
         let mark = self.watch.mark(req, asked.note());
         let found = attempt("test lock", asked.ino, || {
-            self.delegate.locks().test_lock(handle(asked.fh), &wanted)
+            self.delegate.locks.test_lock(handle(asked.fh), &wanted)
         });
         if let Some(mark) = mark {
             mark.end(&found.as_ref().map(|_| ()).map_err(|e| *e));

@@ -259,7 +259,7 @@ impl Filesystem {
             places.telling.fetch_add(1, Ordering::SeqCst);
             for (fid, path) in moved {
                 delegate
-                    .kernel_pages()
+                    .kernel_pages
                     .show_moved(fid, path.as_os_str().as_bytes());
             }
             places.telling.fetch_sub(1, Ordering::SeqCst);
@@ -286,7 +286,7 @@ impl Filesystem {
             };
             let work: Box<dyn FnOnce() + Send> = match news {
                 KernelInvalidation::Changed(attr) => {
-                    match delegate.kernel_pages().changed_elsewhere(&attr) {
+                    match delegate.kernel_pages.changed_elsewhere(&attr) {
                         Some(paged) => {
                             Box::new(move || told(caches.catch_up(&delegate, attr.fid, paged)))
                         }
@@ -310,7 +310,7 @@ impl Filesystem {
             }
         };
         self.delegate
-            .kernel_pages()
+            .kernel_pages
             .set_kernel_invalidator(Some(Arc::new(invalidator)));
     }
 

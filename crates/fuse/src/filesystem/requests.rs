@@ -53,7 +53,7 @@ impl Handler for Filesystem {
                 self.find_again(fid(parent), name == "..")
             }),
             _ => self.attempt(req, Note::at(Action::Lookup, parent, name), || {
-                let attr = self.delegate.lookup(fid(parent), name.as_bytes())?;
+                let attr = self.delegate.names.lookup(fid(parent), name.as_bytes())?;
                 self.handles.named(attr.fid.0, parent.0, name.as_bytes());
                 Ok(attr)
             }),
@@ -75,7 +75,7 @@ impl Handler for Filesystem {
             return self.show(Ok(attr), reply);
         }
         let note = Note::on(Action::Stat, ino);
-        let answer = self.attempt(req, note, || self.delegate.getattr(fid(ino)));
+        let answer = self.attempt(req, note, || self.delegate.names.getattr(fid(ino)));
         if let Ok(attr) = &answer {
             self.caches.told(attr);
         }
@@ -101,7 +101,7 @@ impl Handler for Filesystem {
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
         let note = Note::on(Action::ReadLink, ino);
-        let answer = self.attempt(req, note, || self.delegate.readlink(fid(ino)));
+        let answer = self.attempt(req, note, || self.delegate.names.readlink(fid(ino)));
         data(answer, reply);
     }
 
@@ -149,6 +149,7 @@ impl Handler for Filesystem {
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let answer = self.attempt(req, Note::at(Action::Unlink, parent, name), || {
             self.delegate
+                .names
                 .unlink(fid(parent), name.as_bytes(), caller(req))
         });
         done(answer, reply);
@@ -158,6 +159,7 @@ impl Handler for Filesystem {
         let note = Note::at(Action::RemoveDirectory, parent, name);
         let answer = self.attempt(req, note, || {
             self.delegate
+                .names
                 .rmdir(fid(parent), name.as_bytes(), caller(req))
         });
         done(answer, reply);
@@ -260,7 +262,7 @@ impl Handler for Filesystem {
             // The kernel names an owner for direct I/O only.
             if owner.is_none() {
                 self.delegate
-                    .kernel_pages()
+                    .kernel_pages
                     .enters_page_cache(files::handle(fh))?;
             }
             self.delegate.read(files::handle(fh), offset, size)
@@ -287,7 +289,7 @@ impl Handler for Filesystem {
             // As for a read.
             if owner.is_none() {
                 self.delegate
-                    .kernel_pages()
+                    .kernel_pages
                     .enters_page_cache(files::handle(fh))?;
             }
             self.write_file(fid(ino), fh, offset, data, write_flags, flags, caller(req))
@@ -417,14 +419,17 @@ impl Handler for Filesystem {
     fn fsyncdir(&self, req: &Request, ino: INodeNo, reply: ReplyEmpty) {
         let note = Note::on(Action::SyncDirectory, ino);
         done(
-            self.attempt(req, note, || self.delegate.sync_directory(fid(ino))),
+            self.attempt(req, note, || self.delegate.names.sync_directory(fid(ino))),
             reply,
         );
     }
 
     fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let note = Note::on(Action::StatFs, ino);
-        room(self.attempt(req, note, || self.delegate.statfs()), reply);
+        room(
+            self.attempt(req, note, || self.delegate.names.statfs()),
+            reply,
+        );
     }
 
     fn setxattr(

@@ -22,7 +22,7 @@ use crate::reply::{OWN, attempt, file_attr};
 use calls::TeamCalls;
 use forebay_client::job::wire::{FileAttributes, TeamOp, bits, grant};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
-use forebay_server::delegate::{Delegate, Handle, Opened};
+use forebay_server::delegate::{Delegate, Handle, OpenedFile};
 use forebay_server::{Attr, Caller, ExtentLayout, Fid, Kind, Lamination, OpenFlags, Result, Time};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -72,7 +72,7 @@ struct OpenedForThread {
     directory: u64,
     thread: u32,
     flags: OpenFlags,
-    opened: Opened,
+    opened: OpenedFile,
 }
 
 impl TeamDirectory {
@@ -107,11 +107,11 @@ impl TeamDirectory {
     /// The attributes of a file that a team has just opened for this thread.
     pub fn attr(&self, fid: Fid, thread: u32) -> Option<Attr> {
         let attr = self.find(fid, thread, |all, at| Some(all[at].opened.attr.clone()))?;
-        Some(self.delegate.as_seen(attr))
+        Some(self.delegate.names.as_seen(attr))
     }
 
     /// The handle that a team has just opened for this thread.
-    pub fn take(&self, fid: Fid, flags: OpenFlags, thread: u32) -> Option<Opened> {
+    pub fn take(&self, fid: Fid, flags: OpenFlags, thread: u32) -> Option<OpenedFile> {
         self.find(fid, thread, |all, at| {
             let as_asked = OpenFlags {
                 truncate: false,
@@ -316,7 +316,7 @@ impl Filesystem {
             return reply.entry(&KERNEL_KEEPS_FOR, &file_attr(&directory()));
         }
         if let Some(fid) = self.caches.renewed(name) {
-            return match self.delegate.seen(fid) {
+            return match self.delegate.names.seen(fid) {
                 Some(attr) => reply.entry(&Duration::ZERO, &file_attr(&attr)),
                 None => reply.error(Errno::ESTALE),
             };

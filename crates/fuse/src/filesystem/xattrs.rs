@@ -51,7 +51,7 @@ impl Filesystem {
             return Err(Errno::OPNOTSUPP.into());
         }
         if name == LAMINATED {
-            let word = match self.delegate.getattr(fid)?.lamination {
+            let word = match self.delegate.names.getattr(fid)?.lamination {
                 Lamination::None => "none",
                 Lamination::Soft => "soft",
                 Lamination::Hard => "hard",
@@ -59,11 +59,11 @@ impl Filesystem {
             return sized(word.into(), size);
         }
         if name == EXTENTS {
-            let described = self.delegate.describe(fid)?;
+            let described = self.delegate.locator.describe(fid)?;
             let json = serde_json::to_vec(&described);
             return sized(json.map_err(|_| Errno::IO)?, size);
         }
-        sized(self.delegate.getxattr(fid, name)?, size)
+        sized(self.delegate.names.getxattr(fid, name)?, size)
     }
 
     pub(super) fn set_xattr(
@@ -81,20 +81,22 @@ impl Filesystem {
             if value != b"1" {
                 return Err(Errno::INVAL.into());
             }
-            if caller.uid != 0 && caller.uid != self.delegate.getattr(fid)?.uid {
+            if caller.uid != 0 && caller.uid != self.delegate.names.getattr(fid)?.uid {
                 return Err(Errno::PERM.into());
             }
             return self.laminate(fid);
         }
         let create = flags & libc::XATTR_CREATE != 0;
         let replace = flags & libc::XATTR_REPLACE != 0;
-        self.delegate.setxattr(fid, name, value, create, replace)
+        self.delegate
+            .names
+            .setxattr(fid, name, value, create, replace)
     }
 
     fn laminate(&self, fid: Fid) -> Result<()> {
         let mut pause = Duration::from_millis(1);
         loop {
-            match self.delegate.laminate(fid) {
+            match self.delegate.names.laminate(fid) {
                 Err(e) if e.errno() == Errno::BUSY && pause < LAST_CLOSES => {
                     std::thread::sleep(pause);
                     pause *= 2;
@@ -106,7 +108,7 @@ impl Filesystem {
 
     pub(super) fn list_xattrs(&self, fid: Fid, size: u32) -> Result<XattrAnswer> {
         let mut list = Vec::new();
-        for name in self.delegate.listxattr(fid)? {
+        for name in self.delegate.names.listxattr(fid)? {
             list.extend_from_slice(&name);
             list.push(0);
         }
@@ -119,7 +121,7 @@ impl Filesystem {
             LAMINATED => Err(Errno::PERM.into()),
             CAPABILITY | EXTENTS => Err(Errno::NODATA.into()),
             name if unsupported(name) => Err(Errno::OPNOTSUPP.into()),
-            name => self.delegate.removexattr(fid, name),
+            name => self.delegate.names.removexattr(fid, name),
         }
     }
 }

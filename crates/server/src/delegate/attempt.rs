@@ -8,16 +8,35 @@
 //!
 //! A view may be old: the owner answers `Stale` to a plan for another layout that it cannot take.
 use super::folding::fold;
-use super::open_file::Attempt;
-use super::pending::Pending;
+use super::pending::PendingLayer;
 use crate::{ExtentLayout, Member, Time};
 use forebay_index::Change;
 use forebay_proto::files::CommitAttr;
 use forebay_proto::placement::CommitPart;
 use forebay_proto::placement::{SliceMap, split_by_member};
 
+/// A commit on its way: what was sent, so that it can be sent again as it was (but a time or mode that
+/// is set explicitly meanwhile is taken out of it).
+#[derive(Debug, Clone)]
+pub struct CommitAttempt {
+    /// The layer it publishes.
+    pub layer: PendingLayer,
+    /// Names it; the owner answers a retry as it answered the first time.
+    pub token: u64,
+    /// The owner's changes.
+    pub own: Vec<Change>,
+    /// Encoded patterns, in place of changes.
+    pub patterns: Vec<u8>,
+    /// Extents that the patterns stand for.
+    pub records: u64,
+    /// The other members' changes.
+    pub staged: Vec<CommitPart>,
+    /// What it says of the attributes.
+    pub attr: CommitAttr,
+}
+
 /// What a plan depends on, beside layer and view.
-pub struct Planner {
+pub struct CommitPlanner {
     /// Slices to members.
     pub map: SliceMap,
     /// Of the file.
@@ -28,15 +47,15 @@ pub struct Planner {
     pub patterns: bool,
 }
 
-impl Planner {
+impl CommitPlanner {
     /// What a layer, cut at `cut`, sends to whom. `size`: as this node sees the file.
     pub fn attempt(
         &self,
-        layer: Pending,
+        layer: PendingLayer,
         cut: Option<u64>,
         size: u64,
         layout: ExtentLayout,
-    ) -> Attempt {
+    ) -> CommitAttempt {
         let mut changes = layer.changes(cut.unwrap_or(u64::MAX));
         let mut attr = layer.attr.clone();
         let (mut patterns, mut records) = (Vec::new(), 0);
@@ -61,7 +80,7 @@ impl Planner {
             true => (changes, Vec::new()),
             false => self.by_slices(changes, size, layout),
         };
-        Attempt {
+        CommitAttempt {
             layer,
             token: self.token,
             own,
@@ -124,7 +143,7 @@ mod tests {
         fn the_parts_together_say_what_the_layer_says(
             rows in rows(), layout in 0..3usize, cut in prop::option::of(0..9000u64), patterns: bool, members in 1..4u16,
         ) {
-            let mut layer = Pending::default();
+            let mut layer = PendingLayer::default();
             let mut addr = 0;
             for (start, count, len, stride, hole) in rows {
                 for k in 0..count {
@@ -137,7 +156,7 @@ mod tests {
                 }
             }
             let layout = [ExtentLayout::Fresh, ExtentLayout::Spread, ExtentLayout::Patterned][layout];
-            let planner = Planner { map: SliceMap { members }, owner: 0, token: 7, patterns };
+            let planner = CommitPlanner { map: SliceMap { members }, owner: 0, token: 7, patterns };
             let attempt = planner.attempt(layer.clone(), cut, 3 * SLICE, layout);
             let mut got = Intervals::default();
             let mut put = |range: std::ops::Range<u64>, source| {

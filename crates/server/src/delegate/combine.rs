@@ -8,7 +8,7 @@
 //!   yes to one only (an exclusive create, a removal), and what changes attributes, is never combined.
 //! - An open or create that is asked for several is counted once at the owner, for all of their handles; the one that sent a
 //!   create has made the file, the others found it.
-use super::counted::Counted;
+use super::counted_open::CountedOpen;
 use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
 use forebay_fabric::ring::{Combiner, Panicked};
 use forebay_proto::WireError;
@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An answer that many get.
-type Shared<T> = Result<T, WireError>;
+type SharedReply<T> = Result<T, WireError>;
 
 /// What makes opens the same: file and flags.
 type OpenKey = (Fid, [bool; 4]);
 
 /// Attributes, and the open at the owner.
-type Open = (Attr, Arc<Counted>);
+type SharedOpen = (Attr, Arc<CountedOpen>);
 
 /// A file that is to be there after a create, and how it is made if it is not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ pub(super) struct NewFile<'a> {
 type CreateKey = (NewFile<'static>, [bool; 4]);
 
 /// An open, and whether the file was made.
-type Create = (Open, bool);
+type SharedCreate = (SharedOpen, bool);
 
 fn bits(flags: OpenFlags) -> [bool; 4] {
     [flags.read, flags.write, flags.append, flags.truncate]
@@ -47,17 +47,17 @@ fn bits(flags: OpenFlags) -> [bool; 4] {
 
 /// Requests under way, by what they ask.
 #[derive(Default)]
-pub(super) struct Combine {
-    lookups: Combiner<(Fid, Vec<u8>), (), Shared<Attr>>,
-    attrs: Combiner<Fid, (), Shared<Attr>>,
+pub(super) struct RequestCombiner {
+    lookups: Combiner<(Fid, Vec<u8>), (), SharedReply<Attr>>,
+    attrs: Combiner<Fid, (), SharedReply<Attr>>,
     /// With the number of handles.
-    opens: Combiner<OpenKey, u32, Shared<Open>>,
+    opens: Combiner<OpenKey, u32, SharedReply<SharedOpen>>,
     /// The same.
-    creates: Combiner<CreateKey, u32, Shared<Create>>,
+    creates: Combiner<CreateKey, u32, SharedReply<SharedCreate>>,
     saved: AtomicU64,
 }
 
-impl Combine {
+impl RequestCombiner {
     /// Requests that were answered without a message of their own.
     pub fn saved(&self) -> u64 {
         self.saved.load(Ordering::Relaxed)
@@ -92,8 +92,8 @@ impl Combine {
         &self,
         fid: Fid,
         flags: OpenFlags,
-        send: impl FnOnce(u32) -> Result<Open>,
-    ) -> Result<Open> {
+        send: impl FnOnce(u32) -> Result<SharedOpen>,
+    ) -> Result<SharedOpen> {
         let join = |handles: &mut u32, more| {
             *handles += more;
             self.save();
@@ -109,8 +109,8 @@ impl Combine {
         &self,
         new: &NewFile<'_>,
         flags: OpenFlags,
-        send: impl FnOnce(u32) -> Result<Create>,
-    ) -> Result<(Create, bool)> {
+        send: impl FnOnce(u32) -> Result<SharedCreate>,
+    ) -> Result<(SharedCreate, bool)> {
         let owned = NewFile {
             name: Cow::Owned(new.name.to_vec()),
             ..*new
@@ -129,11 +129,11 @@ impl Combine {
     }
 }
 
-fn share<T>(answer: Result<T>) -> Shared<T> {
+fn share<T>(answer: Result<T>) -> SharedReply<T> {
     answer.map_err(|e| WireError::from(&e))
 }
 
-fn receive<T>(owner: Member, answer: Result<Shared<T>, Panicked>) -> Result<T> {
+fn receive<T>(owner: Member, answer: Result<SharedReply<T>, Panicked>) -> Result<T> {
     match answer {
         Ok(answer) => answer.map_err(|e| e.into_error(owner)),
         // The other thread has reported it.

@@ -9,14 +9,13 @@
 //! Why a commit without an answer is sent again as it was, before anything else: it may have happened. Under the same
 //! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first
 //! extents would be given back under the second.
-use super::attempt::Planner;
+use super::attempt::{CommitAttempt, CommitPlanner};
 use super::deferred_close::DeferredCloses;
 use super::intervals::Source;
-use super::open_file::{Attempt, OpenFile, State};
-use super::traffic::Counters;
+use super::open_file::{FileState, OpenFile};
+use super::pending::MAX_FILE_SIZE;
+use super::traffic::TrafficCounters;
 use super::views::{OwnerViews, ViewRetry};
-use super::write::MAX_SIZE;
-use super::{Delegate, Handle};
 use crate::{Caller, Error, ExtentLayout, Node, Result};
 use forebay_data::{Counter, LogId, LogRange};
 use forebay_index::Change;
@@ -40,26 +39,13 @@ enum CommitFailure {
     Unknown(Error),
 }
 
-impl Delegate {
-    /// Commits this node's pending writes of the file (close).
-    ///
-    /// # Errors
-    /// What the commit failed with (`ENOSPC`, `EIO`, `ESTALE`); the writes stay pending, and the next call tries again.
-    pub fn flush(&self, handle: Handle) -> Result<()> {
-        let _at = self.counters.other();
-        let open = self.table.get(handle)?;
-        open.used();
-        self.committer.publish(&open.file, self.always_sync)
-    }
-}
-
 /// Publishes the pending layers of this node's files.
 ///
 /// Invariant: one commit of a file at a time, under its commit lock; a commit whose outcome is unknown is sent again before any other.
 pub(super) struct LayerCommitter {
     pub node: Arc<Node>,
     pub views: Arc<OwnerViews>,
-    pub counters: Arc<Counters>,
+    pub counters: Arc<TrafficCounters>,
     pub tokens: Arc<Counter>,
     pub deferred_closes: Arc<DeferredCloses>,
     /// Commits fold rows of writes to patterns.
@@ -74,16 +60,27 @@ pub(super) struct LayerCommitter {
 
 impl LayerCommitter {
     /// Publishes everything pending.
-    pub fn publish(&self, file: &OpenFile, sync: bool) -> Result<()> {
-        let commit = file.commit_lock.lock();
-        let published = self.publish_locked(file, None, sync);
-        drop(commit);
-        published
+    pub fn publish(&self, file: &OpenFile) -> Result<()> {
+        let _commit = file.commit_lock.lock();
+        self.publish_locked(file, None, self.always_sync)
+    }
+
+    /// The same; the commit is on disk when it returns.
+    pub fn publish_synced(&self, file: &OpenFile) -> Result<()> {
+        let _commit = file.commit_lock.lock();
+        self.publish_locked(file, None, true)
+    }
+
+    /// Publishes everything pending, before any commit asks for it: if that fails, the writes stay pending, and the next commit says so.
+    pub fn publish_early(&self, file: &OpenFile) {
+        if let Err(e) = self.publish(file) {
+            tracing::warn!(fid = file.fid.0, error = %e, "an early commit failed; the writes stay pending");
+        }
     }
 
     /// Publishes everything pending and the new size as one commit. `caller`: whose set-id bits rule applies, if any.
     pub fn cut_at(&self, file: &Arc<OpenFile>, size: u64, caller: Option<Caller>) -> Result<()> {
-        if size > MAX_SIZE {
+        if size > MAX_FILE_SIZE {
             return Err(Errno::FBIG.into());
         }
         let _commit = file.commit_lock.lock();
@@ -134,7 +131,7 @@ impl LayerCommitter {
         let map = SliceMap {
             members: self.node.peers.members(),
         };
-        let plan = Planner {
+        let plan = CommitPlanner {
             map,
             owner: file.fid.owner(),
             token: self.tokens.next()?,
@@ -163,7 +160,7 @@ impl LayerCommitter {
     pub fn carry_out(
         &self,
         file: &OpenFile,
-        attempt: &Arc<Attempt>,
+        attempt: &Arc<CommitAttempt>,
         again: bool,
         sync: bool,
     ) -> Result<()> {
@@ -217,7 +214,7 @@ impl LayerCommitter {
     fn send(
         &self,
         file: &OpenFile,
-        attempt: &Attempt,
+        attempt: &CommitAttempt,
         again: bool,
         sync: bool,
     ) -> Result<Committed, CommitFailure> {
@@ -286,7 +283,7 @@ impl LayerCommitter {
     fn flush_logs(
         &self,
         file: &OpenFile,
-        attempt: &Attempt,
+        attempt: &CommitAttempt,
         parts: &[CommitPart],
         sync: bool,
     ) -> Result<()> {
@@ -320,7 +317,7 @@ impl LayerCommitter {
     /// Until the owner's view includes the commit, the layer must stay above the windows.
     fn wait_for_view(&self, file: &OpenFile, done: &Committed) -> Result<()> {
         let mut retry = ViewRetry::default();
-        let seen = |s: &State| s.attr.generation.max(done.attr.generation) >= done.seq;
+        let seen = |s: &FileState| s.attr.generation.max(done.attr.generation) >= done.seq;
         while !seen(&file.state.lock()) {
             self.views.retry_view(file, done.seq - 1, &mut retry)?;
         }
@@ -361,7 +358,13 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// The commit has happened: its bytes move from the layer to the windows.
-fn take_up_commit(state: &mut State, attempt: &Attempt, done: &Committed, owner: u16, sync: bool) {
+fn take_up_commit(
+    state: &mut FileState,
+    attempt: &CommitAttempt,
+    done: &Committed,
+    owner: u16,
+    sync: bool,
+) {
     state.committing = None;
     if !sync {
         state.unsynced.logs.extend(attempt.layer.logs());
@@ -390,7 +393,7 @@ fn take_up_commit(state: &mut State, attempt: &Attempt, done: &Committed, owner:
         state.empty();
     } else {
         let mut map = state.map.take();
-        let mut now = |state: &mut State, range: Range<u64>, source| {
+        let mut now = |state: &mut FileState, range: Range<u64>, source| {
             if let Some(map) = &mut map {
                 Arc::make_mut(map).mark_stale(range.clone());
             }

@@ -2,13 +2,26 @@
 //!
 //! A truncate is a commit of its own (with everything pending before it): it needs the exact size. Holes are pending
 //! writes of zeros that store nothing; they are published like any write.
+use super::handles::Handle;
 use super::intervals::Source;
-use super::write::end_of;
-use super::{Delegate, Fallocate, Handle};
+use super::open_file::OpenFile;
+use super::pending::write_end;
+use super::write::LayerWriter;
 use crate::{Caller, Fid, Result, Time};
 use rustix::io::Errno;
 
-impl Delegate {
+/// What `fallocate` does with the range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fallocate {
+    /// Make it a hole; the size stays.
+    pub punch: bool,
+    /// Make it read as zeros.
+    pub zero: bool,
+    /// The size stays, also if the range ends behind it.
+    pub keep_size: bool,
+}
+
+impl LayerWriter {
     /// Makes the file exactly `size` long.
     pub(super) fn truncate(
         &self,
@@ -18,14 +31,15 @@ impl Delegate {
         caller: Caller,
     ) -> Result<()> {
         if let Some(handle) = handle {
-            let open = self.table.get(handle)?;
+            let open = self.table.get_writable(handle)?;
             open.used();
-            if !open.flags.write || open.file.fid != fid {
+            if open.file.fid != fid {
                 return Err(Errno::BADF.into());
             }
             return self.committer.cut_at(&open.file, size, Some(caller));
         }
-        let file = self.table.hold(&self.views.ask_file(fid)?);
+        let attr = self.committer.views.ask_file(fid)?;
+        let file = self.table.hold(&attr);
         let result = self.committer.cut_at(&file, size, Some(caller));
         self.opens.unhold(&file);
         result
@@ -33,21 +47,18 @@ impl Delegate {
 
     /// Punches, zeroes or preallocates. Preallocation reserves nothing (a log-structured store writes elsewhere anyway): it
     /// fails if there is no room now, and makes the file longer.
-    ///
-    /// # Errors
-    /// `EBADF`, `EINVAL` for an empty range, `EFBIG`, `ENOSPC`.
-    pub fn fallocate(&self, handle: Handle, what: Fallocate, offset: u64, len: u64) -> Result<()> {
-        let _at = self.counters.other();
-        let open = self.table.get(handle)?;
-        if !open.flags.write {
-            return Err(Errno::BADF.into());
-        }
+    pub(super) fn fallocate(
+        &self,
+        file: &OpenFile,
+        what: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
         if len == 0 {
             return Err(Errno::INVAL.into());
         }
         let len = usize::try_from(len).map_err(|_| Errno::FBIG)?;
-        let end = end_of(offset, len)?;
-        let file = &open.file;
+        let end = write_end(offset, len)?;
         if !what.punch && !what.zero {
             let (_, _, free) = self.node.data.space()?;
             let missing = end.saturating_sub(file.state.lock().size().max(offset));
@@ -67,10 +78,9 @@ impl Delegate {
                 state.pending.touch(Time::now());
             }
         }
-        if self.posix {
-            self.committer.publish(file, self.always_sync)
-        } else {
-            Ok(())
+        match self.committer.posix {
+            true => self.committer.publish(file),
+            false => Ok(()),
         }
     }
 }

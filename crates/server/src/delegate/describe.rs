@@ -1,27 +1,28 @@
 //! Where the committed bytes of a file are, for people: patterns as they are kept, and extents as the patterns they would make.
-use super::Delegate;
 use super::intervals::Source;
+use super::locate::ByteLocator;
+use super::open_file::OpenFile;
 use super::patterns::FilePatterns;
-use crate::{ExtentLayout, Fid, Kind, Member, Result};
+use crate::{ExtentLayout, Fid, Member, Result};
 use forebay_pattern::{Folder, Pattern, Patterns, Segment};
 use forebay_proto::files::MemberSet;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Rows shown of each kind.
-const MOST_ROWS: usize = 64;
+const MAX_ROWS: usize = 64;
 /// Pieces that are single bytes' ranges are rows of their own if they are no more than this.
-const MOST_SINGLE: usize = 16;
+const MAX_SINGLE_ROWS: usize = 16;
 /// Characters shown of a pattern.
-const MOST_TEXT: usize = 300;
+const MAX_ROW_TEXT: usize = 300;
 /// Extents looked at.
-const MOST_EXTENTS: u64 = 1 << 18;
+const MAX_EXTENTS: u64 = 1 << 18;
 
 /// Where the committed bytes of a file are. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Described {
+pub struct FileDescription {
     /// Where its extents are kept.
     pub layout: ExtentLayout,
     /// Who owns its attributes, and its patterns.
@@ -35,20 +36,20 @@ pub struct Described {
     /// Moves with every change.
     pub generation: u64,
     /// What is kept as patterns. What was replaced since counts too.
-    pub patterns: Rows,
+    pub patterns: PatternRows,
     /// Bytes that the patterns take, encoded.
     pub encoded: u64,
     /// Ranges that truncates and punched holes took out of patterns.
     pub holes: u64,
     /// What the index has.
-    pub extents: Rows,
+    pub extents: PatternRows,
     /// Not all extents were looked at.
     pub more_extents: bool,
 }
 
 /// Rows of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rows {
+pub struct PatternRows {
     /// Extents that all of them stand for.
     pub extents: u64,
     /// Their bytes.
@@ -56,14 +57,14 @@ pub struct Rows {
     /// Logs that have those.
     pub logs: u64,
     /// By offset.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PatternRow>,
     /// How many there are beside these.
     pub left_out: u64,
 }
 
 /// Extents that have a pattern, or some that have none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
+pub struct PatternRow {
     /// Such as `at 0 B: 512 x [256 Ki x 4 KiB stride 2 MiB] stride 4 KiB`.
     pub text: String,
     /// Whose logs have the bytes.
@@ -76,20 +77,20 @@ pub struct Row {
     pub bytes: u64,
 }
 
-impl Row {
+impl PatternRow {
     fn new(
         text: String,
         sources: impl IntoIterator<Item = forebay_pattern::LogSource>,
         extents: u64,
         bytes: u64,
-    ) -> Row {
+    ) -> PatternRow {
         let sources: BTreeSet<_> = sources.into_iter().collect();
         let mut text = text;
-        if let Some((end, _)) = text.char_indices().nth(MOST_TEXT) {
+        if let Some((end, _)) = text.char_indices().nth(MAX_ROW_TEXT) {
             text.truncate(end);
             text.push_str(" ...");
         }
-        Row {
+        PatternRow {
             text,
             members: MemberSet::of(sources.iter().map(|s| s.member)),
             logs: sources.len() as u64,
@@ -99,25 +100,25 @@ impl Row {
     }
 }
 
-impl Rows {
-    fn of(patterns: &Patterns) -> Rows {
+impl PatternRows {
+    fn of(patterns: &Patterns) -> PatternRows {
         let mut rows = Vec::new();
         for global in &patterns.globals {
             let place = global.bounds().0;
             let (extents, bytes) = (global.elements(), global.bytes());
-            let row = Row::new(global.to_string(), global.sources(), extents, bytes);
+            let row = PatternRow::new(global.to_string(), global.sources(), extents, bytes);
             rows.push((place, row));
         }
         let mut single = Vec::new();
         for segment in &patterns.segments {
             for term in segment.pattern.each_term() {
                 let (extents, bytes) = (term.elements(), term.bytes());
-                let row = Row::new(term.to_string(), [segment.source], extents, bytes);
+                let row = PatternRow::new(term.to_string(), [segment.source], extents, bytes);
                 let rows = if extents > 1 { &mut rows } else { &mut single };
                 rows.push((term.bounds().0, row));
             }
         }
-        if single.len() > MOST_SINGLE {
+        if single.len() > MAX_SINGLE_ROWS {
             let count = single.len() as u64;
             let bytes = single.iter().map(|(_, row)| row.bytes).sum();
             let place = single.iter().map(|s| s.0).min().unwrap_or_default();
@@ -127,18 +128,18 @@ impl Rows {
             });
             let sources = of_single.map(|s| s.source);
             let text = format!("{count} single pieces");
-            rows.push((place, Row::new(text, sources, count, bytes)));
+            rows.push((place, PatternRow::new(text, sources, count, bytes)));
         } else {
             rows.append(&mut single);
         }
         // What stands for most is shown.
         rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.extents));
-        let left_out = rows.len().saturating_sub(MOST_ROWS) as u64;
-        let sum = |of: fn(&Row) -> u64| rows.iter().map(|(_, row)| of(row)).sum();
+        let left_out = rows.len().saturating_sub(MAX_ROWS) as u64;
+        let sum = |of: fn(&PatternRow) -> u64| rows.iter().map(|(_, row)| of(row)).sum();
         let (extents, bytes) = (sum(|row| row.extents), sum(|row| row.bytes));
-        rows.truncate(MOST_ROWS);
+        rows.truncate(MAX_ROWS);
         rows.sort_by_key(|(place, _)| *place);
-        Rows {
+        PatternRows {
             extents,
             bytes,
             logs: patterns.sources().len() as u64,
@@ -150,13 +151,13 @@ impl Rows {
 
 /// Extents of all logs.
 #[derive(Default)]
-struct Extents {
+struct ExtentsByLog {
     /// By log: address, offset, length.
     logs: BTreeMap<forebay_pattern::LogSource, Vec<(u64, u64, u64)>>,
     count: u64,
 }
 
-impl Extents {
+impl ExtentsByLog {
     fn add(&mut self, range: &Range<u64>, source: Source) {
         if let Source::Log { member, log, addr } = source {
             let source = forebay_pattern::LogSource { member, log };
@@ -167,7 +168,7 @@ impl Extents {
     }
 
     fn full(&self) -> bool {
-        self.count >= MOST_EXTENTS
+        self.count >= MAX_EXTENTS
     }
 
     /// Folded as a commit of all would be.
@@ -187,70 +188,61 @@ impl Extents {
     }
 }
 
-impl Delegate {
+impl ByteLocator {
     /// Where the committed bytes of a file are. If it changes meanwhile, parts of the answer may be of different moments.
     ///
     /// # Errors
     /// `EISDIR` or `EINVAL` for what is no file, `ESTALE` if it was removed, `EIO` if a member cannot answer.
-    pub fn describe(&self, fid: Fid) -> Result<Described> {
+    pub fn describe(&self, fid: Fid) -> Result<FileDescription> {
         let _at = self.counters.other();
-        let attr = self.views.ask_attr(fid)?;
-        match attr.kind {
-            Kind::File => {}
-            Kind::Dir => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::INVAL.into()),
-        }
-        let mut described = Described {
+        let attr = self.reader.views.ask_file(fid)?;
+        let pending = |file: Arc<OpenFile>| file.state.lock().unpublished_bytes();
+        let mut described = FileDescription {
             layout: attr.layout,
             owner: fid.owner(),
             size: attr.size,
             stored: attr.bytes,
-            pending: self.pending_bytes(fid),
+            pending: self.table.find(fid).map_or(0, pending),
             generation: attr.generation,
-            patterns: Rows::default(),
+            patterns: PatternRows::default(),
             encoded: 0,
             holes: 0,
-            extents: Rows::default(),
+            extents: PatternRows::default(),
             more_extents: false,
         };
-        let mut extents = Extents::default();
+        let mut extents = ExtentsByLog::default();
         if attr.layout == ExtentLayout::Patterned {
-            let told = self.extents.ask_patterns(fid)?;
-            described.patterns = Rows::of(&told.patterns);
+            let told = self.reader.extents.ask_patterns(fid)?;
+            described.patterns = PatternRows::of(&told.patterns);
             described.encoded = told.encoded as u64;
             described.holes = told.holes.len() as u64;
             self.beside(fid, told, &mut extents)?;
         } else {
-            for member in 0..self.node.peers.members() {
-                self.extents
-                    .walk_extents(fid, member, 0..u64::MAX, &mut |range, source| {
+            for member in 0..self.reader.node.peers.members() {
+                self.reader.extents.walk_extents(
+                    fid,
+                    member,
+                    0..u64::MAX,
+                    &mut |range, source| {
                         extents.add(&range, source);
                         !extents.full()
-                    })?;
+                    },
+                )?;
             }
         }
         described.more_extents = extents.full();
-        described.extents = Rows::of(&extents.folded());
+        described.extents = PatternRows::of(&extents.folded());
         Ok(described)
     }
 
-    fn pending_bytes(&self, fid: Fid) -> u64 {
-        let Some(file) = self.table.find(fid) else {
-            return 0;
-        };
-        let state = file.state.lock();
-        let committing = state.committing.as_ref();
-        let committing = committing.map_or(0, |a| a.layer.intervals.bytes());
-        committing + state.pending.intervals.bytes()
-    }
-
     /// What the index has of a file beside its patterns.
-    fn beside(&self, fid: Fid, told: FilePatterns, extents: &mut Extents) -> Result<()> {
+    fn beside(&self, fid: Fid, told: FilePatterns, extents: &mut ExtentsByLog) -> Result<()> {
         let residual = told.residual.clone();
         let mut map = told.map();
         map.trust();
         for range in residual {
-            self.extents
+            self.reader
+                .extents
                 .walk_extents(fid, fid.owner(), range, &mut |range, source| {
                     if map.segment(range.start).0 != Some(source) {
                         extents.add(&range, source);

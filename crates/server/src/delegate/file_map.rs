@@ -7,8 +7,7 @@
 //!
 //! Invariants: holes are flat (sorted, disjoint, each with the largest sequence that was cut there); stale ranges are sorted
 //! and disjoint. Outside them the map says of every byte what it is. It never changes but for ranges that become stale.
-use super::intervals::{Intervals, Source};
-use super::open_file::Plan;
+use super::intervals::{Intervals, ReadPlan, Source};
 use forebay_pattern::{MapLookup, PatternMap, PlacedExtent};
 use forebay_proto::files::PatternHole;
 use std::ops::Range;
@@ -17,20 +16,20 @@ use std::sync::Arc;
 /// More stale ranges than this are joined where they are nearest to each other.
 const MOST_STALE_RANGES: usize = 64;
 /// So many pieces are looked up before all that follow are gone through in order.
-const FEW: usize = 2;
+const LOOKUPS_BEFORE_SCAN: usize = 2;
 
 /// Stretches joined at a time.
-const STRETCHES: usize = 1024;
+const MAX_JOINED_STRETCHES: usize = 1024;
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default)]
 pub struct FileMap {
-    patterns: Arc<Patterns>,
+    patterns: Arc<MapPatterns>,
     stale_ranges: Vec<Range<u64>>,
 }
 
 #[derive(Debug, Default)]
-struct Patterns {
+struct MapPatterns {
     map: PatternMap,
     /// Start, end, sequence.
     holes: Vec<(u64, u64, u64)>,
@@ -45,7 +44,7 @@ impl FileMap {
     ) -> FileMap {
         let holes = flat(holes);
         let mut map = FileMap {
-            patterns: Arc::new(Patterns { map, holes }),
+            patterns: Arc::new(MapPatterns { map, holes }),
             stale_ranges: Vec::new(),
         };
         stale_ranges
@@ -61,7 +60,7 @@ impl FileMap {
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        let Patterns { map, holes } = &*self.patterns;
+        let MapPatterns { map, holes } = &*self.patterns;
         let ranges = self.stale_ranges.capacity() * size_of::<Range<u64>>();
         map.memory() + holes.capacity() * size_of::<(u64, u64, u64)>() + ranges + size_of::<Self>()
     }
@@ -107,12 +106,12 @@ impl FileMap {
     }
 
     /// What layers above have planned, with what they do not know filled in: again `most` pieces at most (at least one).
-    pub fn fill(&self, plan: Plan, most: usize) -> Plan {
+    pub fn fill(&self, plan: ReadPlan, most: usize) -> ReadPlan {
         if plan.missing.is_empty() {
             return plan;
         }
-        let mut filled = Filled {
-            plan: Plan {
+        let mut filled = PlanFill {
+            plan: ReadPlan {
                 found: Vec::with_capacity(plan.found.len()),
                 missing: Vec::new(),
                 until: plan.until,
@@ -168,7 +167,7 @@ impl FileMap {
             return (None, stale.end);
         }
         let (hole, mut end) = self.patterns.stretch(at);
-        for _ in 1..STRETCHES {
+        for _ in 1..MAX_JOINED_STRETCHES {
             if end >= stale.start {
                 break;
             }
@@ -182,12 +181,12 @@ impl FileMap {
 }
 
 /// A plan that is being made.
-struct Filled {
-    plan: Plan,
+struct PlanFill {
+    plan: ReadPlan,
     most: usize,
 }
 
-impl Filled {
+impl PlanFill {
     /// Pieces that fit in.
     fn room(&self) -> usize {
         let have = self.plan.found.len() + self.plan.missing.len();
@@ -196,7 +195,7 @@ impl Filled {
 
     /// Adds what comes next. `false`: the plan is full and ends before it.
     fn add(&mut self, range: Range<u64>, source: Option<Source>) -> bool {
-        let Plan {
+        let ReadPlan {
             found,
             missing,
             until,
@@ -226,13 +225,13 @@ impl Filled {
     }
 }
 
-impl Patterns {
+impl MapPatterns {
     /// Adds what is in `range`. `false`: the plan is full.
-    fn fill(&self, range: Range<u64>, plan: &mut Filled) -> bool {
+    fn fill(&self, range: Range<u64>, plan: &mut PlanFill) -> bool {
         let Range { start: mut at, end } = range;
         // A read of few pieces is quickest served by looking them up.
         let mut lookups = if self.holes.is_empty() {
-            FEW
+            LOOKUPS_BEFORE_SCAN
         } else {
             usize::MAX
         };

@@ -21,7 +21,7 @@ const LEAST_RECORDS: u64 = 4;
 
 /// What is committed of a layer.
 #[derive(Debug, Default)]
-pub struct Folded {
+pub struct FoldedLayer {
     /// Encoded segments, one behind the other; no sequence yet.
     pub patterns: Vec<u8>,
     /// What they stand for, in records of the index.
@@ -31,12 +31,12 @@ pub struct Folded {
 }
 
 /// Folds changes that are disjoint.
-pub fn fold(changes: Vec<Change>) -> Folded {
+pub fn fold(changes: Vec<Change>) -> FoldedLayer {
     fold_shown(changes, MOST_COMPARED)
 }
 
 /// The same; more than `most` elements and extents must show by their strides that they are apart.
-fn fold_shown(changes: Vec<Change>, most: u64) -> Folded {
+fn fold_shown(changes: Vec<Change>, most: u64) -> FoldedLayer {
     let (mut puts, mut left) = (Vec::new(), Vec::new());
     for change in changes {
         match change {
@@ -60,7 +60,7 @@ fn fold_shown(changes: Vec<Change>, most: u64) -> Folded {
     });
     let mut patterns = Vec::new();
     segments.iter().for_each(|s| s.encode(&mut patterns));
-    Folded {
+    FoldedLayer {
         patterns,
         records,
         changes: left,

@@ -6,11 +6,9 @@
 //! - A file nothing holds stays for a while among the idle ones: its windows, and what pages the kernel may hold, are
 //!   right if its generation is unchanged when it is opened again.
 //! - A file with pending writes is never idle.
-use super::Handle;
-use super::counted::Counted;
-use super::memory::FILE;
-use super::open_file::OpenFile;
-use super::prefetch::Watch;
+use super::counted_open::CountedOpen;
+use super::open_file::{FILE_MEMORY, OpenFile};
+use super::prefetch::watch::ReadWatch;
 use crate::{Attr, Fid, OpenFlags, Result};
 use forebay_data::LogId;
 use lru::LruCache;
@@ -26,24 +24,27 @@ const MOST_IDLE: u64 = 4096;
 /// An idle file keeps windows and a map of at most so many pieces (some 8 KiB).
 const MOST_IDLE_PIECES: usize = 100;
 
+/// An open file of this delegate.
+pub type Handle = u64;
+
 /// An open handle.
-pub struct Open {
+pub struct OpenHandle {
     /// What it is open on.
     pub file: Arc<OpenFile>,
     /// How.
     pub flags: OpenFlags,
     /// The open at the owner; `None`: the owner knows nothing of it.
-    pub counted: Option<Arc<Counted>>,
+    pub counted: Option<Arc<CountedOpen>>,
     /// Its own log, from its first write on.
     pub log: Mutex<Option<LogId>>,
     /// The generation (plus one; 0: none) whose pages the kernel holds once it has used this handle: until then it may
     /// not have seen the answer to the open, which tells it to drop its pages.
     pub fresh: AtomicU64,
     /// What it reads, and what is fetched ahead for it.
-    pub watch: Watch,
+    pub watch: ReadWatch,
 }
 
-impl Open {
+impl OpenHandle {
     /// The kernel used the handle, so it has dropped the pages that the answer to the open told it to drop.
     pub fn used(&self) {
         if self.fresh.load(Ordering::Relaxed) == 0 {
@@ -64,7 +65,7 @@ struct KnownFiles {
 
 /// See the head of this file.
 pub struct OpenFileTable {
-    handles: RwLock<HashMap<Handle, Arc<Open>>>,
+    handles: RwLock<HashMap<Handle, Arc<OpenHandle>>>,
     next: AtomicU64,
     files: Mutex<KnownFiles>,
     forgot: AtomicBool,
@@ -73,7 +74,7 @@ pub struct OpenFileTable {
 impl OpenFileTable {
     /// Nothing is known yet. Idle files take at most about `idle_bytes` of memory.
     pub fn new(idle_bytes: u64) -> OpenFileTable {
-        let most = (idle_bytes / FILE).clamp(1, MOST_IDLE) as usize;
+        let most = (idle_bytes / FILE_MEMORY).clamp(1, MOST_IDLE) as usize;
         OpenFileTable {
             handles: RwLock::default(),
             next: AtomicU64::default(),
@@ -178,25 +179,25 @@ impl OpenFileTable {
         &self,
         file: Arc<OpenFile>,
         flags: OpenFlags,
-        counted: Option<Arc<Counted>>,
+        counted: Option<Arc<CountedOpen>>,
         fresh: Option<u64>,
     ) -> Handle {
         let handle = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let fresh = AtomicU64::new(fresh.map_or(0, |g| g + 1));
-        let open = Arc::new(Open {
+        let open = Arc::new(OpenHandle {
             file,
             flags,
             counted,
             log: Mutex::new(None),
             fresh,
-            watch: Watch::default(),
+            watch: ReadWatch::default(),
         });
         self.handles.write().insert(handle, open);
         handle
     }
 
     /// `EBADF` if there is none.
-    pub fn get(&self, handle: Handle) -> Result<Arc<Open>> {
+    pub fn get(&self, handle: Handle) -> Result<Arc<OpenHandle>> {
         Ok(self
             .handles
             .read()
@@ -205,8 +206,26 @@ impl OpenFileTable {
             .ok_or(Errno::BADF)?)
     }
 
+    /// One that reads; `EBADF` for any other.
+    pub fn get_readable(&self, handle: Handle) -> Result<Arc<OpenHandle>> {
+        let open = self.get(handle)?;
+        match open.flags.read {
+            true => Ok(open),
+            false => Err(Errno::BADF.into()),
+        }
+    }
+
+    /// One that writes; `EBADF` for any other.
+    pub fn get_writable(&self, handle: Handle) -> Result<Arc<OpenHandle>> {
+        let open = self.get(handle)?;
+        match open.flags.write {
+            true => Ok(open),
+            false => Err(Errno::BADF.into()),
+        }
+    }
+
     /// Takes the handle away; its hold on the file stays.
-    pub fn take(&self, handle: Handle) -> Result<Arc<Open>> {
+    pub fn take(&self, handle: Handle) -> Result<Arc<OpenHandle>> {
         Ok(self.handles.write().remove(&handle).ok_or(Errno::BADF)?)
     }
 

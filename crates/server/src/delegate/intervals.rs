@@ -37,6 +37,9 @@ impl Source {
     }
 }
 
+/// Memory of one interval, about: a map entry with its share of the tree; bytes.
+pub const INTERVAL_MEMORY: u64 = 80;
+
 #[derive(Debug, Clone, Copy)]
 struct Interval {
     end: u64,
@@ -187,6 +190,27 @@ fn weight(range: &Range<u64>, source: Source) -> u64 {
         0
     } else {
         range.end - range.start
+    }
+}
+
+/// Where the bytes of a read are, from its first byte on.
+pub struct ReadPlan {
+    /// What is known, by offset.
+    pub found: Vec<(Range<u64>, Source)>,
+    /// What must be asked first, by offset.
+    pub missing: Vec<Range<u64>>,
+    /// Up to where every byte is in one of the two: the end of the read, or before it if there are many pieces.
+    pub until: u64,
+}
+
+impl ReadPlan {
+    /// Nothing of the range is known.
+    pub fn unknown(range: Range<u64>) -> ReadPlan {
+        ReadPlan {
+            found: Vec::new(),
+            until: range.end,
+            missing: std::iter::once(range).collect(),
+        }
     }
 }
 

@@ -1,29 +1,33 @@
 //! Talking to the members that keep locks: sessions, answers that get lost, unlocks that stay unconfirmed, holders that are dead.
-use super::lock_owners::Holders;
-use super::locks::{LockClient, LockWanted};
-use crate::{Error, Fid, Member, Result};
+use super::deferred_close::DeferredCloses;
+use super::lock_owners::LockHolders;
+use crate::{Error, Fid, Member, Node, Result};
 use forebay_proto::PeerCall;
 use forebay_proto::locks::{
-    CancelReply, CancelWait, InSession, Lock, LockOwner, LockRange, LockReply, LockToken,
+    CancelReply, CancelWait, InSession, Lock, LockMode, LockOwner, LockRange, LockReply, LockToken,
     SuspectMember, Unlock,
 };
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Most requests of one call whose answers were lost.
-const TRIES: u32 = 8;
+const MAX_TRIES: u32 = 8;
 /// Behind the last byte that a lock can cover.
-const END: u64 = 1 << 63;
+const LOCK_RANGE_END: u64 = 1 << 63;
 /// A member that holds a lock in someone's way is looked at no more often than this.
-const SUSPECT: Duration = Duration::from_secs(1);
+const SUSPECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a lock client knows of its locks.
-#[derive(Default)]
-pub struct LockState {
-    pub(super) holders: Mutex<Holders>,
+/// Asks the members that keep locks.
+///
+/// Invariant: an unlock without an answer is carried out before anything else is asked of its keeper.
+pub(super) struct LockKeepers {
+    pub node: Arc<Node>,
+    pub deferred_closes: Arc<DeferredCloses>,
+    pub holders: Mutex<LockHolders>,
     /// Unlocks without an answer.
     unconfirmed_unlocks: Mutex<Vec<LockRange>>,
     /// Held while they are carried out; no handler takes it.
@@ -31,18 +35,26 @@ pub struct LockState {
     /// With members that ended the first one.
     sessions: Mutex<HashMap<Member, u64>>,
     suspects: Mutex<HashMap<Member, Instant>>,
-    pub(super) stopping: AtomicBool,
+    pub stopping: AtomicBool,
 }
 
-impl LockClient {
+impl LockKeepers {
+    /// Nothing is held yet.
+    pub fn new(node: Arc<Node>, deferred_closes: Arc<DeferredCloses>) -> LockKeepers {
+        LockKeepers {
+            node,
+            deferred_closes,
+            holders: Mutex::default(),
+            unconfirmed_unlocks: Mutex::default(),
+            resending: Mutex::default(),
+            sessions: Mutex::default(),
+            suspects: Mutex::default(),
+            stopping: AtomicBool::default(),
+        }
+    }
+
     /// Ends a waiting request with `error`, unless the lock is there already.
-    pub(super) fn cancel(
-        &self,
-        to: Member,
-        token: LockToken,
-        fid: Fid,
-        error: Errno,
-    ) -> Result<u64> {
+    pub fn cancel(&self, to: Member, token: LockToken, fid: Fid, error: Errno) -> Result<u64> {
         let session = self.session(to);
         let request = CancelWait {
             session,
@@ -56,24 +68,24 @@ impl LockClient {
         }
     }
 
-    pub(super) fn give_up(&self, place: LockRange) -> Result<()> {
+    pub fn give_up(&self, place: LockRange) -> Result<()> {
         let to = place.fid.owner();
         let key = (place.fid, place.space, place.owner);
         // Forgotten first: a lock that another thread gets for this owner meanwhile must be known afterwards.
-        let whole = place.start == 0 && place.end >= END;
-        let holder = whole.then(|| self.state.holders.lock().forget(key));
+        let whole = place.start == 0 && place.end >= LOCK_RANGE_END;
+        let holder = whole.then(|| self.holders.lock().forget(key));
         let sent = self
             .resend_unlocks(to)
             .and_then(|()| self.send_unlock(to, &place));
         let service = match sent {
             Ok(service) => service,
             Err(e) => {
-                self.state.unconfirmed_unlocks.lock().push(place);
+                self.unconfirmed_unlocks.lock().push(place);
                 self.deferred_closes.add();
                 return Err(e);
             }
         };
-        let mut holders = self.state.holders.lock();
+        let mut holders = self.holders.lock();
         let kept = match holder {
             Some(holder) => holder.is_none_or(|holder| holder.kept(service)),
             None => holders.granted(key, service),
@@ -86,9 +98,9 @@ impl LockClient {
     }
 
     /// Carries out unlocks at `to` that have had no answer, before anything else is asked of it.
-    pub(super) fn resend_unlocks(&self, to: Member) -> Result<()> {
+    pub fn resend_unlocks(&self, to: Member) -> Result<()> {
         let next = || {
-            let unlocks = self.state.unconfirmed_unlocks.lock();
+            let unlocks = self.unconfirmed_unlocks.lock();
             unlocks
                 .iter()
                 .find(|place| place.fid.owner() == to)
@@ -98,10 +110,10 @@ impl LockClient {
             return Ok(());
         }
         // One stays unconfirmed until it is done: an unlock under way must not come after the lock that follows it.
-        let _resending = self.state.resending.lock();
+        let _resending = self.resending.lock();
         while let Some(place) = next() {
             self.send_unlock(to, &place)?;
-            let mut unlocks = self.state.unconfirmed_unlocks.lock();
+            let mut unlocks = self.unconfirmed_unlocks.lock();
             if let Some(at) = unlocks.iter().position(|p| *p == place) {
                 unlocks.remove(at);
             }
@@ -110,8 +122,8 @@ impl LockClient {
     }
 
     /// The same at every member, in the background; whether all are confirmed.
-    pub(super) fn resend_all_unlocks(&self) -> bool {
-        let unlocks = self.state.unconfirmed_unlocks.lock();
+    pub fn resend_all_unlocks(&self) -> bool {
+        let unlocks = self.unconfirmed_unlocks.lock();
         let members: BTreeSet<Member> = unlocks.iter().map(|place| place.fid.owner()).collect();
         drop(unlocks);
         let failed = members
@@ -120,7 +132,7 @@ impl LockClient {
         failed.count() == 0
     }
 
-    pub(super) fn send_unlock(&self, to: Member, place: &LockRange) -> Result<u64> {
+    fn send_unlock(&self, to: Member, place: &LockRange) -> Result<u64> {
         let token = self.node.locks.waits().take();
         let request = |session| Unlock {
             session,
@@ -132,20 +144,20 @@ impl LockClient {
         Ok(unlocked?.service)
     }
 
-    pub(super) fn send_lock(
+    pub fn send_lock(
         &self,
         to: Member,
         token: LockToken,
         place: LockRange,
-        wanted: &LockWanted,
+        (mode, pid): (LockMode, u32),
         wait: bool,
     ) -> Result<LockReply> {
         self.in_session(to, |session| Lock {
             session,
             token,
             place: place.clone(),
-            mode: wanted.mode,
-            pid: wanted.pid,
+            mode,
+            pid,
             wait,
         })
     }
@@ -160,7 +172,7 @@ impl LockClient {
             match self.ask_keeper(to, &request(session))? {
                 InSession::Current(reply) => return Ok(reply),
                 InSession::Late => return Err(Errno::IO.into()),
-                InSession::Ended if self.state.stopping.load(Ordering::SeqCst) => {
+                InSession::Ended if self.stopping.load(Ordering::SeqCst) => {
                     return Err(Errno::INTR.into());
                 }
                 InSession::Ended => {
@@ -168,33 +180,29 @@ impl LockClient {
                         member = to,
                         "this node was taken for dead; its locks there are lost"
                     );
-                    self.state.holders.lock().lost(to);
+                    self.holders.lock().lost(to);
                     let next = self.node.locks.next_session()?;
-                    self.state.sessions.lock().insert(to, next);
+                    self.sessions.lock().insert(to, next);
                 }
             }
         }
         Err(Errno::NOLCK.into())
     }
 
-    pub(super) fn session(&self, to: Member) -> u64 {
-        let sessions = self.state.sessions.lock();
+    fn session(&self, to: Member) -> u64 {
+        let sessions = self.sessions.lock();
         sessions.get(&to).copied().unwrap_or(self.node.locks.life())
     }
 
     /// Asks again while answers get lost, within the service's deadline.
-    pub(super) fn ask_keeper<C: PeerCall + Clone>(
-        &self,
-        to: Member,
-        request: &C,
-    ) -> Result<C::Reply> {
+    pub fn ask_keeper<C: PeerCall + Clone>(&self, to: Member, request: &C) -> Result<C::Reply> {
         let until = Instant::now() + self.node.peers.deadline();
         let mut tries = 0;
         loop {
             tries += 1;
             match self.node.peers.call(to, request.clone()) {
                 Err(Error::Fabric(forebay_fabric::Error::Deadline { .. }))
-                    if tries < TRIES && Instant::now() < until => {}
+                    if tries < MAX_TRIES && Instant::now() < until => {}
                 answer => return answer,
             }
         }
@@ -202,7 +210,7 @@ impl LockClient {
 
     /// Has the keeper look at members whose locks are in the way; true if one of them was dead
     /// (or the locks of an earlier life).
-    pub(super) fn buried(&self, keeper: Member, blockers: &[LockOwner]) -> bool {
+    pub fn buried(&self, keeper: Member, blockers: &[LockOwner]) -> bool {
         let mut dead = false;
         for owner in blockers {
             let member = owner.member;
@@ -210,8 +218,8 @@ impl LockClient {
                 continue;
             }
             let now = Instant::now();
-            let looked = self.state.suspects.lock().insert(member, now);
-            if looked.is_some_and(|at| now - at < SUSPECT) {
+            let looked = self.suspects.lock().insert(member, now);
+            if looked.is_some_and(|at| now - at < SUSPECT_INTERVAL) {
                 continue;
             }
             dead |= matches!(

@@ -7,10 +7,9 @@
 //!
 //! Invariant: `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So
 //! either the read sees the write, or the write sees that its pages must go.
-use super::handles::OpenFileTable;
-use super::open_file::OpenFile;
+use super::handles::{Handle, OpenFileTable};
+use super::open_file::{OpenFile, StalePages};
 use super::views::OwnerViews;
-use super::{Handle, StalePages};
 use crate::node::KernelInvalidator;
 use crate::{Attr, Error, Fid, Node, Result};
 use forebay_fabric::Error as Fabric;

@@ -3,24 +3,24 @@
 //! A POSIX lock goes when its process closes any descriptor of the file; the kernel says so with the owner's number. The
 //! locks of an open file (`flock`, OFD) go with its handle, of which the kernel does not always say the owner's number: so
 //! handles are remembered here. An owner that used one handle only is done when that is closed, whatever kind it is.
-use super::Handle;
+use super::handles::Handle;
 use crate::{Fid, Member};
 use forebay_proto::locks::LockSpace;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A file, the kind of lock, and the owner's number.
-pub type Key = (Fid, LockSpace, u64);
+pub type LockKey = (Fid, LockSpace, u64);
 
 /// What is known of one owner on one file.
 #[derive(Debug, Default)]
-pub struct Holder {
+pub struct LockHolder {
     handles: BTreeSet<Handle>,
     /// Which service granted its locks; `None`: none has yet.
     service: Option<u64>,
     lost: bool,
 }
 
-impl Holder {
+impl LockHolder {
     /// Whether what it held is still held, now that this service has answered.
     pub fn kept(&self, service: u64) -> bool {
         self.service.is_none_or(|before| before == service) && !self.lost
@@ -29,20 +29,20 @@ impl Holder {
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub struct Holders {
-    holders: BTreeMap<Key, Holder>,
+pub struct LockHolders {
+    holders: BTreeMap<LockKey, LockHolder>,
     keepers: BTreeSet<Member>,
 }
 
-impl Holders {
+impl LockHolders {
     /// The owner is about to ask for a lock through this handle.
-    pub fn add(&mut self, key: Key, handle: Handle) {
+    pub fn add(&mut self, key: LockKey, handle: Handle) {
         self.keepers.insert(key.0.owner());
         self.holders.entry(key).or_default().handles.insert(handle);
     }
 
     /// A service has answered for this owner; false if its locks were lost before.
-    pub fn granted(&mut self, key: Key, service: u64) -> bool {
+    pub fn granted(&mut self, key: LockKey, service: u64) -> bool {
         let Some(holder) = self.holders.get_mut(&key) else {
             return true;
         };
@@ -52,24 +52,24 @@ impl Holders {
     }
 
     /// A request was denied: an owner without any lock is forgotten.
-    pub fn denied(&mut self, key: Key) {
+    pub fn denied(&mut self, key: LockKey) {
         if self.holders.get(&key).is_some_and(|h| h.service.is_none()) {
             self.holders.remove(&key);
         }
     }
 
     /// Whether the owner may hold locks on the file.
-    pub fn known(&self, key: &Key) -> bool {
+    pub fn known(&self, key: &LockKey) -> bool {
         self.holders.contains_key(key)
     }
 
     /// It holds none any more.
-    pub fn forget(&mut self, key: Key) -> Option<Holder> {
+    pub fn forget(&mut self, key: LockKey) -> Option<LockHolder> {
         self.holders.remove(&key)
     }
 
     /// A handle of the file is closed: the owners that used no other.
-    pub fn closed(&mut self, fid: Fid, handle: Handle) -> Vec<Key> {
+    pub fn closed(&mut self, fid: Fid, handle: Handle) -> Vec<LockKey> {
         let mut gone = Vec::new();
         let of_file = (fid, LockSpace::Record, 0)..=(fid, LockSpace::Flock, u64::MAX);
         for (key, holder) in self.holders.range_mut(of_file) {

@@ -6,13 +6,12 @@
 //! What an error leaves: a lock without an answer may be held; it goes, like all locks, when its owner closes the file. An
 //! unlock without an answer stays unconfirmed: it is sent again in the background, and before any other call about locks of that
 //! member's files.
-use super::Handle;
-use super::circles::Circle;
 use super::commit::LayerCommitter;
-use super::deferred_close::DeferredCloses;
-use super::handles::{Open, OpenFileTable};
-use super::keepers::LockState;
-use super::traffic::Counters;
+use super::deadlock::DeadlockProbe;
+use super::handles::{Handle, OpenFileTable, OpenHandle};
+use super::keepers::LockKeepers;
+use super::open_file::StalePages;
+use super::traffic::TrafficCounters;
 use super::views::OwnerViews;
 use crate::locks::{Waiting, Woken};
 use crate::{Fid, Node, Result};
@@ -25,15 +24,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Between looks at whether a wait was interrupted: at first, and at most.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
-const MOST_LOOK: Duration = Duration::from_millis(200);
+const FIRST_INTERRUPT_CHECK: Duration = Duration::from_millis(20);
+const MAX_INTERRUPT_CHECK: Duration = Duration::from_millis(200);
 /// Between questions whether a notice was lost: at first, and at most.
-const FIRST_ASK: Duration = Duration::from_millis(500);
-const MOST_ASK: Duration = Duration::from_secs(4);
+const FIRST_GRANT_QUERY: Duration = Duration::from_millis(500);
+const MAX_GRANT_QUERY: Duration = Duration::from_secs(4);
 
 /// A lock that a program asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockWanted {
+pub struct WantedLock {
     /// The kernel's lock owner: a process for POSIX locks, an open file for the others.
     pub owner: u64,
     /// Byte ranges, or `flock`.
@@ -53,24 +52,17 @@ pub struct LockWanted {
 /// A lock that has been granted.
 #[derive(Debug)]
 #[must_use]
-pub struct Granted {
+pub struct GrantedLock {
     /// The file's pages in the kernel are older than what the lock shows: drop them, then call
     /// [`KernelPages::dropped_pages`](super::KernelPages::dropped_pages) with this, and only then let the program go on.
     pub stale: Option<StalePages>,
 }
 
-/// See [`Granted::stale`] and [`Delegate::fsync`](super::Delegate::fsync).
-#[derive(Debug)]
-pub struct StalePages {
-    pub(super) fid: Fid,
-    pub(super) generation: u64,
-}
-
 /// What became of a request for a lock.
 #[derive(Debug)]
-pub enum Locking {
+pub enum LockOutcome {
     /// It is held.
-    Granted(Granted),
+    Granted(GrantedLock),
     /// It waits: [`LockClient::wait_for_lock`] is next.
     Waiting(LockWait),
 }
@@ -78,9 +70,9 @@ pub enum Locking {
 /// A request that waits.
 #[must_use]
 pub struct LockWait {
-    open: Arc<Open>,
+    open: Arc<OpenHandle>,
     handle: Handle,
-    wanted: LockWanted,
+    wanted: WantedLock,
     waiting: Arc<Waiting>,
     blockers: Vec<LockOwner>,
 }
@@ -102,13 +94,10 @@ impl std::fmt::Debug for LockWait {
 pub struct LockClient {
     pub(super) node: Arc<Node>,
     pub(super) table: Arc<OpenFileTable>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<TrafficCounters>,
     pub(super) views: Arc<OwnerViews>,
     pub(super) committer: Arc<LayerCommitter>,
-    pub(super) deferred_closes: Arc<DeferredCloses>,
-    /// Every commit is on disk before it counts.
-    pub(super) always_sync: bool,
-    pub(super) state: LockState,
+    pub(super) keepers: LockKeepers,
 }
 
 impl LockClient {
@@ -117,12 +106,12 @@ impl LockClient {
     /// # Errors
     /// `EAGAIN` if another owner's lock is in the way; `ENOLCK` if the owner's locks on this file were lost; `EIO` if the
     /// file's owner does not answer.
-    pub fn lock(&self, handle: Handle, wanted: &LockWanted) -> Result<Granted> {
+    pub fn lock(&self, handle: Handle, wanted: &WantedLock) -> Result<GrantedLock> {
         let _at = self.counters.other();
         match self.ask_lock(handle, wanted, false)? {
-            Locking::Granted(granted) => Ok(granted),
+            LockOutcome::Granted(granted) => Ok(granted),
             // Cannot be: the request did not ask to wait.
-            Locking::Waiting(_) => Err(Errno::AGAIN.into()),
+            LockOutcome::Waiting(_) => Err(Errno::AGAIN.into()),
         }
     }
 
@@ -130,7 +119,7 @@ impl LockClient {
     ///
     /// # Errors
     /// As [`LockClient::lock`], but for `EAGAIN`.
-    pub fn lock_or_wait(&self, handle: Handle, wanted: &LockWanted) -> Result<Locking> {
+    pub fn lock_or_wait(&self, handle: Handle, wanted: &WantedLock) -> Result<LockOutcome> {
         let _at = self.counters.other();
         self.ask_lock(handle, wanted, true)
     }
@@ -143,7 +132,7 @@ impl LockClient {
         &self,
         wait: LockWait,
         interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<Granted> {
+    ) -> Result<GrantedLock> {
         let fid = wait.open.file.fid;
         let token = wait.waiting.token;
         let mut outcome = self.sit_out(fid, &wait, interrupted);
@@ -151,7 +140,7 @@ impl LockClient {
             && e.errno() == Errno::IO
         {
             // It must not be granted later, to nobody.
-            outcome = self.cancel(fid.owner(), token, fid, Errno::IO);
+            outcome = self.keepers.cancel(fid.owner(), token, fid, Errno::IO);
         }
         self.node.locks.waits().give(token);
         self.granted(&wait.open, wait.handle, &wait.wanted, outcome?)
@@ -172,9 +161,9 @@ impl LockClient {
         let _at = self.counters.other();
         let open = self.table.get(handle)?;
         open.used();
-        let published = self.committer.publish(&open.file, self.always_sync);
+        let published = self.committer.publish(&open.file);
         let key = (open.file.fid, space, owner);
-        if !self.state.holders.lock().known(&key) {
+        if !self.keepers.holders.lock().known(&key) {
             return published;
         }
         let place = LockRange {
@@ -184,22 +173,22 @@ impl LockClient {
             start,
             end,
         };
-        published.and(self.give_up(place))
+        published.and(self.keepers.give_up(place))
     }
 
     /// The lock that is in the way of this one, if any; its `pid` is 0 for a process of another node.
     ///
     /// # Errors
     /// `EIO` if the file's owner does not answer.
-    pub fn test_lock(&self, handle: Handle, wanted: &LockWanted) -> Result<Option<HeldLock>> {
+    pub fn test_lock(&self, handle: Handle, wanted: &WantedLock) -> Result<Option<HeldLock>> {
         let _at = self.counters.other();
         let fid = self.table.get(handle)?.file.fid;
-        self.resend_unlocks(fid.owner())?;
+        self.keepers.resend_unlocks(fid.owner())?;
         let request = TestLock {
             place: wanted.place(fid),
             mode: wanted.mode,
         };
-        let mut held = self.ask_keeper(fid.owner(), &request)?;
+        let mut held = self.keepers.ask_keeper(fid.owner(), &request)?;
         if let Some(by) = &mut held
             && by.owner.member != self.node.peers.member()
         {
@@ -216,11 +205,11 @@ impl LockClient {
     pub fn close_owner(&self, handle: Handle, owner: u64) -> Result<()> {
         let open = self.table.get(handle)?;
         let key = (open.file.fid, LockSpace::Record, owner);
-        if !self.state.holders.lock().known(&key) {
+        if !self.keepers.holders.lock().known(&key) {
             return Ok(());
         }
-        let published = self.committer.publish(&open.file, self.always_sync);
-        match self.give_up(everything(key)) {
+        let published = self.committer.publish(&open.file);
+        match self.keepers.give_up(everything(key)) {
             Err(e) if e.errno() == Errno::NOLCK => published,
             done => published.and(done),
         }
@@ -228,9 +217,9 @@ impl LockClient {
 
     /// Everything is published, and the handle goes: so do the locks taken through it alone.
     pub(super) fn release(&self, fid: Fid, handle: Handle) {
-        let gone = self.state.holders.lock().closed(fid, handle);
+        let gone = self.keepers.holders.lock().closed(fid, handle);
         for key in gone {
-            if let Err(e) = self.give_up(everything(key)) {
+            if let Err(e) = self.keepers.give_up(everything(key)) {
                 tracing::debug!(fid = fid.0, error = %e, "a lock of a closed file is given up later");
             }
         }
@@ -238,9 +227,9 @@ impl LockClient {
 
     /// Waits end, and all locks go. Pending writes are published before.
     pub(super) fn stop(&self) {
-        self.state.stopping.store(true, Ordering::SeqCst);
+        self.keepers.stopping.store(true, Ordering::SeqCst);
         self.node.locks.waits().end();
-        let keepers = self.state.holders.lock().keepers();
+        let keepers = self.keepers.holders.lock().keepers();
         let Ok(session) = self.node.locks.next_session() else {
             return;
         };
@@ -250,28 +239,34 @@ impl LockClient {
         }
     }
 
-    fn ask_lock(&self, handle: Handle, wanted: &LockWanted, wait: bool) -> Result<Locking> {
+    fn ask_lock(&self, handle: Handle, wanted: &WantedLock, wait: bool) -> Result<LockOutcome> {
         if wanted.start >= wanted.end {
             return Err(Errno::INVAL.into());
         }
         let open = self.table.get(handle)?;
         open.used();
         let (fid, to) = (open.file.fid, open.file.fid.owner());
-        self.resend_unlocks(to)?;
+        self.keepers.resend_unlocks(to)?;
         if wanted.mode == LockMode::Shared {
             // It may have been exclusive; then others may read from now on.
-            self.committer.publish(&open.file, self.always_sync)?;
+            self.committer.publish(&open.file)?;
         }
         let key = (fid, wanted.space, wanted.owner);
         // Known before it is asked for: should the answer get lost, the lock goes when the file is closed.
-        self.state.holders.lock().add(key, handle);
+        self.keepers.holders.lock().add(key, handle);
         let waits = self.node.locks.waits();
         for last in [false, true] {
             let token = waits.take();
             let waiting = waits.expect(token, fid, wanted.owner, wait && wanted.detect);
-            let answer = self.send_lock(to, token, wanted.place(fid), wanted, wait);
+            let answer = self.keepers.send_lock(
+                to,
+                token,
+                wanted.place(fid),
+                (wanted.mode, wanted.pid),
+                wait,
+            );
             if let Ok(LockReply::Waiting(blockers)) = answer {
-                return Ok(Locking::Waiting(LockWait {
+                return Ok(LockOutcome::Waiting(LockWait {
                     open,
                     handle,
                     wanted: wanted.clone(),
@@ -284,13 +279,13 @@ impl LockClient {
                 LockReply::Granted { service } => {
                     return self
                         .granted(&open, handle, wanted, service)
-                        .map(Locking::Granted);
+                        .map(LockOutcome::Granted);
                 }
-                LockReply::Denied(by) if !last && self.buried(to, &[by.owner]) => {}
+                LockReply::Denied(by) if !last && self.keepers.buried(to, &[by.owner]) => {}
                 _ => break,
             }
         }
-        self.state.holders.lock().denied(key);
+        self.keepers.holders.lock().denied(key);
         Err(Errno::AGAIN.into())
     }
 
@@ -303,37 +298,45 @@ impl LockClient {
     ) -> Result<u64> {
         let (to, waiting) = (fid.owner(), &wait.waiting);
         let token = waiting.token;
-        let (mut look, mut ask) = (FIRST_LOOK, FIRST_ASK);
+        let (mut look, mut ask) = (FIRST_INTERRUPT_CHECK, FIRST_GRANT_QUERY);
         let mut blockers = wait.blockers.clone();
         loop {
             if wait.wanted.detect && self.closes_circle(waiting, &blockers) {
-                return self.cancel(to, token, fid, Errno::DEADLK);
+                return self.keepers.cancel(to, token, fid, Errno::DEADLK);
             }
-            self.buried(to, &blockers);
+            self.keepers.buried(to, &blockers);
             let until = Instant::now() + ask;
             while Instant::now() < until {
                 match waiting.wait(look) {
                     Woken::Granted => break,
-                    Woken::Ended => return self.cancel(to, token, fid, Errno::INTR),
-                    Woken::Time if self.state.stopping.load(Ordering::SeqCst) || interrupted() => {
-                        return self.cancel(to, token, fid, Errno::INTR);
+                    Woken::Ended => return self.keepers.cancel(to, token, fid, Errno::INTR),
+                    Woken::Time
+                        if self.keepers.stopping.load(Ordering::SeqCst) || interrupted() =>
+                    {
+                        return self.keepers.cancel(to, token, fid, Errno::INTR);
                     }
-                    Woken::Time => look = (look * 2).min(MOST_LOOK),
+                    Woken::Time => look = (look * 2).min(MAX_INTERRUPT_CHECK),
                 }
             }
             // Also after a notice: the answer says which service granted.
-            match self.send_lock(to, token, wait.wanted.place(fid), &wait.wanted, true)? {
+            match self.keepers.send_lock(
+                to,
+                token,
+                wait.wanted.place(fid),
+                (wait.wanted.mode, wait.wanted.pid),
+                true,
+            )? {
                 LockReply::Granted { service } => return Ok(service),
                 LockReply::Waiting(now) => blockers = now,
                 LockReply::Denied(_) | LockReply::Cancelled => return Err(Errno::INTR.into()),
             }
-            ask = (ask * 2).min(MOST_ASK);
+            ask = (ask * 2).min(MAX_GRANT_QUERY);
         }
     }
 
     /// Looks whether the wait closes a circle in which it is the one to give up.
     fn closes_circle(&self, waiting: &Waiting, blockers: &[LockOwner]) -> bool {
-        let circle = Circle {
+        let circle = DeadlockProbe {
             peers: &self.node.peers,
             me: LockOwner {
                 member: self.node.peers.member(),
@@ -349,31 +352,31 @@ impl LockClient {
     /// The lock is there: sees to what it shows.
     fn granted(
         &self,
-        open: &Open,
+        open: &OpenHandle,
         handle: Handle,
-        wanted: &LockWanted,
+        wanted: &WantedLock,
         service: u64,
-    ) -> Result<Granted> {
+    ) -> Result<GrantedLock> {
         let file = &open.file;
         let key = (file.fid, wanted.space, wanted.owner);
         let kept = {
             // Another thread of the program may have given up all that the owner held meanwhile.
-            let mut holders = self.state.holders.lock();
+            let mut holders = self.keepers.holders.lock();
             holders.add(key, handle);
             holders.granted(key, service)
         };
         if !kept {
             // What it held before is lost; the program must hear of it rather than go on as if it held both.
-            let _ = self.give_up(everything(key));
+            let _ = self.keepers.give_up(everything(key));
             return Err(Errno::NOLCK.into());
         }
         self.views.refresh(file)?;
         let stale = file.state.lock().stale_pages(file.fid);
-        Ok(Granted { stale })
+        Ok(GrantedLock { stale })
     }
 }
 
-impl LockWanted {
+impl WantedLock {
     fn place(&self, fid: Fid) -> LockRange {
         LockRange {
             fid,

@@ -1,9 +1,41 @@
-//! Names and attributes: passed on to the owners, with this node's pending writes shown in the answers.
-use super::{Delegate, Handle};
-use crate::{Attr, Caller, DirEntry, Fid, Kind, NewNode, RenameFlags, Result, SetAttr};
-use forebay_proto::{files, meta};
+//! Names and attributes, as this node's programs see them: asked of the owners, with this node's pending writes shown in the answers.
+use super::combine::RequestCombiner;
+use super::deferred_close::DeferredCloses;
+use super::handles::{Handle, OpenFileTable};
+use super::traffic::TrafficCounters;
+use super::views::OwnerViews;
+use super::write::LayerWriter;
+use crate::{
+    Attr, Caller, DirEntry, Fid, Kind, Member, NewNode, Node, RenameFlags, Result, SetAttr,
+    SpaceTotals,
+};
+use forebay_proto::PeerCall;
+use forebay_proto::data::GetUsage;
+use forebay_proto::files::{self, FileSurvey, SurveyFiles};
+use forebay_proto::meta;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-impl Delegate {
+/// Asks owners about names and attributes.
+///
+/// Invariant: an answer never shows less of a file than this node has written, nor an older size than it has seen.
+pub struct NamespaceClient {
+    pub(super) node: Arc<Node>,
+    pub(super) table: Arc<OpenFileTable>,
+    pub(super) views: Arc<OwnerViews>,
+    pub(super) writer: Arc<LayerWriter>,
+    pub(super) counters: Arc<TrafficCounters>,
+    pub(super) combine: Arc<RequestCombiner>,
+    pub(super) deferred_closes: Arc<DeferredCloses>,
+}
+
+impl NamespaceClient {
+    /// One request of a program that is one request to a member.
+    fn ask<C: PeerCall>(&self, member: Member, request: C) -> Result<C::Reply> {
+        let _at = self.counters.other();
+        self.node.peers.call(member, request)
+    }
+
     /// The inode of a name.
     ///
     /// # Errors
@@ -57,7 +89,7 @@ impl Delegate {
     ) -> Result<Attr> {
         let _at = self.counters.other();
         if let Some(size) = set.size {
-            self.truncate(fid, size, handle, caller)?;
+            self.writer.truncate(fid, size, handle, caller)?;
         }
         let rest = SetAttr {
             size: None,
@@ -88,7 +120,6 @@ impl Delegate {
     /// # Errors
     /// `EEXIST` if there is such a name, and as mkdir, mknod, symlink.
     pub fn make(&self, parent: Fid, name: &[u8], new: NewNode, caller: Caller) -> Result<Attr> {
-        let _at = self.counters.other();
         let request = meta::Create {
             parent,
             name: name.to_vec(),
@@ -96,8 +127,7 @@ impl Delegate {
             caller,
             exclusive: true,
         };
-        let created = self.node.peers.call(parent.owner(), request)?;
-        Ok(created.attr)
+        Ok(self.ask(parent.owner(), request)?.attr)
     }
 
     /// Where a symlink leads.
@@ -105,9 +135,7 @@ impl Delegate {
     /// # Errors
     /// `EINVAL` for anything else.
     pub fn readlink(&self, fid: Fid) -> Result<Vec<u8>> {
-        let _at = self.counters.other();
-        let request = meta::ReadLink { fid };
-        self.node.peers.call(fid.owner(), request)
+        self.ask(fid.owner(), meta::ReadLink { fid })
     }
 
     /// Another name for a file.
@@ -130,13 +158,14 @@ impl Delegate {
     /// # Errors
     /// As unlink.
     pub fn unlink(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
-        let _at = self.counters.other();
-        let request = meta::Unlink {
-            parent,
-            name: name.to_vec(),
-            caller,
-        };
-        self.node.peers.call(parent.owner(), request)?;
+        self.ask(
+            parent.owner(),
+            meta::Unlink {
+                parent,
+                name: name.to_vec(),
+                caller,
+            },
+        )?;
         self.deferred_closes.retry_now();
         Ok(())
     }
@@ -146,13 +175,14 @@ impl Delegate {
     /// # Errors
     /// As rmdir.
     pub fn rmdir(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
-        let _at = self.counters.other();
-        let request = meta::RemoveDir {
-            parent,
-            name: name.to_vec(),
-            caller,
-        };
-        self.node.peers.call(parent.owner(), request)
+        self.ask(
+            parent.owner(),
+            meta::RemoveDir {
+                parent,
+                name: name.to_vec(),
+                caller,
+            },
+        )
     }
 
     /// Renames, over what is there if the flags allow.
@@ -168,16 +198,17 @@ impl Delegate {
         flags: RenameFlags,
         caller: Caller,
     ) -> Result<()> {
-        let _at = self.counters.other();
-        let request = meta::Rename {
-            from,
-            name: name.to_vec(),
-            to,
-            to_name: to_name.to_vec(),
-            flags,
-            caller,
-        };
-        self.node.peers.call(to.owner(), request)?;
+        self.ask(
+            to.owner(),
+            meta::Rename {
+                from,
+                name: name.to_vec(),
+                to,
+                to_name: to_name.to_vec(),
+                flags,
+                caller,
+            },
+        )?;
         self.deferred_closes.retry_now();
         Ok(())
     }
@@ -187,13 +218,14 @@ impl Delegate {
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
     pub fn readdir(&self, fid: Fid, after: Option<&[u8]>, limit: u32) -> Result<Vec<DirEntry>> {
-        let _at = self.counters.other();
-        let request = meta::ReadDir {
-            fid,
-            after: after.map(<[u8]>::to_vec),
-            limit,
-        };
-        self.node.peers.call(fid.owner(), request)
+        self.ask(
+            fid.owner(),
+            meta::ReadDir {
+                fid,
+                after: after.map(<[u8]>::to_vec),
+                limit,
+            },
+        )
     }
 
     /// The parent directory (`..`).
@@ -201,9 +233,7 @@ impl Delegate {
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
     pub fn parent(&self, fid: Fid) -> Result<Fid> {
-        let _at = self.counters.other();
-        let request = meta::GetParent { fid };
-        self.node.peers.call(fid.owner(), request)
+        self.ask(fid.owner(), meta::GetParent { fid })
     }
 
     /// Every name and attribute changed in the directory before is on disk when it returns. A directory lies with another
@@ -213,10 +243,8 @@ impl Delegate {
     /// `EIO` if a member cannot answer or its disk fails.
     pub fn sync_directory(&self, fid: Fid) -> Result<()> {
         let _at = self.counters.other();
-        (0..self.node.peers.members()).try_for_each(|member| {
-            let request = files::SyncFile { fid };
-            self.node.peers.call(member, request)
-        })
+        (0..self.node.peers.members())
+            .try_for_each(|member| self.node.peers.call(member, files::SyncFile { fid }))
     }
 
     /// Read-only for ever; `EBUSY` while a writer is open anywhere.
@@ -224,13 +252,134 @@ impl Delegate {
     /// # Errors
     /// `EBUSY`; `EINVAL` for anything but a file.
     pub fn laminate(&self, fid: Fid) -> Result<()> {
+        self.ask(fid.owner(), files::Laminate { fid }).map(drop)
+    }
+
+    /// A value.
+    ///
+    /// # Errors
+    /// `ENODATA` if there is none.
+    pub fn getxattr(&self, fid: Fid, name: &[u8]) -> Result<Vec<u8>> {
+        self.ask(
+            fid.owner(),
+            meta::GetXattr {
+                fid,
+                name: name.to_vec(),
+            },
+        )
+    }
+
+    /// Sets a value. `create`: only a new one; `replace`: only one that exists.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENODATA`, `ERANGE`, `E2BIG`, `EOPNOTSUPP`.
+    pub fn setxattr(
+        &self,
+        fid: Fid,
+        name: &[u8],
+        value: &[u8],
+        create: bool,
+        replace: bool,
+    ) -> Result<()> {
+        self.ask(
+            fid.owner(),
+            meta::SetXattr {
+                fid,
+                name: name.to_vec(),
+                value: value.to_vec(),
+                create,
+                replace,
+            },
+        )
+    }
+
+    /// All names.
+    ///
+    /// # Errors
+    /// `ESTALE`.
+    pub fn listxattr(&self, fid: Fid) -> Result<Vec<Vec<u8>>> {
+        self.ask(fid.owner(), meta::ListXattrs { fid })
+    }
+
+    /// Removes a value.
+    ///
+    /// # Errors
+    /// `ENODATA` if there is none.
+    pub fn removexattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
+        self.ask(
+            fid.owner(),
+            meta::RemoveXattr {
+                fid,
+                name: name.to_vec(),
+            },
+        )
+    }
+
+    /// Used: what all members that answer store. Free: what this node may still store, because what is written here stays
+    /// here. The total is both, so it is not the same on every node. A dead member's data is left out.
+    ///
+    /// # Errors
+    /// When this node's own data plane does not answer.
+    pub fn statfs(&self) -> Result<SpaceTotals> {
         let _at = self.counters.other();
-        let request = files::Laminate { fid };
-        self.node.peers.call(fid.owner(), request).map(drop)
+        let (mut used, mut free) = (0u64, 0);
+        for member in 0..self.node.peers.members() {
+            match self.node.peers.call(member, GetUsage) {
+                Ok(usage) => {
+                    used = used.saturating_add(usage.live);
+                    if member == self.node.peers.member() {
+                        free = usage.free;
+                    }
+                }
+                Err(e) if member != self.node.peers.member() => {
+                    tracing::debug!(member, error = %e, "no answer for statfs")
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(SpaceTotals {
+            total: used.saturating_add(free),
+            free,
+            files: 0,
+        })
+    }
+
+    /// Attributes and holders of many objects, in the order given, with one request a member that owns any of them; `None`: it
+    /// was removed. As with `holders`, what is only pending counts nowhere, and it is a hint.
+    ///
+    /// # Errors
+    /// `EIO` if a member cannot answer.
+    pub fn survey(&self, fids: &[Fid]) -> Result<Vec<Option<FileSurvey>>> {
+        let _at = self.counters.other();
+        let mut by_owner = BTreeMap::<Member, Vec<usize>>::new();
+        for (n, fid) in fids.iter().enumerate() {
+            by_owner.entry(fid.owner()).or_default().push(n);
+        }
+        let mut all = vec![None; fids.len()];
+        for (owner, places) in by_owner {
+            let fids = places.iter().map(|n| fids[*n]).collect();
+            let found = self.node.peers.call(owner, SurveyFiles { fids })?;
+            for (n, mut survey) in places.into_iter().zip(found) {
+                if let Some(survey) = &mut survey {
+                    let seen = survey.attr.ctime;
+                    survey.attr = self.shown(survey.attr.clone());
+                    // This node knows of a later change: what the owner said of attributes may be from before it.
+                    survey.xattrs |= survey.attr.ctime != seen;
+                }
+                all[n] = survey;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Attributes that another node fetched, as this node sees the file.
+    pub fn as_seen(&self, attr: Attr) -> Attr {
+        let _at = self.counters.other();
+        self.shown(attr)
     }
 
     /// Attributes just fetched, as this node sees them; they count as a view of the file.
-    pub(super) fn shown(&self, attr: Attr) -> Attr {
+    fn shown(&self, attr: Attr) -> Attr {
         match self.table.find(attr.fid) {
             Some(file) if attr.kind == Kind::File => {
                 let mut state = file.state.lock();

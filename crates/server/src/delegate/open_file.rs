@@ -13,22 +13,22 @@
 //! - `attr.generation` never goes back.
 //! - A byte leaves `committing` only after the view includes its commit, so a local reader never sees it vanish.
 //! - `commit_lock` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
-use super::StalePages;
+use super::attempt::CommitAttempt;
 use super::file_map::FileMap;
-use super::intervals::{Intervals, Source, resolve};
-use super::memory::PIECE;
-use super::pending::Pending;
+use super::intervals::{INTERVAL_MEMORY, Intervals, ReadPlan, Source, resolve};
+use super::pending::PendingLayer;
 use crate::{Attr, ExtentLayout, Fid, Kind, Member};
 use forebay_data::LogId;
-use forebay_index::Change;
 use forebay_proto::files::CommitAttr;
-use forebay_proto::placement::CommitPart;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
+
+/// Memory of one file this node knows, about, beside the intervals of its layers; bytes.
+pub const FILE_MEMORY: u64 = 1024;
 
 /// See the head of this file.
 pub struct OpenFile {
@@ -39,32 +39,13 @@ pub struct OpenFile {
     /// Held from asking for the offset of an append until its bytes are pending.
     pub append: Mutex<()>,
     /// Held for moments only.
-    pub state: Mutex<State>,
+    pub state: Mutex<FileState>,
     /// The kernel may hold pages of it, read or written through its page cache (see `kernel_pages`).
     pub paged: AtomicBool,
 }
 
-/// A commit on its way: what was sent, so that it can be sent again as it was (but see [`State::forget`]).
-#[derive(Debug, Clone)]
-pub struct Attempt {
-    /// The layer it publishes.
-    pub layer: Pending,
-    /// Names it; the owner answers a retry as it answered the first time.
-    pub token: u64,
-    /// The owner's changes.
-    pub own: Vec<Change>,
-    /// Encoded patterns, in place of changes.
-    pub patterns: Vec<u8>,
-    /// Extents that the patterns stand for.
-    pub records: u64,
-    /// The other members' changes.
-    pub staged: Vec<CommitPart>,
-    /// What it says of the attributes.
-    pub attr: CommitAttr,
-}
-
 /// The changing part of an [`OpenFile`].
-pub struct State {
+pub struct FileState {
     /// Attributes as of the last view.
     pub attr: Attr,
     /// Told when a view moved the generation.
@@ -76,9 +57,9 @@ pub struct State {
     /// The generation that extents were asked for last.
     pub asked: Option<u64>,
     /// Writes that no commit has taken yet.
-    pub pending: Pending,
+    pub pending: PendingLayer,
     /// What a commit has taken. It stays here after an attempt whose outcome is unknown, and is sent again first.
-    pub committing: Option<Arc<Attempt>>,
+    pub committing: Option<Arc<CommitAttempt>>,
     /// Open handles.
     pub handles: u32,
     /// The size that the kernel has for certain.
@@ -114,16 +95,16 @@ impl Unsynced {
 }
 
 impl OpenFile {
-    /// A file as its owner described it, with nothing pending. `sync_state_complete`: see [`State::sync_state_complete`].
+    /// A file as its owner described it, with nothing pending. `sync_state_complete`: see [`FileState::sync_state_complete`].
     pub fn new(attr: Attr, sync_state_complete: bool) -> OpenFile {
         let fid = attr.fid;
-        let state = State {
+        let state = FileState {
             attr,
             view_moved: Arc::default(),
             windows: Intervals::default(),
             map: None,
             asked: None,
-            pending: Pending::default(),
+            pending: PendingLayer::default(),
             committing: None,
             handles: 0,
             told: None,
@@ -152,37 +133,23 @@ impl OpenFile {
     }
 }
 
+/// Pages of a file in this node's kernel that are older than what it has just been shown: to be dropped.
+#[derive(Debug)]
+pub struct StalePages {
+    pub(super) fid: Fid,
+    pub(super) generation: u64,
+}
+
 /// What one call was told of the view it is at, and holds itself: windows and map may be emptied at any moment.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct FetchedExtents {
     /// Committed extents and holes.
     pub pieces: Intervals,
     /// The patterns.
     pub map: Option<Arc<FileMap>>,
 }
 
-/// Where the bytes of a read are, from its first byte on.
-pub struct Plan {
-    /// What is known, by offset.
-    pub found: Vec<(Range<u64>, Source)>,
-    /// What must be asked first, by offset.
-    pub missing: Vec<Range<u64>>,
-    /// Up to where every byte is in one of the two: the end of the read, or before it if there are many pieces.
-    pub until: u64,
-}
-
-impl Plan {
-    /// Nothing of the range is known.
-    pub fn unknown(range: Range<u64>) -> Plan {
-        Plan {
-            found: Vec::new(),
-            until: range.end,
-            missing: std::iter::once(range).collect(),
-        }
-    }
-}
-
-impl State {
+impl FileState {
     /// Takes a newer view; an older one (answers overtake each other) changes nothing. True if the generation moved.
     pub fn observe(&mut self, attr: &Attr) -> bool {
         let moved = attr.generation > self.attr.generation;
@@ -209,8 +176,28 @@ impl State {
 
     /// The size as this node sees it, bytes.
     pub fn size(&self) -> u64 {
-        let committing = self.committing.as_ref().map_or(0, |a| a.layer.end());
-        self.attr.size.max(committing).max(self.pending.end())
+        self.attr.size.max(self.unpublished_end())
+    }
+
+    /// The layers that are not published yet, lower first.
+    pub fn unpublished(&self) -> impl Iterator<Item = &PendingLayer> {
+        let committing = self.committing.as_ref().map(|a| &a.layer);
+        committing.into_iter().chain([&self.pending])
+    }
+
+    /// The end of the file that those layers make; 0 if they say nothing.
+    pub fn unpublished_end(&self) -> u64 {
+        self.unpublished().map(PendingLayer::end).max().unwrap_or(0)
+    }
+
+    /// Their bytes in logs.
+    pub fn unpublished_bytes(&self) -> u64 {
+        self.unpublished().map(|l| l.intervals.bytes()).sum()
+    }
+
+    /// Their intervals.
+    pub fn unpublished_intervals(&self) -> usize {
+        self.unpublished().map(|l| l.intervals.len()).sum()
     }
 
     /// The kernel is about to hear of this size, and may take it or not.
@@ -228,12 +215,7 @@ impl State {
         if attr.kind != Kind::File {
             return attr;
         }
-        for layer in self
-            .committing
-            .iter()
-            .map(|a| &a.layer)
-            .chain([&self.pending])
-        {
+        for layer in self.unpublished() {
             attr.size = attr.size.max(layer.end());
             attr.bytes += layer.intervals.bytes();
             if let Some(mtime) = layer.attr.mtime {
@@ -256,16 +238,16 @@ impl State {
     /// Pieces that what is known of committed bytes is worth, in memory.
     pub fn cached(&self) -> usize {
         let map = self.map.as_ref().map_or(0, |map| map.memory());
-        self.windows.len() + map.div_ceil(PIECE as usize)
+        self.windows.len() + map.div_ceil(INTERVAL_MEMORY as usize)
     }
 
-    /// Where the first bytes of `range` are, `most` pieces of them. What the layers do not know is missing: [`State::lowest`]
+    /// Where the first bytes of `range` are, `most` pieces of them. What the layers do not know is missing: [`FileState::lowest`]
     /// may know it. `asked`: answers for the view of now that the caller holds, below the windows.
-    pub fn plan(&self, range: Range<u64>, asked: &Asked, most: usize) -> Plan {
+    pub fn plan(&self, range: Range<u64>, asked: &FetchedExtents, most: usize) -> ReadPlan {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         let layers: Vec<&Intervals> = self.layers(asked).into_iter().flatten().collect();
         let until = resolve(&layers, range, most, &mut found, &mut missing);
-        Plan {
+        ReadPlan {
             found,
             missing,
             until,
@@ -273,17 +255,17 @@ impl State {
     }
 
     /// The lowest layer.
-    pub fn lowest(&self, asked: &Asked) -> Option<Arc<FileMap>> {
+    pub fn lowest(&self, asked: &FetchedExtents) -> Option<Arc<FileMap>> {
         self.map.as_ref().or(asked.map.as_ref()).cloned()
     }
 
     /// Whether the lowest layer is wanted, but not there.
-    pub fn wants_map(&self, asked: &Asked) -> bool {
+    pub fn wants_map(&self, asked: &FetchedExtents) -> bool {
         self.attr.layout == ExtentLayout::Patterned && self.map.is_none() && asked.map.is_none()
     }
 
     /// From the top.
-    fn layers<'a>(&'a self, asked: &'a Asked) -> [Option<&'a Intervals>; 4] {
+    fn layers<'a>(&'a self, asked: &'a FetchedExtents) -> [Option<&'a Intervals>; 4] {
         [
             Some(&self.pending.intervals),
             self.committing.as_ref().map(|a| &a.layer.intervals),
@@ -293,7 +275,7 @@ impl State {
     }
 
     /// Whether the byte at `at` is a hole (`None`: not known here), and up to where that holds at least. `asked`: as for a plan.
-    pub fn stretch(&self, at: u64, asked: &Asked) -> (Option<bool>, u64) {
+    pub fn stretch(&self, at: u64, asked: &FetchedExtents) -> (Option<bool>, u64) {
         let mut until = u64::MAX;
         for layer in self.layers(asked).into_iter().flatten() {
             match layer.segment(at) {
@@ -373,8 +355,8 @@ mod tests {
         let mut state = file.state.lock();
         state.windows.insert(0..10, Source::Hole, |_, _| ());
         assert!(!state.observe(&attr(5, 10)));
-        let plan = |state: &State| {
-            let plan = state.plan(0..10, &Asked::default(), 9);
+        let plan = |state: &FileState| {
+            let plan = state.plan(0..10, &FetchedExtents::default(), 9);
             assert_eq!(plan.until, 10);
             plan.missing.is_empty()
         };

@@ -3,12 +3,11 @@
 //! # Invariants
 //! 1. An owner hears of a close only when the writes before it are published.
 //! 2. An open without an answer is told closed in the background: nothing stays counted for nobody.
-use super::Opened;
-use super::combine::{Combine, NewFile};
+use super::combine::{NewFile, RequestCombiner};
 use super::commit::LayerCommitter;
-use super::counted::{Counted, UnansweredOpen};
+use super::counted_open::{CountedOpen, UnansweredOpen};
 use super::deferred_close::DeferredCloses;
-use super::handles::OpenFileTable;
+use super::handles::{Handle, OpenFileTable};
 use super::open_file::OpenFile;
 use crate::{Attr, Caller, Error, Fid, Kind, Member, NewNode, Node, OpenFlags, Result};
 use forebay_data::Counter;
@@ -21,9 +20,24 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Most requests to open or close whose answers were lost.
-const TRIES: u32 = 4;
+const MAX_TRIES: u32 = 4;
 /// How often `create` looks again when what it found is removed before it is open.
 const CREATE_TRIES: u32 = 16;
+
+/// The answer to an open.
+#[derive(Debug, Clone)]
+pub struct OpenedFile {
+    /// Names the open file in later calls.
+    pub handle: Handle,
+    /// As this node sees the file.
+    pub attr: Attr,
+    /// The kernel may keep pages it has of this file (the content is what they show).
+    pub keep_cache: bool,
+    /// Bypass the page cache (append and posix handles).
+    pub direct: bool,
+    /// The file was made by this call.
+    pub made: bool,
+}
 
 /// See the head of this file.
 pub(super) struct OpenClient {
@@ -33,11 +47,9 @@ pub(super) struct OpenClient {
     pub committer: Arc<LayerCommitter>,
     pub deferred_closes: Arc<DeferredCloses>,
     /// Requests that ask other members the same at the same time.
-    pub combine: Arc<Combine>,
+    pub combine: Arc<RequestCombiner>,
     /// Opens without an answer: they may be counted at the owner.
     pub lost_opens: Mutex<Vec<UnansweredOpen>>,
-    /// Every write is visible elsewhere before it returns.
-    pub posix: bool,
 }
 
 impl OpenClient {
@@ -48,7 +60,7 @@ impl OpenClient {
         exclusive: bool,
         flags: OpenFlags,
         handles: u32,
-    ) -> Result<((Attr, Arc<Counted>), bool)> {
+    ) -> Result<((Attr, Arc<CountedOpen>), bool)> {
         for _ in 0..CREATE_TRIES {
             let NewFile {
                 parent,
@@ -98,7 +110,7 @@ impl OpenClient {
     }
 
     /// The owner counts the open, once.
-    pub fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<(Attr, Arc<Counted>)> {
+    pub fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<(Attr, Arc<CountedOpen>)> {
         if fid.owner() == self.node.peers.member() {
             return self.ask_open_for(fid, flags, 1);
         }
@@ -112,7 +124,7 @@ impl OpenClient {
         fid: Fid,
         flags: OpenFlags,
         handles: u32,
-    ) -> Result<(Attr, Arc<Counted>)> {
+    ) -> Result<(Attr, Arc<CountedOpen>)> {
         let token = self.tokens.next()?;
         let asked = self.insist(fid.owner(), &files::Open { fid, flags, token });
         if let Err(Error::Fabric(_)) = &asked {
@@ -123,7 +135,7 @@ impl OpenClient {
             true => self.emptied(&asked?, token)?,
             false => asked?,
         };
-        Ok((attr, Counted::new(token, handles)))
+        Ok((attr, CountedOpen::new(token, handles)))
     }
 
     /// Empties a file that was opened under this token; closes it if that fails.
@@ -152,7 +164,7 @@ impl OpenClient {
         C: PeerCall + Clone,
     {
         let until = Instant::now() + self.node.peers.deadline();
-        for _ in 1..TRIES {
+        for _ in 1..MAX_TRIES {
             match self.node.peers.call(owner, request.clone()) {
                 Err(Error::Fabric(Fabric::Deadline { .. })) if Instant::now() < until => {}
                 answer => return answer,
@@ -185,13 +197,13 @@ impl OpenClient {
         &self,
         attr: &Attr,
         flags: OpenFlags,
-        counted: Arc<Counted>,
+        counted: Arc<CountedOpen>,
         made: bool,
-    ) -> Opened {
+    ) -> OpenedFile {
         let file = self.table.hold(attr);
         if file.state.lock().handles == 1 {
             // What an earlier close could not publish is tried again; if that fails again, it stays pending.
-            let _ = self.committer.publish(&file, self.committer.always_sync);
+            let _ = self.committer.publish(&file);
         }
         let (attr, keep_cache, fresh) = {
             let mut state = file.state.lock();
@@ -204,9 +216,9 @@ impl OpenClient {
                 (!keep).then_some(state.attr.generation),
             )
         };
-        let direct = flags.append || self.posix;
+        let direct = flags.append || self.committer.posix;
         let handle = self.table.add(file, flags, Some(counted), fresh);
-        Opened {
+        OpenedFile {
             handle,
             attr,
             keep_cache,

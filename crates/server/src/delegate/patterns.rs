@@ -1,9 +1,8 @@
 //! Asking the owner of a file for its patterns, and what follows from them.
 use super::file_map::FileMap;
-use super::intervals::Source;
-use super::memory::PIECE;
-use super::open_file::{Asked, OpenFile, Plan};
-use super::windows::{OwnerExtents, PAGE};
+use super::intervals::{INTERVAL_MEMORY, ReadPlan, Source};
+use super::open_file::{FetchedExtents, OpenFile};
+use super::windows::{MAX_REPLY_EXTENTS, OwnerExtents};
 use crate::{Error, Fid, LOST_LOG, Member, Result};
 use forebay_data::LogId;
 use forebay_pattern::Patterns;
@@ -13,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Pieces gone through at a time.
-const STEP: usize = 16 << 10;
+const WALK_STEP_PIECES: usize = 16 << 10;
 
 /// What an owner said of a file's patterns.
 pub(super) struct FilePatterns {
@@ -61,13 +60,18 @@ impl OwnerExtents {
     }
 
     /// Asks for the map of the file, also for `asked`. `Stale` if the file has moved on.
-    pub fn ask_map(&self, file: &OpenFile, generation: u64, asked: &mut Asked) -> Result<()> {
+    pub fn ask_map(
+        &self,
+        file: &OpenFile,
+        generation: u64,
+        asked: &mut FetchedExtents,
+    ) -> Result<()> {
         let told = self.ask_patterns(file.fid)?;
         if told.published > generation {
             return Err(Error::Stale);
         }
         let mut map = told.map();
-        if map.memory() > self.memory.most_pieces / 8 * PIECE as usize {
+        if map.memory() > self.memory.most_pieces / 8 * INTERVAL_MEMORY as usize {
             // Patterns hardly in order: windows of what is read take less.
             map = FileMap::unknown();
         }
@@ -81,7 +85,8 @@ impl OwnerExtents {
             // The map says the same in less memory.
             state.windows.clear();
         }
-        self.memory.grew(map.memory() / PIECE as usize, false);
+        self.memory
+            .grew(map.memory() / INTERVAL_MEMORY as usize, false);
         asked.map = Some(map);
         Ok(())
     }
@@ -123,7 +128,7 @@ impl OwnerExtents {
         };
         let mut at = range.start;
         while at < range.end {
-            let plan = map.fill(Plan::unknown(at..range.end), STEP);
+            let plan = map.fill(ReadPlan::unknown(at..range.end), WALK_STEP_PIECES);
             let mut missing = plan.missing.into_iter().peekable();
             for (piece, source) in plan.found {
                 while let Some(gap) = missing.next_if(|gap| gap.start < piece.start) {
@@ -148,7 +153,7 @@ impl OwnerExtents {
         let mut from = range.start;
         while from < range.end {
             let ExtentsReply { extents, more, .. } =
-                self.ask_member(fid, member, from..range.end, PAGE)?;
+                self.ask_member(fid, member, from..range.end, MAX_REPLY_EXTENTS)?;
             for e in extents.iter().filter_map(|e| e.clip(&range)) {
                 let source = Source::Log {
                     member: e.member,

@@ -3,15 +3,26 @@
 //! Later local writes win at once, so a layer holds each byte of the file at most once and its changes may be published
 //! in any order. Bytes that a later write covers before they were published belong to nobody: they go to `dropped`.
 use super::intervals::{Intervals, Source};
-use crate::{Member, Time};
+use crate::{Error, Member, Result, Time};
 use forebay_data::{LogId, LogRange};
 use forebay_index::{Change, Extent};
 use forebay_proto::files::CommitAttr;
+use rustix::io::Errno;
 use std::ops::Range;
+
+/// The end of the largest file, bytes.
+pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
+
+/// The end of a write of `len` bytes at `offset`; `EFBIG` if no file may reach there.
+pub fn write_end(offset: u64, len: usize) -> Result<u64> {
+    let end = offset.checked_add(len as u64);
+    let end = end.filter(|end| *end <= MAX_FILE_SIZE);
+    end.ok_or(Error::Posix(Errno::FBIG))
+}
 
 /// One layer of pending changes.
 #[derive(Debug, Clone, Default)]
-pub struct Pending {
+pub struct PendingLayer {
     /// Where the changed bytes are; a [`Source::Hole`] is a punched hole.
     pub intervals: Intervals,
     /// What the layer says of the attributes (never an exact size).
@@ -20,7 +31,7 @@ pub struct Pending {
     pub dropped: Vec<LogRange>,
 }
 
-impl Pending {
+impl PendingLayer {
     /// Whether there is nothing to publish.
     pub fn is_empty(&self) -> bool {
         self.intervals.is_empty() && self.attr == CommitAttr::default()
@@ -44,7 +55,7 @@ impl Pending {
     }
 
     /// Adds a layer above this one (its changes are later).
-    pub fn absorb(&mut self, later: Pending) {
+    pub fn absorb(&mut self, later: PendingLayer) {
         for (range, source) in later.intervals.iter() {
             self.put(range, source);
         }
@@ -124,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_later_write_wins_and_frees_what_it_covers() {
-        let mut layer = Pending::default();
+        let mut layer = PendingLayer::default();
         layer.put(0..100, appended(1, 7, 1000));
         layer.put(40..60, appended(1, 8, 0));
         assert_eq!(layer.dropped, vec![(7, 1040..1060)]);
@@ -134,7 +145,7 @@ mod tests {
 
     #[test]
     fn clipping_splits_changes_from_bytes_nobody_will_name() {
-        let mut layer = Pending::default();
+        let mut layer = PendingLayer::default();
         layer.put(0..100, appended(1, 7, 0));
         let changes = layer.changes(30);
         assert_eq!(
@@ -153,10 +164,10 @@ mod tests {
 
     #[test]
     fn a_layer_put_back_under_a_newer_one_keeps_the_newer_bytes() {
-        let mut older = Pending::default();
+        let mut older = PendingLayer::default();
         older.put(0..10, appended(1, 1, 0));
         older.reach(10);
-        let mut newer = Pending::default();
+        let mut newer = PendingLayer::default();
         newer.put(5..15, appended(1, 2, 0));
         newer.reach(15);
         older.absorb(newer);

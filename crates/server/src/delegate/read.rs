@@ -3,50 +3,27 @@
 //! A read answers the file as of one generation (with this node's pending writes above it), also when a commit that spans
 //! members is being published: every answer of an owner names the last sequence it has published, and one above the
 //! reader's view makes the reader start again with a newer view.
-use super::intervals::Source;
+use super::intervals::{ReadPlan, Source};
 use super::memory::LayerMemory;
-use super::open_file::{Asked, OpenFile};
-use super::runs::{Run, runs};
+use super::open_file::{FetchedExtents, OpenFile};
+use super::runs::{LogRun, runs};
 use super::views::{OwnerViews, ViewRetry};
 use super::windows::OwnerExtents;
-use super::{Delegate, Handle};
 use crate::{Error, Member, Node, Result};
 use bytes::Bytes;
 use forebay_data::buffer_pool::{BufferPool, PooledBuffer};
 use forebay_proto::data::{LogPiece, ReadPieces};
-use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often it starts again because bytes were given back: each time the index says something newer.
-const GONE_TRIES: u32 = 64;
+const MAX_GONE_TRIES: u32 = 64;
 /// Pieces that a read works on at a time: a share of the delegate's, within these bounds. A piece costs some 250 bytes
 /// on the way.
-const LEAST_STEP: usize = 4 << 10;
-const MOST_STEP: usize = 16 << 10;
-
-impl Delegate {
-    /// Short only at the end of the file.
-    ///
-    /// # Errors
-    /// `EBADF` for a handle not open for reading; `EIO` for damaged bytes or a dead member.
-    pub fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Bytes> {
-        let _at = self.counters.begin();
-        let open = self.table.get(handle)?;
-        if !open.flags.read {
-            return Err(Errno::BADF.into());
-        }
-        open.used();
-        if self.posix {
-            self.views.refresh(&open.file)?;
-        }
-        let bytes = self.read_ahead(&open, offset, len)?;
-        self.counters.read(bytes.len());
-        Ok(bytes)
-    }
-}
+const MIN_STEP_PIECES: usize = 4 << 10;
+const MAX_STEP_PIECES: usize = 16 << 10;
 
 /// Reads files through their layers.
 pub(super) struct LayerReader {
@@ -68,12 +45,16 @@ impl LayerReader {
     ) -> Result<Bytes> {
         let (mut retry, mut gone) = (ViewRetry::default(), 0);
         loop {
-            let generation = file.state.lock().attr.generation;
-            match self.read_view(file, offset, len, generation, waited) {
+            let (generation, range) = {
+                let state = file.state.lock();
+                let end = offset.saturating_add(u64::from(len)).min(state.size());
+                (state.attr.generation, offset..end)
+            };
+            match self.read_view(file, range, generation, waited) {
                 Err(Error::Stale) => {}
                 Err(e @ Error::Gone { .. }) => {
                     gone += 1;
-                    if gone > GONE_TRIES {
+                    if gone > MAX_GONE_TRIES {
                         tracing::error!(fid = file.fid.0, error = %e, "an extent names bytes that were given back");
                         return Err(e);
                     }
@@ -90,50 +71,27 @@ impl LayerReader {
 
     /// Reads as of `generation`; `Stale` if that is over before all is read.
     ///
-    /// In steps of a bounded number of pieces, however many there are. Every turn either reads a step, or asks for the
-    /// first byte that is not known and keeps the answer itself: so it comes to an end, whatever empties the windows.
+    /// In steps of a bounded number of pieces, however many there are.
     pub fn read_view(
         &self,
         file: &OpenFile,
-        offset: u64,
-        len: u32,
+        range: Range<u64>,
         generation: u64,
         waited: &mut Duration,
     ) -> Result<Bytes> {
-        let most = (self.memory.most_pieces / 16).clamp(LEAST_STEP, MOST_STEP);
-        let mut asked = Asked::default();
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let most = (self.memory.most_pieces / 16).clamp(MIN_STEP_PIECES, MAX_STEP_PIECES);
+        let mut asked = FetchedExtents::default();
         let mut buffer: Option<PooledBuffer> = None;
-        let (mut at, mut end) = (offset, None);
+        let mut at = range.start;
         loop {
-            let (range, plan, map) = {
-                let state = file.state.lock();
-                let now = offset.saturating_add(u64::from(len)).min(state.size());
-                let range = offset..*end.get_or_insert(now);
-                if range.is_empty() {
-                    return Ok(Bytes::new());
-                }
-                // Shorter only if writes of this node were cut off before they were published.
-                if state.attr.generation != generation || now < range.end {
-                    return Err(Error::Stale);
-                }
-                let plan = state.plan(at..range.end, &asked, most);
-                let map = (!plan.missing.is_empty()).then(|| state.lowest(&asked));
-                (range, plan, map.flatten())
-            };
-            let plan = match map {
-                Some(map) => map.fill(plan, most),
-                None => plan,
-            };
-            let known = plan.missing.first().map_or(plan.until, |m| m.start);
-            if !plan.missing.is_empty() && (known == at || asked.pieces.len() < most) {
-                self.extents
-                    .ask_extents(file, &plan.missing, generation, most, &mut asked)?;
-                continue;
-            }
+            let plan = self.plan_step(file, at..range.end, generation, most, &mut asked)?;
+            let known = plan.until;
             let step = at..known;
-            let pieces = &plan.found[..plan.found.partition_point(|p| p.0.start < known)];
             if step == range
-                && let [(_, Source::Log { member, log, addr })] = *pieces
+                && let [(_, Source::Log { member, log, addr })] = plan.found[..]
                 && member != self.node.peers.member()
             {
                 // One remote piece: its bytes go on as they came.
@@ -146,12 +104,53 @@ impl LayerReader {
                 None => self.buffers.take((range.end - range.start) as usize),
             };
             let part = (step.start - range.start) as usize..(step.end - range.start) as usize;
-            self.gather(pieces, &step, &mut target[part], waited)?;
+            self.gather(&plan.found, &step, &mut target[part], waited)?;
             if known == range.end {
                 return Ok(target.freeze());
             }
             (at, buffer) = (known, Some(target));
             asked.pieces.clear();
+        }
+    }
+
+    /// Where the first bytes of `range` are as of `generation`, at most `most` pieces of them; owners are asked for what is not known.
+    /// `Stale` if that generation is over.
+    ///
+    /// Every turn either ends, or asks for the first byte that is not known and keeps the answer itself, in `asked`: so it
+    /// comes to an end, whatever empties the windows.
+    pub fn plan_step(
+        &self,
+        file: &OpenFile,
+        range: Range<u64>,
+        generation: u64,
+        most: usize,
+        asked: &mut FetchedExtents,
+    ) -> Result<ReadPlan> {
+        loop {
+            let (plan, map) = {
+                let state = file.state.lock();
+                // Shorter only if writes of this node were cut off before they were published.
+                if state.attr.generation != generation || state.size() < range.end {
+                    return Err(Error::Stale);
+                }
+                let plan = state.plan(range.clone(), asked, most);
+                let map = (!plan.missing.is_empty()).then(|| state.lowest(asked));
+                (plan, map.flatten())
+            };
+            let mut plan = match map {
+                Some(map) => map.fill(plan, most),
+                None => plan,
+            };
+            let known = plan.missing.first().map_or(plan.until, |m| m.start);
+            if plan.missing.is_empty() || (known > range.start && asked.pieces.len() >= most) {
+                let known_pieces = plan.found.partition_point(|p| p.0.start < known);
+                plan.found.truncate(known_pieces);
+                plan.missing.clear();
+                plan.until = known;
+                return Ok(plan);
+            }
+            self.extents
+                .ask_extents(file, &plan.missing, generation, most, asked)?;
         }
     }
 
@@ -170,7 +169,7 @@ impl LayerReader {
                 buffer[part.start as usize..part.end as usize].fill(0);
             }
         }
-        let mut remote: BTreeMap<Member, Vec<Run>> = BTreeMap::new();
+        let mut remote: BTreeMap<Member, Vec<LogRun>> = BTreeMap::new();
         for run in runs(pieces, range) {
             match (run.member == own, &run.parts[..]) {
                 (false, _) => remote.entry(run.member).or_default().push(run),

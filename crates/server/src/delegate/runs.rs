@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// A part of a run: its place in the reader's buffer. It begins where the part before it ends in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct RunPart {
     /// First byte in the buffer.
     pub at: usize,
     /// Bytes.
@@ -20,7 +20,7 @@ pub struct Part {
 
 /// Bytes that lie together in one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct LogRun {
     /// Whose log.
     pub member: Member,
     /// Which one.
@@ -30,10 +30,10 @@ pub struct Run {
     /// Bytes, all parts together.
     pub len: usize,
     /// Where they go, in log order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<RunPart>,
 }
 
-impl Run {
+impl LogRun {
     /// Deals the run's bytes out to their places in `buffer`.
     pub fn scatter(&self, bytes: &[u8], buffer: &mut [u8]) {
         let mut rest = bytes;
@@ -46,20 +46,20 @@ impl Run {
 }
 
 /// The runs of a read of `range`, whose pieces lie inside it; by member, log and address.
-pub fn runs(pieces: &[(Range<u64>, Source)], range: &Range<u64>) -> Vec<Run> {
-    let mut runs: Vec<Run> = pieces
+pub fn runs(pieces: &[(Range<u64>, Source)], range: &Range<u64>) -> Vec<LogRun> {
+    let mut runs: Vec<LogRun> = pieces
         .iter()
         .filter_map(|(part, source)| match *source {
             Source::Hole => None,
             Source::Log { member, log, addr } => {
                 let (at, len) = (part.start - range.start, part.end - part.start);
                 let (at, len) = (at as usize, len as usize);
-                Some(Run {
+                Some(LogRun {
                     member,
                     log,
                     addr,
                     len,
-                    parts: vec![Part { at, len }],
+                    parts: vec![RunPart { at, len }],
                 })
             }
         })

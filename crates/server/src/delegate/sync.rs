@@ -1,34 +1,36 @@
 //! Bringing to disk what commits have published: this node's logs, and the index of every member involved.
-use super::open_file::{OpenFile, Unsynced};
-use super::{Delegate, Handle, StalePages};
-use crate::{ExtentLayout, Result};
+use super::commit::LayerCommitter;
+use super::open_file::{OpenFile, StalePages, Unsynced};
+use super::windows::OwnerExtents;
+use crate::{ExtentLayout, Node, Result};
 use forebay_proto::files::SyncFile;
+use std::sync::Arc;
 
-impl Delegate {
-    /// Commits, and on disk on every member involved when it returns. Reads that follow see what other nodes had published
-    /// by then: MPI programs rely on that (sync, barrier, sync). If the answer names stale pages, the kernel has some that
-    /// are older than that: drop them, then call [`KernelPages::dropped_pages`](super::KernelPages::dropped_pages), and only then let the program go on.
-    ///
-    /// # Errors
-    /// As flush; `EIO` also if the file's owner is dead.
-    pub fn fsync(&self, handle: Handle) -> Result<Option<StalePages>> {
-        let _at = self.counters.other();
-        let open = self.table.get(handle)?;
-        open.used();
-        let publishes = !open.file.state.lock().pending.is_empty();
-        self.committer.publish(&open.file, true)?;
-        if !open.file.state.lock().sync_state_complete {
-            self.complete_sync_state(&open.file)?;
+/// Brings files to disk, wherever their parts are.
+pub(super) struct FileSyncer {
+    pub node: Arc<Node>,
+    pub committer: Arc<LayerCommitter>,
+    pub extents: Arc<OwnerExtents>,
+}
+
+impl FileSyncer {
+    /// Commits, and on disk on every member involved when it returns; the kernel's pages, if they may be older than what other nodes had
+    /// published by then.
+    pub fn sync(&self, file: &OpenFile) -> Result<Option<StalePages>> {
+        let publishes = !file.state.lock().pending.is_empty();
+        self.committer.publish_synced(file)?;
+        if !file.state.lock().sync_state_complete {
+            self.complete_sync_state(file)?;
         }
-        self.sync_rest(&open.file)?;
-        if self.node.peers.members() == 1 || self.posix {
+        self.sync_rest(file)?;
+        if self.node.peers.members() == 1 || self.committer.posix {
             return Ok(None);
         }
         // A commit that began after this call brought a view that is new enough with it.
         if !publishes {
-            self.views.refresh(&open.file)?;
+            self.committer.views.refresh(file)?;
         }
-        Ok(open.file.state.lock().stale_pages(open.file.fid))
+        Ok(file.state.lock().stale_pages(file.fid))
     }
 
     /// The node forgot this file once: all its logs that the file's extents name count as not on disk.

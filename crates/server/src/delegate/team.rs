@@ -1,27 +1,47 @@
 //! What the clients of a team ask for together: the parts of it that are this node's, and those of the call's root.
 //!
 //! What a call does is put together by its users (they know paths); here is what it needs beyond what each client could ask alone.
-use super::{Delegate, Handle, Opened};
+use super::commit::LayerCommitter;
+use super::counted_open::TeamOpenClaims;
+use super::handles::{Handle, OpenFileTable};
+use super::opens::{OpenClient, OpenedFile};
+use super::traffic::TrafficCounters;
+use super::views::OwnerViews;
 use crate::meta::names;
-use crate::team::{TeamPlan, TeamSeat};
-use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
+use crate::team::{TeamPlan, TeamSeat, Teams};
+use crate::{Attr, Caller, Error, Fid, Member, Node, OpenFlags, Result};
 use forebay_proto::files::{self, MemberSet};
+use std::sync::Arc;
 
 /// Tokens of teams have the highest bit; a member's own count up from 1.
-const TEAM: u64 = 1 << 63;
+const TEAM_TOKEN_BIT: u64 = 1 << 63;
 
 /// The token of the opens that the call of a team makes: the same at all members. Another one for each call of the team, and as good
 /// as certainly none that another team's call has: the first is one of 2^63.
 pub fn team_token(plan: &TeamPlan, round: u64) -> u64 {
-    TEAM | plan.identity().wrapping_add(round)
+    TEAM_TOKEN_BIT | plan.identity().wrapping_add(round)
 }
 
-impl Delegate {
+/// What the clients of teams ask this node for.
+pub struct TeamClient {
+    pub(super) node: Arc<Node>,
+    pub(super) table: Arc<OpenFileTable>,
+    pub(super) views: Arc<OwnerViews>,
+    pub(super) committer: Arc<LayerCommitter>,
+    pub(super) opens: Arc<OpenClient>,
+    pub(super) counters: Arc<TrafficCounters>,
+    /// Opens that a team's root made, until all clients here have their handles.
+    pub(super) claims: TeamOpenClaims,
+    /// The teams of this node's clients.
+    pub teams: Arc<Teams>,
+}
+
+impl TeamClient {
     /// Takes one of the seats of a team at this node; waits for one as long as a request may take.
     ///
     /// # Errors
     /// `Refused` for a plan that cannot be; `EBUSY` if all seats stay taken, or the number is another team's that has clients here.
-    pub fn join_team(&self, plan: &TeamPlan) -> Result<TeamSeat> {
+    pub fn join(&self, plan: &TeamPlan) -> Result<TeamSeat> {
         let members = self.node.peers.members();
         if let Some(member) = plan.members.iter().find(|m| **m >= members) {
             return Err(Error::Refused(format!(
@@ -50,12 +70,6 @@ impl Delegate {
     /// `ESTALE` if it was removed.
     pub fn published(&self, fid: Fid) -> Result<Attr> {
         self.views.ask_attr(fid)
-    }
-
-    /// Attributes that another node fetched, as this node sees the file.
-    pub fn as_seen(&self, attr: Attr) -> Attr {
-        let _at = self.counters.other();
-        self.shown(attr)
     }
 
     /// At the root: creates a file, or finds what has the name unless `exclusive`; whether it was made.
@@ -109,9 +123,15 @@ impl Delegate {
         }
     }
 
-    /// The handle of one of this node's clients, after [`Delegate::open_for`]. `handles`: how many clients the team has
-    /// here; each of them calls this or [`Delegate::forgo`].
-    pub fn opened_for(&self, attr: &Attr, flags: OpenFlags, token: u64, handles: u32) -> Opened {
+    /// The handle of one of this node's clients, after [`TeamClient::open_for`]. `handles`: how many clients the team has
+    /// here; each of them calls this or [`TeamClient::forgo`].
+    pub fn opened_for(
+        &self,
+        attr: &Attr,
+        flags: OpenFlags,
+        token: u64,
+        handles: u32,
+    ) -> OpenedFile {
         let _at = self.counters.other();
         let counted = self.claims.claim(token, handles);
         self.opens.opened(attr, flags, counted, false)
@@ -139,7 +159,7 @@ impl Delegate {
         self.opens.abandon(token);
     }
 
-    /// At the root: ends what [`Delegate::open_for`] opened, for these members; the file's attributes after that.
+    /// At the root: ends what [`TeamClient::open_for`] opened, for these members; the file's attributes after that.
     ///
     /// # Errors
     /// `EIO`; then each member tells its own close.
@@ -160,10 +180,10 @@ impl Delegate {
     pub fn team_open(&self, handle: Handle) -> Result<(Fid, Option<u64>)> {
         let open = self.table.get(handle)?;
         let token = open.counted.as_ref().map(|c| c.token());
-        Ok((open.file.fid, token.filter(|t| t & TEAM != 0)))
+        Ok((open.file.fid, token.filter(|t| t & TEAM_TOKEN_BIT != 0)))
     }
 
-    /// The owner has closed a handle's open ([`Delegate::close_for`]): nothing is told when it is released.
+    /// The owner has closed a handle's open ([`TeamClient::close_for`]): nothing is told when it is released.
     ///
     /// # Errors
     /// `EBADF`.

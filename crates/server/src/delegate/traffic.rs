@@ -24,7 +24,7 @@ pub struct Traffic {
 
 /// The same while it is counted.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct TrafficCounters {
     reads: AtomicU64,
     writes: AtomicU64,
     others: AtomicU64,
@@ -37,15 +37,15 @@ pub struct Counters {
 }
 
 /// A request being worked on, until it is dropped.
-pub(super) struct AtWork<'a>(&'a AtomicU64);
+pub(super) struct RequestAtWork<'a>(&'a AtomicU64);
 
-impl Drop for AtWork<'_> {
+impl Drop for RequestAtWork<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Counters {
+impl TrafficCounters {
     pub(super) fn read(&self, bytes: usize) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -68,13 +68,13 @@ impl Counters {
     }
 
     /// A read or write begins.
-    pub(super) fn begin(&self) -> AtWork<'_> {
+    pub(super) fn begin(&self) -> RequestAtWork<'_> {
         self.working.fetch_add(1, Ordering::Relaxed);
-        AtWork(&self.working)
+        RequestAtWork(&self.working)
     }
 
     /// Any other request begins.
-    pub(super) fn other(&self) -> AtWork<'_> {
+    pub(super) fn other(&self) -> RequestAtWork<'_> {
         self.others.fetch_add(1, Ordering::Relaxed);
         self.begin()
     }

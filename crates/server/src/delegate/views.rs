@@ -1,6 +1,6 @@
 //! Views of files: what an owner says of a file's attributes and generation.
 //!
-//! Invariant: a view only moves a file forward (`State::observe`); answers may overtake each other.
+//! Invariant: a view only moves a file forward (`FileState::observe`); answers may overtake each other.
 use super::open_file::OpenFile;
 use crate::{Attr, Fid, Kind, Node, Result};
 use forebay_proto::files::GetView;

@@ -11,8 +11,8 @@
 //! and patterns are.
 use super::intervals::{Intervals, Source};
 use super::memory::LayerMemory;
-use super::open_file::{Asked, OpenFile};
-use super::traffic::Counters;
+use super::open_file::{FetchedExtents, OpenFile};
+use super::traffic::TrafficCounters;
 use crate::{Error, ExtentLayout, Fid, Member, Node, Result};
 use forebay_index::{Extent, MAX_EXTENT, SLICE};
 use forebay_proto::files::{ExtentsReply, GetExtents};
@@ -21,16 +21,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Most extents in one answer: some 60 KiB on the wire.
-pub(super) const PAGE: u32 = 4096;
+pub(super) const MAX_REPLY_EXTENTS: u32 = 4096;
 /// The same for the first question about a generation.
-const FEW: u32 = 256;
+const FIRST_REPLY_EXTENTS: u32 = 256;
 /// A file's windows are emptied when they reach this many pieces (some 4 MiB of memory).
-const MOST_PIECES: usize = 64 << 10;
+const MAX_WINDOW_PIECES: usize = 64 << 10;
 
 /// Asks owners for the extents and patterns of files.
 pub(super) struct OwnerExtents {
     pub node: Arc<Node>,
-    pub counters: Arc<Counters>,
+    pub counters: Arc<TrafficCounters>,
     pub memory: Arc<LayerMemory>,
 }
 
@@ -46,7 +46,7 @@ impl OwnerExtents {
         missing: &[Range<u64>],
         generation: u64,
         most: usize,
-        asked: &mut Asked,
+        asked: &mut FetchedExtents,
     ) -> Result<()> {
         let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
             return Ok(());
@@ -60,7 +60,11 @@ impl OwnerExtents {
         if wants_map && !narrow {
             return self.ask_map(file, generation, asked);
         }
-        let limit = if narrow { FEW } else { PAGE };
+        let limit = if narrow {
+            FIRST_REPLY_EXTENTS
+        } else {
+            MAX_REPLY_EXTENTS
+        };
         // Up to where the answers of this call reach.
         let mut reach = 0;
         for range in missing {
@@ -106,7 +110,7 @@ impl OwnerExtents {
         from: u64,
         size: u64,
         generation: u64,
-        asked: &mut Asked,
+        asked: &mut FetchedExtents,
     ) -> Result<()> {
         let (layout, wants_map, map) = {
             let state = file.state.lock();
@@ -183,7 +187,7 @@ fn fill(file: &OpenFile, range: Range<u64>, extents: &[Extent], generation: u64)
     if state.attr.generation != generation {
         return Err(Error::Stale);
     }
-    if state.windows.len() + extents.len() > MOST_PIECES {
+    if state.windows.len() + extents.len() > MAX_WINDOW_PIECES {
         state.windows.clear();
     }
     put(&mut state.windows, range, extents);

@@ -2,18 +2,23 @@
 //!
 //! The bytes are in the log before anything names them, and the log is appended to outside the file's lock. Two writes
 //! that overlap in time may land in either order; each byte then comes whole from one of them.
-use super::handles::Open;
+use super::close_finisher::CloseFinisher;
+use super::commit::LayerCommitter;
+use super::handles::{Handle, OpenFileTable, OpenHandle};
+use super::memory::LayerMemory;
 use super::open_file::OpenFile;
-use super::pending::appended;
-use super::{Delegate, Handle, MOST_PENDING};
-use crate::{Caller, Error, Result, Time};
+use super::opens::OpenClient;
+use super::pending::{appended, write_end};
+use super::traffic::TrafficCounters;
+use crate::{Caller, Node, Result, Time};
 use forebay_data::LogId;
 use forebay_proto::files::ReserveAppend;
 use rustix::io::Errno;
+use std::sync::Arc;
 use std::time::Instant;
 
-/// The end of the largest file, bytes.
-pub const MAX_SIZE: u64 = i64::MAX as u64;
+/// More separate pending pieces than this in one file are published early.
+pub const MOST_PENDING: usize = 64 << 10;
 /// Replaced pending bytes are given back in lots of this many pieces.
 const MOST_DROPPED: usize = 1024;
 /// A write waits for this share of the deadline of requests for space that this node knows to be on its way back: 2 s by default.
@@ -21,32 +26,43 @@ const SPACE_WAIT_SHARE: u32 = 5;
 /// And for this share if only other members may have some of it: 40 ms by default.
 const UNKNOWN_SPACE_WAIT_SHARE: u32 = 250;
 
-impl Delegate {
-    /// Append handles ignore `offset`. All or nothing. Answers where the bytes went.
-    ///
-    /// # Errors
-    /// `EBADF`, `EFBIG`, `ENOSPC`; in posix consistency also as a commit (the bytes then stay pending).
-    pub fn write(&self, handle: Handle, offset: u64, data: &[u8], caller: Caller) -> Result<u64> {
-        let _at = self.counters.begin();
-        let open = self.table.get(handle)?;
-        if !open.flags.write {
-            return Err(Errno::BADF.into());
-        }
+/// Writes to this node's logs and files' pending layers.
+///
+/// Invariant: bytes are in a log before a layer names them; what no layer names any more is given back.
+pub struct LayerWriter {
+    pub(super) node: Arc<Node>,
+    pub(super) table: Arc<OpenFileTable>,
+    pub(super) counters: Arc<TrafficCounters>,
+    pub(super) committer: Arc<LayerCommitter>,
+    pub(super) memory: Arc<LayerMemory>,
+    pub(super) opens: Arc<OpenClient>,
+    pub(super) finisher: Arc<CloseFinisher>,
+}
+
+impl LayerWriter {
+    /// All or nothing; append handles ignore `offset`. Where the bytes went.
+    pub(super) fn write(
+        &self,
+        open: &OpenHandle,
+        offset: u64,
+        data: &[u8],
+        caller: Caller,
+    ) -> Result<u64> {
         if data.is_empty() {
             return Ok(offset);
         }
         if !open.flags.append {
-            end_of(offset, data.len())?;
+            write_end(offset, data.len())?;
         }
         let file = &open.file;
-        let log = self.log_of(&open)?;
+        let log = self.log_of(open)?;
         let appending = open.flags.append.then(|| file.append.lock());
         let addr = self.append_to(file, log, data)?;
         let placed = match appending.is_some() {
-            true => self.ask_append(&open, data.len()),
+            true => self.ask_append(open, data.len()),
             false => Ok(offset),
         };
-        let range = match placed.and_then(|at| Ok(at..end_of(at, data.len())?)) {
+        let range = match placed.and_then(|at| Ok(at..write_end(at, data.len())?)) {
             Ok(range) => range,
             Err(e) => {
                 self.committer
@@ -85,15 +101,15 @@ impl Delegate {
         drop(appending);
         self.committer.give_back(&dropped);
         self.counters.wrote(data.len());
-        if self.posix {
-            self.committer.publish(file, self.always_sync)?;
+        if self.committer.posix {
+            self.committer.publish(file)?;
             return Ok(range.start);
         }
         if grown > 0 {
-            self.layer_memory.grew(grown, true);
+            self.memory.grew(grown, true);
         }
-        if crowded && let Err(e) = self.committer.publish(file, self.always_sync) {
-            tracing::warn!(fid = file.fid.0, error = %e, "an early commit failed; the writes stay pending");
+        if crowded {
+            self.committer.publish_early(file);
         }
         Ok(range.start)
     }
@@ -147,7 +163,7 @@ impl Delegate {
 
     /// Publishes what is pending in the file. If that fails, the write that needs the room will say so.
     fn publish_for_room(&self, file: &OpenFile) {
-        if let Err(e) = self.committer.publish(file, self.always_sync) {
+        if let Err(e) = self.committer.publish(file) {
             tracing::debug!(fid = file.fid.0, error = %e, "a commit for want of room failed; the writes stay pending");
         }
     }
@@ -158,7 +174,8 @@ impl Delegate {
             let Some(_commit) = file.commit_lock.try_lock() else {
                 continue;
             };
-            if let Err(e) = self.committer.publish_locked(&file, None, self.always_sync) {
+            let sync = self.committer.always_sync;
+            if let Err(e) = self.committer.publish_locked(&file, None, sync) {
                 tracing::debug!(fid = file.fid.0, error = %e, "a commit for want of room failed; the writes stay pending");
             }
         }
@@ -179,7 +196,7 @@ impl Delegate {
     }
 
     /// The handle's log, made at its first write.
-    pub(super) fn log_of(&self, open: &Open) -> Result<LogId> {
+    fn log_of(&self, open: &OpenHandle) -> Result<LogId> {
         let mut log = open.log.lock();
         match *log {
             Some(log) => Ok(log),
@@ -188,15 +205,9 @@ impl Delegate {
     }
 
     /// Where the next append goes, as the owner says.
-    fn ask_append(&self, open: &Open, len: usize) -> Result<u64> {
+    fn ask_append(&self, open: &OpenHandle, len: usize) -> Result<u64> {
         let fid = open.file.fid;
-        let pending_end = {
-            let state = open.file.state.lock();
-            state
-                .pending
-                .end()
-                .max(state.committing.as_ref().map_or(0, |a| a.layer.end()))
-        };
+        let pending_end = open.file.state.lock().unpublished_end();
         let request = ReserveAppend {
             fid,
             len: len as u64,
@@ -204,12 +215,29 @@ impl Delegate {
         };
         self.node.peers.call(fid.owner(), request)
     }
-}
 
-/// The end of a write, if a file may reach there.
-pub fn end_of(offset: u64, len: usize) -> Result<u64> {
-    let end = offset
-        .checked_add(len as u64)
-        .filter(|end| *end <= MAX_SIZE);
-    end.ok_or(Error::Posix(Errno::FBIG))
+    /// For benchmarks of the index alone: as a write of `len` bytes, which would be at `addr` of the handle's log, but are nowhere. The
+    /// file cannot be read.
+    ///
+    /// # Errors
+    /// As a write.
+    #[doc(hidden)]
+    pub fn write_unbacked(&self, handle: Handle, offset: u64, len: u64, addr: u64) -> Result<()> {
+        let open = self.table.get_writable(handle)?;
+        let end = write_end(offset, len as usize)?;
+        let log = self.log_of(&open)?;
+        let crowded = {
+            let mut state = open.file.state.lock();
+            let pending = &mut state.pending;
+            pending.put(offset..end, appended(self.node.peers.member(), log, addr));
+            pending.dropped.clear();
+            pending.reach(end);
+            pending.touch(Time::now());
+            pending.intervals.len() > MOST_PENDING
+        };
+        match crowded {
+            true => self.committer.publish(&open.file),
+            false => Ok(()),
+        }
+    }
 }

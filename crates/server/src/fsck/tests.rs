@@ -36,6 +36,7 @@ fn service() -> TempDir {
             delegate.release(opened.handle).unwrap();
         }
         delegate
+            .names
             .unlink(Fid::ROOT, format!("f{member}.1").as_bytes(), ME)
             .unwrap();
     }
@@ -128,7 +129,7 @@ fn a_clean_stop_leaves_no_displaced_bytes_to_put_back() {
     let dir = service();
     let service = start(dir.path());
     let delegate = service.delegate(1);
-    let found = delegate.lookup(Fid::ROOT, b"f0.2").unwrap();
+    let found = delegate.names.lookup(Fid::ROOT, b"f0.2").unwrap();
     let handle = delegate.open(found.fid, WRITE).unwrap().handle;
     delegate.write(handle, 4096, &[9; 4096], ME).unwrap();
     delegate.flush(handle).unwrap();
@@ -307,10 +308,14 @@ fn removed_directories_are_not_counted() {
         let name = format!("d{i}");
         let delegate = service.delegate(i % 2);
         delegate
+            .names
             .make(Fid::ROOT, name.as_bytes(), new.clone(), ME)
             .unwrap();
         if i < 4 {
-            delegate.rmdir(Fid::ROOT, name.as_bytes(), ME).unwrap();
+            delegate
+                .names
+                .rmdir(Fid::ROOT, name.as_bytes(), ME)
+                .unwrap();
         }
     }
     assert_eq!(files(&service), 3);

@@ -51,7 +51,7 @@ impl NodeServer {
         let store = node.store.stats();
         let data = node.data.stats();
         let delegate = self.delegate();
-        let traffic = delegate.map(|d| d.counters().totals()).unwrap_or_default();
+        let traffic = delegate.map(|d| d.counters.totals()).unwrap_or_default();
         let index = node
             .store
             .engine::<CompressedEngine>()
@@ -66,7 +66,7 @@ impl NodeServer {
         let (served, serving) = node.load();
         let (asked, asking) = node.peers.load();
         let opened = node.store.opened();
-        let teams = delegate.map(|d| d.teams().counts()).unwrap_or_default();
+        let teams = delegate.map(|d| d.team.teams.counts()).unwrap_or_default();
         MemberStatus {
             member: node.peers.member(),
             damage: {
@@ -111,7 +111,7 @@ impl NodeServer {
             combined: delegate.map_or(0, |d| d.combined()),
             team_calls: teams.calls,
             team_failures: teams.failed,
-            working: delegate.map_or(0, |d| d.counters().working()),
+            working: delegate.map_or(0, |d| d.counters.working()),
             serving,
             asking,
             lock_waits: node.locks.waits().count() as u64,

@@ -18,12 +18,15 @@ fn a_time_set_after_the_writes_outlives_their_commit() {
         ..SetAttr::default()
     };
     assert_eq!(
-        here.setattr(fid, &set, Some(handle), ROOT).unwrap().mtime,
+        here.names
+            .setattr(fid, &set, Some(handle), ROOT)
+            .unwrap()
+            .mtime,
         then
     );
     here.release(handle).unwrap();
-    assert_eq!(here.getattr(fid).unwrap().mtime, then);
-    assert_eq!(there.getattr(fid).unwrap().mtime, then);
+    assert_eq!(here.names.getattr(fid).unwrap().mtime, then);
+    assert_eq!(there.names.getattr(fid).unwrap().mtime, then);
 }
 
 #[test]
@@ -32,14 +35,14 @@ fn pending_writes_show_here_and_only_here() {
     let service = start(&dir, config(2));
     let (here, there) = (service.delegate(0), service.delegate(1));
     let (fid, handle) = create(&here, "f");
-    let before = there.getattr(fid).unwrap();
+    let before = there.names.getattr(fid).unwrap();
     here.write(handle, 100, b"data", ROOT).unwrap();
-    let mine = here.getattr(fid).unwrap();
+    let mine = here.names.getattr(fid).unwrap();
     assert_eq!((mine.size, mine.bytes), (104, 4));
     assert!(mine.mtime > before.mtime);
-    assert_eq!(there.getattr(fid).unwrap(), before);
+    assert_eq!(there.names.getattr(fid).unwrap(), before);
     here.flush(handle).unwrap();
-    let theirs = there.getattr(fid).unwrap();
+    let theirs = there.names.getattr(fid).unwrap();
     assert_eq!(
         (theirs.size, theirs.bytes, theirs.mtime),
         (104, 4, mine.mtime)
@@ -58,10 +61,10 @@ fn a_write_without_privilege_clears_set_id_bits() {
         mode: Some(0o6775),
         ..SetAttr::default()
     };
-    here.setattr(fid, &set, None, ROOT).unwrap();
+    here.names.setattr(fid, &set, None, ROOT).unwrap();
     here.write(handle, 0, b"x", ROOT).unwrap();
     here.flush(handle).unwrap();
-    assert_eq!(here.getattr(fid).unwrap().mode, 0o6775, "root may");
+    assert_eq!(here.names.getattr(fid).unwrap().mode, 0o6775, "root may");
     here.write(
         handle,
         0,
@@ -72,8 +75,12 @@ fn a_write_without_privilege_clears_set_id_bits() {
         },
     )
     .unwrap();
-    assert_eq!(here.getattr(fid).unwrap().mode, 0o775, "shown at once");
+    assert_eq!(
+        here.names.getattr(fid).unwrap().mode,
+        0o775,
+        "shown at once"
+    );
     here.flush(handle).unwrap();
-    assert_eq!(there.getattr(fid).unwrap().mode, 0o775);
+    assert_eq!(there.names.getattr(fid).unwrap().mode, 0o775);
     here.release(handle).unwrap();
 }

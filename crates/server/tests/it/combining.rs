@@ -3,7 +3,7 @@
 use crate::common::*;
 use forebay_fabric::fault::{Intercept, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank};
-use forebay_server::delegate::{Delegate, Opened};
+use forebay_server::delegate::{Delegate, OpenedFile};
 use forebay_server::{Caller, Fid, Kind, NewNode, OpenFlags, Service};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -109,7 +109,7 @@ fn two_messages_answer_all_and_none_with_an_old_state() {
     let (stats, messages) = at_once(
         &service,
         &gate,
-        |node| node.getattr(fid).unwrap().size,
+        |node| node.names.getattr(fid).unwrap().size,
         || grow(20),
     );
     assert_eq!(messages, 2);
@@ -117,7 +117,7 @@ fn two_messages_answer_all_and_none_with_an_old_state() {
     let (names, messages) = at_once(
         &service,
         &gate,
-        |node| node.lookup(Fid::ROOT, b"f").unwrap().size,
+        |node| node.names.lookup(Fid::ROOT, b"f").unwrap().size,
         || grow(30),
     );
     assert_eq!(messages, 2);
@@ -125,7 +125,7 @@ fn two_messages_answer_all_and_none_with_an_old_state() {
     let (missing, messages) = at_once(
         &service,
         &gate,
-        |node| node.lookup(Fid::ROOT, b"none").unwrap_err().errno(),
+        |node| node.names.lookup(Fid::ROOT, b"none").unwrap_err().errno(),
         || {},
     );
     assert_eq!(missing, [Errno::NOENT; MANY as usize]);
@@ -144,7 +144,11 @@ fn combined_opens_are_handles_of_their_own_and_close_with_the_last() {
     for (k, handle) in (0..).zip(&handles) {
         node.write(*handle, 10 + k, &[9], ROOT).unwrap();
     }
-    service.delegate(0).unlink(Fid::ROOT, b"f", ROOT).unwrap();
+    service
+        .delegate(0)
+        .names
+        .unlink(Fid::ROOT, b"f", ROOT)
+        .unwrap();
     let (last, others) = handles.split_last().unwrap();
     for handle in others {
         node.release(*handle).unwrap();
@@ -163,7 +167,7 @@ fn combined_opens_are_handles_of_their_own_and_close_with_the_last() {
 fn opens_of_different_flags_are_different_questions() {
     let dir = scratch();
     let (service, gate, fid) = gated(&dir);
-    service.delegate(0).laminate(fid).unwrap();
+    service.delegate(0).names.laminate(fid).unwrap();
     let turn = std::sync::atomic::AtomicU64::new(0);
     let node = service.delegate(1);
     let combined = node.combined();
@@ -196,7 +200,7 @@ fn opens_of_different_flags_are_different_questions() {
     service.stop().unwrap();
 }
 
-fn make(node: &Delegate, name: &str, flags: OpenFlags) -> Result<Opened, Errno> {
+fn make(node: &Delegate, name: &str, flags: OpenFlags) -> Result<OpenedFile, Errno> {
     let made = node.create(Fid::ROOT, name.as_bytes(), 0o640, false, flags, ROOT);
     made.map_err(|e| e.errno())
 }
@@ -248,7 +252,7 @@ fn combined_creates_make_one_file_and_a_handle_for_each() {
             let byte = content.get(*at as usize).copied().unwrap_or(0);
             assert!(expected(opened.made).contains(&byte), "{name}");
         }
-        let attr = service.delegate(0).getattr(one).unwrap();
+        let attr = service.delegate(0).names.getattr(one).unwrap();
         assert_eq!((attr.mode & 0o7777, attr.uid), (0o640, 0));
     }
     service.stop().unwrap();
@@ -263,7 +267,10 @@ fn creates_that_wait_open_what_was_made_meanwhile_and_empty_it_if_they_say_so() 
         let service = &service;
         move || {
             let owner = service.delegate(0);
-            owner.unlink(Fid::ROOT, name.as_bytes(), ROOT).unwrap();
+            owner
+                .names
+                .unlink(Fid::ROOT, name.as_bytes(), ROOT)
+                .unwrap();
             let (_, handle) = create(&owner, name);
             owner.write(handle, 0, &[1; 30], ROOT).unwrap();
             owner.release(handle).unwrap();
@@ -278,6 +285,7 @@ fn creates_that_wait_open_what_was_made_meanwhile_and_empty_it_if_they_say_so() 
         );
         let now = service
             .delegate(0)
+            .names
             .lookup(Fid::ROOT, name.as_bytes())
             .unwrap();
         // The one that was sent before may have found its own, removed file, and made none anew.
@@ -303,7 +311,7 @@ fn a_combined_create_fails_for_all_as_for_one() {
         rdev: 0,
         target: Vec::new(),
     };
-    owner.make(Fid::ROOT, b"d", directory, ROOT).unwrap();
+    owner.names.make(Fid::ROOT, b"d", directory, ROOT).unwrap();
     let long = "x".repeat(256);
     for (name, errno) in [("d", Errno::ISDIR), (&long, Errno::NAMETOOLONG)] {
         let alone = make(&service.delegate(1), name, BOTH).unwrap_err();

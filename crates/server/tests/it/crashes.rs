@@ -160,7 +160,7 @@ impl Run {
                     return Ok(());
                 };
                 self.note(|| format!("unlink {name} (file {file})"));
-                delegate.unlink(Fid::ROOT, name.as_bytes(), ROOT)
+                delegate.names.unlink(Fid::ROOT, name.as_bytes(), ROOT)
             }
             90..95 => {
                 let to = format!("f{}", self.random.below(NAMES));
@@ -170,7 +170,7 @@ impl Run {
                 after.names.remove(&name);
                 after.names.insert(to.clone(), file);
                 self.note(|| format!("rename {name} to {to}"));
-                delegate.rename(
+                delegate.names.rename(
                     Fid::ROOT,
                     name.as_bytes(),
                     Fid::ROOT,
@@ -190,8 +190,9 @@ impl Run {
                 let size = self.random.below(30_000);
                 after.files[file].resize(size);
                 self.note(|| format!("truncate {name} (file {file}) to {size}"));
-                let fid = delegate.lookup(Fid::ROOT, name.as_bytes())?.fid;
+                let fid = delegate.names.lookup(Fid::ROOT, name.as_bytes())?.fid;
                 delegate
+                    .names
                     .setattr(
                         fid,
                         &SetAttr {
@@ -345,6 +346,7 @@ impl Run {
         for name in self.truth.names.keys() {
             service
                 .delegate(0)
+                .names
                 .unlink(Fid::ROOT, name.as_bytes(), ROOT)
                 .unwrap();
         }
@@ -355,6 +357,7 @@ impl Run {
 
 fn matching(delegate: &Delegate, allowed: &[Truth]) -> Truth {
     let names: Vec<String> = delegate
+        .names
         .readdir(Fid::ROOT, None, 100)
         .unwrap()
         .into_iter()
@@ -383,7 +386,11 @@ fn matching(delegate: &Delegate, allowed: &[Truth]) -> Truth {
 
 /// `None`: exactly this content.
 fn shows(delegate: &Delegate, name: &str, content: &Content) -> Option<String> {
-    let fid = delegate.lookup(Fid::ROOT, name.as_bytes()).unwrap().fid;
+    let fid = delegate
+        .names
+        .lookup(Fid::ROOT, name.as_bytes())
+        .unwrap()
+        .fid;
     let open = delegate
         .open(
             fid,

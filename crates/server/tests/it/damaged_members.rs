@@ -27,7 +27,7 @@ type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
 fn tree(delegate: &Delegate) -> Tree {
     fn below(delegate: &Delegate, dir: Fid, path: &str, found: &mut Tree) {
-        for entry in delegate.readdir(dir, None, 1000).unwrap() {
+        for entry in delegate.names.readdir(dir, None, 1000).unwrap() {
             let path = format!("{path}{}", String::from_utf8_lossy(&entry.name));
             match entry.kind {
                 Kind::Dir => below(delegate, entry.fid, &format!("{path}/"), found),
@@ -70,8 +70,8 @@ impl Stores {
         for file in 0..FILES {
             let delegate = service.delegate(u16::from(file) % members);
             let name = format!("d{}", u16::from(file) % (members * 2));
-            let made = delegate.make(Fid::ROOT, name.as_bytes(), new(), ROOT);
-            let dir = made.or_else(|_| delegate.lookup(Fid::ROOT, name.as_bytes()));
+            let made = delegate.names.make(Fid::ROOT, name.as_bytes(), new(), ROOT);
+            let dir = made.or_else(|_| delegate.names.lookup(Fid::ROOT, name.as_bytes()));
             let name = format!("f{file}");
             let opened =
                 delegate.create(dir.unwrap().fid, name.as_bytes(), 0o644, false, BOTH, ROOT);

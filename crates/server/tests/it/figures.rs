@@ -40,7 +40,7 @@ fn what_was_written_read_and_removed_is_counted() {
     assert_eq!(all.memory_bytes, parts);
 
     other.release(opened.handle).unwrap();
-    one.unlink(Fid::ROOT, b"f", ROOT).unwrap();
+    one.names.unlink(Fid::ROOT, b"f", ROOT).unwrap();
     settle_to_nothing(&service);
     let after = MemberStatus::sum(&service.status().unwrap());
     assert_eq!((after.files, after.logical_bytes), (Some(1), Some(0)));

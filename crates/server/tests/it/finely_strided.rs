@@ -1,6 +1,6 @@
 //! Reads of files with more pieces than the memory for cached extents holds.
 use crate::common::*;
-use forebay_server::delegate::{Delegate, Whence};
+use forebay_server::delegate::{Delegate, SeekTarget};
 use forebay_server::{Config, Fid, Service};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -111,9 +111,9 @@ fn one_read_of_dense_records_of_two_nodes() {
         // All data: the first hole is the end of the file.
         let reader = service.delegate(2);
         let handle = reader.open(fid, READ).unwrap().handle;
-        let hole = reader.seek(handle, 1, Whence::Hole).unwrap();
+        let hole = reader.seek(handle, 1, SeekTarget::Hole).unwrap();
         assert_eq!(hole, want.len() as u64);
-        assert_eq!(reader.seek(handle, 1, Whence::Data).unwrap(), 1);
+        assert_eq!(reader.seek(handle, 1, SeekTarget::Data).unwrap(), 1);
     });
     service.stop().unwrap();
     let service = start(&dir, usual);

@@ -30,6 +30,7 @@ fn directory_of(delegate: &Delegate, member: u16) -> (Fid, String) {
                 target: Vec::new(),
             };
             let made = delegate
+                .names
                 .make(Fid::ROOT, name.as_bytes(), new, ROOT)
                 .unwrap();
             (made.fid.owner() == member).then_some((made.fid, name))
@@ -69,14 +70,18 @@ fn syncs_of_an_fsync(owner: u16, handles: u64, at: u64) -> u64 {
         delegate.fsync(open[0]).unwrap();
         last = syncs.load(Ordering::SeqCst) - before;
     }
-    delegate.sync_directory(dir).unwrap();
+    delegate.names.sync_directory(dir).unwrap();
     let after = FaultIo::with_image(&disk.crash(), 1);
     drop((delegate, service));
     let service = start(Arc::new(after));
     let delegate = service.delegate(1);
-    let dir = delegate.lookup(Fid::ROOT, dir_name.as_bytes()).unwrap().fid;
+    let dir = delegate
+        .names
+        .lookup(Fid::ROOT, dir_name.as_bytes())
+        .unwrap()
+        .fid;
     for name in ["first", "second"] {
-        let fid = delegate.lookup(dir, name.as_bytes()).unwrap().fid;
+        let fid = delegate.names.lookup(dir, name.as_bytes()).unwrap().fid;
         let handle = delegate.open(fid, READ).unwrap().handle;
         let read = delegate.read(handle, at, 1 << 20).unwrap();
         assert_eq!(read[..], vec![7; 1000 * handles as usize]);

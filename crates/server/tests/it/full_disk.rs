@@ -43,7 +43,7 @@ fn deleting_on_a_full_disk_makes_room() {
     }
     let gone = kept.split_off(kept.len() / 2);
     for (name, ..) in &gone {
-        here.unlink(Fid::ROOT, name.as_bytes(), ROOT).unwrap();
+        here.names.unlink(Fid::ROOT, name.as_bytes(), ROOT).unwrap();
     }
     settle(&service);
     // Bytes are punched out of segments in the background: until then a write may still find no room, and no write that
@@ -61,7 +61,7 @@ fn deleting_on_a_full_disk_makes_room() {
             false
         }
     });
-    let fid = here.lookup(Fid::ROOT, b"new").unwrap().fid;
+    let fid = here.names.lookup(Fid::ROOT, b"new").unwrap().fid;
     assert_eq!(contents(&there, fid), vec![200; 1_000_000]);
     service.stop().unwrap();
     drop((here, there));
@@ -106,9 +106,10 @@ fn a_file_whose_close_found_no_room_gives_it_back_when_it_is_removed() {
         closed_without_room(&disk, &here, "big");
         assert!(stored(&service)[0].0 > MIB << 20);
         match way {
-            0 => here.unlink(Fid::ROOT, b"big", ROOT).unwrap(),
-            1 => there.unlink(Fid::ROOT, b"big", ROOT).unwrap(),
+            0 => here.names.unlink(Fid::ROOT, b"big", ROOT).unwrap(),
+            1 => there.names.unlink(Fid::ROOT, b"big", ROOT).unwrap(),
             _ => here
+                .names
                 .rename(
                     Fid::ROOT,
                     b"small",
@@ -130,7 +131,7 @@ fn a_file_whose_close_found_no_room_gives_it_back_when_it_is_removed() {
             written.and(here.release(opened.handle))
         };
         comes(&service, || write("new").is_ok());
-        let fid = here.lookup(Fid::ROOT, b"new").unwrap().fid;
+        let fid = here.names.lookup(Fid::ROOT, b"new").unwrap().fid;
         assert!(contents(&there, fid) == vec![5; 1 << 20]);
         service.stop().unwrap();
     }
@@ -142,10 +143,10 @@ fn what_a_close_could_not_publish_is_published_when_there_is_room() {
     let service = start_on(&disk, config(2));
     let fid = closed_without_room(&disk, &service.delegate(0), "big");
     let there = service.delegate(1);
-    assert_eq!(there.getattr(fid).unwrap().size, 0);
+    assert_eq!(there.names.getattr(fid).unwrap().size, 0);
     disk.set_capacity(disk.used() + (64 << 20));
     let whole = (MIB << 20) + 100_000;
-    comes(&service, || there.getattr(fid).unwrap().size == whole);
+    comes(&service, || there.names.getattr(fid).unwrap().size == whole);
     comes(&service, || {
         service.status().unwrap().iter().all(|s| s.open_files == 0)
     });
@@ -163,7 +164,7 @@ fn a_service_stops_well_with_a_removed_file_that_found_no_room() {
         here.write(handle, 0, &vec![1; 4 << 20], ROOT).unwrap();
         here.write(handle, 4 << 20, &[99; 100_000], ROOT).unwrap();
         disk.set_capacity(disk.used());
-        here.unlink(Fid::ROOT, b"big", ROOT).unwrap();
+        here.names.unlink(Fid::ROOT, b"big", ROOT).unwrap();
         if closed {
             let _ = here.release(handle);
         }
@@ -210,7 +211,7 @@ fn what_a_write_accepted_on_a_full_disk_is_published_and_found_again() {
     }
     let written: usize = files.iter().map(|f| f.3.len()).sum();
     assert!(written > 8 << 20, "only {written} bytes found room");
-    assert_eq!(here.statfs().unwrap().free / 400_000, 0);
+    assert_eq!(here.names.statfs().unwrap().free / 400_000, 0);
     // Names still find room.
     let dir = NewNode {
         kind: Kind::Dir,
@@ -218,7 +219,7 @@ fn what_a_write_accepted_on_a_full_disk_is_published_and_found_again() {
         rdev: 0,
         target: Vec::new(),
     };
-    here.make(Fid::ROOT, b"d", dir, ROOT).unwrap();
+    here.names.make(Fid::ROOT, b"d", dir, ROOT).unwrap();
     let expected: Vec<(Fid, Vec<u8>)> = files.into_iter().map(|f| (f.1, f.3)).collect();
     service.stop().unwrap();
     drop((here, there));

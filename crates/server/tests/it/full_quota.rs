@@ -32,13 +32,13 @@ fn deleting_on_a_full_store_makes_room() {
     for (i, fid) in files.iter().enumerate() {
         assert_eq!(contents(&there, *fid), vec![i as u8; 100_000]);
     }
-    assert!(here.statfs().unwrap().free < 100_000);
+    assert!(here.names.statfs().unwrap().free < 100_000);
     assert!(
-        there.statfs().unwrap().free >= 1 << 20,
+        there.names.statfs().unwrap().free >= 1 << 20,
         "the other member has room"
     );
-    here.unlink(Fid::ROOT, b"f0", ROOT).unwrap();
-    here.unlink(Fid::ROOT, b"f1", ROOT).unwrap();
+    here.names.unlink(Fid::ROOT, b"f0", ROOT).unwrap();
+    here.names.unlink(Fid::ROOT, b"f1", ROOT).unwrap();
     settle(&service);
     let (fid, handle) = create(&here, "new");
     here.write(handle, 0, &[77; 150_000], ROOT).unwrap();
@@ -73,7 +73,7 @@ fn a_deleted_file_makes_room_for_the_next_at_once() {
             let written = delegate.write(handle, 0, &[i; 700_000], ROOT);
             assert!(written.is_ok(), "file {i} of {nodes} nodes: {written:?}");
             delegate.release(handle).unwrap();
-            delegate.unlink(Fid::ROOT, b"f", ROOT).unwrap();
+            delegate.names.unlink(Fid::ROOT, b"f", ROOT).unwrap();
         }
     }
 }
@@ -143,7 +143,7 @@ fn a_write_that_waits_for_space_is_woken_when_some_is_freed() {
         lose_request: 1000,
         ..Odds::default()
     });
-    here.unlink(Fid::ROOT, b"owed", ROOT).unwrap();
+    here.names.unlink(Fid::ROOT, b"owed", ROOT).unwrap();
     let freed = service.nodes()[0].data.space_freed().clone();
     std::thread::scope(|scope| {
         let write = scope.spawn(|| here.write(handle, 0, &[3; 500_000], ROOT));
@@ -152,7 +152,7 @@ fn a_write_that_waits_for_space_is_woken_when_some_is_freed() {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(!write.is_finished(), "{:?}", write.join());
-        here.unlink(Fid::ROOT, b"old", ROOT).unwrap();
+        here.names.unlink(Fid::ROOT, b"old", ROOT).unwrap();
         write.join().unwrap().unwrap();
     });
     faults.set(Odds::default());
@@ -175,7 +175,7 @@ fn the_free_room_of_a_node_is_what_its_writers_find() {
         .write(other, 0, &vec![1; 1 << 20], ROOT)
         .unwrap();
     for (k, free) in [(0, 0), (1, 3 << 20), (2, 4 << 20)] {
-        let space = delegates[k].statfs().unwrap();
+        let space = delegates[k].names.statfs().unwrap();
         assert_eq!(space.free, free, "node {k}");
         assert_eq!(space.total - space.free, 5 << 20, "used, seen from {k}");
     }

@@ -5,7 +5,7 @@
 
 use crate::model::rows::row;
 use crate::model::{Change, File, FileId, Model};
-use forebay_server::delegate::{Delegate, Fallocate, Handle, Whence};
+use forebay_server::delegate::{Delegate, Fallocate, Handle, SeekTarget};
 use forebay_server::{
     Caller, Config, Consistency, Fid, Kind, NewNode, OpenFlags, RenameFlags, Service, SetAttr,
 };
@@ -77,6 +77,7 @@ fn run(seed: u64, say: bool) {
         };
         let attr = history
             .delegate(0)
+            .names
             .make(Fid::ROOT, name.as_bytes(), new, ME)
             .unwrap();
         history.dirs.push(attr.fid);
@@ -204,6 +205,7 @@ impl History {
         let opened = match create {
             true => delegate.create(parent, &leaf, 0o644, exclusive, flags, ME),
             false => delegate
+                .names
                 .lookup(parent, &leaf)
                 .and_then(|attr| delegate.open(attr.fid, flags)),
         };
@@ -398,7 +400,11 @@ impl History {
         let found = self.delegate(node).seek(
             handle,
             offset,
-            if data { Whence::Data } else { Whence::Hole },
+            if data {
+                SeekTarget::Data
+            } else {
+                SeekTarget::Hole
+            },
         );
         self.note(|| {
             format!(
@@ -464,7 +470,7 @@ impl History {
     fn stat(&mut self) {
         let (node, name) = (self.node(), self.name());
         let (parent, leaf) = self.place(&name);
-        let found = self.delegate(node).lookup(parent, &leaf);
+        let found = self.delegate(node).names.lookup(parent, &leaf);
         self.note(|| format!("node {node} looks at {name}"));
         match self.model.names.get(&name) {
             None => assert_eq!(found.unwrap_err().errno(), Errno::NOENT),
@@ -482,6 +488,7 @@ impl History {
                     .as_ref()
                     .unwrap()
                     .delegate(node as u16)
+                    .names
                     .getattr(attr.fid)
                     .unwrap();
                 assert_eq!(again.size, attr.size);
@@ -504,7 +511,11 @@ impl History {
             size: Some(size),
             ..SetAttr::default()
         };
-        let attr = self.delegate(node).setattr(fid, &set, None, ME).unwrap();
+        let attr = self
+            .delegate(node)
+            .names
+            .setattr(fid, &set, None, ME)
+            .unwrap();
         self.model.files[file].truncate(node, size);
         assert_eq!(attr.size, size);
     }
@@ -513,7 +524,7 @@ impl History {
         let (node, name) = (self.node(), self.name());
         let (parent, leaf) = self.place(&name);
         self.note(|| format!("node {node} unlinks {name}"));
-        let result = self.delegate(node).unlink(parent, &leaf, ME);
+        let result = self.delegate(node).names.unlink(parent, &leaf, ME);
         match self.model.names.contains_key(&name) {
             true => result.unwrap(),
             false => assert_eq!(result.unwrap_err().errno(), Errno::NOENT),
@@ -529,7 +540,7 @@ impl History {
             exchange: false,
         };
         self.note(|| format!("node {node} renames {from} to {to} {flags:?}"));
-        let result = self.delegate(node).rename(a, &x, b, &y, flags, ME);
+        let result = self.delegate(node).names.rename(a, &x, b, &y, flags, ME);
         let Some(&file) = self.model.names.get(&from) else {
             assert_eq!(result.unwrap_err().errno(), Errno::NOENT);
             return;
@@ -554,7 +565,10 @@ impl History {
         };
         let (parent, leaf) = self.place(&to);
         self.note(|| format!("node {node} links {from} as {to}"));
-        let result = self.delegate(node).link(self.fids[&file], parent, &leaf);
+        let result = self
+            .delegate(node)
+            .names
+            .link(self.fids[&file], parent, &leaf);
         if self.model.names.contains_key(&to) {
             assert_eq!(result.unwrap_err().errno(), Errno::EXIST);
             return;
@@ -587,7 +601,7 @@ impl History {
         self.check_all();
         for name in self.model.names.keys() {
             let (parent, leaf) = self.place(name);
-            self.delegate(0).unlink(parent, &leaf, ME).unwrap();
+            self.delegate(0).names.unlink(parent, &leaf, ME).unwrap();
         }
         let service = self.service.take().unwrap();
         crate::common::settle_to_nothing(&service);
@@ -598,7 +612,7 @@ impl History {
         for node in 0..NODES {
             let delegate = self.delegate(node);
             for (i, dir) in self.dirs.clone().into_iter().enumerate() {
-                let found = delegate.readdir(dir, None, 100).unwrap();
+                let found = delegate.names.readdir(dir, None, 100).unwrap();
                 let found: Vec<String> = found
                     .iter()
                     .filter(|e| e.kind == Kind::File)

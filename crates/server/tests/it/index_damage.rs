@@ -121,7 +121,7 @@ fn needs(
     delegate.flush(handle).unwrap();
     delegate.release(handle).unwrap();
     assert_eq!(read(delegate, fid).unwrap(), b"new");
-    delegate.unlink(Fid::ROOT, b"new", ROOT).unwrap();
+    delegate.names.unlink(Fid::ROOT, b"new", ROOT).unwrap();
     settle(&service);
     service.stop().unwrap();
     std::fs::write(table, whole).unwrap();

@@ -20,7 +20,7 @@ fn an_fsync_shows_what_others_had_published_and_says_that_pages_are_old() {
     assert!([b"data", b"else"].contains(&before[..].try_into().unwrap()));
     let stale = here.fsync(handle).unwrap();
     assert_eq!(&here.read(handle, 0, 10).unwrap()[..], b"else");
-    here.kernel_pages().dropped_pages(stale.unwrap());
+    here.kernel_pages.dropped_pages(stale.unwrap());
     assert!(here.fsync(handle).unwrap().is_none(), "they are dropped");
     // With a commit of its own, too.
     there.write(foreign.handle, 2, b"ZZ", ROOT).unwrap();
@@ -84,7 +84,7 @@ fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posi
     let (fid, handle) = create(&here, "f");
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hears = heard.clone();
-    there.kernel_pages().set_kernel_invalidator(Some(Arc::new(
+    there.kernel_pages.set_kernel_invalidator(Some(Arc::new(
         move |news, told: forebay_server::InvalidationDone| {
             hears.lock().unwrap().push(news);
             told(Ok(()));
@@ -92,14 +92,14 @@ fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posi
     )));
     let write = |at, bytes: &[u8]| {
         here.write(handle, at, bytes, ROOT).unwrap();
-        here.kernel_pages().show_elsewhere(fid).unwrap();
-        assert!(!here.kernel_pages().has_unshown(fid));
+        here.kernel_pages.show_elsewhere(fid).unwrap();
+        assert!(!here.kernel_pages.has_unshown(fid));
         heard
             .lock()
             .unwrap()
             .drain(..)
             .map(|news| match news {
-                KernelInvalidation::Changed(attr) => there.kernel_pages().changed_elsewhere(&attr),
+                KernelInvalidation::Changed(attr) => there.kernel_pages.changed_elsewhere(&attr),
                 other => panic!("{other:?}"),
             })
             .collect::<Vec<_>>()
@@ -108,13 +108,13 @@ fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posi
     let open = there.open(fid, BOTH).unwrap();
     // What the open told it, it may not have taken.
     assert_eq!(write(0, b"NOBODY"), [Some(false)]);
-    there.kernel_pages().told_size(fid, 12);
+    there.kernel_pages.told_size(fid, 12);
     assert_eq!(write(0, b"nobody"), [None]);
     assert_eq!(write(10, b"longer"), [Some(false)]);
-    there.kernel_pages().told_size(fid, 16);
-    there.kernel_pages().enters_page_cache(open.handle).unwrap();
+    there.kernel_pages.told_size(fid, 16);
+    there.kernel_pages.enters_page_cache(open.handle).unwrap();
     assert_eq!(write(0, b"NOBODY"), [Some(true)]);
-    there.kernel_pages().dropping_pages(fid);
+    there.kernel_pages.dropping_pages(fid);
     assert_eq!(write(0, b"nobody"), [None]);
     // Its own write may have the kernel think otherwise.
     there.write(open.handle, 0, b"x", ROOT).unwrap();

@@ -30,12 +30,12 @@ fn a_power_failure_after_it_loses_nothing_of_the_file() {
         }
         let handle = delegate.open(fid, READ).unwrap().handle;
         delegate.fsync(handle).unwrap();
-        delegate.sync_directory(Fid::ROOT).unwrap();
+        delegate.names.sync_directory(Fid::ROOT).unwrap();
         let after = FaultIo::with_image(&disk.crash(), 1);
         drop((delegate, service));
         let service = start_on(&after, config(2));
         let delegate = service.delegate(1);
-        let fid = delegate.lookup(Fid::ROOT, b"f").unwrap().fid;
+        let fid = delegate.names.lookup(Fid::ROOT, b"f").unwrap().fid;
         let handle = delegate.open(fid, READ).unwrap().handle;
         assert_eq!(delegate.read(handle, 0, 50_000).unwrap()[..], [1; 50_000]);
         assert_eq!(

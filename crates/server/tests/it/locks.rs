@@ -5,7 +5,7 @@
 )]
 use crate::common::*;
 use forebay_fabric::fault::{Faults, Odds};
-use forebay_server::delegate::{Delegate, Granted, Handle, LockWanted, Locking};
+use forebay_server::delegate::{Delegate, GrantedLock, Handle, LockOutcome, WantedLock};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::{Error, Fid, Kind, NewNode, Service};
 use forebay_testkit::seeds::is_soak;
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-fn want(owner: u64, start: u64, end: u64, mode: LockMode) -> LockWanted {
-    LockWanted {
+fn want(owner: u64, start: u64, end: u64, mode: LockMode) -> WantedLock {
+    WantedLock {
         owner,
         space: LockSpace::Record,
         start,
@@ -28,7 +28,7 @@ fn want(owner: u64, start: u64, end: u64, mode: LockMode) -> LockWanted {
     }
 }
 
-fn exclusive(owner: u64, start: u64, end: u64) -> LockWanted {
+fn exclusive(owner: u64, start: u64, end: u64) -> WantedLock {
     want(owner, start, end, LockMode::Exclusive)
 }
 
@@ -36,13 +36,13 @@ fn exclusive(owner: u64, start: u64, end: u64) -> LockWanted {
 fn lock_waiting(
     node: &Delegate,
     handle: Handle,
-    wanted: &LockWanted,
+    wanted: &WantedLock,
     stop: &AtomicBool,
-) -> Result<Granted, Error> {
-    match node.locks().lock_or_wait(handle, wanted)? {
-        Locking::Granted(granted) => Ok(granted),
-        Locking::Waiting(wait) => node
-            .locks()
+) -> Result<GrantedLock, Error> {
+    match node.locks.lock_or_wait(handle, wanted)? {
+        LockOutcome::Granted(granted) => Ok(granted),
+        LockOutcome::Waiting(wait) => node
+            .locks
             .wait_for_lock(wait, &mut || stop.load(Ordering::SeqCst)),
     }
 }
@@ -51,7 +51,7 @@ fn lock_waiting(
 fn start_waiting(
     node: &Arc<Delegate>,
     handle: Handle,
-    wanted: LockWanted,
+    wanted: WantedLock,
 ) -> (Receiver<Result<(), Errno>>, Arc<AtomicBool>) {
     let (send, receive) = channel();
     let stop = Arc::new(AtomicBool::new(false));
@@ -98,15 +98,15 @@ fn nodes_exclude_each_other_and_see_what_was_written_under_the_last_lock() {
     for round in 0..12u64 {
         let (node, handle) = &nodes[round as usize % 3];
         let (other, other_handle) = &nodes[(round as usize + 1) % 3];
-        let _ = node.locks().lock(*handle, &exclusive(5, 0, 8)).unwrap();
+        let _ = node.locks.lock(*handle, &exclusive(5, 0, 8)).unwrap();
         // The same owner number on another node is another owner.
         let refused = other
-            .locks()
+            .locks
             .lock(*other_handle, &exclusive(5, 4, 9))
             .unwrap_err();
         assert_eq!(refused.errno(), Errno::AGAIN);
         let shown = other
-            .locks()
+            .locks
             .test_lock(*other_handle, &exclusive(5, 4, 9))
             .unwrap()
             .unwrap();
@@ -119,12 +119,12 @@ fn nodes_exclude_each_other_and_see_what_was_written_under_the_last_lock() {
         assert_eq!(count, round);
         node.write(*handle, 0, &(round + 1).to_le_bytes(), ROOT)
             .unwrap();
-        node.locks()
+        node.locks
             .unlock(*handle, 5, LockSpace::Record, 0, 8)
             .unwrap();
         assert!(
             other
-                .locks()
+                .locks
                 .test_lock(*other_handle, &exclusive(5, 4, 9))
                 .unwrap()
                 .is_none()
@@ -142,9 +142,9 @@ fn a_grant_names_pages_that_another_node_has_made_old() {
     let [(a, ah), (b, bh)] = &nodes[..] else {
         panic!()
     };
-    let lock = |node: &Delegate, handle| node.locks().lock(handle, &exclusive(1, 0, 1)).unwrap();
+    let lock = |node: &Delegate, handle| node.locks.lock(handle, &exclusive(1, 0, 1)).unwrap();
     let unlock = |node: &Delegate, handle| {
-        node.locks()
+        node.locks
             .unlock(handle, 1, LockSpace::Record, 0, 1)
             .unwrap()
     };
@@ -152,7 +152,7 @@ fn a_grant_names_pages_that_another_node_has_made_old() {
     a.write(*ah, 0, b"one", ROOT).unwrap();
     unlock(a, *ah);
     let granted = lock(b, *bh);
-    b.kernel_pages()
+    b.kernel_pages
         .dropped_pages(granted.stale.expect("opened before the write"));
     assert_eq!(&b.read(*bh, 0, 9).unwrap()[..], b"one");
     unlock(b, *bh);
@@ -172,7 +172,7 @@ fn waits_are_granted_interrupted_and_ended_and_leave_nothing() {
     let (_, nodes) = open_everywhere(&service, "f");
     let _ = nodes[0]
         .0
-        .locks()
+        .locks
         .lock(nodes[0].1, &exclusive(1, 0, 100))
         .unwrap();
     let (first, _) = start_waiting(&nodes[1].0, nodes[1].1, exclusive(2, 10, 20));
@@ -184,7 +184,7 @@ fn waits_are_granted_interrupted_and_ended_and_leave_nothing() {
     assert_eq!(service.nodes()[0].locks.counts(), (1, 1));
     nodes[0]
         .0
-        .locks()
+        .locks
         .unlock(nodes[0].1, 1, LockSpace::Record, 0, 50)
         .unwrap();
     assert_eq!(first.recv_timeout(LONG).unwrap(), Ok(()));
@@ -205,22 +205,22 @@ fn closing_gives_up_what_belongs_to_the_closer() {
     let (fid, nodes) = open_everywhere(&service, "f");
     let (node, handle) = &nodes[1];
     let again = node.open(fid, READ).unwrap().handle;
-    let flock = LockWanted {
+    let flock = WantedLock {
         space: LockSpace::Flock,
         detect: false,
         ..want(90, 0, 1 << 63, LockMode::Shared)
     };
-    let _ = node.locks().lock(*handle, &exclusive(1, 0, 10)).unwrap();
-    let _ = node.locks().lock(*handle, &exclusive(2, 10, 20)).unwrap();
-    let _ = node.locks().lock(again, &flock).unwrap();
+    let _ = node.locks.lock(*handle, &exclusive(1, 0, 10)).unwrap();
+    let _ = node.locks.lock(*handle, &exclusive(2, 10, 20)).unwrap();
+    let _ = node.locks.lock(again, &flock).unwrap();
     assert_eq!(held(&service), 3);
     node.write(*handle, 0, b"under the lock", ROOT).unwrap();
     // A process closes another descriptor: its record locks go, nobody else's.
-    node.locks().close_owner(again, 1).unwrap();
+    node.locks.close_owner(again, 1).unwrap();
     assert_eq!(held(&service), 2);
     let (other, other_handle) = &nodes[0];
     let _ = other
-        .locks()
+        .locks
         .lock(*other_handle, &exclusive(1, 0, 10))
         .unwrap();
     assert_eq!(
@@ -228,7 +228,7 @@ fn closing_gives_up_what_belongs_to_the_closer() {
         b"under the lock"
     );
     other
-        .locks()
+        .locks
         .unlock(*other_handle, 1, LockSpace::Record, 0, 10)
         .unwrap();
     // The open file goes: its own locks go.
@@ -244,22 +244,22 @@ fn flock_gives_the_old_lock_up_before_it_asks_for_another() {
     let dir = scratch();
     let service = start(&dir, config(2));
     let (_, nodes) = open_everywhere(&service, "f");
-    let flock = |owner, mode| LockWanted {
+    let flock = |owner, mode| WantedLock {
         space: LockSpace::Flock,
         detect: false,
         ..want(owner, 0, 1 << 63, mode)
     };
     let (a, b) = (&nodes[0], &nodes[1]);
-    let _ = a.0.locks().lock(a.1, &flock(1, LockMode::Shared)).unwrap();
-    let _ = b.0.locks().lock(b.1, &flock(1, LockMode::Shared)).unwrap();
+    let _ = a.0.locks.lock(a.1, &flock(1, LockMode::Shared)).unwrap();
+    let _ = b.0.locks.lock(b.1, &flock(1, LockMode::Shared)).unwrap();
     // Both want it alone: the one that asks first waits, the second gives its share up and so lets it in.
     let (first, _) = start_waiting(&a.0, a.1, flock(1, LockMode::Exclusive));
     until_waiting(&service, 1);
     let (second, _) = start_waiting(&b.0, b.1, flock(1, LockMode::Exclusive));
     assert_eq!(first.recv_timeout(LONG).unwrap(), Ok(()));
     // Record locks are another matter.
-    let _ = b.0.locks().lock(b.1, &exclusive(1, 0, 1 << 63)).unwrap();
-    a.0.locks()
+    let _ = b.0.locks.lock(b.1, &exclusive(1, 0, 1 << 63)).unwrap();
+    a.0.locks
         .unlock(a.1, 1, LockSpace::Flock, 0, 1 << 63)
         .unwrap();
     assert_eq!(second.recv_timeout(LONG).unwrap(), Ok(()));
@@ -282,7 +282,10 @@ fn a_circle_over_nodes_and_files_fails_for_the_one_that_closes_it() {
                     rdev: 0,
                     target: Vec::new(),
                 };
-                let dir = node.make(Fid::ROOT, name.as_bytes(), new, ROOT).unwrap();
+                let dir = node
+                    .names
+                    .make(Fid::ROOT, name.as_bytes(), new, ROOT)
+                    .unwrap();
                 let made = node
                     .create(dir.fid, b"f", 0o644, false, BOTH, ROOT)
                     .unwrap();
@@ -302,7 +305,7 @@ fn a_circle_over_nodes_and_files_fails_for_the_one_that_closes_it() {
         let node = |i: usize| service.delegate(i as u16);
         for i in 0..size {
             let _ = node(i)
-                .locks()
+                .locks
                 .lock(files[i][i], &exclusive(8, 0, 10))
                 .unwrap();
         }
@@ -319,7 +322,7 @@ fn a_circle_over_nodes_and_files_fails_for_the_one_that_closes_it() {
         assert_eq!(refused.errno(), Errno::DEADLK);
         until_waiting(&service, size - 1);
         // Whoever does not take part in looking for circles waits.
-        let patient = LockWanted {
+        let patient = WantedLock {
             detect: false,
             ..wanted
         };
@@ -329,10 +332,10 @@ fn a_circle_over_nodes_and_files_fails_for_the_one_that_closes_it() {
         assert_eq!(patient.recv_timeout(LONG).unwrap(), Err(Errno::INTR));
         // The last one gives its lock up, and the others get theirs one after the other.
         for i in (0..size).rev() {
-            node(i).locks().close_owner(files[i][i], 8).unwrap();
+            node(i).locks.close_owner(files[i][i], 8).unwrap();
             if i > 0 {
                 assert_eq!(waits[i - 1].0.recv_timeout(LONG).unwrap(), Ok(()));
-                node(i - 1).locks().close_owner(files[i][i - 1], 8).unwrap();
+                node(i - 1).locks.close_owner(files[i][i - 1], 8).unwrap();
             }
         }
         assert_eq!(held(&service), 0);
@@ -348,12 +351,12 @@ fn requests_that_close_a_circle_together_do_not_all_wait_and_do_not_all_fail() {
     for _ in 0..if is_soak() { 2000 } else { 50 } {
         let _ = nodes[0]
             .0
-            .locks()
+            .locks
             .lock(nodes[0].1, &exclusive(1, 0, 1))
             .unwrap();
         let _ = nodes[1]
             .0
-            .locks()
+            .locks
             .lock(nodes[1].1, &exclusive(1, 1, 2))
             .unwrap();
         let waits = [
@@ -366,7 +369,7 @@ fn requests_that_close_a_circle_together_do_not_all_wait_and_do_not_all_fail() {
                 if let Ok(outcome) = outcome.recv_timeout(Duration::from_millis(1)) {
                     ended.push(outcome);
                     // Failed or served, the program lets go of everything; the other goes on.
-                    nodes[i].0.locks().close_owner(nodes[i].1, 1).unwrap();
+                    nodes[i].0.locks.close_owner(nodes[i].1, 1).unwrap();
                 }
             }
         }
@@ -414,20 +417,20 @@ fn nothing_is_lost_or_stuck_over_a_network_that_loses_messages() {
                         node.write(*handle, 0, &next, ROOT).unwrap();
                         // Published before the lock is given up: what follows must not undo it.
                         insist(&|| node.flush(*handle));
-                        insist(&|| node.locks().unlock(*handle, 1, LockSpace::Record, 0, 8));
+                        insist(&|| node.locks.unlock(*handle, 1, LockSpace::Record, 0, 8));
                     }
                 });
             }
         });
         faults.set(Odds::default());
         let (node, handle) = &nodes[0];
-        let _ = node.locks().lock(*handle, &exclusive(9, 0, 8)).unwrap();
+        let _ = node.locks.lock(*handle, &exclusive(9, 0, 8)).unwrap();
         let bytes = node.read(*handle, 0, 8).unwrap();
         assert_eq!(
             u64::from_le_bytes(bytes[..].try_into().unwrap()),
             3 * ROUNDS
         );
-        node.locks()
+        node.locks
             .unlock(*handle, 9, LockSpace::Record, 0, 8)
             .unwrap();
         assert_eq!(service.nodes()[0].locks.counts(), (0, 0));
@@ -441,7 +444,7 @@ fn a_dead_node_holds_nothing_and_a_node_taken_for_dead_is_told_so() {
     let faults = Faults::new(1);
     let service = start_faulty(&dir, config(3), &faults);
     let (_, nodes) = open_everywhere(&service, "f");
-    let lock = |n: usize| nodes[n].0.locks().lock(nodes[n].1, &exclusive(1, 0, 1));
+    let lock = |n: usize| nodes[n].0.locks.lock(nodes[n].1, &exclusive(1, 0, 1));
     let _ = lock(2).unwrap();
     let (wait, _) = start_waiting(&nodes[1].0, nodes[1].1, exclusive(1, 0, 1));
     until_waiting(&service, 1);
@@ -451,14 +454,14 @@ fn a_dead_node_holds_nothing_and_a_node_taken_for_dead_is_told_so() {
     // It believed that it held the lock; it hears that it does not at its next call about it.
     let told = nodes[2]
         .0
-        .locks()
+        .locks
         .unlock(nodes[2].1, 1, LockSpace::Record, 0, 1)
         .unwrap_err();
     assert_eq!(told.errno(), Errno::NOLCK);
     assert_eq!(lock(2).unwrap_err().errno(), Errno::AGAIN);
     nodes[1]
         .0
-        .locks()
+        .locks
         .unlock(nodes[1].1, 1, LockSpace::Record, 0, 1)
         .unwrap();
     let _ = lock(2).unwrap();

@@ -72,7 +72,7 @@ fn what_a_commit_says_is_true_whatever_was_lost() {
                 size: Some(0),
                 ..Default::default()
             };
-            writer.setattr(fid, &cut, None, ROOT).unwrap();
+            writer.names.setattr(fid, &cut, None, ROOT).unwrap();
         }
         settle_to_nothing(&service);
         service.stop().unwrap();
@@ -100,10 +100,13 @@ fn a_dead_slice_owner_fails_the_commit_and_nothing_is_lost_when_it_is_back() {
     // Closing fails too, and keeps the writes for the next open of the file.
     assert_eq!(writer.release(handle).unwrap_err().errno(), Errno::IO);
     faults.revive(other.into());
-    assert_eq!(service.delegate(2).getattr(fid).unwrap().size, 0);
+    assert_eq!(service.delegate(2).names.getattr(fid).unwrap().size, 0);
     let again = writer.open(fid, READ).unwrap();
     assert_eq!(again.attr.size, SLICE + 4);
-    assert_eq!(service.delegate(2).getattr(fid).unwrap().size, SLICE + 4);
+    assert_eq!(
+        service.delegate(2).names.getattr(fid).unwrap().size,
+        SLICE + 4
+    );
     writer.release(again.handle).unwrap();
     settle(&service);
     service.stop().unwrap();
@@ -145,10 +148,10 @@ fn an_explicit_time_or_mode_outlives_a_commit_before_it_that_got_no_answer() {
             mode: Some(0o4755),
             ..SetAttr::default()
         };
-        writer.setattr(fid, &explicit, None, ROOT).unwrap();
+        writer.names.setattr(fid, &explicit, None, ROOT).unwrap();
         writer.flush(handle).unwrap();
         for node in 0..3 {
-            let attr = service.delegate(node).getattr(fid).unwrap();
+            let attr = service.delegate(node).names.getattr(fid).unwrap();
             assert_eq!(attr.mtime, time(1000 + round as i64), "round {round}");
             assert_eq!((attr.mode & 0o7777, attr.size), (0o4755, 6));
         }

@@ -15,7 +15,7 @@ fn each_open_counts_once_and_each_close_too() {
         owner.write(made, 0, b"kept", ROOT).unwrap();
         owner.release(made).unwrap();
         let kept = other.open(fid, READ).unwrap().handle;
-        owner.unlink(Fid::ROOT, b"f", ROOT).unwrap();
+        owner.names.unlink(Fid::ROOT, b"f", ROOT).unwrap();
         faults.set(Odds {
             lose_request: 200,
             lose_reply: 200,

@@ -8,7 +8,7 @@
 use crate::common::*;
 use crate::model::rows::row;
 use crate::model::{Change, File};
-use forebay_server::delegate::{Fallocate, Handle, Whence};
+use forebay_server::delegate::{Fallocate, Handle, SeekTarget};
 use forebay_server::{Config, Fid, Lamination, Service, SetAttr, fsck};
 use forebay_storage::OsIo;
 use forebay_testkit::random::Random;
@@ -218,7 +218,11 @@ impl History {
     fn seek(&mut self, file: usize) {
         let (node, handle) = self.handle(file);
         let (offset, data) = (self.place(), self.random.chance(50));
-        let whence = if data { Whence::Data } else { Whence::Hole };
+        let whence = if data {
+            SeekTarget::Data
+        } else {
+            SeekTarget::Hole
+        };
         self.note(|| format!("node {node} file {file} seeks {whence:?} from {offset}"));
         let delegate = self.service().delegate(node as u16);
         let found = delegate.seek(handle, offset, whence).ok();
@@ -243,7 +247,10 @@ impl History {
             ..SetAttr::default()
         };
         let delegate = self.service().delegate(node as u16);
-        delegate.setattr(self.fids[file], &set, None, ROOT).unwrap();
+        delegate
+            .names
+            .setattr(self.fids[file], &set, None, ROOT)
+            .unwrap();
         self.files[file].truncate(node, size);
     }
 
@@ -263,7 +270,10 @@ impl History {
         }
         let name = format!("f{file}");
         let delegate = self.service().delegate(self.nodes - 1);
-        delegate.unlink(Fid::ROOT, name.as_bytes(), ROOT).unwrap();
+        delegate
+            .names
+            .unlink(Fid::ROOT, name.as_bytes(), ROOT)
+            .unwrap();
         self.close_all(file);
         self.make(file);
     }
@@ -271,7 +281,7 @@ impl History {
     fn restart(&mut self) {
         self.note(|| "restart".into());
         for node in 0..self.nodes {
-            self.folded += self.service().delegate(node).counters().totals().folded;
+            self.folded += self.service().delegate(node).counters.totals().folded;
         }
         self.service.take().unwrap().stop().unwrap();
         for (state, handles) in self.files.iter_mut().zip(&mut self.handles) {
@@ -334,8 +344,8 @@ impl History {
         if self.random.chance(50) {
             self.note(|| "laminates file 0".into());
             let delegate = self.service().delegate(0);
-            delegate.laminate(self.fids[0]).unwrap();
-            let attr = delegate.getattr(self.fids[0]).unwrap();
+            delegate.names.laminate(self.fids[0]).unwrap();
+            let attr = delegate.names.getattr(self.fids[0]).unwrap();
             assert_eq!(attr.lamination, Lamination::Hard);
             self.check_all();
         }
@@ -349,7 +359,10 @@ impl History {
         for file in 0..FILES {
             let name = format!("f{file}");
             let delegate = self.service().delegate(0);
-            delegate.unlink(Fid::ROOT, name.as_bytes(), ROOT).unwrap();
+            delegate
+                .names
+                .unlink(Fid::ROOT, name.as_bytes(), ROOT)
+                .unwrap();
         }
         settle_to_nothing(self.service());
         self.folded

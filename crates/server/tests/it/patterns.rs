@@ -1,7 +1,7 @@
 //! Files kept as patterns: what becomes one, who asks for it and how often, what two layouts at once come to.
 use crate::common::*;
 use forebay_pattern::{Folder, LogSource, Segment};
-use forebay_server::delegate::{Delegate, Described, Fallocate, Whence};
+use forebay_server::delegate::{Delegate, Fallocate, FileDescription, SeekTarget};
 use forebay_server::proto::files::{Commit, CommitAttr, CommitReply, FilesService};
 use forebay_server::{Config, ExtentLayout, Fid, Service};
 
@@ -44,13 +44,13 @@ fn new_file(service: &Service) -> Fid {
     fid
 }
 
-fn texts(described: &Described) -> Vec<&str> {
+fn texts(described: &FileDescription) -> Vec<&str> {
     let rows = described.patterns.rows.iter();
     rows.map(|row| row.text.as_str()).collect()
 }
 
 fn maps(delegate: &Delegate) -> u64 {
-    delegate.counters().totals().maps
+    delegate.counters.totals().maps
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn strides_of_all_nodes_are_one_pattern_that_a_reader_asks_for_once() {
     let service = start(&dir, config(NODES));
     let fid = new_file(&service);
     let want = stride(&service, fid);
-    let described = service.delegate(3).describe(fid).unwrap();
+    let described = service.delegate(3).locator.describe(fid).unwrap();
     assert_eq!(described.layout, ExtentLayout::Patterned);
     assert_eq!(
         texts(&described),
@@ -82,13 +82,14 @@ fn strides_of_all_nodes_are_one_pattern_that_a_reader_asks_for_once() {
             assert_eq!(bytes[..], want[row * 100..row * 100 + 33]);
         }
         assert_eq!(
-            reader.seek(handle, 5, Whence::Hole).unwrap(),
+            reader.seek(handle, 5, SeekTarget::Hole).unwrap(),
             want.len() as u64
         );
         assert!(maps(&reader) <= before + 1);
     }
     let held: u64 = service
         .delegate(1)
+        .locator
         .holders(fid, 0..1 << 40)
         .unwrap()
         .values()
@@ -107,7 +108,7 @@ fn what_is_not_worth_a_pattern_stays_with_the_slices() {
         .write(handle, SLICE - 5, b"0123456789", ROOT)
         .unwrap();
     writer.flush(handle).unwrap();
-    let described = writer.describe(fid).unwrap();
+    let described = writer.locator.describe(fid).unwrap();
     assert_eq!(described.layout, ExtentLayout::Spread);
     assert_eq!((described.extents.extents, described.extents.logs), (1, 1));
     // For ever: strides are extents there, and shown as patterns all the same.
@@ -115,7 +116,7 @@ fn what_is_not_worth_a_pattern_stays_with_the_slices() {
         writer.write(handle, row * 100, &[7; 10], ROOT).unwrap();
     }
     writer.release(handle).unwrap();
-    let described = service.delegate(0).describe(fid).unwrap();
+    let described = service.delegate(0).locator.describe(fid).unwrap();
     assert_eq!(described.layout, ExtentLayout::Spread);
     assert_eq!(described.patterns.extents, 0);
     assert_eq!(
@@ -155,7 +156,7 @@ fn without_patterns_a_file_that_has_them_is_read_and_written() {
     for node in 0..NODES {
         assert!(contents(&service.delegate(node), fid) == want);
     }
-    let described = service.delegate(0).describe(fid).unwrap();
+    let described = service.delegate(0).locator.describe(fid).unwrap();
     assert_eq!(described.layout, ExtentLayout::Patterned);
     assert_eq!((described.extents.extents, described.holes), (100, 1));
     assert_eq!(
@@ -200,7 +201,7 @@ fn the_first_commits_of_two_nodes_at_once() {
             assert_eq!(reader.read(handle, 2 * SLICE, 15).unwrap()[5..], [2; 10]);
             reader.release(handle).unwrap();
         }
-        match service.delegate(0).describe(fid).unwrap().layout {
+        match service.delegate(0).locator.describe(fid).unwrap().layout {
             ExtentLayout::Patterned => seen[0] += 1,
             ExtentLayout::Spread => seen[1] += 1,
             ExtentLayout::Fresh => panic!("there were commits"),
@@ -211,6 +212,7 @@ fn the_first_commits_of_two_nodes_at_once() {
         let name = format!("f{round}");
         service
             .delegate(0)
+            .names
             .unlink(Fid::ROOT, name.as_bytes(), ROOT)
             .unwrap();
     }
@@ -257,9 +259,9 @@ fn a_reader_needs_few_bytes_for_a_very_large_checkpoint() {
     let before = reader.memory();
     // The second question is answered by the map.
     for at in [1 << 20, 1 << 38] {
-        assert_eq!(reader.seek(handle, at, Whence::Data).unwrap(), at);
+        assert_eq!(reader.seek(handle, at, SeekTarget::Data).unwrap(), at);
     }
-    let described = reader.describe(fid).unwrap();
+    let described = reader.locator.describe(fid).unwrap();
     assert_eq!(
         texts(&described),
         ["at 0 B: 512 x [256 Ki x 4 KiB stride 2 MiB] stride 4 KiB"]

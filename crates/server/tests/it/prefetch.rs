@@ -203,7 +203,7 @@ fn what_is_read_is_what_was_published_whatever_was_fetched_before() {
                         size: Some(size),
                         ..SetAttr::default()
                     };
-                    writer.setattr(fid, &set, Some(handle), ROOT).unwrap();
+                    writer.names.setattr(fid, &set, Some(handle), ROOT).unwrap();
                     bytes.resize(size as usize, 0);
                 }
                 1 => {
@@ -283,7 +283,7 @@ fn a_file_closed_and_removed_with_fetches_on_their_way_leaves_nothing() {
         reader.read(open, r.offset, r.len as u32).unwrap();
     }
     reader.release(open).unwrap();
-    writer.unlink(Fid::ROOT, b"f", ROOT).unwrap();
+    writer.names.unlink(Fid::ROOT, b"f", ROOT).unwrap();
     faults.set(Odds::default());
     settled(&reader);
     settle_to_nothing(&service);

@@ -18,13 +18,13 @@ fn a_file_of_mode_0444_is_written_by_its_maker() {
     here.write(made.handle, 4, b"two", ROOT).unwrap();
     here.release(made.handle).unwrap();
     assert_eq!(contents(&there, fid), b"one two");
-    let attr = there.getattr(fid).unwrap();
+    let attr = there.names.getattr(fid).unwrap();
     assert_eq!((attr.lamination, attr.mode), (Lamination::Soft, 0o444));
     let writable = SetAttr {
         mode: Some(0o644),
         ..SetAttr::default()
     };
-    let after = there.setattr(fid, &writable, None, ROOT).unwrap();
+    let after = there.names.setattr(fid, &writable, None, ROOT).unwrap();
     assert_eq!(after.lamination, Lamination::None);
     let open = there.open(fid, BOTH).unwrap().handle;
     there.write(open, 0, b"ONE", ROOT).unwrap();
@@ -39,16 +39,19 @@ fn a_laminated_file_is_never_written_again() {
     let (here, there) = (service.delegate(0), service.delegate(1));
     let (fid, handle) = create(&here, "f");
     here.write(handle, 0, b"final", ROOT).unwrap();
-    assert_eq!(there.laminate(fid).unwrap_err().errno(), Errno::BUSY);
+    assert_eq!(there.names.laminate(fid).unwrap_err().errno(), Errno::BUSY);
     here.release(handle).unwrap();
-    there.laminate(fid).unwrap();
+    there.names.laminate(fid).unwrap();
     assert_eq!(here.open(fid, BOTH).unwrap_err().errno(), Errno::PERM);
     let cut = SetAttr {
         size: Some(0),
         ..SetAttr::default()
     };
     assert_eq!(
-        here.setattr(fid, &cut, None, ROOT).unwrap_err().errno(),
+        here.names
+            .setattr(fid, &cut, None, ROOT)
+            .unwrap_err()
+            .errno(),
         Errno::PERM
     );
     assert_eq!(contents(&here, fid), b"final");

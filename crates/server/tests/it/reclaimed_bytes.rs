@@ -47,12 +47,14 @@ fn a_cached_extent_of_a_truncated_file_reads_as_the_file_is_now() {
         ..SetAttr::default()
     };
     writer
+        .names
         .setattr(fid, &set(10_000), Some(handle), ROOT)
         .unwrap();
     settle(&service);
     // The reader's view is from before the truncate; the bytes it names are gone, so it must look again.
     assert_eq!(reader.read(open, 20_000, 50_000).unwrap().len(), 0);
     writer
+        .names
         .setattr(fid, &set(50_000), Some(handle), ROOT)
         .unwrap();
     assert_eq!(contents(&reader, fid)[10_000..], [0; 40_000]);

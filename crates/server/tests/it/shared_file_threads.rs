@@ -82,7 +82,7 @@ fn every_thread_reads_its_last_write() {
             size: Some(size),
             ..SetAttr::default()
         };
-        cutter.setattr(fid, &set, None, ROOT).unwrap();
+        cutter.names.setattr(fid, &set, None, ROOT).unwrap();
     };
     // The file reaches behind all blocks from the start, so that every read is whole.
     cut(BEHIND);

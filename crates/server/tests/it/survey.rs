@@ -25,7 +25,10 @@ fn a_survey_says_what_asking_for_each_file_says() {
             target: Vec::new(),
         };
         let name = n.to_string();
-        let below = writer.make(Fid::ROOT, name.as_bytes(), new, ROOT).unwrap();
+        let below = writer
+            .names
+            .make(Fid::ROOT, name.as_bytes(), new, ROOT)
+            .unwrap();
         let opened = writer.create(below.fid, b"f", 0o644, false, BOTH, ROOT);
         let opened = opened.unwrap();
         writer.release(opened.handle).unwrap();
@@ -41,31 +44,34 @@ fn a_survey_says_what_asking_for_each_file_says() {
             }
         }
         if n % 4 == 0 {
-            writer.setxattr(fid, b"user.x", b"1", false, false).unwrap();
+            writer
+                .names
+                .setxattr(fid, b"user.x", b"1", false, false)
+                .unwrap();
         }
         if n == 29 {
-            writer.unlink(below.fid, b"f", ROOT).unwrap();
+            writer.names.unlink(below.fid, b"f", ROOT).unwrap();
         }
         fids.extend([fid, below.fid]);
     }
     for k in 0..3 {
         let delegate = service.delegate(k);
-        let all = delegate.survey(&fids).unwrap();
+        let all = delegate.names.survey(&fids).unwrap();
         assert_eq!(all.len(), fids.len());
         let (mut with, mut unknown) = (0, 0);
         for (fid, survey) in fids.iter().zip(all) {
-            let Ok(attr) = delegate.getattr(*fid) else {
+            let Ok(attr) = delegate.names.getattr(*fid) else {
                 assert!(survey.is_none());
                 continue;
             };
             let survey = survey.unwrap();
             assert_eq!(survey.attr, attr);
-            let xattrs = delegate.listxattr(*fid).unwrap();
+            let xattrs = delegate.names.listxattr(*fid).unwrap();
             assert_eq!(survey.xattrs, !xattrs.is_empty());
             with += usize::from(survey.xattrs);
             match survey.held {
                 Some(held) if attr.kind == Kind::File => {
-                    let asked = delegate.holders(*fid, 0..attr.size).unwrap();
+                    let asked = delegate.locator.holders(*fid, 0..attr.size).unwrap();
                     assert_eq!(held, asked.into_iter().collect::<Vec<_>>());
                 }
                 Some(held) => assert!(held.is_empty()),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay_data::READ_BYTES;
 use forebay_fabric::fault::{Intercept, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank, ring::Collectives};
-use forebay_server::delegate::{Delegate, Fallocate, LockWanted, Locking};
+use forebay_server::delegate::{Delegate, Fallocate, LockOutcome, WantedLock};
 use forebay_server::proto::intents::{IntentId, IntentPart};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::proto::meta::FinishIntent;
@@ -190,12 +190,12 @@ fn a_day(service: &Service, day: u64) {
             target: Vec::new(),
         };
         let name = format!("d{day}.{d}");
-        let Ok(dir) = node(d).make(Fid::ROOT, name.as_bytes(), dir, ROOT) else {
+        let Ok(dir) = node(d).names.make(Fid::ROOT, name.as_bytes(), dir, ROOT) else {
             continue;
         };
         let _ = in_a_directory(&node(d), &node(d + 1), dir.fid);
-        let _ = node(d).rmdir(dir.fid, b"sub", ROOT);
-        let _ = node(d).rename(
+        let _ = node(d).names.rmdir(dir.fid, b"sub", ROOT);
+        let _ = node(d).names.rename(
             Fid::ROOT,
             name.as_bytes(),
             Fid::ROOT,
@@ -213,9 +213,11 @@ fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server
         rdev: 0,
         target: target.to_vec(),
     };
-    let sub = here.make(dir, b"sub", new(Kind::Dir, b""), ROOT)?;
-    let link = here.make(dir, b"link", new(Kind::Symlink, b"sub/file"), ROOT)?;
-    let _ = there.readlink(link.fid);
+    let sub = here.names.make(dir, b"sub", new(Kind::Dir, b""), ROOT)?;
+    let link = here
+        .names
+        .make(dir, b"link", new(Kind::Symlink, b"sub/file"), ROOT)?;
+    let _ = there.names.readlink(link.fid);
     let opened = here.create(sub.fid, b"file", 0o644, true, BOTH, ROOT)?;
     let (fid, handle) = (opened.attr.fid, opened.handle);
     for at in [0, SLICE - 500, 2 * SLICE, 3 * SLICE - 1] {
@@ -227,7 +229,7 @@ fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server
         let _ = there.read(other.handle, SLICE - 500, 5000);
         let _ = there.write(other.handle, 100, &[8; 3000], ROOT);
         let _ = there.flush(other.handle);
-        let wanted = LockWanted {
+        let wanted = WantedLock {
             owner: 5,
             space: LockSpace::Record,
             start: 0,
@@ -236,11 +238,11 @@ fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server
             pid: 1,
             detect: true,
         };
-        if let Ok(Locking::Granted(granted)) = there.locks().lock_or_wait(other.handle, &wanted) {
+        if let Ok(LockOutcome::Granted(granted)) = there.locks.lock_or_wait(other.handle, &wanted) {
             drop(granted);
         }
-        let _ = here.locks().test_lock(handle, &wanted);
-        let _ = there.locks().close_owner(other.handle, 5);
+        let _ = here.locks.test_lock(handle, &wanted);
+        let _ = there.locks.close_owner(other.handle, 5);
     }
     let _ = here.read(handle, 0, 4000);
     let what = Fallocate {
@@ -255,24 +257,26 @@ fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server
         mtime: Some(SetTime::Now),
         ..SetAttr::default()
     };
-    let _ = there.setattr(fid, &set, None, Caller { uid: 0, gid: 0 });
-    let _ = there.setxattr(fid, b"user.x", b"value", true, false);
-    let _ = there.getxattr(fid, b"user.x");
-    let _ = there.listxattr(fid);
-    let _ = there.removexattr(fid, b"user.x");
-    let _ = there.survey(&[fid, dir, Fid(99)]);
-    let _ = there.holders(fid, 0..2 * SLICE);
-    let _ = there.statfs();
-    let _ = there.sync_directory(sub.fid);
-    let _ = there.lookup(sub.fid, b"file");
-    let _ = there.readdir(dir, None, 10);
-    let _ = there.link(fid, dir, b"second");
+    let _ = there
+        .names
+        .setattr(fid, &set, None, Caller { uid: 0, gid: 0 });
+    let _ = there.names.setxattr(fid, b"user.x", b"value", true, false);
+    let _ = there.names.getxattr(fid, b"user.x");
+    let _ = there.names.listxattr(fid);
+    let _ = there.names.removexattr(fid, b"user.x");
+    let _ = there.names.survey(&[fid, dir, Fid(99)]);
+    let _ = there.locator.holders(fid, 0..2 * SLICE);
+    let _ = there.names.statfs();
+    let _ = there.names.sync_directory(sub.fid);
+    let _ = there.names.lookup(sub.fid, b"file");
+    let _ = there.names.readdir(dir, None, 10);
+    let _ = there.names.link(fid, dir, b"second");
     let swap = RenameFlags {
         exchange: true,
         ..RenameFlags::default()
     };
-    let _ = there.rename(dir, b"second", dir, b"link", swap, ROOT);
-    let _ = there.rename(
+    let _ = there.names.rename(dir, b"second", dir, b"link", swap, ROOT);
+    let _ = there.names.rename(
         sub.fid,
         b"file",
         dir,
@@ -280,18 +284,18 @@ fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server
         RenameFlags::default(),
         ROOT,
     );
-    let _ = there.unlink(dir, b"second", ROOT);
+    let _ = there.names.unlink(dir, b"second", ROOT);
     let laminated = there.create(dir, b"fixed", 0o644, true, BOTH, ROOT);
     if let Ok(opened) = laminated {
         let _ = there.write(opened.handle, 0, &[1; 100], ROOT);
         let _ = there.release(opened.handle);
-        let _ = here.laminate(opened.attr.fid);
+        let _ = here.names.laminate(opened.attr.fid);
     }
     let _ = here.release(handle);
     if let Ok(other) = other {
         let _ = there.release(other.handle);
     }
-    let _ = there.unlink(dir, b"moved", ROOT);
+    let _ = there.names.unlink(dir, b"moved", ROOT);
     Ok(())
 }
 
@@ -425,7 +429,7 @@ fn a_wrong_number_stops_no_coordinator() {
     for i in 0..24 {
         let (name, parent) = (format!("d{i}"), parents[i % parents.len()]);
         let node = world.service.delegate((i % 3) as u16);
-        let made = node.make(parent, name.as_bytes(), new.clone(), ROOT);
+        let made = node.names.make(parent, name.as_bytes(), new.clone(), ROOT);
         parents.push(made.unwrap().fid);
     }
     for member in 0..NODES {

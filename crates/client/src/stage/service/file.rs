@@ -1,7 +1,7 @@
 //! Open files of the service as sides of a copy, and setting attributes of what was copied into it.
 use crate::stage::tree::{CHUNK, NotKept, ObjectKind, SourceFile, Stat, TargetFile, Xattr};
 use bytes::Bytes;
-use forebay_server::delegate::{Handle, Whence};
+use forebay_server::delegate::{Handle, SeekTarget};
 use forebay_server::{Caller, Delegate, Error, Fid, SetAttr, SetTime};
 use rustix::io::Errno;
 use std::io;
@@ -43,13 +43,13 @@ impl SourceFile for Reader {
         if from >= end {
             return Ok(None);
         }
-        let start = match self.delegate.seek(self.handle, from, Whence::Data) {
+        let start = match self.delegate.seek(self.handle, from, SeekTarget::Data) {
             Ok(start) if start < end => start,
             Ok(_) => return Ok(None),
             Err(e) if e.errno() == Errno::NXIO => return Ok(None),
             Err(e) => return Err(io_error(e)),
         };
-        let stop = self.delegate.seek(self.handle, start, Whence::Hole);
+        let stop = self.delegate.seek(self.handle, start, SeekTarget::Hole);
         Ok(Some(start..stop.map_err(io_error)?.min(end)))
     }
 }
@@ -92,6 +92,7 @@ impl TargetFile for Writer {
         };
         let done = self
             .delegate
+            .names
             .setattr(self.fid, &set, Some(self.handle), self.caller);
         done.map(|_| ()).map_err(io_error)
     }
@@ -132,7 +133,10 @@ pub fn set_attributes(
 ) -> io::Result<Vec<NotKept>> {
     let mut notes = Vec::new();
     for (name, value) in xattrs {
-        if let Err(e) = delegate.setxattr(fid, name.as_bytes(), value, false, false) {
+        if let Err(e) = delegate
+            .names
+            .setxattr(fid, name.as_bytes(), value, false, false)
+        {
             notes.push(NotKept::Xattr(format!("{} ({e})", name.to_string_lossy())));
         }
     }
@@ -144,7 +148,7 @@ pub fn set_attributes(
         atime: Some(SetTime::At(stat.atime)),
         mtime: Some(SetTime::At(stat.mtime)),
     };
-    match delegate.setattr(fid, &all, None, caller) {
+    match delegate.names.setattr(fid, &all, None, caller) {
         Ok(_) => Ok(notes),
         Err(e) if e.errno() == Errno::PERM => {
             notes.push(NotKept::Owner);
@@ -154,6 +158,7 @@ pub fn set_attributes(
                 ..all
             };
             delegate
+                .names
                 .setattr(fid, &rest, None, caller)
                 .map_err(io_error)?;
             Ok(notes)

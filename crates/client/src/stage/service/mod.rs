@@ -107,13 +107,14 @@ impl ServiceTree {
         places: impl Iterator<Item = Option<&'a ObjectRef>>,
     ) -> std::vec::IntoIter<Option<FileSurvey>> {
         let fids: Option<Vec<Fid>> = places.map(|place| fid(place?).ok()).collect();
-        let known = fids.and_then(|fids| self.delegate.survey(&fids).ok());
+        let known = fids.and_then(|fids| self.delegate.names.survey(&fids).ok());
         known.unwrap_or_default().into_iter()
     }
 
     fn make(&self, dir: &ObjectRef, name: &OsStr, new: NewNode) -> io::Result<ObjectRef> {
         let made = self
             .delegate
+            .names
             .make(fid(dir)?, name.as_bytes(), new, self.caller);
         Ok(ObjectRef::Fid(made.map_err(io_error)?.fid))
     }
@@ -137,13 +138,13 @@ impl Tree for ServiceTree {
     }
 
     fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, Stat)> {
-        let attr = self.delegate.lookup(fid(dir)?, name.as_bytes());
+        let attr = self.delegate.names.lookup(fid(dir)?, name.as_bytes());
         let attr = attr.map_err(io_error)?;
         Ok((ObjectRef::Fid(attr.fid), stat_of(&attr)))
     }
 
     fn stat(&self, place: &ObjectRef) -> io::Result<Stat> {
-        let attr = self.delegate.getattr(fid(place)?).map_err(io_error)?;
+        let attr = self.delegate.names.getattr(fid(place)?).map_err(io_error)?;
         Ok(stat_of(&attr))
     }
 
@@ -165,6 +166,7 @@ impl Tree for ServiceTree {
         loop {
             let batch = self
                 .delegate
+                .names
                 .readdir(dir, after.as_deref(), NAMES_PER_REQUEST);
             let batch = batch.map_err(io_error)?;
             let Some(last) = batch.last() else {
@@ -197,16 +199,20 @@ impl Tree for ServiceTree {
     }
 
     fn read_link(&self, place: &ObjectRef) -> io::Result<OsString> {
-        let target = self.delegate.readlink(fid(place)?).map_err(io_error)?;
+        let target = self
+            .delegate
+            .names
+            .readlink(fid(place)?)
+            .map_err(io_error)?;
         Ok(OsString::from_vec(target))
     }
 
     fn xattrs(&self, place: &ObjectRef) -> io::Result<Vec<Xattr>> {
         let fid = fid(place)?;
-        let names = self.delegate.listxattr(fid).map_err(io_error)?;
+        let names = self.delegate.names.listxattr(fid).map_err(io_error)?;
         let mut all = Vec::with_capacity(names.len());
         for name in names {
-            match self.delegate.getxattr(fid, &name) {
+            match self.delegate.names.getxattr(fid, &name) {
                 Ok(value) => all.push((OsString::from_vec(name), value)),
                 Err(e) if e.errno() == Errno::NODATA => {}
                 Err(e) => return Err(io_error(e)),
@@ -240,7 +246,10 @@ impl Tree for ServiceTree {
     }
 
     fn holders(&self, place: &ObjectRef, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
-        self.delegate.holders(fid(place)?, range).map_err(io_error)
+        self.delegate
+            .locator
+            .holders(fid(place)?, range)
+            .map_err(io_error)
     }
 
     fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)> {
@@ -309,22 +318,27 @@ impl Tree for ServiceTree {
     }
 
     fn link(&self, place: &ObjectRef, dir: &ObjectRef, name: &OsStr) -> io::Result<()> {
-        let linked = self.delegate.link(fid(place)?, fid(dir)?, name.as_bytes());
+        let linked = self
+            .delegate
+            .names
+            .link(fid(place)?, fid(dir)?, name.as_bytes());
         linked.map(|_| ()).map_err(io_error)
     }
 
     fn rename(&self, dir: &ObjectRef, from: &OsStr, to: &OsStr) -> io::Result<()> {
         let dir = fid(dir)?;
         let (from, to) = (from.as_bytes(), to.as_bytes());
-        let renamed = self
-            .delegate
-            .rename(dir, from, dir, to, RenameFlags::default(), self.caller);
+        let renamed =
+            self.delegate
+                .names
+                .rename(dir, from, dir, to, RenameFlags::default(), self.caller);
         renamed.map_err(io_error)
     }
 
     fn remove(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<()> {
         let removed = self
             .delegate
+            .names
             .unlink(fid(dir)?, name.as_bytes(), self.caller);
         removed.map_err(io_error)
     }
@@ -355,6 +369,9 @@ impl Tree for ServiceTree {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        self.delegate.sync_directory(Fid::ROOT).map_err(io_error)
+        self.delegate
+            .names
+            .sync_directory(Fid::ROOT)
+            .map_err(io_error)
     }
 }

@@ -96,7 +96,7 @@ impl Place {
     }
 
     pub fn bytes_read(&self) -> Vec<u64> {
-        let read = |n| self.service().delegate(n).counters().totals().read_bytes;
+        let read = |n| self.service().delegate(n).counters.totals().read_bytes;
         (0..self.config.nodes).map(read).collect()
     }
 

@@ -87,7 +87,7 @@ proptest! {
         for most in [1, 3, 7, 10_000] {
             let mut at = 0;
             while at < SPACE as u64 {
-                let plan = Plan::unknown(at..SPACE as u64);
+                let plan = ReadPlan::unknown(at..SPACE as u64);
                 let plan = map.fill(plan, most);
                 prop_assert!(plan.until > at && plan.found.len() + plan.missing.len() <= most);
                 let mut said = vec![None; SPACE];
@@ -147,7 +147,7 @@ fn layers_above_stay_in_place() {
         log: 9,
         addr: 9,
     };
-    let plan = || Plan {
+    let plan = || ReadPlan {
         found: vec![(12..22, above), (40..50, Source::Hole)],
         missing: vec![0..12, 22..40],
         until: 50,

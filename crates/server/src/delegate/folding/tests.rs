@@ -15,7 +15,7 @@ fn put(offset: u64, len: u64, log: u64, addr: u64) -> Change {
 }
 
 /// The segments of what was folded.
-fn segments(folded: &Folded) -> Vec<Segment> {
+fn segments(folded: &FoldedLayer) -> Vec<Segment> {
     let (patterns, lost) = decode_all(&folded.patterns);
     assert!(lost.is_empty() && patterns.globals.is_empty());
     patterns.segments

@@ -3,7 +3,7 @@
 //! A file's transitions are counted while it is read; they are used from the next run on. A run ends when the last of the
 //! file's readers here is gone.
 //!
-//! All chains together have so much room (`Room`). What finds none is not counted; the prefetcher forgets chains that nobody reads by,
+//! All chains together have so much room (`ChainMemory`). What finds none is not counted; the prefetcher forgets chains that nobody reads by,
 //! those first that were not used for longest.
 use forebay_pattern::ReadRequest;
 use parking_lot::Mutex;
@@ -14,31 +14,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Bytes of a block: the paper's choice.
 pub const BLOCK: u64 = 8 << 10;
 /// Most transitions kept of a file: 4 GiB read block by block.
-const MOST: usize = 512 << 10;
+const MAX_TRANSITIONS: usize = 512 << 10;
 /// Memory of one, about: counted, and what follows most often.
-const TRANSITION: u64 = 3 * 48;
+const TRANSITION_MEMORY: u64 = 3 * 48;
 
 type Counts = HashMap<u64, Vec<(u64, u32)>>;
 
 /// Memory that all chains share.
 #[derive(Debug)]
-pub struct Room {
+pub struct ChainMemory {
     most: u64,
     held: AtomicU64,
     /// Somebody found none since it was looked at.
     wanted: AtomicBool,
 }
 
-impl Default for Room {
-    fn default() -> Room {
-        Room::new(u64::MAX)
+impl Default for ChainMemory {
+    fn default() -> ChainMemory {
+        ChainMemory::new(u64::MAX)
     }
 }
 
-impl Room {
+impl ChainMemory {
     /// So many bytes.
-    pub fn new(most: u64) -> Room {
-        Room {
+    pub fn new(most: u64) -> ChainMemory {
+        ChainMemory {
             most,
             held: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
@@ -90,22 +90,22 @@ struct Inner {
 
 /// What is known of one file.
 #[derive(Debug, Default)]
-pub struct Chain {
+pub struct MarkovChain {
     inner: Mutex<Inner>,
-    room: Arc<Room>,
+    room: Arc<ChainMemory>,
 }
 
-impl Drop for Chain {
+impl Drop for MarkovChain {
     fn drop(&mut self) {
         let count = self.inner.get_mut().count;
-        self.room.give(count as u64 * TRANSITION);
+        self.room.give(count as u64 * TRANSITION_MEMORY);
     }
 }
 
-impl Chain {
+impl MarkovChain {
     /// With nothing known yet.
-    pub fn new(room: Arc<Room>) -> Chain {
-        Chain {
+    pub fn new(room: Arc<ChainMemory>) -> MarkovChain {
+        MarkovChain {
             inner: Mutex::default(),
             room,
         }
@@ -117,7 +117,7 @@ impl Chain {
         let counted = inner.counted.get_mut(&from);
         if let Some((_, times)) = counted.and_then(|c| c.iter_mut().find(|(b, _)| *b == to)) {
             *times = times.saturating_add(1);
-        } else if inner.count < MOST && self.room.take(TRANSITION) {
+        } else if inner.count < MAX_TRANSITIONS && self.room.take(TRANSITION_MEMORY) {
             inner.counted.entry(from).or_default().push((to, 1));
             inner.count += 1;
         }
@@ -148,7 +148,8 @@ impl Chain {
         }
         let before = inner.count;
         inner.count = inner.total.values().map(Vec::len).sum();
-        self.room.give((before - inner.count) as u64 * TRANSITION);
+        self.room
+            .give((before - inner.count) as u64 * TRANSITION_MEMORY);
         // Of equals the one that came first.
         let most = inner.total.iter().filter_map(|(from, after)| {
             let best = after.iter().rev().max_by_key(|(_, times)| *times)?;
@@ -161,14 +162,14 @@ impl Chain {
 /// One reader of a file.
 #[derive(Debug)]
 pub struct Markov {
-    chain: Arc<Chain>,
+    chain: Arc<MarkovChain>,
     known: Arc<HashMap<u64, u64>>,
     last: Option<u64>,
 }
 
 impl Markov {
     /// Of a reader that has read nothing yet.
-    pub fn new(chain: Arc<Chain>) -> Markov {
+    pub fn new(chain: Arc<MarkovChain>) -> Markov {
         Markov {
             known: chain.begin(),
             chain,
@@ -221,7 +222,7 @@ impl Drop for Markov {
 mod tests {
     use super::*;
 
-    fn run(chain: &Arc<Chain>, blocks: &[u64]) -> Vec<Vec<u64>> {
+    fn run(chain: &Arc<MarkovChain>, blocks: &[u64]) -> Vec<Vec<u64>> {
         let mut reader = Markov::new(chain.clone());
         let mut ahead = Vec::new();
         for &block in blocks {
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_first_run_teaches_and_the_second_one_is_foreseen() {
-        let chain = Arc::new(Chain::default());
+        let chain = Arc::new(MarkovChain::default());
         let blocks = [5, 9, 2, 40, 7];
         assert!(run(&chain, &blocks).iter().all(Vec::is_empty));
         let second = run(&chain, &blocks);
@@ -248,28 +249,28 @@ mod tests {
 
     #[test]
     fn the_most_frequent_successor_wins_and_circles_end() {
-        let chain = Arc::new(Chain::default());
+        let chain = Arc::new(MarkovChain::default());
         run(&chain, &[1, 2, 1, 3, 1, 3, 1]);
         assert_eq!(run(&chain, &[1])[0], [3, 1]);
     }
 
     #[test]
     fn chains_keep_to_their_room_and_give_it_back() {
-        let room = Arc::new(Room::new(10 * TRANSITION));
+        let room = Arc::new(ChainMemory::new(10 * TRANSITION_MEMORY));
         let (one, two) = (
-            Arc::new(Chain::new(room.clone())),
-            Arc::new(Chain::new(room.clone())),
+            Arc::new(MarkovChain::new(room.clone())),
+            Arc::new(MarkovChain::new(room.clone())),
         );
         run(&one, &[1, 2, 3, 4, 5, 6, 7]);
         assert!(!room.wanted());
         run(&two, &[1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(room.held(), 10 * TRANSITION);
+        assert_eq!(room.held(), 10 * TRANSITION_MEMORY);
         assert!(room.wanted() && !room.wanted() && !room.has_some());
         // What found room is foreseen; what is known is counted again without more.
         assert_eq!(run(&two, &[1])[0], [2, 3, 4]);
         assert_eq!(run(&one, &[1, 2, 3, 4, 5, 6, 7])[2], [4, 5, 6]);
         drop(one);
-        assert_eq!(room.held(), 4 * TRANSITION);
+        assert_eq!(room.held(), 4 * TRANSITION_MEMORY);
         assert!(room.has_some());
         drop(two);
         assert_eq!(room.held(), 0);
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn long_reads_are_chains_of_their_blocks() {
-        let chain = Arc::new(Chain::default());
+        let chain = Arc::new(MarkovChain::default());
         let long = |reader: &mut Markov| {
             reader.observe(ReadRequest {
                 offset: 0,

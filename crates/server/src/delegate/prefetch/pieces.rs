@@ -5,24 +5,24 @@
 //! Invariants:
 //! - Pieces of a file are of one generation, never empty, and never overlap.
 //! - `bytes` is the sum of all pieces' lengths, whether they are here or still to come, and never above the limit.
-//! - What makes room, in this order: what was read already or given up; what nobody has read for [`STALE`].
+//! - What makes room, in this order: what was read already or given up; what nobody has read for [`UNREAD_PIECE_AGE`].
 //!   Nothing else: a reader that is fetched too far ahead must not cost another one what that one is about to read.
 mod file;
 
 use super::stats::PrefetchStats;
 use crate::Fid;
 use bytes::{Bytes, BytesMut};
-use file::{File, Piece, Stage};
+use file::{FetchedPiece, FilePieces, PieceStage};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// A piece that nobody has read for so long may go.
-pub const STALE: Duration = Duration::from_secs(2);
+pub const UNREAD_PIECE_AGE: Duration = Duration::from_secs(2);
 
 /// What a read finds.
 #[derive(Debug)]
-pub enum Found {
+pub enum PieceLookup {
     /// All of it, and how long the piece waited that waited longest.
     Here(Bytes, Duration),
     /// What is not here is being fetched.
@@ -36,7 +36,7 @@ pub enum Found {
 
 /// A piece that is to be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedPiece {
     /// Names the piece.
     pub id: u64,
     /// Which bytes.
@@ -45,9 +45,9 @@ pub struct Wanted {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub struct Pieces {
+pub struct FetchedPieces {
     limit: u64,
-    files: HashMap<Fid, File>,
+    files: HashMap<Fid, FilePieces>,
     /// Read already, or given up: the first goes first.
     spent: BTreeMap<u64, (Fid, u64)>,
     /// Here and not read, and since when.
@@ -57,10 +57,10 @@ pub struct Pieces {
     pub stats: PrefetchStats,
 }
 
-impl Pieces {
+impl FetchedPieces {
     /// Nothing yet, and never more than `limit` bytes.
-    pub fn new(limit: u64) -> Pieces {
-        Pieces {
+    pub fn new(limit: u64) -> FetchedPieces {
+        FetchedPieces {
             limit,
             files: HashMap::new(),
             spent: BTreeMap::new(),
@@ -77,7 +77,7 @@ impl Pieces {
         generation: u64,
         range: Range<u64>,
         now: Instant,
-    ) -> Option<Vec<Wanted>> {
+    ) -> Option<Vec<WantedPiece>> {
         self.reach(fid, generation)?;
         let mut gaps = Vec::new();
         let mut at = range.start;
@@ -105,15 +105,15 @@ impl Pieces {
         let mut wanted = Vec::with_capacity(gaps.len());
         for range in gaps {
             self.next += 1;
-            let piece = Piece {
+            let piece = FetchedPiece {
                 id: self.next,
                 len: range.end - range.start,
-                stage: Stage::Queued,
+                stage: PieceStage::Queued,
                 turn: 0,
                 given_up: false,
             };
             file.pieces.insert(range.start, piece);
-            wanted.push(Wanted {
+            wanted.push(WantedPiece {
                 id: self.next,
                 range,
             });
@@ -139,7 +139,7 @@ impl Pieces {
             let oldest = self.spent.first_key_value().map(|(_, place)| *place);
             let stale = || {
                 let (_, &(fid, start, since)) = self.fresh.first_key_value()?;
-                (now.saturating_duration_since(since) >= STALE).then_some((fid, start))
+                (now.saturating_duration_since(since) >= UNREAD_PIECE_AGE).then_some((fid, start))
             };
             let Some((fid, start)) = oldest.or_else(stale) else {
                 return false;
@@ -150,10 +150,10 @@ impl Pieces {
     }
 
     /// Someone fetches the piece now. `false`: nobody wants it any more.
-    pub fn begin(&mut self, fid: Fid, wanted: &Wanted) -> bool {
+    pub fn begin(&mut self, fid: Fid, wanted: &WantedPiece) -> bool {
         match self.piece(fid, wanted) {
             Some(piece) => {
-                piece.stage = Stage::Coming;
+                piece.stage = PieceStage::Coming;
                 true
             }
             None => false,
@@ -164,7 +164,7 @@ impl Pieces {
     pub fn fill(
         &mut self,
         fid: Fid,
-        wanted: &Wanted,
+        wanted: &WantedPiece,
         bytes: Option<Bytes>,
         waited: Duration,
         now: Instant,
@@ -186,7 +186,7 @@ impl Pieces {
             return;
         };
         let read = 0;
-        piece.stage = Stage::Here {
+        piece.stage = PieceStage::Here {
             bytes,
             waited,
             read,
@@ -198,7 +198,7 @@ impl Pieces {
         }
     }
 
-    fn piece(&mut self, fid: Fid, wanted: &Wanted) -> Option<&mut Piece> {
+    fn piece(&mut self, fid: Fid, wanted: &WantedPiece) -> Option<&mut FetchedPiece> {
         let file = self.files.get_mut(&fid)?;
         let piece = file.pieces.get_mut(&wanted.range.start)?;
         (piece.id == wanted.id).then_some(piece)
@@ -206,7 +206,7 @@ impl Pieces {
 
     /// What is here of a range that is not empty. Pieces of it that wait for someone to fetch them leave the queue,
     /// for the reader asks itself.
-    pub fn find(&mut self, fid: Fid, generation: u64, range: &Range<u64>) -> Found {
+    pub fn find(&mut self, fid: Fid, generation: u64, range: &Range<u64>) -> PieceLookup {
         let (mut at, mut coming, mut queued, mut longest) =
             (range.start, false, Vec::new(), Duration::ZERO);
         let file = self.files.get(&fid);
@@ -214,12 +214,12 @@ impl Pieces {
             for (start, piece) in file.overlapping(range) {
                 let end = start + piece.len;
                 match &piece.stage {
-                    Stage::Queued => {
+                    PieceStage::Queued => {
                         queued.push((start, end));
                         continue;
                     }
-                    Stage::Coming => coming = true,
-                    Stage::Here { waited, .. } => longest = longest.max(*waited),
+                    PieceStage::Coming => coming = true,
+                    PieceStage::Here { waited, .. } => longest = longest.max(*waited),
                 }
                 if start > at {
                     break;
@@ -234,12 +234,12 @@ impl Pieces {
                 }
             }
             let queued = !queued.is_empty();
-            return Found::No { queued };
+            return PieceLookup::No { queued };
         }
         if coming {
-            return Found::Coming;
+            return PieceLookup::Coming;
         }
-        Found::Here(self.take(fid, range), longest)
+        PieceLookup::Here(self.take(fid, range), longest)
     }
 
     /// The bytes of a range that is here; its pieces are read now.
@@ -249,7 +249,7 @@ impl Pieces {
         if let Some(file) = self.files.get_mut(&fid) {
             let from = file.first(range.start);
             for (&start, piece) in file.pieces.range_mut(from..range.end) {
-                let Stage::Here { bytes, read, .. } = &mut piece.stage else {
+                let PieceStage::Here { bytes, read, .. } = &mut piece.stage else {
                     continue;
                 };
                 let part = range.start.max(start)..range.end.min(start + piece.len);
@@ -293,9 +293,9 @@ impl Pieces {
         for (&start, piece) in file.pieces.range_mut(range.clone()) {
             piece.given_up = true;
             match piece.stage {
-                Stage::Queued => queued.push(start),
-                Stage::Coming => {}
-                Stage::Here { .. } => {
+                PieceStage::Queued => queued.push(start),
+                PieceStage::Coming => {}
+                PieceStage::Here { .. } => {
                     if self.fresh.remove(&piece.turn).is_some() {
                         self.spent.insert(piece.turn, (fid, start));
                     }
@@ -330,7 +330,7 @@ impl Pieces {
         self.stats.held_bytes -= piece.len;
         self.spent.remove(&piece.turn);
         self.fresh.remove(&piece.turn);
-        if let Stage::Here { read, .. } = piece.stage {
+        if let PieceStage::Here { read, .. } = piece.stage {
             self.stats.wasted_bytes += piece.len - read;
         }
     }

@@ -1,8 +1,8 @@
 //! The threads that fetch ahead, and their queue.
 //!
 //! Invariants: the queue and the threads are few; threads start when there is first something to do. The more reads of the
-//! node's clients wait for their bytes, the fewer threads fetch ahead, down to one. No thread outlives [`Pool::stop`].
-use super::pieces::Wanted;
+//! node's clients wait for their bytes, the fewer threads fetch ahead, down to one. No thread outlives [`FetchPool::stop`].
+use super::pieces::WantedPiece;
 use crate::delegate::open_file::OpenFile;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -11,24 +11,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 /// Threads of one delegate at most. They wait for others most of the time.
-const THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 /// Most pieces in the queue.
-const MOST: usize = 512;
+const MAX_QUEUED: usize = 512;
 
 /// A piece that is to be fetched.
 #[derive(Clone)]
-pub struct Job {
+pub struct FetchJob {
     /// Of which file.
     pub file: Arc<OpenFile>,
     /// As of this generation.
     pub generation: u64,
     /// What.
-    pub wanted: Wanted,
+    pub wanted: WantedPiece,
 }
 
 #[derive(Default)]
-struct Inner {
-    jobs: VecDeque<Job>,
+struct PoolQueue {
+    jobs: VecDeque<FetchJob>,
     threads: Vec<JoinHandle<()>>,
     /// Threads at work on a piece.
     busy: usize,
@@ -37,8 +37,8 @@ struct Inner {
 
 /// See the head of this file.
 #[derive(Default)]
-pub struct Pool {
-    inner: Mutex<Inner>,
+pub struct FetchPool {
+    inner: Mutex<PoolQueue>,
     /// Reads of clients that wait for their bytes.
     demands: AtomicUsize,
     /// Pieces in the queue.
@@ -47,9 +47,9 @@ pub struct Pool {
 }
 
 /// A client's read that waits for its bytes, until it is dropped.
-pub struct Demand<'a>(&'a Pool);
+pub struct DemandRead<'a>(&'a FetchPool);
 
-impl Drop for Demand<'_> {
+impl Drop for DemandRead<'_> {
     fn drop(&mut self) {
         self.0.demands.fetch_sub(1, Ordering::Relaxed);
         if self.0.queued.load(Ordering::Relaxed) > 0 {
@@ -60,38 +60,38 @@ impl Drop for Demand<'_> {
     }
 }
 
-impl Pool {
+impl FetchPool {
     /// A client's read waits for its bytes from now on.
-    pub fn demand(&self) -> Demand<'_> {
+    pub fn demand(&self) -> DemandRead<'_> {
         self.demands.fetch_add(1, Ordering::Relaxed);
-        Demand(self)
+        DemandRead(self)
     }
 
     /// Whether another thread may go to work.
-    fn more(&self, inner: &Inner) -> bool {
+    fn more(&self, inner: &PoolQueue) -> bool {
         let demands = self.demands.load(Ordering::Relaxed);
-        let allowed = THREADS.saturating_sub(demands).max(1);
+        let allowed = MAX_THREADS.saturating_sub(demands).max(1);
         self.queued.store(inner.jobs.len(), Ordering::Relaxed);
         !inner.jobs.is_empty() && inner.busy < allowed
     }
 
     /// Adds as many of these as there is room for; the others come back. `start` makes a thread that does the work of
-    /// [`Pool::next`] until there is none.
+    /// [`FetchPool::next`] until there is none.
     pub fn add(
         &self,
-        jobs: impl IntoIterator<Item = Job>,
+        jobs: impl IntoIterator<Item = FetchJob>,
         start: impl Fn() -> Option<JoinHandle<()>>,
-    ) -> Vec<Job> {
+    ) -> Vec<FetchJob> {
         let mut inner = self.inner.lock();
         let mut left = Vec::new();
         for job in jobs {
-            match inner.jobs.len() < MOST && !inner.closing {
+            match inner.jobs.len() < MAX_QUEUED && !inner.closing {
                 true => inner.jobs.push_back(job),
                 false => left.push(job),
             }
         }
         let idle = inner.threads.len() - inner.busy.min(inner.threads.len());
-        if self.more(&inner) && idle == 0 && inner.threads.len() < THREADS {
+        if self.more(&inner) && idle == 0 && inner.threads.len() < MAX_THREADS {
             inner.threads.extend(start());
         }
         let more = self.more(&inner);
@@ -103,7 +103,7 @@ impl Pool {
     }
 
     /// The next piece; `done`: the thread had one before. `None`: the delegate stops.
-    pub fn next(&self, done: bool, start: impl Fn() -> Option<JoinHandle<()>>) -> Option<Job> {
+    pub fn next(&self, done: bool, start: impl Fn() -> Option<JoinHandle<()>>) -> Option<FetchJob> {
         let mut inner = self.inner.lock();
         inner.busy -= usize::from(done);
         while !inner.closing && !self.more(&inner) {
@@ -115,7 +115,7 @@ impl Pool {
         let job = inner.jobs.pop_front()?;
         inner.busy += 1;
         let more = self.more(&inner);
-        if more && inner.busy == inner.threads.len() && inner.busy < THREADS {
+        if more && inner.busy == inner.threads.len() && inner.busy < MAX_THREADS {
             inner.threads.extend(start());
         }
         drop(inner);

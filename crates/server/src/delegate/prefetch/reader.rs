@@ -2,37 +2,37 @@
 //!
 //! Pure: told of requests, it says which to fetch and which to give up.
 //!
-//! - **Trust.** A source of predictions is believed after [`TRUSTED`] that came right. Each right one adds to its score, each
+//! - **Trust.** A source of predictions is believed after [`TRUSTED_SCORE`] that came right. Each right one adds to its score, each
 //!   wrong one takes more than half of it: so a loop that ends now and then stays trusted, and random reads never are.
 //!   While it is not, it goes on predicting without anything being fetched, which costs next to nothing.
 //! - **Depth.** Requests ahead double when one comes too late, and fall slowly while all are in time. What is trusted little is
 //!   not fetched far ahead.
-use super::markov::{Chain, Markov};
+use super::markov::{Markov, MarkovChain};
 use super::readahead::Readahead;
-use super::steps::{Follower, Steps};
+use super::steps::{Follower, ReadSteps};
 use crate::prefetch_config::Future;
 use forebay_pattern::{Predictor, ReadRequest};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Predictions that came right before one is believed.
-const TRUSTED: usize = 3;
-const MOST_TRUST: usize = 64;
+const TRUSTED_SCORE: usize = 3;
+const MAX_SCORE: usize = 64;
 /// Requests ahead at first.
 const FIRST_DEPTH: usize = 4;
 /// The least, once it has fallen.
 const LEAST_DEPTH: usize = 2;
 /// So many in time, and the depth falls a little.
-const IN_TIME: u32 = 256;
+const IN_TIME_READS: u32 = 256;
 /// What a predictor may hold, bytes: one that knows no loop starts again. Looked at once in so many requests.
-const MOST_MEMORY: usize = 64 << 10;
-const LOOK: u64 = 512;
+const MAX_PREDICTOR_MEMORY: usize = 64 << 10;
+const MEMORY_CHECK_READS: u64 = 512;
 /// Requests may come a little out of order.
-const DISORDER: usize = 8;
+const MAX_DISORDER: usize = 8;
 
 /// What to do now.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct FetchPlan {
     /// To fetch, soonest first.
     pub fetch: Vec<ReadRequest>,
     /// Fetched, or to be fetched, in vain.
@@ -46,14 +46,18 @@ struct Score(usize);
 impl Score {
     fn add(&mut self, right: bool) {
         self.0 = match right {
-            true => (self.0 + 1).min(MOST_TRUST),
+            true => (self.0 + 1).min(MAX_SCORE),
             false => (self.0 / 2).saturating_sub(1),
         };
     }
 
     /// How many of its predictions to believe.
     fn depth(self) -> usize {
-        if self.0 < TRUSTED { 0 } else { self.0 * 2 }
+        if self.0 < TRUSTED_SCORE {
+            0
+        } else {
+            self.0 * 2
+        }
     }
 }
 
@@ -80,7 +84,7 @@ enum Source {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub struct Reader {
+pub struct HandleReader {
     source: Source,
     /// Fetched or to be fetched, and not read yet; of sources that predict whole requests.
     ahead: VecDeque<ReadRequest>,
@@ -91,9 +95,9 @@ pub struct Reader {
     in_time: u32,
 }
 
-impl Reader {
-    fn new(source: Source, most: usize) -> Reader {
-        Reader {
+impl HandleReader {
+    fn new(source: Source, most: usize) -> HandleReader {
+        HandleReader {
             source,
             ahead: VecDeque::new(),
             early: Vec::new(),
@@ -104,17 +108,17 @@ impl Reader {
     }
 
     /// As kernels do.
-    pub fn readahead() -> Reader {
-        Reader::new(Source::Readahead(Readahead::default()), 1)
+    pub fn readahead() -> HandleReader {
+        HandleReader::new(Source::Readahead(Readahead::default()), 1)
     }
 
     /// By the blocks that followed each other before; `most` blocks ahead.
-    pub fn markov(chain: Arc<Chain>, most: usize) -> Reader {
-        Reader::new(Source::Markov(Markov::new(chain)), most)
+    pub fn markov(chain: Arc<MarkovChain>, most: usize) -> HandleReader {
+        HandleReader::new(Source::Markov(Markov::new(chain)), most)
     }
 
     /// By its own loops, and the steps of others.
-    pub fn pattern(steps: Arc<Steps>, most: usize) -> Reader {
+    pub fn pattern(steps: Arc<ReadSteps>, most: usize) -> HandleReader {
         let source = Source::Pattern {
             predictor: Box::default(),
             seen: 0,
@@ -122,23 +126,23 @@ impl Reader {
             follower: Follower::new(steps),
             others: Score::default(),
         };
-        Reader::new(source, most)
+        HandleReader::new(source, most)
     }
 
     /// By what is known beforehand.
-    pub fn perfect(future: Arc<Future>, most: usize) -> Reader {
+    pub fn perfect(future: Arc<Future>, most: usize) -> HandleReader {
         let source = Source::Perfect {
             future,
             alike: Vec::new(),
             begun: false,
         };
-        Reader::new(source, most)
+        HandleReader::new(source, most)
     }
 
     /// The reader reads this.
-    pub fn observe(&mut self, request: ReadRequest) -> Plan {
+    pub fn observe(&mut self, request: ReadRequest) -> FetchPlan {
         match &mut self.source {
-            Source::Readahead(windows) => Plan {
+            Source::Readahead(windows) => FetchPlan {
                 fetch: windows.observe(request).into_iter().collect(),
                 give_up: Vec::new(),
             },
@@ -149,7 +153,7 @@ impl Reader {
                 let new = next.iter().filter(|r| !self.ahead.contains(r));
                 let fetch = new.copied().collect();
                 self.ahead = next.into();
-                Plan {
+                FetchPlan {
                     fetch,
                     give_up: Vec::new(),
                 }
@@ -160,12 +164,16 @@ impl Reader {
 
     /// For sources that predict whole requests. What comes a little before its turn, as from several threads of a kernel, waits
     /// until then: its source sees all in order.
-    fn in_order(&mut self, request: ReadRequest) -> Plan {
-        let place = self.ahead.iter().take(DISORDER).position(|r| *r == request);
+    fn in_order(&mut self, request: ReadRequest) -> FetchPlan {
+        let place = self
+            .ahead
+            .iter()
+            .take(MAX_DISORDER)
+            .position(|r| *r == request);
         let known = self.early.contains(&request);
-        if place.is_some_and(|p| p > 0) && !known && self.early.len() < DISORDER {
+        if place.is_some_and(|p| p > 0) && !known && self.early.len() < MAX_DISORDER {
             self.early.push(request);
-            return Plan::default();
+            return FetchPlan::default();
         }
         if place != Some(0) {
             // Something else: all as they came.
@@ -187,19 +195,19 @@ impl Reader {
         }
         // Fetched in handfuls, so that threads are not woken for each.
         match self.ahead.len() > self.depth / 2 {
-            true => Plan::default(),
+            true => FetchPlan::default(),
             false => self.go_on(),
         }
     }
 
-    fn go_on(&mut self) -> Plan {
+    fn go_on(&mut self) -> FetchPlan {
         let next = self.source.predict(self.depth);
         let same = next.iter().zip(&self.ahead).take_while(|(a, b)| a == b);
         let same = same.count();
         let give_up: Vec<ReadRequest> = self.ahead.drain(same..).collect();
         let fetch = next[same..].to_vec();
         self.ahead.extend(&fetch);
-        Plan {
+        FetchPlan {
             give_up: give_up.into_iter().filter(|r| !fetch.contains(r)).collect(),
             fetch,
         }
@@ -213,7 +221,7 @@ impl Reader {
             return;
         }
         self.in_time += 1;
-        if self.in_time >= IN_TIME {
+        if self.in_time >= IN_TIME_READS {
             self.in_time = 0;
             self.depth = (self.depth - self.depth / 4)
                 .max(LEAST_DEPTH)
@@ -254,7 +262,10 @@ impl Source {
                 others,
             } => {
                 *seen += 1;
-                if *seen % LOOK == 0 && own.0 < TRUSTED && predictor.memory() > MOST_MEMORY {
+                if *seen % MEMORY_CHECK_READS == 0
+                    && own.0 < TRUSTED_SCORE
+                    && predictor.memory() > MAX_PREDICTOR_MEMORY
+                {
                     **predictor = Predictor::new();
                 }
                 // What is too far for it was not right.

@@ -3,39 +3,39 @@
 //!
 //! Two requests tell more than one: the same header may be read again and again, each time on another way.
 //!
-//! Invariant: at most twice [`MOST`] steps. Once there are `MOST` new ones, they take the place of the old ones.
+//! Invariant: at most twice [`MAX_STEPS`] steps. Once there are `MAX_STEPS` new ones, they take the place of the old ones.
 use forebay_pattern::ReadRequest;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-const MOST: usize = 4096;
+const MAX_STEPS: usize = 4096;
 /// Memory of a step, about.
-const STEP: u64 = 40;
+const STEP_MEMORY: u64 = 40;
 
 /// The two requests before, as one number.
-type Before = u64;
+type StepKey = u64;
 
 #[derive(Debug, Default)]
-struct Inner {
-    new: HashMap<Before, ReadRequest>,
-    old: HashMap<Before, ReadRequest>,
+struct StepMaps {
+    new: HashMap<StepKey, ReadRequest>,
+    old: HashMap<StepKey, ReadRequest>,
 }
 
 /// Steps of all readers of a file.
 #[derive(Debug, Default)]
-pub struct Steps(Mutex<Inner>);
+pub struct ReadSteps(Mutex<StepMaps>);
 
-impl Steps {
+impl ReadSteps {
     /// Memory, about, bytes.
     pub fn memory(&self) -> u64 {
         let inner = self.0.lock();
-        (inner.new.capacity() + inner.old.capacity()) as u64 * STEP
+        (inner.new.capacity() + inner.old.capacity()) as u64 * STEP_MEMORY
     }
 
-    fn add(&self, before: Before, next: ReadRequest) {
+    fn add(&self, before: StepKey, next: ReadRequest) {
         let mut inner = self.0.lock();
-        if inner.new.len() >= MOST {
+        if inner.new.len() >= MAX_STEPS {
             inner.old = std::mem::take(&mut inner.new);
         }
         inner.new.insert(before, next);
@@ -57,7 +57,7 @@ impl Steps {
     }
 }
 
-fn before(a: ReadRequest, b: ReadRequest) -> Before {
+fn before(a: ReadRequest, b: ReadRequest) -> StepKey {
     [a.offset, a.len, b.offset, b.len]
         .into_iter()
         .fold(0, |hash, part| {
@@ -69,7 +69,7 @@ fn before(a: ReadRequest, b: ReadRequest) -> Before {
 /// One reader that follows.
 #[derive(Debug)]
 pub struct Follower {
-    steps: Arc<Steps>,
+    steps: Arc<ReadSteps>,
     last: Option<ReadRequest>,
     here: Option<ReadRequest>,
     next: Option<ReadRequest>,
@@ -77,7 +77,7 @@ pub struct Follower {
 
 impl Follower {
     /// Of a reader that has read nothing yet.
-    pub fn new(steps: Arc<Steps>) -> Follower {
+    pub fn new(steps: Arc<ReadSteps>) -> Follower {
         Follower {
             steps,
             last: None,
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_second_reader_is_foreseen_from_its_third_request_on() {
-        let steps = Arc::new(Steps::default());
+        let steps = Arc::new(ReadSteps::default());
         let path = [680, 136, 1504, 680, 9000, 136, 77];
         let mut first = Follower::new(steps.clone());
         assert!(path.iter().all(|o| !first.observe(request(*o))));
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn all_the_way_ahead_is_seen() {
-        let steps = Arc::new(Steps::default());
+        let steps = Arc::new(ReadSteps::default());
         let mut first = Follower::new(steps.clone());
         let path = (0..50u64).map(|k| request(k * k * 100));
         assert_eq!(path.filter(|r| first.observe(*r)).count(), 0);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let steps = Arc::new(Steps::default());
+        let steps = Arc::new(ReadSteps::default());
         let mut reader = Follower::new(steps.clone());
         for k in 0..100_000u64 {
             reader.observe(request(k.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20));

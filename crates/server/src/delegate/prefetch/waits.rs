@@ -4,29 +4,29 @@
 //! as if it had waited as long as that did, so what helps goes on.
 use std::time::Duration;
 
-/// What a read may wait, nanoseconds, and [`TRANSFER`] for each byte.
-const SLOW: i64 = 100_000;
+/// What a read may wait, nanoseconds, and [`TRANSFER_NANOS_PER_BYTE`] for each byte.
+const SLOW_NANOS: i64 = 100_000;
 /// Nanoseconds that a byte may take on its way. Waiting for many bytes is mostly their transfer, which takes as long if it begins
 /// sooner, and which the kernel's readahead overlaps already.
-const TRANSFER: i64 = 4;
+const TRANSFER_NANOS_PER_BYTE: i64 = 4;
 /// One read counts as this many times what it may wait, at most: a single long wait is soon forgotten.
-const OUTLIER: i64 = 3;
+const OUTLIER_FACTOR: i64 = 3;
 /// The average is over about so many reads.
-const READS: i64 = 8;
+const AVERAGED_READS: i64 = 8;
 
 /// How long reads waited of late.
 #[derive(Debug, Default)]
-pub struct Waits {
+pub struct ReadWaits {
     /// By how much longer than they may, on average, nanoseconds.
     excess: i64,
 }
 
-impl Waits {
+impl ReadWaits {
     /// A read of `len` bytes, or the fetch that saved it, waited so long.
     pub fn note(&mut self, waited: Duration, len: usize) {
-        let may = SLOW + TRANSFER * len as i64;
+        let may = SLOW_NANOS + TRANSFER_NANOS_PER_BYTE * len as i64;
         let waited = i64::try_from(waited.as_nanos()).unwrap_or(i64::MAX);
-        self.excess += (waited.min(OUTLIER * may) - may - self.excess) / READS;
+        self.excess += (waited.min(OUTLIER_FACTOR * may) - may - self.excess) / AVERAGED_READS;
     }
 
     /// Whether that is too long.
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     fn after(reads: &[(u64, usize)]) -> bool {
-        let mut waits = Waits::default();
+        let mut waits = ReadWaits::default();
         let times = reads.iter();
         times.for_each(|(micros, len)| waits.note(Duration::from_micros(*micros), *len));
         waits.slow()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Where a piece is.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum PieceStage {
     /// Nobody has asked for it yet.
     Queued,
     /// Asked for.
@@ -21,23 +21,23 @@ pub(super) enum Stage {
 }
 
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct FetchedPiece {
     /// Names it: another one may begin at the same place later.
     pub(super) id: u64,
     pub(super) len: u64,
-    pub(super) stage: Stage,
+    pub(super) stage: PieceStage,
     /// Its place in `spent` or `fresh`; 0: in neither.
     pub(super) turn: u64,
     pub(super) given_up: bool,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct File {
+pub(super) struct FilePieces {
     pub(super) generation: u64,
-    pub(super) pieces: BTreeMap<u64, Piece>,
+    pub(super) pieces: BTreeMap<u64, FetchedPiece>,
 }
 
-impl File {
+impl FilePieces {
     /// Where the piece begins that holds `at`, or the next one.
     pub(super) fn first(&self, at: u64) -> u64 {
         match self.pieces.range(..=at).next_back() {
@@ -46,7 +46,10 @@ impl File {
         }
     }
 
-    pub(super) fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &Piece)> {
+    pub(super) fn overlapping(
+        &self,
+        range: &Range<u64>,
+    ) -> impl Iterator<Item = (u64, &FetchedPiece)> {
         let from = self.first(range.start);
         let pieces = self.pieces.range(from..range.end.max(from));
         pieces.map(|(start, piece)| (*start, piece))

@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Sums and order, as the invariants say.
-fn check(pieces: &Pieces) {
+fn check(pieces: &FetchedPieces) {
     let mut sum = 0;
     let (mut unread, mut here) = (0, 0);
     for (fid, file) in &pieces.files {
@@ -54,7 +54,7 @@ fn check(pieces: &Pieces) {
             assert!(piece.len > 0 && start >= before);
             before = start + piece.len;
             sum += piece.len;
-            if let Stage::Here { read, .. } = piece.stage {
+            if let PieceStage::Here { read, .. } = piece.stage {
                 here += 1;
                 unread += piece.len - read;
                 let fresh = pieces.fresh.get(&piece.turn).map(|p| (p.0, p.1));
@@ -74,11 +74,11 @@ fn check(pieces: &Pieces) {
 }
 
 fn run(limit: u64, steps: &[Step]) -> Result<(), TestCaseError> {
-    let mut pieces = Pieces::new(limit);
+    let mut pieces = FetchedPieces::new(limit);
     let mut now = Instant::now();
     let mut generations = [1u64, 1];
     // Promised: file, generation, piece. And, if there is room for all, what is here by file and offset.
-    let mut open: Vec<(Fid, u64, Wanted)> = Vec::new();
+    let mut open: Vec<(Fid, u64, WantedPiece)> = Vec::new();
     let mut model: BTreeMap<(u64, u64), bool> = BTreeMap::new();
     let roomy = limit > 2 * SPAN;
     for step in steps {
@@ -118,7 +118,7 @@ fn run(limit: u64, steps: &[Step]) -> Result<(), TestCaseError> {
                     .clone()
                     .all(|at| model.get(&(*file, at)) == Some(&true));
                 match pieces.find(fid, generation, range) {
-                    Found::Here(bytes, _) => {
+                    PieceLookup::Here(bytes, _) => {
                         prop_assert_eq!(bytes, content(fid, generation, range));
                         prop_assert!(all || !roomy);
                     }
@@ -127,7 +127,7 @@ fn run(limit: u64, steps: &[Step]) -> Result<(), TestCaseError> {
             }
             Step::GiveUp(file, range) => pieces.give_up(Fid(*file), range),
             Step::Newer(file) => generations[*file as usize] += 1,
-            Step::Later => now += STALE,
+            Step::Later => now += UNREAD_PIECE_AGE,
             Step::Begin(_) | Step::Fill(..) => {}
         }
         check(&pieces);
@@ -161,7 +161,7 @@ proptest! {
 const FILE: Fid = Fid(7);
 
 /// Fetches this at once.
-fn fetch(pieces: &mut Pieces, range: Range<u64>, now: Instant) -> bool {
+fn fetch(pieces: &mut FetchedPieces, range: Range<u64>, now: Instant) -> bool {
     let Some(wanted) = pieces.promise(FILE, 1, range, now) else {
         return false;
     };
@@ -175,7 +175,7 @@ fn fetch(pieces: &mut Pieces, range: Range<u64>, now: Instant) -> bool {
 
 #[test]
 fn what_was_read_makes_room_and_what_will_be_read_does_not() {
-    let (mut pieces, now) = (Pieces::new(30), Instant::now());
+    let (mut pieces, now) = (FetchedPieces::new(30), Instant::now());
     assert!(
         fetch(&mut pieces, 0..10, now)
             && fetch(&mut pieces, 10..20, now)
@@ -185,14 +185,23 @@ fn what_was_read_makes_room_and_what_will_be_read_does_not() {
         !fetch(&mut pieces, 30..40, now),
         "all of it is still to be read"
     );
-    assert!(matches!(pieces.find(FILE, 1, &(10..20)), Found::Here(..)));
+    assert!(matches!(
+        pieces.find(FILE, 1, &(10..20)),
+        PieceLookup::Here(..)
+    ));
     assert!(fetch(&mut pieces, 30..40, now));
-    assert!(matches!(pieces.find(FILE, 1, &(10..20)), Found::No { .. }));
-    assert!(matches!(pieces.find(FILE, 1, &(0..10)), Found::Here(..)));
+    assert!(matches!(
+        pieces.find(FILE, 1, &(10..20)),
+        PieceLookup::No { .. }
+    ));
+    assert!(matches!(
+        pieces.find(FILE, 1, &(0..10)),
+        PieceLookup::Here(..)
+    ));
     assert_eq!(pieces.stats.wasted_bytes, 0);
     assert!(!fetch(&mut pieces, 40..60, now));
     assert!(
-        fetch(&mut pieces, 40..60, now + STALE),
+        fetch(&mut pieces, 40..60, now + UNREAD_PIECE_AGE),
         "nobody has read it for long"
     );
     assert_eq!(pieces.stats.wasted_bytes, 10);
@@ -200,7 +209,7 @@ fn what_was_read_makes_room_and_what_will_be_read_does_not() {
 
 #[test]
 fn what_is_given_up_is_not_fetched_or_goes_first() {
-    let (mut pieces, now) = (Pieces::new(30), Instant::now());
+    let (mut pieces, now) = (FetchedPieces::new(30), Instant::now());
     fetch(&mut pieces, 0..10, now);
     let queued = pieces.promise(FILE, 1, 10..20, now).unwrap();
     let coming = pieces.promise(FILE, 1, 20..30, now).unwrap();
@@ -215,7 +224,7 @@ fn what_is_given_up_is_not_fetched_or_goes_first() {
         now,
     );
     assert!(
-        matches!(pieces.find(FILE, 1, &(20..30)), Found::Here(..)),
+        matches!(pieces.find(FILE, 1, &(20..30)), PieceLookup::Here(..)),
         "it is there all the same"
     );
     assert!(fetch(&mut pieces, 40..70, now));
@@ -224,10 +233,13 @@ fn what_is_given_up_is_not_fetched_or_goes_first() {
 
 #[test]
 fn a_newer_generation_takes_the_old_bytes_away_and_an_older_one_gets_nothing() {
-    let (mut pieces, now) = (Pieces::new(100), Instant::now());
+    let (mut pieces, now) = (FetchedPieces::new(100), Instant::now());
     fetch(&mut pieces, 0..10, now);
     let late = pieces.promise(FILE, 1, 10..20, now).unwrap();
-    assert!(matches!(pieces.find(FILE, 2, &(0..10)), Found::No { .. }));
+    assert!(matches!(
+        pieces.find(FILE, 2, &(0..10)),
+        PieceLookup::No { .. }
+    ));
     pieces.promise(FILE, 2, 50..60, now).unwrap();
     pieces.fill(
         FILE,
@@ -239,7 +251,7 @@ fn a_newer_generation_takes_the_old_bytes_away_and_an_older_one_gets_nothing() {
     for generation in [1, 2] {
         assert!(matches!(
             pieces.find(FILE, generation, &(0..20)),
-            Found::No { .. }
+            PieceLookup::No { .. }
         ));
     }
     assert!(pieces.promise(FILE, 1, 70..80, now).is_none());
@@ -248,15 +260,18 @@ fn a_newer_generation_takes_the_old_bytes_away_and_an_older_one_gets_nothing() {
 
 #[test]
 fn a_reader_that_meets_the_queue_asks_itself() {
-    let (mut pieces, now) = (Pieces::new(100), Instant::now());
+    let (mut pieces, now) = (FetchedPieces::new(100), Instant::now());
     let queued = pieces.promise(FILE, 1, 0..10, now).unwrap();
     assert!(matches!(
         pieces.find(FILE, 1, &(0..10)),
-        Found::No { queued: true }
+        PieceLookup::No { queued: true }
     ));
     assert!(!pieces.begin(FILE, &queued[0]));
     let queued = pieces.promise(FILE, 1, 0..10, now).unwrap();
     pieces.begin(FILE, &queued[0]);
-    assert!(matches!(pieces.find(FILE, 1, &(2..5)), Found::Coming));
-    assert!(matches!(pieces.find(FILE, 1, &(2..11)), Found::No { .. }));
+    assert!(matches!(pieces.find(FILE, 1, &(2..5)), PieceLookup::Coming));
+    assert!(matches!(
+        pieces.find(FILE, 1, &(2..11)),
+        PieceLookup::No { .. }
+    ));
 }

@@ -7,7 +7,7 @@ fn at(offset: u64, len: u64) -> ReadRequest {
 }
 
 /// Reads all of these: how many were fetched before they were read, and how many were fetched.
-fn run(reader: &mut Reader, requests: &[ReadRequest]) -> (usize, usize) {
+fn run(reader: &mut HandleReader, requests: &[ReadRequest]) -> (usize, usize) {
     let mut there: HashSet<(u64, u64)> = HashSet::new();
     let (mut right, mut fetched) = (0, 0);
     for request in requests {
@@ -23,8 +23,8 @@ fn run(reader: &mut Reader, requests: &[ReadRequest]) -> (usize, usize) {
     (right, fetched)
 }
 
-fn pattern() -> Reader {
-    Reader::pattern(Arc::default(), 64)
+fn pattern() -> HandleReader {
+    HandleReader::pattern(Arc::default(), 64)
 }
 
 fn random(count: u64) -> Vec<ReadRequest> {
@@ -64,7 +64,7 @@ fn rows_of_several_variables_are_fetched_ahead_over_their_ends() {
 #[test]
 fn random_reads_are_left_alone() {
     let requests = random(20_000);
-    for mut reader in [pattern(), Reader::readahead()] {
+    for mut reader in [pattern(), HandleReader::readahead()] {
         let (_, fetched) = run(&mut reader, &requests);
         assert!(fetched <= 20, "{fetched}");
     }
@@ -109,10 +109,10 @@ fn a_reader_that_goes_astray_is_left_alone_and_taken_up_again() {
 
 #[test]
 fn who_comes_second_is_fetched_ahead_where_there_is_no_loop() {
-    let steps = Arc::<Steps>::default();
+    let steps = Arc::<ReadSteps>::default();
     // None twice.
     let path: Vec<ReadRequest> = (0..300u64).map(|k| at(k * k * 5000, 700)).collect();
-    let new = || Reader::pattern(steps.clone(), 64);
+    let new = || HandleReader::pattern(steps.clone(), 64);
     assert_eq!(run(&mut new(), &path).1, 0);
     let (right, fetched) = run(&mut new(), &path);
     assert!(right >= 290 && fetched <= right + 1, "{right} {fetched}");
@@ -127,7 +127,7 @@ fn perfect_knows_each_reader_by_its_first_requests() {
     ];
     let future = Arc::new(Future::new(paths.clone()));
     for path in &paths {
-        let mut reader = Reader::perfect(future.clone(), 64);
+        let mut reader = HandleReader::perfect(future.clone(), 64);
         let (right, fetched) = run(&mut reader, path);
         // The first is not foreseen, nor the one where two go apart.
         assert!(right >= path.len() - 2, "{right}");
@@ -138,15 +138,15 @@ fn perfect_knows_each_reader_by_its_first_requests() {
 
 #[test]
 fn the_depth_follows_what_comes_too_late_within_its_bound() {
-    let mut reader = Reader::pattern(Arc::default(), 20);
+    let mut reader = HandleReader::pattern(Arc::default(), 20);
     assert_eq!(reader.depth(), FIRST_DEPTH);
     reader.arrived(true);
     assert_eq!(reader.depth(), 8);
     (0..9).for_each(|_| reader.arrived(true));
     assert_eq!(reader.depth(), 20);
-    (0..20 * IN_TIME).for_each(|_| reader.arrived(false));
+    (0..20 * IN_TIME_READS).for_each(|_| reader.arrived(false));
     assert_eq!(reader.depth(), 3);
-    let ahead = |reader: &mut Reader| reader.observe(at(0, 1)).fetch.len();
+    let ahead = |reader: &mut HandleReader| reader.observe(at(0, 1)).fetch.len();
     assert_eq!(ahead(&mut reader), 0);
     reader.refused(at(7, 7));
     assert_eq!(reader.depth(), LEAST_DEPTH);
@@ -162,7 +162,7 @@ fn memory_of_a_reader_without_a_pattern_is_bounded() {
         unreachable!("it is one by pattern");
     };
     assert!(
-        predictor.memory() < 4 * MOST_MEMORY,
+        predictor.memory() < 4 * MAX_PREDICTOR_MEMORY,
         "{}",
         predictor.memory()
     );

@@ -1,7 +1,7 @@
-use super::markov::{BLOCK, Markov};
 use super::*;
+use crate::delegate::prefetch::markov::{BLOCK, Markov};
 
-fn read(chain: &Arc<Chain>, blocks: std::ops::Range<u64>) -> Markov {
+fn read(chain: &Arc<MarkovChain>, blocks: std::ops::Range<u64>) -> Markov {
     let mut reader = Markov::new(chain.clone());
     blocks.for_each(|block| {
         reader.observe(ReadRequest {
@@ -19,7 +19,7 @@ fn chains_of_many_files_stay_in_their_share_and_the_oldest_idle_ones_go() {
         cache: Some(1 << 20),
         ..PrefetchConfig::default()
     };
-    let prefetch = Prefetch::new(&config, 64 << 20).unwrap();
+    let prefetch = Prefetcher::new(&config, 64 << 20, Weak::new()).unwrap();
     let share = config.chain_bytes(64 << 20);
     assert_eq!(share, (1 << 20) / 4);
     let chain = |fid: u64| prefetch.remembered(Fid(fid)).chain;

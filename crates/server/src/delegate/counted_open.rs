@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// One open at the owner. Each of its handles is released once.
 #[derive(Debug)]
-pub struct Counted {
+pub struct CountedOpen {
     token: u64,
     /// Handles that are not released, those that are still to come included.
     left: AtomicU32,
@@ -17,10 +17,10 @@ pub struct Counted {
     told: AtomicBool,
 }
 
-impl Counted {
+impl CountedOpen {
     /// The open of this token, for so many handles.
-    pub fn new(token: u64, handles: u32) -> Arc<Counted> {
-        Arc::new(Counted {
+    pub fn new(token: u64, handles: u32) -> Arc<CountedOpen> {
+        Arc::new(CountedOpen {
             token,
             left: AtomicU32::new(handles),
             told: AtomicBool::new(false),
@@ -47,19 +47,19 @@ impl Counted {
 
 /// Opens that a team made, until all its clients at this node have taken their handles.
 #[derive(Default)]
-pub struct Claims(Mutex<HashMap<u64, Claim>>);
+pub struct TeamOpenClaims(Mutex<HashMap<u64, TeamOpenClaim>>);
 
-struct Claim {
-    counted: Arc<Counted>,
+struct TeamOpenClaim {
+    counted: Arc<CountedOpen>,
     left: u32,
 }
 
-impl Claims {
+impl TeamOpenClaims {
     /// The open of this token, which `handles` clients of this node claim once each.
-    pub fn claim(&self, token: u64, handles: u32) -> Arc<Counted> {
+    pub fn claim(&self, token: u64, handles: u32) -> Arc<CountedOpen> {
         let mut claims = self.0.lock();
-        let claim = claims.entry(token).or_insert_with(|| Claim {
-            counted: Counted::new(token, handles),
+        let claim = claims.entry(token).or_insert_with(|| TeamOpenClaim {
+            counted: CountedOpen::new(token, handles),
             left: handles,
         });
         claim.left -= 1;
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_last_handle_closes_and_no_other() {
-        let claims = Claims::default();
+        let claims = TeamOpenClaims::default();
         let handles: Vec<_> = (0..3).map(|_| claims.claim(7, 3)).collect();
         let told: Vec<_> = handles.iter().map(|c| c.release()).collect();
         assert_eq!(told, [None, None, Some(7)]);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_the_owner_knows_is_not_told_again() {
-        let counted = Counted::new(7, 2);
+        let counted = CountedOpen::new(7, 2);
         assert_eq!(counted.release(), None);
         counted.told();
         assert_eq!(counted.release(), None);

@@ -6,25 +6,25 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 /// Another request that sees the circle too gets so long, so often, to give up.
-const POLITE: Duration = Duration::from_millis(5);
-const TIMES: u32 = 40;
+const YIELD_WAIT: Duration = Duration::from_millis(5);
+const YIELD_TRIES: u32 = 40;
 
 /// A wait on the way round, and whose it is.
-type Step = (Member, OwnerWait);
+type WaitStep = (Member, OwnerWait);
 
 /// One owner's look.
-pub struct Circle<'a> {
+pub struct DeadlockProbe<'a> {
     /// Who can be asked.
     pub peers: &'a Peers,
     /// Whose wait it is.
     pub me: LockOwner,
 }
 
-impl Circle<'_> {
+impl DeadlockProbe<'_> {
     /// Whether `waiting`, kept by these blockers, closes a circle, and is the one to give up.
     pub fn closes(&self, waiting: &Waiting, blockers: &[LockOwner]) -> bool {
         let mut seen = false;
-        for _ in 0..TIMES {
+        for _ in 0..YIELD_TRIES {
             let Some(first) = self.find(blockers) else {
                 return false;
             };
@@ -42,7 +42,7 @@ impl Circle<'_> {
             if !other {
                 return true;
             }
-            if waiting.wait(POLITE) != Woken::Time {
+            if waiting.wait(YIELD_WAIT) != Woken::Time {
                 return false;
             }
         }
@@ -50,9 +50,9 @@ impl Circle<'_> {
     }
 
     /// The waits from a blocker back to me.
-    fn find(&self, blockers: &[LockOwner]) -> Option<Vec<Step>> {
+    fn find(&self, blockers: &[LockOwner]) -> Option<Vec<WaitStep>> {
         let mut seen: HashSet<LockOwner> = HashSet::new();
-        let mut paths: Vec<(LockOwner, Vec<Step>)> =
+        let mut paths: Vec<(LockOwner, Vec<WaitStep>)> =
             blockers.iter().map(|owner| (*owner, Vec::new())).collect();
         while let Some((owner, path)) = paths.pop() {
             if owner == self.me {
@@ -90,6 +90,6 @@ impl Circle<'_> {
     }
 }
 
-fn names(path: &[Step]) -> Vec<(Member, LockToken)> {
+fn names(path: &[WaitStep]) -> Vec<(Member, LockToken)> {
     path.iter().map(|(m, wait)| (*m, wait.token)).collect()
 }

@@ -1,0 +1,267 @@
+//! Calls on handles: open, create, read, write, sync, seek, release. Each is put together here of what the delegate's parts do.
+//!
+//! The kernel keeps pages across opens only if the file's generation is the one whose pages it holds: set when an open
+//! told it to drop its pages (and it then used the handle), moved along by this node's own commits when nothing foreign
+//! came between them.
+use super::Delegate;
+use super::combine::NewFile;
+use super::counted_open::CountedOpen;
+use super::cut::Fallocate;
+use super::handles::Handle;
+use super::open_file::StalePages;
+use super::opens::OpenedFile;
+use super::seek::SeekTarget;
+use crate::{Attr, Caller, Fid, Kind, OpenFlags, Result};
+use bytes::Bytes;
+use forebay_proto::files;
+use rustix::io::Errno;
+use std::time::Duration;
+
+/// Of a directory: what is made in it takes its group.
+const SETGID: u32 = 0o2000;
+/// Bytes copied at a time.
+const COPY_STEP: u64 = 1 << 20;
+/// Bytes copied in one call; the caller asks again for the rest.
+const MAX_COPY: u64 = 64 << 20;
+
+impl Delegate {
+    /// Opens a file. Sees everything committed anywhere before.
+    ///
+    /// # Errors
+    /// `EISDIR`, `ESTALE`, `EPERM` for writing a file laminated for ever.
+    pub fn open(&self, fid: Fid, flags: OpenFlags) -> Result<OpenedFile> {
+        let _at = self.counters.other();
+        let (attr, counted) = self.opens.ask_open(fid, flags)?;
+        Ok(self.opens.opened(&attr, flags, counted, false))
+    }
+
+    /// Opens a file for reading by attributes fetched before, without telling its owner. So nothing keeps its bytes once it
+    /// loses its last name: only for who looks at its attributes again after reading.
+    pub fn peek(&self, attr: &Attr) -> Handle {
+        let _at = self.counters.other();
+        let flags = OpenFlags {
+            read: true,
+            ..OpenFlags::default()
+        };
+        self.table.add(self.table.hold(attr), flags, None, None)
+    }
+
+    /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.
+    ///
+    /// # Errors
+    /// As open with `O_CREAT`.
+    pub fn create(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        exclusive: bool,
+        flags: OpenFlags,
+        caller: Caller,
+    ) -> Result<OpenedFile> {
+        let _at = self.counters.other();
+        let new = NewFile {
+            parent,
+            name: name.into(),
+            mode,
+            caller,
+        };
+        let send = |handles| self.opens.make_and_open(&new, exclusive, flags, handles);
+        let (((attr, counted), made), own) =
+            match exclusive || parent.owner() == self.node.peers.member() {
+                true => (send(1)?, true),
+                false => self.opens.combine.create(&new, flags, send)?,
+            };
+        Ok(self.opens.opened(&attr, flags, counted, made && own))
+    }
+
+    /// Makes a file without a name in directory `dir` and opens it (`O_TMPFILE`). It lies with this member, so nobody else is
+    /// asked but for the directory, and goes with its last close, or this server's end, unless `link` has given it a name.
+    /// `linkable`: that is allowed.
+    ///
+    /// # Errors
+    /// `ENOTDIR`; `ENOENT` if the directory was removed.
+    pub fn create_unnamed(
+        &self,
+        dir: Fid,
+        mode: u32,
+        linkable: bool,
+        flags: OpenFlags,
+        caller: Caller,
+    ) -> Result<OpenedFile> {
+        let _at = self.counters.other();
+        let parent = self.views.ask_attr(dir)?;
+        match (parent.kind, parent.nlink) {
+            (Kind::Dir, 0) => return Err(Errno::NOENT.into()),
+            (Kind::Dir, _) => {}
+            _ => return Err(Errno::NOTDIR.into()),
+        }
+        let new = files::UnnamedFile {
+            mode,
+            uid: caller.uid,
+            gid: match parent.mode & SETGID {
+                0 => caller.gid,
+                _ => parent.gid,
+            },
+            linkable,
+        };
+        let token = self.tokens.next()?;
+        let request = files::OpenUnnamed {
+            new,
+            write: flags.write,
+            token,
+        };
+        let attr = self.node.peers.call(self.node.peers.member(), request)?;
+        Ok(self
+            .opens
+            .opened(&attr, flags, CountedOpen::new(token, 1), true))
+    }
+
+    /// Ends a handle: commits what is pending, and tells the owner. The kernel does not wait for this, so an error is
+    /// of use only to the library.
+    ///
+    /// # Errors
+    /// As flush; the handle is gone all the same. What is pending is tried again in the background, and at the next open.
+    pub fn release(&self, handle: Handle) -> Result<()> {
+        let _at = self.counters.other();
+        let open = self.table.take(handle)?;
+        open.used();
+        let file = &open.file;
+        {
+            let mut state = file.state.lock();
+            state
+                .unreported_closes
+                .extend(open.counted.as_ref().and_then(|c| c.release()));
+            state.retired.extend(open.log.lock().take());
+        }
+        let published = self.committer.publish(file);
+        self.locks.release(file.fid, handle);
+        let told = match published {
+            Ok(()) => self.opens.tell_closes(file),
+            Err(_) => Ok(()),
+        };
+        self.opens.unhold(file);
+        published.and(told)
+    }
+
+    /// Short only at the end of the file.
+    ///
+    /// # Errors
+    /// `EBADF` for a handle not open for reading; `EIO` for damaged bytes or a dead member.
+    pub fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Bytes> {
+        let _at = self.counters.begin();
+        let open = self.table.get_readable(handle)?;
+        open.used();
+        if self.committer.posix {
+            self.views.refresh(&open.file)?;
+        }
+        let read = |waited: &mut Duration| self.reader.read_file(&open.file, offset, len, waited);
+        let bytes = match &self.prefetch {
+            Some(prefetch) => prefetch.read(&open.file, &open.watch, (offset, len), read)?,
+            None => read(&mut Duration::default())?,
+        };
+        self.counters.read(bytes.len());
+        Ok(bytes)
+    }
+
+    /// Append handles ignore `offset`. All or nothing. Answers where the bytes went.
+    ///
+    /// # Errors
+    /// `EBADF`, `EFBIG`, `ENOSPC`; in posix consistency also as a commit (the bytes then stay pending).
+    pub fn write(&self, handle: Handle, offset: u64, data: &[u8], caller: Caller) -> Result<u64> {
+        let _at = self.counters.begin();
+        let open = self.table.get_writable(handle)?;
+        self.writer.write(&open, offset, data, caller)
+    }
+
+    /// Punches, zeroes or preallocates. Preallocation reserves nothing (a log-structured store writes elsewhere anyway): it
+    /// fails if there is no room now, and makes the file longer.
+    ///
+    /// # Errors
+    /// `EBADF`, `EINVAL` for an empty range, `EFBIG`, `ENOSPC`.
+    pub fn fallocate(&self, handle: Handle, what: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let _at = self.counters.other();
+        let open = self.table.get_writable(handle)?;
+        self.writer.fallocate(&open.file, what, offset, len)
+    }
+
+    /// Commits this node's pending writes of the file (close).
+    ///
+    /// # Errors
+    /// What the commit failed with (`ENOSPC`, `EIO`, `ESTALE`); the writes stay pending, and the next call tries again.
+    pub fn flush(&self, handle: Handle) -> Result<()> {
+        let _at = self.counters.other();
+        let open = self.table.get(handle)?;
+        open.used();
+        self.committer.publish(&open.file)
+    }
+
+    /// Commits, and on disk on every member involved when it returns. Reads that follow see what other nodes had published
+    /// by then: MPI programs rely on that (sync, barrier, sync). If the answer names stale pages, the kernel has some that
+    /// are older than that: drop them, then call [`KernelPages::dropped_pages`](super::KernelPages::dropped_pages), and only then let the program go on.
+    ///
+    /// # Errors
+    /// As flush; `EIO` also if the file's owner is dead.
+    pub fn fsync(&self, handle: Handle) -> Result<Option<StalePages>> {
+        let _at = self.counters.other();
+        let open = self.table.get(handle)?;
+        open.used();
+        self.syncer.sync(&open.file)
+    }
+
+    /// The next data or hole at or after `offset`; the end of the file counts as a hole.
+    ///
+    /// # Errors
+    /// `ENXIO` at or past the end, or if there is no more data.
+    pub fn seek(&self, handle: Handle, offset: u64, target: SeekTarget) -> Result<u64> {
+        let _at = self.counters.other();
+        let open = self.table.get(handle)?;
+        open.used();
+        if self.committer.posix {
+            self.views.refresh(&open.file)?;
+        }
+        self.reader.seek(&open.file, offset, target)
+    }
+
+    /// Copies up to `len` bytes; less at the end of the source, and at most 64 MiB a call. Extents are not shared.
+    ///
+    /// # Errors
+    /// `EBADF` for handles that cannot read or write so, `EINVAL` for overlapping ranges of one file, and as read and write.
+    pub fn copy_range(
+        &self,
+        from: Handle,
+        offset: u64,
+        to: Handle,
+        to_offset: u64,
+        len: u64,
+        caller: Caller,
+    ) -> Result<u64> {
+        let (source, target) = (self.table.get_readable(from)?, self.table.get_writable(to)?);
+        if target.flags.append {
+            return Err(Errno::BADF.into());
+        }
+        let len = len.min(MAX_COPY);
+        let apart =
+            offset.saturating_add(len) <= to_offset || to_offset.saturating_add(len) <= offset;
+        if source.file.fid == target.file.fid && !apart {
+            return Err(Errno::INVAL.into());
+        }
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(COPY_STEP) as u32;
+            let copied = self
+                .read(from, offset.saturating_add(done), step)
+                .and_then(|bytes| {
+                    self.write(to, to_offset.saturating_add(done), &bytes, caller)?;
+                    Ok(bytes.len() as u64)
+                });
+            match copied {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,140 @@
+//! What is left when the last handle of a file is gone and its writes could not be published (a full disk, a member that
+//! does not answer): a thread tries again, because no handle will.
+//!
+//! Invariants:
+//! - A file that nothing here holds, but that has something to publish or closes to tell, is *left*: the table keeps it, and
+//!   it is tried again after a while, and at once when a name was removed here.
+//! - A left file without a name has no reader any more that could have seen its writes, and its close has failed. They are
+//!   given back, and the owner hears of the closes, so that it can remove the file. Only a commit whose outcome is not known
+//!   is asked about first: its bytes may belong to extents.
+//! - Opens without an answer are closed from here, and unlocks without one sent again (`locks`).
+use super::commit::LayerCommitter;
+use super::deferred_close::DeferredCloses;
+use super::handles::OpenFileTable;
+use super::locks::LockClient;
+use super::open_file::OpenFile;
+use super::opens::OpenClient;
+use super::views::OwnerViews;
+use crate::{Member, Result};
+use rustix::io::Errno;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// The pause between two rounds over what is left: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+
+/// Brings to their end the files that nothing here holds.
+pub(super) struct CloseFinisher {
+    pub table: Arc<OpenFileTable>,
+    pub views: Arc<OwnerViews>,
+    pub committer: Arc<LayerCommitter>,
+    pub locks: Arc<LockClient>,
+    pub opens: Arc<OpenClient>,
+    pub deferred_closes: Arc<DeferredCloses>,
+}
+
+impl CloseFinisher {
+    /// Starts the thread that finishes what is left, until [`DeferredCloses::stop`].
+    pub fn start(self: &Arc<CloseFinisher>, member: Member) -> Result<()> {
+        let (weak, deferred) = (Arc::downgrade(self), self.deferred_closes.clone());
+        let thread = &self.deferred_closes.thread;
+        thread.start(format!("delegate-{member}"), move || run(&weak, &deferred))
+    }
+
+    /// One round over all that is left. Whether some of it is finished now.
+    pub fn finish_deferred(&self) -> bool {
+        if !self.deferred_closes.any() {
+            return false;
+        }
+        // Another round at work does as well.
+        let Some(_round) = self.deferred_closes.round.try_lock() else {
+            return false;
+        };
+        self.deferred_closes.begin_round();
+        let unfreed = std::mem::take(&mut *self.deferred_closes.unfreed.lock());
+        let mut finished = !unfreed.is_empty();
+        // What fails again is kept in mind again.
+        self.committer.give_back(&unfreed);
+        if !self.opens.close_lost() {
+            self.deferred_closes.add();
+        }
+        if !self.locks.keepers.resend_all_unlocks() {
+            self.deferred_closes.add();
+        }
+        for file in self.table.left() {
+            if self.deferred_closes.closing() {
+                break;
+            }
+            match self.finish(&file) {
+                Ok(()) => finished = true,
+                Err(e) => {
+                    tracing::debug!(fid = file.fid.0, error = %e, "a closed file is not published yet; it will be tried again");
+                    self.deferred_closes.add();
+                }
+            }
+        }
+        finished
+    }
+
+    /// Brings a left file to its end: published, or without a name and given back; then the owner hears of its closes.
+    pub fn finish(&self, file: &Arc<OpenFile>) -> Result<()> {
+        if self.is_nameless(file)? {
+            self.abandon(file)?;
+        }
+        self.committer.publish(file)?;
+        self.opens.tell_closes(file)?;
+        self.table.rest_if_done(file);
+        Ok(())
+    }
+
+    /// Whether the file has lost its last name.
+    pub fn is_nameless(&self, file: &OpenFile) -> Result<bool> {
+        match self.views.ask_attr(file.fid) {
+            Ok(attr) => Ok(attr.nlink == 0),
+            Err(e) if e.errno() == Errno::STALE => Ok(true),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Gives back what nobody can read any more: pending writes of a file that has no name, and no handle here.
+    fn abandon(&self, file: &OpenFile) -> Result<()> {
+        let _commit = file.commit_lock.lock();
+        loop {
+            let (layer, stuck) = {
+                let mut state = file.state.lock();
+                if state.handles > 0 {
+                    return Ok(());
+                }
+                (std::mem::take(&mut state.pending), state.committing.clone())
+            };
+            self.committer.give_back(&layer.above(0));
+            self.committer.give_back(&layer.dropped);
+            let Some(attempt) = stuck else {
+                return Ok(());
+            };
+            // If it certainly has not happened, its layer is pending again.
+            let sync = self.committer.always_sync;
+            let answered = self.committer.carry_out(file, &attempt, true, sync);
+            if let Err(e) = answered
+                && file.state.lock().committing.is_some()
+            {
+                return Err(e);
+            }
+        }
+    }
+}
+
+/// The thread.
+fn run(finisher: &Weak<CloseFinisher>, deferred: &DeferredCloses) {
+    let mut pause = FIRST_PAUSE;
+    while deferred.wait(pause) {
+        let Some(finisher) = finisher.upgrade() else {
+            return;
+        };
+        pause = match finisher.finish_deferred() {
+            true => FIRST_PAUSE,
+            false => (pause * 2).min(LONGEST_PAUSE),
+        };
+    }
+}
