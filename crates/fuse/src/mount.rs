@@ -76,10 +76,9 @@ impl Pending {
         let filesystem = Filesystem::new(delegate, options, send);
         // The kernel lets nobody else in either; so does the answer.
         let owner = (!options.allow_other).then(|| rustix::process::geteuid().as_raw());
-        filesystem.follow();
-        let (caches, watch) = (filesystem.caches(), filesystem.watch());
-        let handles = filesystem.handles();
-        let (refused, callers) = (filesystem.refused(), filesystem.callers());
+        let (caches, watch) = (filesystem.caches.clone(), filesystem.watch.clone());
+        let handles = filesystem.handles.clone();
+        let (refused, callers) = (filesystem.refused.clone(), filesystem.callers.clone());
         let started = Session::agree(filesystem, connection, owner).and_then(|session| {
             // Nothing is answered before `spawn`.
             caches.connect(session.notifier(), point)?;

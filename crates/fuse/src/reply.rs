@@ -1,7 +1,12 @@
 //! From the service's nouns to the kernel's: attributes, times, errors; and the guard around every handler.
-use crate::protocol::{Errno, FileAttr, FileType, INodeNo};
-use forebay_server::{Attr, Error, Fid, Kind, Result, Time};
+use crate::protocol::{Errno, FileAttr, FileType, INodeNo, ReplyStatfs, Request};
+use forebay_server::{Attr, Caller, Error, Fid, Kind, Result, SpaceTotals, Time};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The unit of free space that is shown, bytes.
+const BLOCK_SIZE: u64 = 4096;
+/// The longest name, bytes.
+const MAX_NAME_LEN: u32 = 255;
 
 /// The inode of the directory of teams, which is no file of the service: nothing in it can be changed. It is numbered as of a
 /// member that no service has.
@@ -41,6 +46,21 @@ pub(crate) fn attempt<T>(
             );
             Err(Errno::EIO)
         }
+    }
+}
+
+impl Request {
+    /// Who asks.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller {
+            uid: self.uid,
+            gid: self.gid,
+        }
+    }
+
+    /// The file or directory that it is about.
+    pub(crate) fn fid(&self) -> Fid {
+        fid(self.ino)
     }
 }
 
@@ -97,6 +117,14 @@ pub(crate) fn negative() -> FileAttr {
         rdev: 0,
         blksize: 4096,
     }
+}
+
+/// What `statfs` shows.
+pub(crate) fn room(reply: ReplyStatfs, s: SpaceTotals) {
+    let (blocks, free) = (s.total / BLOCK_SIZE, s.free / BLOCK_SIZE);
+    // Files need no room of their own kind: as many as there are free blocks may follow.
+    let files = s.files.saturating_add(free);
+    reply.statfs(blocks, free, files, free, BLOCK_SIZE as u32, MAX_NAME_LEN);
 }
 
 #[cfg(test)]

@@ -41,19 +41,23 @@ impl Watch {
         self.exact.load(Ordering::Relaxed)
     }
 
-    /// Takes down that a request has come in; nothing if nobody watches.
-    pub(crate) fn mark(&self, req: &Request, note: Note<'_>) -> Option<Mark> {
+    /// Takes down that a request has come in, if anybody watches.
+    pub(crate) fn mark(&self, req: &Request, note: Note<'_>) -> Mark {
         // The directory of teams is nobody's file.
         if !self.on.load(Ordering::Relaxed) || note.ino == OWN {
-            return None;
+            return Mark(None);
         }
+        Mark(self.watched(req, note))
+    }
+
+    fn watched(&self, req: &Request, note: Note<'_>) -> Option<WatchedCall> {
         let recorder = self.recorder.read().clone()?;
         let child = note
             .name
             .map(|(parent, name)| (parent.0, name.as_bytes().to_vec()));
-        Some(Mark {
+        Some(WatchedCall {
             seen: ObservedCall {
-                thread: req.pid(),
+                thread: req.pid,
                 action: note.action,
                 inode: note.ino.0,
                 handle: note.handle,
@@ -136,17 +140,34 @@ impl<'a> Note<'a> {
     }
 }
 
-/// A request that is being answered and watched.
-pub(crate) struct Mark {
+/// A request that is being answered; nothing comes of it if nobody watches.
+pub(crate) struct Mark(Option<WatchedCall>);
+
+impl Mark {
+    /// Tells how it was answered.
+    pub(crate) fn end<T: Told>(self, answer: &Result<T, Errno>) {
+        if let Some(call) = self.0 {
+            call.end(answer);
+        }
+    }
+
+    /// Tells that a rename gave this name.
+    pub(crate) fn renamed(&self, parent: INodeNo, name: &OsStr) {
+        if let Some(call) = &self.0 {
+            call.renamed(parent, name);
+        }
+    }
+}
+
+struct WatchedCall {
     recorder: Arc<Recorder>,
     seen: ObservedCall,
     /// The directory and name it is about.
     child: Option<(u64, Vec<u8>)>,
 }
 
-impl Mark {
-    /// Tells how it was answered.
-    pub(crate) fn end<T: Told>(mut self, answer: &Result<T, Errno>) {
+impl WatchedCall {
+    fn end<T: Told>(mut self, answer: &Result<T, Errno>) {
         self.seen.end = self.recorder.now();
         match answer {
             Ok(told) => {
@@ -178,8 +199,7 @@ impl Mark {
         }
     }
 
-    /// That a rename gave this name.
-    pub(crate) fn renamed(&self, parent: INodeNo, name: &OsStr) {
+    fn renamed(&self, parent: INodeNo, name: &OsStr) {
         let Some((from, old)) = &self.child else {
             return;
         };

@@ -1,70 +1,92 @@
 //! Changing attributes, with the rules for set-id bits that the kernel leaves to the file system.
-use super::Filesystem;
-use super::files::{self, privileged_unless};
+use super::file_handle::handle;
 use crate::protocol::{SetAttrRequest, TimeOrNow};
+use forebay_server::delegate::Delegate;
 use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr, SetTime, Time};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const GROUP_RUNS: u32 = 0o0010;
 
-impl Filesystem {
-    pub(super) fn set_attributes(
-        &self,
-        fid: Fid,
-        change: SetAttrRequest,
-        caller: Caller,
-    ) -> Result<Attr> {
-        let handle = change.fh.map(files::handle);
-        if change.size.is_some() {
-            let cut = SetAttr {
-                size: change.size,
-                ..SetAttr::default()
-            };
-            let by = privileged_unless(change.kills_set_ids, caller);
-            let attr = self.delegate.names.setattr(fid, &cut, handle, by)?;
-            let only_size = SetAttrRequest {
-                size: None,
-                fh: None,
-                kills_set_ids: false,
-                ..change
-            };
-            return match only_size.changes_nothing() {
-                true => Ok(attr),
-                false => self.set_attributes(fid, only_size, caller),
-            };
-        }
-        let mut set = SetAttr {
-            mode: change.mode.map(|m| m & 0o7777),
-            uid: change.uid,
-            gid: change.gid,
-            size: None,
-            atime: change.atime.map(set_time),
-            mtime: change.mtime.map(set_time),
-        };
-        let chown = set.uid.is_some() || set.gid.is_some();
-        if set.mode.is_none() && chown {
-            let attr = self.delegate.names.getattr(fid)?;
-            set.mode = without_set_ids(&attr);
-        }
-        self.delegate.names.setattr(fid, &set, handle, caller)
-    }
+/// Root, who may keep set-id bits.
+pub(super) const ROOT: Caller = Caller { uid: 0, gid: 0 };
 
-    /// Takes the set-id bits off a file that someone without the right to keep them has changed.
-    pub(super) fn drop_set_ids(&self, attr: &Attr) -> Result<()> {
-        let Some(mode) = without_set_ids(attr) else {
-            return Ok(());
-        };
-        let set = SetAttr {
-            mode: Some(mode),
+/// As whom the delegate sees a change of content: it takes set-id bits off files that others than root change. Root may lack the
+/// right to keep them too, and others may have it; only the kernel knows.
+pub(super) fn privileged_unless(kills_set_ids: bool, caller: Caller) -> Caller {
+    match kills_set_ids {
+        true => Caller {
+            uid: caller.uid.max(1),
+            ..caller
+        },
+        false => ROOT,
+    }
+}
+
+/// Changes what `change` names: the size first, then the rest.
+pub(super) fn change(
+    delegate: &Delegate,
+    fid: Fid,
+    change: SetAttrRequest,
+    caller: Caller,
+) -> Result<Attr> {
+    if change.size.is_some() {
+        let cut = SetAttr {
+            size: change.size,
             ..SetAttr::default()
         };
-        // The right to write gives the right to this, whoever owns the file.
-        self.delegate
+        let by = privileged_unless(change.kills_set_ids, caller);
+        let attr = delegate
             .names
-            .setattr(attr.fid, &set, None, Caller { uid: 0, gid: 0 })?;
-        Ok(())
+            .setattr(fid, &cut, change.fh.map(handle), by)?;
+        let rest = SetAttrRequest {
+            size: None,
+            fh: None,
+            ..change
+        };
+        return match rest.changes_nothing() {
+            true => Ok(attr),
+            false => change_rest(delegate, fid, &rest, caller),
+        };
     }
+    change_rest(delegate, fid, &change, caller)
+}
+
+/// Changes all but the size.
+fn change_rest(
+    delegate: &Delegate,
+    fid: Fid,
+    change: &SetAttrRequest,
+    caller: Caller,
+) -> Result<Attr> {
+    let mut set = SetAttr {
+        mode: change.mode.map(|m| m & 0o7777),
+        uid: change.uid,
+        gid: change.gid,
+        size: None,
+        atime: change.atime.map(set_time),
+        mtime: change.mtime.map(set_time),
+    };
+    let chown = set.uid.is_some() || set.gid.is_some();
+    if set.mode.is_none() && chown {
+        set.mode = without_set_ids(&delegate.names.getattr(fid)?);
+    }
+    delegate
+        .names
+        .setattr(fid, &set, change.fh.map(handle), caller)
+}
+
+/// Takes the set-id bits off a file that someone without the right to keep them has changed.
+pub(super) fn drop_set_ids(delegate: &Delegate, attr: &Attr) -> Result<()> {
+    let Some(mode) = without_set_ids(attr) else {
+        return Ok(());
+    };
+    let set = SetAttr {
+        mode: Some(mode),
+        ..SetAttr::default()
+    };
+    // The right to write gives the right to this, whoever owns the file.
+    delegate.names.setattr(attr.fid, &set, None, ROOT).map(drop)
 }
 
 /// The mode a file has left after a change by another: no set-uid bit, and no set-gid bit where the group may run it.
@@ -90,27 +112,11 @@ fn set_time(to: TimeOrNow) -> SetTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::{ExtentLayout, Lamination};
+    use forebay_server::proto::Inode;
 
     #[test]
     fn set_ids_go_but_mandatory_locking_and_directories_keep_theirs() {
-        let mut attr = Attr {
-            fid: Fid(2),
-            kind: Kind::File,
-            mode: 0o6755,
-            uid: 1,
-            gid: 1,
-            nlink: 1,
-            rdev: 0,
-            size: 0,
-            bytes: 0,
-            atime: Time::default(),
-            mtime: Time::default(),
-            ctime: Time::default(),
-            generation: 0,
-            lamination: Lamination::None,
-            layout: ExtentLayout::Fresh,
-        };
+        let mut attr = Inode::new(Kind::File, 0o6755, 1, 1, Time::default()).attr(Fid(2));
         assert_eq!(without_set_ids(&attr), Some(0o755));
         attr.mode = 0o2644;
         assert_eq!(without_set_ids(&attr), None);

@@ -6,12 +6,10 @@
 //!
 //! Invariants: going on never skips or repeats a name that was there all the time; memory is bounded by the window plus
 //! one name per [`MARK_INTERVAL`] entries; a listing started again from 0 sees the directory as it is then.
-use super::Filesystem;
-use crate::protocol::{FileHandle, FileType, INodeNo, ReplyDirectory, Request};
-use crate::reply::{fid, file_type};
-use crate::watch::Note;
+use crate::protocol::{FileType, INodeNo, ReplyDirectory};
+use crate::reply::file_type;
+use forebay_server::delegate::Delegate;
 use forebay_server::{DirEntry, Fid, Result};
-use forebay_trace::Action;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -47,8 +45,48 @@ impl Listings {
     pub fn close(&self, number: u64) {
         self.open.lock().remove(&number);
     }
-    fn get(&self, number: u64) -> Result<Arc<Mutex<Listing>>> {
-        Ok(self.open.lock().get(&number).cloned().ok_or(Errno::BADF)?)
+
+    /// Fills `reply` with the entries from number `offset` on.
+    pub fn list(
+        &self,
+        delegate: &Delegate,
+        number: u64,
+        offset: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<()> {
+        let listing = self.open.lock().get(&number).cloned().ok_or(Errno::BADF)?;
+        let mut listing = listing.lock();
+        let fid = listing.fid;
+        if offset == 0 {
+            *listing = Listing::new(fid);
+        }
+        for number in offset.. {
+            let full = match number {
+                0 => reply.add(INodeNo(fid.0), 1, FileType::Directory, "."),
+                1 => {
+                    // A directory that was removed while open has no parent to show.
+                    let parent = delegate.names.parent(fid).unwrap_or(fid);
+                    reply.add(INodeNo(parent.0), 2, FileType::Directory, "..")
+                }
+                _ => {
+                    let mut fetch =
+                        |after: Option<&[u8]>, limit| delegate.names.readdir(fid, after, limit);
+                    match listing.entry(number - DOTS, &mut fetch)? {
+                        Some(e) => reply.add(
+                            INodeNo(e.fid.0),
+                            number + 1,
+                            file_type(e.kind),
+                            OsStr::from_bytes(&e.name),
+                        ),
+                        None => return Ok(()),
+                    }
+                }
+            };
+            if full {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -113,71 +151,6 @@ impl Listing {
             }
         }
         Ok(self.window.get((index - self.base) as usize))
-    }
-}
-
-impl Filesystem {
-    /// The handle of a new listing.
-    pub(super) fn open_directory(&self, req: &Request, ino: INodeNo) -> FileHandle {
-        let mark = self.watch.mark(req, Note::on(Action::OpenDirectory, ino));
-        let number = self.listings.open(fid(ino));
-        if let Some(mark) = mark {
-            mark.end(&Ok(()));
-        }
-        FileHandle(number)
-    }
-
-    /// Forgets a listing, and the teams that were entered through its handle.
-    pub(super) fn close_directory(&self, req: &Request, ino: INodeNo, fh: FileHandle) {
-        let mark = self.watch.mark(req, Note::on(Action::CloseDirectory, ino));
-        self.listings.close(fh.0);
-        self.teams.leave(fh.0);
-        if let Some(mark) = mark {
-            mark.end(&Ok(()));
-        }
-    }
-
-    /// Fills `reply` with the entries from number `offset` on.
-    pub(super) fn list(
-        &self,
-        fh: FileHandle,
-        offset: u64,
-        reply: &mut ReplyDirectory,
-    ) -> Result<()> {
-        let listing = self.listings.get(fh.0)?;
-        let mut listing = listing.lock();
-        let fid = listing.fid;
-        if offset == 0 {
-            *listing = Listing::new(fid);
-        }
-        for number in offset.. {
-            let full = match number {
-                0 => reply.add(INodeNo(fid.0), 1, FileType::Directory, "."),
-                1 => {
-                    // A directory that was removed while open has no parent to show.
-                    let parent = self.delegate.names.parent(fid).unwrap_or(fid);
-                    reply.add(INodeNo(parent.0), 2, FileType::Directory, "..")
-                }
-                _ => {
-                    let mut fetch = |after: Option<&[u8]>, limit| {
-                        self.delegate.names.readdir(fid, after, limit)
-                    };
-                    match listing.entry(number - DOTS, &mut fetch)? {
-                        Some(e) => reply.add(
-                            INodeNo(e.fid.0),
-                            number + 1,
-                            file_type(e.kind),
-                            OsStr::from_bytes(&e.name),
-                        ),
-                        None => return Ok(()),
-                    }
-                }
-            };
-            if full {
-                return Ok(());
-            }
-        }
-        Ok(())
     }
 }
 

@@ -28,7 +28,7 @@ impl Filesystem {
                 tracing::debug!(?wanted, "not offered by this kernel");
             }
         }
-        if !self.alone {
+        if !self.policy.alone {
             // Else the kernel keeps locks itself, on this node only.
             let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
             config.add_capabilities(locks).map_err(|lacking| {
@@ -37,9 +37,9 @@ impl Filesystem {
                 ))
             })?;
         }
-        config.set_max_write(self.max_write);
+        config.set_max_write(self.options.max_write);
         // The kernel offers its default and takes no more; `mount` raises it afterwards where it may.
-        config.set_max_readahead(self.readahead);
+        config.set_max_readahead(self.options.readahead);
         config.set_max_background(MAX_BACKGROUND);
         Ok(())
     }

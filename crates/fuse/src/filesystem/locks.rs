@@ -8,43 +8,35 @@
 //!   waiting thread looks itself, some times a second, whether its caller has a signal to take (`caller`), and answers
 //!   `EINTR`; the kernel restarts the call or ends it, as the signal wants.
 //! - **Closing**: the kernel gives up an open file's locks (`flock`, OFD) with a `RELEASE` that nobody waits for. So a try
-//!   that is denied by such a lock is tried again for a moment, in case the file has been closed just now.
+//!   that is denied waits for the lock for a moment, in case the file that has it was closed just now.
 //! - **Pages**: before a grant reaches the program, pages older than what the lock shows are dropped and the kernel is told
 //!   the size (`kernel_caches`), on a thread of its own: that waits for reads under way, which the answering threads must be
 //!   free to answer.
-use super::Filesystem;
-use super::files::handle;
+use super::file_handle::handle;
+use super::waiter::spawn_waiter;
 use crate::caller::Caller;
 use crate::kernel_caches::KernelCaches;
 use crate::protocol::{Errno, FileHandle, INodeNo, LockRequest, ReplyEmpty, ReplyLock, Request};
 use crate::reply::attempt;
-use crate::watch::{Mark, Note};
+use crate::watch::{Mark, Note, Watch};
 use forebay_server::Result;
-use forebay_server::delegate::{Delegate, GrantedLock, LockOutcome, WantedLock};
+use forebay_server::delegate::{Delegate, GrantedLock, Handle, LockOutcome, WantedLock};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_trace::Action;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Stack of a thread that waits for a lock; it does little.
-const WAITER_STACK: usize = 256 << 10;
-
-/// Before a denied try for a lock of an open file is repeated, milliseconds.
-const CLOSED_FILE_RETRIES_MS: [u64; 6] = [1, 2, 5, 10, 20, 40];
-
-/// What threads that wait for locks share with the mount.
-#[derive(Default)]
-pub(crate) struct LockWaiters {
-    /// The mount has ended: nobody waits any more.
-    pub ended: AtomicBool,
-}
+/// How long a denied try for a lock of an open file waits for the `RELEASE` of a file that has been closed just now. The wait
+/// looks at its end some times a second, so it may take twice as long.
+const LAST_CLOSE_WAIT: Duration = Duration::from_millis(75);
 
 impl LockRequest {
-    fn note(&self) -> Note<'static> {
+    fn note(&self, ino: INodeNo) -> Note<'static> {
         let len = self.end().saturating_sub(self.start);
         // A lock to the end of all files has no length in a trace.
         let len = if self.last >= i64::MAX as u64 { 0 } else { len };
-        Note::on(Action::Lock, self.ino)
+        Note::on(Action::Lock, ino)
             .through(self.fh)
             .range(self.start, len)
     }
@@ -53,21 +45,18 @@ impl LockRequest {
         self.last.saturating_add(1)
     }
 
-    fn mode(&self) -> std::result::Result<LockMode, Errno> {
-        match self.typ {
-            libc::F_RDLCK => Ok(LockMode::Shared),
-            libc::F_WRLCK => Ok(LockMode::Exclusive),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
     fn wanted(&self, space: LockSpace, detect: bool) -> std::result::Result<WantedLock, Errno> {
+        let mode = match self.typ {
+            libc::F_RDLCK => LockMode::Shared,
+            libc::F_WRLCK => LockMode::Exclusive,
+            _ => return Err(Errno::EINVAL),
+        };
         Ok(WantedLock {
             owner: self.owner,
             space,
             start: self.start,
             end: self.end(),
-            mode: self.mode()?,
+            mode,
             pid: self.pid,
             detect,
         })
@@ -93,37 +82,80 @@ fn show(
     Ok(())
 }
 
-/// Tells whoever watches, and answers.
-fn answer(done: std::result::Result<(), Errno>, mark: Option<Mark>, reply: ReplyEmpty) {
-    if let Some(mark) = mark {
-        mark.end(&done);
-    }
-    match done {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(e),
+/// A try for a lock that was denied: waits a moment for it, and is denied again after that.
+fn wait_for_last_close(
+    delegate: &Delegate,
+    handle: Handle,
+    wanted: &WantedLock,
+    ended: &AtomicBool,
+) -> Result<GrantedLock> {
+    let wait = match delegate.locks.lock_or_wait(handle, wanted)? {
+        LockOutcome::Granted(granted) => return Ok(granted),
+        LockOutcome::Waiting(wait) => wait,
+    };
+    let until = Instant::now() + LAST_CLOSE_WAIT;
+    let over = || ended.load(Ordering::SeqCst) || Instant::now() >= until;
+    match delegate.locks.wait_for_lock(wait, &mut || over()) {
+        Err(e) if e.errno() == rustix::io::Errno::INTR => Err(rustix::io::Errno::AGAIN.into()),
+        outcome => outcome,
     }
 }
 
-impl Filesystem {
+/// Tells whoever watches, and answers.
+fn answer(done: std::result::Result<(), Errno>, mark: Mark, reply: ReplyEmpty) {
+    mark.end(&done);
+    reply.done(done);
+}
+
+/// See the head of this file.
+pub(super) struct KernelLocks {
+    delegate: Arc<Delegate>,
+    caches: Arc<KernelCaches>,
+    watch: Arc<Watch>,
+    /// The mount has ended: nobody waits any more.
+    ended: Arc<AtomicBool>,
+}
+
+impl KernelLocks {
+    pub fn new(
+        delegate: Arc<Delegate>,
+        caches: Arc<KernelCaches>,
+        watch: Arc<Watch>,
+    ) -> KernelLocks {
+        KernelLocks {
+            delegate,
+            caches,
+            watch,
+            ended: Arc::default(),
+        }
+    }
+
+    /// Whoever waits for a lock gives up.
+    pub fn end_waits(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
     /// Commits to disk. Reads that follow see what other nodes had published, so older pages go first, as with a lock.
-    pub(super) fn sync_file(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
+    pub fn sync_file(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
+        let ino = req.ino;
         let mark = self
             .watch
             .mark(req, Note::on(Action::Sync, ino).through(fh));
         match attempt("fsync", ino, || self.delegate.fsync(handle(fh))) {
             Ok(None) => answer(Ok(()), mark, reply),
-            Ok(stale) => self.apart(ino, mark, reply, move |_, _| Ok(GrantedLock { stale })),
+            Ok(stale) => self.grant_later(ino, mark, reply, move |_, _| Ok(GrantedLock { stale })),
             Err(e) => answer(Err(e), mark, reply),
         }
     }
 
-    pub(super) fn lock_or_unlock(&self, req: &Request, asked: LockRequest, reply: ReplyEmpty) {
+    /// Takes a lock, or gives it up.
+    pub fn set(&self, req: &Request, asked: LockRequest, reply: ReplyEmpty) {
         let space = match asked.flock {
             true => LockSpace::Flock,
             false => LockSpace::Record,
         };
-        let (ino, handle) = (asked.ino, handle(asked.fh));
-        let mark = self.watch.mark(req, asked.note());
+        let (ino, handle) = (req.ino, handle(asked.fh));
+        let mark = self.watch.mark(req, asked.note(ino));
         if asked.typ == libc::F_UNLCK {
             let (owner, start, end) = (asked.owner, asked.start, asked.end());
             let done = attempt("unlock", ino, || {
@@ -131,7 +163,7 @@ impl Filesystem {
             });
             return answer(done, mark, reply);
         }
-        let caller = Caller::new(req.pid());
+        let mut caller = Caller::new(req.pid);
         let of_open_file = || space == LockSpace::Flock || caller.asks_for_open_file();
         let detect = asked.wait && !of_open_file();
         let wanted = match asked.wanted(space, detect) {
@@ -148,76 +180,57 @@ impl Filesystem {
         });
         match locking {
             Ok(LockOutcome::Granted(GrantedLock { stale: None })) => answer(Ok(()), mark, reply),
+            Ok(LockOutcome::Granted(granted)) => {
+                self.grant_later(ino, mark, reply, move |_, _| Ok(granted));
+            }
+            Ok(LockOutcome::Waiting(wait)) => {
+                self.grant_later(ino, mark, reply, move |delegate, ended| {
+                    delegate.locks.wait_for_lock(wait, &mut || {
+                        ended.load(Ordering::SeqCst) || caller.interrupted()
+                    })
+                });
+            }
             Err(e) if e.code() == libc::EAGAIN && of_open_file() => {
-                self.apart(ino, mark, reply, move |delegate, _| {
-                    let mut tries = CLOSED_FILE_RETRIES_MS.iter();
-                    loop {
-                        match (delegate.locks.lock(handle, &wanted), tries.next()) {
-                            (Err(e), Some(pause)) if e.errno() == rustix::io::Errno::AGAIN => {
-                                std::thread::sleep(Duration::from_millis(*pause));
-                            }
-                            (outcome, _) => return outcome,
-                        }
-                    }
+                self.grant_later(ino, mark, reply, move |delegate, ended| {
+                    wait_for_last_close(delegate, handle, &wanted, ended)
                 });
             }
             Err(e) => answer(Err(e), mark, reply),
-            Ok(locking) => self.apart(
-                ino,
-                mark,
-                reply,
-                move |delegate, lock_waiters| match locking {
-                    LockOutcome::Granted(granted) => Ok(granted),
-                    LockOutcome::Waiting(wait) => {
-                        let mut caller = caller;
-                        delegate.locks.wait_for_lock(wait, &mut || {
-                            lock_waiters.ended.load(Ordering::SeqCst) || caller.interrupted()
-                        })
-                    }
-                },
-            ),
         }
     }
 
     /// Gets the lock (if it is for one), drops old pages, and answers: on a thread of its own.
-    fn apart(
+    fn grant_later(
         &self,
         ino: INodeNo,
-        mark: Option<Mark>,
+        mark: Mark,
         reply: ReplyEmpty,
-        get: impl FnOnce(&Delegate, &LockWaiters) -> Result<GrantedLock> + Send + 'static,
+        get: impl FnOnce(&Delegate, &AtomicBool) -> Result<GrantedLock> + Send + 'static,
     ) {
-        let (delegate, lock_waiters) = (self.delegate.clone(), self.lock_waiters.clone());
-        let caches = self.caches.clone();
-        let work = move || {
-            let granted = attempt("wait for a lock", ino, || get(&delegate, &lock_waiters));
+        let (delegate, caches) = (self.delegate.clone(), self.caches.clone());
+        let ended = self.ended.clone();
+        // Without a thread the lock goes when the file is closed.
+        spawn_waiter("lock", "to wait for a lock", move || {
+            let granted = attempt("wait for a lock", ino, || get(&delegate, &ended));
             let shown = granted.and_then(|granted| show(&caches, &delegate, ino, granted));
             answer(shown, mark, reply);
-        };
-        let thread = std::thread::Builder::new()
-            .name("lock".into())
-            .stack_size(WAITER_STACK);
-        if let Err(e) = thread.spawn(work) {
-            // The reply went with the closure, and has said EIO; the lock goes when the file is closed.
-            tracing::error!(error = %e, "no thread to wait for a lock; raise the limit of processes");
-        }
+        });
     }
 
-    pub(super) fn look_for_lock(&self, req: &Request, asked: LockRequest, reply: ReplyLock) {
+    /// Looks for a lock that is in the way.
+    pub fn find(&self, req: &Request, asked: LockRequest, reply: ReplyLock) {
         let wanted = match asked.wanted(LockSpace::Record, false) {
             Ok(wanted) => wanted,
             Err(e) => return reply.error(e),
         };
-        let mark = self.watch.mark(req, asked.note());
-        let found = attempt("test lock", asked.ino, || {
+        let mark = self.watch.mark(req, asked.note(req.ino));
+        let found = attempt("test lock", req.ino, || {
             self.delegate.locks.test_lock(handle(asked.fh), &wanted)
         });
-        if let Some(mark) = mark {
-            mark.end(&found.as_ref().map(|_| ()).map_err(|e| *e));
-        }
-        match found {
-            Ok(None) => reply.locked(asked.start, asked.last, libc::F_UNLCK, 0),
-            Ok(Some(held)) => {
+        mark.end(&found.as_ref().map(drop).map_err(|e| *e));
+        reply.answer(found, |reply, found| match found {
+            None => reply.locked(asked.start, asked.last, libc::F_UNLCK, 0),
+            Some(held) => {
                 let typ = match held.mode {
                     LockMode::Shared => libc::F_RDLCK,
                     LockMode::Exclusive => libc::F_WRLCK,
@@ -225,7 +238,6 @@ impl Filesystem {
                 let last = held.range.end.saturating_sub(1);
                 reply.locked(held.range.start, last, typ, held.pid);
             }
-            Err(e) => reply.error(e),
-        }
+        });
     }
 }

@@ -1,19 +1,37 @@
-//! What answers the kernel's requests. `requests` has one method for each: decode, ask the delegate, encode
-//! (`replies`). What is longer than that lies in the neighbouring files by subject.
+//! What answers the kernel's requests. `requests` has one method for each: it names the request for whoever watches, has the
+//! delegate or an owner below do it, and gives the answer to the reply.
+//!
+//! | file | what it keeps right |
+//! |---|---|
+//! | `cache_policy` | what the kernel may keep, and for how long |
+//! | `file_handle` | the bits of a file handle |
+//! | `files` | open files and their bytes |
+//! | `change_notices` | a change is answered when no kernel keeps what it made old |
+//! | `invalidation` | what other nodes tell this node's kernel |
+//! | `places`, `directory_moves` | where the kernel has each directory; those that other nodes move |
+//! | `locks` | `fcntl` and `flock` over several members |
+//! | `team` | the directory of teams, and the calls of teams |
+//! | `dirs` | open directories |
+//! | `attrs`, `names`, `xattrs` | changes that the kernel leaves rules for |
 //!
 //! Invariants: every request gets exactly one reply; no handler takes a lock while it waits for the delegate, except a
-//! directory listing's own. Locks (`fcntl`, `flock`): see `locks`.
+//! directory listing's own.
 
 mod attrs;
+mod cache_policy;
+mod change_notices;
+mod directory_moves;
 mod dirs;
+mod file_handle;
 mod files;
+mod invalidation;
 mod kernel;
-mod links;
 mod locks;
+mod names;
 mod places;
-mod replies;
 mod requests;
 mod team;
+mod waiter;
 mod xattrs;
 
 use crate::callers::Callers;
@@ -23,10 +41,13 @@ use crate::options::MountOptions;
 use crate::protocol::{Errno, Request};
 use crate::reply::attempt;
 use crate::watch::{Note, Told, Watch};
+use cache_policy::CachePolicy;
+use change_notices::ChangeNotices;
+use directory_moves::DirectoryMoves;
 use dirs::Listings;
+use files::OpenFiles;
 use forebay_server::Delegate;
-pub(crate) use locks::LockWaiters;
-use places::DirectoryPlaces;
+use locks::KernelLocks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -35,66 +56,61 @@ use team::TeamDirectory;
 /// What the kernel's requests are answered with.
 pub(crate) struct Filesystem {
     delegate: Arc<Delegate>,
-    listings: Listings,
-    lock_waiters: Arc<LockWaiters>,
-    caches: Arc<KernelCaches>,
-    places: Arc<DirectoryPlaces>,
+    policy: CachePolicy,
+    files: OpenFiles,
+    changes: ChangeNotices,
+    moves: DirectoryMoves,
+    locks: KernelLocks,
     teams: Arc<TeamDirectory>,
-    /// One member: nobody else changes names and attributes.
-    alone: bool,
-    max_write: u32,
-    readahead: u32,
+    listings: Listings,
+    options: MountOptions,
+    /// Hears when the last request has been answered.
     ended: Sender<()>,
-    watch: Arc<Watch>,
-    handles: Arc<OpenHandles>,
-    refused: Arc<AtomicBool>,
-    callers: Arc<Callers>,
+    /// What makes the kernel's caches new; connected before the first request.
+    pub caches: Arc<KernelCaches>,
+    /// Who watches this mount.
+    pub watch: Arc<Watch>,
+    /// What is open.
+    pub handles: Arc<OpenHandles>,
+    /// Once it is set, every request fails with `ENOTCONN`.
+    pub refused: Arc<AtomicBool>,
+    /// Who has asked for anything.
+    pub callers: Arc<Callers>,
 }
 
 impl Filesystem {
-    /// `ended` hears when the last request has been answered.
+    /// `ended` hears when the last request has been answered. From now on this node's kernel hears of what other nodes do.
     pub fn new(delegate: Arc<Delegate>, options: &MountOptions, ended: Sender<()>) -> Filesystem {
-        Filesystem {
+        let (caches, watch) = (Arc::<KernelCaches>::default(), Arc::<Watch>::default());
+        let policy = CachePolicy {
             alone: delegate.members() == 1,
-            teams: TeamDirectory::new(delegate.clone()),
-            delegate,
+            watch: watch.clone(),
+        };
+        let moves = DirectoryMoves::new(delegate.clone(), caches.clone(), policy.clone());
+        invalidation::follow(&delegate, &caches, &moves.places);
+        Filesystem {
+            files: OpenFiles {
+                delegate: delegate.clone(),
+                policy: policy.clone(),
+            },
+            changes: ChangeNotices {
+                delegate: delegate.clone(),
+                caches: caches.clone(),
+            },
+            moves,
+            locks: KernelLocks::new(delegate.clone(), caches.clone(), watch.clone()),
+            teams: TeamDirectory::new(delegate.clone(), caches.clone(), policy.clone()),
             listings: Listings::default(),
-            lock_waiters: Arc::default(),
-            caches: Arc::default(),
-            places: Arc::default(),
-            max_write: options.max_write,
-            readahead: options.readahead,
+            options: options.clone(),
             ended,
-            watch: Arc::default(),
+            delegate,
+            policy,
+            caches,
+            watch,
             handles: Arc::default(),
             refused: Arc::default(),
             callers: Arc::default(),
         }
-    }
-
-    /// What makes the kernel's caches new; connected before the first request.
-    pub(crate) fn caches(&self) -> Arc<KernelCaches> {
-        self.caches.clone()
-    }
-
-    /// Who watches this mount.
-    pub(crate) fn watch(&self) -> Arc<Watch> {
-        self.watch.clone()
-    }
-
-    /// What is open.
-    pub(crate) fn handles(&self) -> Arc<OpenHandles> {
-        self.handles.clone()
-    }
-
-    /// Once it is set, every request fails with `ENOTCONN`.
-    pub(crate) fn refused(&self) -> Arc<AtomicBool> {
-        self.refused.clone()
-    }
-
-    /// Who has asked for anything.
-    pub(crate) fn callers(&self) -> Arc<Callers> {
-        self.callers.clone()
     }
 
     /// Runs a handler and tells whoever watches.
@@ -107,12 +123,10 @@ impl Filesystem {
         if self.refused.load(Ordering::SeqCst) {
             return Err(Errno::ENOTCONN);
         }
-        self.callers.note(req.pid());
+        self.callers.note(req.pid);
         let mark = self.watch.mark(req, note);
         let answer = attempt(note.operation(), note.ino(), handler);
-        if let Some(mark) = mark {
-            mark.end(&answer);
-        }
+        mark.end(&answer);
         answer
     }
 }

@@ -1,42 +1,18 @@
-//! Where the kernel has each directory, and what is done when a look-up finds it elsewhere, because another node moved it.
+//! Where the kernel has each directory, as far as it was told.
 //!
-//! The kernel has a directory at one place. When a look-up finds it at another, the kernel moves it there; but this takes
-//! the lock that a rename between directories holds around its own look-ups, so there it fails. The kernel then makes the
-//! whole call once more, and if that fails too, the program gets `ESTALE`. Nothing can be done about a call that holds the
-//! lock. But when it is made again, it begins with the parents, and holds nothing: so the next look-up of the same
-//! thread waits until the mount has looked the directory up in itself, where it is now. That also moves one that is in use (a
-//! working directory, open files), which a notification could only cut off.
-//!
-//! So that this is rare, a mount that moves a directory to another parent tells the other nodes, and the call returns when they
-//! have heard. Each looks it up in itself, if its kernel has it. While a mount waits for others so, it does not let others wait: their look-up
-//! might need the lock that its own call holds.
-//!
-//! Invariants:
-//! - A directory is kept as long as the kernel knows its inode: as many answers are counted as the kernel then forgets.
-//! - Only a reply waits, on a thread of its own, and not for long: a call that holds a lock (it names its parents by
-//!   descriptors) waits for nothing but time.
-use super::Filesystem;
-use super::replies::done;
-use crate::kernel_caches::KernelCaches;
-use crate::protocol::{Errno, ReplyEmpty, ReplyEntry};
-use forebay_server::{Attr, Fid, InvalidationDone, KernelInvalidation, Kind};
+//! Invariant: a directory is kept as long as the kernel knows its inode: as many answers are counted as the kernel then forgets.
+use forebay_server::Fid;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-/// The longest wait of a reply.
-const LOOKUP_WAIT: Duration = Duration::from_millis(500);
 /// Threads remembered that may look up again; they end without a word, so all are forgotten when there are more.
 const MAX_TOLD_THREADS: usize = 1024;
 /// The deepest directory that is looked up.
 const MAX_DEPTH: usize = 512;
-/// Stack of a thread that waits; it does little.
-const WAITER_STACK: usize = 256 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct DirectoryPlace {
@@ -106,23 +82,19 @@ impl DirectoryTable {
 /// A directory to look up before a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MovedDirectory {
-    fid: Fid,
-    path: PathBuf,
+    pub fid: Fid,
+    pub path: PathBuf,
 }
 
 /// See the head of this file.
 #[derive(Default)]
-pub(super) struct DirectoryPlaces {
-    inner: Mutex<DirectoryTable>,
-    /// Renames of this mount that wait until other nodes have heard of them.
-    telling: AtomicUsize,
-}
+pub(super) struct DirectoryPlaces(Mutex<DirectoryTable>);
 
 impl DirectoryPlaces {
     /// A request is answered with this directory at this name: one of `thread`, or of the mount's own (`None`).
     pub fn found(&self, fid: Fid, parent: Fid, name: &OsStr, thread: Option<u32>) {
         let place = DirectoryPlace::new(parent, name);
-        let mut inner = self.inner.lock();
+        let mut inner = self.0.lock();
         let inner = &mut *inner;
         let known = inner.known.entry(fid).or_insert_with(|| KnownDirectory {
             place: place.clone(),
@@ -154,7 +126,7 @@ impl DirectoryPlaces {
             DirectoryPlace::new(to.0, to.1),
         );
         let parents = (from.parent, to.parent);
-        let mut inner = self.inner.lock();
+        let mut inner = self.0.lock();
         let (moved, other) = (inner.at.remove(&from), inner.at.remove(&to));
         let other = other.filter(|_| exchanged);
         for (fid, place) in [(moved, to), (other, from)] {
@@ -170,8 +142,8 @@ impl DirectoryPlaces {
     }
 
     /// Another node says that a directory is at this path now. Whether the kernel may have it elsewhere.
-    fn is_elsewhere(&self, fid: Fid, path: &Path) -> bool {
-        let inner = self.inner.lock();
+    pub fn is_elsewhere(&self, fid: Fid, path: &Path) -> bool {
+        let inner = self.0.lock();
         let Some(known) = inner.known.get(&fid) else {
             return false;
         };
@@ -179,8 +151,8 @@ impl DirectoryPlaces {
     }
 
     /// The kernel has looked the path up: if that is where the directory is, it has it there.
-    fn looked_up(&self, fid: Fid, path: &Path) {
-        let mut inner = self.inner.lock();
+    pub fn looked_up(&self, fid: Fid, path: &Path) {
+        let mut inner = self.0.lock();
         if inner.path(fid).is_some_and(|own| own == path)
             && let Some(known) = inner.known.get_mut(&fid)
         {
@@ -190,14 +162,14 @@ impl DirectoryPlaces {
 
     /// A request is answered with this directory, and not at a name.
     pub fn answered(&self, fid: Fid) {
-        if let Some(known) = self.inner.lock().known.get_mut(&fid) {
+        if let Some(known) = self.0.lock().known.get_mut(&fid) {
             known.answers += 1;
         }
     }
 
     /// What `thread` was told of last, if the kernel may still have it elsewhere.
     pub fn due(&self, thread: u32) -> Option<MovedDirectory> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.0.lock();
         if inner.told.is_empty() {
             return None;
         }
@@ -209,7 +181,7 @@ impl DirectoryPlaces {
 
     /// The kernel forgets so many answers.
     pub fn forget(&self, fid: Fid, answers: u64) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.0.lock();
         if let Some(known) = inner.known.get_mut(&fid) {
             known.answers = known.answers.saturating_sub(answers);
             if known.answers == 0 {
@@ -219,160 +191,6 @@ impl DirectoryPlaces {
                     inner.at.remove(&place);
                 }
             }
-        }
-    }
-}
-
-impl Filesystem {
-    /// Notes where the kernel is told of a directory. In a service of one member nobody else moves any.
-    pub(super) fn place(
-        &self,
-        answer: &Result<Attr, Errno>,
-        (parent, name): (Fid, &OsStr),
-        thread: u32,
-    ) {
-        if let Ok(attr) = answer
-            && attr.kind == Kind::Dir
-            && !self.alone
-        {
-            match name.as_bytes() {
-                b"." | b".." => self.places.answered(attr.fid),
-                _ => {
-                    let thread = (!self.caches.is_own(thread)).then_some(thread);
-                    self.places.found(attr.fid, parent, name, thread);
-                }
-            }
-        }
-    }
-
-    /// Answers a rename after the kernels of other nodes have heard of directories that it moved.
-    pub(super) fn renamed(
-        &self,
-        (answer, moved): (Result<(), Errno>, Vec<(Fid, PathBuf)>),
-        reply: ReplyEmpty,
-    ) {
-        if moved.is_empty() {
-            return done(answer, reply);
-        }
-        let (delegate, places) = (self.delegate.clone(), self.places.clone());
-        let work = move || {
-            places.telling.fetch_add(1, Ordering::SeqCst);
-            for (fid, path) in moved {
-                delegate
-                    .kernel_pages
-                    .show_moved(fid, path.as_os_str().as_bytes());
-            }
-            places.telling.fetch_sub(1, Ordering::SeqCst);
-            done(answer, reply);
-        };
-        let thread = std::thread::Builder::new().name("moved directory".into());
-        if let Err(e) = thread.stack_size(WAITER_STACK).spawn(work) {
-            // The reply went with the closure, and has said EIO.
-            tracing::error!(error = %e, "no thread to tell of a moved directory; raise the limit of processes");
-        }
-    }
-
-    /// From now on the kernel hears of what other nodes do, as far as they say so.
-    pub(crate) fn follow(&self) {
-        let weak = (
-            Arc::downgrade(&self.delegate),
-            Arc::downgrade(&self.caches),
-            Arc::downgrade(&self.places),
-        );
-        let invalidator = move |news: KernelInvalidation, told: InvalidationDone| {
-            let parts = (weak.0.upgrade(), weak.1.upgrade(), weak.2.upgrade());
-            let (Some(delegate), Some(caches), Some(places)) = parts else {
-                return told(Ok(()));
-            };
-            let work: Box<dyn FnOnce() + Send> = match news {
-                KernelInvalidation::Changed(attr) => {
-                    match delegate.kernel_pages.changed_elsewhere(&attr) {
-                        Some(paged) => {
-                            Box::new(move || told(caches.catch_up(&delegate, attr.fid, paged)))
-                        }
-                        None => return told(Ok(())),
-                    }
-                }
-                KernelInvalidation::Moved { fid, path } => Box::new(move || {
-                    hear_of(
-                        &caches,
-                        &places,
-                        fid,
-                        Path::new(OsStr::from_bytes(&path)),
-                        told,
-                    );
-                }),
-            };
-            let thread = std::thread::Builder::new().name("news".into());
-            if let Err(e) = thread.stack_size(WAITER_STACK).spawn(work) {
-                // The other node gets an error, because `told` went with the closure.
-                tracing::error!(error = %e, "no thread to hear of other nodes; raise the limit of processes");
-            }
-        };
-        self.delegate
-            .kernel_pages
-            .set_kernel_invalidator(Some(Arc::new(invalidator)));
-    }
-
-    /// Answers a look-up after the kernel has heard where a directory is now.
-    pub(super) fn found_after(
-        &self,
-        moved: MovedDirectory,
-        answer: Result<Attr, Errno>,
-        reply: ReplyEntry,
-    ) {
-        let (caches, places) = (self.caches.clone(), self.places.clone());
-        let ready = answer.map(|attr| (self.ttls(&attr), crate::reply::file_attr(&attr)));
-        let work = move || {
-            match caches.look_up(&moved.path, LOOKUP_WAIT) {
-                Ok(()) => places.looked_up(moved.fid, &moved.path),
-                // It has moved on, or the thread holds a lock: then the call may fail.
-                Err(error) => {
-                    tracing::debug!(path = %moved.path.display(), %error, "a moved directory is not looked up");
-                }
-            }
-            match ready {
-                Ok(((attr_ttl, entry_ttl), attr)) => {
-                    reply.entry_with_ttls(&attr_ttl, &entry_ttl, &attr);
-                }
-                Err(e) => reply.error(e),
-            }
-        };
-        let thread = std::thread::Builder::new().name("moved directory".into());
-        if let Err(e) = thread.stack_size(WAITER_STACK).spawn(work) {
-            // The reply went with the closure, and has said EIO.
-            tracing::error!(error = %e, "no thread to look a moved directory up; raise the limit of processes");
-        }
-    }
-}
-
-/// Has the kernel look up a directory that another node has moved.
-fn hear_of(
-    caches: &KernelCaches,
-    places: &DirectoryPlaces,
-    fid: Fid,
-    path: &Path,
-    told: InvalidationDone,
-) {
-    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
-    if !path.components().all(plain) || !places.is_elsewhere(fid, path) {
-        return told(Ok(()));
-    }
-    let look = || match caches.look_up(path, LOOKUP_WAIT) {
-        Ok(()) => places.looked_up(fid, path),
-        Err(error) => {
-            tracing::debug!(path = %path.display(), %error, "a moved directory is not looked up");
-        }
-    };
-    // A rename of this mount that waits for the other node holds locks that the look-up may need.
-    match places.telling.load(Ordering::SeqCst) > 0 {
-        true => {
-            told(Ok(()));
-            look();
-        }
-        false => {
-            look();
-            told(Ok(()));
         }
     }
 }
@@ -421,7 +239,7 @@ mod tests {
         places.forget(X, 1);
         places.forget(X, 1);
         places.forget(A, 7);
-        let inner = places.inner.lock();
+        let inner = places.0.lock();
         assert!(inner.known.is_empty() && inner.at.is_empty());
         drop(inner);
         // At another name later it is new to the kernel.

@@ -1,35 +1,32 @@
-//! The kernel's requests, one method each; in one file because one trait has them all. Each names what
-//! is asked for whoever watches, has a neighbouring file do it, and sends its answer as `replies` says.
-use super::replies::{data, done, give, room, written};
-use super::team::DIRECTORY;
-use super::{Filesystem, files};
+//! The kernel's requests, one method each; in one file because one trait has them all. Each names what is asked for whoever
+//! watches, has the delegate or an owner of `Filesystem` do it, and gives the answer to the reply.
+use super::file_handle::{handle, open_flags};
+use super::team::{DIRECTORY, TeamDirectory};
+use super::{Filesystem, attrs, names, xattrs};
 use crate::open_handles::HandleKey;
 use crate::protocol::{
-    Errno, FileHandle, FopenFlags, Handler, INodeNo, KernelConfig, LockRequest, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    SetAttrRequest, WriteFlags,
+    AllocateRequest, CopyRequest, CreateRequest, Errno, FileHandle, FopenFlags, Handler, INodeNo,
+    KernelConfig, LockRequest, OpenFlags, ReadRequest, RenameFlags, RenameRequest, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SetAttrRequest,
+    WriteRequest,
 };
-use crate::reply::{fid, file_attr};
+use crate::reply::{attempt, fid, file_attr, room};
 use crate::watch::Note;
 use forebay_client::job::wire::COMMAND;
-use forebay_server::Caller;
 use forebay_trace::Action;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What stands for the name of a file that has none, in traces and lists of open files.
 const NO_NAME: &str = "(no name)";
 
-pub(super) fn caller(req: &Request) -> Caller {
-    Caller {
-        uid: req.uid(),
-        gid: req.gid(),
-    }
+/// Of the two inodes of a request the one that refuses it, if one does.
+fn own_or(ino: INodeNo, other: INodeNo) -> INodeNo {
+    if ino == DIRECTORY { ino } else { other }
 }
 
 impl Handler for Filesystem {
@@ -38,453 +35,333 @@ impl Handler for Filesystem {
     }
 
     fn destroy(&self) {
-        self.lock_waiters.ended.store(true, Ordering::SeqCst);
+        self.locks.end_waits();
         let _ = self.ended.send(());
     }
 
-    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if self.is_team_name(parent, name.as_bytes()) {
-            return self.team_lookup(parent, name.as_bytes(), req.pid(), reply);
+    fn forget(&self, ino: INodeNo, answers: u64) {
+        self.moves.places.directories.forget(fid(ino), answers);
+    }
+
+    fn lookup(&self, req: &Request, name: &OsStr, reply: ReplyEntry) {
+        let bytes = name.as_bytes();
+        if TeamDirectory::has_name(req.ino, bytes) {
+            return self.teams.lookup(req, bytes, reply);
         }
-        let moved = self.places.due(req.pid());
-        let answer = match name.as_bytes() {
+        let moved = self.moves.places.directories.due(req.pid);
+        let answer = match bytes {
             // The kernel resolves these itself on a path: it asks for them only to find again what a file handle names.
-            b"." | b".." => self.attempt(req, Note::on(Action::Stat, parent), || {
-                self.find_again(fid(parent), name == "..")
+            b"." | b".." => self.attempt(req, Note::on(Action::Stat, req.ino), || {
+                names::find_again(&self.delegate, req.fid(), name == "..")
             }),
-            _ => self.attempt(req, Note::at(Action::Lookup, parent, name), || {
-                let attr = self.delegate.names.lookup(fid(parent), name.as_bytes())?;
-                self.handles.named(attr.fid.0, parent.0, name.as_bytes());
+            _ => self.attempt(req, Note::at(Action::Lookup, req.ino, name), || {
+                let attr = self.delegate.names.lookup(req.fid(), bytes)?;
+                self.handles.named(attr.fid.0, req.ino.0, bytes);
                 Ok(attr)
             }),
         };
-        self.place(&answer, (fid(parent), name), req.pid());
+        self.moves.answered(&answer, (req.fid(), name), req.pid);
         match moved {
-            Some(moved) => self.found_after(moved, answer, reply),
-            None => self.found(answer, reply),
+            Some(moved) => self.moves.answer_lookup(moved, answer, reply),
+            None => self.policy.found(answer, reply),
         }
     }
 
-    fn forget(&self, ino: INodeNo, answers: u64) {
-        self.places.forget(fid(ino), answers);
-    }
-
-    fn getattr(&self, req: &Request, ino: INodeNo, reply: ReplyAttr) {
-        let own = self.team_attr(ino, req.pid());
-        if let Some(attr) = own.or_else(|| self.caches.root(ino, req.pid())) {
-            return self.show(Ok(attr), reply);
+    fn getattr(&self, req: &Request, reply: ReplyAttr) {
+        let own = self.teams.attr(req.fid(), req.pid);
+        if let Some(attr) = own.or_else(|| self.caches.root(req.ino, req.pid)) {
+            return self.policy.show(Ok(attr), reply);
         }
-        let note = Note::on(Action::Stat, ino);
-        let answer = self.attempt(req, note, || self.delegate.names.getattr(fid(ino)));
+        let note = Note::on(Action::Stat, req.ino);
+        let answer = self.attempt(req, note, || self.delegate.names.getattr(req.fid()));
         if let Ok(attr) = &answer {
             self.caches.told(attr);
         }
-        self.show(answer, reply);
+        self.policy.show(answer, reply);
     }
 
-    fn setattr(&self, req: &Request, ino: INodeNo, set: SetAttrRequest, reply: ReplyAttr) {
+    fn setattr(&self, req: &Request, set: SetAttrRequest, reply: ReplyAttr) {
         let note = match set.size {
-            Some(size) => Note::on(Action::Truncate, ino).range(0, size),
-            None => Note::on(Action::SetAttributes, ino),
+            Some(size) => Note::on(Action::Truncate, req.ino).range(0, size),
+            None => Note::on(Action::SetAttributes, req.ino),
         };
         let answer = self.attempt(req, note, || {
-            self.set_attributes(fid(ino), set, caller(req))
+            attrs::change(&self.delegate, req.fid(), set, req.caller())
         });
         let ttl = answer
             .as_ref()
-            .map_or(Duration::ZERO, |attr| self.ttls(attr).0);
-        self.shown(ino, answer, false, move |answer| match answer {
-            Ok(attr) => reply.attr(&ttl, &file_attr(&attr)),
-            Err(e) => reply.error(e),
+            .map_or(Duration::ZERO, |attr| self.policy.attr_ttl(attr));
+        self.changes.answer(req.ino, answer, move |answer| {
+            reply.answer(answer, |reply, attr| reply.attr(&ttl, &file_attr(&attr)));
         });
     }
 
-    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
-        let note = Note::on(Action::ReadLink, ino);
-        let answer = self.attempt(req, note, || self.delegate.names.readlink(fid(ino)));
-        data(answer, reply);
+    fn readlink(&self, req: &Request, reply: ReplyData) {
+        let note = Note::on(Action::ReadLink, req.ino);
+        let answer = self.attempt(req, note, || self.delegate.names.readlink(req.fid()));
+        reply.answer(answer, |reply, target| reply.data(&target));
     }
 
-    fn mknod(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let answer = self.attempt(req, Note::at(Action::MakeNode, parent, name), || {
-            self.make_node(fid(parent), name, (mode, rdev), caller(req))
+    fn mknod(&self, req: &Request, name: &OsStr, mode: u32, rdev: u32, reply: ReplyEntry) {
+        let answer = self.attempt(req, Note::at(Action::MakeNode, req.ino, name), || {
+            names::make_node(&self.delegate, req, name, mode, rdev)
         });
-        self.enter(answer, reply);
+        self.policy.enter(answer, reply);
     }
 
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, reply: ReplyEntry) {
-        let answer = self.attempt(req, Note::at(Action::MakeDirectory, parent, name), || {
-            self.make_directory(fid(parent), name, mode, caller(req))
+    fn mkdir(&self, req: &Request, name: &OsStr, mode: u32, reply: ReplyEntry) {
+        let note = Note::at(Action::MakeDirectory, req.ino, name);
+        let answer = self.attempt(req, note, || {
+            names::make_directory(&self.delegate, req, name, mode)
         });
-        self.place(&answer, (fid(parent), name), req.pid());
-        self.enter(answer, reply);
+        self.moves.answered(&answer, (req.fid(), name), req.pid);
+        self.policy.enter(answer, reply);
     }
 
-    fn symlink(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let answer = self.attempt(req, Note::at(Action::Symlink, parent, name), || {
-            self.make_link(fid(parent), name, target, caller(req))
+    fn symlink(&self, req: &Request, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let answer = self.attempt(req, Note::at(Action::Symlink, req.ino, name), || {
+            names::make_symlink(&self.delegate, req, name, target)
         });
-        self.enter(answer, reply);
+        self.policy.enter(answer, reply);
     }
 
-    fn link(&self, req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.enter(self.link_entry(req, ino, parent, name), reply);
-    }
-
-    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.attempt(req, Note::at(Action::Unlink, parent, name), || {
+    fn link(&self, req: &Request, file: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let note = Note::on(Action::Link, file).to(req.ino, name);
+        let mark = self.watch.mark(req, note);
+        let answer = attempt("link", own_or(req.ino, file), || {
             self.delegate
                 .names
-                .unlink(fid(parent), name.as_bytes(), caller(req))
+                .link(fid(file), req.fid(), name.as_bytes())
         });
-        done(answer, reply);
+        mark.end(&answer);
+        self.policy.enter(answer, reply);
     }
 
-    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let note = Note::at(Action::RemoveDirectory, parent, name);
+    fn unlink(&self, req: &Request, name: &OsStr, reply: ReplyEmpty) {
+        let answer = self.attempt(req, Note::at(Action::Unlink, req.ino, name), || {
+            self.delegate
+                .names
+                .unlink(req.fid(), name.as_bytes(), req.caller())
+        });
+        reply.done(answer);
+    }
+
+    fn rmdir(&self, req: &Request, name: &OsStr, reply: ReplyEmpty) {
+        let note = Note::at(Action::RemoveDirectory, req.ino, name);
         let answer = self.attempt(req, note, || {
             self.delegate
                 .names
-                .rmdir(fid(parent), name.as_bytes(), caller(req))
+                .rmdir(req.fid(), name.as_bytes(), req.caller())
         });
-        done(answer, reply);
+        reply.done(answer);
     }
 
-    fn rename(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        to: INodeNo,
-        to_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let renamed = self.rename_entry(req, (parent, name), (to, to_name), flags);
-        self.renamed(renamed, reply);
+    fn rename(&self, req: &Request, rename: RenameRequest<'_>, reply: ReplyEmpty) {
+        let (name, to, to_name) = (rename.name, rename.to, rename.to_name);
+        let mark = self
+            .watch
+            .mark(req, Note::at(Action::Rename, req.ino, name));
+        let answer = attempt("rename", own_or(to, req.ino), || {
+            names::rename(&self.delegate, req, &rename)
+        });
+        let mut moved = Vec::new();
+        if answer.is_ok() {
+            let exchanged = rename.flags.contains(RenameFlags::RENAME_EXCHANGE);
+            let (from, to_entry) = ((req.fid(), name), (fid(to), to_name));
+            moved = self.moves.renamed(from, to_entry, exchanged);
+            mark.renamed(to, to_name);
+        }
+        mark.end(&answer);
+        self.moves.answer_rename(answer, moved, reply);
     }
 
-    fn open(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        flags: OpenFlags,
-        kills_set_ids: bool,
-        reply: ReplyOpen,
-    ) {
-        let note = Note::on(Action::Open, ino).range(flags.0.unsigned_abs().into(), 0);
-        let open = || match self.team_open(ino, flags, req.pid()) {
-            Some(opened) => Ok(opened),
-            None => self.open_file(fid(ino), flags, kills_set_ids),
+    fn open(&self, req: &Request, flags: OpenFlags, kills_set_ids: bool, reply: ReplyOpen) {
+        let note = Note::on(Action::Open, req.ino).range(flags.0.unsigned_abs().into(), 0);
+        let flags = open_flags(flags);
+        let open = || match self.teams.take(req.fid(), flags, req.pid) {
+            Some(opened) => Ok(self.policy.opened(&opened, flags)),
+            None => self.files.open(req.fid(), flags, kills_set_ids),
         };
         let answer = self.attempt(req, note, open);
         if let Ok((fh, _)) = &answer {
-            self.handles.opened(HandleKey::File(fh.0), ino.0, req.pid());
+            self.handles
+                .opened(HandleKey::File(fh.0), req.ino.0, req.pid);
         }
         // It may have emptied the file.
-        self.shown(ino, answer, false, move |answer| match answer {
-            Ok((fh, flags)) => reply.opened(fh, flags),
-            Err(e) => reply.error(e),
+        self.changes.answer(req.ino, answer, move |answer| {
+            reply.answer(answer, ReplyOpen::opened);
         });
     }
 
-    fn create(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        flags: OpenFlags,
-        reply: ReplyCreate,
-    ) {
-        let note = Note::at(Action::Create, parent, name).range(flags.0.unsigned_abs().into(), 0);
+    fn create(&self, req: &Request, create: CreateRequest<'_>, reply: ReplyCreate) {
+        let name = create.name.unwrap_or(OsStr::new(NO_NAME));
+        let flags = create.flags.0.unsigned_abs().into();
+        let note = Note::at(Action::Create, req.ino, name).range(flags, 0);
         let answer = self.attempt(req, note, || {
-            let created = self.create_file(fid(parent), name, mode, flags, caller(req))?;
+            let created = self.files.create(req, &create)?;
             let (attr, fh, _) = &created;
-            self.handles.named(attr.fid.0, parent.0, name.as_bytes());
+            self.handles.named(attr.fid.0, req.ino.0, name.as_bytes());
             self.handles
-                .opened(HandleKey::File(fh.0), attr.fid.0, req.pid());
+                .opened(HandleKey::File(fh.0), attr.fid.0, req.pid);
             Ok(created)
         });
-        self.created(answer, reply);
-    }
-
-    fn tmpfile(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        mode: u32,
-        flags: OpenFlags,
-        reply: ReplyCreate,
-    ) {
-        let note = Note::at(Action::Create, parent, OsStr::new(NO_NAME));
-        let note = note.range(flags.0.unsigned_abs().into(), 0);
-        let answer = self.attempt(req, note, || {
-            self.create_unnamed(fid(parent), mode, flags, caller(req))
+        let ino = answer.as_ref().map_or(INodeNo(0), |a| INodeNo(a.0.fid.0));
+        let answer = answer.map(|(attr, fh, flags)| {
+            // One time-out serves name and attributes here, so the shorter one.
+            let (attr_ttl, entry_ttl) = self.policy.ttls(&attr);
+            (attr_ttl.min(entry_ttl), file_attr(&attr), fh, flags)
         });
-        if let Ok((attr, fh, _)) = &answer {
-            self.handles.named(attr.fid.0, parent.0, NO_NAME.as_bytes());
-            self.handles
-                .opened(HandleKey::File(fh.0), attr.fid.0, req.pid());
-        }
-        self.created(answer, reply);
-    }
-
-    fn read(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        size: u32,
-        owner: Option<u64>,
-        reply: ReplyData,
-    ) {
-        let note = Note::on(Action::Read, ino)
-            .through(fh)
-            .range(offset, size.into());
-        let answer = self.attempt(req, note, || {
-            // The kernel names an owner for direct I/O only.
-            if owner.is_none() {
-                self.delegate
-                    .kernel_pages
-                    .enters_page_cache(files::handle(fh))?;
-            }
-            self.delegate.read(files::handle(fh), offset, size)
+        // It may have emptied a file that another node made.
+        self.changes.answer(ino, answer, move |answer| {
+            reply.answer(answer, |reply, (ttl, attr, fh, flags)| {
+                reply.created(&ttl, &attr, fh, flags);
+            });
         });
-        data(answer, reply);
     }
 
-    fn write(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        flags: OpenFlags,
-        owner: Option<u64>,
-        reply: ReplyWrite,
-    ) {
-        let note = Note::on(Action::Write, ino)
-            .through(fh)
-            .range(offset, data.len() as u64);
-        let answer = self.attempt(req, note, || {
-            // As for a read.
-            if owner.is_none() {
-                self.delegate
-                    .kernel_pages
-                    .enters_page_cache(files::handle(fh))?;
-            }
-            self.write_file(fid(ino), fh, offset, data, write_flags, flags, caller(req))
+    fn read(&self, req: &Request, read: ReadRequest, reply: ReplyData) {
+        let note = Note::on(Action::Read, req.ino).through(read.fh);
+        let note = note.range(read.offset, read.size.into());
+        let answer = self.attempt(req, note, || self.files.read(&read));
+        reply.answer(answer, |reply, bytes| reply.data(&bytes));
+    }
+
+    fn write(&self, req: &Request, write: WriteRequest<'_>, reply: ReplyWrite) {
+        let note = Note::on(Action::Write, req.ino).through(write.fh);
+        let note = note.range(write.offset, write.data.len() as u64);
+        let answer = self.attempt(req, note, || self.files.write(req, &write));
+        self.changes.answer_write(req.ino, &write, answer, reply);
+    }
+
+    fn flush(&self, req: &Request, fh: FileHandle, owner: u64, reply: ReplyEmpty) {
+        let note = Note::on(Action::Flush, req.ino).through(fh);
+        reply.done(self.attempt(req, note, || self.files.flush(fh, owner)));
+    }
+
+    fn release(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
+        let note = Note::on(Action::Close, req.ino).through(fh);
+        self.handles.closed(HandleKey::File(fh.0));
+        // A mapping may outlive the last close; its pages arrive between that flush and this, which commits them.
+        reply.done(self.attempt(req, note, || self.delegate.release(handle(fh))));
+    }
+
+    fn fsync(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
+        self.locks.sync_file(req, fh, reply);
+    }
+
+    fn fallocate(&self, req: &Request, allocate: AllocateRequest, reply: ReplyEmpty) {
+        let note = Note::on(Action::Allocate, req.ino).through(allocate.fh);
+        let note = note.range(allocate.offset, allocate.len);
+        let answer = self.attempt(req, note, || self.files.allocate(req, &allocate));
+        self.changes
+            .answer(req.ino, answer, move |answer| reply.done(answer));
+    }
+
+    fn lseek(&self, req: &Request, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let note = Note::on(Action::Seek, req.ino).through(fh);
+        let note = note.range(offset.unsigned_abs(), 0);
+        let answer = self.attempt(req, note, || self.files.seek(fh, offset, whence));
+        reply.answer(answer, ReplyLseek::offset);
+    }
+
+    fn copy_file_range(&self, req: &Request, copy: CopyRequest, reply: ReplyWrite) {
+        let note = Note::on(Action::Copy, req.ino).through(copy.from);
+        let note = note.range(copy.from_offset, copy.len);
+        let target = Note::on(Action::CopyTo, copy.to_ino).through(copy.to);
+        let target = target.range(copy.to_offset, copy.len);
+        let target = self.watch.mark(req, target);
+        let answer = self.attempt(req, note, || self.files.copy(&copy, req.caller()));
+        target.end(&answer);
+        self.changes.answer(copy.to_ino, answer, move |answer| {
+            reply.answer(answer, ReplyWrite::written);
         });
-        let direct = owner.is_some();
-        self.written((ino, fh), (offset, answer, data.len()), direct, reply);
-    }
-
-    fn flush(&self, req: &Request, ino: INodeNo, fh: FileHandle, owner: u64, reply: ReplyEmpty) {
-        let note = Note::on(Action::Flush, ino).through(fh);
-        done(
-            self.attempt(req, note, || self.flush_file(fh, owner)),
-            reply,
-        );
     }
 
     fn set_lock(&self, req: &Request, lock: LockRequest, reply: ReplyEmpty) {
-        self.lock_or_unlock(req, lock, reply);
+        self.locks.set(req, lock, reply);
     }
 
     fn get_lock(&self, req: &Request, lock: LockRequest, reply: ReplyLock) {
-        self.look_for_lock(req, lock, reply);
+        self.locks.find(req, lock, reply);
     }
 
-    fn release(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
-        let note = Note::on(Action::Close, ino).through(fh);
-        self.handles.closed(HandleKey::File(fh.0));
-        done(self.attempt(req, note, || self.release_file(fh)), reply);
-    }
-
-    fn fsync(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
-        self.sync_file(req, ino, fh, reply);
-    }
-
-    fn fallocate(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        len: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let note = Note::on(Action::Allocate, ino)
-            .through(fh)
-            .range(offset, len);
-        let answer = self.attempt(req, note, || {
-            self.allocate((ino, fh), mode, (offset, len), caller(req))
-        });
-        self.shown(ino, answer, false, move |answer| done(answer, reply));
-    }
-
-    fn lseek(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let note = Note::on(Action::Seek, ino)
-            .through(fh)
-            .range(offset.unsigned_abs(), 0);
-        match self.attempt(req, note, || self.seek_file(fh, offset, whence)) {
-            Ok(offset) => reply.offset(offset),
-            Err(e) => reply.error(e),
-        }
-    }
-
-    fn copy_file_range(
-        &self,
-        req: &Request,
-        (ino, fh_in, offset_in): (INodeNo, FileHandle, u64),
-        (ino_out, fh_out, offset_out): (INodeNo, FileHandle, u64),
-        len: u64,
-        reply: ReplyWrite,
-    ) {
-        let note = Note::on(Action::Copy, ino)
-            .through(fh_in)
-            .range(offset_in, len);
-        let target = Note::on(Action::CopyTo, ino_out)
-            .through(fh_out)
-            .range(offset_out, len);
-        let target = self.watch.mark(req, target);
-        let answer = self.attempt(req, note, || {
-            self.copy((fh_in, offset_in), (fh_out, offset_out), len, caller(req))
-        });
-        if let Some(target) = target {
-            target.end(&answer);
-        }
-        self.shown(ino_out, answer, false, move |answer| written(answer, reply));
-    }
-
-    fn opendir(&self, req: &Request, ino: INodeNo, reply: ReplyOpen) {
-        let fh = self.open_directory(req, ino);
+    fn opendir(&self, req: &Request, reply: ReplyOpen) {
+        let note = Note::on(Action::OpenDirectory, req.ino);
+        let mark = self.watch.mark(req, note);
+        let number = self.listings.open(req.fid());
+        mark.end(&Ok(()));
         self.handles
-            .opened(HandleKey::Directory(fh.0), ino.0, req.pid());
-        reply.opened(fh, FopenFlags::empty());
+            .opened(HandleKey::Directory(number), req.ino.0, req.pid);
+        reply.opened((FileHandle(number), FopenFlags::empty()));
     }
 
-    fn readdir(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        if ino == DIRECTORY {
+    fn readdir(&self, req: &Request, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        if req.ino == DIRECTORY {
             return reply.ok();
         }
-        let note = Note::on(Action::List, ino).range(offset, 0);
-        match self.attempt(req, note, || self.list(fh, offset, &mut reply)) {
+        let note = Note::on(Action::List, req.ino).range(offset, 0);
+        let list = || self.listings.list(&self.delegate, fh.0, offset, &mut reply);
+        match self.attempt(req, note, list) {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(e),
         }
     }
 
-    fn releasedir(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
+    /// Also forgets the teams that were entered through the handle.
+    fn releasedir(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
         self.handles.closed(HandleKey::Directory(fh.0));
-        self.close_directory(req, ino, fh);
+        let note = Note::on(Action::CloseDirectory, req.ino);
+        let mark = self.watch.mark(req, note);
+        self.listings.close(fh.0);
+        self.teams.leave(fh.0);
+        mark.end(&Ok(()));
         reply.ok();
     }
 
-    fn fsyncdir(&self, req: &Request, ino: INodeNo, reply: ReplyEmpty) {
-        let note = Note::on(Action::SyncDirectory, ino);
-        done(
-            self.attempt(req, note, || self.delegate.names.sync_directory(fid(ino))),
-            reply,
-        );
+    fn fsyncdir(&self, req: &Request, reply: ReplyEmpty) {
+        let note = Note::on(Action::SyncDirectory, req.ino);
+        let synced = self.attempt(req, note, || self.delegate.names.sync_directory(req.fid()));
+        reply.done(synced);
     }
 
-    fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        let note = Note::on(Action::StatFs, ino);
-        room(
-            self.attempt(req, note, || self.delegate.names.statfs()),
-            reply,
-        );
+    fn statfs(&self, req: &Request, reply: ReplyStatfs) {
+        let note = Note::on(Action::StatFs, req.ino);
+        let answer = self.attempt(req, note, || self.delegate.names.statfs());
+        reply.answer(answer, room);
     }
 
-    fn setxattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        reply: ReplyEmpty,
-    ) {
-        let answer = self.attempt(req, Note::on(Action::Attribute, ino), || {
-            self.set_xattr(fid(ino), name.as_bytes(), value, flags, caller(req))
+    fn setxattr(&self, req: &Request, name: &OsStr, value: &[u8], flags: i32, reply: ReplyEmpty) {
+        let answer = self.attempt(req, Note::on(Action::Attribute, req.ino), || {
+            let (name, caller) = (name.as_bytes(), req.caller());
+            xattrs::set(&self.delegate, req.fid(), name, value, flags, caller)
         });
-        done(answer, reply);
+        reply.done(answer);
     }
 
-    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        give(
-            self.attempt(req, Note::on(Action::Attribute, ino), || {
-                self.get_xattr(fid(ino), name.as_bytes(), size)
-            }),
-            reply,
-        );
+    fn getxattr(&self, req: &Request, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let answer = self.attempt(req, Note::on(Action::Attribute, req.ino), || {
+            xattrs::get(&self.delegate, req.fid(), name.as_bytes(), size)
+        });
+        reply.answer(answer, xattrs::give);
     }
 
-    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        give(
-            self.attempt(req, Note::on(Action::Attribute, ino), || {
-                self.list_xattrs(fid(ino), size)
-            }),
-            reply,
-        );
+    fn listxattr(&self, req: &Request, size: u32, reply: ReplyXattr) {
+        let answer = self.attempt(req, Note::on(Action::Attribute, req.ino), || {
+            xattrs::list(&self.delegate, req.fid(), size)
+        });
+        reply.answer(answer, xattrs::give);
     }
 
-    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(
-            self.attempt(req, Note::on(Action::Attribute, ino), || {
-                self.remove_xattr(fid(ino), name.as_bytes())
-            }),
-            reply,
-        );
+    fn removexattr(&self, req: &Request, name: &OsStr, reply: ReplyEmpty) {
+        let answer = self.attempt(req, Note::on(Action::Attribute, req.ino), || {
+            xattrs::remove(&self.delegate, req.fid(), name.as_bytes())
+        });
+        reply.done(answer);
     }
 
-    fn ioctl(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        command: u32,
-        data: &[u8],
-        reply: ReplyIoctl,
-    ) {
-        if ino == DIRECTORY && command == COMMAND {
-            return self.team_call(fh, data, (caller(req), req.pid()), reply);
+    fn ioctl(&self, req: &Request, fh: FileHandle, command: u32, data: &[u8], reply: ReplyIoctl) {
+        if req.ino == DIRECTORY && command == COMMAND {
+            return self.teams.begin_call(req, fh, data, reply);
         }
         reply.error(Errno::ENOTTY);
     }

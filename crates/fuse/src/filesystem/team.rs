@@ -14,16 +14,17 @@
 //!   it is told about the file until then. Nobody else's open or question is answered from it.
 mod calls;
 
-use super::Filesystem;
-use super::files::{answer, open_flags};
+use super::cache_policy::CachePolicy;
 use crate::caller::Caller as Thread;
-use crate::protocol::{Errno, FileHandle, FopenFlags, INodeNo, ReplyEntry, ReplyIoctl};
+use crate::kernel_caches::KernelCaches;
+use crate::protocol::{Errno, FileHandle, INodeNo, ReplyEntry, ReplyIoctl, Request};
 use crate::reply::{OWN, attempt, file_attr};
 use calls::TeamCalls;
 use forebay_client::job::wire::{FileAttributes, TeamOp, bits, grant};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
 use forebay_server::delegate::{Delegate, Handle, OpenedFile};
-use forebay_server::{Attr, Caller, ExtentLayout, Fid, Kind, Lamination, OpenFlags, Result, Time};
+use forebay_server::proto::Inode;
+use forebay_server::{Attr, Caller, Fid, Kind, Lamination, OpenFlags, Result, Time};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -43,6 +44,8 @@ const CALL_STACK: usize = 512 << 10;
 /// The teams that processes of this mount are in.
 pub(super) struct TeamDirectory {
     delegate: Arc<Delegate>,
+    caches: Arc<KernelCaches>,
+    policy: CachePolicy,
     /// By the open directory.
     seats: Mutex<HashMap<u64, DirectorySeat>>,
     /// What was opened and not taken yet.
@@ -76,9 +79,15 @@ struct OpenedForThread {
 }
 
 impl TeamDirectory {
-    pub fn new(delegate: Arc<Delegate>) -> Arc<TeamDirectory> {
+    pub fn new(
+        delegate: Arc<Delegate>,
+        caches: Arc<KernelCaches>,
+        policy: CachePolicy,
+    ) -> Arc<TeamDirectory> {
         Arc::new(TeamDirectory {
             delegate,
+            caches,
+            policy,
             seats: Mutex::default(),
             granted: Mutex::default(),
             waiting: AtomicUsize::new(0),
@@ -104,8 +113,16 @@ impl TeamDirectory {
         found
     }
 
-    /// The attributes of a file that a team has just opened for this thread.
+    /// What the service's own files do not answer: the attributes of the directory itself, and of a file that a team has just opened
+    /// for this thread.
     pub fn attr(&self, fid: Fid, thread: u32) -> Option<Attr> {
+        match fid.0 == DIRECTORY.0 {
+            true => Some(directory()),
+            false => self.opened_attr(fid, thread),
+        }
+    }
+
+    fn opened_attr(&self, fid: Fid, thread: u32) -> Option<Attr> {
         let attr = self.find(fid, thread, |all, at| Some(all[at].opened.attr.clone()))?;
         Some(self.delegate.names.as_seen(attr))
     }
@@ -245,17 +262,16 @@ impl TeamDirectory {
         all.push(granted);
         self.waiting.store(all.len(), Ordering::Relaxed);
     }
-}
 
-impl Filesystem {
-    /// Answers an `ioctl` on the directory of teams, now or from a thread.
-    pub(super) fn team_call(
-        &self,
+    /// Answers an `ioctl` on the directory, now or from a thread.
+    pub fn begin_call(
+        self: &Arc<TeamDirectory>,
+        req: &Request,
         fh: FileHandle,
         data: &[u8],
-        (caller, thread): (Caller, u32),
         reply: ReplyIoctl,
     ) {
+        let (caller, thread) = (req.caller(), req.pid);
         let Some(op) = TeamOp::decode(data) else {
             return reply.error(Errno::EINVAL);
         };
@@ -263,31 +279,36 @@ impl Filesystem {
             // Of another world of process numbers: the kernel cannot tell such threads apart, and one might get another's handle.
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let (desk, directory) = (self.teams.clone(), fh.0);
+        let (teams, directory) = (self.clone(), fh.0);
         let call = match op {
             TeamOp::Join { .. } => match Thread::new(thread).groups() {
                 Some(groups) => TeamCall::Join(groups),
                 None => return reply.error(Errno::EOPNOTSUPP),
             },
-            _ => match desk.seats.lock().get_mut(&directory).map(|s| s.team.take()) {
+            _ => match teams
+                .seats
+                .lock()
+                .get_mut(&directory)
+                .map(|s| s.team.take())
+            {
                 Some(Some(team)) => TeamCall::Of(team),
                 // Another thread of the process makes one; or it has not joined.
                 Some(None) => return reply.error(Errno::EBUSY),
                 None => return reply.error(Errno::ENOTCONN),
             },
         };
-        let answer = desk.calls.begin(thread, reply);
+        let answer = teams.calls.begin(thread, reply);
         let started = std::thread::Builder::new()
             .name("team call".into())
             .stack_size(CALL_STACK)
             .spawn(move || {
                 let outcome = match call {
-                    TeamCall::Join(groups) => desk.join(directory, &op, caller, groups),
+                    TeamCall::Join(groups) => teams.join(directory, &op, caller, groups),
                     TeamCall::Of(mut team) => {
                         let outcome = attempt("team call", INodeNo(Fid::ROOT.0), || {
-                            desk.call(&mut team, directory, &op, thread)
+                            teams.call(&mut team, directory, &op, thread)
                         });
-                        if let Some(seat) = desk.seats.lock().get_mut(&directory) {
+                        if let Some(seat) = teams.seats.lock().get_mut(&directory) {
                             seat.team = Some(team);
                         }
                         outcome
@@ -295,7 +316,7 @@ impl Filesystem {
                 };
                 // Unless it was killed meanwhile.
                 if let Some(reply) = answer.take() {
-                    answer_with(reply, &op, outcome);
+                    reply.answer(outcome, |reply, shown| reply.ioctl(0, &shown.encode(&op)));
                 }
             });
         if let Err(error) = started {
@@ -304,15 +325,15 @@ impl Filesystem {
         }
     }
 
-    /// Looks a name up where the service's own files are not: the directory of teams in the root, and what was opened in it.
-    /// False if it is none of these.
-    pub(super) fn is_team_name(&self, parent: INodeNo, name: &[u8]) -> bool {
+    /// Whether a name is where the service's own files are not: it is the directory's in the root, or in the directory.
+    pub fn has_name(parent: INodeNo, name: &[u8]) -> bool {
         parent == DIRECTORY
             || (parent.0 == Fid::ROOT.0 && name == forebay_client::job::wire::DIRECTORY.as_bytes())
     }
 
-    pub(super) fn team_lookup(&self, parent: INodeNo, name: &[u8], thread: u32, reply: ReplyEntry) {
-        if parent != DIRECTORY {
+    /// Looks such a name up: the directory, or what was opened in it for the thread that asks.
+    pub fn lookup(&self, req: &Request, name: &[u8], reply: ReplyEntry) {
+        if req.ino != DIRECTORY {
             return reply.entry(&KERNEL_KEEPS_FOR, &file_attr(&directory()));
         }
         if let Some(fid) = self.caches.renewed(name) {
@@ -324,62 +345,20 @@ impl Filesystem {
         let ino = std::str::from_utf8(name).ok();
         let ino = ino.and_then(|text| u64::from_str_radix(text, 16).ok());
         let found = ino.filter(|ino| grant(*ino).as_bytes() == name);
-        match found.and_then(|ino| self.teams.attr(Fid(ino), thread)) {
-            Some(attr) => self.enter(Ok(attr), reply),
+        match found.and_then(|ino| self.opened_attr(Fid(ino), req.pid)) {
+            Some(attr) => self.policy.enter(Ok(attr), reply),
             None => reply.error(Errno::ENOENT),
         }
-    }
-
-    /// What the service's own files do not answer: the directory of teams, and what was opened for this thread.
-    pub(super) fn team_attr(&self, ino: INodeNo, thread: u32) -> Option<Attr> {
-        match ino == DIRECTORY {
-            true => Some(directory()),
-            false => self.teams.attr(Fid(ino.0), thread),
-        }
-    }
-
-    /// Opens what was opened for this thread.
-    pub(super) fn team_open(
-        &self,
-        ino: INodeNo,
-        flags: crate::protocol::OpenFlags,
-        thread: u32,
-    ) -> Option<(FileHandle, FopenFlags)> {
-        let flags = open_flags(flags);
-        let opened = self.teams.take(Fid(ino.0), flags, thread)?;
-        Some(answer(&opened, flags, self.alone, self.watch.exact()))
-    }
-}
-
-fn answer_with(
-    reply: ReplyIoctl,
-    op: &TeamOp,
-    outcome: std::result::Result<FileAttributes, Errno>,
-) {
-    match outcome {
-        Ok(shown) => reply.ioctl(0, &shown.encode(op)),
-        Err(e) => reply.error(e),
     }
 }
 
 /// The directory never changes.
 fn directory() -> Attr {
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
     Attr {
-        fid: Fid(DIRECTORY.0),
-        kind: Kind::Dir,
-        mode: 0o500,
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        nlink: 2,
-        rdev: 0,
-        size: 0,
-        bytes: 0,
-        atime: Time::default(),
-        mtime: Time::default(),
-        ctime: Time::default(),
-        generation: 0,
         lamination: Lamination::Hard,
-        layout: ExtentLayout::Fresh,
+        ..Inode::new(Kind::Dir, 0o500, uid, gid, Time::default()).attr(Fid(DIRECTORY.0))
     }
 }
 

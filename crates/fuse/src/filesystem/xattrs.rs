@@ -1,6 +1,7 @@
 //! Extended attributes: the stored ones, the kernel's own that no mount needs, `user.forebay.laminated` and `user.forebay.extents`.
-use super::Filesystem;
+use crate::protocol::ReplyXattr;
 use crate::watch::Told;
+use forebay_server::delegate::Delegate;
 use forebay_server::{Caller, Fid, Lamination, Result};
 use rustix::io::Errno;
 use std::time::Duration;
@@ -29,6 +30,13 @@ pub(super) enum XattrAnswer {
 
 impl Told for XattrAnswer {}
 
+pub(super) fn give(reply: ReplyXattr, answer: XattrAnswer) {
+    match answer {
+        XattrAnswer::Size(size) => reply.size(size),
+        XattrAnswer::Value(value) => reply.data(&value),
+    }
+}
+
 fn sized(value: Vec<u8>, size: u32) -> Result<XattrAnswer> {
     match size {
         0 => Ok(XattrAnswer::Size(value.len() as u32)),
@@ -42,87 +50,83 @@ fn unsupported(name: &[u8]) -> bool {
     name.starts_with(b"system.")
 }
 
-impl Filesystem {
-    pub(super) fn get_xattr(&self, fid: Fid, name: &[u8], size: u32) -> Result<XattrAnswer> {
-        if name == CAPABILITY {
-            return Err(Errno::NODATA.into());
-        }
-        if unsupported(name) {
-            return Err(Errno::OPNOTSUPP.into());
-        }
-        if name == LAMINATED {
-            let word = match self.delegate.names.getattr(fid)?.lamination {
-                Lamination::None => "none",
-                Lamination::Soft => "soft",
-                Lamination::Hard => "hard",
-            };
-            return sized(word.into(), size);
-        }
-        if name == EXTENTS {
-            let described = self.delegate.locator.describe(fid)?;
-            let json = serde_json::to_vec(&described);
-            return sized(json.map_err(|_| Errno::IO)?, size);
-        }
-        sized(self.delegate.names.getxattr(fid, name)?, size)
+pub(super) fn get(delegate: &Delegate, fid: Fid, name: &[u8], size: u32) -> Result<XattrAnswer> {
+    if name == CAPABILITY {
+        return Err(Errno::NODATA.into());
     }
+    if unsupported(name) {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    if name == LAMINATED {
+        let word = match delegate.names.getattr(fid)?.lamination {
+            Lamination::None => "none",
+            Lamination::Soft => "soft",
+            Lamination::Hard => "hard",
+        };
+        return sized(word.into(), size);
+    }
+    if name == EXTENTS {
+        let described = delegate.locator.describe(fid)?;
+        let json = serde_json::to_vec(&described);
+        return sized(json.map_err(|_| Errno::IO)?, size);
+    }
+    sized(delegate.names.getxattr(fid, name)?, size)
+}
 
-    pub(super) fn set_xattr(
-        &self,
-        fid: Fid,
-        name: &[u8],
-        value: &[u8],
-        flags: i32,
-        caller: Caller,
-    ) -> Result<()> {
-        if name == CAPABILITY || name == EXTENTS || unsupported(name) {
-            return Err(Errno::OPNOTSUPP.into());
+pub(super) fn set(
+    delegate: &Delegate,
+    fid: Fid,
+    name: &[u8],
+    value: &[u8],
+    flags: i32,
+    caller: Caller,
+) -> Result<()> {
+    if name == CAPABILITY || name == EXTENTS || unsupported(name) {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    if name == LAMINATED {
+        if value != b"1" {
+            return Err(Errno::INVAL.into());
         }
-        if name == LAMINATED {
-            if value != b"1" {
-                return Err(Errno::INVAL.into());
+        if caller.uid != 0 && caller.uid != delegate.names.getattr(fid)?.uid {
+            return Err(Errno::PERM.into());
+        }
+        return laminate(delegate, fid);
+    }
+    let create = flags & libc::XATTR_CREATE != 0;
+    let replace = flags & libc::XATTR_REPLACE != 0;
+    delegate.names.setxattr(fid, name, value, create, replace)
+}
+
+fn laminate(delegate: &Delegate, fid: Fid) -> Result<()> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match delegate.names.laminate(fid) {
+            Err(e) if e.errno() == Errno::BUSY && pause < LAST_CLOSES => {
+                std::thread::sleep(pause);
+                pause *= 2;
             }
-            if caller.uid != 0 && caller.uid != self.delegate.names.getattr(fid)?.uid {
-                return Err(Errno::PERM.into());
-            }
-            return self.laminate(fid);
-        }
-        let create = flags & libc::XATTR_CREATE != 0;
-        let replace = flags & libc::XATTR_REPLACE != 0;
-        self.delegate
-            .names
-            .setxattr(fid, name, value, create, replace)
-    }
-
-    fn laminate(&self, fid: Fid) -> Result<()> {
-        let mut pause = Duration::from_millis(1);
-        loop {
-            match self.delegate.names.laminate(fid) {
-                Err(e) if e.errno() == Errno::BUSY && pause < LAST_CLOSES => {
-                    std::thread::sleep(pause);
-                    pause *= 2;
-                }
-                done => return done,
-            }
+            done => return done,
         }
     }
+}
 
-    pub(super) fn list_xattrs(&self, fid: Fid, size: u32) -> Result<XattrAnswer> {
-        let mut list = Vec::new();
-        for name in self.delegate.names.listxattr(fid)? {
-            list.extend_from_slice(&name);
-            list.push(0);
-        }
-        sized(list, size)
+pub(super) fn list(delegate: &Delegate, fid: Fid, size: u32) -> Result<XattrAnswer> {
+    let mut list = Vec::new();
+    for name in delegate.names.listxattr(fid)? {
+        list.extend_from_slice(&name);
+        list.push(0);
     }
+    sized(list, size)
+}
 
-    pub(super) fn remove_xattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
-        match name {
-            // For ever is for ever.
-            LAMINATED => Err(Errno::PERM.into()),
-            CAPABILITY | EXTENTS => Err(Errno::NODATA.into()),
-            name if unsupported(name) => Err(Errno::OPNOTSUPP.into()),
-            name => self.delegate.names.removexattr(fid, name),
-        }
+pub(super) fn remove(delegate: &Delegate, fid: Fid, name: &[u8]) -> Result<()> {
+    match name {
+        // For ever is for ever.
+        LAMINATED => Err(Errno::PERM.into()),
+        CAPABILITY | EXTENTS => Err(Errno::NODATA.into()),
+        name if unsupported(name) => Err(Errno::OPNOTSUPP.into()),
+        name => delegate.names.removexattr(fid, name),
     }
 }
 

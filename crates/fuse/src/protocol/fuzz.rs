@@ -2,9 +2,10 @@
 //! alone, but a mistake there, or here about its structures, must not end the service. Short form: 30,000 requests; `SOAK=1`:
 //! 3,000,000.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
-use super::dispatch::{Handler, LockRequest, SetAttrRequest, dispatch, request};
+use super::arguments::*;
+use super::dispatch::{Handler, dispatch};
 use super::kernel_config::KernelConfig;
-use super::names::{FileHandle, INodeNo, OpenFlags, RenameFlags, Request, WriteFlags};
+use super::names::{FileHandle, INodeNo, OpenFlags, Request};
 use super::reply::*;
 use super::session::Session;
 use super::{InitFlags, opcode};
@@ -45,119 +46,71 @@ impl Handler for GivesUp {
         Ok(())
     }
     fn destroy(&self) {}
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, _: ReplyEntry) {
-        self.name(&[name]);
-    }
     fn forget(&self, _: INodeNo, _: u64) {
         self.forgotten.fetch_add(1, Ordering::Relaxed);
     }
-    fn getattr(&self, _: &Request, _: INodeNo, _: ReplyAttr) {
-        self.seen();
-    }
-    fn setattr(&self, _: &Request, _: INodeNo, _: SetAttrRequest, _: ReplyAttr) {
-        self.seen();
-    }
-    fn readlink(&self, _: &Request, _: INodeNo, _: ReplyData) {
-        self.seen();
-    }
-    fn mknod(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: u32, _: ReplyEntry) {
+    fn lookup(&self, _: &Request, name: &OsStr, _: ReplyEntry) {
         self.name(&[name]);
     }
-    fn mkdir(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: ReplyEntry) {
+    fn getattr(&self, _: &Request, _: ReplyAttr) {
+        self.seen();
+    }
+    fn setattr(&self, _: &Request, _: SetAttrRequest, _: ReplyAttr) {
+        self.seen();
+    }
+    fn readlink(&self, _: &Request, _: ReplyData) {
+        self.seen();
+    }
+    fn mknod(&self, _: &Request, name: &OsStr, _: u32, _: u32, _: ReplyEntry) {
         self.name(&[name]);
     }
-    fn symlink(&self, _: &Request, _: INodeNo, name: &OsStr, target: &Path, _: ReplyEntry) {
+    fn mkdir(&self, _: &Request, name: &OsStr, _: u32, _: ReplyEntry) {
+        self.name(&[name]);
+    }
+    fn symlink(&self, _: &Request, name: &OsStr, target: &Path, _: ReplyEntry) {
         self.name(&[name, target.as_os_str()]);
     }
-    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, name: &OsStr, _: ReplyEntry) {
+    fn link(&self, _: &Request, _: INodeNo, name: &OsStr, _: ReplyEntry) {
         self.name(&[name]);
     }
-    fn unlink(&self, _: &Request, _: INodeNo, name: &OsStr, _: ReplyEmpty) {
+    fn unlink(&self, _: &Request, name: &OsStr, _: ReplyEmpty) {
         self.name(&[name]);
     }
-    fn rmdir(&self, _: &Request, _: INodeNo, name: &OsStr, _: ReplyEmpty) {
+    fn rmdir(&self, _: &Request, name: &OsStr, _: ReplyEmpty) {
         self.name(&[name]);
     }
-    fn rename(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        name: &OsStr,
-        _: INodeNo,
-        to: &OsStr,
-        _: RenameFlags,
-        _: ReplyEmpty,
-    ) {
-        self.name(&[name, to]);
+    fn rename(&self, _: &Request, rename: RenameRequest<'_>, _: ReplyEmpty) {
+        self.name(&[rename.name, rename.to_name]);
     }
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, _: bool, _: ReplyOpen) {
+    fn open(&self, _: &Request, _: OpenFlags, _: bool, _: ReplyOpen) {
         self.seen();
     }
-    fn create(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: OpenFlags, _: ReplyCreate) {
-        self.name(&[name]);
+    fn create(&self, _: &Request, create: CreateRequest<'_>, _: ReplyCreate) {
+        self.name(create.name.as_slice());
     }
-    fn tmpfile(&self, _: &Request, _: INodeNo, _: u32, _: OpenFlags, _: ReplyCreate) {
+    fn read(&self, _: &Request, _: ReadRequest, _: ReplyData) {
         self.seen();
     }
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: u64,
-        _: u32,
-        _: Option<u64>,
-        _: ReplyData,
-    ) {
+    fn write(&self, _: &Request, write: WriteRequest<'_>, _: ReplyWrite) {
+        assert!(write.data.len() <= MOST);
         self.seen();
     }
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: u64,
-        data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<u64>,
-        _: ReplyWrite,
-    ) {
-        assert!(data.len() <= MOST);
+    fn flush(&self, _: &Request, _: FileHandle, _: u64, _: ReplyEmpty) {
         self.seen();
     }
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: ReplyEmpty) {
+    fn release(&self, _: &Request, _: FileHandle, _: ReplyEmpty) {
         self.seen();
     }
-    fn release(&self, _: &Request, _: INodeNo, _: FileHandle, _: ReplyEmpty) {
+    fn fsync(&self, _: &Request, _: FileHandle, _: ReplyEmpty) {
         self.seen();
     }
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: ReplyEmpty) {
+    fn fallocate(&self, _: &Request, _: AllocateRequest, _: ReplyEmpty) {
         self.seen();
     }
-    fn fallocate(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: u64,
-        _: u64,
-        _: i32,
-        _: ReplyEmpty,
-    ) {
+    fn lseek(&self, _: &Request, _: FileHandle, _: i64, _: i32, _: ReplyLseek) {
         self.seen();
     }
-    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, _: ReplyLseek) {
-        self.seen();
-    }
-    fn copy_file_range(
-        &self,
-        _: &Request,
-        _: (INodeNo, FileHandle, u64),
-        _: (INodeNo, FileHandle, u64),
-        _: u64,
-        _: ReplyWrite,
-    ) {
+    fn copy_file_range(&self, _: &Request, _: CopyRequest, _: ReplyWrite) {
         self.seen();
     }
     fn set_lock(&self, _: &Request, _: LockRequest, _: ReplyEmpty) {
@@ -166,35 +119,35 @@ impl Handler for GivesUp {
     fn get_lock(&self, _: &Request, _: LockRequest, _: ReplyLock) {
         self.seen();
     }
-    fn opendir(&self, _: &Request, _: INodeNo, _: ReplyOpen) {
+    fn opendir(&self, _: &Request, _: ReplyOpen) {
         self.seen();
     }
-    fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: ReplyDirectory) {
+    fn readdir(&self, _: &Request, _: FileHandle, _: u64, _: ReplyDirectory) {
         self.seen();
     }
-    fn releasedir(&self, _: &Request, _: INodeNo, _: FileHandle, _: ReplyEmpty) {
+    fn releasedir(&self, _: &Request, _: FileHandle, _: ReplyEmpty) {
         self.seen();
     }
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: ReplyEmpty) {
+    fn fsyncdir(&self, _: &Request, _: ReplyEmpty) {
         self.seen();
     }
-    fn statfs(&self, _: &Request, _: INodeNo, _: ReplyStatfs) {
+    fn statfs(&self, _: &Request, _: ReplyStatfs) {
         self.seen();
     }
-    fn setxattr(&self, _: &Request, _: INodeNo, name: &OsStr, value: &[u8], _: i32, _: ReplyEmpty) {
+    fn setxattr(&self, _: &Request, name: &OsStr, value: &[u8], _: i32, _: ReplyEmpty) {
         assert!(value.len() <= MOST);
         self.name(&[name]);
     }
-    fn getxattr(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: ReplyXattr) {
+    fn getxattr(&self, _: &Request, name: &OsStr, _: u32, _: ReplyXattr) {
         self.name(&[name]);
     }
-    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, _: ReplyXattr) {
+    fn listxattr(&self, _: &Request, _: u32, _: ReplyXattr) {
         self.seen();
     }
-    fn removexattr(&self, _: &Request, _: INodeNo, name: &OsStr, _: ReplyEmpty) {
+    fn removexattr(&self, _: &Request, name: &OsStr, _: ReplyEmpty) {
         self.name(&[name]);
     }
-    fn ioctl(&self, _: &Request, _: INodeNo, _: FileHandle, _: u32, data: &[u8], _: ReplyIoctl) {
+    fn ioctl(&self, _: &Request, _: FileHandle, _: u32, data: &[u8], _: ReplyIoctl) {
         assert!(data.len() <= MOST);
         self.seen();
     }

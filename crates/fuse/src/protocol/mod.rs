@@ -16,6 +16,7 @@
 //! - What the kernel sends is not trusted to be whole: a request that is too short is answered `EIO`, an unknown one `ENOSYS`,
 //!   upon which the kernel does without it.
 
+mod arguments;
 mod dispatch;
 #[cfg(test)]
 mod fuzz;
@@ -25,7 +26,11 @@ mod opcode;
 mod reply;
 mod session;
 
-pub(crate) use dispatch::{Handler, LockRequest, SetAttrRequest};
+pub(crate) use arguments::{
+    AllocateRequest, CopyRequest, CreateRequest, LockRequest, ReadRequest, RenameRequest,
+    SetAttrRequest, WriteRequest,
+};
+pub(crate) use dispatch::Handler;
 pub(crate) use kernel_config::KernelConfig;
 pub(crate) use names::{
     Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, InitFlags, OpenAccMode, OpenFlags,

@@ -47,27 +47,17 @@ impl From<io::Error> for Errno {
     }
 }
 
-/// Who asks: the head of a request.
+/// The head of a request: who asks, and about what.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
-    pub(super) unique: u64,
-    pub(super) inode: u64,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) pid: u32,
-}
-
-impl Request {
-    pub fn uid(&self) -> u32 {
-        self.uid
-    }
-    pub fn gid(&self) -> u32 {
-        self.gid
-    }
+    /// The kernel's number of the request.
+    pub unique: u64,
+    /// The file or directory; where a request names an entry, the directory that has it.
+    pub ino: INodeNo,
+    pub uid: u32,
+    pub gid: u32,
     /// The thread, as this process's `/proc` numbers it; 0: the kernel cannot say.
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
+    pub pid: u32,
 }
 
 /// What a directory entry or inode is.

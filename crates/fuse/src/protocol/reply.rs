@@ -131,6 +131,13 @@ macro_rules! replies {
             pub fn error(self, errno: Errno) {
                 self.0.error(errno);
             }
+            /// It gave this, which `give` sends; or it failed.
+            pub fn answer<T>(self, answer: Result<T, Errno>, give: impl FnOnce($name, T)) {
+                match answer {
+                    Ok(found) => give(self, found),
+                    Err(errno) => self.error(errno),
+                }
+            }
         }
     )*};
 }
@@ -166,6 +173,9 @@ impl ReplyEmpty {
     pub fn ok(self) {
         self.0.give([&[], &[]]);
     }
+    pub fn done(self, answer: Result<(), Errno>) {
+        self.answer(answer, |reply, ()| reply.ok());
+    }
 }
 
 impl ReplyEntry {
@@ -196,7 +206,7 @@ impl ReplyData {
 }
 
 impl ReplyOpen {
-    pub fn opened(self, fh: FileHandle, flags: FopenFlags) {
+    pub fn opened(self, (fh, flags): (FileHandle, FopenFlags)) {
         ReplyFields::new().open(fh, flags).give(self.0);
     }
 }

@@ -1,5 +1,6 @@
 //! A connection to the kernel: what both agree on at its start, the threads that read requests, its end, and notices.
-use super::dispatch::{Arguments, Handler, dispatch, request};
+use super::arguments::{Arguments, request};
+use super::dispatch::{Handler, dispatch};
 use super::kernel_config::{ARGUMENTS, KernelConfig, MAJOR};
 use super::names::{INodeNo, InitFlags};
 use super::opcode;

@@ -15,6 +15,14 @@ fn service(dir: &tempfile::TempDir) -> Service {
     Service::start(io, &dir.path().join("s"), config).unwrap()
 }
 
+fn teams(service: &Service) -> Arc<TeamDirectory> {
+    let policy = CachePolicy {
+        alone: true,
+        watch: Arc::default(),
+    };
+    TeamDirectory::new(service.delegate(0), Arc::default(), policy)
+}
+
 fn join(number: u32) -> TeamOp {
     TeamOp::Join {
         number,
@@ -55,7 +63,7 @@ fn flags(read: bool, write: bool) -> OpenFlags {
 fn only_the_thread_that_asked_finds_the_handle_and_once() {
     let dir = tempfile::tempdir().unwrap();
     let service = service(&dir);
-    let teams = TeamDirectory::new(service.delegate(0));
+    let teams = teams(&service);
     teams.join(1, &join(3), RANK, vec![]).unwrap();
     let fid = open(&teams, 1);
     assert!(teams.attr(fid, THREAD + 1).is_none());
@@ -81,7 +89,7 @@ fn only_the_thread_that_asked_finds_the_handle_and_once() {
 fn what_nobody_takes_goes_with_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let service = service(&dir);
-    let teams = TeamDirectory::new(service.delegate(0));
+    let teams = teams(&service);
     teams.join(1, &join(3), RANK, vec![]).unwrap();
     assert_eq!(
         teams.join(1, &join(3), RANK, vec![]).unwrap_err(),
@@ -122,7 +130,7 @@ fn a_rank_gets_where_its_user_and_groups_may() {
     root.write("/d/f", b"x").unwrap();
     root.set_owner("/d", Some(7), Some(9)).unwrap();
     root.set_permissions("/d", 0o750).unwrap();
-    let teams = TeamDirectory::new(service.delegate(0));
+    let teams = teams(&service);
     let user = Caller { uid: 8, gid: 8 };
     let refused = Some(rustix::io::Errno::ACCESS);
     let cases = [

@@ -1,0 +1,120 @@
+//! What the kernel may keep of names, attributes and open files, and for how long.
+//!
+//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is watched, nothing.
+use super::file_handle::encode;
+use crate::protocol::{Errno, FileHandle, FopenFlags, ReplyAttr, ReplyEntry};
+use crate::reply::{file_attr, negative};
+use crate::watch::Watch;
+use forebay_server::delegate::OpenedFile;
+use forebay_server::{Attr, Kind, Lamination, OpenFlags};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the kernel may keep what cannot change behind its back.
+const KERNEL_KEEPS_FOR: Duration = Duration::from_secs(1);
+
+/// See the head of this file.
+#[derive(Clone)]
+pub(super) struct CachePolicy {
+    /// One member: nobody else changes names and attributes.
+    pub alone: bool,
+    pub watch: Arc<Watch>,
+}
+
+impl CachePolicy {
+    fn entry_ttl(&self) -> Duration {
+        match self.alone && !self.watch.exact() {
+            true => KERNEL_KEEPS_FOR,
+            false => Duration::ZERO,
+        }
+    }
+
+    /// A softly laminated file may get its write bits back, so only the hard kind is kept. A write takes set-id bits here, and the kernel
+    /// does not ask for the mode then.
+    pub fn attr_ttl(&self, attr: &Attr) -> Duration {
+        let changes_by_writes = attr.kind == Kind::File && attr.mode & 0o6000 != 0;
+        let fixed = self.alone && !changes_by_writes || attr.lamination == Lamination::Hard;
+        if fixed && !self.watch.exact() {
+            KERNEL_KEEPS_FOR
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// How long the kernel may keep attributes and name.
+    pub fn ttls(&self, attr: &Attr) -> (Duration, Duration) {
+        (self.attr_ttl(attr), self.entry_ttl())
+    }
+
+    pub fn enter(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
+        reply.answer(answer, |reply, attr| {
+            let (attr_ttl, entry_ttl) = self.ttls(&attr);
+            reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&attr));
+        });
+    }
+
+    pub fn show(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
+        reply.answer(answer, |reply, attr| {
+            reply.attr(&self.attr_ttl(&attr), &file_attr(&attr));
+        });
+    }
+
+    /// The answer to a lookup: that a name does not exist is kept too, where nobody else could make it.
+    pub fn found(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
+        match answer {
+            Err(e) if self.alone && e.code() == libc::ENOENT => {
+                reply.entry(&KERNEL_KEEPS_FOR, &negative());
+            }
+            answer => self.enter(answer, reply),
+        }
+    }
+
+    /// The kernel's handle of an opened file, and what it may do with the file's pages.
+    pub fn opened(&self, opened: &OpenedFile, flags: OpenFlags) -> (FileHandle, FopenFlags) {
+        // A watched mount is to see every call as it is.
+        let direct = opened.direct || self.watch.exact();
+        let mut fopen = FopenFlags::empty();
+        if !flags.write && self.alone {
+            // Closing a file that was only read publishes nothing; but where locks are kept here, it gives up the closer's.
+            fopen |= FopenFlags::FOPEN_NOFLUSH;
+        }
+        if direct {
+            fopen |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        } else if opened.keep_cache {
+            fopen |= FopenFlags::FOPEN_KEEP_CACHE;
+        }
+        (encode(opened.handle, flags, direct), fopen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file_handle::{APPEND, DIRECT, WRITE, has, open_flags};
+    use super::*;
+    use crate::protocol;
+    use forebay_server::proto::Inode;
+    use forebay_server::{Fid, Time};
+
+    #[test]
+    fn an_opened_file_is_cached_as_its_handle_says() {
+        let policy = CachePolicy {
+            alone: true,
+            watch: Arc::default(),
+        };
+        let opened = OpenedFile {
+            handle: 77,
+            attr: Inode::new(Kind::File, 0o644, 0, 0, Time::default()).attr(Fid(9)),
+            keep_cache: true,
+            direct: false,
+            made: false,
+        };
+        let open = |flags| policy.opened(&opened, open_flags(protocol::OpenFlags(flags)));
+        let (fh, fopen) = open(libc::O_RDWR | libc::O_APPEND);
+        assert_eq!(super::super::file_handle::handle(fh), 77);
+        assert!(has(fh, WRITE) && has(fh, APPEND) && !has(fh, DIRECT));
+        assert_eq!(fopen, FopenFlags::FOPEN_KEEP_CACHE);
+        let (fh, fopen) = open(libc::O_RDONLY | libc::O_APPEND);
+        assert!(!has(fh, WRITE) && !has(fh, APPEND));
+        assert!(fopen.contains(FopenFlags::FOPEN_NOFLUSH));
+    }
+}

@@ -1,0 +1,160 @@
+//! Directories that other nodes move: the kernel is made to move them too.
+//!
+//! The kernel has a directory at one place. When a look-up finds it at another, the kernel moves it there; but this takes
+//! the lock that a rename between directories holds around its own look-ups, so there it fails. The kernel then makes the
+//! whole call once more, and if that fails too, the program gets `ESTALE`. Nothing can be done about a call that holds the
+//! lock. But when it is made again, it begins with the parents, and holds nothing: so the next look-up of the same
+//! thread waits until the mount has looked the directory up in itself, where it is now. That also moves one that is in use (a
+//! working directory, open files), which a notification could only cut off.
+//!
+//! So that this is rare, a mount that moves a directory to another parent tells the other nodes, and the call returns when they
+//! have heard. Each looks it up in itself, if its kernel has it (`invalidation`). While a mount waits for others so, it does not
+//! let others wait: their look-up might need the lock that its own call holds.
+//!
+//! Invariant: only a reply waits, on a thread of its own, and not for long: a call that holds a lock (it names its parents by
+//! descriptors) waits for nothing but time.
+use super::cache_policy::CachePolicy;
+use super::places::{DirectoryPlaces, MovedDirectory};
+use super::waiter::spawn_waiter;
+use crate::kernel_caches::KernelCaches;
+use crate::protocol::{Errno, ReplyEmpty, ReplyEntry};
+use crate::reply::file_attr;
+use forebay_server::delegate::Delegate;
+use forebay_server::{Attr, Fid, Kind};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The longest wait of a reply.
+const LOOKUP_WAIT: Duration = Duration::from_millis(500);
+
+/// What is known of moves, for those that answer requests and those that hear of other nodes.
+#[derive(Default)]
+pub(super) struct MovedPlaces {
+    pub directories: DirectoryPlaces,
+    /// Renames of this mount that wait until other nodes have heard of them.
+    pub telling: AtomicUsize,
+}
+
+impl MovedPlaces {
+    /// Has the kernel look up a moved directory where it is now.
+    pub fn look_up(&self, caches: &KernelCaches, fid: Fid, path: &Path) {
+        match caches.look_up(path, LOOKUP_WAIT) {
+            Ok(()) => self.directories.looked_up(fid, path),
+            // It has moved on, or a thread that asks for it holds a lock: then that call may fail.
+            Err(error) => {
+                tracing::debug!(path = %path.display(), %error, "a moved directory is not looked up");
+            }
+        }
+    }
+}
+
+/// See the head of this file.
+pub(super) struct DirectoryMoves {
+    delegate: Arc<Delegate>,
+    caches: Arc<KernelCaches>,
+    policy: CachePolicy,
+    pub places: Arc<MovedPlaces>,
+}
+
+impl DirectoryMoves {
+    pub fn new(
+        delegate: Arc<Delegate>,
+        caches: Arc<KernelCaches>,
+        policy: CachePolicy,
+    ) -> DirectoryMoves {
+        DirectoryMoves {
+            delegate,
+            caches,
+            policy,
+            places: Arc::default(),
+        }
+    }
+
+    /// Notes where the kernel is told of a directory. In a service of one member nobody else moves any.
+    pub fn answered(
+        &self,
+        answer: &Result<Attr, Errno>,
+        (parent, name): (Fid, &OsStr),
+        thread: u32,
+    ) {
+        if let Ok(attr) = answer
+            && attr.kind == Kind::Dir
+            && !self.policy.alone
+        {
+            let directories = &self.places.directories;
+            match name.as_bytes() {
+                b"." | b".." => directories.answered(attr.fid),
+                _ => {
+                    let thread = (!self.caches.is_own(thread)).then_some(thread);
+                    directories.found(attr.fid, parent, name, thread);
+                }
+            }
+        }
+    }
+
+    /// A program of this mount has renamed something, or exchanged two names. The directories that have another parent now, and
+    /// where they are.
+    pub fn renamed(
+        &self,
+        from: (Fid, &OsStr),
+        to: (Fid, &OsStr),
+        exchanged: bool,
+    ) -> Vec<(Fid, PathBuf)> {
+        match self.policy.alone {
+            true => Vec::new(),
+            false => self.places.directories.renamed(from, to, exchanged),
+        }
+    }
+
+    /// Answers a rename after the kernels of other nodes have heard of directories that it moved.
+    pub fn answer_rename(
+        &self,
+        answer: Result<(), Errno>,
+        moved: Vec<(Fid, PathBuf)>,
+        reply: ReplyEmpty,
+    ) {
+        if moved.is_empty() {
+            return reply.done(answer);
+        }
+        let (delegate, places) = (self.delegate.clone(), self.places.clone());
+        spawn_waiter(
+            "moved directory",
+            "to tell of a moved directory",
+            move || {
+                places.telling.fetch_add(1, Ordering::SeqCst);
+                for (fid, path) in moved {
+                    delegate
+                        .kernel_pages
+                        .show_moved(fid, path.as_os_str().as_bytes());
+                }
+                places.telling.fetch_sub(1, Ordering::SeqCst);
+                reply.done(answer);
+            },
+        );
+    }
+
+    /// Answers a look-up after the kernel has heard where a directory is now.
+    pub fn answer_lookup(
+        &self,
+        moved: MovedDirectory,
+        answer: Result<Attr, Errno>,
+        reply: ReplyEntry,
+    ) {
+        let (caches, places) = (self.caches.clone(), self.places.clone());
+        let ready = answer.map(|attr| (self.policy.ttls(&attr), file_attr(&attr)));
+        spawn_waiter(
+            "moved directory",
+            "to look a moved directory up",
+            move || {
+                places.look_up(&caches, moved.fid, &moved.path);
+                reply.answer(ready, |reply, ((attr_ttl, entry_ttl), attr)| {
+                    reply.entry_with_ttls(&attr_ttl, &entry_ttl, &attr);
+                });
+            },
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! A file handle as the kernel sees it. It carries what each request must know beside the delegate's handle:
+//!
+//! ```text
+//! bits 63..3   the delegate's handle
+//! bit  2       DIRECT: the page cache is bypassed
+//! bit  1       APPEND: the owner of the file chooses where writes go
+//! bit  0       WRITE: opened for writing
+//! ```
+use crate::protocol::{self, FileHandle, OpenAccMode};
+use forebay_server::OpenFlags;
+use forebay_server::delegate::Handle;
+
+pub(super) const WRITE: u64 = 1;
+pub(super) const APPEND: u64 = 2;
+pub(super) const DIRECT: u64 = 4;
+const FLAG_BITS: u32 = 3;
+
+/// The delegate's handle in the kernel's.
+pub(super) fn handle(fh: FileHandle) -> Handle {
+    fh.0 >> FLAG_BITS
+}
+
+pub(super) fn has(fh: FileHandle, bit: u64) -> bool {
+    fh.0 & bit != 0
+}
+
+pub(super) fn encode(handle: Handle, flags: OpenFlags, direct: bool) -> FileHandle {
+    let mut fh = handle << FLAG_BITS;
+    for (on, bit) in [
+        (flags.write, WRITE),
+        (flags.append, APPEND),
+        (direct, DIRECT),
+    ] {
+        if on {
+            fh |= bit;
+        }
+    }
+    FileHandle(fh)
+}
+
+/// What `open` was given, in the service's terms.
+pub(super) fn open_flags(flags: protocol::OpenFlags) -> OpenFlags {
+    let mode = flags.acc_mode();
+    OpenFlags {
+        read: mode != OpenAccMode::O_WRONLY,
+        write: mode != OpenAccMode::O_RDONLY,
+        append: mode != OpenAccMode::O_RDONLY && flags.0 & libc::O_APPEND != 0,
+        truncate: flags.0 & libc::O_TRUNC != 0,
+    }
+}
