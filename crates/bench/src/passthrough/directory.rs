@@ -89,6 +89,10 @@ impl Directory {
         self.stat(ino, fh)
     }
 
+    pub(super) fn remove(&self, parent: INodeNo, name: &OsStr, how: AtFlags) -> SyscallResult<()> {
+        rustix::fs::unlinkat(&*self.nodes.get(parent)?, name, how)
+    }
+
     pub(super) fn create_file(
         &self,
         at: (INodeNo, &OsStr),

@@ -26,25 +26,18 @@ fn errno(e: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(e.raw_os_error())
 }
 
-fn done(answer: SyscallResult<()>, reply: ReplyEmpty) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(errno(e)),
-    }
+/// Sends what a system call found, or why it failed: the reply types have no trait in common.
+macro_rules! answer {
+    ($reply:ident, $answer:expr, $found:pat => $send:expr) => {
+        match $answer {
+            Ok($found) => $send,
+            Err(e) => $reply.error(errno(e)),
+        }
+    };
 }
 
 fn entry(answer: SyscallResult<fuser::FileAttr>, reply: ReplyEntry) {
-    match answer {
-        Ok(attr) => reply.entry(&NO_TIMEOUT, &attr, Generation(0)),
-        Err(e) => reply.error(errno(e)),
-    }
-}
-
-fn attr(answer: SyscallResult<fuser::FileAttr>, reply: ReplyAttr) {
-    match answer {
-        Ok(attr) => reply.attr(&NO_TIMEOUT, &attr),
-        Err(e) => reply.error(errno(e)),
-    }
+    answer!(reply, answer, attr => reply.entry(&NO_TIMEOUT, &attr, Generation(0)));
 }
 
 impl fuser::Filesystem for Directory {
@@ -62,7 +55,7 @@ impl fuser::Filesystem for Directory {
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        attr(self.stat(ino, fh), reply);
+        answer!(reply, self.stat(ino, fh), attr => reply.attr(&NO_TIMEOUT, &attr));
     }
 
     fn setattr(
@@ -83,10 +76,8 @@ impl fuser::Filesystem for Directory {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        attr(
-            self.change(ino, mode, uid, gid, size, (atime, mtime), fh),
-            reply,
-        );
+        let changed = self.change(ino, mode, uid, gid, size, (atime, mtime), fh);
+        answer!(reply, changed, attr => reply.attr(&NO_TIMEOUT, &attr));
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
@@ -94,10 +85,7 @@ impl fuser::Filesystem for Directory {
             .nodes
             .get(ino)
             .and_then(|n| rustix::fs::readlinkat(&*n, "", Vec::new()));
-        match target {
-            Ok(target) => reply.data(target.as_bytes()),
-            Err(e) => reply.error(errno(e)),
-        }
+        answer!(reply, target, target => reply.data(target.as_bytes()));
     }
 
     fn mkdir(
@@ -132,21 +120,11 @@ impl fuser::Filesystem for Directory {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(
-            self.nodes
-                .get(parent)
-                .and_then(|p| rustix::fs::unlinkat(&*p, name, AtFlags::empty())),
-            reply,
-        );
+        answer!(reply, self.remove(parent, name, AtFlags::empty()), () => reply.ok());
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(
-            self.nodes
-                .get(parent)
-                .and_then(|p| rustix::fs::unlinkat(&*p, name, AtFlags::REMOVEDIR)),
-            reply,
-        );
+        answer!(reply, self.remove(parent, name, AtFlags::REMOVEDIR), () => reply.ok());
     }
 
     fn rename(
@@ -164,15 +142,14 @@ impl fuser::Filesystem for Directory {
             let to = self.nodes.get(to)?;
             rustix::fs::renameat_with(&*from, name, &*to, to_name, flags)
         });
-        done(renamed, reply);
+        answer!(reply, renamed, () => reply.ok());
     }
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let flags = OFlags::from_bits_retain(flags.0 as u32) - OFlags::NOFOLLOW;
-        match self.open_node(ino, flags) {
-            Ok(file) => reply.opened(self.handles.add(file), fopen(flags)),
-            Err(e) => reply.error(errno(e)),
-        }
+        answer!(reply, self.open_node(ino, flags), file => {
+            reply.opened(self.handles.add(file), fopen(flags));
+        });
     }
 
     fn create(
@@ -185,10 +162,10 @@ impl fuser::Filesystem for Directory {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        match self.create_file((parent, name), mode, flags) {
-            Ok((attr, fh, fopen)) => reply.created(&NO_TIMEOUT, &attr, Generation(0), fh, fopen),
-            Err(e) => reply.error(errno(e)),
-        }
+        let created = self.create_file((parent, name), mode, flags);
+        answer!(reply, created, (attr, fh, fopen) => {
+            reply.created(&NO_TIMEOUT, &attr, Generation(0), fh, fopen);
+        });
     }
 
     fn read(
@@ -219,10 +196,7 @@ impl fuser::Filesystem for Directory {
                 }
                 Ok(done)
             });
-            match read {
-                Ok(n) => reply.data(&buffer[..n]),
-                Err(e) => reply.error(errno(e)),
-            }
+            answer!(reply, read, n => reply.data(&buffer[..n]));
         });
     }
 
@@ -242,10 +216,7 @@ impl fuser::Filesystem for Directory {
             .handles
             .get(fh)
             .and_then(|file| rustix::io::pwrite(&*file, data, offset));
-        match written {
-            Ok(n) => reply.written(n as u32),
-            Err(e) => reply.error(errno(e)),
-        }
+        answer!(reply, written, n => reply.written(n as u32));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -272,7 +243,7 @@ impl fuser::Filesystem for Directory {
             true => Ok(rustix::fs::fdatasync(&*file)?),
             false => Ok(rustix::fs::fsync(&*file)?),
         });
-        done(synced, reply);
+        answer!(reply, synced, () => reply.ok());
     }
 
     fn readdir(
@@ -304,25 +275,20 @@ impl fuser::Filesystem for Directory {
                 }
                 Ok(())
             });
-        match listed {
-            Ok(()) => reply.ok(),
-            Err(e) => reply.error(errno(e)),
-        }
+        answer!(reply, listed, () => reply.ok());
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        match self.nodes.get(ino).and_then(|n| rustix::fs::fstatvfs(&*n)) {
-            Ok(s) => reply.statfs(
-                s.f_blocks,
-                s.f_bfree,
-                s.f_bavail,
-                s.f_files,
-                s.f_ffree,
-                s.f_bsize as u32,
-                s.f_namemax as u32,
-                s.f_frsize as u32,
-            ),
-            Err(e) => reply.error(errno(e)),
-        }
+        let room = self.nodes.get(ino).and_then(|n| rustix::fs::fstatvfs(&*n));
+        answer!(reply, room, s => reply.statfs(
+            s.f_blocks,
+            s.f_bfree,
+            s.f_bavail,
+            s.f_files,
+            s.f_ffree,
+            s.f_bsize as u32,
+            s.f_namemax as u32,
+            s.f_frsize as u32,
+        ));
     }
 }
