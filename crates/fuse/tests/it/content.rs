@@ -1,5 +1,5 @@
 //! What POSIX says about the bytes of files, asked through the kernel.
-use crate::common::{Harness, Map, errno, truncate};
+use crate::common::{Harness, Map, create_new, errno, open, open_to_write, truncate};
 use forebay_testkit::random::seeded_bytes;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use std::collections::BTreeSet;
@@ -45,13 +45,7 @@ fn sparse_files_above_four_gibibytes() {
     let Some(h) = Harness::four() else { return };
     let m = h.mount(0);
     let far = 5 << 30;
-    let f = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(m.join("s"))
-        .unwrap();
+    let f = open(&m.join("s"));
     f.write_all_at(b"start", 0).unwrap();
     f.write_all_at(b"end", far).unwrap();
     assert_eq!(f.metadata().unwrap().len(), far + 3);
@@ -86,11 +80,7 @@ fn truncate_both_ways_reads_zeros() {
     let path = m.join("t");
     let bytes = seeded_bytes(1, 300_000);
     fs::write(&path, &bytes).unwrap();
-    let f = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .unwrap();
+    let f = open(&path);
     f.set_len(100_001).unwrap();
     f.set_len(200_000).unwrap();
     let mut expected = bytes[..100_001].to_vec();
@@ -115,11 +105,7 @@ fn holes_are_punched_zeroed_and_reserved() {
     let path = h.mount(1).join("p");
     let mut bytes = seeded_bytes(2, 1 << 20);
     fs::write(&path, &bytes).unwrap();
-    let f = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .unwrap();
+    let f = open(&path);
     rustix::fs::fallocate(
         &f,
         FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
@@ -203,11 +189,7 @@ fn mappings_shared_and_private() {
     let path = m.join("map");
     let mut bytes = seeded_bytes(4, 100_000);
     fs::write(&path, &bytes).unwrap();
-    let f = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .unwrap();
+    let f = open(&path);
     {
         let mut map = Map::new(&f, bytes.len(), libc::MAP_SHARED).unwrap();
         assert!(map.bytes() == &bytes[..]);
@@ -220,13 +202,9 @@ fn mappings_shared_and_private() {
     }
     assert!(fs::read(&path).unwrap() == bytes);
     // Releasing the mapping published it; the release is asynchronous, an open-and-close is not.
-    drop(OpenOptions::new().write(true).open(&path).unwrap());
+    drop(open_to_write(&path));
     assert!(fs::read(h.mount(2).join("map")).unwrap() == bytes);
-    let f = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .unwrap();
+    let f = open(&path);
     let mut map = Map::new(&f, bytes.len(), libc::MAP_PRIVATE).unwrap();
     map.bytes()[0] ^= 1;
     assert!(fs::read(&path).unwrap() == bytes);
@@ -246,12 +224,7 @@ fn mappings_shared_and_private() {
 fn an_unlinked_file_lives_until_its_last_close() {
     let Some(h) = Harness::four() else { return };
     let m = h.mount(0);
-    let f = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(m.join("u"))
-        .unwrap();
+    let f = create_new(&m.join("u"));
     f.write_all_at(b"still here", 0).unwrap();
     fs::remove_file(m.join("u")).unwrap();
     assert_eq!(errno(File::open(m.join("u"))), libc::ENOENT);
@@ -278,8 +251,8 @@ fn two_handles_on_one_node_commit_in_write_order() {
     let Some(h) = Harness::four() else { return };
     let path = h.mount(0).join("w");
     fs::write(&path, "....").unwrap();
-    let older = OpenOptions::new().write(true).open(&path).unwrap();
-    let newer = OpenOptions::new().write(true).open(&path).unwrap();
+    let older = open_to_write(&path);
+    let newer = open_to_write(&path);
     older.write_all_at(b"old!", 0).unwrap();
     newer.write_all_at(b"NEW", 0).unwrap();
     drop(newer);

@@ -1,5 +1,5 @@
 //! Where a file's bytes are, through the attribute that a mount answers; and patterns seen by programs of several mounts.
-use crate::common::{Harness, Setup, errno};
+use crate::common::{Harness, Setup, errno, open_to_write};
 use forebay_testkit::turns;
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use std::fs::{self, OpenOptions};
@@ -43,7 +43,7 @@ fn strides_of_four_mounts_are_one_pattern() {
     }
     // Written over, cut and made longer: by the same programs.
     let path = h.mount(2).join("f");
-    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let file = open_to_write(&path);
     for k in 0..50usize {
         file.write_all_at(&[9; 100], k as u64 * 5000).unwrap();
         want[k * 5000..][..100].fill(9);
@@ -51,10 +51,7 @@ fn strides_of_four_mounts_are_one_pattern() {
     drop(file);
     want.truncate(1_000_001);
     want.resize(2_000_000, 0);
-    let there = OpenOptions::new()
-        .write(true)
-        .open(h.mount(1).join("f"))
-        .unwrap();
+    let there = open_to_write(&h.mount(1).join("f"));
     there.set_len(1_000_001).unwrap();
     there.set_len(2_000_000).unwrap();
     drop(there);

@@ -5,8 +5,7 @@
 mod history;
 mod rig;
 
-use crate::common::role_apart;
-use forebay_testkit::disk::Recording;
+use crate::common::{open_to_write, role_apart};
 use forebay_testkit::random::{Random, seeded_bytes};
 use forebay_testkit::{seeds, turns};
 use rig::{Rig, Served, Setup, serve};
@@ -37,8 +36,11 @@ pub fn run_role(role: &str, args: &[&str]) -> bool {
     true
 }
 
-/// Runs a role in a mount namespace of its own, and fails with it. Whoever is stuck for `limit` is ended.
-fn apart(name: &str, args: &[&str], limit: Duration) {
+/// A role that takes longer is stuck.
+const ROLE_LIMIT: Duration = Duration::from_secs(240);
+
+/// Runs a role in a mount namespace of its own, and fails with it.
+fn apart(name: &str, args: &[&str]) {
     if !forebay_testkit::disk::can_record() {
         return;
     }
@@ -49,7 +51,7 @@ fn apart(name: &str, args: &[&str], limit: Duration) {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > limit {
+        if start.elapsed() > ROLE_LIMIT {
             child.kill().unwrap();
             child.wait().unwrap();
             panic!("{name} {args:?} is stuck");
@@ -59,31 +61,29 @@ fn apart(name: &str, args: &[&str], limit: Duration) {
     assert!(status.success(), "{name} {args:?}: {status}");
 }
 
-const LIMIT: Duration = Duration::from_secs(240);
-
 #[test]
 fn renames_over_members_leave_each_synced_file_in_one_place() {
-    apart("renames over members", &[], LIMIT);
+    apart("renames over members", &[]);
 }
 
 #[test]
 fn overwriting_without_a_sync_leaves_synced_bytes_old_or_new() {
-    apart("overwrites", &["1"], LIMIT);
+    apart("overwrites", &["1"]);
 }
 
 #[test]
 fn overwriting_without_a_sync_leaves_synced_bytes_old_or_new_over_members() {
-    apart("overwrites", &["4"], LIMIT);
+    apart("overwrites", &["4"]);
 }
 
 #[test]
 fn appending_without_a_sync_leaves_the_synced_end_or_the_bytes() {
-    apart("appends", &["1"], LIMIT);
+    apart("appends", &["1"]);
 }
 
 #[test]
 fn appending_without_a_sync_leaves_the_synced_end_or_the_bytes_over_members() {
-    apart("appends", &["4"], LIMIT);
+    apart("appends", &["4"]);
 }
 
 /// Short form: 2 seeds of each kind with 5 cuts. `SOAK=1`: 500 cuts in all. `FOREBAY_SEED=n` replays one seed.
@@ -102,7 +102,7 @@ fn what_was_synced_survives_cuts_anywhere() {
                 "seed {seed}, {nodes} nodes, durability {}",
                 ["process", "disk"][disk]
             );
-            apart("history", &args.each_ref().map(|a| a.as_str()), LIMIT);
+            apart("history", &args.each_ref().map(|a| a.as_str()));
         }
     });
 }
@@ -115,27 +115,66 @@ fn put(path: &Path, bytes: &[u8], sync: bool) {
     }
 }
 
-/// Cuts of a recording: behind each of `points`, and then anywhere between `begin` and the last of them.
-struct Cuts<'a> {
-    rig: &'a Rig,
-    recording: &'a Recording,
+/// A service on a recording disk, and what a test does with it before the cuts.
+struct CutTest {
+    rig: Rig,
     setup: Setup,
-    begin: usize,
-    points: &'a [usize],
-    seed: u64,
+    served: Served,
 }
 
-impl Cuts<'_> {
-    /// `look` gets what runs after a cut, and what to say if something is wrong.
-    fn each(&self, mut look: impl FnMut(&Served, &str)) {
-        let (begin, points, mut random) = (self.begin, self.points, Random::new(self.seed));
-        let end = points[points.len() - 1];
+impl CutTest {
+    fn start(nodes: u16) -> CutTest {
+        let (rig, setup) = (Rig::start(), Setup { nodes, disk: false });
+        let served = rig.serve(&rig.store(), setup);
+        CutTest { rig, setup, served }
+    }
+
+    /// The first member's mount.
+    fn first(&self) -> &Path {
+        self.served.mount(0)
+    }
+
+    /// The last member's, who wrote nothing yet.
+    fn last(&self) -> &Path {
+        self.served.mount(usize::from(self.setup.nodes - 1))
+    }
+
+    /// Brings the directory `name` to disk, with a file beside the one that a test is about.
+    fn sync_beside(&self, name: &str, beside: &[u8]) {
+        put(&self.first().join(name).join("other"), beside, true);
+        sync_directory(&self.first().join(name));
+    }
+
+    /// The disk's position, once all names are on it.
+    fn begin(&self) -> usize {
+        sync_directory(self.first());
+        self.rig.position()
+    }
+
+    /// The disk's position, and where it is once freed bytes are given back, which happens in the background.
+    fn points_until_given_back(&self) -> Vec<usize> {
+        let end = self.rig.position();
+        std::thread::sleep(Duration::from_millis(1500));
+        vec![end, self.rig.position()]
+    }
+
+    /// Cuts the power behind each of `points`, and then anywhere between `begin` and the last of them. `look` gets what runs
+    /// after a cut, and what to say if something is wrong.
+    fn cut_each(
+        self,
+        begin: usize,
+        points: &[usize],
+        seed: u64,
+        mut look: impl FnMut(&Served, &str),
+    ) {
+        let recording = self.rig.end(self.served);
+        let (end, mut random) = (points[points.len() - 1], Random::new(seed));
         for cut in 0..seeds::count(6, 40) {
             let at = match points.get(cut as usize) {
                 Some(point) => *point,
                 None => begin + random.below((end - begin + 1) as u64) as usize,
             };
-            let (loss, after) = self.rig.cut(self.recording, at, cut, self.setup);
+            let (loss, after) = self.rig.cut(&recording, at, cut, self.setup);
             let what = format!("cut {cut} at {at}, from {begin} to {points:?}, {loss:?}");
             look(&after, &what);
             let wrong = self.rig.end_of_cut(after);
@@ -144,47 +183,28 @@ impl Cuts<'_> {
     }
 }
 
-/// The disk's position, and where it is once freed bytes are given back, which happens in the background.
-fn points_until_given_back(rig: &Rig) -> [usize; 2] {
-    let end = rig.position();
-    std::thread::sleep(Duration::from_millis(1500));
-    [end, rig.position()]
+fn sync_directory(path: &Path) {
+    File::open(path).unwrap().sync_all().unwrap();
 }
 
 fn renames_over_members() {
-    let rig = Rig::start();
-    let setup = Setup {
-        nodes: 4,
-        disk: false,
-    };
-    let served = rig.serve(&rig.store(), setup);
-    let m = served.mount(0);
+    let test = CutTest::start(4);
+    let m = test.first();
     let bytes = |i: u64| seeded_bytes(i, 3000);
     for i in 0..16 {
         let dir = m.join(format!("d{i}"));
         fs::create_dir(&dir).unwrap();
         put(&dir.join("f"), &bytes(i), true);
-        put(&dir.join("other"), b"as it was", true);
-        File::open(&dir).unwrap().sync_all().unwrap();
+        test.sync_beside(&format!("d{i}"), b"as it was");
     }
-    File::open(m).unwrap().sync_all().unwrap();
-    let begin = rig.position();
+    let begin = test.begin();
     for i in 0..16 {
         let to = m.join(format!("d{}/g{i}", (i + 5) % 16));
         fs::rename(m.join(format!("d{i}/f")), to).unwrap();
     }
     put(&m.join("d0/other"), b"later", true);
-    let end = rig.position();
-    let recording = rig.end(served);
-    let cuts = Cuts {
-        rig: &rig,
-        recording: &recording,
-        setup,
-        begin,
-        points: &[end],
-        seed: 5,
-    };
-    cuts.each(|after, what| {
+    let end = test.rig.position();
+    test.cut_each(begin, &[end], 5, |after, what| {
         let m = after.mount(1);
         let mut wrong = Vec::new();
         for i in 0..16 {
@@ -224,17 +244,15 @@ struct Overwrite {
 }
 
 fn overwrites(nodes: u16) {
-    let rig = Rig::start();
-    let setup = Setup { nodes, disk: false };
-    let served = rig.serve(&rig.store(), setup);
-    let m = served.mount(0);
+    let test = CutTest::start(nodes);
+    let m = test.first();
     let old = vec![b'o'; 10_000];
     let half = [vec![b'n'; 5000], vec![b'o'; 5000]].concat();
     let cases = [
         Overwrite {
             name: "in place",
             change: |path| {
-                let file = File::options().write(true).open(path).unwrap();
+                let file = open_to_write(path);
                 file.write_all_at(&[b'n'; 5000], 0).unwrap();
             },
             later: half,
@@ -248,7 +266,7 @@ fn overwrites(nodes: u16) {
             name: "twice",
             change: |path| {
                 for _ in 0..2 {
-                    let file = File::options().write(true).open(path).unwrap();
+                    let file = open_to_write(path);
                     file.write_all_at(&[b'n'; 3000], 2000).unwrap();
                 }
             },
@@ -258,13 +276,11 @@ fn overwrites(nodes: u16) {
     for case in &cases {
         fs::create_dir(m.join(case.name)).unwrap();
         put(&m.join(case.name).join("file"), &old, true);
-        put(&m.join(case.name).join("other"), b"-", true);
-        File::open(m.join(case.name)).unwrap().sync_all().unwrap();
+        test.sync_beside(case.name, b"-");
     }
-    File::open(m).unwrap().sync_all().unwrap();
-    let begin = rig.position();
+    let begin = test.begin();
     // By another node than the one that wrote it, if there is one.
-    let by = served.mount(usize::from(nodes - 1));
+    let by = test.last();
     for case in &cases {
         (case.change)(&by.join(case.name).join("file"));
     }
@@ -272,18 +288,9 @@ fn overwrites(nodes: u16) {
     for case in &cases {
         put(&m.join(case.name).join("other"), b"+", true);
     }
-    File::open(m).unwrap().sync_all().unwrap();
-    let points = points_until_given_back(&rig);
-    let recording = rig.end(served);
-    let cuts = Cuts {
-        rig: &rig,
-        recording: &recording,
-        setup,
-        begin,
-        points: &points,
-        seed: 6,
-    };
-    cuts.each(|after, what| {
+    sync_directory(m);
+    let points = test.points_until_given_back();
+    test.cut_each(begin, &points, 6, |after, what| {
         for case in &cases {
             let path = after.mount(0).join(case.name).join("file");
             let mut read = Vec::new();
@@ -316,10 +323,8 @@ struct Append {
 fn appends(nodes: u16) {
     const MORE: u64 = 9000;
     const SLICE: u64 = 64 << 20;
-    let rig = Rig::start();
-    let setup = Setup { nodes, disk: false };
-    let served = rig.serve(&rig.store(), setup);
-    let m = served.mount(0);
+    let test = CutTest::start(nodes);
+    let m = test.first();
     let cases = [
         ("within a page", 0, 10_000),
         ("behind a page", 0, 8192),
@@ -339,12 +344,10 @@ fn appends(nodes: u16) {
         let end = case.start + case.synced;
         file.write_all_at(&[b'o'; 3000], end - 3000).unwrap();
         file.sync_all().unwrap();
-        put(&m.join(case.name).join("other"), b"-", true);
-        File::open(m.join(case.name)).unwrap().sync_all().unwrap();
+        test.sync_beside(case.name, b"-");
     }
-    File::open(m).unwrap().sync_all().unwrap();
-    let begin = rig.position();
-    let by = served.mount(usize::from(nodes - 1));
+    let begin = test.begin();
+    let by = test.last();
     for case in &cases {
         let path = by.join(case.name).join("file");
         let mut file = File::options().append(true).open(path).unwrap();
@@ -354,18 +357,9 @@ fn appends(nodes: u16) {
     for case in &cases {
         put(&m.join(case.name).join("other"), b"+", true);
     }
-    let points = points_until_given_back(&rig);
-    let recording = rig.end(served);
+    let points = test.points_until_given_back();
     let mut shorter = 0;
-    let cuts = Cuts {
-        rig: &rig,
-        recording: &recording,
-        setup,
-        begin,
-        points: &points,
-        seed: 7,
-    };
-    cuts.each(|after, what| {
+    test.cut_each(begin, &points, 7, |after, what| {
         for case in &cases {
             let what = format!("{}, {what}", case.name);
             let file = File::open(after.mount(0).join(case.name).join("file")).unwrap();

@@ -1,5 +1,5 @@
 //! When other nodes see what one wrote, through their kernels' caches.
-use crate::common::{Harness, Map, Setup, errno};
+use crate::common::{Harness, Map, create_new, errno, open, open_to_write};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::turns;
 use std::fs::{self, File, OpenOptions};
@@ -10,12 +10,7 @@ use std::os::unix::fs::FileExt;
 fn a_write_is_seen_elsewhere_after_fsync_or_close() {
     let _turn = turns::exclusive();
     let Some(h) = Harness::four() else { return };
-    let f = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(h.mount(0).join("f"))
-        .unwrap();
+    let f = create_new(&h.mount(0).join("f"));
     // A second handle of the writer's node, open all the time: its close would publish, too.
     let beside = File::open(h.mount(0).join("f")).unwrap();
     f.write_all_at(b"first", 0).unwrap();
@@ -80,7 +75,7 @@ fn an_open_drops_pages_that_another_node_made_old() {
         let at = (round * 77_777) % 900_000;
         let new = seeded_bytes(round + 2, 5000);
         let writer = if round % 2 == 0 { &a } else { &b };
-        let f = OpenOptions::new().write(true).open(writer).unwrap();
+        let f = open_to_write(writer);
         f.write_all_at(&new, at).unwrap();
         drop(f);
         bytes[at as usize..][..5000].copy_from_slice(&new);
@@ -172,10 +167,7 @@ fn one_shared_file_written_in_strides_by_all_nodes() {
         .enumerate()
         .map(|(n, m)| {
             std::thread::spawn(move || {
-                let f = OpenOptions::new()
-                    .write(true)
-                    .open(m.join("shared"))
-                    .unwrap();
+                let f = open_to_write(&m.join("shared"));
                 for i in (n..records).step_by(4) {
                     f.write_all_at(&seeded_bytes(i as u64, record), (i * record) as u64)
                         .unwrap();
@@ -198,19 +190,8 @@ fn one_shared_file_written_in_strides_by_all_nodes() {
 #[test]
 fn posix_consistency_shows_each_write_before_it_returns() {
     let _turn = turns::exclusive();
-    let Some(h) = Harness::start(Setup {
-        posix: true,
-        nodes: 3,
-        ..Setup::default()
-    }) else {
-        return;
-    };
-    let f = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(h.mount(0).join("f"))
-        .unwrap();
+    let Some(h) = Harness::posix(3) else { return };
+    let f = create_new(&h.mount(0).join("f"));
     let mut readers: Vec<File> = h
         .all()
         .iter()
@@ -240,20 +221,10 @@ fn posix_consistency_shows_each_write_before_it_returns() {
 #[test]
 fn shared_mappings_work_in_posix_consistency() {
     let _turn = turns::exclusive();
-    let Some(h) = Harness::start(Setup {
-        posix: true,
-        nodes: 2,
-        ..Setup::default()
-    }) else {
-        return;
-    };
+    let Some(h) = Harness::posix(2) else { return };
     let mut bytes = seeded_bytes(9, 50_000);
     fs::write(h.mount(0).join("m"), &bytes).unwrap();
-    let f = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(h.mount(0).join("m"))
-        .unwrap();
+    let f = open(&h.mount(0).join("m"));
     match Map::new(&f, bytes.len(), libc::MAP_SHARED) {
         Ok(mut map) => {
             map.bytes()[30_000..30_004].copy_from_slice(b"page");

@@ -133,6 +133,16 @@ pub fn open(path: &Path) -> File {
     options.open(path).unwrap()
 }
 
+/// Makes a file, which must not be there, and opens it for reading and writing.
+pub fn create_new(path: &Path) -> File {
+    File::create_new(path).unwrap()
+}
+
+/// Opens a file that is there, for writing only.
+pub fn open_to_write(path: &Path) -> File {
+    File::options().write(true).open(path).unwrap()
+}
+
 /// `truncate` by path; the standard library has only the one by handle.
 pub fn truncate(path: &Path, len: i64) -> std::io::Result<()> {
     use std::os::unix::ffi::OsStrExt;

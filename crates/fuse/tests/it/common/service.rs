@@ -144,6 +144,15 @@ impl Harness {
         Harness::start(Setup::default())
     }
 
+    /// So many members that show each write before it returns.
+    pub fn posix(nodes: u16) -> Option<Harness> {
+        Harness::start(Setup {
+            posix: true,
+            nodes,
+            ..Setup::default()
+        })
+    }
+
     fn path(&self) -> &Path {
         self.dir.as_ref().unwrap().path()
     }
