@@ -214,6 +214,7 @@ impl Mount {
                     if e.raw_os_error() == Some(Errno::BUSY.raw_os_error())
                         && Instant::now() < until =>
                 {
+                    // The kernel tells nobody when the last user of a mount goes.
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_millis(200));
                 }

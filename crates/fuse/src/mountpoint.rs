@@ -6,17 +6,20 @@
 use crate::errors::MountError;
 use crate::kernel;
 use crate::table::{MountEntry, TYPE, mounts};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 use std::{fs, io};
 
 /// How long an unknown mount may take to answer.
-const MOUNT_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+const MOUNT_ANSWER_TIMEOUT: Timespec = Timespec {
+    tv_sec: 2,
+    tv_nsec: 0,
+};
 
 /// Mount points served by this process; they must never be asked from within it.
 static OWN_MOUNT_POINTS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -54,28 +57,22 @@ fn ask(point: &Path) -> MountHealth {
     let Ok(mut child) = child else {
         return MountHealth::Alive;
     };
-    let end = Instant::now() + MOUNT_ANSWER_TIMEOUT;
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) if status.success() => return MountHealth::Alive,
-            Ok(Some(_)) => {
-                let mut text = String::new();
-                if let Some(mut stderr) = child.stderr.take() {
-                    let _ = io::Read::read_to_string(&mut stderr, &mut text);
-                }
-                return if text.contains("not connected") {
-                    MountHealth::Dead
-                } else {
-                    MountHealth::Alive
-                };
-            }
-            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
-            _ => {
-                // It may stay until the mount goes away; nobody waits for it.
-                let _ = child.kill();
-                return MountHealth::Silent;
-            }
-        }
+    let Some(mut stderr) = child.stderr.take() else {
+        unreachable!("it was asked for");
+    };
+    // It says something, or ends and closes this, or neither.
+    let mut spoken = [PollFd::new(&stderr, PollFlags::IN)];
+    let wait = || rustix::event::poll(&mut spoken, Some(&MOUNT_ANSWER_TIMEOUT));
+    if !rustix::io::retry_on_intr(wait).is_ok_and(|spoken| spoken > 0) {
+        // It may stay until the mount goes away; nobody waits for it.
+        let _ = child.kill();
+        return MountHealth::Silent;
+    }
+    let mut text = String::new();
+    let _ = io::Read::read_to_string(&mut stderr, &mut text);
+    match child.wait() {
+        Ok(status) if !status.success() && text.contains("not connected") => MountHealth::Dead,
+        _ => MountHealth::Alive,
     }
 }
 

@@ -16,7 +16,8 @@ const EXTENTS: &[u8] = b"user.forebay.extents";
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// The kernel tells of the end of a handle a moment after its close has returned, so a file that was just closed still counts
-/// as open. Laminating waits about as long as this before it says `EBUSY`.
+/// as open. Laminating waits about as long as this before it says `EBUSY`. It asks again meanwhile: the handle may be another
+/// node's, and the owner of the file, who hears of the last close, tells nobody.
 const LAST_CLOSES: Duration = Duration::from_millis(300);
 
 /// The answer to get and list.

@@ -134,7 +134,7 @@ impl CutTest {
         self.served.mount(0)
     }
 
-    /// The last member's, who wrote nothing yet.
+    /// The last member's: another than the first, if there is one.
     fn last(&self) -> &Path {
         self.served.mount(usize::from(self.setup.nodes - 1))
     }

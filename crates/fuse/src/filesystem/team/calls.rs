@@ -1,9 +1,12 @@
 //! Calls of teams under way: a process that is killed does not wait for the end of its call.
 //!
 //! # Invariants
-//! - Each call is answered once: at its end, or before that with `EINTR` if its thread has been killed. The mount looks at no
-//!   `FUSE_INTERRUPT` (see `locks`), so a thread looks itself, some times a second, while calls are under way.
+//! - Each call is answered once: at its end, or before that with `EINTR` if its thread has been killed.
 //! - Signals that do not kill wait for the end: others take part in the call, so it cannot be taken back.
+//!
+//! A thread looks for kills some times a second while calls are under way, because nothing would wake it: the kernel tells of the
+//! first signal to a request's thread only (`FUSE_INTERRUPT`), so of no kill after a signal that the call outlives; and a killed
+//! process ends only once its call is answered, so its end cannot be waited for.
 use crate::caller::Caller;
 use crate::protocol::{Errno, ReplyIoctl};
 use parking_lot::Mutex;
