@@ -12,18 +12,26 @@ struct MetricSeries {
     values: Vec<f64>,
 }
 
-/// One line of JSON.
-#[derive(Debug, serde::Serialize)]
-struct JsonLine {
-    bench: &'static str,
-    case: &'static str,
-    metric: &'static str,
-    subject: &'static str,
-    median: f64,
-    min: f64,
-    max: f64,
-    runs: usize,
-    unit: &'static str,
+/// What several runs found: `min <= median <= max`.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    pub runs: u32,
+}
+
+/// One line of JSON, as it is written and read; more fields do not matter.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub struct ResultLine<S> {
+    pub bench: S,
+    pub case: S,
+    pub metric: S,
+    pub subject: S,
+    #[serde(flatten)]
+    pub spread: Spread,
+    #[serde(default)]
+    pub unit: S,
 }
 
 /// All results of a run, in the order in which they first came.
@@ -45,8 +53,8 @@ impl Report {
         }
     }
 
-    /// `(median, min, max)` of one series, if it is there.
-    pub fn spread(&self, case: &str, metric: &str, subject: &str) -> Option<(f64, f64, f64)> {
+    /// What was found of one series, if it is there.
+    pub fn spread(&self, case: &str, metric: &str, subject: &str) -> Option<Spread> {
         let same = |s: &&MetricSeries| (s.case, s.metric, s.subject) == (case, metric, subject);
         self.series.iter().find(same).map(MetricSeries::spread)
     }
@@ -77,17 +85,12 @@ impl Report {
     pub fn json(&self, case: &str) -> String {
         let mut out = String::new();
         for s in self.series.iter().filter(|s| s.case == case) {
-            let (median, min, max) = s.spread();
-            let (bench, runs) = (self.bench, s.values.len());
-            let line = JsonLine {
-                bench,
+            let line = ResultLine {
+                bench: self.bench,
                 case: s.case,
                 metric: s.metric,
                 subject: s.subject,
-                median,
-                min,
-                max,
-                runs,
+                spread: s.spread(),
                 unit: s.unit,
             };
             // A line holds numbers and plain names only.
@@ -107,7 +110,9 @@ impl Report {
                 .position(|o| o.case == case && root(o.metric) == root(s.metric))
         });
         for s in rates {
-            let (median, min, max) = s.spread();
+            let Spread {
+                median, min, max, ..
+            } = s.spread();
             let ratio = self
                 .base(s)
                 .map_or("-".into(), |b| format!("{:.2}x", median / b));
@@ -140,7 +145,7 @@ impl Report {
         let base = |s: &&MetricSeries| {
             (s.case, s.subject, s.metric) == (of.case, self.base, root(of.metric))
         };
-        self.series.iter().find(base).map(|s| s.spread().0)
+        self.series.iter().find(base).map(|s| s.spread().median)
     }
 
     fn cpu_of(&self, of: &MetricSeries) -> Option<f64> {
@@ -149,13 +154,12 @@ impl Report {
             .series
             .iter()
             .find(|s| (s.case, s.subject, s.metric) == (of.case, of.subject, metric));
-        found.map(|s| s.spread().0)
+        found.map(|s| s.spread().median)
     }
 }
 
 impl MetricSeries {
-    /// `(median, min, max)`.
-    fn spread(&self) -> (f64, f64, f64) {
+    fn spread(&self) -> Spread {
         let mut v = self.values.clone();
         v.sort_by(f64::total_cmp);
         let (n, mid) = (v.len(), v.len() / 2);
@@ -164,7 +168,12 @@ impl MetricSeries {
         } else {
             (v[mid - 1] + v[mid]) / 2.0
         };
-        (median, v[0], v[n - 1])
+        Spread {
+            median,
+            min: v[0],
+            max: v[n - 1],
+            runs: n as u32,
+        }
     }
 }
 

@@ -150,7 +150,7 @@ const HEAD: &str =
 fn rows(report: &Report, case: &Case) -> String {
     let mut out = String::new();
     for (metric, unit, _) in METRICS {
-        let median = |subject| report.spread(case.name, metric, subject).map(|s| s.0);
+        let median = |subject| report.spread(case.name, metric, subject).map(|s| s.median);
         let show = |subject| median(subject).map_or("-".into(), |v| show(unit, v));
         let ratio = match (median("forebay"), median("patterns-off")) {
             (Some(a), Some(b)) if b > 0.0 => format!("{:.3}x", a / b),

@@ -2,11 +2,12 @@
 //!
 //! In place of the paper's two file systems stand patterns and records for every write, in one.
 
-use super::figure::Figure;
-use super::panel::{Panel, PanelContent, SeriesStyle};
-use super::results::{Results, Spread};
+use super::figure::{Figure, Panels};
+use super::panel::{Panel, PanelContent, Series, curves, log_axis};
+use super::results::Results;
+use crate::report::Spread;
 use forebay_trace::plot::axis::{Axis, three_digits};
-use forebay_trace::plot::svg::PointShape;
+use forebay_trace::plot::svg::PointShape::{Circle, Cross, Square};
 
 const BENCH: &str = "checkpoint";
 /// The cases: what comes before and behind the thousands of writes.
@@ -15,29 +16,26 @@ const WRITERS: f64 = 512.0;
 /// Bytes of an entry of PLFS's index, as the paper counts.
 const ENTRY: f64 = 56.0;
 
-const SUBJECTS: [(&str, SeriesStyle); 2] = [
-    (
+const SUBJECTS: [Series; 2] = [
+    Series::new(
         "patterns-off",
-        SeriesStyle::new("a record for every write", "#d55e00", PointShape::Square),
+        "a record for every write",
+        "#d55e00",
+        Square,
     ),
-    (
-        "forebay",
-        SeriesStyle::new("patterns", "#0072b2", PointShape::Circle),
-    ),
+    Series::new("forebay", "patterns", "#0072b2", Circle),
 ];
-const RAW: SeriesStyle = SeriesStyle::new(
-    "entries of 56 bytes (computed)",
-    "#888888",
-    PointShape::Cross,
-)
-.dashed();
+const RAW: Series = Series::new("raw", "entries of 56 bytes (computed)", "#888888", Cross).dashed();
 
-const WRITE: [(&str, &str, &str); 3] = [
+/// What a panel shows: metric, words, unit.
+type PanelMetric = (&'static str, &'static str, &'static str);
+
+const WRITE: [PanelMetric; 3] = [
     ("write_open_s", "open of all", "seconds"),
     ("write_bytes_per_s", "bandwidth until published", "bytes/s"),
     ("write_close_s", "close of all", "seconds"),
 ];
-const READ: [(&str, &str, &str); 5] = [
+const READ: [PanelMetric; 5] = [
     ("read_open_s", "uniform: open of all", "seconds"),
     ("read_bytes_per_s", "uniform: bandwidth", "bytes/s"),
     ("nonuniform_open_s", "non-uniform: open of all", "seconds"),
@@ -48,7 +46,7 @@ const READ: [(&str, &str, &str); 5] = [
     ),
     ("resolve_s", "one process finds every piece", "seconds"),
 ];
-const INDEX: [(&str, &str, &str); 2] = [
+const INDEX: [PanelMetric; 2] = [
     ("index_memory_bytes", "in a reader's memory", "bytes"),
     ("index_disk_bytes", "on disk", "bytes"),
 ];
@@ -82,24 +80,15 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 3] {
 fn figure(
     results: &Results,
     title: &str,
-    metrics: &[(&str, &str, &str)],
+    metrics: &[PanelMetric],
     caption: &str,
 ) -> Option<Figure> {
-    let mut panels = Vec::new();
-    let mut missing = Vec::new();
+    let mut panels = Panels::default();
     for &(metric, words, unit) in metrics {
-        match panel(results, metric, words, unit) {
-            Some(panel) => panels.push(panel),
-            None => missing.push(metric.to_string()),
-        }
+        panels.add(metric, panel(results, metric, words, unit));
     }
-    (!panels.is_empty()).then(|| Figure {
-        title: title.into(),
-        columns: if panels.len() == 2 { 2 } else { 3 },
-        panels,
-        caption: caption.into(),
-        missing,
-    })
+    let columns = if panels.panels.len() == 2 { 2 } else { 3 };
+    panels.figure(title, columns, caption)
 }
 
 fn panel(results: &Results, metric: &str, title: &str, unit: &str) -> Option<Panel> {
@@ -113,45 +102,28 @@ fn panel(results: &Results, metric: &str, title: &str, unit: &str) -> Option<Pan
         .filter_map(|c| Some((thousands(c)?, c)))
         .collect();
     cases.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut curves: Vec<(SeriesStyle, Vec<(f64, Spread)>)> = Vec::new();
-    for (who, style) in SUBJECTS {
+    let mut curves = curves(&SUBJECTS, |who| {
         let point = |(n, case): &(f64, &str)| {
             let found = results.get(BENCH, case, metric, who)?;
             (found.min > 0.0).then_some((*n, found))
         };
-        let points: Vec<_> = cases.iter().filter_map(point).collect();
-        if !points.is_empty() {
-            curves.push((style, points));
-        }
-    }
+        cases.iter().filter_map(point).collect()
+    });
     if curves.is_empty() {
         return None;
     }
     if unit == "bytes" {
-        let entries = |n: f64| exact(n * 1024.0 * WRITERS * ENTRY);
+        let entries = |n: f64| Spread::exact(n * 1024.0 * WRITERS * ENTRY);
         curves.push((RAW, cases.iter().map(|c| (c.0, entries(c.0))).collect()));
     }
-    let all = || curves.iter().flat_map(|c| &c.1).map(|p| p.1);
-    let low = all().map(|s| s.min).fold(f64::INFINITY, f64::min);
-    let high = all().map(|s| s.max).fold(0.0, f64::max);
     let ticks: Vec<_> = cases.iter().map(|c| (c.0, three_digits(c.0))).collect();
     Some(Panel {
         title: title.into(),
-        y: Axis::log(unit, low, high),
+        y: log_axis(unit, &curves)?,
         measured: true,
         content: PanelContent::Curves {
             x: Axis::log_at("writes of each process (x 1024)", ticks),
             curves,
         },
     })
-}
-
-/// What needs no run.
-fn exact(value: f64) -> Spread {
-    Spread {
-        median: value,
-        min: value,
-        max: value,
-        runs: 1,
-    }
 }

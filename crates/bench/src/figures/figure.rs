@@ -1,6 +1,6 @@
 //! A figure: title, legend, panels in a grid, and a caption below. Nothing is drawn over the data.
 
-use super::panel::{Panel, PanelContent, PanelFrame, SeriesStyle};
+use super::panel::{Panel, PanelContent, PanelFrame, Series};
 use forebay_trace::plot::svg::{Anchor, Svg, TextStyle, text_width, wrap};
 
 /// A figure as it is drawn; at least one panel.
@@ -16,6 +16,34 @@ pub struct Figure {
     pub missing: Vec<String>,
 }
 
+/// The panels of a figure while they are made, and what has none.
+#[derive(Debug, Default)]
+pub struct Panels {
+    pub panels: Vec<Panel>,
+    pub missing: Vec<String>,
+}
+
+impl Panels {
+    /// One more; without it `name` is missing.
+    pub fn add(&mut self, name: impl Into<String>, panel: Option<Panel>) {
+        match panel {
+            Some(panel) => self.panels.push(panel),
+            None => self.missing.push(name.into()),
+        }
+    }
+
+    /// The figure; none without panels.
+    pub fn figure(self, title: &str, columns: usize, caption: impl Into<String>) -> Option<Figure> {
+        (!self.panels.is_empty()).then(|| Figure {
+            title: title.into(),
+            panels: self.panels,
+            columns,
+            caption: caption.into(),
+            missing: self.missing,
+        })
+    }
+}
+
 const EDGE: f64 = 14.0;
 const CELL: (f64, f64) = (330.0, 270.0);
 const TITLE: f64 = 15.0;
@@ -27,8 +55,8 @@ const CAPTION_STYLE: TextStyle = TextStyle::new(Anchor::Start, CAPTION);
 
 impl Figure {
     /// Who is in it, each once.
-    fn styles(&self) -> Vec<SeriesStyle> {
-        let mut styles: Vec<SeriesStyle> = Vec::new();
+    fn styles(&self) -> Vec<Series> {
+        let mut styles: Vec<Series> = Vec::new();
         for style in self.panels.iter().flat_map(Panel::styles) {
             if !styles.contains(&style) {
                 styles.push(style);
@@ -77,8 +105,8 @@ impl Figure {
     }
 
     /// In rows that fit.
-    fn legend(&self, width: f64) -> Vec<Vec<SeriesStyle>> {
-        let mut rows: Vec<Vec<SeriesStyle>> = Vec::new();
+    fn legend(&self, width: f64) -> Vec<Vec<Series>> {
+        let mut rows: Vec<Vec<Series>> = Vec::new();
         let mut used = f64::INFINITY;
         for style in self.styles() {
             if used + entry(&style) > width - 2.0 * EDGE {
@@ -94,7 +122,7 @@ impl Figure {
     }
 
     /// A piece of what the legend names.
-    fn sample(&self, out: &mut Svg, at: (f64, f64), style: &SeriesStyle) {
+    fn sample(&self, out: &mut Svg, at: (f64, f64), style: &Series) {
         let bars = |p: &Panel| matches!(p.content, PanelContent::Bars { .. });
         if self.panels.iter().all(bars) {
             let (x, y) = at;
@@ -107,6 +135,6 @@ impl Figure {
 }
 
 /// The room of one name in the legend.
-fn entry(style: &SeriesStyle) -> f64 {
+fn entry(style: &Series) -> f64 {
     34.0 + text_width(style.name, LEGEND) + 20.0
 }

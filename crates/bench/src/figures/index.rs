@@ -3,11 +3,12 @@
 //! The paper draws the time that all operations take. So do 3 and 9, over the number of records; the others show the time
 //! of one operation, because their cases differ in size.
 
-use super::figure::Figure;
-use super::panel::{Panel, PanelContent, SeriesStyle};
-use super::results::{Results, Spread};
+use super::figure::{Figure, Panels};
+use super::panel::{Curve, Panel, PanelContent, Series, curves, log_axis};
+use super::results::Results;
+use crate::report::Spread;
 use forebay_trace::plot::Axis;
-use forebay_trace::plot::svg::PointShape;
+use forebay_trace::plot::svg::PointShape::{Circle, Diamond, Square, Triangle};
 
 const BENCH: &str = "index";
 
@@ -30,25 +31,17 @@ const ORDERS: [(&str, &str); 3] = [
 ];
 
 /// Colours that people see apart who do not see all colours (Okabe and Ito), and another mark each.
-const SUBJECTS: [(&str, SeriesStyle); 3] = [
-    (
-        "leveldb",
-        SeriesStyle::new("LevelDB", "#e69f00", PointShape::Square),
-    ),
-    (
-        "rocksdb",
-        SeriesStyle::new("RocksDB", "#009e73", PointShape::Triangle),
-    ),
-    (
-        "forebay",
-        SeriesStyle::new("Forebay", "#0072b2", PointShape::Circle),
-    ),
+const SUBJECTS: [Series; 3] = [
+    Series::new("leveldb", "LevelDB", "#e69f00", Square),
+    Series::new("rocksdb", "RocksDB", "#009e73", Triangle),
+    Series::new("forebay", "Forebay", "#0072b2", Circle),
 ];
 
-const ORDER_LOOKS: [SeriesStyle; 3] = [
-    SeriesStyle::new("writers in lockstep", "#0072b2", PointShape::Circle),
-    SeriesStyle::new("drifting writers", "#d55e00", PointShape::Diamond),
-    SeriesStyle::new("random order", "#56b4e9", PointShape::Triangle),
+/// One store, by the order of arrival.
+const ORDER_SERIES: [Series; 3] = [
+    Series::new("lockstep", "writers in lockstep", "#0072b2", Circle),
+    Series::new("drift", "drifting writers", "#d55e00", Diamond),
+    Series::new("random", "random order", "#56b4e9", Triangle),
 ];
 
 const CAPTION: &str = "One server that holds the index. All stores get the same batches in the same order and keep a log that is not synced.";
@@ -104,7 +97,7 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 5] {
 fn time(results: &Results, size: usize, order: &str, metric: &str, who: &str) -> Option<Spread> {
     let (short, records, _) = SIZES[size];
     let case = format!("ior-{short}-{order}");
-    results.get(BENCH, &case, metric, who)?.time_of(records)
+    results.get(BENCH, &case, metric, who)?.divide(records)
 }
 
 /// Points over the number of records.
@@ -114,7 +107,7 @@ fn points(results: &Results, order: &str, metric: &str, who: &str) -> Vec<(f64, 
     sizes.filter_map(point).collect()
 }
 
-fn curves_panel(title: String, curves: Vec<(SeriesStyle, Vec<(f64, Spread)>)>, y: Axis) -> Panel {
+fn curves_panel(title: String, curves: Vec<Curve>, y: Axis) -> Panel {
     let there = |records: f64| curves.iter().any(|c| c.1.iter().any(|p| p.0 == records));
     let sizes = SIZES.iter().filter(|s| there(s.1));
     let sizes: Vec<_> = sizes.map(|s| (s.1, s.2.to_string())).collect();
@@ -129,69 +122,55 @@ fn curves_panel(title: String, curves: Vec<(SeriesStyle, Vec<(f64, Spread)>)>, y
     }
 }
 
-/// An axis for all of them; none if there is nothing.
-fn seconds<'a>(spreads: impl Iterator<Item = &'a Spread>) -> Option<Axis> {
-    let (mut low, mut high) = (f64::INFINITY, 0f64);
-    for spread in spreads {
-        low = low.min(spread.min);
-        high = high.max(spread.max);
-    }
-    (high > 0.0).then(|| Axis::log("time of all operations (s)", low, high))
-}
+/// What the vertical axes of curves show.
+const SECONDS: &str = "time of all operations (s)";
 
 /// Figure 3: what the index costs with LevelDB, the motive.
 fn leveldb(results: &Results) -> Option<Figure> {
-    let mut panels = Vec::new();
+    let mut panels = Panels {
+        missing: missing_ior(results, &["leveldb"]),
+        ..Panels::default()
+    };
     for (metric, title) in METRICS {
-        let curves = ORDERS.iter().zip(ORDER_LOOKS);
-        let curves = curves.map(|((order, _), style)| {
-            let points = points(results, order, metric, "leveldb");
-            (style, points)
+        let curves = curves(&ORDER_SERIES, |order| {
+            points(results, order, metric, "leveldb")
         });
-        let curves: Vec<_> = curves.filter(|c| !c.1.is_empty()).collect();
-        if let Some(y) = seconds(curves.iter().flat_map(|c| &c.1).map(|p| &p.1)) {
-            panels.push(curves_panel(title.into(), curves, y));
+        if let Some(y) = log_axis(SECONDS, &curves) {
+            panels.panels.push(curves_panel(title.into(), curves, y));
         }
     }
-    let missing = missing_ior(results, &["leveldb"]);
-    (!panels.is_empty()).then(|| Figure {
-        title: "Index put and get time of LevelDB (the paper's Figure 3)".into(),
-        panels,
-        columns: 3,
-        caption: format!("IOR: 16 writers of one shared file by turns. {CURVES} {CAPTION}"),
-        missing,
-    })
+    panels.figure(
+        "Index put and get time of LevelDB (the paper's Figure 3)",
+        3,
+        format!("IOR: 16 writers of one shared file by turns. {CURVES} {CAPTION}"),
+    )
 }
 
 /// Figure 9: IOR, a row an arrival order; panels of one column have one axis.
 fn ior(results: &Results) -> Option<Figure> {
-    let mut panels = Vec::new();
+    let mut panels = Panels {
+        missing: missing_ior(results, &SUBJECTS.map(|s| s.subject)),
+        ..Panels::default()
+    };
     for (order, words) in ORDERS {
         for (metric, title) in METRICS {
-            let every = ORDERS.iter().flat_map(|(order, _)| {
-                let of = |(who, _): &(&str, SeriesStyle)| points(results, order, metric, who);
-                SUBJECTS.iter().flat_map(of)
-            });
-            let every: Vec<Spread> = every.map(|p| p.1).collect();
-            let curves = SUBJECTS
-                .iter()
-                .map(|(who, style)| (*style, points(results, order, metric, who)));
-            let curves: Vec<_> = curves.filter(|c| !c.1.is_empty()).collect();
-            if let (Some(y), false) = (seconds(every.iter()), curves.is_empty()) {
-                panels.push(curves_panel(format!("{title}: {words}"), curves, y));
+            let of = |order: &str| curves(&SUBJECTS, |who| points(results, order, metric, who));
+            let every: Vec<Curve> = ORDERS.iter().flat_map(|(order, _)| of(order)).collect();
+            if let (Some(y), curves) = (log_axis(SECONDS, &every), of(order))
+                && !curves.is_empty()
+            {
+                let panel = curves_panel(format!("{title}: {words}"), curves, y);
+                panels.panels.push(panel);
             }
         }
     }
-    let missing = missing_ior(results, &SUBJECTS.map(|s| s.0));
-    (!panels.is_empty()).then(|| Figure {
-        title: "Index put and get time, IOR (the paper's Figure 9)".into(),
-        panels,
-        columns: 3,
-        caption: format!(
+    panels.figure(
+        "Index put and get time, IOR (the paper's Figure 9)",
+        3,
+        format!(
             "IOR: 16 writers of one shared file by turns; their batches arrive in lockstep, drifting apart, or at random. {CURVES} {CAPTION}"
         ),
-        missing,
-    })
+    )
 }
 
 fn missing_ior(results: &Results, subjects: &[&str]) -> Vec<String> {
@@ -223,25 +202,27 @@ fn bars(
     cases: &[(String, String)],
     caption: &str,
 ) -> Option<Figure> {
-    let subjects = SUBJECTS.map(|s| s.0);
-    let missing = cases
-        .iter()
-        .flat_map(|c| absent(results, &c.0, &subjects))
-        .collect();
+    let subjects = SUBJECTS.map(|s| s.subject);
+    let mut panels = Panels {
+        missing: cases
+            .iter()
+            .flat_map(|c| absent(results, &c.0, &subjects))
+            .collect(),
+        ..Panels::default()
+    };
     let of = |case: &str, metric: &str, who: &str| {
         let spread = results.get(BENCH, case, metric, who)?;
         // In microseconds.
-        spread.time_of(1e6)
+        spread.divide(1e6)
     };
     let there = |case: &&(String, String)| {
         let has = |who: &str| METRICS.iter().any(|m| of(&case.0, m.0, who).is_some());
         subjects.into_iter().any(has)
     };
     let cases: Vec<_> = cases.iter().filter(there).collect();
-    let mut panels = Vec::new();
     for (metric, panel) in METRICS {
-        let sets = SUBJECTS.map(|(who, style)| {
-            let values = cases.iter().map(|case| of(&case.0, metric, who));
+        let sets = SUBJECTS.map(|style| {
+            let values = cases.iter().map(|case| of(&case.0, metric, style.subject));
             (style, values.collect::<Vec<_>>())
         });
         let sets: Vec<_> = sets
@@ -253,7 +234,7 @@ fn bars(
         if sets.is_empty() {
             continue;
         }
-        panels.push(Panel {
+        panels.panels.push(Panel {
             title: panel.into(),
             // Room for the number over the highest bar.
             y: Axis::linear("time of one operation (µs)", highest * 1.08),
@@ -265,11 +246,5 @@ fn bars(
             },
         });
     }
-    (!panels.is_empty()).then(|| Figure {
-        title: title.into(),
-        panels,
-        columns: 3,
-        caption: format!("{caption} {CAPTION}"),
-        missing,
-    })
+    panels.figure(title, 3, format!("{caption} {CAPTION}"))
 }

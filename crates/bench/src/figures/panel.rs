@@ -2,22 +2,31 @@
 //!
 //! Every value is a median, with a thin line from the least to the most of its runs.
 
-use super::results::Spread;
+use crate::report::Spread;
 use forebay_trace::plot::axis::{Axis, three_digits, with_unit_letter};
 use forebay_trace::plot::svg::{Anchor, PointShape, Stroke, Svg, TextStyle};
 
-/// How a subject is drawn, the same in all figures.
+/// Whose results are drawn, and how.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SeriesStyle {
+pub struct Series {
+    /// As in results.
+    pub subject: &'static str,
+    /// As in the legend.
     pub name: &'static str,
     pub colour: &'static str,
     pub shape: PointShape,
     pub dashed: bool,
 }
 
-impl SeriesStyle {
-    pub const fn new(name: &'static str, colour: &'static str, shape: PointShape) -> SeriesStyle {
-        SeriesStyle {
+impl Series {
+    pub const fn new(
+        subject: &'static str,
+        name: &'static str,
+        colour: &'static str,
+        shape: PointShape,
+    ) -> Series {
+        Series {
+            subject,
             name,
             colour,
             shape,
@@ -26,8 +35,8 @@ impl SeriesStyle {
     }
 
     /// With a dashed line.
-    pub const fn dashed(self) -> SeriesStyle {
-        SeriesStyle {
+    pub const fn dashed(self) -> Series {
+        Series {
             dashed: true,
             ..self
         }
@@ -42,22 +51,41 @@ impl SeriesStyle {
     }
 }
 
+/// `x` against spread, ascending.
+pub type Curve = (Series, Vec<(f64, Spread)>);
+
 /// What a panel shows.
 #[derive(Debug)]
 pub enum PanelContent {
-    /// `x` against spread, ascending.
     Curves {
         x: Axis,
-        curves: Vec<(SeriesStyle, Vec<(f64, Spread)>)>,
+        curves: Vec<Curve>,
     },
     /// Dots of many series, which the legend does not name.
-    Points { x: Axis, series: Vec<PointSeries> },
+    Points {
+        x: Axis,
+        series: Vec<PointSeries>,
+    },
     /// A bar a subject in each group; the axis must begin at 0, or be logarithmic.
     Bars {
         x_title: String,
         groups: Vec<String>,
-        sets: Vec<(SeriesStyle, Vec<Option<Spread>>)>,
+        sets: Vec<(Series, Vec<Option<Spread>>)>,
     },
+}
+
+/// The curves of those that have points.
+pub fn curves(series: &[Series], points: impl Fn(&str) -> Vec<(f64, Spread)>) -> Vec<Curve> {
+    let curves = series.iter().map(|s| (*s, points(s.subject)));
+    curves.filter(|c| !c.1.is_empty()).collect()
+}
+
+/// A logarithmic axis for all of these curves; none if there is nothing.
+pub fn log_axis(title: &str, curves: &[Curve]) -> Option<Axis> {
+    let all = || curves.iter().flat_map(|c| &c.1).map(|p| p.1);
+    let low = all().map(|s| s.min).fold(f64::INFINITY, f64::min);
+    let high = all().map(|s| s.max).fold(0.0, f64::max);
+    (high > 0.0).then(|| Axis::log(title, low, high))
 }
 
 /// Dots of one colour.
@@ -101,7 +129,7 @@ const SPREAD: Stroke = Stroke::solid("#222222", 1.0);
 
 impl Panel {
     /// Who is in it.
-    pub fn styles(&self) -> Vec<SeriesStyle> {
+    pub fn styles(&self) -> Vec<Series> {
         match &self.content {
             PanelContent::Curves { curves, .. } => curves.iter().map(|c| c.0).collect(),
             PanelContent::Points { .. } => Vec::new(),
@@ -165,13 +193,7 @@ impl Panel {
         out.line((inner.left, bottom), (inner.right(), bottom), EDGE);
     }
 
-    fn curves(
-        &self,
-        out: &mut Svg,
-        inner: PanelFrame,
-        x: &Axis,
-        curves: &[(SeriesStyle, Vec<(f64, Spread)>)],
-    ) {
+    fn curves(&self, out: &mut Svg, inner: PanelFrame, x: &Axis, curves: &[Curve]) {
         let across = |place: f64| inner.across(place);
         numbers(out, inner, x);
         for (style, points) in curves {
@@ -205,7 +227,7 @@ impl Panel {
         out: &mut Svg,
         inner: PanelFrame,
         groups: &[String],
-        sets: &[(SeriesStyle, Vec<Option<Spread>>)],
+        sets: &[(Series, Vec<Option<Spread>>)],
     ) {
         let bottom = inner.top + inner.height;
         let group = inner.width / groups.len().max(1) as f64;

@@ -1,24 +1,19 @@
 //! The figures about patterns: 1 (how much smaller an index becomes) and 16 (how MILC writes) of Pattern PLFS.
 
-use super::figure::Figure;
-use super::panel::{Panel, PanelContent, PointSeries, SeriesStyle};
-use super::results::{Results, Spread};
+use super::figure::{Figure, Panels};
+use super::panel::{Panel, PanelContent, PointSeries, Series};
+use super::results::Results;
+use crate::report::Spread;
 use forebay_trace::plot::axis::{Axis, three_digits};
-use forebay_trace::plot::svg::PointShape;
+use forebay_trace::plot::svg::PointShape::Circle;
 use forebay_trace::workload;
 
 const BENCH: &str = "pattern";
 const METRIC: &str = "merged_bytes";
 
-const SUBJECTS: [(&str, SeriesStyle); 2] = [
-    (
-        "published",
-        SeriesStyle::new("the published algorithm", "#d55e00", PointShape::Circle),
-    ),
-    (
-        "forebay",
-        SeriesStyle::new("Forebay", "#0072b2", PointShape::Circle),
-    ),
+const SUBJECTS: [Series; 2] = [
+    Series::new("published", "the published algorithm", "#d55e00", Circle),
+    Series::new("forebay", "Forebay", "#0072b2", Circle),
 ];
 
 /// What is written under the bars of a case.
@@ -53,13 +48,7 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 2] {
 /// How many times smaller than raw entries.
 fn rate(results: &Results, case: &str, who: &str) -> Option<Spread> {
     let raw = results.get(BENCH, case, METRIC, "raw")?.median;
-    let found = results.get(BENCH, case, METRIC, who)?;
-    (found.min > 0.0).then(|| Spread {
-        median: raw / found.median,
-        min: raw / found.max,
-        max: raw / found.min,
-        runs: found.runs,
-    })
+    results.get(BENCH, case, METRIC, who)?.divide(raw)
 }
 
 fn rates(results: &Results) -> Option<Figure> {
@@ -78,23 +67,25 @@ fn rates(results: &Results) -> Option<Figure> {
         format!("{}{side}", at + 1)
     };
     let traces = traces.iter().map(|case| (*case, number(case)));
-    let mut panels = Vec::new();
+    let mut panels = Panels::default();
     let sets: [(&str, usize, Named<'_>); 2] = [
         ("generated", A_PANEL, known.collect()),
         ("traces", TRACES_A_PANEL, traces.collect()),
     ];
     let all = || sets.iter().flat_map(|s| &s.2);
-    let every = all().flat_map(|(case, _)| SUBJECTS.map(|(who, _)| rate(results, case, who)));
+    let every = all().flat_map(|(case, _)| SUBJECTS.map(|s| rate(results, case, s.subject)));
     let (low, high) = every.flatten().fold((1.0f64, 10.0f64), |(low, high), s| {
         (low.min(s.min), high.max(s.max))
     });
     for (title, together, cases) in &sets {
         for cases in cases.chunks(*together) {
-            let sets = SUBJECTS.map(|(who, style)| {
-                let values = cases.iter().map(|(case, _)| rate(results, case, who));
+            let sets = SUBJECTS.map(|style| {
+                let values = cases
+                    .iter()
+                    .map(|(case, _)| rate(results, case, style.subject));
                 (style, values.collect::<Vec<_>>())
             });
-            panels.push(Panel {
+            panels.panels.push(Panel {
                 title: (*title).into(),
                 y: Axis::log("times smaller", low * 1.2, high),
                 // The same input gives the same bytes.
@@ -108,23 +99,21 @@ fn rates(results: &Results) -> Option<Figure> {
         }
     }
     let missing = NAMES.iter().filter(|n| !measured.contains(&n.0));
-    let missing = missing.map(|n| n.0.to_string()).collect();
+    panels.missing = missing.map(|n| n.0.to_string()).collect();
     let named = numbers.iter().enumerate();
     let named: Vec<String> = named.map(|(i, n)| format!("{}: {n}", i + 1)).collect();
     let traces = match named.is_empty() {
         true => String::new(),
         false => format!(" Traces (r: reads, w: writes): {}.", named.join("; ")),
     };
-    (!panels.is_empty()).then(|| Figure {
-        title: "Compression rates of indices (Pattern PLFS, Figure 1)".into(),
-        panels,
-        columns: 3,
-        caption: format!(
+    panels.figure(
+        "Compression rates of indices (Pattern PLFS, Figure 1)",
+        3,
+        format!(
             "The index of a whole file, merged over its logs, against entries of 48 bytes. Both are written as varints, Forebay's with \
              checksums and versions.{traces}"
         ),
-        missing,
-    })
+    )
 }
 
 /// A trace's name, and a letter for its reads or its writes.
@@ -144,25 +133,19 @@ const COLOURS: [&str; 8] = [
 ];
 
 fn milc(results: &Results) -> Option<Figure> {
-    let mut panels = Vec::new();
-    let mut missing = Vec::new();
+    let mut panels = Panels::default();
     for (case, letter) in [("milc-a", "A"), ("milc-b", "B"), ("milc-c", "C")] {
         let panel = rate(results, case, "forebay").and_then(|rate| scatter(case, letter, rate));
-        match panel {
-            Some(panel) => panels.push(panel),
-            None => missing.push(case.to_string()),
-        }
+        panels.add(case, panel);
     }
-    (!panels.is_empty()).then(|| Figure {
-        title: "How MILC writes, and how much smaller its index becomes (Pattern PLFS, Figure 16)".into(),
-        panels,
-        columns: 3,
-        caption: format!(
+    panels.figure(
+        "How MILC writes, and how much smaller its index becomes (Pattern PLFS, Figure 16)",
+        3,
+        format!(
             "The generated calls: 16 ranks, a colour each, the first {CALLS} calls of a rank. A: sites in the order of the lattice; B: a contiguous part \
              for each rank; C: the same behind headers. The rate is that of Figure 1."
         ),
-        missing,
-    })
+    )
 }
 
 fn scatter(case: &str, letter: &str, rate: Spread) -> Option<Panel> {

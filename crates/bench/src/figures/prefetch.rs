@@ -1,35 +1,20 @@
 //! The paper's Figures 20 and 21: what one process asks for over time, and what fetching ahead makes of the time that it waits.
 
-use super::figure::Figure;
-use super::panel::{Panel, PanelContent, PointSeries, SeriesStyle};
-use super::results::{Results, Spread};
+use super::figure::{Figure, Panels};
+use super::panel::{Panel, PanelContent, PointSeries, Series};
+use super::results::Results;
 use forebay_trace::plot::Axis;
-use forebay_trace::plot::svg::PointShape;
+use forebay_trace::plot::svg::PointShape::{Circle, Cross, Diamond, Square, Triangle};
 use forebay_trace::workload::{self, Layout};
 
 const BENCH: &str = "prefetch";
 
-const SUBJECTS: [(&str, SeriesStyle); 5] = [
-    (
-        "none",
-        SeriesStyle::new("no prefetching", "#d55e00", PointShape::Square),
-    ),
-    (
-        "readahead",
-        SeriesStyle::new("readahead", "#e69f00", PointShape::Triangle),
-    ),
-    (
-        "markov",
-        SeriesStyle::new("Markov, second run", "#cc79a7", PointShape::Diamond),
-    ),
-    (
-        "forebay",
-        SeriesStyle::new("Forebay: patterns", "#0072b2", PointShape::Circle),
-    ),
-    (
-        "perfect",
-        SeriesStyle::new("perfect", "#222222", PointShape::Cross),
-    ),
+const SUBJECTS: [Series; 5] = [
+    Series::new("none", "no prefetching", "#d55e00", Square),
+    Series::new("readahead", "readahead", "#e69f00", Triangle),
+    Series::new("markov", "Markov, second run", "#cc79a7", Diamond),
+    Series::new("forebay", "Forebay: patterns", "#0072b2", Circle),
+    Series::new("perfect", "perfect", "#222222", Cross),
 ];
 
 const CASES: [(&str, &str); 3] = [
@@ -87,29 +72,23 @@ fn offsets(layout: &dyn Layout, calls: u64, title: &str) -> Panel {
 
 /// Figure 21, if anything of it was measured.
 pub fn effect(results: &Results) -> Option<Figure> {
-    let mut panels = Vec::new();
-    let mut missing = Vec::new();
-    let there: Vec<_> = CASES
-        .iter()
-        .filter(|(case, _)| results.get(BENCH, case, "io_time_s", "none").is_some())
-        .collect();
-    let absent = CASES.iter().filter(|c| !there.contains(c));
-    missing.extend(absent.map(|(case, _)| (*case).to_string()));
-    for (metric, axis, scale) in METRICS {
-        for (case, title) in &there {
-            panels.push(bars(results, case, title, (metric, axis, scale)));
-        }
+    let measured = |case: &str| results.get(BENCH, case, "io_time_s", "none").is_some();
+    let (there, absent): (Vec<_>, Vec<_>) = CASES.iter().partition(|(case, _)| measured(case));
+    let mut panels = Panels {
+        missing: absent.iter().map(|(case, _)| (*case).into()).collect(),
+        ..Panels::default()
+    };
+    for metric in METRICS {
+        let of = |(case, title): &(&str, &str)| bars(results, case, title, metric);
+        panels.panels.extend(there.iter().map(of));
     }
-    (!panels.is_empty()).then(|| Figure {
-        title: "What fetching ahead saves (the paper's Figure 21)".into(),
-        columns: there.len(),
-        panels,
-        caption: "Reads replayed through the library of a service of two members, 200 µs apart, the readers on the one and the data, not in memory, on the other. \
+    panels.figure(
+        "What fetching ahead saves (the paper's Figure 21)",
+        there.len(),
+        "Reads replayed through the library of a service of two members, 200 µs apart, the readers on the one and the data, not in memory, on the other. \
                   Before each read a rank computes as long as an uncached read takes. Markov chains had a run before to learn from; \
-                  perfect knows all requests beforehand."
-            .into(),
-        missing,
-    })
+                  perfect knows all requests beforehand.",
+    )
 }
 
 fn bars(
@@ -118,14 +97,8 @@ fn bars(
     title: &str,
     (metric, axis, scale): (&str, &str, f64),
 ) -> Panel {
-    let scaled = |s: Spread| Spread {
-        median: s.median * scale,
-        min: s.min * scale,
-        max: s.max * scale,
-        runs: s.runs,
-    };
-    let found = |who| results.get(BENCH, case, metric, who).map(scaled);
-    let sets = SUBJECTS.map(|(who, style)| (style, vec![found(who)]));
+    let found = |who| Some(results.get(BENCH, case, metric, who)?.times(scale));
+    let sets = SUBJECTS.map(|style| (style, vec![found(style.subject)]));
     let sets: Vec<_> = sets.into_iter().filter(|s| s.1[0].is_some()).collect();
     let most = sets.iter().flat_map(|s| &s.1).flatten().map(|s| s.max);
     Panel {

@@ -3,38 +3,37 @@
 //! A line of the same bench, case, metric and subject as an earlier one takes its place: so results can be appended to a file.
 
 use crate::fail::{Context, Failure, Result};
+use crate::report::{ResultLine, Spread};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// One line, as [`Report`](crate::report::Report) writes it; more fields do not matter.
-#[derive(Debug, serde::Deserialize)]
-struct ResultLine {
-    bench: String,
-    case: String,
-    metric: String,
-    subject: String,
-    median: f64,
-    min: f64,
-    max: f64,
-    runs: u32,
-}
-
-/// What several runs found: `min <= median <= max`, all finite.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
-    pub runs: u32,
-}
-
 impl Spread {
-    /// The time that `operations` take at rates of so many a second; none where a rate is 0.
-    pub fn time_of(self, operations: f64) -> Option<Spread> {
+    /// A number that is not measured.
+    pub fn exact(value: f64) -> Spread {
+        Spread {
+            median: value,
+            min: value,
+            max: value,
+            runs: 1,
+        }
+    }
+
+    /// In units of which there are so many to one.
+    pub fn times(self, scale: f64) -> Spread {
+        Spread {
+            median: self.median * scale,
+            min: self.min * scale,
+            max: self.max * scale,
+            runs: self.runs,
+        }
+    }
+
+    /// How often these go into `number`: the time that so many operations take at such rates, say; none where one is 0.
+    pub fn divide(self, number: f64) -> Option<Spread> {
         (self.min > 0.0).then(|| Spread {
-            median: operations / self.median,
-            min: operations / self.max,
-            max: operations / self.min,
+            median: number / self.median,
+            min: number / self.max,
+            max: number / self.min,
             runs: self.runs,
         })
     }
@@ -75,24 +74,18 @@ impl Results {
                 continue;
             }
             let place = format!("line {}", number + 1);
-            let line: ResultLine = serde_json::from_str(line).doing(&place)?;
-            let ResultLine {
+            let line: ResultLine<String> = serde_json::from_str(line).doing(&place)?;
+            let Spread {
                 median, min, max, ..
-            } = line;
+            } = line.spread;
             // JSON has no infinite numbers and no NaN; what is too large for a double becomes infinite.
             if !(0.0 <= min && min <= median && median <= max && max.is_finite()) {
                 return Err(Failure::new(format!(
                     "{place}: {min} <= {median} <= {max} is not a spread"
                 )));
             }
-            let spread = Spread {
-                median,
-                min,
-                max,
-                runs: line.runs,
-            };
             let name = (line.bench, line.case, line.metric, line.subject);
-            self.found.insert(name, spread);
+            self.found.insert(name, line.spread);
         }
         Ok(())
     }
@@ -146,7 +139,7 @@ mod tests {
         let found = results.get("index", "ior-1m-drift", "put_ops_per_s", "forebay");
         let found = found.unwrap();
         assert_eq!((found.median, found.min, found.max), (400.0, 200.0, 800.0));
-        let time = found.time_of(800.0).unwrap();
+        let time = found.divide(800.0).unwrap();
         assert_eq!((time.median, time.min, time.max), (2.0, 1.0, 4.0));
         assert_eq!(results.cases("index", "put_ops_per_s"), ["ior-1m-drift"]);
         assert_eq!(results.get("index", "ior-1m-drift", "x", "forebay"), None);

@@ -1,34 +1,19 @@
 //! The paper's Figure 12: how long an operation of all servers takes, over their number; measured and simulated.
 
-use super::figure::Figure;
-use super::panel::{Panel, PanelContent, SeriesStyle};
-use super::results::{Results, Spread};
+use super::figure::{Figure, Panels};
+use super::panel::{Panel, PanelContent, Series, curves, log_axis};
+use super::results::Results;
 use forebay_trace::plot::axis::{Axis, three_digits};
-use forebay_trace::plot::svg::PointShape;
+use forebay_trace::plot::svg::PointShape::{Circle, Cross, Diamond, Square, Triangle};
 
 const BENCH: &str = "ring";
 
-const SUBJECTS: [(&str, SeriesStyle); 5] = [
-    (
-        "mdhim",
-        SeriesStyle::new("MDHIM-like", "#cc79a7", PointShape::Square),
-    ),
-    (
-        "direct",
-        SeriesStyle::new("direct", "#d55e00", PointShape::Triangle),
-    ),
-    (
-        "ring",
-        SeriesStyle::new("log-ring", "#56b4e9", PointShape::Diamond),
-    ),
-    (
-        "ring-fitted",
-        SeriesStyle::new("log-ring, fitted", "#0072b2", PointShape::Circle),
-    ),
-    (
-        "best-tree",
-        SeriesStyle::new("best tree", "#222222", PointShape::Cross).dashed(),
-    ),
+const SUBJECTS: [Series; 5] = [
+    Series::new("mdhim", "MDHIM-like", "#cc79a7", Square),
+    Series::new("direct", "direct", "#d55e00", Triangle),
+    Series::new("ring", "log-ring", "#56b4e9", Diamond),
+    Series::new("ring-fitted", "log-ring, fitted", "#0072b2", Circle),
+    Series::new("best-tree", "best tree", "#222222", Cross).dashed(),
 ];
 
 /// The part of a case's name before the number of servers, the metric, and the words over the panel.
@@ -41,25 +26,19 @@ const PANELS: [(&str, &str, &str); 4] = [
 
 /// The figure, if there is anything to draw.
 pub fn figure(results: &Results) -> Option<Figure> {
-    let mut panels = Vec::new();
-    let mut missing = Vec::new();
+    let mut panels = Panels::default();
     for (prefix, metric, title) in PANELS {
-        match panel(results, prefix, metric, title) {
-            Some(panel) => panels.push(panel),
-            None => missing.push(format!("{metric} of {prefix}...")),
-        }
+        let panel = panel(results, prefix, metric, title);
+        panels.add(format!("{metric} of {prefix}..."), panel);
     }
-    (!panels.is_empty()).then(|| Figure {
-        title: "One operation of all servers on a shared file (the paper's Figure 12)".into(),
-        panels,
-        columns: 2,
-        caption: "From the first request to the last answer. Measured: threads or MPI processes that share one machine, so its scheduler \
+    panels.figure(
+        "One operation of all servers on a shared file (the paper's Figure 12)",
+        2,
+        "From the first request to the last answer. Measured: threads or MPI processes that share one machine, so its scheduler \
                   counts as much as the trees; all subjects have as many clients. Simulated: LogGP with the parameters of an InfiniBand \
                   network, from server to server. Both log-rings have the same \
-                  messages at the root; the best tree has no limit on them."
-            .into(),
-        missing,
-    })
+                  messages at the root; the best tree has no limit on them.",
+    )
 }
 
 fn panel(results: &Results, prefix: &str, metric: &str, title: &str) -> Option<Panel> {
@@ -72,31 +51,24 @@ fn panel(results: &Results, prefix: &str, metric: &str, title: &str) -> Option<P
     let mut servers: Vec<(u32, &str)> = servers.collect();
     servers.sort_unstable();
     let (first, last) = (servers.first()?.0, servers.last()?.0);
-    let mut curves = Vec::new();
-    for (who, style) in SUBJECTS {
+    let curves = curves(&SUBJECTS, |who| {
         let point = |(n, case): &(u32, &str)| {
             let found = results.get(BENCH, case, metric, who)?;
             (found.min > 0.0).then_some((f64::from(*n), found))
         };
-        let points: Vec<(f64, Spread)> = servers.iter().filter_map(point).collect();
-        // The root of the best tree has as many messages as are fastest: no matter here.
-        if !points.is_empty() && (metric, who) != ("root_messages", "best-tree") {
-            curves.push((style, points));
+        match (metric, who) {
+            // The root of the best tree has as many messages as are fastest: no matter here.
+            ("root_messages", "best-tree") => Vec::new(),
+            _ => servers.iter().filter_map(point).collect(),
         }
-    }
-    let all = || curves.iter().flat_map(|c| &c.1).map(|p| p.1);
-    let low = all().map(|s| s.min).fold(f64::INFINITY, f64::min);
-    let high = all().map(|s| s.max).fold(0.0, f64::max);
-    if curves.is_empty() {
-        return None;
-    }
+    });
     let y_title = match metric {
         "root_messages" => "messages",
         _ => "latency (µs)",
     };
     Some(Panel {
         title: title.into(),
-        y: Axis::log(y_title, low, high),
+        y: log_axis(y_title, &curves)?,
         measured: metric == "latency_us" && !prefix.contains("sim"),
         content: PanelContent::Curves {
             x: Axis::log_at("servers", powers(first, last)),

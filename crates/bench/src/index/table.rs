@@ -1,5 +1,5 @@
 //! The results of one case as rows for people.
-use crate::report::Report;
+use crate::report::{Report, Spread};
 use std::fmt::Write as _;
 
 /// The head of the table.
@@ -30,9 +30,12 @@ pub const METRICS: [Metric; 14] = [
 pub fn rows(report: &Report, case: &str, subjects: &[&str]) -> String {
     let mut out = String::new();
     for Metric(metric, unit, more) in METRICS {
-        let ours = report.spread(case, metric, "forebay").map(|s| s.0);
+        let ours = report.spread(case, metric, "forebay").map(|s| s.median);
         for subject in subjects {
-            let Some((median, min, max)) = report.spread(case, metric, subject) else {
+            let Some(Spread {
+                median, min, max, ..
+            }) = report.spread(case, metric, subject)
+            else {
                 continue;
             };
             // Seconds of flushing and settling may be none.

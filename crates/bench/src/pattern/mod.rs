@@ -97,8 +97,8 @@ fn rows(report: &Report, case: &str) -> String {
         let show = |metric: &str, scale: f64, digits: usize| {
             report
                 .spread(case, metric, subject.name)
-                .map_or("-".into(), |(median, ..)| {
-                    format!("{:.digits$}", median / scale)
+                .map_or("-".into(), |found| {
+                    format!("{:.digits$}", found.median / scale)
                 })
         };
         let _ = writeln!(

@@ -156,20 +156,22 @@ fn add(
 const HEAD: &str = "case      subject        I/O time s            min - max       cut   of perfect     p99 us    fetched MB     wasted\n";
 
 fn rows(report: &Report, case: &str) -> String {
-    let median = |metric: &str, subject: &str| report.spread(case, metric, subject).map(|s| s.0);
+    let median =
+        |metric: &str, subject: &str| report.spread(case, metric, subject).map(|s| s.median);
     let time = |subject: &str| median("io_time_s", subject).unwrap_or(0.0);
     let gain = |subject: &str| time("none") - time(subject);
     let mut out = String::new();
     for (subject, _) in SUBJECTS {
-        let Some((io, least, most)) = report.spread(case, "io_time_s", subject) else {
+        let Some(io) = report.spread(case, "io_time_s", subject) else {
             continue;
         };
         let number = |metric: &str| median(metric, subject).unwrap_or(0.0);
         let read = number("read_bytes").max(1.0);
         let _ = writeln!(
             out,
-            "{case:<9} {subject:<10} {io:>14.3} {:>20} {:>8.1}% {:>11.1}% {:>10.0} {:>13.2} {:>9.2}%",
-            format!("{least:.3} - {most:.3}"),
+            "{case:<9} {subject:<10} {:>14.3} {:>20} {:>8.1}% {:>11.1}% {:>10.0} {:>13.2} {:>9.2}%",
+            io.median,
+            format!("{:.3} - {:.3}", io.min, io.max),
             100.0 * gain(subject) / time("none"),
             100.0 * gain(subject) / gain("perfect"),
             1e6 * number("read_p99_s"),

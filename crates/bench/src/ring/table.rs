@@ -1,6 +1,6 @@
 //! The results of one case as rows for people.
 
-use crate::report::Report;
+use crate::report::{Report, Spread};
 use std::fmt::Write as _;
 
 /// The head of the table.
@@ -13,31 +13,35 @@ pub fn rows(report: &Report, case: &str) -> String {
     let mut out = String::new();
     let latency = |subject: &str| report.spread(case, "latency_us", subject);
     for subject in SUBJECTS {
-        if let Some((median, min, max)) = latency(subject) {
+        if let Some(Spread {
+            median, min, max, ..
+        }) = latency(subject)
+        {
             let messages = report.spread(case, "root_messages", subject);
             let ratio = |to: &str, turned: bool| {
-                latency(to).map_or("-".into(), |(base, ..)| match turned {
-                    true => format!("{:.2}x", base / median),
-                    false => format!("{:.2}x", median / base),
+                latency(to).map_or("-".into(), |base| match turned {
+                    true => format!("{:.2}x", base.median / median),
+                    false => format!("{:.2}x", median / base.median),
                 })
             };
             let _ = writeln!(
                 out,
                 "{case:<17} {subject:<13} {:>13} {median:>15.1} {:>25} {:>7} {:>7}",
-                messages.map_or("-".into(), |m| format!("{:.0}", m.0)),
+                messages.map_or("-".into(), |m| format!("{:.0}", m.median)),
                 format!("{min:.1} - {max:.1}"),
                 ratio("best-tree", false),
                 ratio("direct", true),
             );
         }
-        if let Some((worst, ..)) = report.spread(case, "worst_ratio_to_best", subject) {
+        if let Some(worst) = report.spread(case, "worst_ratio_to_best", subject) {
             let at = report.spread(case, "worst_at_servers", subject);
             let wrong = report.spread(case, "sizes_with_other_root_messages", subject);
             let _ = writeln!(
                 out,
-                "{case:<17} {subject:<13} at most {worst:.3} times the best tree (at {:.0} servers); root messages other than ceil(log2 n) at {:.0} sizes",
-                at.map_or(0.0, |a| a.0),
-                wrong.map_or(0.0, |w| w.0),
+                "{case:<17} {subject:<13} at most {:.3} times the best tree (at {:.0} servers); root messages other than ceil(log2 n) at {:.0} sizes",
+                worst.median,
+                at.map_or(0.0, |a| a.median),
+                wrong.map_or(0.0, |w| w.median),
             );
         }
     }
