@@ -3,12 +3,11 @@
 //! What this crate knows: ranks, messages, deadlines, who is dead. What it must not know: what a message means, which
 //! member runs at a rank, where anything is stored.
 //!
-//! A transport implements [`Fabric`] and passes [`conformance`]. Here are [`local`] (ranks are threads of one process),
-//! [`session`] (ranks are processes of a job), and [`fault`], a wrapper that loses, delays and kills on purpose. A session
-//! needs its bytes moved: `mpi` does so (cargo feature `mpi`, which needs an MPI to build). [`ring`] stands on any
-//! fabric: collectives of many ranks with one.
+//! A transport implements [`Fabric`] and passes the conformance suite (`tests/it/conformance`). Here are [`local`] (ranks are
+//! threads of one process), [`session`] (ranks are processes of a job), and [`fault`], a wrapper that loses, delays and kills
+//! on purpose. A session needs its bytes moved: `mpi` does so (cargo feature `mpi`, which needs an MPI to build). [`ring`]
+//! stands on any fabric: collectives of many ranks with one.
 
-pub mod conformance;
 mod error;
 mod fabric;
 pub mod fault;

@@ -1,8 +1,9 @@
 //! What is reachable of one rank: its handler, its mailbox, and who waits for it.
 //!
-//! Locks here are leaves: each is held for a look-up only, never while a handler runs or another lock is taken.
+//! Locks here are leaves: each is held for a look-up, or to fill the slots of those who wait; never while a handler runs or
+//! another lock of this module is taken.
 
-use crate::reply_slot::{ReplyGuard, ReplySlot};
+use crate::reply_slot::ReplySlot;
 use crate::{Error, Handler, Message, Rank, Replier};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Mutex, RwLock};
@@ -17,6 +18,13 @@ enum MailboxItem {
     Stop,
 }
 
+struct WaitingCall {
+    slot: Arc<ReplySlot>,
+    asked: Rank,
+    /// How closing this port ends it.
+    if_closed: Error,
+}
+
 pub(crate) struct Port {
     rank: Rank,
     closed: AtomicBool,
@@ -25,8 +33,8 @@ pub(crate) struct Port {
     /// Until the mailbox thread starts and takes it.
     inbox: Mutex<Option<Receiver<MailboxItem>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Requests to or from this rank that wait, and how closing ends them.
-    waiting: Mutex<HashMap<u64, (Arc<ReplySlot>, Error)>>,
+    /// Requests to or from this rank that wait, by number.
+    waiting: Mutex<HashMap<u64, WaitingCall>>,
     next: AtomicU64,
 }
 
@@ -42,7 +50,7 @@ impl Port {
             inbox: Mutex::new(Some(inbox)),
             thread: Mutex::new(None),
             waiting: Mutex::default(),
-            next: AtomicU64::new(0),
+            next: AtomicU64::new(1),
         })
     }
 
@@ -54,28 +62,38 @@ impl Port {
         self.handler.read().clone()
     }
 
-    /// Asks this rank on the caller's own thread. If its handler has kept the replier when it returns, `wait` waits for the
-    /// reply, until the instant given; never, if that is too far for the clock.
+    /// `from` asks this rank, whose handler runs on the caller's thread. If the handler has kept the replier when it returns,
+    /// the caller waits for the reply, unless `check` says that one of the two has closed.
     pub fn call_here(
         &self,
-        from: Rank,
+        from: &Port,
         message: Message,
         deadline: Duration,
-        wait: impl FnOnce(&Arc<ReplySlot>, Option<Instant>) -> Result<Option<Message>, Error>,
+        check: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Message, Error> {
-        let handler = self.handler().ok_or(Error::Dead(self.rank))?;
+        let rank = self.rank;
+        let handler = self.handler().ok_or(Error::Dead(rank))?;
+        // A deadline too far for the clock is none.
         let until = Instant::now().checked_add(deadline);
         let slot = ReplySlot::new();
-        let reply = ReplyGuard::new(slot.clone(), self.rank);
-        handler.request(from, message, Replier::new(move |m| reply.fill(m)));
+        let reply_to = slot.clone();
+        let replier = Replier::new(move |reply| reply_to.fill(reply.ok_or(Error::Dead(rank))));
+        handler.request(from.rank, message, replier);
         drop(handler);
         if let Some(answer) = slot.take() {
             return answer;
         }
-        wait(&slot, until)?.ok_or(Error::Deadline {
-            rank: self.rank,
+        // Registered first, looked at second: a close in between is seen by one of the two.
+        let _at_own = from.watch(&slot, rank, Error::Closed);
+        let _at_peer = (from.rank != rank).then(|| self.watch(&slot, rank, Error::Dead(rank)));
+        if let Err(error) = check() {
+            slot.fill(Err(error));
+        }
+        let late = Error::Deadline {
+            rank,
             after: deadline,
-        })
+        };
+        slot.wait(until).unwrap_or(Err(late))
     }
 
     pub fn post(&self, from: Rank, message: Message) -> Result<(), Error> {
@@ -114,22 +132,50 @@ impl Port {
         }
     }
 
-    /// Until the guard is dropped, closing this port ends `slot` with `error`.
-    pub fn watch(&self, slot: &Arc<ReplySlot>, error: Error) -> CloseWatch<'_> {
+    /// Until the guard is dropped, closing this port ends `slot`, which waits for `asked`, with `if_closed`.
+    pub fn watch(&self, slot: &Arc<ReplySlot>, asked: Rank, if_closed: Error) -> CallGuard<'_> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.waiting.lock().insert(id, (slot.clone(), error));
-        CloseWatch { port: self, id }
+        let call = WaitingCall {
+            slot: slot.clone(),
+            asked,
+            if_closed,
+        };
+        self.waiting.lock().insert(id, call);
+        CallGuard { port: self, id }
     }
 
-    pub fn close(&self) {
+    /// Ends the call of this number, if it waits for `asked`.
+    pub fn end_call(&self, id: u64, asked: Rank, outcome: Result<Message, Error>) {
+        let slot = {
+            let waiting = self.waiting.lock();
+            let call = waiting.get(&id).filter(|call| call.asked == asked);
+            call.map(|call| call.slot.clone())
+        };
+        if let Some(slot) = slot {
+            slot.fill(outcome);
+        }
+    }
+
+    /// Ends all calls that wait for `asked`.
+    pub fn fail_calls_to(&self, asked: Rank) {
+        for call in self.waiting.lock().values() {
+            if call.asked == asked {
+                call.slot.fill(Err(Error::Dead(asked)));
+            }
+        }
+    }
+
+    /// Closes it; `announce` tells others once nobody waits here any more.
+    pub fn close(&self, announce: impl FnOnce()) {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
         }
         let handler = self.handler.write().take();
         let waiting = std::mem::take(&mut *self.waiting.lock());
-        for (slot, error) in waiting.into_values() {
-            slot.fail(error);
+        for call in waiting.into_values() {
+            call.slot.fill(Err(call.if_closed));
         }
+        announce();
         // Fails only if the mailbox never ran or has ended.
         let _ = self.mail.send(MailboxItem::Stop);
         let thread = self.thread.lock().take();
@@ -143,12 +189,13 @@ impl Port {
 }
 
 /// See [`Port::watch`].
-pub(crate) struct CloseWatch<'a> {
+pub(crate) struct CallGuard<'a> {
     port: &'a Port,
-    id: u64,
+    /// The call's number, at this port only once.
+    pub id: u64,
 }
 
-impl Drop for CloseWatch<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.port.waiting.lock().remove(&self.id);
     }

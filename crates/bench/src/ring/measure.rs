@@ -3,7 +3,6 @@
 use crate::fail::{Failure, Result};
 use bytes::Bytes;
 use crossbeam_channel::{Sender, unbounded};
-use forebay_fabric::conformance::{RankBarrier, ThreadBarrier};
 use forebay_fabric::ring::{Collectives, Group, Limits, MemoryBounds, Operation, Shape};
 use forebay_fabric::{Fabric, Handler, Message, Rank, Replier, local};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,16 +65,21 @@ const LIMITS: Limits = Limits {
 
 /// `n` servers as threads of this process.
 pub fn local(n: u32, work: &RingLoad) -> Result<Vec<RingMeasurement>> {
-    let threads = ThreadBarrier::new(n);
     let found = Mutex::new(Vec::new());
+    // All serve before one is asked.
+    let meetings = local::fabric(n)
+        .into_iter()
+        .map(|end| MeetingPoint::new(end));
+    let meetings = meetings.collect::<Result<Vec<_>>>()?;
     let failed = || Failure::new("a server panicked");
     std::thread::scope(|scope| {
         let servers: Vec<_> = local::fabric(n)
             .into_iter()
-            .map(|end| {
-                let (threads, found) = (&threads, &found);
+            .zip(meetings)
+            .map(|(end, meeting)| {
+                let found = &found;
                 scope.spawn(move || {
-                    let measured = serve(end, threads, work)?;
+                    let measured = serve(end, meeting, work)?;
                     found.lock().map_err(|_| failed())?.extend(measured);
                     Ok(())
                 })
@@ -122,13 +126,51 @@ fn max(a: Bytes, b: Bytes) -> Bytes {
     if read(&a) >= read(&b) { a } else { b }
 }
 
+/// Where the servers wait for each other: collectives of nothing, over a fabric of their own, so that none of their messages
+/// is counted.
+pub struct MeetingPoint {
+    collectives: Arc<Collectives>,
+    operation: Operation,
+}
+
+impl MeetingPoint {
+    /// This server's end of a fabric that nothing else uses.
+    ///
+    /// # Errors
+    /// If there are too many servers.
+    pub fn new(end: Arc<dyn Fabric>) -> Result<MeetingPoint> {
+        let size = end.size();
+        let collectives = Arc::new(Collectives::new(end.clone(), MemoryBounds::default()));
+        end.serve(collectives.clone());
+        Ok(MeetingPoint {
+            collectives,
+            operation: Operation {
+                group: Group::all(1, size, Shape::Direct)?,
+                key: "meet".into(),
+                round: 0,
+                root: 0,
+                limits: LIMITS,
+            },
+        })
+    }
+
+    /// Returns when every server has called it as often as this one.
+    fn meet(&mut self) -> Result<()> {
+        let nothing = Bytes::new();
+        self.collectives
+            .reduce(&self.operation, nothing, |a, _| a, |all| all)?;
+        self.operation.round += 1;
+        Ok(())
+    }
+}
+
 /// One server's part; what was found, at rank 0 only.
 ///
 /// # Errors
 /// If a message is lost.
 pub fn serve(
     end: Arc<dyn Fabric>,
-    barrier: &dyn RankBarrier,
+    mut meeting: MeetingPoint,
     work: &RingLoad,
 ) -> Result<Vec<RingMeasurement>> {
     let collectives = Arc::new(Collectives::new(end.clone(), MemoryBounds::default()));
@@ -146,20 +188,19 @@ pub fn serve(
             replier.reply(Message::new(number(size)));
         }
     });
-    barrier.wait();
+    meeting.meet()?;
     let mut found = Vec::new();
     for subject in Subject::ALL {
         let part = ServerPart {
             end: &end,
             collectives: &collectives,
             asked: &asked,
-            barrier,
             work,
             subject,
         };
-        found.extend(part.measure()?);
+        found.extend(part.measure(&mut meeting)?);
     }
-    barrier.wait();
+    meeting.meet()?;
     end.close();
     // Its queue ends with the handler.
     server
@@ -172,7 +213,6 @@ struct ServerPart<'a> {
     end: &'a Arc<dyn Fabric>,
     collectives: &'a Arc<Collectives>,
     asked: &'a AtomicU64,
-    barrier: &'a dyn RankBarrier,
     work: &'a RingLoad,
     subject: Subject,
 }
@@ -228,7 +268,7 @@ impl ServerPart<'_> {
         Ok(())
     }
 
-    fn measure(&self) -> Result<Option<RingMeasurement>> {
+    fn measure(&self, meeting: &mut MeetingPoint) -> Result<Option<RingMeasurement>> {
         let clients = self.work.clients;
         let (mut latencies, mut messages) = (Vec::new(), Vec::new());
         let operations = (0..self.work.rounds).map(|round| self.operation("measured", round));
@@ -249,14 +289,14 @@ impl ServerPart<'_> {
                 .collect();
             for (round, operation) in operations.iter().enumerate() {
                 let before = self.messages();
-                self.barrier.wait();
+                meeting.meet()?;
                 steps.wait();
                 let begun = Instant::now();
                 self.client(0, operation, &steps)?;
                 let latency = begun.elapsed().as_nanos() as u64;
                 // A collective is over at the root when all its messages came; counted before those of the next come.
                 let reduced = self.messages() - before;
-                self.barrier.wait();
+                meeting.meet()?;
                 // Clients by themselves are done when all have met.
                 let came = match self.subject {
                     Subject::Mdhim => self.messages() - before,

@@ -1,8 +1,7 @@
 //! Servers as processes of an MPI job on this machine: this program started again under `mpirun`.
 
-use super::measure::{self, RingLoad, RingMeasurement};
+use super::measure::{self, MeetingPoint, RingLoad, RingMeasurement};
 use crate::fail::{Context, Failure, Result};
-use forebay_fabric::conformance::FabricBarrier;
 use forebay_fabric::mpi;
 use forebay_fabric::session::{Identity, Timing};
 use std::process::{Command, Stdio};
@@ -61,12 +60,11 @@ pub fn rank(work: &RingLoad) -> Result<()> {
         join: OPERATION_TIMEOUT,
     };
     let session = job.join(identity, timing)?;
-    let barrier = FabricBarrier::new(session.fabric());
-    let found = measure::serve(session.fabric(), &barrier, work)?;
+    let meeting = MeetingPoint::new(session.fabric())?;
+    let found = measure::serve(session.fabric(), meeting, work)?;
     if session.rank() == 0 {
         println!("{RESULTS}{}", serde_json::to_string(&found)?);
     }
-    drop(barrier);
     session.stop(OPERATION_TIMEOUT);
     Ok(())
 }

@@ -1,7 +1,30 @@
 //! An end of a fabric whose requests and messages pass something of a test on their way.
+
 use crate::{Error, Fabric, Handler, Message, Rank};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A request on its way: what [`Fabric::call`] of an end was asked.
+pub struct InterceptedCall<'a> {
+    /// The end that asks.
+    pub end: &'a dyn Fabric,
+    /// The rank asked.
+    pub to: Rank,
+    /// The request.
+    pub message: Message,
+    /// How long the caller waits.
+    pub deadline: Duration,
+}
+
+impl InterceptedCall<'_> {
+    /// Asks, and gives the reply.
+    ///
+    /// # Errors
+    /// As [`Fabric::call`].
+    pub fn proceed(self) -> Result<Message, Error> {
+        self.end.call(self.to, self.message, self.deadline)
+    }
+}
 
 /// What requests and messages of an end pass. Each goes through unchanged unless its method says otherwise.
 pub trait Intercept: Send + Sync {
@@ -9,14 +32,8 @@ pub trait Intercept: Send + Sync {
     ///
     /// # Errors
     /// As [`Fabric::call`].
-    fn call(
-        &self,
-        end: &dyn Fabric,
-        to: Rank,
-        message: Message,
-        deadline: Duration,
-    ) -> Result<Message, Error> {
-        end.call(to, message, deadline)
+    fn call(&self, call: InterceptedCall<'_>) -> Result<Message, Error> {
+        call.proceed()
     }
 
     /// Instead of `end.send`.
@@ -48,7 +65,12 @@ impl Fabric for InterceptedFabric {
     }
 
     fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
-        self.by.call(&*self.end, to, message, deadline)
+        self.by.call(InterceptedCall {
+            end: &*self.end,
+            to,
+            message,
+            deadline,
+        })
     }
 
     fn send(&self, to: Rank, message: Message) -> Result<(), Error> {

@@ -17,7 +17,7 @@
 mod intercept;
 
 use crate::{Error, Fabric, Message, Rank};
-pub use intercept::{Intercept, intercepted};
+pub use intercept::{Intercept, InterceptedCall, intercepted};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -181,14 +181,8 @@ pub fn wrap(ends: Vec<Arc<dyn Fabric>>, faults: &Arc<Faults>) -> Vec<Arc<dyn Fab
 }
 
 impl Intercept for Faults {
-    fn call(
-        &self,
-        end: &dyn Fabric,
-        to: Rank,
-        message: Message,
-        deadline: Duration,
-    ) -> Result<Message, Error> {
-        let from = end.rank();
+    fn call(&self, mut call: InterceptedCall<'_>) -> Result<Message, Error> {
+        let (from, to, deadline) = (call.end.rank(), call.to, call.deadline);
         let missed = || Error::Deadline {
             rank: to,
             after: deadline,
@@ -200,13 +194,11 @@ impl Intercept for Faults {
         }
         let delay = self.draw_delay(from, to);
         let in_time = delay.is_zero() || delay < deadline;
-        let left = if in_time {
+        if in_time {
             self.sleep(delay);
-            deadline - delay
-        } else {
-            deadline
-        };
-        let reply = end.call(to, message, left);
+            call.deadline -= delay;
+        }
+        let reply = call.proceed();
         self.admit(from, to)?;
         let reply = reply.map_err(|error| match error {
             Error::Deadline { .. } => missed(),
@@ -230,6 +222,3 @@ impl Intercept for Faults {
         end.send(to, message)
     }
 }
-
-#[cfg(test)]
-mod tests;

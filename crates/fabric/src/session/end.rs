@@ -1,6 +1,6 @@
 //! One member's end of one fabric of the session.
 //!
-//! Calls register here, hand their frame to the progress thread and wait; the progress thread brings what arrives.
+//! Calls register at its port, hand their frame to the progress thread and wait; the progress thread brings what arrives.
 //! No lock is held while a handler runs or a frame is handed over.
 
 use super::commands::{Command, CommandSender};
@@ -11,9 +11,8 @@ use crate::port::Port;
 use crate::reply_slot::ReplySlot;
 use crate::{Error, Fabric, Handler, Message, Rank, Replier};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub(super) struct FabricEnd {
@@ -22,11 +21,8 @@ pub(super) struct FabricEnd {
     port: Arc<Port>,
     commands: CommandSender<FabricEnd>,
     pool: Arc<HandlerPool>,
-    closed: AtomicBool,
     /// Peers whose end of this fabric is closed.
     gone: Vec<AtomicBool>,
-    calls: Mutex<HashMap<u64, (Rank, Arc<ReplySlot>)>>,
-    next: AtomicU64,
     /// Requests that came before there was a handler; `None` from then on.
     early: Mutex<Option<Vec<EarlyRequest>>>,
 }
@@ -47,9 +43,6 @@ impl FabricEnd {
             peers,
             commands,
             pool,
-            closed: AtomicBool::new(false),
-            calls: Mutex::default(),
-            next: AtomicU64::new(1),
             early: Mutex::new(Some(Vec::new())),
         })
     }
@@ -57,7 +50,7 @@ impl FabricEnd {
     /// Whether a call or message to `to` can start.
     fn admit(&self, to: Rank) -> Result<(), Error> {
         let gone = self.gone.get(to as usize).ok_or(Error::NoSuchRank(to))?;
-        if self.closed.load(Ordering::SeqCst) {
+        if self.port.is_closed() {
             return Err(Error::Closed);
         }
         if gone.load(Ordering::SeqCst) || (to != self.peers.own() && !self.peers.is_alive(to)) {
@@ -90,30 +83,15 @@ impl FabricEnd {
         // A deadline too far for the clock is none.
         let until = Instant::now().checked_add(deadline);
         let slot = ReplySlot::new();
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.calls.lock().insert(id, (to, slot.clone()));
+        let call = self.port.watch(&slot, to, Error::Closed);
         // Registered first, looked at second: a close or death in between is seen by one of the two.
-        let sent = self.admit(to);
-        let sent = sent.and_then(|()| self.send_frame(to, FrameKind::Request, id, message));
-        let answer = sent.and_then(|()| slot.wait(until));
-        self.calls.lock().remove(&id);
+        self.admit(to)?;
+        self.send_frame(to, FrameKind::Request, call.id, message)?;
         let late = Error::Deadline {
             rank: to,
             after: deadline,
         };
-        answer?.ok_or(late)
-    }
-
-    /// As on the local fabric: the handler runs on the caller's thread.
-    fn call_self(&self, message: Message, deadline: Duration) -> Result<Message, Error> {
-        let own = self.peers.own();
-        self.port.call_here(own, message, deadline, |slot, until| {
-            let _watch = self.port.watch(slot, Error::Closed);
-            if let Err(error) = self.admit(own) {
-                slot.fail(error);
-            }
-            slot.wait(until)
-        })
+        slot.wait(until).unwrap_or(Err(late))
     }
 
     /// Takes what arrived from an alive peer. On the progress thread: hands over and returns.
@@ -121,16 +99,8 @@ impl FabricEnd {
         let id = frame.id;
         match (frame.kind, frame.message) {
             (FrameKind::Request, Some(message)) => self.request(from, id, message),
-            (FrameKind::Reply, Some(message)) => {
-                if let Some(slot) = self.waiting(from, id) {
-                    slot.fill(Ok(message));
-                }
-            }
-            (FrameKind::Dropped, _) => {
-                if let Some(slot) = self.waiting(from, id) {
-                    slot.fail(Error::Dead(from));
-                }
-            }
+            (FrameKind::Reply, Some(message)) => self.port.end_call(id, from, Ok(message)),
+            (FrameKind::Dropped, _) => self.port.end_call(id, from, Err(Error::Dead(from))),
             (FrameKind::Message, Some(message)) => {
                 if self.port.post(from, message).is_err() {
                     tracing::debug!(from, "a message came after the mailbox closed");
@@ -141,19 +111,9 @@ impl FabricEnd {
         }
     }
 
-    fn waiting(&self, from: Rank, id: u64) -> Option<Arc<ReplySlot>> {
-        let calls = self.calls.lock();
-        let call = calls.get(&id).filter(|(to, _)| *to == from);
-        call.map(|(_, slot)| slot.clone())
-    }
-
     fn request(self: &Arc<FabricEnd>, from: Rank, id: u64, message: Message) {
-        let reply = RemoteReply {
-            end: Some(Arc::clone(self)),
-            to: from,
-            id,
-        };
-        let replier = Replier::new(move |m| reply.send(m));
+        let end = Arc::clone(self);
+        let replier = Replier::new(move |reply| end.reply(from, id, reply));
         let mut early = self.early.lock();
         match early.as_mut() {
             Some(waiting) => waiting.push((from, message, replier)),
@@ -162,6 +122,19 @@ impl FabricEnd {
                 self.handle((from, message, replier));
             }
         }
+    }
+
+    /// Answers a request of another member, or says that it was dropped.
+    fn reply(&self, to: Rank, id: u64, reply: Option<Message>) {
+        let sent = match reply {
+            Some(message) => self.send_frame(to, FrameKind::Reply, id, message),
+            None => {
+                let frame = Frame::control(FrameKind::Dropped, self.epoch, id);
+                self.commands.push(Command::Send(to, frame))
+            }
+        };
+        // Fails only if the job is over, and the requester knows that.
+        let _ = sent;
     }
 
     fn handle(&self, (from, message, replier): EarlyRequest) {
@@ -177,54 +150,16 @@ impl FabricEnd {
         if let Some(gone) = self.gone.get(rank as usize) {
             gone.store(true, Ordering::SeqCst);
         }
-        self.fail_calls(Error::Dead(rank), |to| to == rank);
-    }
-
-    fn fail_calls(&self, error: Error, which: impl Fn(Rank) -> bool) {
-        let calls = self.calls.lock();
-        for (to, slot) in calls.values() {
-            if which(*to) {
-                slot.fail(error.clone());
-            }
-        }
+        self.port.fail_calls_to(rank);
     }
 
     pub fn close(&self) {
-        if self.closed.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        self.fail_calls(Error::Closed, |_| true);
-        // Fails only if the progress thread has ended, and then nobody waits for it.
-        let _ = self.commands.push(Command::Close(self.epoch));
         let early = self.early.lock().take();
-        self.port.close();
+        self.port.close(|| {
+            // Fails only if the progress thread has ended, and then nobody waits for it.
+            let _ = self.commands.push(Command::Close(self.epoch));
+        });
         drop(early);
-    }
-}
-
-/// The right to answer a request of another member; dropped unused it says so.
-struct RemoteReply {
-    end: Option<Arc<FabricEnd>>,
-    to: Rank,
-    id: u64,
-}
-
-impl RemoteReply {
-    fn send(mut self, message: Message) {
-        if let Some(end) = self.end.take() {
-            // Fails only if the job is over, and the requester knows that.
-            let _ = end.send_frame(self.to, FrameKind::Reply, self.id, message);
-        }
-    }
-}
-
-impl Drop for RemoteReply {
-    fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            let frame = Frame::control(FrameKind::Dropped, end.epoch, self.id);
-            // As for `send`.
-            let _ = end.commands.push(Command::Send(self.to, frame));
-        }
     }
 }
 
@@ -243,7 +178,9 @@ impl Fabric for SessionFabric {
     fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
         self.0.admit(to)?;
         if to == self.rank() {
-            self.0.call_self(message, deadline)
+            let end = &self.0;
+            end.port
+                .call_here(&end.port, message, deadline, || end.admit(to))
         } else {
             self.0.call_peer(to, message, deadline)
         }

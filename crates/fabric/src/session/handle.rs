@@ -17,26 +17,33 @@ use std::time::Duration;
 pub struct Session {
     peers: Arc<Peers>,
     timing: Timing,
+    /// Until it has ended.
+    progress: Option<ProgressThread>,
     commands: CommandSender<FabricEnd>,
     pool: Arc<HandlerPool>,
-    ended: Receiver<Ending>,
-    thread: Mutex<Option<JoinHandle<()>>>,
     ends: Mutex<Vec<Weak<FabricEnd>>>,
+}
+
+/// The progress thread, and how it says that it ends.
+pub(super) struct ProgressThread {
+    pub ended: Receiver<Ending>,
+    pub thread: JoinHandle<()>,
 }
 
 impl Session {
     pub(super) fn new(
-        (peers, timing, pool): (Arc<Peers>, Timing, Arc<HandlerPool>),
+        peers: Arc<Peers>,
+        timing: Timing,
+        progress: ProgressThread,
         commands: CommandSender<FabricEnd>,
-        (ended, thread): (Receiver<Ending>, JoinHandle<()>),
+        pool: Arc<HandlerPool>,
     ) -> Session {
         Session {
             peers,
             timing,
+            progress: Some(progress),
             commands,
             pool,
-            ended,
-            thread: Mutex::new(Some(thread)),
             ends: Mutex::default(),
         }
     }
@@ -88,12 +95,12 @@ impl Session {
 
     /// Closes all fabrics, says so to the others, and waits for them to stop too, `patience` at most. Returns always:
     /// where ending the transport could wait for ever it is left, and if it does hang, it is left too.
-    pub fn stop(self, patience: Duration) -> Ending {
+    pub fn stop(mut self, patience: Duration) -> Ending {
         self.end(patience)
     }
 
-    fn end(&self, patience: Duration) -> Ending {
-        let Some(thread) = self.thread.lock().take() else {
+    fn end(&mut self, patience: Duration) -> Ending {
+        let Some(progress) = self.progress.take() else {
             return Ending::Abandoned; // Ended before.
         };
         let ends: Vec<_> = self.ends.lock().iter().filter_map(Weak::upgrade).collect();
@@ -103,9 +110,9 @@ impl Session {
         // Fails only if the thread has ended.
         let _ = self.commands.push(Command::Stop(patience));
         let limit = patience.saturating_add(self.timing.limit);
-        match self.ended.recv_timeout(limit) {
+        match progress.ended.recv_timeout(limit) {
             Ok(ending) => {
-                if thread.join().is_err() {
+                if progress.thread.join().is_err() {
                     tracing::error!("the progress thread panicked");
                 }
                 ending

@@ -48,8 +48,3 @@ pub use peers::{Health, Peer};
 pub use progress::Ending;
 pub use start::{Joining, StartError, start};
 pub use timing::Timing;
-
-#[cfg(test)]
-mod memory;
-#[cfg(test)]
-mod tests;

@@ -7,7 +7,7 @@ use super::byte_transport::{ByteTransport, Pause};
 use super::commands::{CommandReceiver, CommandSender, commands};
 use super::end::FabricEnd;
 use super::frame;
-use super::handle::Session;
+use super::handle::{ProgressThread, Session};
 use super::handler_pool::HandlerPool;
 use super::identity::{Identity, IdentityError, agree, encode_record};
 use super::peers::Peers;
@@ -15,7 +15,6 @@ use super::progress::{Ending, ProgressLoop};
 use super::timing::Timing;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Why a process does not become a member.
@@ -62,10 +61,9 @@ pub struct Joining {
     pub processes: u32,
     identity: Sender<(Identity, Timing)>,
     joined: Receiver<Joined>,
+    progress: ProgressThread,
     commands: CommandSender<FabricEnd>,
     pool: Arc<HandlerPool>,
-    ended: Receiver<Ending>,
-    thread: JoinHandle<()>,
     /// What is said if that thread ends without an answer.
     lost: fn() -> StartError,
 }
@@ -112,10 +110,9 @@ pub fn start<T: ByteTransport>(
         processes,
         identity,
         joined,
+        progress: ProgressThread { ended, thread },
         commands,
         pool,
-        ended,
-        thread,
         lost,
     })
 }
@@ -129,11 +126,8 @@ impl Joining {
         let sent = self.identity.send((identity, timing));
         sent.map_err(|_| (self.lost)())?;
         let (peers, timing) = self.joined.recv().map_err(|_| (self.lost)())??;
-        Ok(Session::new(
-            (peers, timing, self.pool),
-            self.commands,
-            (self.ended, self.thread),
-        ))
+        let (commands, pool) = (self.commands, self.pool);
+        Ok(Session::new(peers, timing, self.progress, commands, pool))
     }
 }
 

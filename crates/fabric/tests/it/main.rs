@@ -1,4 +1,9 @@
 //! The tests of this crate from outside, in one program.
-#![cfg(feature = "mpi")]
 
+mod common;
+mod conformance;
+mod fault;
+mod local;
+#[cfg(feature = "mpi")]
 mod mpi;
+mod session;

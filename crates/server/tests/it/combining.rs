@@ -1,8 +1,8 @@
 //! Requests of one node that ask another one the same at the same time: two messages for any number (four for a create, which opens,
 //! too), no answer older than its question, and each handle of a combined open or create is as good as one opened alone.
 use crate::common::*;
-use forebay_fabric::fault::{Intercept, intercepted};
-use forebay_fabric::{Error, Fabric, Message, Rank};
+use forebay_fabric::fault::{Intercept, InterceptedCall, intercepted};
+use forebay_fabric::{Error, Message};
 use forebay_server::delegate::{Delegate, OpenedFile};
 use forebay_server::{Caller, Fid, Kind, NewNode, OpenFlags, Service};
 use parking_lot::{Condvar, Mutex};
@@ -26,16 +26,11 @@ impl Gate {
 }
 
 impl Intercept for Gate {
-    fn call(
-        &self,
-        end: &dyn Fabric,
-        to: Rank,
-        message: Message,
-        deadline: Duration,
-    ) -> Result<Message, Error> {
-        let answer = end.call(to, message, deadline);
+    fn call(&self, call: InterceptedCall<'_>) -> Result<Message, Error> {
+        let asks = call.end.rank();
+        let answer = call.proceed();
         let mut shut = self.shut.lock();
-        while *shut && end.rank() == 1 {
+        while *shut && asks == 1 {
             self.opened.wait(&mut shut);
         }
         answer

@@ -1,14 +1,13 @@
 //! An fsync reaches what was written and closed long before it, also if the node has forgotten the file meanwhile.
 use crate::common::*;
-use forebay_fabric::fault::{Intercept, intercepted};
-use forebay_fabric::{Error, Fabric, Message, Rank};
+use forebay_fabric::fault::{Intercept, InterceptedCall, intercepted};
+use forebay_fabric::{Error, Fabric, Message};
 use forebay_proto::placement::SliceMap;
 use forebay_server::{Fid, Service};
 use forebay_storage::fault::FaultIo;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 #[test]
 fn a_power_failure_after_it_loses_nothing_of_the_file() {
@@ -50,14 +49,9 @@ fn a_power_failure_after_it_loses_nothing_of_the_file() {
 struct Deaf(AtomicBool);
 
 impl Intercept for Deaf {
-    fn call(
-        &self,
-        end: &dyn Fabric,
-        to: Rank,
-        message: Message,
-        after: Duration,
-    ) -> Result<Message, Error> {
-        let reply = end.call(to, message, after);
+    fn call(&self, call: InterceptedCall<'_>) -> Result<Message, Error> {
+        let (to, after) = (call.to, call.deadline);
+        let reply = call.proceed();
         match to == 0 && self.0.load(Ordering::SeqCst) {
             true => Err(Error::Deadline { rank: to, after }),
             false => reply,

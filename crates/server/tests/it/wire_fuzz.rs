@@ -5,7 +5,7 @@
 use crate::common::*;
 use bytes::Bytes;
 use forebay_data::READ_BYTES;
-use forebay_fabric::fault::{Intercept, intercepted};
+use forebay_fabric::fault::{Intercept, InterceptedCall, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank, ring::Collectives};
 use forebay_server::delegate::{Delegate, Fallocate, LockOutcome, WantedLock};
 use forebay_server::proto::intents::{IntentId, IntentPart};
@@ -97,19 +97,13 @@ struct Tap {
 }
 
 impl Intercept for Tap {
-    fn call(
-        &self,
-        end: &dyn Fabric,
-        to: Rank,
-        message: Message,
-        deadline: Duration,
-    ) -> Result<Message, Error> {
+    fn call(&self, call: InterceptedCall<'_>) -> Result<Message, Error> {
         // Those of collectives have a fuzzer of their own.
-        if Collectives::is_ring(&message) {
-            return end.call(to, message, deadline);
+        if Collectives::is_ring(&call.message) {
+            return call.proceed();
         }
-        let asked = message.head.to_vec();
-        let mut reply = end.call(to, message, deadline)?;
+        let asked = call.message.head.to_vec();
+        let mut reply = call.proceed()?;
         let noise = self.noise.load(Ordering::Relaxed) as usize;
         if noise == 0 {
             let mut heard = self.heard.lock();

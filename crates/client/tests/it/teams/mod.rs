@@ -1,6 +1,6 @@
 //! A service in one process with a team of clients at all of its nodes, each client a thread.
 use forebay_client::{Client, Team};
-use forebay_fabric::fault::{Faults, Intercept, intercepted};
+use forebay_fabric::fault::{Faults, Intercept, InterceptedCall, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
@@ -82,16 +82,11 @@ impl Mortal {
 }
 
 impl Intercept for Mortal {
-    fn call(
-        &self,
-        end: &dyn Fabric,
-        to: Rank,
-        message: Message,
-        deadline: Duration,
-    ) -> Result<Message, Error> {
+    fn call(&self, call: InterceptedCall<'_>) -> Result<Message, Error> {
         self.step();
-        end.call(to, message, deadline)
+        call.proceed()
     }
+
     fn send(&self, end: &dyn Fabric, to: Rank, message: Message) -> Result<(), Error> {
         self.step();
         end.send(to, message)

@@ -1,13 +1,12 @@
 //! What a rank does in each test.
 
 use super::launch::SCENARIO;
-use forebay_fabric::conformance::{self, ClosureHandler, FabricBarrier, RankBarrier};
+use crate::common::{LONG, identity};
+use crate::conformance::{self, ClosureHandler, FabricBarrier, RankBarrier};
 use forebay_fabric::session::{Ending, Health, Identity, Session, StartError, Timing};
 use forebay_fabric::{Error, Fabric, Message, Rank, Replier, mpi};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const LONG: Duration = Duration::from_secs(60);
 
 pub fn run() {
     let scenario = std::env::var(SCENARIO);
@@ -24,16 +23,6 @@ pub fn run() {
         "stopped" => stopped(),
         "ring-killed" => ring_killed(),
         other => panic!("no scenario {other}"),
-    }
-}
-
-fn identity(member: Rank, members: u32) -> Identity {
-    Identity {
-        version: 1,
-        secret: b"the job's secret".to_vec(),
-        member,
-        members,
-        service: [5; 16],
     }
 }
 

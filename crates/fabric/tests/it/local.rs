@@ -1,19 +1,17 @@
-//! The conformance suite, and what only this transport promises.
+//! Ranks as threads of one process: the conformance suite, and what only this transport promises.
 
-use super::*;
+use crate::common::local_ends;
 use crate::conformance::{self, ClosureHandler};
+use forebay_fabric::local::fabric;
+use forebay_fabric::{Error, Fabric, Message};
+use forebay_testkit::wait::until;
 use parking_lot::Mutex;
-
-fn ends(n: u32) -> Vec<Arc<dyn Fabric>> {
-    fabric(n)
-        .into_iter()
-        .map(|f| f as Arc<dyn Fabric>)
-        .collect()
-}
+use std::sync::Arc;
+use std::time::Duration;
 
 #[test]
 fn conforms() {
-    conformance::all(ends);
+    conformance::all(local_ends);
 }
 
 #[test]
@@ -70,9 +68,5 @@ fn closing_lets_go_of_the_handler_and_may_be_called_by_it() {
     ends[0].send(1, Message::default()).unwrap();
     finished.recv().unwrap();
     // The mailbox thread lets go a moment after its last message.
-    let until = Instant::now() + Duration::from_secs(60);
-    while Arc::strong_count(&alive) > 1 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(Arc::strong_count(&alive), 1);
+    until("the handler is let go", || Arc::strong_count(&alive) == 1);
 }

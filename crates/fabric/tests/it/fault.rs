@@ -1,18 +1,12 @@
-//! Each fault, and that the wrapper changes nothing without them.
+//! The fabric with faults: each fault, and that the wrapper changes nothing without them.
 
-use super::*;
+use crate::common::{LONG, local_ends};
 use crate::conformance::{self, ClosureHandler};
-use crate::local;
+use forebay_fabric::fault::{Faults, Odds, wrap};
+use forebay_fabric::{Error, Fabric, Message};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-const LONG: Duration = Duration::from_secs(60);
-
-fn local_ends(n: u32) -> Vec<Arc<dyn Fabric>> {
-    local::fabric(n)
-        .into_iter()
-        .map(|f| f as Arc<dyn Fabric>)
-        .collect()
-}
+use std::time::Duration;
 
 /// Two ends, a count of requests that rank 1 carried out.
 fn pair(faults: &Arc<Faults>) -> (Vec<Arc<dyn Fabric>>, Arc<AtomicU64>) {

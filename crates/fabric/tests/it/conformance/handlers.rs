@@ -1,7 +1,7 @@
 //! Handlers made of functions, and the bytes that checks send.
 
-use crate::{Handler, Message, Rank, Replier};
 use bytes::Bytes;
+use forebay_fabric::{Handler, Message, Rank, Replier};
 use std::sync::Arc;
 
 type OnRequest = Box<dyn Fn(Rank, Message, Replier) + Send + Sync>;

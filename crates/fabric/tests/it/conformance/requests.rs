@@ -2,7 +2,7 @@
 
 use super::handlers::{bytes, number, read_number};
 use super::{ClosureHandler, LONG, RankContext};
-use crate::{Fabric, Message, Replier};
+use forebay_fabric::{Fabric, Message, Replier};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 

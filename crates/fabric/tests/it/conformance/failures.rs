@@ -2,8 +2,8 @@
 
 use super::handlers::number;
 use super::{ClosureHandler, LONG, RankContext, SHORT};
-use crate::{Error, Replier};
 use crossbeam_channel::unbounded;
+use forebay_fabric::{Error, Replier};
 
 /// A request whose replier is dropped ends at once with `Dead`; the rank goes on answering others.
 pub fn a_dropped_replier_is_dead(context: &RankContext) {

@@ -4,7 +4,7 @@
 
 use super::LONG;
 use super::handlers::{number, read_number};
-use crate::{Fabric, Handler, Message, Rank, Replier};
+use forebay_fabric::{Fabric, Handler, Message, Rank, Replier};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
 //! Collectives over the transport.
 
 use super::{LONG, RankContext};
-use crate::Rank;
-use crate::ring::topology::fan_in;
-use crate::ring::{
+use bytes::Bytes;
+use forebay_fabric::Rank;
+use forebay_fabric::ring::topology::fan_in;
+use forebay_fabric::ring::{
     Collectives, Failure, Group, Limits, MemoryBounds, NetworkCost, Operation, Shape,
 };
-use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

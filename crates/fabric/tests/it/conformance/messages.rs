@@ -2,8 +2,8 @@
 
 use super::handlers::{bytes, number, read_number};
 use super::{ClosureHandler, LONG, RankContext};
-use crate::Message;
 use crossbeam_channel::unbounded;
+use forebay_fabric::Message;
 
 /// Every rank sends 500 numbered messages to every rank at once; each sender's arrive complete and in order.
 pub fn messages_of_a_sender_keep_their_order(context: &RankContext) {

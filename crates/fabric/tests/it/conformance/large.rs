@@ -2,7 +2,7 @@
 
 use super::handlers::bytes;
 use super::{ClosureHandler, LONG, RankContext};
-use crate::Message;
+use forebay_fabric::Message;
 
 /// Rank 0 sends rank 1 up to 1 GiB, in one buffer and in several, and gets it back as sent.
 pub fn sizes_to_a_gib(context: &RankContext) {

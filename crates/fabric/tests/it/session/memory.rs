@@ -10,8 +10,8 @@
 //! - Sending to a process fails.
 //! - What a process introduces itself with is replaced.
 
-use super::byte_transport::{ByteTransport, Pause, Waker};
 use bytes::Bytes;
+use forebay_fabric::session::{ByteTransport, Pause, Waker};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -3,13 +3,13 @@
 //!
 //! A check sees one rank's end and a [`RankBarrier`] where the ranks wait for each other; nothing else is shared, so the same
 //! check serves threads and processes. Each check gets a fresh fabric, sets this rank's handler, and is over when all
-//! ranks have waited for each other at its end. A check that fails panics: this module is a test that lives where every transport can
-//! reach it. No check depends on how fast the machine is: waits that must end are long, waits that must run out are
+//! ranks have waited for each other at its end. A check that fails panics. No check depends on how fast the machine is: waits that must end are long, waits that must run out are
 //! short.
 
 mod barrier;
 mod failures;
 mod handlers;
+#[cfg(feature = "mpi")]
 mod large;
 mod messages;
 mod requests;
@@ -18,14 +18,9 @@ mod ring;
 pub use barrier::{FabricBarrier, RankBarrier, ThreadBarrier};
 pub use handlers::ClosureHandler;
 
-use crate::{Fabric, Rank};
+use crate::common::{LONG, SHORT};
+use forebay_fabric::{Fabric, Rank};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Longer than any healthy call takes on the slowest machine.
-const LONG: Duration = Duration::from_secs(60);
-/// For calls that nobody will answer.
-const SHORT: Duration = Duration::from_millis(50);
 
 /// One rank's part in a check.
 pub struct RankContext<'a> {
@@ -96,6 +91,7 @@ pub const CHECKS: &[Check] = checks![
 ];
 
 /// Checks that need gigabytes of memory; transports that copy run them too, apart from the others.
+#[cfg(feature = "mpi")]
 pub const LARGE: &[Check] = checks![2 large::sizes_to_a_gib];
 
 /// Runs every check on fabrics of 1, 2 and 5 ranks from `make`, each rank a thread.

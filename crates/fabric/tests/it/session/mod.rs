@@ -1,20 +1,26 @@
 //! A session alone, over a network in memory that loses, delays, doubles and damages what it carries.
 
-use super::frame::FrameKind;
-use super::memory::{Delivery, MemoryNetwork, MemoryTransport};
-use super::{Ending, Health, Identity, IdentityError, Session, StartError, Timing, start};
+mod memory;
+
+use crate::common::{LONG, SHORT, identity};
 use crate::conformance::{self, ClosureHandler, FabricBarrier, RankBarrier};
-use crate::{Error, Fabric, Handler, Message, Rank, Replier};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
+use forebay_fabric::session::{Ending, Health, Identity, IdentityError, Session};
+use forebay_fabric::session::{StartError, Timing, start};
+use forebay_fabric::{Error, Fabric, Handler, Message, Rank, Replier};
+use memory::{Delivery, MemoryNetwork, MemoryTransport};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Longer than anything healthy takes on the slowest machine.
-const LONG: Duration = Duration::from_secs(60);
-/// For calls that nobody will answer.
-const SHORT: Duration = Duration::from_millis(50);
+/// What a frame is for, in the byte that says so (`session/frame.rs` has the layout).
+#[derive(Clone, Copy)]
+enum FrameKind {
+    Request = 1,
+    Reply = 2,
+    Message = 4,
+}
 
 const PATIENT: Timing = Timing {
     heartbeat: Duration::from_millis(200),
@@ -26,16 +32,6 @@ const STRICT: Timing = Timing {
     limit: Duration::from_secs(2),
     ..PATIENT
 };
-
-fn identity(member: Rank, members: u32) -> Identity {
-    Identity {
-        version: 1,
-        secret: b"the job's secret".to_vec(),
-        member,
-        members,
-        service: [5; 16],
-    }
-}
 
 /// What the first `n` processes of the network get when they join, each changed by `change`.
 fn join(
