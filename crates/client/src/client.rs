@@ -2,6 +2,7 @@
 use crate::error::{Result, WithPath};
 use crate::path::walk;
 use crate::{File, Metadata, OpenOptions, ReadDir};
+use forebay_server::delegate::FileDescription;
 use forebay_server::{Attr, Caller, Delegate, Kind, NewNode, RenameFlags, SpaceTotals};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -250,6 +251,19 @@ impl Client {
         let (parent, name) = self.entry("link to", to.as_ref(), Errno::EXIST)?;
         let linked = self.delegate.names.link(attr.fid, parent, &name);
         linked.map(drop).at("link", from.as_ref())
+    }
+
+    /// Where the committed bytes of a file are: its patterns, and what the index has.
+    ///
+    /// # Errors
+    /// As [`Client::metadata`]; `EISDIR` or `EINVAL` for what is not a regular file.
+    pub fn describe(&self, path: impl AsRef<Path>) -> Result<FileDescription> {
+        let path = path.as_ref();
+        let attr = self.attr("describe", path, true)?;
+        self.delegate
+            .locator
+            .describe(attr.fid)
+            .at("describe", path)
     }
 
     /// Room of the whole service.

@@ -22,6 +22,7 @@ mod path;
 pub mod stage;
 mod team;
 
+pub use attributes::PathAttributes;
 pub use client::Client;
 pub use dir::{DirEntry, ReadDir};
 pub use error::{Error, Result};

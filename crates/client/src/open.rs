@@ -7,6 +7,18 @@ use forebay_server::{Kind, OpenFlags};
 use rustix::io::Errno;
 use std::path::Path;
 
+/// Refuses what the library cannot open, as the mount would: it has no devices, FIFOs or sockets of its own.
+pub(crate) fn check_opens(kind: Kind) -> forebay_server::Result<()> {
+    match kind {
+        Kind::File => Ok(()),
+        Kind::Dir => Err(Errno::ISDIR.into()),
+        Kind::Symlink => Err(Errno::LOOP.into()),
+        Kind::Fifo | Kind::Socket => Err(Errno::NXIO.into()),
+        // As on a mount, which is `nodev`.
+        Kind::CharDevice | Kind::BlockDevice => Err(Errno::ACCESS.into()),
+    }
+}
+
 /// Options of an open; starts with everything off, as `std::fs::OpenOptions` does.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
@@ -120,20 +132,12 @@ impl OpenOptions {
                 if self.create_new {
                     return Err(Errno::EXIST.into());
                 }
-                match attr.kind {
-                    Kind::File => match client.delegate.open(attr.fid, flags) {
-                        Err(e)
-                            if self.create && matches!(e.errno(), Errno::NOENT | Errno::STALE) =>
-                        {
-                            continue;
-                        }
-                        done => return done,
-                    },
-                    Kind::Dir => return Err(Errno::ISDIR.into()),
-                    Kind::Symlink => return Err(Errno::LOOP.into()),
-                    Kind::Fifo | Kind::Socket => return Err(Errno::NXIO.into()),
-                    // As on a mount, which is `nodev`.
-                    Kind::CharDevice | Kind::BlockDevice => return Err(Errno::ACCESS.into()),
+                check_opens(attr.kind)?;
+                match client.delegate.open(attr.fid, flags) {
+                    Err(e) if self.create && matches!(e.errno(), Errno::NOENT | Errno::STALE) => {
+                        continue;
+                    }
+                    done => return done,
                 }
             }
             if !creates {

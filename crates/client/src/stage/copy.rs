@@ -4,9 +4,10 @@ use super::error::{AtPath, StageError};
 use super::journal::Progress;
 use super::report::count;
 use super::task::{Task, source_stamp};
-use super::tree::{CHUNK, ObjectKind, SourceFile, Stat, TargetFile};
+use super::tree::{CHUNK, SourceFile, Stat, TargetFile};
 use super::verify::{compare_bytes, void_damaged};
 use super::worker::NodeWorker;
+use forebay_server::Kind;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -18,7 +19,7 @@ const LEAST_RESERVED: u64 = 4 << 20;
 
 /// Does what the task says, or finds that an earlier run has. Gives what is written under a temporary name now.
 pub fn copy_task(worker: &NodeWorker, task: &Task) -> Result<Option<WrittenFile>, StageError> {
-    if task.stat.kind != ObjectKind::File {
+    if task.stat.kind != Kind::File {
         return make_special(worker, task).map(|()| None);
     }
     let run = &worker.run;
@@ -217,7 +218,7 @@ fn make_special(worker: &NodeWorker, task: &Task) -> Result<(), StageError> {
     let counters = &worker.run.report.counters;
     // Left by a run that was cut off just here.
     let _ = worker.to.remove(dir, &temporary);
-    let (place, counter) = if task.stat.kind == ObjectKind::Symlink {
+    let (place, counter) = if task.stat.kind == Kind::Symlink {
         let says = worker.from.read_link(&task.from);
         let says = says.on_source("read the link", &from_path)?;
         let made = worker.to.symlink(dir, &temporary, &says);
@@ -226,7 +227,7 @@ fn make_special(worker: &NodeWorker, task: &Task) -> Result<(), StageError> {
             &counters.symlinks,
         )
     } else {
-        let device = task.stat.kind != ObjectKind::Fifo;
+        let device = task.stat.kind != Kind::Fifo;
         let made = match worker.to.mknod(dir, &temporary, &task.stat) {
             Err(e) if device && e.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
                 let what = "a device, which only root can make; not copied";

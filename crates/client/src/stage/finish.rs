@@ -3,9 +3,10 @@ use super::error::{AtPath, StageError};
 use super::journal::Progress;
 use super::report::count;
 use super::task::{DirectoryPair, HardLink, Task, is_temporary, source_stamp};
-use super::tree::{ListedName, ObjectKind, ObjectRef, Stat};
+use super::tree::{ListedName, ObjectRef, Stat};
 use super::walk::{NAMES_PER_LOOKUP, WalkResult};
 use super::worker::NodeWorker;
+use forebay_server::Kind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -163,6 +164,6 @@ fn finish_directory(
         }
     }
     let stat = seen.on_source("look again at", &folder.from_path)?;
-    debug_assert_eq!(stat.kind, ObjectKind::Dir);
+    debug_assert_eq!(stat.kind, Kind::Dir);
     worker.copy_attributes((&folder.from, &folder.from_path), (&folder.to, path), &stat)
 }

@@ -155,9 +155,8 @@ pub fn is_temporary(name: &OsStr, job: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::ObjectKind;
     use super::*;
-    use forebay_server::Time;
+    use forebay_server::{Kind, Time};
 
     fn task(name: &str) -> Task {
         let place = || ObjectRef::Path("/x".into());
@@ -168,7 +167,7 @@ mod tests {
             to_path: "/y".into(),
         });
         let stat = Stat {
-            kind: ObjectKind::File,
+            kind: Kind::File,
             mode: 0,
             uid: 0,
             gid: 0,

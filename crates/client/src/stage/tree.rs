@@ -2,7 +2,7 @@
 //!
 //! Invariants: no call follows a symbolic link as the last name, but for `resolve_target`, which looks at the name the user
 //! gave. Errors carry the number of the system call.
-use forebay_server::{Attr, Fid, Time};
+use forebay_server::{Attr, Fid, Kind, Time};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -21,30 +21,11 @@ pub enum ObjectRef {
     Fid(Fid),
 }
 
-/// What an object is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ObjectKind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Dir,
-    /// A symbolic link.
-    Symlink,
-    /// A named pipe.
-    Fifo,
-    /// A socket: not copied.
-    Socket,
-    /// A character device.
-    CharDevice,
-    /// A block device.
-    BlockDevice,
-}
-
 /// What `stat` shows. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     /// What it is.
-    pub kind: ObjectKind,
+    pub kind: Kind,
     /// Permission and set-id bits.
     pub mode: u32,
     /// Its user.
@@ -102,6 +83,13 @@ pub enum NotKept {
     Owner,
     /// An extended attribute, and why.
     Xattr(String),
+}
+
+impl NotKept {
+    /// That this extended attribute could not be set.
+    pub fn xattr(name: &OsStr, error: impl std::fmt::Display) -> NotKept {
+        NotKept::Xattr(format!("{} ({error})", name.to_string_lossy()))
+    }
 }
 
 /// A name in a directory.

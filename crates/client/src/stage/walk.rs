@@ -3,8 +3,9 @@ use super::error::{AtPath, StageError};
 use super::hash::StableHash;
 use super::report::count;
 use super::task::{DirectoryPair, FilePiece, HardLink, Task, source_stamp};
-use super::tree::{CHUNK, ListedName, NamedObject, ObjectKind, ObjectRef};
+use super::tree::{CHUNK, ListedName, NamedObject, ObjectRef};
 use super::worker::{NodeWorker, RunContext};
+use forebay_server::Kind;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -66,9 +67,9 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         let found = source.found.ok_or_else(missing);
         let (place, stat) = found.on_source("open", from_path)?;
         let target = to.resolve_target(to_path).on_target("open", to_path)?;
-        if stat.kind != ObjectKind::Dir {
+        if stat.kind != Kind::Dir {
             if let Some((_, there)) = &target.found
-                && there.kind == ObjectKind::Dir
+                && there.kind == Kind::Dir
             {
                 let error = io::Error::new(
                     io::ErrorKind::IsADirectory,
@@ -91,7 +92,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
             return self.object(&folder, source.name, target.name, seen);
         }
         let into = match target.found {
-            Some((into, there)) if there.kind == ObjectKind::Dir => into,
+            Some((into, there)) if there.kind == Kind::Dir => into,
             Some(_) => {
                 let error = rustix::io::Errno::NOTDIR.into();
                 return Err(error).on_target("make the directory", to_path);
@@ -175,7 +176,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             seen => seen.on_source("open", &path())?,
         };
-        if seen.stat.kind != ObjectKind::Dir {
+        if seen.stat.kind != Kind::Dir {
             self.object(folder, name.into(), name.into(), seen)?;
             return Ok(None);
         }
@@ -200,7 +201,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
     ) -> Result<(), StageError> {
         let NamedObject { place, stat, held } = seen;
         let task = Task::new(folder, name, target, place, stat);
-        if task.stat.kind == ObjectKind::Socket {
+        if task.stat.kind == Kind::Socket {
             let path = task.source_path();
             self.run.walk_report.skipped(&path, "a socket; not copied");
             return Ok(());
@@ -215,7 +216,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
                 Entry::Vacant(first) => _ = first.insert((folder.clone(), task.target.clone())),
             }
         }
-        if task.stat.kind != ObjectKind::File {
+        if task.stat.kind != Kind::File {
             return self.assign(task, held);
         }
         let counters = &self.run.walk_report.counters;
@@ -241,8 +242,8 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
     /// `held`: bytes of it by the member that stores them, if that is known.
     fn assign(&mut self, task: Task, held: Option<BTreeMap<u16, u64>>) -> Result<(), StageError> {
         let held = match (self.run.nodes, task.stat.kind, held) {
-            (2.., ObjectKind::File, Some(held)) => held,
-            (2.., ObjectKind::File, None) => {
+            (2.., Kind::File, Some(held)) => held,
+            (2.., Kind::File, None) => {
                 // Who holds what is a hint: whatever is wrong with the file, its node will find and tell.
                 let held = self.worker.from.holders(&task.from, task.range());
                 held.unwrap_or_default()

@@ -50,7 +50,7 @@ fn requests(files: &[Fid]) -> Vec<Vec<u8>> {
             .into_iter()
             .collect();
         request.kept = (0..(i % 4) as Member).collect();
-        encode(&request).to_vec()
+        encode(&request).unwrap().to_vec()
     };
     actions.into_iter().enumerate().map(request).collect()
 }
@@ -60,14 +60,15 @@ fn requests_and_their_combination() {
     let corpus = requests(&[Fid(2), Fid(1 << 48)]);
     let mut read = 0u64;
     fuzz("requests of teams", 30_000, &corpus, |random, _, bytes| {
-        if let Some(request) = decode::<TeamRequest>(&bytes) {
+        if let Ok(request) = decode::<TeamRequest>(&bytes) {
             read += 1;
-            assert_eq!(decode::<TeamRequest>(&encode(&request)), Some(request));
+            let again = encode(&request).unwrap();
+            assert_eq!(decode::<TeamRequest>(&again).unwrap(), request);
         }
         let other = &corpus[random.index(corpus.len())];
         let whole = combine(bytes.clone().into(), other.clone().into());
-        let readable = decode::<TeamRequest>(&bytes).is_some();
-        assert_eq!(decode::<TeamRequest>(&whole).is_some(), readable);
+        let readable = decode::<TeamRequest>(&bytes).is_ok();
+        assert_eq!(decode::<TeamRequest>(&whole).is_ok(), readable);
         assert!(whole.len() <= bytes.len() + other.len() + 16);
     });
     assert!(read > 1000, "{read}");
@@ -126,8 +127,8 @@ fn the_root_answers_whatever_it_is_asked() {
                 token: Some(count),
             };
             let close = TeamRequest::new(action, 0, Caller { uid: 0, gid: 0 });
-            let closed = executor.execute(encode(&close));
-            assert!(matches!(decode(&closed), Some(TeamAnswer::Closed { .. })));
+            let closed = executor.execute(encode(&close).unwrap());
+            assert!(matches!(decode(&closed), Ok(TeamAnswer::Closed { .. })));
         }
     });
     assert!(answers.iter().all(|n| *n > 10), "{answers:?}");
@@ -154,11 +155,14 @@ fn answers() {
         TeamAnswer::Failed(WireError::Errno(5)),
         TeamAnswer::Differ,
     ];
-    let corpus: Vec<Vec<u8>> = answers.iter().map(|a| encode(a).to_vec()).collect();
+    let corpus: Vec<Vec<u8>> = answers
+        .iter()
+        .map(|a| encode(a).unwrap().to_vec())
+        .collect();
     fuzz("answers of teams", 30_000, &corpus, |_, _, bytes| {
-        if let Some(answer) = decode::<TeamAnswer>(&bytes) {
-            let again: Bytes = encode(&answer);
-            assert_eq!(decode::<TeamAnswer>(&again).as_ref(), Some(&answer));
+        if let Ok(answer) = decode::<TeamAnswer>(&bytes) {
+            let again: Bytes = encode(&answer).unwrap();
+            assert_eq!(decode::<TeamAnswer>(&again).unwrap(), answer);
             if let TeamAnswer::Failed(error) = answer {
                 let _ = error.into_error(1).errno();
             }

@@ -275,13 +275,7 @@ impl Team {
             };
             executor.execute(request)
         };
-        let answer = self.seat.call(root, encode(&request), &combine, execute)?;
-        let unreadable = || {
-            Error::Refused(
-                "an unreadable answer to a team; do all members run the same version?".into(),
-            )
-        };
-        decode(&answer).ok_or_else(unreadable)
+        decode(&self.seat.call(root, encode(&request)?, &combine, execute)?)
     }
 
     fn unexpected_answer(&self, answer: TeamAnswer) -> Error {

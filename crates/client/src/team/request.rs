@@ -15,7 +15,7 @@ use super::mount_user::MountUser;
 use bytes::Bytes;
 use forebay_server::proto::WireError;
 use forebay_server::proto::files::MemberSet;
-use forebay_server::{Attr, Caller, Fid, Member};
+use forebay_server::{Attr, Caller, Error, Fid, Member, Result};
 use serde::{Deserialize, Serialize};
 
 const VERSION: u8 = 2;
@@ -110,26 +110,30 @@ pub(super) enum TeamAnswer {
     Differ,
 }
 
-pub(super) fn encode<T: Serialize>(value: &T) -> Bytes {
-    // The types above hold nothing that postcard cannot write; were that added, the readers find it unreadable.
-    postcard::to_extend(value, vec![VERSION])
-        .unwrap_or_default()
-        .into()
+/// # Errors
+/// `Refused`, for what postcard cannot write.
+pub(super) fn encode<T: Serialize>(value: &T) -> Result<Bytes> {
+    let encoded = postcard::to_extend(value, vec![VERSION]);
+    let encoded =
+        encoded.map_err(|e| Error::Refused(format!("a team's call cannot be written: {e}")))?;
+    Ok(encoded.into())
 }
 
-/// `None` if it is none of this version.
-pub(super) fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Option<T> {
-    let (version, rest) = bytes.split_first()?;
-    let (value, left) = postcard::take_from_bytes(rest).ok()?;
-    (*version == VERSION && left.is_empty()).then_some(value)
+/// # Errors
+/// `Refused`, for what is none of this version.
+pub(super) fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T> {
+    let value = bytes.split_first().and_then(|(version, rest)| {
+        let (value, left) = postcard::take_from_bytes(rest).ok()?;
+        (*version == VERSION && left.is_empty()).then_some(value)
+    });
+    let unreadable = "a team's call is unreadable; do all members run the same version?";
+    value.ok_or_else(|| Error::Refused(unreadable.into()))
 }
 
-/// Makes one request of two. What is unreadable makes the whole unreadable, and so fails for all.
+/// Makes one request of two. What is unreadable makes the whole empty, which is unreadable too, and so fails for all.
 pub(super) fn combine(a: Bytes, b: Bytes) -> Bytes {
-    match (decode::<TeamRequest>(&a), decode::<TeamRequest>(&b)) {
-        (Some(a), Some(b)) => encode(&a.with(b)),
-        _ => Bytes::new(),
-    }
+    let combined = || encode(&decode::<TeamRequest>(&a)?.with(decode(&b)?));
+    combined().unwrap_or_else(|_| Bytes::new())
 }
 
 #[cfg(test)]
@@ -187,7 +191,8 @@ mod tests {
                 request.first.0 = member;
             }
             let sum = |requests: &[TeamRequest]| {
-                requests.iter().map(encode).reduce(combine).and_then(|b| decode::<TeamRequest>(&b)).unwrap()
+                let sum = requests.iter().map(|request| encode(request).unwrap()).reduce(combine).unwrap();
+                decode::<TeamRequest>(&sum).unwrap()
             };
             let straight = sum(&requests);
             let same = requests.iter().all(|a| a.action == requests[0].action && !a.differ);
@@ -204,8 +209,8 @@ mod tests {
 
         #[test]
         fn other_bytes_are_refused_or_read_never_worse(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            if let Some(request) = decode::<TeamRequest>(&bytes) {
-                prop_assert_eq!(decode::<TeamRequest>(&encode(&request)), Some(request));
+            if let Ok(request) = decode::<TeamRequest>(&bytes) {
+                prop_assert_eq!(decode::<TeamRequest>(&encode(&request).unwrap()).unwrap(), request);
             }
             let _ = decode::<TeamAnswer>(&bytes);
         }
@@ -215,9 +220,10 @@ mod tests {
     fn what_is_unreadable_stays_so() {
         let caller = Caller { uid: 1, gid: 1 };
         let request = TeamRequest::new(TeamAction::Stat { path: vec![] }, 3, caller);
-        let mut newer = encode(&request).to_vec();
+        let encoded = encode(&request).unwrap();
+        let mut newer = encoded.to_vec();
         newer[0] = VERSION + 1;
-        let sum = combine(encode(&request), newer.into());
-        assert_eq!(decode::<TeamRequest>(&combine(sum, encode(&request))), None);
+        let sum = combine(encoded.clone(), newer.into());
+        assert!(decode::<TeamRequest>(&combine(sum, encoded)).is_err());
     }
 }

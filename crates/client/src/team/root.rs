@@ -4,6 +4,7 @@
 //! in one request. So whatever the number of clients and servers, each owner gets one request for each step of the path.
 use super::mount_user::{WRITE, permit, permit_entry, walk};
 use super::request::{TeamAction, TeamAnswer, TeamRequest, decode, encode};
+use crate::open::check_opens;
 use crate::path::MAX_LINKS;
 use bytes::Bytes;
 use forebay_server::proto::WireError;
@@ -26,14 +27,15 @@ pub(super) struct RootExecutor<'a> {
 impl RootExecutor<'_> {
     /// Carries out the combined request.
     pub fn execute(&self, request: Bytes) -> Bytes {
-        let answer = match decode::<TeamRequest>(&request) {
-            None => Err(Error::Refused(
-                "an unreadable request of a team; do all members run the same version?".into(),
-            )),
-            Some(request) if request.differ => Ok(TeamAnswer::Differ),
-            Some(request) => self.answer(&request),
-        };
-        encode(&answer.unwrap_or_else(|e| TeamAnswer::Failed(WireError::from(&e))))
+        let answer = decode::<TeamRequest>(&request).and_then(|request| match request.differ {
+            true => Ok(TeamAnswer::Differ),
+            false => self.answer(&request),
+        });
+        let failed = |e| TeamAnswer::Failed(WireError::from(&e));
+        // What cannot be written is told instead; and were that impossible, all find the answer unreadable.
+        encode(&answer.unwrap_or_else(failed))
+            .or_else(|e| encode(&failed(e)))
+            .unwrap_or_else(|_| Bytes::new())
     }
 
     fn answer(&self, request: &TeamRequest) -> Result<TeamAnswer> {
@@ -94,14 +96,7 @@ impl RootExecutor<'_> {
                     made
                 }
             };
-            match attr.kind {
-                Kind::File => {}
-                Kind::Dir => return Err(Errno::ISDIR.into()),
-                Kind::Symlink => return Err(Errno::LOOP.into()),
-                Kind::Fifo | Kind::Socket => return Err(Errno::NXIO.into()),
-                // As on a mount, which is `nodev`.
-                Kind::CharDevice | Kind::BlockDevice => return Err(Errno::ACCESS.into()),
-            }
+            check_opens(attr.kind)?;
             // The kernel looks again when a process takes its handle; but then a file is empty already, or writable although its
             // last write bit was taken away.
             let may_write = match request.write && !made {

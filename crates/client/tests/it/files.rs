@@ -162,19 +162,25 @@ fn names_attributes_and_lamination() {
     a.hard_link("/d/0000", "/h").unwrap();
     b.rename("/d/0001", "/d/0000").unwrap();
     assert_eq!(a.metadata("/h").unwrap().nlink(), 1);
-    a.set_permissions("/h", 0o600).unwrap();
-    a.set_xattr("/h", "user.k", b"v").unwrap();
-    assert_eq!(b.xattr("/h", "user.k").unwrap(), b"v");
-    assert_eq!(b.list_xattrs("/h").unwrap(), ["user.k"]);
-    b.remove_xattr("/h", "user.k").unwrap();
-    assert_eq!(b.xattr("/h", "user.k").unwrap_err().errno(), Errno::NODATA);
+    a.attributes("/h").set_permissions(0o600).unwrap();
+    a.attributes("/h").set_xattr("user.k", b"v").unwrap();
+    assert_eq!(b.attributes("/h").xattr("user.k").unwrap(), b"v");
+    assert_eq!(b.attributes("/h").list_xattrs().unwrap(), ["user.k"]);
+    b.attributes("/h").remove_xattr("user.k").unwrap();
+    assert_eq!(
+        b.attributes("/h").xattr("user.k").unwrap_err().errno(),
+        Errno::NODATA
+    );
     let before = std::time::SystemTime::UNIX_EPOCH - std::time::Duration::from_millis(1200);
-    a.set_modified("/h", before).unwrap();
+    a.attributes("/h").set_modified(before).unwrap();
     assert_eq!(b.metadata("/h").unwrap().modified(), Some(before));
     let writer = OpenOptions::new().write(true).open(b, "/h").unwrap();
-    assert_eq!(a.laminate("/h").unwrap_err().errno(), Errno::BUSY);
+    assert_eq!(
+        a.attributes("/h").laminate().unwrap_err().errno(),
+        Errno::BUSY
+    );
     writer.close().unwrap();
-    a.laminate("/h").unwrap();
+    a.attributes("/h").laminate().unwrap();
     assert_eq!(b.metadata("/h").unwrap().lamination(), Lamination::Hard);
     assert!(OpenOptions::new().write(true).open(b, "/h").is_err());
     assert!(b.space().unwrap().total > 0);

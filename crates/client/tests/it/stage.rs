@@ -538,7 +538,10 @@ fn what_changes_after_it_was_copied_and_before_it_has_its_name_is_copied_again()
                         content[100..107].copy_from_slice(b"changed");
                         client.write(&path, &content).unwrap();
                     }
-                    "f04" if service => client.set_xattr(&path, "user.new", b"x").unwrap(),
+                    "f04" if service => client
+                        .attributes(&path)
+                        .set_xattr("user.new", b"x")
+                        .unwrap(),
                     "f05" if service => client.remove_file(&path).unwrap(),
                     "f03" => {
                         let file = std::fs::File::options().write(true).open(&path).unwrap();

@@ -184,8 +184,8 @@ fn what_a_user_may_not_write_is_neither_emptied_nor_opened_for_writing() {
     let crew = Crew::new(2, &[1, 1]);
     let root = crew.client(0);
     root.write("/f", b"kept").unwrap();
-    root.set_owner("/f", Some(7), Some(7)).unwrap();
-    root.set_permissions("/f", 0o444).unwrap();
+    root.attributes("/f").set_owner(Some(7), Some(7)).unwrap();
+    root.attributes("/f").set_permissions(0o444).unwrap();
     let before = root.metadata("/f").unwrap();
     assert_eq!(before.lamination(), Lamination::Soft);
     let open = |uid: u32, number: u32| {

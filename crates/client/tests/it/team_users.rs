@@ -22,7 +22,7 @@ impl Town {
         let crew = Crew::new(2, &[1, 1]);
         let root = crew.client(0);
         let numbers = AtomicU32::new(900);
-        root.set_permissions("/", 0o755).unwrap();
+        root.attributes("/").set_permissions(0o755).unwrap();
         Town {
             crew,
             root,
@@ -35,9 +35,12 @@ impl Town {
         self.root.create_dir(path).unwrap();
         let file = format!("{path}/f");
         self.root.write(&file, b"kept").unwrap();
-        self.root.set_permissions(&file, 0o666).unwrap();
-        self.root.set_owner(path, Some(7), Some(group)).unwrap();
-        self.root.set_permissions(path, mode).unwrap();
+        self.root.attributes(&file).set_permissions(0o666).unwrap();
+        self.root
+            .attributes(path)
+            .set_owner(Some(7), Some(group))
+            .unwrap();
+        self.root.attributes(path).set_permissions(mode).unwrap();
     }
 
     /// What both of a team of these users get.
@@ -158,8 +161,14 @@ fn all_groups_of_a_user_count_and_every_user_of_the_team() {
     }
     // A file of the group: it is emptied for the group only.
     town.root.write("/file", b"kept").unwrap();
-    town.root.set_owner("/file", Some(7), Some(9)).unwrap();
-    town.root.set_permissions("/file", 0o664).unwrap();
+    town.root
+        .attributes("/file")
+        .set_owner(Some(7), Some(9))
+        .unwrap();
+    town.root
+        .attributes("/file")
+        .set_permissions(0o664)
+        .unwrap();
     let empty = |user| {
         town.each([user; 2], |team| {
             team.create("/file").map(drop).map_err(|e| e.errno())

@@ -1,9 +1,8 @@
 //! Attributes as this machine's file systems have them, and what they do not take.
-use crate::stage::tree::{NotKept, ObjectKind, Stat};
-use forebay_server::Time;
+use crate::stage::tree::{NotKept, Stat};
+use forebay_server::{Kind, Time};
 use rustix::fs::{FileType, Gid, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
@@ -15,13 +14,13 @@ pub fn stat_of(m: &std::fs::Metadata) -> Stat {
     };
     Stat {
         kind: match FileType::from_raw_mode(m.mode()) {
-            FileType::RegularFile => ObjectKind::File,
-            FileType::Directory => ObjectKind::Dir,
-            FileType::Symlink => ObjectKind::Symlink,
-            FileType::Fifo => ObjectKind::Fifo,
-            FileType::Socket => ObjectKind::Socket,
-            FileType::CharacterDevice => ObjectKind::CharDevice,
-            _ => ObjectKind::BlockDevice,
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Dir,
+            FileType::Symlink => Kind::Symlink,
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::CharacterDevice => Kind::CharDevice,
+            _ => Kind::BlockDevice,
         },
         mode: m.mode() & 0o7777,
         uid: m.uid(),
@@ -76,9 +75,4 @@ pub fn owner(
         }
         Err(e) => Err(e.into()),
     }
-}
-
-/// That an extended attribute could not be set.
-pub fn note(name: &OsStr, e: Errno) -> NotKept {
-    NotKept::Xattr(format!("{} ({e})", name.to_string_lossy()))
 }

@@ -1,5 +1,5 @@
 //! Open files of a plain directory: read past their holes, written where they have data.
-use super::attributes::{note, owner, timestamps};
+use super::attributes::{owner, timestamps};
 use crate::stage::tree::{CHUNK, NotKept, SourceFile, Stat, TargetFile, Xattr};
 use rustix::fs::{FallocateFlags, Mode, SeekFrom, XattrFlags};
 use rustix::io::Errno;
@@ -88,7 +88,7 @@ impl TargetFile for Writer {
         notes.extend(owner(|u, g| rustix::fs::fchown(&self.0, u, g), stat)?);
         for (name, value) in xattrs {
             if let Err(e) = rustix::fs::fsetxattr(&self.0, name, value, XattrFlags::empty()) {
-                notes.push(note(name, e));
+                notes.push(NotKept::xattr(name, e));
             }
         }
         rustix::fs::futimens(&self.0, &timestamps(stat))?;

@@ -3,11 +3,12 @@ mod attributes;
 mod file;
 
 use super::tree::{
-    ListedName, NamedObject, NotKept, ObjectKind, ObjectRef, ResolvedPath, SourceFile, Stat,
-    TargetFile, Tree, Xattr,
+    ListedName, NamedObject, NotKept, ObjectRef, ResolvedPath, SourceFile, Stat, TargetFile, Tree,
+    Xattr,
 };
-use attributes::{note, owner, stat_of, timestamps};
+use attributes::{owner, stat_of, timestamps};
 use file::{Reader, Writer};
+use forebay_server::Kind;
 use parking_lot::Mutex;
 use rustix::fs::{Advice, AtFlags, CWD, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -74,14 +75,14 @@ impl Tree for PlainTree {
     fn resolve_target(&self, path: &Path) -> io::Result<ResolvedPath> {
         let mut resolved = self.resolve(path)?;
         if let Some((_, stat)) = &resolved.found
-            && stat.kind == ObjectKind::Symlink
+            && stat.kind == Kind::Symlink
             && let Ok(m) = std::fs::metadata(path)
             && m.is_dir()
         {
             resolved.found = Some((ObjectRef::Path(path.canonicalize()?), stat_of(&m)));
         }
         match &resolved.found {
-            Some((ObjectRef::Path(dir), stat)) if stat.kind == ObjectKind::Dir => {
+            Some((ObjectRef::Path(dir), stat)) if stat.kind == Kind::Dir => {
                 self.wrote_below(dir)?
             }
             _ => self.wrote_below(path.parent().unwrap_or(path))?,
@@ -214,9 +215,9 @@ impl Tree for PlainTree {
     fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &Stat) -> io::Result<ObjectRef> {
         let path = path(dir)?.join(name);
         let kind = match stat.kind {
-            ObjectKind::Fifo => FileType::Fifo,
-            ObjectKind::CharDevice => FileType::CharacterDevice,
-            ObjectKind::BlockDevice => FileType::BlockDevice,
+            Kind::Fifo => FileType::Fifo,
+            Kind::CharDevice => FileType::CharacterDevice,
+            Kind::BlockDevice => FileType::BlockDevice,
             _ => return Err(Errno::INVAL.into()),
         };
         let mode = Mode::RUSR | Mode::WUSR;
@@ -252,11 +253,11 @@ impl Tree for PlainTree {
         )?);
         for (name, value) in xattrs {
             if let Err(e) = rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
-                notes.push(note(name, e));
+                notes.push(NotKept::xattr(name, e));
             }
         }
         rustix::fs::utimensat(CWD, path, &timestamps(stat), nofollow)?;
-        if stat.kind != ObjectKind::Symlink {
+        if stat.kind != Kind::Symlink {
             rustix::fs::chmod(path, Mode::from_raw_mode(stat.mode))?;
         }
         Ok(notes)

@@ -1,8 +1,8 @@
 //! Open files of the service as sides of a copy, and setting attributes of what was copied into it.
-use crate::stage::tree::{CHUNK, NotKept, ObjectKind, SourceFile, Stat, TargetFile, Xattr};
+use crate::stage::tree::{CHUNK, NotKept, SourceFile, Stat, TargetFile, Xattr};
 use bytes::Bytes;
 use forebay_server::delegate::{Handle, SeekTarget};
-use forebay_server::{Caller, Delegate, Error, Fid, SetAttr, SetTime};
+use forebay_server::{Caller, Delegate, Error, Fid, Kind, SetAttr, SetTime};
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
@@ -137,11 +137,11 @@ pub fn set_attributes(
             .names
             .setxattr(fid, name.as_bytes(), value, false, false)
         {
-            notes.push(NotKept::Xattr(format!("{} ({e})", name.to_string_lossy())));
+            notes.push(NotKept::xattr(name, e));
         }
     }
     let all = SetAttr {
-        mode: (stat.kind != ObjectKind::Symlink).then_some(stat.mode),
+        mode: (stat.kind != Kind::Symlink).then_some(stat.mode),
         uid: Some(stat.uid),
         gid: Some(stat.gid),
         size: None,

@@ -2,8 +2,8 @@
 mod file;
 
 use super::tree::{
-    ListedName, NamedObject, NotKept, ObjectKind, ObjectRef, ResolvedPath, SourceFile, Stat,
-    TargetFile, Tree, Xattr,
+    ListedName, NamedObject, NotKept, ObjectRef, ResolvedPath, SourceFile, Stat, TargetFile, Tree,
+    Xattr,
 };
 use crate::path::walk;
 use bytes::Bytes;
@@ -56,15 +56,7 @@ fn new_node(kind: Kind, mode: u32) -> NewNode {
 
 fn stat_of(attr: &Attr) -> Stat {
     Stat {
-        kind: match attr.kind {
-            Kind::File => ObjectKind::File,
-            Kind::Dir => ObjectKind::Dir,
-            Kind::Symlink => ObjectKind::Symlink,
-            Kind::Fifo => ObjectKind::Fifo,
-            Kind::Socket => ObjectKind::Socket,
-            Kind::CharDevice => ObjectKind::CharDevice,
-            Kind::BlockDevice => ObjectKind::BlockDevice,
-        },
+        kind: attr.kind,
         mode: attr.mode,
         uid: attr.uid,
         gid: attr.gid,
@@ -128,9 +120,9 @@ impl Tree for ServiceTree {
     fn resolve_target(&self, path: &Path) -> io::Result<ResolvedPath> {
         let resolved = self.find(path, false)?;
         match &resolved.found {
-            Some((_, stat)) if stat.kind == ObjectKind::Symlink => {
+            Some((_, stat)) if stat.kind == Kind::Symlink => {
                 let followed = self.find(path, true)?;
-                let dir = matches!(&followed.found, Some((_, s)) if s.kind == ObjectKind::Dir);
+                let dir = matches!(&followed.found, Some((_, s)) if s.kind == Kind::Dir);
                 Ok(if dir { followed } else { resolved })
             }
             _ => Ok(resolved),
@@ -258,7 +250,7 @@ impl Tree for ServiceTree {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 let (place, stat) = self.lookup(dir, name)?;
                 match stat.kind {
-                    ObjectKind::Dir => Ok((place, false)),
+                    Kind::Dir => Ok((place, false)),
                     _ => Err(Errno::NOTDIR.into()),
                 }
             }
@@ -300,12 +292,10 @@ impl Tree for ServiceTree {
     }
 
     fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &Stat) -> io::Result<ObjectRef> {
-        let kind = match stat.kind {
-            ObjectKind::Fifo => Kind::Fifo,
-            ObjectKind::CharDevice => Kind::CharDevice,
-            ObjectKind::BlockDevice => Kind::BlockDevice,
-            _ => return Err(Errno::INVAL.into()),
-        };
+        let kind = stat.kind;
+        if kind != Kind::Fifo && !kind.is_device() {
+            return Err(Errno::INVAL.into());
+        }
         // As on a disk: root who copies the files out again gets real devices.
         if kind.is_device() && self.caller.uid != 0 {
             return Err(Errno::PERM.into());

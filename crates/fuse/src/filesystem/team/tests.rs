@@ -128,8 +128,8 @@ fn a_rank_gets_where_its_user_and_groups_may() {
     let root = Client::new(service.delegate(0));
     root.create_dir("/d").unwrap();
     root.write("/d/f", b"x").unwrap();
-    root.set_owner("/d", Some(7), Some(9)).unwrap();
-    root.set_permissions("/d", 0o750).unwrap();
+    root.attributes("/d").set_owner(Some(7), Some(9)).unwrap();
+    root.attributes("/d").set_permissions(0o750).unwrap();
     let teams = teams(&service);
     let user = Caller { uid: 8, gid: 8 };
     let refused = Some(rustix::io::Errno::ACCESS);
