@@ -10,14 +10,30 @@
 //! A unit may be of any length and begin anywhere: so the lines of an array need one bit each, as blocks do.
 //!
 //! Invariants: `shift < unit <= PAGE`, so there is a unit for each byte; bits behind the last unit are 0.
-use super::page::{Adjacency, END};
 
+/// Bytes of a page.
+pub const PAGE: u64 = 1 << 20;
+/// The same, for places in it.
+pub const END: u32 = PAGE as u32;
 /// Words before the bits.
 const HEAD: usize = 1;
 /// Where the shift begins in the first word.
 const SHIFT: u32 = 21;
 /// Where what is left does; 2^20 units are the most there are.
 const LEFT: u32 = 41;
+
+/// How a range lies to what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Adjacency {
+    /// Bytes of it, or beside it, are not known.
+    Unknown,
+    /// Apart from all of it.
+    Apart,
+    /// Beside some of it.
+    Beside,
+    /// Over some of it.
+    Over,
+}
 
 /// See the head of this file.
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! Which bytes of one file are stored: its pages, by slice, and its streams.
 //!
 //! Invariants: a stored byte is covered; a slice that is not in the map is unknown below `unknown`, and empty from there on.
-use super::page::{Adjacency, PAGE, Page};
+use super::bits::{Adjacency, PAGE};
+use super::page::Page;
 use super::slice::{CachedSlice, PAGES, Slice, SliceStep};
 use super::streams::Streams;
 use crate::Extent;

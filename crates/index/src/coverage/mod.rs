@@ -24,7 +24,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use page::PAGE;
+pub use bits::PAGE;
 
 use crate::Extent;
 use crate::csm::{Record, Run};

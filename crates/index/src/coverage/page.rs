@@ -7,27 +7,10 @@
 //!
 //! Invariant: a byte that was covered is covered, until the page is forgotten. Bits may tell of more: what would need units that
 //! are too small is rounded to those that there are. Spans are exact, however many there are.
-use super::bits::{Bits, common};
+use super::bits::{Adjacency, Bits, END, common};
 
-/// Bytes of a page.
-pub const PAGE: u64 = 1 << 20;
-/// The same, for places in it.
-pub const END: u32 = PAGE as u32;
 /// Bits are not made finer beyond so many bytes.
 const MAX_EXACT_BITS_BYTES: usize = 4096;
-
-/// How a range lies to what is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Adjacency {
-    /// Bytes of it, or beside it, are not known.
-    Unknown,
-    /// Apart from all of it.
-    Apart,
-    /// Beside some of it.
-    Beside,
-    /// Over some of it.
-    Over,
-}
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default)]
@@ -199,6 +182,7 @@ fn add(spans: &mut Vec<(u32, u32)>, start: u32, end: u32) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bits::PAGE;
     use super::*;
     use proptest::prelude::*;
 

@@ -4,7 +4,8 @@
 //! a commit are equal after it, so one copy serves all of them: a [`SliceStep`] remembers what the commit made of the slice before.
 //!
 //! Invariant: the memory that a file counts is that of its distinct contents, each counted once.
-use super::page::{PAGE, Page};
+use super::bits::PAGE;
+use super::page::Page;
 use crate::extent::SLICE;
 use std::sync::Arc;
 

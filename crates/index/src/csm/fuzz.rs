@@ -186,6 +186,7 @@ fn footers() {
 
 #[test]
 fn what_the_manifest_tells() {
+    let path = Path::new("side-3.tbl");
     let meta = |n: u64| TableMeta {
         number: 3,
         bytes: n,
@@ -195,7 +196,7 @@ fn what_the_manifest_tells() {
         deletes: n.is_multiple_of(2),
     };
     let corpus: Vec<Vec<u8>> = [0, 1, 300, u64::MAX]
-        .map(|n| files::table_record(n, &meta(n)).to_vec())
+        .map(|n| files::table_record(n, &meta(n), path).unwrap().to_vec())
         .into();
     fuzz(
         "the manifest's entries",
@@ -205,7 +206,7 @@ fn what_the_manifest_tells() {
             assert!(files::read(3, first).is_ok());
             if let Ok((age, meta)) = files::read(3, &bytes) {
                 assert_eq!(
-                    files::read(3, &files::table_record(age, &meta)),
+                    files::read(3, &files::table_record(age, &meta, path).unwrap()),
                     Ok((age, meta))
                 );
             }

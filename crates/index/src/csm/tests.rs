@@ -57,7 +57,7 @@ pub fn on_disk_in(
         Arc::new(Table::new(
             shared.clone(),
             path,
-            writer.finish(|_| Vec::new()).unwrap().0,
+            writer.finish(|_| Ok(Vec::new())).unwrap().0,
         ))
     });
     SortedRun::new(tables.collect())

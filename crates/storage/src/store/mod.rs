@@ -120,7 +120,8 @@ impl Store {
         self.commit(batch)
     }
 
-    /// Everything applied so far is on disk when it returns, whatever the durability.
+    /// Everything applied so far is on disk when it returns, whatever the durability. At durability `none` that is said of rows only: what the attached
+    /// engine holds in memory gets there when it is flushed.
     ///
     /// # Errors
     /// A failed sync poisons the store: what is on disk is unknown until it is opened again.

@@ -138,14 +138,12 @@ impl Core {
             }
         }
         let new = output.end(result)?;
-        let add =
-            |table: &Arc<Table>| (table.meta().number, files::table_record(age, table.meta()));
         let staying: HashSet<u64> = moved.iter().map(|m| m.meta().number).collect();
         let stays = |table: &&Arc<Table>| staying.contains(&table.meta().number);
         let of = |aged: &AgedRun| aged.run.tables().to_vec();
         let old: Vec<Arc<Table>> = merged.iter().flat_map(of).collect();
         let edit = EngineEdit {
-            add: new.iter().chain(&moved).map(add).collect(),
+            add: files::table_records(age, new.iter().chain(&moved)).map_err(Failure::Output)?,
             remove: old
                 .iter()
                 .filter(|t| !stays(t))

@@ -159,10 +159,7 @@ impl Core {
         self.counters.merges(merge.counts());
         let tables = output.end(written).map_err(Failure::error)?;
         let edit = EngineEdit {
-            add: tables
-                .iter()
-                .map(|t| (t.meta().number, files::table_record(age, t.meta())))
-                .collect(),
+            add: files::table_records(age, tables.iter())?,
             flushed: Some(newest.last),
             ..EngineEdit::default()
         };

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use forebay_storage::{EngineEntry, EngineHost, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 const VERSION: u8 = 1;
@@ -29,8 +30,11 @@ struct TableRecord {
     deletes: bool,
 }
 
-/// What the manifest is to tell of a table of the run of this age.
-pub fn table_record(age: u64, meta: &TableMeta) -> Bytes {
+/// What the manifest is to tell of the table in the file `path`, of the run of this age.
+///
+/// # Errors
+/// `Format`: it cannot be written so.
+pub fn table_record(age: u64, meta: &TableMeta, path: &Path) -> Result<Bytes> {
     let record = TableRecord {
         age,
         bytes: meta.bytes,
@@ -39,10 +43,23 @@ pub fn table_record(age: u64, meta: &TableMeta) -> Bytes {
         last: (meta.last.fid, meta.last.offset),
         deletes: meta.deletes,
     };
-    let mut out = vec![VERSION];
-    // Holds no type that postcard cannot write; were one added, opening refuses the file.
-    out.extend(postcard::to_stdvec(&record).unwrap_or_default());
-    out.into()
+    let encoded = postcard::to_extend(&record, vec![VERSION]);
+    encoded.map(Bytes::from).map_err(|e| Error::Format {
+        path: path.to_path_buf(),
+        reason: format!("the manifest cannot tell of it ({e}); report this"),
+    })
+}
+
+/// What the manifest is to tell of these tables of a run of this age, by number.
+///
+/// # Errors
+/// As [`table_record`].
+pub fn table_records<'a>(
+    age: u64,
+    tables: impl Iterator<Item = &'a Arc<Table>>,
+) -> Result<Vec<(u64, Bytes)>> {
+    let record = |t: &Arc<Table>| Ok((t.meta().number, table_record(age, t.meta(), t.path())?));
+    tables.map(record).collect()
 }
 
 /// The table and the age of its run, from what the manifest tells; or what is the matter.

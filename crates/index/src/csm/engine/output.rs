@@ -148,8 +148,9 @@ impl<'a> Output<'a> {
         if let Some(writer) = self.writer.take() {
             let path = writer.path().to_path_buf();
             let provenance = |meta: &TableMeta| {
-                let record = files::table_record(self.age, meta);
-                Provenance::of_engine_file(meta.number, record, &self.inputs).encode(meta.number)
+                let record = files::table_record(self.age, meta, &path)?;
+                let made = Provenance::of_engine_file(meta.number, record, &self.inputs);
+                Ok(made.encode(meta.number))
             };
             let (meta, file) = writer.finish(provenance)?;
             self.core

@@ -117,9 +117,10 @@ impl Table {
         }
         // Two threads may both read it; the first to end stays.
         let places = Arc::new(Places::new(&self.read_places(&self.file.open()?)?));
-        self.slot.touch(self.shared.cache.tick());
-        self.slot.keep_places(&places, &self.shared.cache);
-        self.shared.cache.trim();
+        let cache = &self.shared.cache;
+        self.slot.touch(cache.tick());
+        self.slot.keep_places(&places, |bytes| cache.more(bytes));
+        cache.trim();
         Ok(places)
     }
 
@@ -399,7 +400,7 @@ mod tests {
         blocks.iter().for_each(|b| writer.add(b));
         assert_eq!(writer.blocks(), blocks.len());
         let provenance = |m: &TableMeta| {
-            Provenance::of_engine_file(m.number, Bytes::new(), &[]).encode(m.number)
+            Ok(Provenance::of_engine_file(m.number, Bytes::new(), &[]).encode(m.number))
         };
         Some(writer.finish(provenance).unwrap().0)
     }

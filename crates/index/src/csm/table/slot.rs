@@ -1,7 +1,6 @@
 //! What is in memory of one table file: its metadata region, and blocks as they were read.
 //!
 //! Invariant: `bytes` of a slot is what the cache has counted for it; both change under the slot's lock.
-use super::cache::Cache;
 use super::places::Places;
 use crate::cluster::{Alpha, Demand};
 use forebay_storage::{Error, Result};
@@ -193,14 +192,14 @@ impl Slot {
         self.state.lock().places.clone()
     }
 
-    /// Keeps it, and counts that in the cache.
-    pub fn keep_places(&self, places: &Arc<Places>, cache: &Cache) {
+    /// Keeps it; `count` hears under the lock how many bytes more are kept.
+    pub fn keep_places(&self, places: &Arc<Places>, count: impl FnOnce(usize)) {
         let mut state = self.state.lock();
         if state.places.is_none() {
             state.places = Some(places.clone());
             let more = places.bytes();
             state.bytes += more;
-            cache.more(more);
+            count(more);
         }
     }
 

@@ -72,13 +72,13 @@ impl Writer {
     /// Writes the file, with these bytes about it before the footer at the end. Neither it nor its directory entry is synced yet.
     ///
     /// # Errors
-    /// Those of writing; the file is removed then.
+    /// That of `provenance`, or of writing; the file is removed then.
     ///
     /// # Panics
     /// If no block was added.
     pub fn finish(
         self,
-        provenance: impl FnOnce(&TableMeta) -> Vec<u8>,
+        provenance: impl FnOnce(&TableMeta) -> Result<Vec<u8>>,
     ) -> Result<(TableMeta, Arc<dyn File>)> {
         let mut region = Vec::new();
         region::encode(&self.places, &mut region);
@@ -101,22 +101,27 @@ impl Writer {
             last: self.places[self.places.len() - 1].last,
             deletes: self.places.iter().any(|p| p.deletes),
         };
-        let parts = [
-            &first.encode()[..],
-            &region,
-            &self.bytes,
-            &region,
-            &provenance(&meta),
-            &last.encode(),
-        ];
-        let bytes = parts.concat();
-        meta.bytes = bytes.len() as u64;
-        if let Err(e) = self.file.write_at(&bytes, 0) {
-            let error = Error::io("write", &self.path, e);
-            self.abandon();
-            return Err(error);
+        let written = provenance(&meta).and_then(|provenance| {
+            let parts = [
+                &first.encode()[..],
+                &region,
+                &self.bytes,
+                &region,
+                &provenance,
+                &last.encode(),
+            ];
+            let bytes = parts.concat();
+            meta.bytes = bytes.len() as u64;
+            let written = self.file.write_at(&bytes, 0);
+            written.map_err(|e| Error::io("write", &self.path, e))
+        });
+        match written {
+            Ok(()) => Ok((meta, self.file)),
+            Err(error) => {
+                self.abandon();
+                Err(error)
+            }
         }
-        Ok((meta, self.file))
     }
 
     /// Removes the file.

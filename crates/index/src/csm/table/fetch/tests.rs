@@ -87,8 +87,9 @@ fn fixture(budget: usize) -> Fixture {
         writer.add(&block);
     }
     assert_eq!(writer.blocks() as u64, BLOCKS);
-    let provenance =
-        |m: &TableMeta| Provenance::of_engine_file(m.number, Bytes::new(), &[]).encode(m.number);
+    let provenance = |m: &TableMeta| {
+        Ok(Provenance::of_engine_file(m.number, Bytes::new(), &[]).encode(m.number))
+    };
     let meta = writer.finish(provenance).unwrap().0;
     let gate = Arc::new(Gate::default());
     let reads = gate.clone();
