@@ -7,8 +7,9 @@ use super::index_overlay::IndexOverlay;
 use super::log_ranges::LogRanges;
 use super::record_writer::RecordWriter;
 use super::records::PatternId;
+use super::segment::StoredSegment;
 use super::store::PatternStore;
-use super::table::{PatternTable, StoredSegment};
+use super::table::PatternTable;
 use crate::files::ranges::joined;
 use crate::files::slice_index::stored_bytes;
 use crate::inodes::Inode;
@@ -94,8 +95,7 @@ impl PatternStore {
             }
         }
         for stored in segments {
-            let runs = stored.runs.iter().cloned();
-            runs.for_each(|run| kept.add(stored.segment.source, run));
+            stored.name(&mut kept);
         }
         let kept = kept.sorted();
         let changed = own.iter().map(|change| match change {
@@ -144,8 +144,7 @@ impl PatternStore {
         for stored in &mut segments {
             stored.publish(seq);
             added += stored.bytes;
-            let runs = stored.runs.iter().cloned();
-            runs.for_each(|run| named.add(stored.segment.source, run));
+            stored.name(&mut named);
         }
         own.extend(under);
         let index_freed = self.slices.change_and_return_displaced(batch, fid, own)?;

@@ -4,7 +4,8 @@
 //! they are taken out of the ranges to cut before anything is searched. Most segments that were cut before are hidden by holes alone,
 //! which a sum of their bytes shows. Where a later segment may lie over this one, the answer is `None`.
 use super::index_overlay::{IndexOverlay, ReadPage};
-use super::table::{PatternTable, StoredSegment};
+use super::segment::StoredSegment;
+use super::table::PatternTable;
 use crate::Result;
 use crate::files::ranges::{joined, without};
 use std::ops::Range;

@@ -10,7 +10,8 @@
 use super::cut_out::cut_out;
 use super::index_overlay::{IndexOverlay, ReadPage};
 use super::log_ranges::LogRanges;
-use super::table::{PatternTable, StoredSegment, visible};
+use super::segment::StoredSegment;
+use super::table::{PatternTable, visible};
 use crate::Result;
 use crate::files::ranges::joined;
 use forebay_pattern::{LogSource, PlacedExtent};

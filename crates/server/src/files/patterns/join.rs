@@ -5,7 +5,7 @@
 //! what is seen, whatever other commits came between, because nothing lies over these bytes. Small segments are joined with small ones,
 //! so that a row is folded again only now and then.
 use super::records::PatternId;
-use super::table::{PatternTable, StoredSegment};
+use super::segment::StoredSegment;
 use crate::{Error, Result};
 use forebay_pattern::{Folder, LogSource, Pattern, Segment};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,134 +22,128 @@ const REFOLDED_ROWS: u64 = 1 << 18;
 /// A segment with no more rows is small.
 const SMALL_ROWS: u64 = 4096;
 
-impl PatternTable {
-    /// Places of segments to join, those of a log together: of the logs that the newest commit went on with.
-    fn joinable(&self) -> Vec<Vec<usize>> {
-        let Some(newest) = self
-            .segments
-            .last()
-            .filter(|_| self.segments.len() > FEW_SEGMENTS)
-        else {
-            return Vec::new();
-        };
-        if !self.lost.is_empty() {
-            return Vec::new();
+/// Places of segments to join, those of a log together: of the logs that the newest commit went on with.
+fn joinable(segments: &[StoredSegment]) -> Vec<Vec<usize>> {
+    let many = segments.len() > FEW_SEGMENTS;
+    let Some(newest) = segments.last().filter(|_| many) else {
+        return Vec::new();
+    };
+    let last = segments.iter().rev();
+    let last = last.take_while(|p| p.id.seq == newest.id.seq);
+    let sources: BTreeSet<LogSource> = last.map(|p| p.segment.source).collect();
+    let mut groups: BTreeMap<LogSource, Vec<usize>> = BTreeMap::new();
+    for (at, stored) in segments.iter().enumerate() {
+        let short = stored.hidden == 0 && stored.segment.pattern.terms() < LONG_TERMS;
+        if short && sources.contains(&stored.segment.source) {
+            groups.entry(stored.segment.source).or_default().push(at);
         }
-        let last = self.segments.iter().rev();
-        let last = last.take_while(|p| p.id.seq == newest.id.seq);
-        let sources: BTreeSet<LogSource> = last.map(|p| p.segment.source).collect();
-        let mut groups: BTreeMap<LogSource, Vec<usize>> = BTreeMap::new();
-        for (at, stored) in self.segments.iter().enumerate() {
-            let short = stored.hidden == 0 && stored.segment.pattern.terms() < LONG_TERMS;
-            if short && sources.contains(&stored.segment.source) {
-                groups.entry(stored.segment.source).or_default().push(at);
-            }
-        }
-        groups.into_values().filter_map(|g| self.tier(g)).collect()
     }
+    groups
+        .into_values()
+        .filter_map(|g| tier(segments, g))
+        .collect()
+}
 
-    /// The smallest of these, in the order of the log; `None` if they are too few.
-    fn tier(&self, mut places: Vec<usize>) -> Option<Vec<usize>> {
-        let rows = |at: &usize| self.segments[*at].segment.pattern.rows();
-        places.sort_by_cached_key(rows);
-        let mut sum = 0u64;
-        let fits = |at: &&usize| {
-            let own = rows(at);
-            let fits = own <= SMALL_ROWS.max(sum.saturating_mul(2))
-                && sum.saturating_add(own) <= REFOLDED_ROWS;
-            sum = sum.saturating_add(own);
-            fits
-        };
-        let count = places.iter().take_while(fits).count();
-        places.truncate(count);
-        places.sort_by_key(|at| first(&self.segments[*at]));
-        let segments: Vec<&StoredSegment> = places.iter().map(|at| &self.segments[*at]).collect();
-        let terms = |at: &usize| self.segments[*at].segment.pattern.terms();
-        let tiny = || places.iter().map(terms).sum::<usize>() <= TINY_TERMS;
-        let enough = count >= JOINED_AT_LEAST || (count >= 2 && tiny());
-        (enough && in_turn(&segments)).then_some(places)
-    }
+/// The smallest of these, in the order of the log; `None` if they are too few.
+fn tier(segments: &[StoredSegment], mut places: Vec<usize>) -> Option<Vec<usize>> {
+    let rows = |at: &usize| segments[*at].segment.pattern.rows();
+    places.sort_by_cached_key(rows);
+    let mut sum = 0u64;
+    let fits = |at: &&usize| {
+        let own = rows(at);
+        let fits = own <= SMALL_ROWS.max(sum.saturating_mul(2))
+            && sum.saturating_add(own) <= REFOLDED_ROWS;
+        sum = sum.saturating_add(own);
+        fits
+    };
+    let count = places.iter().take_while(fits).count();
+    places.truncate(count);
+    places.sort_by_key(|at| first(&segments[*at]));
+    let chosen: Vec<&StoredSegment> = places.iter().map(|at| &segments[*at]).collect();
+    let terms = |at: &usize| segments[*at].segment.pattern.terms();
+    let tiny = || places.iter().map(terms).sum::<usize>() <= TINY_TERMS;
+    let enough = count >= JOINED_AT_LEAST || (count >= 2 && tiny());
+    (enough && in_turn(&chosen)).then_some(places)
+}
 
-    /// What readers get: all segments, those of one log joined however few they are, so that logs written alike look alike.
-    pub(super) fn joined_by_log(&self) -> Vec<Segment> {
-        let (mut out, mut groups) = (
-            Vec::new(),
-            BTreeMap::<LogSource, Vec<&StoredSegment>>::new(),
-        );
-        let mut rows = 0u64;
-        for stored in &self.segments {
-            let sum = rows.saturating_add(stored.segment.pattern.rows());
-            let certain = self.lost.is_empty() && !self.uncounted;
-            if stored.hidden == 0 && certain && sum <= REFOLDED_ROWS {
-                rows = sum;
-                groups
-                    .entry(stored.segment.source)
-                    .or_default()
-                    .push(stored);
-            } else {
-                out.push(Segment::clone(&stored.segment));
-            }
+/// What readers get: all segments, those of one log joined however few they are, so that logs written alike look alike.
+/// `certain`: it is known of every segment which of its bytes count.
+pub(super) fn joined_by_log(segments: &[StoredSegment], certain: bool) -> Vec<Segment> {
+    let (mut out, mut groups) = (
+        Vec::new(),
+        BTreeMap::<LogSource, Vec<&StoredSegment>>::new(),
+    );
+    let mut rows = 0u64;
+    for stored in segments {
+        let sum = rows.saturating_add(stored.segment.pattern.rows());
+        if stored.hidden == 0 && certain && sum <= REFOLDED_ROWS {
+            rows = sum;
+            groups
+                .entry(stored.segment.source)
+                .or_default()
+                .push(stored);
+        } else {
+            out.push(Segment::clone(&stored.segment));
         }
-        for (source, mut segments) in groups {
-            segments.sort_by_key(|p| first(p));
-            let seq = segments.iter().map(|p| p.id.seq).max().unwrap_or_default();
-            match fold(segments.iter().copied()) {
-                Ok(few) if few.len() < segments.len() && in_turn(&segments) => {
-                    let segment = |pattern| Segment::new(source, seq, pattern);
-                    out.extend(few.into_iter().map(segment));
-                }
-                _ => out.extend(segments.iter().map(|p| Segment::clone(&p.segment))),
-            }
-        }
-        out
     }
+    for (source, mut segments) in groups {
+        segments.sort_by_key(|p| first(p));
+        let seq = segments.iter().map(|p| p.id.seq).max().unwrap_or_default();
+        match fold(segments.iter().copied()) {
+            Ok(few) if few.len() < segments.len() && in_turn(&segments) => {
+                let segment = |pattern| Segment::new(source, seq, pattern);
+                out.extend(few.into_iter().map(segment));
+            }
+            _ => out.extend(segments.iter().map(|p| Segment::clone(&p.segment))),
+        }
+    }
+    out
+}
 
-    /// The segments of a file whose newest commit has just landed, joined; `None`: nothing should be joined.
-    pub(super) fn join(&self) -> Result<Option<Vec<StoredSegment>>> {
-        let (mut old, mut new, mut free) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
-        for places in self.joinable() {
-            let made = self.joined(&places, &mut free)?;
-            if made.len() < places.len() {
-                old.extend(places);
-                new.extend(made);
-            }
+/// The segments of a file whose newest commit has just landed, joined; `None`: nothing should be joined.
+pub(super) fn join(segments: &[StoredSegment]) -> Result<Option<Vec<StoredSegment>>> {
+    let (mut old, mut new, mut free) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
+    for places in joinable(segments) {
+        let made = joined(segments, &places, &mut free)?;
+        if made.len() < places.len() {
+            old.extend(places);
+            new.extend(made);
         }
-        if new.is_empty() {
-            return Ok(None);
-        }
-        let all = self.segments.iter().enumerate();
-        let kept = all.filter(|(at, _)| !old.contains(at));
-        new.extend(kept.map(|(_, stored)| stored.clone()));
-        new.sort_by_key(|p| p.id);
-        Ok(Some(new))
     }
+    if new.is_empty() {
+        return Ok(None);
+    }
+    let all = segments.iter().enumerate();
+    let kept = all.filter(|(at, _)| !old.contains(at));
+    new.extend(kept.map(|(_, stored)| stored.clone()));
+    new.sort_by_key(|p| p.id);
+    Ok(Some(new))
+}
 
-    /// These segments as few. `free`: numbers that no segment of a commit has.
-    fn joined(
-        &self,
-        places: &[usize],
-        free: &mut BTreeMap<u64, u32>,
-    ) -> Result<Vec<StoredSegment>> {
-        let segments = || places.iter().map(|at| &self.segments[*at]);
-        let (Some(seq), Some(first)) = (segments().map(|p| p.id.seq).max(), segments().next())
-        else {
-            return Ok(Vec::new());
-        };
-        let patterns = fold(segments())?;
-        let free = free.entry(seq).or_insert_with(|| {
-            let of_commit = self.segments.iter().filter(|p| p.id.seq == seq);
-            of_commit.map(|p| p.id.number + 1).max().unwrap_or(0)
-        });
-        let stored = |pattern| {
-            let number = *free;
-            *free += 1;
-            StoredSegment::new(
-                PatternId { seq, number },
-                Segment::new(first.segment.source, seq, pattern),
-            )
-        };
-        Ok(patterns.into_iter().map(stored).collect())
-    }
+/// These segments as few. `free`: numbers that no segment of a commit has.
+fn joined(
+    segments: &[StoredSegment],
+    places: &[usize],
+    free: &mut BTreeMap<u64, u32>,
+) -> Result<Vec<StoredSegment>> {
+    let chosen = || places.iter().map(|at| &segments[*at]);
+    let (Some(seq), Some(first)) = (chosen().map(|p| p.id.seq).max(), chosen().next()) else {
+        return Ok(Vec::new());
+    };
+    let patterns = fold(chosen())?;
+    let free = free.entry(seq).or_insert_with(|| {
+        let of_commit = segments.iter().filter(|p| p.id.seq == seq);
+        of_commit.map(|p| p.id.number + 1).max().unwrap_or(0)
+    });
+    let stored = |pattern| {
+        let number = *free;
+        *free += 1;
+        StoredSegment::new(
+            PatternId { seq, number },
+            Segment::new(first.segment.source, seq, pattern),
+        )
+    };
+    Ok(patterns.into_iter().map(stored).collect())
 }
 
 /// The first log address.

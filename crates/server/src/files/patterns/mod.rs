@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `store` | `PatternStore`, which owns all of this |
 //! | `records` | what is on disk |
-//! | `table`, `holes` | the same decoded, and what it says of an offset |
+//! | `segment`, `table`, `holes` | the same decoded, and what it says of an offset |
 //! | `commit`, `displace`, `cut_out`, `log_ranges` | changes, and what they give back |
 //! | `index_overlay` | extents of the index over patterns |
 //! | `record_writer` | the records that a change adds and deletes |
@@ -31,6 +31,7 @@ mod record_writer;
 mod records;
 mod resolve;
 mod rewrite;
+mod segment;
 mod store;
 mod table;
 mod table_cache;

@@ -1,7 +1,8 @@
 //! Writing what became of a table: the records that a change adds and deletes.
 use super::displace::DisplacedBytes;
 use super::records::{HIDDEN, HOLE, PatternId, SEGMENT, hidden_value, hole_value};
-use super::table::{HoleRecord, PatternTable, StoredSegment, UnreadableRecord};
+use super::segment::StoredSegment;
+use super::table::{HoleRecord, PatternTable, UnreadableRecord};
 use crate::{Fid, keys};
 use forebay_storage::Batch;
 use std::ops::Range;

@@ -7,8 +7,9 @@
 use super::index_overlay::{IndexOverlay, ReadPage};
 use super::record_writer::RecordWriter;
 use super::records::{MERGED, PatternId, SEGMENT, merged_value};
+use super::segment::StoredSegment;
 use super::store::PatternStore;
-use super::table::{HoleRecord, PatternTable, StoredSegment, visible};
+use super::table::{HoleRecord, PatternTable, visible};
 use crate::inodes::Inode;
 use crate::{Error, ExtentLayout, Fid, Result, keys};
 use forebay_pattern::{Folder, Segment};
@@ -21,115 +22,83 @@ const MOST_HOLES: usize = 1024;
 /// Elements of segments that have lost bytes; with more, these stay as they are.
 const MOST_ELEMENTS: u64 = 1 << 22;
 
-impl PatternTable {
-    /// Whether both are of the same records.
-    pub(super) fn same(&self, other: &PatternTable) -> bool {
-        let stored = |p: &StoredSegment| (p.id, p.bytes, p.hidden);
-        let hole = |h: &HoleRecord| (h.id, h.range.clone());
-        self.segments
-            .iter()
-            .map(stored)
-            .eq(other.segments.iter().map(stored))
-            && self.holes.iter().map(hole).eq(other.holes.iter().map(hole))
-            && self.lost.len() == other.lost.len()
-    }
+/// Whether a table should be written anew.
+fn needs_rewrite(table: &PatternTable) -> bool {
+    let hidden: u64 = table.segments.iter().map(|p| p.hidden).sum();
+    let all: u64 = table.segments.iter().map(|p| p.bytes).sum();
+    (hidden > all - hidden || table.holes.len() > MOST_HOLES) && can_be_rewritten(table)
+}
 
-    /// Whether it should be written anew.
-    fn needs_rewrite(&self) -> bool {
-        let hidden: u64 = self.segments.iter().map(|p| p.hidden).sum();
-        let all: u64 = self.segments.iter().map(|p| p.bytes).sum();
-        (hidden > all - hidden || self.holes.len() > MOST_HOLES) && self.can_be_rewritten()
-    }
+/// Whether it can be.
+fn can_be_rewritten(table: &PatternTable) -> bool {
+    let partly = table.segments.iter().filter(|p| p.hidden > 0);
+    let elements: u64 = partly.map(|p| p.segment.pattern.elements()).sum();
+    // What is lost would be lost for good, and holes hide it.
+    table.lost.is_empty() && elements <= MOST_ELEMENTS
+}
 
-    /// Whether it can be.
-    fn can_be_rewritten(&self) -> bool {
-        let partly = self.segments.iter().filter(|p| p.hidden > 0);
-        let elements: u64 = partly.map(|p| p.segment.pattern.elements()).sum();
-        // What is lost would be lost for good, and holes hide it.
-        self.lost.is_empty() && elements <= MOST_ELEMENTS
+/// The segments of a table of which every byte counts.
+fn rewritten(table: &PatternTable, over: &ReadPage<'_>) -> Result<Vec<StoredSegment>> {
+    let mut numbers = BTreeMap::new();
+    for stored in &table.segments {
+        let next = numbers.entry(stored.id.seq).or_insert(0);
+        *next = stored.id.number.max(*next);
     }
+    let mut segments = Vec::with_capacity(table.segments.len());
+    for stored in &table.segments {
+        if stored.hidden == 0 {
+            segments.push(stored.clone());
+            continue;
+        }
+        let mut id = stored.id;
+        let mut bytes = 0;
+        for segment in left(table, stored, over)? {
+            let new = StoredSegment::new(id, segment);
+            bytes += new.bytes;
+            segments.push(new);
+            let number = numbers.entry(id.seq).or_default();
+            *number += 1;
+            id.number = *number;
+        }
+        if bytes != stored.bytes - stored.hidden {
+            let PatternId { seq, number } = stored.id;
+            return Err(Error::Corrupt(format!(
+                "pattern {number} of commit {seq}: {bytes} bytes of it count, {} expected; run `forebay fsck`",
+                stored.bytes - stored.hidden
+            )));
+        }
+    }
+    segments.sort_by_key(|p| p.id);
+    Ok(segments)
+}
 
-    /// Counts the hidden bytes of all segments by a look at each piece that counts; `index_overlay`: the extents of the index.
-    pub(super) fn recount(&mut self, over: &ReadPage<'_>) -> Result<()> {
-        let mut counts = vec![0; self.segments.len()];
-        let mut over = IndexOverlay::new(over, 0..u64::MAX);
-        visible(self.map(), self, 0..u64::MAX, &mut |piece| {
-            over.uncovered(piece, &mut |p| {
-                if let Some(at) = self.segment_at(p.source, p.sequence, p.addr) {
-                    counts[at] += p.len;
-                }
-            });
+/// What counts of a segment, folded anew.
+fn left(table: &PatternTable, stored: &StoredSegment, over: &ReadPage<'_>) -> Result<Vec<Segment>> {
+    let source = stored.segment.source;
+    let mut over = IndexOverlay::new(over, stored.bounds.0..stored.bounds.1);
+    let mut folder = Folder::joining();
+    let mut failed = None;
+    for e in stored.segment.pattern.iter() {
+        visible(table.map(), table, e.offset..e.end(), &mut |piece| {
+            let own = (piece.source, piece.sequence) == (source, stored.id.seq)
+                && piece.addr.wrapping_sub(piece.offset) == e.addr.wrapping_sub(e.offset);
+            if own {
+                over.uncovered(piece, &mut |p| {
+                    if let Err(error) = folder.push_at(p.offset, p.len, p.addr) {
+                        failed = Some(error);
+                    }
+                });
+            }
         });
-        over.done()?;
-        for (stored, counts) in self.segments.iter_mut().zip(counts) {
-            stored.hidden = stored.bytes.saturating_sub(counts);
-        }
-        self.uncounted = false;
-        Ok(())
     }
-
-    fn rewritten(&self, over: &ReadPage<'_>) -> Result<Vec<StoredSegment>> {
-        let mut numbers = BTreeMap::new();
-        for stored in &self.segments {
-            let next = numbers.entry(stored.id.seq).or_insert(0);
-            *next = stored.id.number.max(*next);
-        }
-        let mut segments = Vec::with_capacity(self.segments.len());
-        for stored in &self.segments {
-            if stored.hidden == 0 {
-                segments.push(stored.clone());
-                continue;
-            }
-            let mut id = stored.id;
-            let mut bytes = 0;
-            for segment in self.left(stored, over)? {
-                let new = StoredSegment::new(id, segment);
-                bytes += new.bytes;
-                segments.push(new);
-                let number = numbers.entry(id.seq).or_default();
-                *number += 1;
-                id.number = *number;
-            }
-            if bytes != stored.bytes - stored.hidden {
-                let PatternId { seq, number } = stored.id;
-                return Err(Error::Corrupt(format!(
-                    "pattern {number} of commit {seq}: {bytes} bytes of it count, {} expected; run `forebay fsck`",
-                    stored.bytes - stored.hidden
-                )));
-            }
-        }
-        segments.sort_by_key(|p| p.id);
-        Ok(segments)
+    over.done()?;
+    if let Some(error) = failed {
+        return Err(Error::Corrupt(error.to_string()));
     }
-
-    /// What counts of a segment, folded anew.
-    fn left(&self, stored: &StoredSegment, over: &ReadPage<'_>) -> Result<Vec<Segment>> {
-        let source = stored.segment.source;
-        let mut over = IndexOverlay::new(over, stored.bounds.0..stored.bounds.1);
-        let mut folder = Folder::joining();
-        let mut failed = None;
-        for e in stored.segment.pattern.iter() {
-            visible(self.map(), self, e.offset..e.end(), &mut |piece| {
-                let own = (piece.source, piece.sequence) == (source, stored.id.seq)
-                    && piece.addr.wrapping_sub(piece.offset) == e.addr.wrapping_sub(e.offset);
-                if own {
-                    over.uncovered(piece, &mut |p| {
-                        if let Err(error) = folder.push_at(p.offset, p.len, p.addr) {
-                            failed = Some(error);
-                        }
-                    });
-                }
-            });
-        }
-        over.done()?;
-        if let Some(error) = failed {
-            return Err(Error::Corrupt(error.to_string()));
-        }
-        let patterns = folder.finish().into_iter();
-        Ok(patterns
-            .map(|pattern| Segment::new(source, stored.id.seq, pattern))
-            .collect())
-    }
+    let patterns = folder.finish().into_iter();
+    Ok(patterns
+        .map(|pattern| Segment::new(source, stored.id.seq, pattern))
+        .collect())
 }
 
 impl PatternStore {
@@ -147,8 +116,11 @@ impl PatternStore {
                     ExtentLayout::Fresh | ExtentLayout::Spread => return Ok(()),
                 }
             };
-            let (segments, holes) = match table.needs_rewrite() {
-                true => (table.rewritten(&|range| self.page(fid, range))?, Vec::new()),
+            let (segments, holes) = match needs_rewrite(&table) {
+                true => (
+                    rewritten(&table, &|range| self.page(fid, range))?,
+                    Vec::new(),
+                ),
                 false => match table.join()? {
                     Some(joined) => (joined, table.holes.clone()),
                     None => return Ok(()),
@@ -175,10 +147,10 @@ impl PatternStore {
         }
         let finish = || {
             let mut table = self.table(fid)?;
-            if table.can_be_rewritten()
+            if can_be_rewritten(&table)
                 && (table.segments.iter().any(|p| p.hidden > 0) || !table.holes.is_empty())
             {
-                let segments = table.rewritten(&|range| self.page(fid, range))?;
+                let segments = rewritten(&table, &|range| self.page(fid, range))?;
                 self.replace(fid, &table, segments, Vec::new())?;
                 table = self.table(fid)?;
             }

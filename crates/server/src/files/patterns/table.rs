@@ -7,8 +7,11 @@
 //! 3. `hidden` of a segment is the number of its bytes that do not count. One that has no other bytes is not kept.
 //! 4. What a record that cannot be read may have said is `Lost`, never a hole or older bytes.
 use super::holes::Holes;
+use super::index_overlay::{IndexOverlay, ReadPage};
+use super::join;
 use super::log_ranges::LogRanges;
 use super::records::{self, PatternId};
+use super::segment::StoredSegment;
 use crate::{Fid, Result, keys};
 use bytes::Bytes;
 use forebay_pattern::{
@@ -19,61 +22,6 @@ use forebay_storage::Store;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-
-/// A segment as it is stored.
-#[derive(Debug, Clone)]
-pub(super) struct StoredSegment {
-    pub id: PatternId,
-    pub segment: Arc<Segment>,
-    /// Its log addresses.
-    pub runs: Arc<[Range<u64>]>,
-    /// Offsets from the lowest to behind the highest byte.
-    pub bounds: (u64, u64),
-    /// Of all its elements.
-    pub bytes: u64,
-    /// Of those that do not count any more.
-    pub hidden: u64,
-    /// Elements lie in the log as in the file.
-    pub increasing: bool,
-}
-
-impl StoredSegment {
-    /// A segment of the commit that `id` names.
-    pub(super) fn new(id: PatternId, mut segment: Segment) -> StoredSegment {
-        (segment.first, segment.last) = (id.seq, id.seq);
-        StoredSegment {
-            id,
-            runs: segment.pattern.runs().into(),
-            bounds: segment.pattern.bounds(),
-            bytes: segment.pattern.bytes(),
-            hidden: 0,
-            increasing: segment.pattern.is_increasing(),
-            segment: Arc::new(segment),
-        }
-    }
-
-    /// It was decided under this sequence.
-    pub(super) fn publish(&mut self, seq: u64) {
-        self.id.seq = seq;
-        let segment = Arc::make_mut(&mut self.segment);
-        (segment.first, segment.last) = (seq, seq);
-    }
-
-    pub(super) fn overlaps(&self, range: &Range<u64>) -> bool {
-        self.bounds.0 < range.end && range.start < self.bounds.1
-    }
-
-    /// The record.
-    pub(super) fn value(&self) -> Bytes {
-        records::segment_value(self.bounds, &self.segment.encoded())
-    }
-
-    fn memory(&self) -> usize {
-        size_of::<StoredSegment>()
-            + self.segment.memory()
-            + self.runs.len() * size_of::<Range<u64>>()
-    }
-}
 
 /// A hole as it is stored.
 #[derive(Debug, Clone)]
@@ -181,10 +129,52 @@ impl PatternTable {
         }
     }
 
+    /// Whether both are of the same records.
+    pub(super) fn same(&self, other: &PatternTable) -> bool {
+        let stored = |p: &StoredSegment| (p.id, p.bytes, p.hidden);
+        let hole = |h: &HoleRecord| (h.id, h.range.clone());
+        self.segments
+            .iter()
+            .map(stored)
+            .eq(other.segments.iter().map(stored))
+            && self.holes.iter().map(hole).eq(other.holes.iter().map(hole))
+            && self.lost.len() == other.lost.len()
+    }
+
+    /// Counts the hidden bytes of all segments by a look at each piece that counts; `index_overlay`: the extents of the index.
+    pub(super) fn recount(&mut self, over: &ReadPage<'_>) -> Result<()> {
+        let mut counts = vec![0; self.segments.len()];
+        let mut over = IndexOverlay::new(over, 0..u64::MAX);
+        visible(self.map(), self, 0..u64::MAX, &mut |piece| {
+            over.uncovered(piece, &mut |p| {
+                if let Some(at) = self.segment_at(p.source, p.sequence, p.addr) {
+                    counts[at] += p.len;
+                }
+            });
+        });
+        over.done()?;
+        for (stored, counts) in self.segments.iter_mut().zip(counts) {
+            stored.hidden = stored.bytes.saturating_sub(counts);
+        }
+        self.uncounted = false;
+        Ok(())
+    }
+
+    /// The segments of a file whose newest commit has just landed, joined; `None`: nothing should be joined.
+    pub(super) fn join(&self) -> Result<Option<Vec<StoredSegment>>> {
+        match self.lost.is_empty() {
+            true => join::join(&self.segments),
+            false => Ok(None),
+        }
+    }
+
     /// What readers get: all segments, joined over logs and encoded.
     pub(super) fn merged(&self) -> &Arc<[u8]> {
-        self.merged
-            .get_or_init(|| Patterns::merged(self.joined_by_log()).encoded().into())
+        self.merged.get_or_init(|| {
+            let certain = self.lost.is_empty() && !self.uncounted;
+            let joined = join::joined_by_log(&self.segments, certain);
+            Patterns::merged(joined).encoded().into()
+        })
     }
 
     fn add_record(
@@ -250,10 +240,7 @@ impl PatternTable {
 
     /// Adds all log addresses of the segments.
     pub(in super::super) fn name(&self, ranges: &mut LogRanges) {
-        for stored in &self.segments {
-            let runs = stored.runs.iter().cloned();
-            runs.for_each(|run| ranges.add(stored.segment.source, run));
-        }
+        self.segments.iter().for_each(|stored| stored.name(ranges));
     }
 
     /// A record that cannot be read, and why, if there is one.
