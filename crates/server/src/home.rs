@@ -18,7 +18,7 @@
 use crate::layout::{lock_dir, make_private, must_be_empty, path_error, refuse};
 use crate::repair_under_way::must_not_be_under_way;
 use crate::superblock::{self, Id, Role, Superblock, random_id};
-use crate::{Meeting, Member, Result};
+use crate::{Error, Meeting, Member, Result};
 use forebay_storage::Io;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -109,8 +109,15 @@ impl Home {
             Some(block) if block.ready => SuperblockState::Ready(block.service),
             Some(block) => SuperblockState::BeingMade(block.service),
         };
+        let encoded = postcard::to_stdvec(&own).map_err(|e| {
+            let dir = self.dir.display();
+            Error::Refused(format!(
+                "{dir}: its state cannot be encoded for the other members: {e}; report this"
+            ))
+        })?;
         let mut all = Vec::new();
-        for (member, state) in exchange(meeting, &own, limit)?.into_iter().enumerate() {
+        let states = meeting.exchange(encoded, limit)?;
+        for (member, state) in states.into_iter().enumerate() {
             match postcard::from_bytes::<SuperblockState>(&state) {
                 Ok(state) => all.push(state),
                 Err(_) => {
@@ -137,15 +144,6 @@ impl Home {
         self.superblock = Some(block);
         Ok(())
     }
-}
-
-fn exchange(
-    meeting: &Meeting,
-    own: &SuperblockState,
-    limit: Duration,
-) -> Result<Vec<bytes::Bytes>> {
-    // Holds no type that postcard cannot write; were one added, the others refuse the empty text.
-    meeting.exchange(postcard::to_stdvec(own).unwrap_or_default(), limit)
 }
 
 /// The id of the service, the same on every member.

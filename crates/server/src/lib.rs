@@ -50,6 +50,8 @@ mod status;
 mod stopped;
 pub mod superblock;
 pub mod team;
+#[cfg(test)]
+mod test_members;
 mod worker_thread;
 
 pub use config::{Config, Consistency, LEAST_MEMORY};

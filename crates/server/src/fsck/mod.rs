@@ -75,11 +75,6 @@ impl Report {
         self.problems.is_empty()
     }
 
-    /// Whether a note tells that something written may be lost: a cut log.
-    pub fn tells_of_loss(&self) -> bool {
-        self.may_be_lost > 0
-    }
-
     fn problem(&mut self, part: &str, text: impl ToString) {
         self.problems.push(Problem {
             part: part.into(),
@@ -97,6 +92,17 @@ pub struct Progress {
     pub done: u64,
     /// Log bytes there are; 0 while that is not known.
     pub total: u64,
+}
+
+impl Progress {
+    /// At the beginning of a stage.
+    fn at(stage: &'static str) -> Progress {
+        Progress {
+            stage,
+            done: 0,
+            total: 0,
+        }
+    }
 }
 
 struct MemberStore {
@@ -144,11 +150,7 @@ fn run(
         notes: layout.repaired.concat(),
         ..Report::default()
     };
-    progress(Progress {
-        stage: "opening",
-        done: 0,
-        total: 0,
-    });
+    progress(Progress::at("opening"));
     let mut members = Vec::new();
     for (member, node) in (0..).zip(&layout.nodes) {
         match open(&io, &node.join("kv"), member, &mut report) {
@@ -164,11 +166,7 @@ fn run(
             }
         }
     }
-    progress(Progress {
-        stage: "stores",
-        done: 0,
-        total: 0,
-    });
+    progress(Progress::at("stores"));
     let mut damaged = HashSet::new();
     let all_named = OnceCell::new();
     let named = || all_named.get_or_init(|| paths::named(members.iter().map(|m| &*m.store)));
@@ -184,11 +182,7 @@ fn run(
     }
     // What a damaged block held is not known, and what is compared with it would seem wrong.
     if damaged.is_empty() && report.unopened == 0 {
-        progress(Progress {
-            stage: "files",
-            done: 0,
-            total: 0,
-        });
+        progress(Progress::at("files"));
         structure(&members, &mut report)?;
     } else {
         report.notes.push(

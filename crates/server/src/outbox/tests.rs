@@ -1,5 +1,6 @@
 //! The outbox alone: what waits, what arrives, what is damaged.
 use super::*;
+use crate::test_members::TestPeers;
 use forebay_fabric::Message;
 use forebay_proto::Request;
 use forebay_proto::call::Call;
@@ -15,16 +16,18 @@ struct Frees {
     got: Mutex<Vec<(Member, Range)>>,
 }
 
-impl PeerRpc for Frees {
-    fn member(&self) -> Member {
-        0
+impl Frees {
+    /// As member 0 of three asks.
+    fn peers(self: &Arc<Frees>) -> Arc<dyn PeerRpc> {
+        let frees = self.clone();
+        Arc::new(TestPeers {
+            member: 0,
+            members: 3,
+            deadline: Duration::from_secs(60),
+            exchange: move |to, request| frees.exchange(to, request),
+        })
     }
-    fn members(&self) -> u16 {
-        3
-    }
-    fn deadline(&self) -> std::time::Duration {
-        std::time::Duration::from_secs(60)
-    }
+
     fn exchange(&self, to: Member, request: Request) -> Result<Message> {
         if self.dead.lock().contains(&to) {
             return Err(Errno::IO.into());
@@ -61,7 +64,7 @@ fn messages_of_an_unreachable_member_wait_and_survive_a_restart() {
     let links = Arc::new(Frees::default());
     links.dead.lock().push(1);
     let store = open(dir.path());
-    let outbox = Outbox::open(store.clone(), links.clone(), Arc::default()).unwrap();
+    let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     for round in 0..3 {
         let mut batch = Batch::new();
         outbox.add(&mut batch, &[0, 1, 2].map(|m| extent(m, round * 100)));
@@ -78,7 +81,7 @@ fn messages_of_an_unreachable_member_wait_and_survive_a_restart() {
     drop(store);
 
     let store = open(dir.path());
-    let outbox = Outbox::open(store.clone(), links.clone(), Arc::default()).unwrap();
+    let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     // A new message does not take the place of an old one.
     let mut batch = Batch::new();
     outbox.add(&mut batch, &[extent(1, 300)]);
@@ -96,7 +99,7 @@ fn a_batch_applied_after_later_ones_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let links = Arc::new(Frees::default());
     let store = open(dir.path());
-    let outbox = Outbox::open(store.clone(), links.clone(), Arc::default()).unwrap();
+    let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     let batch = |member, addr| {
         let mut batch = Batch::new();
         outbox.add(&mut batch, &[extent(member, addr)]);
@@ -131,7 +134,7 @@ fn the_thread_delivers_and_tries_again() {
     let links = Arc::new(Frees::default());
     links.dead.lock().push(2);
     let store = open(dir.path());
-    let outbox = Arc::new(Outbox::open(store.clone(), links.clone(), Arc::default()).unwrap());
+    let outbox = Arc::new(Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap());
     outbox.start().unwrap();
     let mut batch = Batch::new();
     outbox.add(&mut batch, &[extent(0, 0), extent(2, 0)]);
@@ -165,7 +168,7 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     let links = Arc::new(Frees::default());
     let store = open(dir.path());
-    let outbox = Outbox::open(store.clone(), links.clone(), Arc::default()).unwrap();
+    let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     let hold = |outbox: &Outbox, fid, addr| {
         let mut batch = Batch::new();
         outbox.displaced.wrote([1]);
@@ -199,7 +202,7 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     assert_eq!(outbox.pending().unwrap(), 0);
     // What an earlier run left is looked at before it goes.
     hold(&outbox, 6, 100);
-    let outbox = Outbox::open(store.clone(), links.clone(), Arc::default()).unwrap();
+    let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     outbox.drain().unwrap();
     assert_eq!(links.got.lock().len(), 1);
     let left = outbox.displaced.left().unwrap();

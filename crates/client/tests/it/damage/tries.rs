@@ -304,7 +304,7 @@ impl<'a> Tries<'a> {
         };
         let told = report
             .as_ref()
-            .map_or(true, |r| !r.is_sound() || r.tells_of_loss());
+            .map_or(true, |r| !r.is_sound() || r.may_be_lost > 0);
         let service = match store::start(dir, self.made.nodes) {
             Ok(service) => service,
             Err(e) => {

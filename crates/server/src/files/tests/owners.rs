@@ -8,12 +8,13 @@ use super::super::work_queue::WorkQueue;
 use super::world::put;
 use crate::inodes::{Inode, Inodes};
 use crate::outbox::Outbox;
+use crate::test_members::TestPeers;
 use crate::{Fid, Member, Result, Time};
 use forebay_fabric::Message;
 use forebay_index::SLICE;
+use forebay_proto::Request;
 use forebay_proto::call::Call;
 use forebay_proto::files::{GetDecision, PublishStaged, Published};
-use forebay_proto::{PeerRpc, Request};
 use forebay_storage::{Batch, Options, OsIo, Store};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -23,21 +24,11 @@ use std::time::Duration;
 /// The other members: what they are asked, and what they answer next.
 #[derive(Default)]
 struct ScriptedPeers {
-    member: Member,
     asked: Mutex<Vec<(Member, String)>>,
     answers: Mutex<Vec<Result<Message>>>,
 }
 
-impl PeerRpc for ScriptedPeers {
-    fn member(&self) -> Member {
-        self.member
-    }
-    fn members(&self) -> u16 {
-        3
-    }
-    fn deadline(&self) -> Duration {
-        Duration::from_secs(60)
-    }
+impl ScriptedPeers {
     fn exchange(&self, to: Member, request: Request) -> Result<Message> {
         self.asked.lock().push((to, format!("{request:?}")));
         match self.answers.lock().pop() {
@@ -61,14 +52,18 @@ impl BareMember {
         let store = Store::open(Arc::new(OsIo), dir.path(), Options::default()).unwrap();
         let store = Arc::new(store);
         let inodes = Arc::new(Inodes::new(store.clone(), member).unwrap());
-        let peers = Arc::new(ScriptedPeers {
+        let script = Arc::new(ScriptedPeers::default());
+        let scripted = script.clone();
+        let peers = Arc::new(TestPeers {
             member,
-            ..ScriptedPeers::default()
+            members: 3,
+            deadline: Duration::from_secs(60),
+            exchange: move |to, request| scripted.exchange(to, request),
         });
         BareMember {
             outbox: Arc::new(Outbox::open(store.clone(), peers.clone(), Arc::default()).unwrap()),
-            context: Arc::new(MemberContext::new(store, inodes, peers.clone())),
-            peers,
+            context: Arc::new(MemberContext::new(store, inodes, peers)),
+            peers: script,
             _dir: dir,
         }
     }

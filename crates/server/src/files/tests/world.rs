@@ -1,18 +1,19 @@
 //! Members wired directly, with losses, and what the delegate does: planning, staging, committing, reading.
 use super::super::{Files, FilesHook};
 use crate::inodes::{Inode, Inodes};
+use crate::test_members::{TestMembers, TestPeers};
 use crate::*;
 use forebay_fabric::Message;
 use forebay_index::{Change, Extent};
+use forebay_proto::Request;
 use forebay_proto::call::ServiceCall;
 use forebay_proto::data::{
     DataService, FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs, VerifyRanges,
 };
 use forebay_proto::files::*;
 use forebay_proto::placement::{SliceMap, split_by_member};
-use forebay_proto::{PeerRpc, Request};
 use forebay_storage::{Batch, Io, Options, OsIo, Store};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -36,7 +37,7 @@ type Freed = BTreeMap<(Member, u64), Vec<Range<u64>>>;
 /// The way between members.
 pub(super) struct Net {
     pub members: u16,
-    nodes: Vec<RwLock<Option<Arc<Files>>>>,
+    nodes: TestMembers<Files>,
     rule: Mutex<Option<Rule>>,
     /// Log bytes given back: `(member, log)` to ranges of addresses.
     pub freed: Mutex<Freed>,
@@ -64,41 +65,14 @@ impl Net {
         if fate == Fate::RequestLost {
             return Err(lost(to));
         }
-        // Held while it works: a member does not stop in the middle of an answer.
-        let node = self.nodes[usize::from(to)].read_recursive();
-        let files = node.as_ref().ok_or_else(|| lost(to))?;
-        let reply = request.answer(&**files, from);
+        let answered = self.nodes.ask(to, |files| {
+            let reply = request.answer(files, from);
+            (reply, files.owners.context.faults.reached())
+        });
         // A member that was cut off does not get its answer out.
-        match fate == Fate::ReplyLost || files.owners.context.faults.reached() {
-            true => Err(lost(to)),
-            false => Ok(reply),
-        }
-    }
-}
-
-struct TestPeers {
-    me: Member,
-    net: Arc<Net>,
-}
-
-impl PeerRpc for TestPeers {
-    fn member(&self) -> Member {
-        self.me
-    }
-    fn members(&self) -> u16 {
-        self.net.members
-    }
-    fn deadline(&self) -> Duration {
-        Duration::from_secs(60)
-    }
-    fn exchange(&self, to: Member, request: Request) -> Result<Message> {
-        match request {
-            Request::Files(request) => self.net.call(self.me, to, request),
-            Request::Data(request) => {
-                let data = TestData { to, net: &self.net };
-                Ok(request.answer(&data, self.me))
-            }
-            other => panic!("{other:?}"),
+        match answered {
+            Some((reply, false)) if fate == Fate::Arrives => Ok(reply),
+            _ => Err(lost(to)),
         }
     }
 }
@@ -155,7 +129,6 @@ pub(super) struct Planned {
 }
 
 /// A member's store in one of its lives.
-#[derive(Clone)]
 struct Life {
     store: Arc<Store>,
     inodes: Arc<Inodes>,
@@ -164,7 +137,7 @@ struct Life {
 /// Members and their stores.
 pub(super) struct World {
     pub net: Arc<Net>,
-    lives: Vec<RwLock<Option<Life>>>,
+    lives: TestMembers<Life>,
     tokens: AtomicU64,
     /// Opens not closed yet: who, what, for writing, token.
     opened: Mutex<Vec<(Member, Fid, bool, u64)>>,
@@ -188,7 +161,7 @@ impl World {
     pub(super) fn with(members: u16, io: Arc<dyn Io>, options: Options) -> World {
         let net = Arc::new(Net {
             members,
-            nodes: (0..members).map(|_| RwLock::new(None)).collect(),
+            nodes: TestMembers::new(members),
             rule: Mutex::new(None),
             freed: Mutex::default(),
             lost: Mutex::default(),
@@ -197,7 +170,7 @@ impl World {
         });
         let world = World {
             net,
-            lives: (0..members).map(|_| RwLock::new(None)).collect(),
+            lives: TestMembers::new(members),
             tokens: AtomicU64::new(1),
             opened: Mutex::default(),
             dir: tempfile::tempdir().unwrap(),
@@ -210,36 +183,41 @@ impl World {
 
     /// The member goes away, its store is closed.
     pub(super) fn stop(&self, k: Member) {
-        let files = self.net.nodes[usize::from(k)].write().take();
-        if let Some(files) = files {
+        if let Some(files) = self.net.nodes.stop(k) {
             files.close();
         }
-        if let Some(life) = self.lives[usize::from(k)].write().take() {
+        if let Some(life) = self.lives.stop(k) {
             life.store.close().unwrap();
         }
     }
 
     /// A new life of the member from its store; `recover` comes when the test says so.
     pub(super) fn start(&self, k: Member) {
-        let i = usize::from(k);
         let path = self.dir.path().join(k.to_string());
         std::fs::create_dir_all(&path).unwrap();
         let store = Store::open(self.io.clone(), &path, self.options.clone());
         let store = Arc::new(store.unwrap());
         let inodes = Arc::new(Inodes::new(store.clone(), k).unwrap());
-        let links = TestPeers {
-            me: k,
-            net: self.net.clone(),
+        let net = self.net.clone();
+        let peers = TestPeers {
+            member: k,
+            members: net.members,
+            deadline: Duration::from_secs(60),
+            exchange: move |to, request| match request {
+                Request::Files(request) => net.call(k, to, request),
+                Request::Data(request) => Ok(request.answer(&TestData { to, net: &net }, k)),
+                other => panic!("{other:?}"),
+            },
         };
         let files = Files::with_peers(
             store.clone(),
             inodes.clone(),
-            Arc::new(links),
+            Arc::new(peers),
             Arc::default(),
         )
         .unwrap();
-        *self.lives[i].write() = Some(Life { store, inodes });
-        *self.net.nodes[i].write() = Some(Arc::new(files));
+        self.lives.start(k, Life { store, inodes });
+        self.net.nodes.start(k, files);
     }
 
     pub(super) fn restart(&self, k: Member) {
@@ -272,19 +250,16 @@ impl World {
         self.restore(members);
     }
 
-    fn life(&self, k: Member) -> Life {
-        self.lives[usize::from(k)]
-            .read()
-            .clone()
-            .expect("the member runs")
+    fn life(&self, k: Member) -> Arc<Life> {
+        self.lives.get(k).expect("the member runs")
     }
 
     pub(super) fn store(&self, k: Member) -> Arc<Store> {
-        self.life(k).store
+        self.life(k).store.clone()
     }
 
     pub(super) fn inodes(&self, k: Member) -> Arc<Inodes> {
-        self.life(k).inodes
+        self.life(k).inodes.clone()
     }
 
     /// All stores, as the check wants them.
@@ -293,10 +268,7 @@ impl World {
     }
 
     pub(super) fn files(&self, k: Member) -> Arc<Files> {
-        self.net.nodes[usize::from(k)]
-            .read()
-            .clone()
-            .expect("the member runs")
+        self.net.nodes.get(k).expect("the member runs")
     }
 
     /// Log bytes given back.

@@ -5,26 +5,26 @@ use crate::meta::check::{Finding, check};
 use crate::meta::local::LocalNamespace;
 use crate::meta::recover::make_root;
 use crate::meta::{Meta, names};
+use crate::test_members::{TestMembers, TestPeers};
 use crate::*;
 use forebay_fabric::Message;
 use forebay_proto::data::DataService;
 use forebay_proto::files::FilesService;
 use forebay_proto::locks::{GrantNotice, LocksService};
 use forebay_proto::meta::*;
-use forebay_proto::{MemberPart, MemberServices, PeerCall, PeerRpc, Request};
+use forebay_proto::{MemberPart, MemberServices, PeerCall, Request};
 use forebay_storage::{OsIo, Store};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// One member: a store that stays, and a namespace that comes and goes.
+/// What stays of a member.
 struct Host {
     store: Arc<Store>,
-    meta: RwLock<Option<Arc<Meta>>>,
     writing: Arc<Mutex<HashSet<Fid>>>,
 }
 
@@ -41,6 +41,7 @@ struct Cut {
 /// A service without files and fabric.
 pub struct Net {
     hosts: Vec<Host>,
+    namespaces: TestMembers<Meta>,
     cut: Mutex<Cut>,
     /// What happens before which message between members.
     between: Mutex<Option<(u64, Between)>>,
@@ -49,34 +50,6 @@ pub struct Net {
 }
 
 type Between = Box<dyn FnOnce(&Net) + Send>;
-
-struct Port {
-    net: Weak<Net>,
-    me: Member,
-}
-
-impl PeerRpc for Port {
-    fn member(&self) -> Member {
-        self.me
-    }
-    fn members(&self) -> u16 {
-        self.net.upgrade().unwrap().hosts.len() as u16
-    }
-    fn deadline(&self) -> Duration {
-        *self.net.upgrade().unwrap().patience.lock()
-    }
-    fn exchange(&self, to: Member, request: Request) -> Result<Message> {
-        let Request::Leaf(request) = request else {
-            panic!("a member may only ask leaf requests of others: {request:?}");
-        };
-        let net = self.net.upgrade().unwrap();
-        net.interject();
-        if net.cut.lock().stopped.contains(&self.me) {
-            return Err(forebay_fabric::Error::Closed.into());
-        }
-        Ok(request.answer(net.running(to)?.leaf(), self.me))
-    }
-}
 
 /// A member without files.
 struct NamesOnly(Arc<Meta>);
@@ -197,12 +170,12 @@ impl Net {
             .unwrap();
             Host {
                 store: Arc::new(store),
-                meta: RwLock::default(),
                 writing: Arc::default(),
             }
         });
         let net = Arc::new(Net {
             hosts: hosts.collect(),
+            namespaces: TestMembers::new(members),
             cut: Mutex::default(),
             between: Mutex::default(),
             patience: Mutex::new(Duration::from_secs(10)),
@@ -220,8 +193,8 @@ impl Net {
         *self.cut.lock() = Cut::default();
         *self.between.lock() = None;
         *self.patience.lock() = Duration::from_secs(10);
-        for host in &self.hosts {
-            *host.meta.write() = None;
+        for (member, host) in (0..).zip(&self.hosts) {
+            self.namespaces.stop(member);
             let mut batch = forebay_storage::Batch::new();
             for keyspace in (0..16).map(forebay_storage::Keyspace) {
                 for item in host
@@ -246,9 +219,12 @@ impl Net {
             inodes: inodes.clone(),
             writing: host.writing.clone(),
         };
-        let port = Port {
-            net: Arc::downgrade(self),
-            me: member,
+        let net = Arc::downgrade(self);
+        let peers = TestPeers {
+            member,
+            members: self.namespaces.count(),
+            deadline: *self.patience.lock(),
+            exchange: move |to, request| net.upgrade().unwrap().leaf(member, to, request),
         };
         let (store, hook) = (host.store.clone(), Arc::new(hook));
         let mut local = LocalNamespace::new(store, inodes, member, hook);
@@ -256,25 +232,22 @@ impl Net {
         local.clock = tick;
         let net = Arc::downgrade(self);
         local.cut = Arc::new(move || net.upgrade().unwrap().count(member));
-        let meta = Meta::over(local, Arc::new(port)).unwrap();
-        *host.meta.write() = Some(Arc::new(meta));
+        let meta = Meta::over(local, Arc::new(peers)).unwrap();
+        self.namespaces.start(member, meta);
     }
 
     pub fn stop(&self, member: Member) {
         self.cut.lock().stopped.insert(member);
-        *self.hosts[usize::from(member)].meta.write() = None;
+        self.namespaces.stop(member);
     }
 
     /// What a service does once all its members have started: the namespace's recovery, then the files'.
     pub fn recover(&self) {
-        for host in &self.hosts {
-            host.meta.read().clone().unwrap().remake_left();
-        }
-        for host in &self.hosts {
-            host.meta.read().clone().unwrap().recover().unwrap();
-        }
-        for host in &self.hosts {
-            let meta = host.meta.read().clone().unwrap();
+        let members = 0..self.namespaces.count();
+        members.clone().for_each(|m| self.meta(m).remake_left());
+        members.for_each(|m| self.meta(m).recover().unwrap());
+        for (member, host) in (0..).zip(&self.hosts) {
+            let meta = self.meta(member);
             for item in host
                 .store
                 .scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded)
@@ -309,6 +282,18 @@ impl Net {
     /// Whether it has happened.
     pub fn happened(&self) -> bool {
         self.between.lock().take().is_none()
+    }
+
+    /// Brings a request of member `from` to the namespace of member `to`.
+    fn leaf(&self, from: Member, to: Member, request: Request) -> Result<Message> {
+        let Request::Leaf(request) = request else {
+            panic!("a member may only ask leaf requests of others: {request:?}");
+        };
+        self.interject();
+        if self.cut.lock().stopped.contains(&from) {
+            return Err(forebay_fabric::Error::Closed.into());
+        }
+        Ok(request.answer(self.running(to)?.leaf(), from))
     }
 
     fn interject(&self) {
@@ -361,7 +346,7 @@ impl Net {
     }
 
     pub fn meta(&self, member: Member) -> Arc<Meta> {
-        self.hosts[usize::from(member)].meta.read().clone().unwrap()
+        self.namespaces.get(member).unwrap()
     }
 
     pub fn writing(&self, fid: Fid, yes: bool) {
@@ -379,8 +364,7 @@ impl Net {
         if self.cut.lock().stopped.contains(&member) {
             return Err(dead());
         }
-        let meta = self.hosts[usize::from(member)].meta.read().clone();
-        meta.ok_or_else(dead)
+        self.namespaces.get(member).ok_or_else(dead)
     }
 
     /// As the delegate of that member asks it.
@@ -525,10 +509,9 @@ impl Net {
 
     /// The members that run forget finished operations, as they do in the background.
     pub fn forget_done(&self) {
-        for host in &self.hosts {
-            let meta = host.meta.read().clone();
+        for member in 0..self.namespaces.count() {
             // A member that is stopped meanwhile has them still.
-            if let Some(meta) = meta {
+            if let Some(meta) = self.namespaces.get(member) {
                 meta.coordinator.finish_left();
                 let _ = meta.forget_done();
             }
