@@ -76,6 +76,14 @@ pub struct LockRange {
     pub end: u64,
 }
 
+impl LockRange {
+    /// Its owner, as the node `member` asks.
+    pub fn owner_at(&self, member: Member) -> LockOwner {
+        let id = self.owner;
+        LockOwner { member, id }
+    }
+}
+
 /// A wait of one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerWait {

@@ -10,6 +10,7 @@
 //! Invariants: one scan at a time; scanning takes at most 1/RESCAN_COST_FACTOR of the time of one core, however often is asked;
 //! nobody waits for a scan longer than `max_wait`; a scan that fails is told to whoever asks next, and is then tried again.
 use crate::Result;
+use crate::worker_thread::WorkerThread;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +54,6 @@ struct CacheState<T> {
     last: Option<LastScan<T>>,
     failed: Option<crate::Error>,
     scanning: bool,
-    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 /// See the head of this file.
@@ -61,6 +61,7 @@ pub struct CachedStats<S: StatsScan> {
     scan: Arc<S>,
     state: Arc<(Mutex<CacheState<S::Stats>>, Condvar)>,
     stop: Arc<AtomicBool>,
+    thread: WorkerThread,
 }
 
 impl<S: StatsScan> CachedStats<S> {
@@ -70,12 +71,12 @@ impl<S: StatsScan> CachedStats<S> {
             last: None,
             failed: None,
             scanning: false,
-            thread: None,
         };
         CachedStats {
             scan: Arc::new(scan),
             state: Arc::new((Mutex::new(state), Condvar::new())),
             stop: Arc::default(),
+            thread: WorkerThread::default(),
         }
     }
 
@@ -117,8 +118,7 @@ impl<S: StatsScan> CachedStats<S> {
 
     fn start(&self, state: &mut CacheState<S::Stats>) -> Result<()> {
         let (scan, shared, stop) = (self.scan.clone(), self.state.clone(), self.stop.clone());
-        let thread = std::thread::Builder::new().name("stats".into());
-        let spawned = thread.spawn(move || {
+        self.thread.start("stats".into(), move || {
             let begun = Instant::now();
             // Read first: what changes meanwhile makes the result old, never new.
             let changes = scan.changes();
@@ -144,11 +144,7 @@ impl<S: StatsScan> CachedStats<S> {
             }
             state.scanning = false;
             ended.notify_all();
-        });
-        state.thread = Some(spawned.map_err(|e| {
-            let why = format!("cannot start a thread: {e}; raise the limit of processes");
-            crate::Error::Refused(why)
-        })?);
+        })?;
         state.scanning = true;
         Ok(())
     }
@@ -156,9 +152,7 @@ impl<S: StatsScan> CachedStats<S> {
     /// Ends a scan under way, and begins no more.
     pub fn end(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        let thread = self.state.0.lock().thread.take();
-        // A panic was told already.
-        let _ = thread.map(std::thread::JoinHandle::join);
+        self.thread.join();
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::{Config, Result, stopped};
 use forebay_index::ExtentIndex;
 use forebay_index::csm::engine::{Settings, Stats};
-use forebay_storage::{Io, Options, Store};
+use forebay_storage::{Io, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,11 +19,7 @@ pub fn write(io: Arc<dyn Io>, dirs: &[PathBuf], config: &Config) -> Result<Stats
     let layout = stopped::open(&*io, dirs)?;
     let mut all = Stats::default();
     for node in &layout.nodes {
-        let options = Options {
-            background: false,
-            ..Options::default()
-        };
-        let store = Store::open(io.clone(), &node.join("kv"), options)?;
+        let store = Store::open(io.clone(), &node.join("kv"), stopped::without_threads())?;
         let settings = Settings {
             background: false,
             ..config.index_settings()

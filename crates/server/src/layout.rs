@@ -12,6 +12,7 @@
 //! Invariants: a directory that holds something else is refused before it is touched; one is locked before anything in
 //! it is written, or believed.
 use crate::repair_under_way::must_not_be_under_way;
+pub(crate) use crate::superblock::refuse;
 use crate::superblock::{self, FILE_NAME, Role, Superblock, random_id};
 use crate::{Error, Member, Result};
 use forebay_storage::Io;
@@ -247,10 +248,6 @@ pub(crate) fn path_error(path: &Path, error: &std::io::Error) -> Error {
         "{}: {error}; check the path and who may use it",
         path.display()
     ))
-}
-
-pub(crate) fn refuse<T>(text: String) -> Result<T> {
-    Err(Error::Refused(text))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ mod stopped;
 pub mod superblock;
 pub mod team;
 #[cfg(test)]
-mod test_members;
+mod tests;
 mod worker_thread;
 
 pub use config::{Config, Consistency, LEAST_MEMORY};

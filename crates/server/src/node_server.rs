@@ -7,6 +7,7 @@ mod figures;
 
 use crate::cached_stats::CachedStats;
 use crate::stats_scans::{DiskScan, RecordScan};
+use crate::superblock::unwritable;
 use crate::{Config, Delegate, Error, Fid, Node, Peers, Result};
 use forebay_data::{DiskReserve, LogId};
 use forebay_fabric::{Fabric, Handler};
@@ -99,12 +100,7 @@ impl NodeServer {
             let made = io.create_dir_all(sub);
             // The name of the first is on disk before that of the second, see `must_have_records`.
             let made = made.and_then(|()| io.sync_dir(dir));
-            made.map_err(|e| {
-                Error::Refused(format!(
-                    "{}: {e}; check the disk and who may write there",
-                    sub.display()
-                ))
-            })?;
+            made.map_err(|e| unwritable(sub, &e))?;
         }
         sync_segments(&*io, &data)?;
         let store = Arc::new(Store::open(io.clone(), &kv, config.store_options())?);

@@ -22,7 +22,7 @@ use crate::{Error, Result};
 use forebay_data::ranges::{merge, subtract};
 use forebay_data::segment_header::{self, HEADER_BYTES};
 use forebay_data::span;
-use forebay_storage::{Io, Options, OsIo, Store};
+use forebay_storage::{Io, OsIo, Store};
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -302,11 +302,7 @@ fn unused_time(nodes: &[PathBuf], mut time: u64) -> u64 {
 /// Keeps the bytes of segment files in `data` that no span in `kv` names: a file without any by another link, else by a copy.
 fn set_aside(kv: &Path, data: &Path, aside: &Path) -> Result<()> {
     let mut known: HashMap<u32, Vec<Range<u64>>> = HashMap::new();
-    let options = Options {
-        background: false,
-        ..Options::default()
-    };
-    let store = Store::open(Arc::new(OsIo), kv, options)?;
+    let store = Store::open(Arc::new(OsIo), kv, stopped::without_threads())?;
     for span in span::all(&store) {
         let span = span?;
         let start = u64::from(span.offset);

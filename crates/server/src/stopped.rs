@@ -5,7 +5,9 @@
 use crate::layout::{Layout, lock_dir, refuse};
 use crate::repair_under_way::{NEW_RECORDS, must_not_be_under_way};
 use crate::superblock::{FoundSuperblock, Id, Role, Superblock, random_id};
-use crate::{Fid, Member, Result, keys};
+use crate::{Member, Result, keys};
+use forebay_index::ExtentIndex;
+use forebay_index::csm::engine::Settings;
 use forebay_storage::{Io, Options, Store};
 use std::fs::File;
 use std::ops::Bound::Unbounded;
@@ -312,21 +314,36 @@ fn stores_by_member(
     Ok((nodes, lost))
 }
 
-/// Whose store it is by its inodes, which lie with their member; `None` if there are none that can be read.
-fn member_of_records(io: &Arc<dyn Io>, dir: &Path) -> Option<Member> {
-    let options = Options {
+/// As a store is opened to look at it, or to write it anew: without threads of its own.
+pub(crate) fn without_threads() -> Options {
+    Options {
         background: false,
         ..Options::default()
+    }
+}
+
+/// The index of a store, without threads of its own.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn open_index(store: &Store) -> Result<ExtentIndex> {
+    let settings = Settings {
+        background: false,
+        ..Settings::default()
     };
+    Ok(ExtentIndex::open(store, settings)?)
+}
+
+/// Whose store it is by its inodes, which lie with their member; `None` if there are none that can be read.
+fn member_of_records(io: &Arc<dyn Io>, dir: &Path) -> Option<Member> {
     let kv = [NEW_RECORDS, "kv"].map(|name| dir.join(name));
     let opened = kv
         .into_iter()
-        .filter_map(|kv| Store::salvage(io.clone(), &kv, options.clone()).ok());
+        .filter_map(|kv| Store::salvage(io.clone(), &kv, without_threads()).ok());
     let owner = |store: Store| {
         let mut inodes = store.scan(keys::INODES, Unbounded, Unbounded);
         let (key, _) = inodes.find_map(|item| item.ok())?;
-        let (fid, _) = key.split_first_chunk::<8>()?;
-        Some(Fid(u64::from_be_bytes(*fid)).owner())
+        Some(keys::fid_of(&key)?.owner())
     };
     let mut owners = opened.filter_map(owner);
     owners.next()

@@ -231,12 +231,7 @@ impl Superblock {
                 io.rename(&new, &path)?;
                 io.sync_dir(dir)
             })();
-            written.map_err(|e: std::io::Error| {
-                Error::Refused(format!(
-                    "{}: {e}; check the disk and who may write there",
-                    path.display()
-                ))
-            })
+            written.map_err(|e| unwritable(&path, &e))
         })
     }
 }
@@ -295,8 +290,16 @@ fn is_whole(b: &[u8]) -> bool {
     b.len() == LEN && b[CHECKSUMMED..] == crc32c::crc32c(&b[..CHECKSUMMED]).to_be_bytes()
 }
 
-fn refuse<T>(text: String) -> Result<T> {
+pub(crate) fn refuse<T>(text: String) -> Result<T> {
     Err(Error::Refused(text))
+}
+
+/// The refusal of a disk that takes nothing.
+pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Error {
+    let path = path.display();
+    Error::Refused(format!(
+        "{path}: {error}; check the disk and who may write there"
+    ))
 }
 
 /// 128 bits from the operating system's randomness (which seeds the standard hasher).

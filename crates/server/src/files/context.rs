@@ -51,9 +51,7 @@ impl MemberContext {
             .store
             .scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded);
         for entry in records {
-            if let Ok(fid) = <[u8; 8]>::try_from(&entry?.0[..]) {
-                orphans.push(Fid(u64::from_be_bytes(fid)));
-            }
+            orphans.extend(keys::fid_of(&entry?.0));
         }
         Ok(orphans)
     }

@@ -18,7 +18,6 @@ use crate::paths::{self, Named};
 use crate::rebuild::ByteCheck;
 use crate::{Fid, LOST_LOG, Member, Result, files, keys, meta, outbox, record_subject, stopped};
 use forebay_data::LogId;
-use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::{Damage, Durability, Io, LogEnd, Lost, Options, Store};
 use serde::{Deserialize, Serialize};
@@ -252,11 +251,7 @@ fn open(
         report.notes.push(note);
     }
     // Without a thread of its own: a check merges nothing.
-    let settings = Settings {
-        background: false,
-        ..Settings::default()
-    };
-    let index = ExtentIndex::open(&store, settings)?;
+    let index = stopped::open_index(&store)?;
     Ok((store, index))
 }
 

@@ -88,31 +88,23 @@ impl Inodes {
 
     /// Adds the record to `batch`.
     pub fn put(&self, batch: &mut Batch, fid: Fid, inode: &Inode) {
-        batch.put(
-            keys::INODES,
-            Bytes::copy_from_slice(&fid.0.to_be_bytes()),
-            record::encode(inode),
-        );
+        batch.put(keys::INODES, key(fid), record::encode(inode));
     }
 
     /// Adds the removal of the bare record to `batch`. To remove a file or directory for good, use `remove`.
     pub fn delete(&self, batch: &mut Batch, fid: Fid) {
-        batch.delete(keys::INODES, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
+        batch.delete(keys::INODES, key(fid));
     }
 
     /// Adds to `batch` the record that a file or directory has no name. `linkable`: it never had one, and may get one.
     pub fn put_orphan(&self, batch: &mut Batch, fid: Fid, linkable: bool) {
         let value: &[u8] = if linkable { &LINKABLE } else { &[] };
-        batch.put(
-            keys::ORPHANS,
-            Bytes::copy_from_slice(&fid.0.to_be_bytes()),
-            Bytes::copy_from_slice(value),
-        );
+        batch.put(keys::ORPHANS, key(fid), Bytes::copy_from_slice(value));
     }
 
     /// Adds to `batch` that the inode has a name.
     pub fn delete_orphan(&self, batch: &mut Batch, fid: Fid) {
-        batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
+        batch.delete(keys::ORPHANS, key(fid));
     }
 
     /// Whether the inode has no name and may get its first one.
@@ -166,6 +158,11 @@ impl Inodes {
         Ok(result)
     }
 }
+
+fn key(fid: Fid) -> Bytes {
+    Bytes::copy_from_slice(&fid.0.to_be_bytes())
+}
+
 fn stripe(fid: Fid) -> usize {
     (fid.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % STRIPES
 }
@@ -175,7 +172,7 @@ pub(crate) fn removed_directories(store: &Store) -> u64 {
     let orphans = store.scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded);
     let directories = orphans.filter_map(|entry| {
         let (key, _) = entry.ok()?;
-        let fid = Fid(u64::from_be_bytes(key[..].try_into().ok()?));
+        let fid = keys::fid_of(&key)?;
         let inode = decode(fid, &store.get(keys::INODES, &key).ok()??).ok()?;
         (inode.kind == Kind::Dir).then_some(())
     });

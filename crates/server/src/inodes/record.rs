@@ -30,7 +30,7 @@ pub(crate) fn encode(inode: &Inode) -> Vec<u8> {
 pub(crate) fn decode(fid: Fid, value: &[u8]) -> Result<Inode> {
     let fields = |bytes: &[u8]| {
         postcard::from_bytes::<Inode>(bytes)
-            .map_err(|e| Error::Corrupt(format!("inode {:#x}: {e}; run `forebay fsck`", fid.0)))
+            .map_err(|e| Error::Corrupt(format!("inode {fid:#x}: {e}; run `forebay fsck`")))
     };
     match value.split_first() {
         Some((&(VERSION | VERSION_2), rest)) => fields(rest),
@@ -43,12 +43,10 @@ pub(crate) fn decode(fid: Fid, value: &[u8]) -> Result<Inode> {
             Ok(inode)
         }
         Some((version, _)) => Err(Error::Corrupt(format!(
-            "inode {:#x}: record version {version}, known is {VERSION}; use the newer Forebay that wrote it",
-            fid.0
+            "inode {fid:#x}: record version {version}, known is {VERSION}; use the newer Forebay that wrote it"
         ))),
         None => Err(Error::Corrupt(format!(
-            "inode {:#x}: empty record; run `forebay fsck`",
-            fid.0
+            "inode {fid:#x}: empty record; run `forebay fsck`"
         ))),
     }
 }

@@ -104,10 +104,7 @@ impl Keeper {
         if let Some(answer) = self.known(from, session, token, &mut grants) {
             return (answer, grants);
         }
-        let owner = LockOwner {
-            member: from,
-            id: place.owner,
-        };
+        let owner = place.owner_at(from);
         let fid = place.fid;
         // `flock` gives the old lock up before it asks for one of another mode, and lets in who waits for it.
         let file = self.files.entry(fid).or_default();
@@ -160,10 +157,7 @@ impl Keeper {
         if let Some(answer) = self.known(from, session, token, &mut grants) {
             return (answer, grants);
         }
-        let owner = LockOwner {
-            member: from,
-            id: place.owner,
-        };
+        let owner = place.owner_at(from);
         if let Some(file) = self.files.get_mut(&place.fid)
             && file.table(place.space).clear(owner, place.start..place.end)
         {
@@ -195,10 +189,7 @@ impl Keeper {
 
     /// A lock that keeps `from` from locking the place.
     pub fn test(&self, from: Member, place: &LockRange, mode: LockMode) -> Option<HeldLock> {
-        let owner = LockOwner {
-            member: from,
-            id: place.owner,
-        };
+        let owner = place.owner_at(from);
         let file = self.files.get(&place.fid)?;
         let mut all = file.conflicts(owner, place, mode);
         all.sort_by_key(|held| held.range.start);

@@ -167,8 +167,7 @@ impl IntentCoordinator {
             at = self.members.call(at.owner(), GetParent { fid: at })?;
         }
         Err(Error::Corrupt(format!(
-            "directory {:#x} has no way to the root; run `forebay fsck`",
-            parent.0
+            "directory {parent:#x} has no way to the root; run `forebay fsck`"
         )))
     }
 
@@ -325,10 +324,5 @@ impl IntentCoordinator {
                 down.insert(member);
             }
         }
-    }
-
-    /// Committed operations that wait for a member that is down.
-    pub fn unfinished(&self) -> usize {
-        self.intents.left()
     }
 }

@@ -111,6 +111,7 @@ impl Intents {
     }
 
     /// How many committed intents wait for another try.
+    #[cfg(test)]
     pub fn left(&self) -> usize {
         self.left.lock().len()
     }

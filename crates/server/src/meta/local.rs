@@ -103,10 +103,7 @@ impl LocalNamespace {
             if let Some(oldest) = oldest {
                 // What cannot be removed now is removed at the next start.
                 if let Err(e) = self.remove_dead(oldest) {
-                    tracing::warn!(
-                        "dead directory {:#x} stays until the next start: {e}",
-                        oldest.0
-                    );
+                    tracing::warn!("dead directory {oldest:#x} stays until the next start: {e}");
                 }
             }
         }

@@ -51,9 +51,9 @@ mod xattrs;
 
 pub use recover::IntentRecoveryThread;
 
+use crate::Result;
 use crate::files::FilesHook;
 use crate::inodes::Inodes;
-use crate::{Member, Result};
 use coordinator::IntentCoordinator;
 use forebay_proto::PeerRpc;
 use forebay_proto::meta::LeafService;
@@ -69,7 +69,6 @@ use std::time::Duration;
 
 /// One member's namespace: its owners.
 pub struct Meta {
-    local: Arc<LocalNamespace>,
     members: Arc<MemberCalls>,
     coordinator: Arc<IntentCoordinator>,
     recovery: Arc<IntentRecovery>,
@@ -115,20 +114,14 @@ impl Meta {
                 coordinator.clone(),
             ),
             recovery: Arc::new(IntentRecovery {
-                local: local.clone(),
+                local,
                 members: members.clone(),
                 participant,
                 coordinator: coordinator.clone(),
             }),
-            local,
             members,
             coordinator,
         })
-    }
-
-    /// This member.
-    pub fn member(&self) -> Member {
-        self.local.member()
     }
 
     /// What it answers from its own store alone.
@@ -143,7 +136,7 @@ impl Meta {
 
     /// Finishes intents left by a crash, takes back what undecided ones of other members hold here, and removes dead
     /// directories. May call other members; runs after all members answer. What needs a member that does not
-    /// answer waits for `retry_unfinished`.
+    /// answer waits for the recovery thread.
     ///
     /// # Errors
     /// When this member's own store fails.
@@ -151,12 +144,7 @@ impl Meta {
         self.recovery.recover()
     }
 
-    /// One round of what is due in the background: intents that wait for a member or are to be forgotten, holds whose coordinator may be gone.
-    pub fn retry_unfinished(&self) {
-        self.recovery.retry_unfinished();
-    }
-
-    /// Starts the thread that does so every `period`.
+    /// Starts the thread that goes on with what `recover` had to leave, every `period`.
     ///
     /// # Errors
     /// When there can be no more threads.
@@ -170,10 +158,5 @@ impl Meta {
     /// When this member's own store fails.
     pub fn forget_done(&self) -> Result<()> {
         self.coordinator.forget_done()
-    }
-
-    /// Committed operations that wait for a member that is down.
-    pub fn unfinished(&self) -> usize {
-        self.coordinator.unfinished()
     }
 }

@@ -1,6 +1,6 @@
 //! The outbox alone: what waits, what arrives, what is damaged.
 use super::*;
-use crate::test_members::TestPeers;
+use crate::tests::TestPeers;
 use forebay_fabric::Message;
 use forebay_proto::Request;
 use forebay_proto::call::Call;

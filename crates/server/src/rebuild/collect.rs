@@ -7,12 +7,11 @@ use super::losses::Losses;
 use super::{ByteCheck, MemberRemains, is_member};
 use crate::inodes::{self, Inode};
 use crate::meta::{check::Unfinished, entries, steps::EntryTarget};
-use crate::{Fid, LOST_LOG, Member, Result, files, keys};
+use crate::{Fid, LOST_LOG, Member, Result, files, keys, stopped};
 use forebay_data::ranges::subtract;
 use forebay_data::span;
-use forebay_index::csm::engine::Settings;
 use forebay_index::{Extent, ExtentIndex};
-use forebay_storage::{Damage, Io, LogEnd, Lost, Options, Store};
+use forebay_storage::{Damage, Io, LogEnd, Lost, Store};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound::Unbounded;
 use std::ops::Range;
@@ -237,24 +236,17 @@ fn open(
         live: HashMap::new(),
         bad: HashMap::new(),
     };
-    let options = Options {
-        background: false,
-        ..Options::default()
-    };
-    let settings = Settings {
-        background: false,
-        ..Settings::default()
-    };
     let Some(kv) = &source.kv else {
         // Told by whoever looked for it.
         m.damaged = true;
         return Ok(m);
     };
-    let opened = Store::salvage(io.clone(), kv, options).and_then(|store| {
-        let index = ExtentIndex::open(&store, settings)?;
+    let opened = || -> Result<(Store, ExtentIndex)> {
+        let store = Store::salvage(io.clone(), kv, stopped::without_threads())?;
+        let index = stopped::open_index(&store)?;
         Ok((store, index))
-    });
-    let (store, index) = match opened {
+    };
+    let (store, index) = match opened() {
         Ok(opened) => opened,
         Err(e) => {
             m.damaged = true;

@@ -29,11 +29,11 @@ mod unplaced;
 pub use losses::{Loss, Losses};
 
 use crate::inodes::{Inode, record};
-use crate::{Error, Fid, Kind, Member, Result, Time, keys, record_subject};
+use crate::superblock::unwritable;
+use crate::{Fid, Kind, Member, Result, Time, keys, record_subject, stopped};
 use collect::Collected;
 use content::ContentRebuild;
 use forebay_index::ExtentIndex;
-use forebay_index::csm::engine::Settings;
 use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Store};
 use names::Names;
 use std::ops::Bound::Unbounded;
@@ -78,21 +78,11 @@ impl NewStore {
     fn create(io: &Arc<dyn Io>, kv: &std::path::Path) -> Result<NewStore> {
         let options = Options {
             durability: Durability::Process,
-            background: false,
-            ..Options::default()
+            ..stopped::without_threads()
         };
-        io.create_dir_all(kv).map_err(|e| {
-            Error::Refused(format!(
-                "{}: {e}; check the disk and who may write there",
-                kv.display()
-            ))
-        })?;
+        io.create_dir_all(kv).map_err(|e| unwritable(kv, &e))?;
         let store = Store::open(io.clone(), kv, options)?;
-        let settings = Settings {
-            background: false,
-            ..Settings::default()
-        };
-        let index = ExtentIndex::open(&store, settings)?;
+        let index = stopped::open_index(&store)?;
         Ok(NewStore {
             store,
             index,

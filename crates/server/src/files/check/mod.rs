@@ -180,9 +180,7 @@ impl Check {
             }
         }
         for entry in store.scan(keys::ORPHANS, Unbounded, Unbounded) {
-            if let Ok(fid) = <[u8; 8]>::try_from(&entry?.0[..]) {
-                self.unsettled.insert(Fid(u64::from_be_bytes(fid)));
-            }
+            self.unsettled.extend(keys::fid_of(&entry?.0));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::super::work_queue::WorkQueue;
 use super::world::put;
 use crate::inodes::{Inode, Inodes};
 use crate::outbox::Outbox;
-use crate::test_members::TestPeers;
+use crate::tests::TestPeers;
 use crate::{Fid, Member, Result, Time};
 use forebay_fabric::Message;
 use forebay_index::SLICE;

@@ -1,7 +1,7 @@
 //! Members wired directly, with losses, and what the delegate does: planning, staging, committing, reading.
 use super::super::{Files, FilesHook};
 use crate::inodes::{Inode, Inodes};
-use crate::test_members::{TestMembers, TestPeers};
+use crate::tests::{TestMembers, TestPeers};
 use crate::*;
 use forebay_fabric::Message;
 use forebay_index::{Change, Extent};

@@ -157,6 +157,7 @@ fn hard_lamination_outlives_chmod() {
     let net = Net::new(1);
     let f = net.create(Fid::ROOT, "f", file(0o644)).unwrap();
     net.meta(0)
+        .coordinator
         .local
         .inodes
         .update(f.fid, |inode, _| {

@@ -208,13 +208,14 @@ pub(super) fn nothing_left(net: &Net, what: &str) {
         );
         assert!(
             net.meta(member)
+                .coordinator
                 .local
                 .holds
                 .older(Default::default())
                 .is_empty(),
             "{what}"
         );
-        assert_eq!(net.meta(member).unfinished(), 0, "{what}");
+        assert_eq!(net.meta(member).coordinator.intents.left(), 0, "{what}");
     }
 }
 

@@ -38,6 +38,7 @@ impl Tree {
     fn inode(&self, fid: Fid, change: impl FnOnce(&mut crate::inodes::Inode)) {
         self.net
             .meta(0)
+            .coordinator
             .local
             .inodes
             .update(fid, |inode, _| {

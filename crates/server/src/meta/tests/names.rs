@@ -153,6 +153,7 @@ fn a_file_has_at_most_so_many_names() {
     let [a, b] = [1, 2].map(|m| net.dir_at(Fid::ROOT, m));
     let f = net.create(a, "f", file(0o644)).unwrap().fid;
     net.meta(1)
+        .coordinator
         .local
         .inodes
         .update(f, |inode, _| {

@@ -5,7 +5,7 @@ use crate::meta::check::{Finding, check};
 use crate::meta::local::LocalNamespace;
 use crate::meta::recover::make_root;
 use crate::meta::{Meta, names};
-use crate::test_members::{TestMembers, TestPeers};
+use crate::tests::{TestMembers, TestPeers};
 use crate::*;
 use forebay_fabric::Message;
 use forebay_proto::data::DataService;
@@ -253,7 +253,7 @@ impl Net {
                 .scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded)
             {
                 let fid = Fid(u64::from_be_bytes(item.unwrap().0[..].try_into().unwrap()));
-                meta.local.files.orphaned(fid);
+                meta.coordinator.local.files.orphaned(fid);
             }
         }
     }
@@ -449,7 +449,7 @@ impl Net {
     }
     /// A file of `member` without a name.
     pub fn unnamed(&self, member: Member, uid: u32, linkable: bool) -> Fid {
-        let inodes = &self.meta(member).local.inodes;
+        let inodes = &self.meta(member).coordinator.local.inodes;
         let fid = inodes.mint().unwrap();
         let mut batch = forebay_storage::Batch::new();
         let inode = Inode::new(Kind::File, 0o600, uid, 0, tick());

@@ -17,13 +17,13 @@ fn what_was_decided_is_done_when_the_member_is_back() {
     net.stop(1);
     net.unlink(a, "f", ROOT).unwrap();
     assert_eq!(errno(net.lookup(a, "f")), Errno::NOENT);
-    assert_eq!(net.meta(0).unfinished(), 1);
-    net.meta(0).retry_unfinished();
-    assert_eq!(net.meta(0).unfinished(), 1, "still down");
+    assert_eq!(net.meta(0).coordinator.intents.left(), 1);
+    net.meta(0).recovery.retry_unfinished();
+    assert_eq!(net.meta(0).coordinator.intents.left(), 1, "still down");
     net.start(1);
     assert_eq!(net.getattr(f).unwrap().nlink, 1);
-    net.meta(0).retry_unfinished();
-    assert_eq!(net.meta(0).unfinished(), 0);
+    net.meta(0).recovery.retry_unfinished();
+    assert_eq!(net.meta(0).coordinator.intents.left(), 0);
     assert_eq!(errno(net.getattr(f)), Errno::STALE);
     assert_eq!(net.check(), vec![]);
 }
@@ -73,7 +73,15 @@ fn a_holder_that_never_decided_does_not_block_others() {
         let failed = net.rename((b, "d"), (c, "d"), PLAIN).is_err();
         net.cut_off();
         let stopped = net.stopped();
-        if failed && stopped == [2] && !net.meta(1).local.holds.older(Default::default()).is_empty()
+        if failed
+            && stopped == [2]
+            && !net
+                .meta(1)
+                .coordinator
+                .local
+                .holds
+                .older(Default::default())
+                .is_empty()
         {
             held = true;
             assert_eq!(
