@@ -30,7 +30,7 @@ pub struct RunArgs {
     )]
     cases: Vec<String>,
     /// Rounds; medians are of this many
-    #[arg(long, visible_alias = "rounds", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: u32,
     /// One JSON object a line instead of a table
     #[arg(long)]

@@ -143,3 +143,21 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    /// `ring` has rounds inside a run; a run of `index` may be called a round.
+    #[test]
+    fn no_two_flags_of_a_verb_have_one_name() {
+        super::Cli::command().debug_assert();
+        for flags in [
+            ["ring", "--runs", "3", "--rounds", "10"].as_slice(),
+            &["index", "--rounds", "3"],
+        ] {
+            let words = ["forebay-bench"].iter().chain(flags);
+            assert!(super::Cli::try_parse_from(words).is_ok(), "{flags:?}");
+        }
+    }
+}

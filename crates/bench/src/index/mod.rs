@@ -33,6 +33,7 @@ pub use workload::Workload;
 
 /// What `index` does.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("runs", |runs| runs.visible_alias("rounds")))]
 pub struct IndexArgs {
     #[command(flatten)]
     run: RunArgs,
