@@ -1,15 +1,13 @@
 //! The cases, by name.
-use crate::harness::NamedCase;
+use crate::harness::Case;
 
-/// How many processes do what.
+/// How many processes do what; the name says the work, then the number of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Case {
-    /// Its name: the work, then the number of processes.
-    pub name: &'static str,
+pub struct ProcessWork {
     /// Processes.
     pub processes: u64,
     /// What they do.
-    pub work: CaseWork,
+    pub kind: CaseWork,
 }
 
 /// What the processes of a case do.
@@ -18,7 +16,7 @@ pub enum CaseWork {
     /// Write, then read cold.
     Bytes {
         /// Which file a process uses, and where in it.
-        pattern: RecordLayout,
+        layout: RecordLayout,
         /// Bytes of a record.
         record: u64,
         /// `--size` is divided by this.
@@ -47,31 +45,25 @@ pub enum RecordLayout {
 const fn bytes(
     name: &'static str,
     processes: u64,
-    pattern: RecordLayout,
+    layout: RecordLayout,
     record: u64,
     divide: u64,
-) -> Case {
-    Case {
-        name,
-        processes,
-        work: CaseWork::Bytes {
-            pattern,
-            record,
-            divide,
-        },
-    }
+) -> Case<ProcessWork> {
+    let kind = CaseWork::Bytes {
+        layout,
+        record,
+        divide,
+    };
+    Case::new(name, ProcessWork { processes, kind })
 }
 
-const fn files(name: &'static str, processes: u64, shared: bool) -> Case {
-    Case {
-        name,
-        processes,
-        work: CaseWork::Files { shared },
-    }
+const fn files(name: &'static str, processes: u64, shared: bool) -> Case<ProcessWork> {
+    let kind = CaseWork::Files { shared };
+    Case::new(name, ProcessWork { processes, kind })
 }
 
 /// Every case.
-pub const CASES: &[Case] = &[
+pub const CASES: &[Case<ProcessWork>] = &[
     bytes("seq-1m-1p", 1, RecordLayout::Own, 1 << 20, 1),
     bytes("seq-1m-4p", 4, RecordLayout::Own, 1 << 20, 1),
     bytes("shared-1m-1p", 1, RecordLayout::Segments, 1 << 20, 1),
@@ -88,12 +80,6 @@ pub const CASES: &[Case] = &[
     files("files-shared-4p", 4, true),
 ];
 
-impl NamedCase for Case {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +90,7 @@ mod tests {
         assert!(
             CASES
                 .iter()
-                .all(|c| c.name.ends_with(&format!("-{}p", c.processes)))
+                .all(|c| c.name.ends_with(&format!("-{}p", c.work.processes)))
         );
         names.sort_unstable();
         names.dedup();

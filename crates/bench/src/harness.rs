@@ -5,16 +5,27 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 /// A case of a benchmark.
-pub trait NamedCase: Clone {
-    /// What to add where a name is unknown.
-    const HINT: &'static str = "";
-
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case<W> {
     /// Its name.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
+    /// What is measured.
+    pub work: W,
     /// It takes minutes, or gigabytes: only by name.
-    fn is_large(&self) -> bool {
-        false
+    pub large: bool,
+}
+
+impl<W> Case<W> {
+    /// One that is run if none is named.
+    pub const fn new(name: &'static str, work: W) -> Case<W> {
+        let large = false;
+        Case { name, work, large }
+    }
+
+    /// One that is not.
+    pub const fn large(name: &'static str, work: W) -> Case<W> {
+        let large = true;
+        Case { name, work, large }
     }
 }
 
@@ -41,21 +52,21 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The cases to run. `None` if they were only to be listed, which is done then.
+    /// The cases to run. `None` if they were only to be listed, which is done then. `hint` is for someone who names an unknown one.
     ///
     /// # Errors
     /// Names the case that there is not.
-    pub fn choose<C: NamedCase>(&self, all: &[C]) -> Result<Option<Vec<C>>> {
+    pub fn choose<W: Clone>(&self, all: &[Case<W>], hint: &str) -> Result<Option<Vec<Case<W>>>> {
         if self.list {
-            all.iter().for_each(|c| println!("{}", c.name()));
+            all.iter().for_each(|c| println!("{}", c.name));
             return Ok(None);
         }
         if self.cases.is_empty() {
-            let small = all.iter().filter(|c| !c.is_large());
+            let small = all.iter().filter(|c| !c.large);
             return Ok(Some(small.cloned().collect()));
         }
-        let hint = format!("--list names them{}", C::HINT);
-        by_name("case", all, C::name, &self.cases, &hint).map(Some)
+        let hint = format!("--list names them{hint}");
+        by_name("case", all, |c| c.name, &self.cases, &hint).map(Some)
     }
 
     /// Says what is measured: before the table's head, or beside the JSON lines.
@@ -162,28 +173,18 @@ mod tests {
         }
     }
 
-    #[derive(Debug, Clone, PartialEq)]
-    struct Case(&'static str, bool);
-
-    impl NamedCase for Case {
-        const HINT: &'static str = ", or so";
-
-        fn name(&self) -> &'static str {
-            self.0
-        }
-
-        fn is_large(&self) -> bool {
-            self.1
-        }
-    }
-
     #[test]
     fn cases_are_found_by_name_and_large_ones_only_so() {
-        let all = [Case("small", false), Case("large", true)];
-        assert_eq!(cases(&[]).choose(&all).unwrap().unwrap(), all[..1]);
-        let large = cases(&["large"]).choose(&all).unwrap();
+        let all = [Case::new("small", ()), Case::large("large", ())];
+        assert_eq!(
+            cases(&[]).choose(&all, ", or so").unwrap().unwrap(),
+            all[..1]
+        );
+        let large = cases(&["large"]).choose(&all, ", or so").unwrap();
         assert_eq!(large.unwrap(), all[1..]);
-        let missing = cases(&["small", "huge"]).choose(&all).unwrap_err();
+        let missing = cases(&["small", "huge"])
+            .choose(&all, ", or so")
+            .unwrap_err();
         assert_eq!(missing.0, "no case 'huge'; --list names them, or so");
     }
 }

@@ -1,9 +1,10 @@
 //! The comparison: every case, some rounds; in a round every subject in turn, in alternating order, so that a slow drift of
 //! the machine touches all alike.
 use crate::cache::Cold;
-use crate::cases::{CASES, Case, CaseWork, RecordLayout};
+use crate::cases::{CASES, CaseWork, ProcessWork, RecordLayout};
 use crate::fail::{Context, Failure, Result};
-use crate::job::WorkerTask;
+use crate::harness::Case;
+use crate::job::{Records, WorkerTask};
 use crate::report::{Report, cpu_metric};
 use crate::subjects::{self, ForebayOptions, Subject, SubjectKind};
 use crate::{MountArgs, process_group, sizes};
@@ -16,7 +17,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// # Errors
 /// If a subject cannot be started, a case fails, or the subjects could not be compared.
 pub fn run(args: &MountArgs) -> Result<()> {
-    let Some(cases) = args.run.choose(CASES)? else {
+    let Some(cases) = args.run.choose(CASES, "")? else {
         return Ok(());
     };
     let kinds = subjects::select(&args.subjects)?;
@@ -95,7 +96,7 @@ fn header(args: &MountArgs, dir: &Path, cold: Cold) -> Result<()> {
 }
 
 fn measure(
-    case: &Case,
+    case: &Case<ProcessWork>,
     subject: &Subject,
     args: &MountArgs,
     cold: Cold,
@@ -108,19 +109,27 @@ fn measure(
         subject,
         report,
     };
-    match case.work {
+    match case.work.kind {
         CaseWork::Bytes {
-            pattern,
+            layout,
             record,
             divide,
-        } => run.bytes(&dir, pattern, record, args.size / divide, cold)?,
+        } => {
+            let bytes = args.size / divide;
+            let records = Records {
+                layout,
+                record,
+                bytes,
+            };
+            run.bytes(&dir, records, cold)?;
+        }
         CaseWork::Files { shared } => run.files(&dir, shared, args.files)?,
     }
     std::fs::remove_dir_all(&dir).doing(dir.display())
 }
 
 struct CaseRun<'a> {
-    case: &'a Case,
+    case: &'a Case<ProcessWork>,
     subject: &'a Subject,
     report: &'a mut Report,
 }
@@ -144,7 +153,7 @@ impl CaseRun<'_> {
         unit: &'static str,
     ) -> Result<()> {
         let before = self.subject.cpu()?;
-        let ran = process_group::run(dir, self.case.processes, task)?;
+        let ran = process_group::run(dir, self.case.work.processes, task)?;
         let cpu = self.subject.cpu()? - before + ran.cpu;
         self.add(metric, unit, ran.done as f64 / ran.seconds);
         if let Some(cpu_metric) = cpu_metric(metric) {
@@ -153,34 +162,20 @@ impl CaseRun<'_> {
         Ok(())
     }
 
-    fn bytes(
-        &mut self,
-        dir: &Path,
-        pattern: RecordLayout,
-        record: u64,
-        bytes: u64,
-        cold: Cold,
-    ) -> Result<()> {
-        let random = pattern == RecordLayout::Random;
-        let (layout, written) = match random {
-            true => (RecordLayout::Segments, 1 << 20),
-            false => (pattern, record),
-        };
-        let write = WorkerTask::Write {
-            pattern: layout,
-            record: written,
-            bytes,
-        };
-        match random {
+    fn bytes(&mut self, dir: &Path, records: Records, cold: Cold) -> Result<()> {
+        match records.layout {
             // Only its reads are a case.
-            true => drop(process_group::run(dir, self.case.processes, &write)?),
-            false => self.measure(dir, &write, "write_bytes_per_s", "B/s")?,
+            RecordLayout::Random => {
+                let write = WorkerTask::Write(Records {
+                    layout: RecordLayout::Segments,
+                    record: 1 << 20,
+                    ..records
+                });
+                process_group::run(dir, self.case.work.processes, &write)?;
+            }
+            _ => self.measure(dir, &WorkerTask::Write(records), "write_bytes_per_s", "B/s")?,
         }
-        let read = WorkerTask::Read {
-            pattern,
-            record,
-            bytes,
-        };
+        let read = WorkerTask::Read(records);
         let below = self.subject.below.clone();
         cold.cool(&[&below, dir]);
         self.measure(dir, &read, "read_bytes_per_s", "B/s")?;
@@ -194,7 +189,7 @@ impl CaseRun<'_> {
 
     fn files(&mut self, dir: &Path, shared: bool, files: u64) -> Result<()> {
         if !shared {
-            for rank in 0..self.case.processes {
+            for rank in 0..self.case.work.processes {
                 let own = dir.join(rank.to_string());
                 std::fs::create_dir(&own).doing(own.display())?;
             }

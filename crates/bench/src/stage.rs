@@ -3,7 +3,7 @@
 use crate::StageArgs;
 use crate::cache::Cold;
 use crate::fail::{Context, Failure, Result};
-use crate::harness::NamedCase;
+use crate::harness::Case;
 use crate::random::SeededNumbers;
 use crate::report::Report;
 use crate::{sizes, subjects};
@@ -13,20 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// Name, and what `forebay run` is told of the servers.
-#[derive(Clone)]
-struct Case(&'static str, &'static [&'static str]);
-
-impl NamedCase for Case {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-}
-
-const CASES: [Case; 3] = [
-    Case("out-1n", &["--launcher", "embedded", "--nodes", "1"]),
-    Case("out-4n", &["--launcher", "embedded", "--nodes", "4"]),
-    Case("out-mpi-4p", &["--launcher", "mpirun", "--nodes", "4"]),
+/// What `forebay run` is told of the servers.
+const CASES: [Case<&[&str]>; 3] = [
+    Case::new("out-1n", &["--launcher", "embedded", "--nodes", "1"]),
+    Case::new("out-4n", &["--launcher", "embedded", "--nodes", "4"]),
+    Case::new("out-mpi-4p", &["--launcher", "mpirun", "--nodes", "4"]),
 ];
 
 /// Bytes of a write while the tree is made.
@@ -37,7 +28,7 @@ const CHUNK: usize = 1 << 20;
 /// # Errors
 /// If the service cannot be started, a copy fails, or it is not the same as its source.
 pub fn run(args: &StageArgs) -> Result<()> {
-    let Some(cases) = args.run.choose(&CASES)? else {
+    let Some(cases) = args.run.choose(&CASES, "")? else {
         return Ok(());
     };
     let program = subjects::find_forebay(args.forebay.as_deref())?;
@@ -47,7 +38,12 @@ pub fn run(args: &StageArgs) -> Result<()> {
     let bytes = plant(&source, args.files, args.size)?;
     header(args, &work.0, cold, bytes)?;
     let mut report = Report::new("stage", "cp");
-    for Case(case, servers) in cases {
+    for Case {
+        name: case,
+        work: servers,
+        ..
+    } in cases
+    {
         let dir = work.0.join(case);
         let service = StageService::start(&program, &dir, servers).doing(case)?;
         let tree = service.mount.join("tree");

@@ -2,6 +2,7 @@
 //! them, that process; each ends when it is dropped.
 use crate::cpu;
 use crate::fail::{Context, Failure, Result};
+use crate::harness::by_name;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Which one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SubjectKind {
     /// A directory of the disk.
     Disk,
@@ -46,26 +47,19 @@ impl SubjectKind {
     }
 }
 
-/// The named subjects, or the usual ones.
+/// The named subjects in the order of the table, or the usual ones.
 ///
 /// # Errors
 /// Names an unknown one.
 pub fn select(names: &[String]) -> Result<Vec<SubjectKind>> {
-    let unknown = names
-        .iter()
-        .find(|n| SubjectKind::ALL.iter().all(|k| k.name() != n.as_str()));
-    if let Some(name) = unknown {
-        return Err(Failure::new(format!(
-            "no subject '{name}'; there are disk, passthrough, forebay, patterns-off"
-        )));
+    if names.is_empty() {
+        return Ok(SubjectKind::ALL[..3].to_vec());
     }
-    Ok(SubjectKind::ALL
-        .into_iter()
-        .filter(|k| match names {
-            [] => *k != SubjectKind::PatternsOff,
-            _ => names.iter().any(|n| n == k.name()),
-        })
-        .collect())
+    let hint = "there are disk, passthrough, forebay, patterns-off";
+    let mut found = by_name("subject", &SubjectKind::ALL, |k| k.name(), names, hint)?;
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
 }
 
 /// How Forebay is started.

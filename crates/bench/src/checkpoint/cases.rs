@@ -1,22 +1,19 @@
 //! The cases: who writes which pieces of the file, with bytes or without.
 
-use crate::harness::NamedCase;
+use crate::harness::Case;
 use crate::index::Workload;
+use PieceShape::{Bt, FsTest};
 
 /// Bytes of a write of FS-TEST.
 pub const SIZE: u64 = 4096;
 
-/// One case.
+/// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Case {
-    /// What is written; of FS-TEST the writers, and the writes of each.
-    pub name: &'static str,
-    /// What is written.
+pub struct Pieces {
+    /// By whom.
     pub shape: PieceShape,
     /// Its bytes are written and read. Else only the index is.
     pub data: bool,
-    /// It takes minutes, or gigabytes: only by name.
-    pub large: bool,
 }
 
 /// The pieces of all writers.
@@ -28,79 +25,48 @@ pub enum PieceShape {
     Bt(u64, u64),
 }
 
-impl Case {
-    const fn new(name: &'static str, shape: PieceShape, data: bool, large: bool) -> Case {
-        Case {
-            name,
-            shape,
-            data,
-            large,
-        }
-    }
-
+impl Pieces {
     pub fn workload(&self) -> Workload {
         match self.shape {
-            PieceShape::FsTest(writers, each) => Workload::Strided {
+            FsTest(writers, each) => Workload::Strided {
                 writers,
                 each,
                 len: SIZE as u32,
             },
-            PieceShape::Bt(grid, q) => Workload::bt(grid, q),
+            Bt(grid, q) => Workload::bt(grid, q),
         }
     }
 }
 
 const K: u64 = 1024;
 
-/// All of them. A tile of MPI-Tile-IO is written row by row, and 16 tiles lie beside each other.
-pub const CASES: &[Case] = &[
-    Case::new("fs-test-64x4k", PieceShape::FsTest(64, 4 * K), true, false),
-    Case::new(
-        "fs-test-16x16k",
-        PieceShape::FsTest(16, 16 * K),
-        true,
-        false,
-    ),
-    Case::new("fs-test-512x1k", PieceShape::FsTest(512, K), false, false),
-    Case::new(
-        "fs-test-512x4k",
-        PieceShape::FsTest(512, 4 * K),
-        false,
-        false,
-    ),
-    Case::new(
-        "fs-test-512x16k",
-        PieceShape::FsTest(512, 16 * K),
-        false,
-        false,
-    ),
-    Case::new(
-        "fs-test-512x64k",
-        PieceShape::FsTest(512, 64 * K),
-        false,
-        true,
-    ),
-    Case::new(
-        "fs-test-512x256k",
-        PieceShape::FsTest(512, 256 * K),
-        false,
-        true,
-    ),
-    Case::new("tile-io", PieceShape::FsTest(16, 32 * K), false, false),
-    Case::new("btio-c", PieceShape::Bt(162, 8), false, false),
-    Case::new("btio-d", PieceShape::Bt(408, 12), false, false),
-    Case::new("btio-e", PieceShape::Bt(1020, 20), false, true),
-];
-
-impl NamedCase for Case {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn is_large(&self) -> bool {
-        self.large
-    }
+/// With bytes.
+const fn whole(shape: PieceShape) -> Pieces {
+    let data = true;
+    Pieces { shape, data }
 }
+
+/// The index alone.
+const fn index(shape: PieceShape) -> Pieces {
+    let data = false;
+    Pieces { shape, data }
+}
+
+/// All of them: of FS-TEST the writers, and the writes of each. A tile of MPI-Tile-IO is written row by row, and 16 tiles lie beside
+/// each other.
+pub const CASES: &[Case<Pieces>] = &[
+    Case::new("fs-test-64x4k", whole(FsTest(64, 4 * K))),
+    Case::new("fs-test-16x16k", whole(FsTest(16, 16 * K))),
+    Case::new("fs-test-512x1k", index(FsTest(512, K))),
+    Case::new("fs-test-512x4k", index(FsTest(512, 4 * K))),
+    Case::new("fs-test-512x16k", index(FsTest(512, 16 * K))),
+    Case::large("fs-test-512x64k", index(FsTest(512, 64 * K))),
+    Case::large("fs-test-512x256k", index(FsTest(512, 256 * K))),
+    Case::new("tile-io", index(FsTest(16, 32 * K))),
+    Case::new("btio-c", index(Bt(162, 8))),
+    Case::new("btio-d", index(Bt(408, 12))),
+    Case::large("btio-e", index(Bt(1020, 20))),
+];
 
 #[cfg(test)]
 mod tests {
@@ -109,7 +75,7 @@ mod tests {
     #[test]
     fn names_say_what_is_done() {
         for case in CASES.iter().filter(|c| c.name.starts_with("fs-test")) {
-            let work = case.workload();
+            let work = case.work.workload();
             let shape = format!("fs-test-{}x{}k", work.writers(), work.each(0) / K);
             assert_eq!(case.name, shape);
         }

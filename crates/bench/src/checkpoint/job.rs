@@ -365,17 +365,11 @@ fn stored_patterns(service: &Service) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{Case, PieceShape};
+    use super::super::cases::{PieceShape, Pieces};
     use super::*;
 
     fn run(shape: PieceShape, data: bool, patterns: bool) -> CheckpointOutcome {
         let place = tempfile::tempdir().unwrap();
-        let case = Case {
-            name: "small",
-            shape,
-            data,
-            large: false,
-        };
         let config = Config {
             nodes: 2,
             patterns,
@@ -384,7 +378,7 @@ mod tests {
         let dir = &place.path().join("run");
         let cold = Cold::Advised;
         let job = CheckpointRun {
-            work: case.workload(),
+            work: Pieces { shape, data }.workload(),
             data,
             config,
             dir,

@@ -23,7 +23,7 @@ use crate::fail::{Context, Result};
 use crate::harness::{DirArgs, RunArgs, by_name};
 use crate::report::Report;
 use crate::sizes;
-use cases::{Case, SIZE};
+use cases::SIZE;
 use forebay_server::Config;
 use forebay_storage::Durability;
 use job::{CheckpointOutcome, CheckpointRun};
@@ -82,7 +82,7 @@ const METRICS: [Metric; 10] = [
 /// # Errors
 /// If there is no such case or subject, or a service fails or answers wrongly.
 pub fn run(args: &CheckpointArgs) -> Result<()> {
-    let Some(chosen) = args.run.choose(cases::CASES)? else {
+    let Some(chosen) = args.run.choose(cases::CASES, "")? else {
         return Ok(());
     };
     let hint = format!("there are {}", SUBJECTS.map(|s| s.0).join(", "));
@@ -100,8 +100,8 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
             for (name, patterns) in order {
                 args.run.progress(&format!("{} {name}", case.name), round);
                 let job = CheckpointRun {
-                    work: case.workload(),
-                    data: case.data,
+                    work: case.work.workload(),
+                    data: case.work.data,
                     config: config(args, patterns),
                     dir: &dir.0.join("run"),
                     cold,
@@ -113,7 +113,7 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
             }
         }
         args.run
-            .print(&report, case.name, || rows(&report, &case))?;
+            .print(&report, case.name, || rows(&report, case.name))?;
     }
     Ok(())
 }
@@ -147,10 +147,10 @@ fn header(args: &CheckpointArgs, dir: &Path) -> String {
 const HEAD: &str =
     "case                 metric                          forebay    patterns-off     ratio\n";
 
-fn rows(report: &Report, case: &Case) -> String {
+fn rows(report: &Report, case: &str) -> String {
     let mut out = String::new();
     for (metric, unit, _) in METRICS {
-        let median = |subject| report.spread(case.name, metric, subject).map(|s| s.median);
+        let median = |subject| report.spread(case, metric, subject).map(|s| s.median);
         let show = |subject| median(subject).map_or("-".into(), |v| show(unit, v));
         let ratio = match (median("forebay"), median("patterns-off")) {
             (Some(a), Some(b)) if b > 0.0 => format!("{:.3}x", a / b),
@@ -158,8 +158,7 @@ fn rows(report: &Report, case: &Case) -> String {
         };
         let _ = writeln!(
             out,
-            "{:<20} {metric:<23} {:>15} {:>15} {ratio:>9}",
-            case.name,
+            "{case:<20} {metric:<23} {:>15} {:>15} {ratio:>9}",
             show("forebay"),
             show("patterns-off"),
         );

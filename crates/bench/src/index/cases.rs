@@ -2,14 +2,12 @@
 use super::order::Order;
 use super::workload::Workload;
 use crate::fail::{Failure, Result};
-use crate::harness::NamedCase;
+use crate::harness::Case;
 
-/// A case: what is written, and in which order it arrives.
+/// What is written, and in which order it arrives.
 #[derive(Debug, Clone)]
-pub struct Case {
-    /// Its name.
-    pub name: &'static str,
-    work: CaseRecords,
+pub struct IndexWork {
+    records: CaseRecords,
     /// The order.
     pub order: Order,
 }
@@ -24,7 +22,7 @@ enum CaseRecords {
     Bt(u64, u64),
 }
 
-impl Case {
+impl IndexWork {
     /// Its records.
     pub fn workload(&self) -> Workload {
         let strided = |each, len| Workload::Strided {
@@ -32,7 +30,7 @@ impl Case {
             each,
             len,
         };
-        match self.work {
+        match self.records {
             CaseRecords::Ior(millions) => strided((millions << 20) / 16, 1024),
             CaseRecords::Tile => strided(32_768, 4096),
             CaseRecords::Bt(grid, q) => Workload::bt(grid, q),
@@ -40,12 +38,12 @@ impl Case {
     }
 }
 
-const fn case(name: &'static str, work: CaseRecords, order: Order) -> Case {
-    Case { name, work, order }
+const fn case(name: &'static str, records: CaseRecords, order: Order) -> Case<IndexWork> {
+    Case::new(name, IndexWork { records, order })
 }
 
 /// Every case.
-pub const CASES: &[Case] = &[
+pub const CASES: &[Case<IndexWork>] = &[
     case("ior-1m-lockstep", CaseRecords::Ior(1), Order::Lockstep),
     case("ior-1m-drift", CaseRecords::Ior(1), Order::Drift),
     case("ior-1m-random", CaseRecords::Ior(1), Order::Random),
@@ -61,18 +59,13 @@ pub const CASES: &[Case] = &[
     case("btio-e", CaseRecords::Bt(1020, 20), Order::Drift),
 ];
 
-impl NamedCase for Case {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
-/// The case of this name.
+/// What is done in the case of this name.
 ///
 /// # Errors
 /// If there is none.
-pub fn find(name: &str) -> Result<&'static Case> {
+pub fn find(name: &str) -> Result<&'static IndexWork> {
     let found = CASES.iter().find(|c| c.name == name);
+    let found = found.map(|case| &case.work);
     found.ok_or_else(|| Failure::new(format!("no case '{name}'; --list names them")))
 }
 

@@ -56,7 +56,7 @@ pub struct IndexArgs {
 /// # Errors
 /// If there is no such case or subject, or a subject fails or answers wrongly.
 pub fn run(args: &IndexArgs) -> Result<()> {
-    let Some(cases) = args.run.choose(cases::CASES)? else {
+    let Some(cases) = args.run.choose(cases::CASES, "")? else {
         return Ok(());
     };
     let kinds = subject::select(&args.subjects)?;

@@ -1,7 +1,7 @@
 //! What is indexed: generated workloads, and the calls of traces.
 
 use crate::fail::{Context, Result};
-use crate::harness::NamedCase;
+use crate::harness::Case;
 use forebay_pattern::Element;
 use forebay_trace::{Kind, NO_OFFSET, Op, workload};
 use std::collections::BTreeMap;
@@ -12,17 +12,9 @@ pub type FileLogs = Vec<(u64, Vec<Element>)>;
 
 /// Where the calls come from.
 #[derive(Debug, Clone)]
-enum CallSource {
+pub enum CallSource {
     Workload(&'static str),
     Trace(PathBuf, Kind),
-}
-
-/// One case.
-#[derive(Debug, Clone)]
-pub struct Case {
-    /// Its name.
-    pub name: &'static str,
-    from: CallSource,
 }
 
 const WORKLOADS: &[(&str, &str)] = &[
@@ -54,14 +46,9 @@ const WORKLOADS: &[(&str, &str)] = &[
 ];
 
 /// All cases: those of `traces` too, if it is given.
-pub fn all(traces: Option<&Path>) -> Result<Vec<Case>> {
-    let mut cases: Vec<Case> = WORKLOADS
-        .iter()
-        .map(|&(name, spec)| Case {
-            name,
-            from: CallSource::Workload(spec),
-        })
-        .collect();
+pub fn all(traces: Option<&Path>) -> Result<Vec<Case<CallSource>>> {
+    let of = |&(name, spec)| Case::new(name, CallSource::Workload(spec));
+    let mut cases: Vec<_> = WORKLOADS.iter().map(of).collect();
     let Some(dir) = traces else {
         return Ok(cases);
     };
@@ -76,29 +63,19 @@ pub fn all(traces: Option<&Path>) -> Result<Vec<Case>> {
             continue;
         };
         for (kind, word) in [(Kind::Read, "reads"), (Kind::Write, "writes")] {
-            cases.push(Case {
-                // A few names for the life of the program.
-                name: Box::leak(format!("{stem}-{word}").into_boxed_str()),
-                from: CallSource::Trace(path.clone(), kind),
-            });
+            // A few names for the life of the program.
+            let name = Box::leak(format!("{stem}-{word}").into_boxed_str());
+            cases.push(Case::new(name, CallSource::Trace(path.clone(), kind)));
         }
     }
     Ok(cases)
 }
 
-impl NamedCase for Case {
-    const HINT: &'static str = ", --traces DIR adds those of traces";
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
-impl Case {
+impl CallSource {
     /// The files' logs; `None` if the trace has no such calls.
     pub fn load(&self) -> Result<Option<Vec<FileLogs>>> {
         let mut logs = LogsByRank::default();
-        match &self.from {
+        match self {
             CallSource::Workload(spec) => {
                 let workload = workload::parse(spec).doing(spec)?;
                 let writes = workload.ops().filter(|op| op.kind == Kind::Write);

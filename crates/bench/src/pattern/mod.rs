@@ -19,7 +19,6 @@ mod tests;
 use crate::fail::Result;
 use crate::harness::RunArgs;
 use crate::report::Report;
-use cases::Case;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use subjects::{IndexMeasurement, SUBJECTS};
@@ -39,7 +38,9 @@ pub struct PatternArgs {
 /// # Errors
 /// If there is no such case, or a trace cannot be read.
 pub fn run(args: &PatternArgs) -> Result<()> {
-    let Some(chosen) = args.run.choose(&cases::all(args.traces.as_deref())?)? else {
+    let all = cases::all(args.traces.as_deref())?;
+    let hint = ", --traces DIR adds those of traces";
+    let Some(chosen) = args.run.choose(&all, hint)? else {
         return Ok(());
     };
     let header = format!(
@@ -50,12 +51,12 @@ pub fn run(args: &PatternArgs) -> Result<()> {
     args.run.begin(&header, HEAD)?;
     let mut report = Report::new("pattern", "published");
     for case in chosen {
-        let Some(files) = case.load()? else {
+        let Some(files) = case.work.load()? else {
             continue;
         };
         for _ in 0..args.run.runs {
             for subject in SUBJECTS {
-                add(&mut report, &case, subject, &(subject.measure)(&files)?);
+                add(&mut report, case.name, subject, &(subject.measure)(&files)?);
             }
         }
         args.run
@@ -73,7 +74,12 @@ const METRICS: [(&str, &str); 6] = [
     ("resolve_ns", "ns"),
 ];
 
-fn add(report: &mut Report, case: &Case, subject: &subjects::Subject, found: &IndexMeasurement) {
+fn add(
+    report: &mut Report,
+    case: &'static str,
+    subject: &subjects::Subject,
+    found: &IndexMeasurement,
+) {
     let values = [
         found.encoded,
         found.merged,
@@ -84,7 +90,7 @@ fn add(report: &mut Report, case: &Case, subject: &subjects::Subject, found: &In
     ];
     for ((metric, unit), value) in METRICS.into_iter().zip(values) {
         if let Some(value) = value {
-            report.add(case.name, metric, subject.name, unit, value);
+            report.add(case, metric, subject.name, unit, value);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Who reads what: a generated trace like Pagoda's, the metadata reads of a real one, random reads.
 
 use crate::fail::{Context, Result};
-use crate::harness::NamedCase;
+use crate::harness::Case;
 use forebay_pattern::ReadRequest;
 use forebay_trace::{Kind, NO_OFFSET, workload};
 use std::collections::BTreeMap;
@@ -14,11 +14,9 @@ const MAX_CALL_BYTES: u64 = 1 << 20;
 /// Ranks of it on one node.
 const RANKS_PER_NODE: usize = 16;
 
-/// One case.
+/// What is read.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
-    /// Its name.
-    pub name: &'static str,
+pub struct ReadWork {
     /// For the header.
     pub about: &'static str,
     source: ReadSource,
@@ -30,23 +28,27 @@ enum ReadSource {
     OpenPmd,
 }
 
+const fn case(name: &'static str, about: &'static str, source: ReadSource) -> Case<ReadWork> {
+    Case::new(name, ReadWork { about, source })
+}
+
 /// All of them.
-pub const CASES: [Case; 3] = [
-    Case {
-        name: "pagoda",
-        about: "4 ranks, 12 time steps of six variables with a stride each (generated)",
-        source: ReadSource::Workload("pagoda"),
-    },
-    Case {
-        name: "openpmd",
-        about: "HDF5 metadata reads of 1,024 ranks (Darshan DXT), 16 ranks at a time as on each of its nodes, node after node; calls up to 1 MiB",
-        source: ReadSource::OpenPmd,
-    },
-    Case {
-        name: "random",
-        about: "4 ranks, 1,000 blocks of 8 KiB each, each once in random order",
-        source: ReadSource::Workload("random:ranks=4,calls=1000,size=8k"),
-    },
+pub const CASES: [Case<ReadWork>; 3] = [
+    case(
+        "pagoda",
+        "4 ranks, 12 time steps of six variables with a stride each (generated)",
+        ReadSource::Workload("pagoda"),
+    ),
+    case(
+        "openpmd",
+        "HDF5 metadata reads of 1,024 ranks (Darshan DXT), 16 ranks at a time as on each of its nodes, node after node; calls up to 1 MiB",
+        ReadSource::OpenPmd,
+    ),
+    case(
+        "random",
+        "4 ranks, 1,000 blocks of 8 KiB each, each once in random order",
+        ReadSource::Workload("random:ranks=4,calls=1000,size=8k"),
+    ),
 ];
 
 /// The reads of a case.
@@ -58,7 +60,7 @@ pub struct Reads {
     pub together: usize,
 }
 
-impl Case {
+impl ReadWork {
     /// The reads; `None`, if the trace is not there. At most `calls` of each rank.
     pub fn load(&self, traces: &Path, calls: usize) -> Result<Option<Reads>> {
         let (trace, together) = match self.source {
@@ -97,12 +99,6 @@ impl Case {
     }
 }
 
-impl NamedCase for Case {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
 impl Reads {
     /// The parts of the file that are read, joined.
     pub fn ranges(&self) -> Vec<std::ops::Range<u64>> {
@@ -127,7 +123,7 @@ mod tests {
     #[test]
     fn generated_cases_are_loaded_and_what_they_read_is_joined() {
         for case in CASES {
-            let Some(reads) = case.load(Path::new("no-such-directory"), 7).unwrap() else {
+            let Some(reads) = case.work.load(Path::new("no-such-directory"), 7).unwrap() else {
                 assert_eq!(case.name, "openpmd");
                 continue;
             };

@@ -15,9 +15,9 @@ mod cases;
 mod replay;
 
 use crate::fail::Result;
-use crate::harness::{DirArgs, RunArgs};
+use crate::harness::{Case, DirArgs, RunArgs};
 use crate::report::Report;
-use cases::{Case, Reads};
+use cases::{ReadWork, Reads};
 use forebay_server::delegate::Policy;
 use replay::{ReplayMeasurement, ReplaySettings};
 use std::fmt::Write as _;
@@ -55,7 +55,7 @@ const SUBJECTS: [(&str, Policy); 5] = [
 /// # Errors
 /// If there is no such case, or the service fails.
 pub fn run(args: &PrefetchArgs) -> Result<()> {
-    let Some(chosen) = args.run.choose(&cases::CASES)? else {
+    let Some(chosen) = args.run.choose(&cases::CASES, "")? else {
         return Ok(());
     };
     replay::sleep_exactly()?;
@@ -63,7 +63,7 @@ pub fn run(args: &PrefetchArgs) -> Result<()> {
     args.run.begin(&header, HEAD)?;
     let mut report = Report::new("prefetch", "none");
     for case in chosen {
-        let Some(reads) = case.load(&args.traces, args.calls)? else {
+        let Some(reads) = case.work.load(&args.traces, args.calls)? else {
             eprintln!(
                 "# {}: skipped, for its trace is not in {} (--traces)",
                 case.name,
@@ -78,7 +78,7 @@ pub fn run(args: &PrefetchArgs) -> Result<()> {
     Ok(())
 }
 
-fn header(args: &PrefetchArgs, chosen: &[Case]) -> String {
+fn header(args: &PrefetchArgs, chosen: &[Case<ReadWork>]) -> String {
     let mut out = format!(
         "# prefetch: {} runs; two members in one process, {} us apart, readers on the one, data on the other; through the library\n\
          # all subjects: durability process, 192 MiB of memory (12 MiB for what is fetched ahead, none for `none`), segment files cold (sync, then posix_fadvise), \
@@ -86,12 +86,17 @@ fn header(args: &PrefetchArgs, chosen: &[Case]) -> String {
         args.run.runs, args.latency
     );
     for case in chosen {
-        let _ = writeln!(out, "# {}: {}", case.name, case.about);
+        let _ = writeln!(out, "# {}: {}", case.name, case.work.about);
     }
     out
 }
 
-fn measure(args: &PrefetchArgs, case: &Case, reads: &Reads, report: &mut Report) -> Result<()> {
+fn measure(
+    args: &PrefetchArgs,
+    case: &Case<ReadWork>,
+    reads: &Reads,
+    report: &mut Report,
+) -> Result<()> {
     let dir = args.dir.make()?;
     let store = dir.0.join("store");
     replay::prepare(&store, reads)?;
@@ -100,7 +105,7 @@ fn measure(args: &PrefetchArgs, case: &Case, reads: &Reads, report: &mut Report)
 
 fn rounds(
     args: &PrefetchArgs,
-    case: &Case,
+    case: &Case<ReadWork>,
     reads: &Reads,
     store: &Path,
     report: &mut Report,

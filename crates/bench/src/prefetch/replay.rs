@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn every_policy_replays_a_little_of_pagoda_and_reads_the_right_bytes() {
         let dir = tempfile::tempdir().unwrap();
-        let reads = CASES[0].load(Path::new("none"), 100).unwrap().unwrap();
+        let reads = CASES[0].work.load(Path::new("none"), 100).unwrap().unwrap();
         let store = dir.path().join("store");
         prepare(&store, &reads).unwrap();
         for policy in Policy::ALL {

@@ -23,10 +23,10 @@ pub use measure::RingLoad;
 pub use processes::rank;
 
 use crate::fail::{Context, Result};
-use crate::harness::RunArgs;
+use crate::harness::{Case, RunArgs};
 use crate::loggp::{self, Best, Network};
 use crate::report::Report;
-use cases::{Case, CaseServers};
+use cases::CaseServers;
 use forebay_fabric::ring::{NetworkCost, Shape, Tree};
 
 /// What `ring` does.
@@ -45,14 +45,14 @@ pub struct RingArgs {
 /// # Errors
 /// If there is no such case, or MPI does not run.
 pub fn run(args: &RingArgs) -> Result<()> {
-    let Some(chosen) = args.run.choose(cases::CASES)? else {
+    let Some(chosen) = args.run.choose(cases::CASES, cases::HINT)? else {
         return Ok(());
     };
     let header = header(args);
     args.run.begin(&header, table::HEAD)?;
     let mut report = Report::new("ring", "direct");
     for case in chosen {
-        match case.kind {
+        match case.work {
             CaseServers::Local(n) => {
                 measured(&case, args, &mut report, |work| measure::local(n, work))?
             }
@@ -91,7 +91,7 @@ fn header(args: &RingArgs) -> String {
 }
 
 fn measured(
-    case: &Case,
+    case: &Case<CaseServers>,
     args: &RingArgs,
     report: &mut Report,
     measure: impl Fn(&RingLoad) -> Result<Vec<measure::RingMeasurement>>,
@@ -112,7 +112,7 @@ fn fitted() -> Shape {
     Shape::Fitted(NetworkCost::default())
 }
 
-fn simulated(case: &Case, n: u32, args: &RingArgs, report: &mut Report) {
+fn simulated(case: &Case<CaseServers>, n: u32, args: &RingArgs, report: &mut Report) {
     let net = &args.network;
     let outcomes = [
         ("ring", loggp::collective(net, Shape::Ring, n)),
@@ -130,7 +130,7 @@ fn simulated(case: &Case, n: u32, args: &RingArgs, report: &mut Report) {
 }
 
 /// The largest ratio to the best tree over every number of servers, and where it is.
-fn every(case: &Case, last: u32, net: &Network, report: &mut Report) {
+fn every(case: &Case<CaseServers>, last: u32, net: &Network, report: &mut Report) {
     let best = Best::new(net, last);
     for (subject, shape) in [("ring", Shape::Ring), ("ring-fitted", fitted())] {
         let mut worst = (0.0, 0);
