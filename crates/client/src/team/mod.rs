@@ -167,14 +167,14 @@ impl Team {
             Ok(TeamAnswer::Failed(e)) => {
                 let error = e.into_error(delegate.member());
                 if !matches!(error, Error::Posix(_)) {
-                    delegate.team.abandon_open(token);
+                    delegate.opens.abandon(token);
                 }
                 Err(error)
             }
             Ok(other) => Err(self.unexpected_answer(other)),
             Err(e) => {
                 if may_have_happened(&e) {
-                    delegate.team.abandon_open(token);
+                    delegate.opens.abandon(token);
                 }
                 Err(e)
             }

@@ -7,6 +7,7 @@ use super::request::{TeamAction, TeamAnswer, TeamRequest, decode, encode};
 use crate::open::check_opens;
 use crate::path::MAX_LINKS;
 use bytes::Bytes;
+use forebay_server::delegate::NewFile;
 use forebay_server::proto::WireError;
 use forebay_server::proto::files::MemberSet;
 use forebay_server::{Attr, Delegate, Error, Fid, Kind, Member, OpenFlags, Result};
@@ -85,10 +86,13 @@ impl RootExecutor<'_> {
                 None => {
                     let (parent, name) = walked.entry(Errno::ISDIR)?;
                     permit_entry(&request.users, self.delegate, parent)?;
-                    let made = self
-                        .delegate
-                        .team
-                        .make_for(parent, &name, mode, new, caller)?;
+                    let file = NewFile {
+                        parent,
+                        name: name.as_slice().into(),
+                        mode,
+                        caller,
+                    };
+                    let made = self.delegate.opens.make_file(&file, new)?;
                     if !made.1 && made.0.kind != Kind::File {
                         // Someone else made a link or a directory of this name meanwhile.
                         continue;

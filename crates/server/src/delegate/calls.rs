@@ -30,7 +30,7 @@ impl Delegate {
     /// # Errors
     /// `EISDIR`, `ESTALE`, `EPERM` for writing a file laminated for ever.
     pub fn open(&self, fid: Fid, flags: OpenFlags) -> Result<OpenedFile> {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         let (attr, counted) = self.opens.ask_open(fid, flags)?;
         Ok(self.opens.opened(&attr, flags, counted, false))
     }
@@ -38,12 +38,13 @@ impl Delegate {
     /// Opens a file for reading by attributes fetched before, without telling its owner. So nothing keeps its bytes once it
     /// loses its last name: only for who looks at its attributes again after reading.
     pub fn peek(&self, attr: &Attr) -> Handle {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         let flags = OpenFlags {
             read: true,
             ..OpenFlags::default()
         };
-        self.table.add(self.table.hold(attr), flags, None, None)
+        let table = &self.ctx.table;
+        table.add(table.hold(attr), flags, None, None)
     }
 
     /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.
@@ -59,7 +60,7 @@ impl Delegate {
         flags: OpenFlags,
         caller: Caller,
     ) -> Result<OpenedFile> {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         let new = NewFile {
             parent,
             name: name.into(),
@@ -67,11 +68,11 @@ impl Delegate {
             caller,
         };
         let send = |handles| self.opens.make_and_open(&new, exclusive, flags, handles);
-        let (((attr, counted), made), own) =
-            match exclusive || parent.owner() == self.node.peers.member() {
-                true => (send(1)?, true),
-                false => self.opens.combine.create(&new, flags, send)?,
-            };
+        let (((attr, counted), made), own) = match exclusive || parent.owner() == self.ctx.member()
+        {
+            true => (send(1)?, true),
+            false => self.ctx.combine.create(&new, flags, send)?,
+        };
         Ok(self.opens.opened(&attr, flags, counted, made && own))
     }
 
@@ -89,8 +90,8 @@ impl Delegate {
         flags: OpenFlags,
         caller: Caller,
     ) -> Result<OpenedFile> {
-        let _at = self.counters.other();
-        let parent = self.views.ask_attr(dir)?;
+        let _at = self.ctx.counters.other();
+        let parent = self.ctx.ask_attr(dir)?;
         match (parent.kind, parent.nlink) {
             (Kind::Dir, 0) => return Err(Errno::NOENT.into()),
             (Kind::Dir, _) => {}
@@ -105,13 +106,13 @@ impl Delegate {
             },
             linkable,
         };
-        let token = self.tokens.next()?;
+        let token = self.ctx.tokens.next()?;
         let request = files::OpenUnnamed {
             new,
             write: flags.write,
             token,
         };
-        let attr = self.node.peers.call(self.node.peers.member(), request)?;
+        let attr = self.ctx.call(self.ctx.member(), request)?;
         Ok(self
             .opens
             .opened(&attr, flags, CountedOpen::new(token, 1), true))
@@ -123,8 +124,8 @@ impl Delegate {
     /// # Errors
     /// As flush; the handle is gone all the same. What is pending is tried again in the background, and at the next open.
     pub fn release(&self, handle: Handle) -> Result<()> {
-        let _at = self.counters.other();
-        let open = self.table.take(handle)?;
+        let _at = self.ctx.counters.other();
+        let open = self.ctx.table.take(handle)?;
         open.used();
         let file = &open.file;
         {
@@ -149,18 +150,18 @@ impl Delegate {
     /// # Errors
     /// `EBADF` for a handle not open for reading; `EIO` for damaged bytes or a dead member.
     pub fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Bytes> {
-        let _at = self.counters.begin();
-        let open = self.table.get_readable(handle)?;
+        let _at = self.ctx.counters.begin();
+        let open = self.ctx.table.get_readable(handle)?;
         open.used();
-        if self.committer.posix {
-            self.views.refresh(&open.file)?;
+        if self.ctx.posix {
+            self.ctx.refresh(&open.file)?;
         }
         let read = |waited: &mut Duration| self.reader.read_file(&open.file, offset, len, waited);
         let bytes = match &self.prefetch {
             Some(prefetch) => prefetch.read(&open.file, &open.watch, (offset, len), read)?,
             None => read(&mut Duration::default())?,
         };
-        self.counters.read(bytes.len());
+        self.ctx.counters.read(bytes.len());
         Ok(bytes)
     }
 
@@ -169,8 +170,8 @@ impl Delegate {
     /// # Errors
     /// `EBADF`, `EFBIG`, `ENOSPC`; in posix consistency also as a commit (the bytes then stay pending).
     pub fn write(&self, handle: Handle, offset: u64, data: &[u8], caller: Caller) -> Result<u64> {
-        let _at = self.counters.begin();
-        let open = self.table.get_writable(handle)?;
+        let _at = self.ctx.counters.begin();
+        let open = self.ctx.table.get_writable(handle)?;
         self.writer.write(&open, offset, data, caller)
     }
 
@@ -180,8 +181,8 @@ impl Delegate {
     /// # Errors
     /// `EBADF`, `EINVAL` for an empty range, `EFBIG`, `ENOSPC`.
     pub fn fallocate(&self, handle: Handle, what: Fallocate, offset: u64, len: u64) -> Result<()> {
-        let _at = self.counters.other();
-        let open = self.table.get_writable(handle)?;
+        let _at = self.ctx.counters.other();
+        let open = self.ctx.table.get_writable(handle)?;
         self.writer.fallocate(&open.file, what, offset, len)
     }
 
@@ -190,8 +191,8 @@ impl Delegate {
     /// # Errors
     /// What the commit failed with (`ENOSPC`, `EIO`, `ESTALE`); the writes stay pending, and the next call tries again.
     pub fn flush(&self, handle: Handle) -> Result<()> {
-        let _at = self.counters.other();
-        let open = self.table.get(handle)?;
+        let _at = self.ctx.counters.other();
+        let open = self.ctx.table.get(handle)?;
         open.used();
         self.committer.publish(&open.file)
     }
@@ -203,8 +204,8 @@ impl Delegate {
     /// # Errors
     /// As flush; `EIO` also if the file's owner is dead.
     pub fn fsync(&self, handle: Handle) -> Result<Option<StalePages>> {
-        let _at = self.counters.other();
-        let open = self.table.get(handle)?;
+        let _at = self.ctx.counters.other();
+        let open = self.ctx.table.get(handle)?;
         open.used();
         self.syncer.sync(&open.file)
     }
@@ -214,11 +215,11 @@ impl Delegate {
     /// # Errors
     /// `ENXIO` at or past the end, or if there is no more data.
     pub fn seek(&self, handle: Handle, offset: u64, target: SeekTarget) -> Result<u64> {
-        let _at = self.counters.other();
-        let open = self.table.get(handle)?;
+        let _at = self.ctx.counters.other();
+        let open = self.ctx.table.get(handle)?;
         open.used();
-        if self.committer.posix {
-            self.views.refresh(&open.file)?;
+        if self.ctx.posix {
+            self.ctx.refresh(&open.file)?;
         }
         self.reader.seek(&open.file, offset, target)
     }
@@ -236,7 +237,10 @@ impl Delegate {
         len: u64,
         caller: Caller,
     ) -> Result<u64> {
-        let (source, target) = (self.table.get_readable(from)?, self.table.get_writable(to)?);
+        let (source, target) = (
+            self.ctx.table.get_readable(from)?,
+            self.ctx.table.get_writable(to)?,
+        );
         if target.flags.append {
             return Err(Errno::BADF.into());
         }

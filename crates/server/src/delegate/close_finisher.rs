@@ -9,13 +9,12 @@
 //!   is asked about first: its bytes may belong to extents.
 //! - Opens without an answer are closed from here, and unlocks without one sent again (`locks`).
 use super::commit::LayerCommitter;
+use super::context::DelegateContext;
 use super::deferred_close::DeferredCloses;
-use super::handles::OpenFileTable;
 use super::locks::LockClient;
 use super::open_file::OpenFile;
 use super::opens::OpenClient;
-use super::views::OwnerViews;
-use crate::{Member, Result};
+use crate::Result;
 use rustix::io::Errno;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,51 +25,50 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
 /// Brings to their end the files that nothing here holds.
 pub(super) struct CloseFinisher {
-    pub table: Arc<OpenFileTable>,
-    pub views: Arc<OwnerViews>,
+    pub ctx: Arc<DelegateContext>,
     pub committer: Arc<LayerCommitter>,
     pub locks: Arc<LockClient>,
     pub opens: Arc<OpenClient>,
-    pub deferred_closes: Arc<DeferredCloses>,
 }
 
 impl CloseFinisher {
     /// Starts the thread that finishes what is left, until [`DeferredCloses::stop`].
-    pub fn start(self: &Arc<CloseFinisher>, member: Member) -> Result<()> {
-        let (weak, deferred) = (Arc::downgrade(self), self.deferred_closes.clone());
-        let thread = &self.deferred_closes.thread;
-        thread.start(format!("delegate-{member}"), move || run(&weak, &deferred))
+    pub fn start(self: &Arc<CloseFinisher>) -> Result<()> {
+        let (weak, deferred) = (Arc::downgrade(self), self.ctx.deferred_closes.clone());
+        let thread = &self.ctx.deferred_closes.thread;
+        let name = format!("delegate-{}", self.ctx.member());
+        thread.start(name, move || run(&weak, &deferred))
     }
 
     /// One round over all that is left. Whether some of it is finished now.
     pub fn finish_deferred(&self) -> bool {
-        if !self.deferred_closes.any() {
+        if !self.ctx.deferred_closes.any() {
             return false;
         }
         // Another round at work does as well.
-        let Some(_round) = self.deferred_closes.round.try_lock() else {
+        let Some(_round) = self.ctx.deferred_closes.round.try_lock() else {
             return false;
         };
-        self.deferred_closes.begin_round();
-        let unfreed = std::mem::take(&mut *self.deferred_closes.unfreed.lock());
+        self.ctx.deferred_closes.begin_round();
+        let unfreed = std::mem::take(&mut *self.ctx.deferred_closes.unfreed.lock());
         let mut finished = !unfreed.is_empty();
         // What fails again is kept in mind again.
         self.committer.give_back(&unfreed);
         if !self.opens.close_lost() {
-            self.deferred_closes.add();
+            self.ctx.deferred_closes.add();
         }
         if !self.locks.keepers.resend_all_unlocks() {
-            self.deferred_closes.add();
+            self.ctx.deferred_closes.add();
         }
-        for file in self.table.left() {
-            if self.deferred_closes.closing() {
+        for file in self.ctx.table.left() {
+            if self.ctx.deferred_closes.closing() {
                 break;
             }
             match self.finish(&file) {
                 Ok(()) => finished = true,
                 Err(e) => {
                     tracing::debug!(fid = file.fid.0, error = %e, "a closed file is not published yet; it will be tried again");
-                    self.deferred_closes.add();
+                    self.ctx.deferred_closes.add();
                 }
             }
         }
@@ -84,13 +82,13 @@ impl CloseFinisher {
         }
         self.committer.publish(file)?;
         self.opens.tell_closes(file)?;
-        self.table.rest_if_done(file);
+        self.ctx.table.rest_if_done(file);
         Ok(())
     }
 
     /// Whether the file has lost its last name.
     pub fn is_nameless(&self, file: &OpenFile) -> Result<bool> {
-        match self.views.ask_attr(file.fid) {
+        match self.ctx.ask_attr(file.fid) {
             Ok(attr) => Ok(attr.nlink == 0),
             Err(e) if e.errno() == Errno::STALE => Ok(true),
             Err(e) => Err(e),
@@ -114,7 +112,7 @@ impl CloseFinisher {
                 return Ok(());
             };
             // If it certainly has not happened, its layer is pending again.
-            let sync = self.committer.always_sync;
+            let sync = self.ctx.always_sync;
             let answered = self.committer.carry_out(file, &attempt, true, sync);
             if let Err(e) = answered
                 && file.state.lock().committing.is_some()

@@ -28,10 +28,14 @@ type SharedOpen = (Attr, Arc<CountedOpen>);
 
 /// A file that is to be there after a create, and how it is made if it is not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct NewFile<'a> {
+pub struct NewFile<'a> {
+    /// Its directory.
     pub parent: Fid,
+    /// Its name there.
     pub name: Cow<'a, [u8]>,
+    /// Permission bits.
     pub mode: u32,
+    /// Who makes it.
     pub caller: Caller,
 }
 

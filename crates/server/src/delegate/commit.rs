@@ -10,18 +10,15 @@
 //! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first
 //! extents would be given back under the second.
 use super::attempt::{CommitAttempt, CommitPlanner};
-use super::deferred_close::DeferredCloses;
+use super::context::{DelegateContext, ViewRetry};
 use super::intervals::Source;
 use super::open_file::{FileState, OpenFile};
 use super::pending::MAX_FILE_SIZE;
-use super::traffic::TrafficCounters;
-use super::views::{OwnerViews, ViewRetry};
-use crate::{Caller, Error, ExtentLayout, Node, Result};
-use forebay_data::{Counter, LogId, LogRange};
+use crate::{Caller, Error, ExtentLayout, Result};
+use forebay_data::{LogId, LogRange};
 use forebay_index::Change;
 use forebay_proto::files::{self, CommitReply, Committed, DropStaged, StageChanges};
 use forebay_proto::placement::CommitPart;
-use forebay_proto::placement::SliceMap;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,26 +40,18 @@ enum CommitFailure {
 ///
 /// Invariant: one commit of a file at a time, under its commit lock; a commit whose outcome is unknown is sent again before any other.
 pub(super) struct LayerCommitter {
-    pub node: Arc<Node>,
-    pub views: Arc<OwnerViews>,
-    pub counters: Arc<TrafficCounters>,
-    pub tokens: Arc<Counter>,
-    pub deferred_closes: Arc<DeferredCloses>,
+    pub ctx: Arc<DelegateContext>,
     /// Commits fold rows of writes to patterns.
     pub patterns: bool,
     /// After a power cut members must agree: what one of them does waits until what it relies on is on disk.
     pub ordered: bool,
-    /// Every commit is on disk before it counts.
-    pub always_sync: bool,
-    /// Every commit is shown to the kernels of other nodes that hold the file open.
-    pub posix: bool,
 }
 
 impl LayerCommitter {
     /// Publishes everything pending.
     pub fn publish(&self, file: &OpenFile) -> Result<()> {
         let _commit = file.commit_lock.lock();
-        self.publish_locked(file, None, self.always_sync)
+        self.publish_locked(file, None, self.ctx.always_sync)
     }
 
     /// The same; the commit is on disk when it returns.
@@ -89,7 +78,7 @@ impl LayerCommitter {
             let setid = state.attr.mode & 0o6000 != 0 && caller.is_some_and(|c| c.uid != 0);
             state.pending.attr.clear_setid |= setid;
         }
-        self.publish_locked(file, Some(size), self.always_sync)
+        self.publish_locked(file, Some(size), self.ctx.always_sync)
     }
 
     /// With the commit lock held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit. Planned
@@ -97,7 +86,7 @@ impl LayerCommitter {
     pub fn publish_locked(&self, file: &OpenFile, cut: Option<u64>, sync: bool) -> Result<()> {
         for _ in 0..PLAN_TRIES {
             match self.publish_planned(file, cut, sync) {
-                Err(Error::Stale) => self.views.refresh(file)?,
+                Err(Error::Stale) => self.ctx.refresh(file)?,
                 result => return result,
             }
         }
@@ -128,13 +117,11 @@ impl LayerCommitter {
             self.seal(&retired);
             return Ok(());
         }
-        let map = SliceMap {
-            members: self.node.peers.members(),
-        };
+        let map = self.ctx.slices();
         let plan = CommitPlanner {
             map,
             owner: file.fid.owner(),
-            token: self.tokens.next()?,
+            token: self.ctx.tokens.next()?,
             patterns: self.patterns,
         };
         let (attempt, retired) = {
@@ -171,7 +158,7 @@ impl LayerCommitter {
                 let synced = sync && !again;
                 if attempt.records > 0 {
                     let bytes = attempt.patterns.len();
-                    self.counters.folded(attempt.records, bytes);
+                    self.ctx.counters.folded(attempt.records, bytes);
                 }
                 take_up_commit(
                     &mut file.state.lock(),
@@ -181,7 +168,7 @@ impl LayerCommitter {
                     synced,
                 );
                 file.state.lock().told = None;
-                if self.posix && done.previous != Some(done.seq) {
+                if self.ctx.posix && done.previous != Some(done.seq) {
                     file.state.lock().unshown.extend(done.open_at.iter());
                 }
                 if let Some(size) = attempt.attr.size {
@@ -240,7 +227,7 @@ impl LayerCommitter {
                 changes,
                 sync,
             };
-            if let Err(e) = self.node.peers.call(part.member, request) {
+            if let Err(e) = self.ctx.call(part.member, request) {
                 self.drop_staged(file, token, &parts[..=i]);
                 return Err(CommitFailure::Refused(e));
             }
@@ -255,11 +242,11 @@ impl LayerCommitter {
             attr: attempt.attr.clone(),
             sync,
         };
-        let mut reply = self.node.peers.call(fid.owner(), request(sync));
+        let mut reply = self.ctx.call(fid.owner(), request(sync));
         if matches!(reply, Ok(CommitReply::SyncFirst)) {
             self.flush_logs(file, attempt, parts, true)
                 .map_err(failed)?;
-            reply = self.node.peers.call(fid.owner(), request(true));
+            reply = self.ctx.call(fid.owner(), request(true));
         }
         match reply {
             Ok(CommitReply::Committed(committed)) => Ok(committed),
@@ -287,13 +274,13 @@ impl LayerCommitter {
         parts: &[CommitPart],
         sync: bool,
     ) -> Result<()> {
-        let data = &self.node.data;
+        let data = &self.ctx.node.data;
         let mut logs = attempt.layer.logs().into_iter().peekable();
         if !sync || logs.peek().is_none() {
             return logs.try_for_each(|log| data.flush(log, false));
         }
         logs.try_for_each(|log| data.sync_bytes(log))?;
-        let me = self.node.peers.member();
+        let me = self.ctx.member();
         match file.fid.owner() == me || parts.iter().any(|part| part.member == me) {
             true => Ok(()),
             false => data.sync_records(),
@@ -305,10 +292,10 @@ impl LayerCommitter {
         for part in staged {
             let request = DropStaged {
                 fid: file.fid,
-                writer: self.node.peers.member(),
+                writer: self.ctx.member(),
                 token,
             };
-            if let Err(e) = self.node.peers.call(part.member, request) {
+            if let Err(e) = self.ctx.call(part.member, request) {
                 tracing::debug!(member = part.member, error = %e, "staged changes could not be dropped now");
             }
         }
@@ -319,7 +306,7 @@ impl LayerCommitter {
         let mut retry = ViewRetry::default();
         let seen = |s: &FileState| s.attr.generation.max(done.attr.generation) >= done.seq;
         while !seen(&file.state.lock()) {
-            self.views.retry_view(file, done.seq - 1, &mut retry)?;
+            self.ctx.retry_view(file, done.seq - 1, &mut retry)?;
         }
         Ok(())
     }
@@ -327,7 +314,7 @@ impl LayerCommitter {
     /// Seals the logs of closed handles; everything of them is published or given back.
     fn seal(&self, logs: &[LogId]) {
         for log in logs {
-            if let Err(e) = self.node.data.seal(*log) {
+            if let Err(e) = self.ctx.node.data.seal(*log) {
                 tracing::warn!(log, error = %e, "a log could not be sealed; it is looked through at the next start");
             }
         }
@@ -339,9 +326,9 @@ impl LayerCommitter {
         if ranges.is_empty() {
             return;
         }
-        match self.node.data.free(ranges) {
+        match self.ctx.node.data.free(ranges) {
             Ok(()) => {}
-            Err(e) if e.errno() == Errno::NOSPC => self.deferred_closes.keep(ranges),
+            Err(e) if e.errno() == Errno::NOSPC => self.ctx.deferred_closes.keep(ranges),
             Err(e) => tracing::warn!(error = %e, "replaced bytes could not be given back"),
         }
     }

@@ -31,15 +31,15 @@ impl LayerWriter {
         caller: Caller,
     ) -> Result<()> {
         if let Some(handle) = handle {
-            let open = self.table.get_writable(handle)?;
+            let open = self.ctx.table.get_writable(handle)?;
             open.used();
             if open.file.fid != fid {
                 return Err(Errno::BADF.into());
             }
             return self.committer.cut_at(&open.file, size, Some(caller));
         }
-        let attr = self.committer.views.ask_file(fid)?;
-        let file = self.table.hold(&attr);
+        let attr = self.ctx.ask_file(fid)?;
+        let file = self.ctx.table.hold(&attr);
         let result = self.committer.cut_at(&file, size, Some(caller));
         self.opens.unhold(&file);
         result
@@ -60,7 +60,7 @@ impl LayerWriter {
         let len = usize::try_from(len).map_err(|_| Errno::FBIG)?;
         let end = write_end(offset, len)?;
         if !what.punch && !what.zero {
-            let (_, _, free) = self.node.data.space()?;
+            let (_, _, free) = self.ctx.node.data.space()?;
             let missing = end.saturating_sub(file.state.lock().size().max(offset));
             if missing > free {
                 return Err(Errno::NOSPC.into());
@@ -78,7 +78,7 @@ impl LayerWriter {
                 state.pending.touch(Time::now());
             }
         }
-        match self.committer.posix {
+        match self.ctx.posix {
             true => self.committer.publish(file),
             false => Ok(()),
         }

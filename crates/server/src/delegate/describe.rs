@@ -194,15 +194,15 @@ impl ByteLocator {
     /// # Errors
     /// `EISDIR` or `EINVAL` for what is no file, `ESTALE` if it was removed, `EIO` if a member cannot answer.
     pub fn describe(&self, fid: Fid) -> Result<FileDescription> {
-        let _at = self.counters.other();
-        let attr = self.reader.views.ask_file(fid)?;
+        let _at = self.ctx.counters.other();
+        let attr = self.ctx.ask_file(fid)?;
         let pending = |file: Arc<OpenFile>| file.state.lock().unpublished_bytes();
         let mut described = FileDescription {
             layout: attr.layout,
             owner: fid.owner(),
             size: attr.size,
             stored: attr.bytes,
-            pending: self.table.find(fid).map_or(0, pending),
+            pending: self.ctx.table.find(fid).map_or(0, pending),
             generation: attr.generation,
             patterns: PatternRows::default(),
             encoded: 0,
@@ -218,7 +218,7 @@ impl ByteLocator {
             described.holes = told.holes.len() as u64;
             self.beside(fid, told, &mut extents)?;
         } else {
-            for member in 0..self.reader.node.peers.members() {
+            for member in 0..self.ctx.members() {
                 self.reader.extents.walk_extents(
                     fid,
                     member,

@@ -198,30 +198,20 @@ impl OpenFileTable {
 
     /// `EBADF` if there is none.
     pub fn get(&self, handle: Handle) -> Result<Arc<OpenHandle>> {
-        Ok(self
-            .handles
-            .read()
-            .get(&handle)
-            .cloned()
-            .ok_or(Errno::BADF)?)
+        let open = self.handles.read().get(&handle).cloned();
+        Ok(open.ok_or(Errno::BADF)?)
     }
 
     /// One that reads; `EBADF` for any other.
     pub fn get_readable(&self, handle: Handle) -> Result<Arc<OpenHandle>> {
-        let open = self.get(handle)?;
-        match open.flags.read {
-            true => Ok(open),
-            false => Err(Errno::BADF.into()),
-        }
+        let readable = |open: &Arc<OpenHandle>| open.flags.read;
+        Ok(self.get(handle).ok().filter(readable).ok_or(Errno::BADF)?)
     }
 
     /// One that writes; `EBADF` for any other.
     pub fn get_writable(&self, handle: Handle) -> Result<Arc<OpenHandle>> {
-        let open = self.get(handle)?;
-        match open.flags.write {
-            true => Ok(open),
-            false => Err(Errno::BADF.into()),
-        }
+        let writable = |open: &Arc<OpenHandle>| open.flags.write;
+        Ok(self.get(handle).ok().filter(writable).ok_or(Errno::BADF)?)
     }
 
     /// Takes the handle away; its hold on the file stays.

@@ -1,7 +1,7 @@
 //! Talking to the members that keep locks: sessions, answers that get lost, unlocks that stay unconfirmed, holders that are dead.
-use super::deferred_close::DeferredCloses;
+use super::context::DelegateContext;
 use super::lock_owners::LockHolders;
-use crate::{Error, Fid, Member, Node, Result};
+use crate::{Fid, Member, Result};
 use forebay_proto::PeerCall;
 use forebay_proto::locks::{
     CancelReply, CancelWait, InSession, Lock, LockMode, LockOwner, LockRange, LockReply, LockToken,
@@ -25,8 +25,7 @@ const SUSPECT_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// Invariant: an unlock without an answer is carried out before anything else is asked of its keeper.
 pub(super) struct LockKeepers {
-    pub node: Arc<Node>,
-    pub deferred_closes: Arc<DeferredCloses>,
+    pub ctx: Arc<DelegateContext>,
     pub holders: Mutex<LockHolders>,
     /// Unlocks without an answer.
     unconfirmed_unlocks: Mutex<Vec<LockRange>>,
@@ -40,10 +39,9 @@ pub(super) struct LockKeepers {
 
 impl LockKeepers {
     /// Nothing is held yet.
-    pub fn new(node: Arc<Node>, deferred_closes: Arc<DeferredCloses>) -> LockKeepers {
+    pub fn new(ctx: Arc<DelegateContext>) -> LockKeepers {
         LockKeepers {
-            node,
-            deferred_closes,
+            ctx,
             holders: Mutex::default(),
             unconfirmed_unlocks: Mutex::default(),
             resending: Mutex::default(),
@@ -81,7 +79,7 @@ impl LockKeepers {
             Ok(service) => service,
             Err(e) => {
                 self.unconfirmed_unlocks.lock().push(place);
-                self.deferred_closes.add();
+                self.ctx.deferred_closes.add();
                 return Err(e);
             }
         };
@@ -133,14 +131,14 @@ impl LockKeepers {
     }
 
     fn send_unlock(&self, to: Member, place: &LockRange) -> Result<u64> {
-        let token = self.node.locks.waits().take();
+        let token = self.ctx.node.locks.waits().take();
         let request = |session| Unlock {
             session,
             token,
             place: place.clone(),
         };
         let unlocked = self.in_session(to, request);
-        self.node.locks.waits().give(token);
+        self.ctx.node.locks.waits().give(token);
         Ok(unlocked?.service)
     }
 
@@ -181,7 +179,7 @@ impl LockKeepers {
                         "this node was taken for dead; its locks there are lost"
                     );
                     self.holders.lock().lost(to);
-                    let next = self.node.locks.next_session()?;
+                    let next = self.ctx.node.locks.next_session()?;
                     self.sessions.lock().insert(to, next);
                 }
             }
@@ -191,21 +189,13 @@ impl LockKeepers {
 
     fn session(&self, to: Member) -> u64 {
         let sessions = self.sessions.lock();
-        sessions.get(&to).copied().unwrap_or(self.node.locks.life())
+        let life = self.ctx.node.locks.life();
+        sessions.get(&to).copied().unwrap_or(life)
     }
 
-    /// Asks again while answers get lost, within the service's deadline.
+    /// Asks again while answers get lost.
     pub fn ask_keeper<C: PeerCall + Clone>(&self, to: Member, request: &C) -> Result<C::Reply> {
-        let until = Instant::now() + self.node.peers.deadline();
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.node.peers.call(to, request.clone()) {
-                Err(Error::Fabric(forebay_fabric::Error::Deadline { .. }))
-                    if tries < MAX_TRIES && Instant::now() < until => {}
-                answer => return answer,
-            }
-        }
+        self.ctx.insist(to, request, MAX_TRIES)
     }
 
     /// Has the keeper look at members whose locks are in the way; true if one of them was dead
@@ -214,7 +204,7 @@ impl LockKeepers {
         let mut dead = false;
         for owner in blockers {
             let member = owner.member;
-            if member == self.node.peers.member() || member == keeper {
+            if member == self.ctx.member() || member == keeper {
                 continue;
             }
             let now = Instant::now();
@@ -222,10 +212,7 @@ impl LockKeepers {
             if looked.is_some_and(|at| now - at < SUSPECT_INTERVAL) {
                 continue;
             }
-            dead |= matches!(
-                self.node.peers.call(keeper, SuspectMember { member }),
-                Ok(true)
-            );
+            dead |= matches!(self.ctx.call(keeper, SuspectMember { member }), Ok(true));
         }
         dead
     }

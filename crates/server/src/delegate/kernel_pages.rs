@@ -7,11 +7,11 @@
 //!
 //! Invariant: `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So
 //! either the read sees the write, or the write sees that its pages must go.
-use super::handles::{Handle, OpenFileTable};
+use super::context::DelegateContext;
+use super::handles::Handle;
 use super::open_file::{OpenFile, StalePages};
-use super::views::OwnerViews;
 use crate::node::KernelInvalidator;
-use crate::{Attr, Error, Fid, Node, Result};
+use crate::{Attr, Error, Fid, Result};
 use forebay_fabric::Error as Fabric;
 use forebay_proto::KernelInvalidation;
 use std::sync::Arc;
@@ -29,11 +29,7 @@ pub struct AfterWrite {
 
 /// What this node's kernel holds of files, and what kernels of other nodes have to hear.
 pub struct KernelPages {
-    pub(super) node: Arc<Node>,
-    pub(super) table: Arc<OpenFileTable>,
-    pub(super) views: Arc<OwnerViews>,
-    /// Every write is visible elsewhere before it returns.
-    pub(super) posix: bool,
+    pub(super) ctx: Arc<DelegateContext>,
 }
 
 impl KernelPages {
@@ -42,7 +38,7 @@ impl KernelPages {
     /// # Errors
     /// `EBADF`.
     pub fn enters_page_cache(&self, handle: Handle) -> Result<()> {
-        let paged = &self.table.get(handle)?.file.paged;
+        let paged = &self.ctx.table.get(handle)?.file.paged;
         if !paged.load(Ordering::SeqCst) {
             paged.store(true, Ordering::SeqCst);
         }
@@ -59,7 +55,7 @@ impl KernelPages {
         expected: u64,
         placed: u64,
     ) -> Result<AfterWrite> {
-        let open = self.table.get(handle)?;
+        let open = self.ctx.table.get(handle)?;
         let others = || open.flags.read || open.file.state.lock().handles > 1;
         Ok(AfterWrite {
             drop_pages: open.file.paged.load(Ordering::SeqCst),
@@ -73,15 +69,15 @@ impl KernelPages {
     /// # Errors
     /// `EBADF`; `EIO` if the file's owner does not answer.
     pub fn look_again(&self, handle: Handle) -> Result<()> {
-        let open = self.table.get(handle)?;
-        self.views.refresh(&open.file)
+        let open = self.ctx.table.get(handle)?;
+        self.ctx.refresh(&open.file)
     }
 
     /// Whether kernels of other nodes have to hear of a change before the call that made it returns: in posix consistency,
     /// where the file is open. Direct I/O asks for every byte, but mappings and spliced reads do not.
     pub fn has_unshown(&self, fid: Fid) -> bool {
         let unshown = |file: Arc<OpenFile>| !file.state.lock().unshown.is_empty();
-        self.posix && self.table.find(fid).is_some_and(unshown)
+        self.ctx.posix && self.ctx.table.find(fid).is_some_and(unshown)
     }
 
     /// Returns once the kernels of other nodes keep nothing older than what this node published of the file. Not to be
@@ -90,7 +86,7 @@ impl KernelPages {
     /// # Errors
     /// `EIO` if a node that runs did not hear of it.
     pub fn show_elsewhere(&self, fid: Fid) -> Result<()> {
-        let Some(file) = self.table.find(fid) else {
+        let Some(file) = self.ctx.table.find(fid) else {
             return Ok(());
         };
         let (members, attr) = {
@@ -99,7 +95,7 @@ impl KernelPages {
         };
         let told = members.iter().map(|member| {
             let changed = KernelInvalidation::Changed(attr.clone());
-            match self.node.peers.invalidate_kernel(*member, changed) {
+            match self.ctx.node.peers.invalidate_kernel(*member, changed) {
                 // Its mount ends with it.
                 Err(Error::Fabric(Fabric::Dead(_))) => Ok(()),
                 Err(error) => {
@@ -116,7 +112,7 @@ impl KernelPages {
     /// The kernels of other nodes hear that a directory is now at `path`, from the root on. One that does not is no
     /// failure: it finds out when it looks the directory up. As for [`KernelPages::show_elsewhere`], on no answering thread.
     pub fn show_moved(&self, fid: Fid, path: &[u8]) {
-        let peers = &self.node.peers;
+        let peers = &self.ctx.node.peers;
         for member in (0..peers.members()).filter(|m| *m != peers.member()) {
             let path = path.to_vec();
             let moved = KernelInvalidation::Moved { fid, path };
@@ -128,13 +124,13 @@ impl KernelPages {
 
     /// What has this node's kernel hear of what other nodes did; `None`: there is no mount any more.
     pub fn set_kernel_invalidator(&self, invalidator: Option<Arc<KernelInvalidator>>) {
-        *self.node.kernel.write() = invalidator;
+        *self.ctx.node.kernel.write() = invalidator;
     }
 
     /// Another node has published a change of a file, which is so since. What the kernel has to hear: that its pages may be
     /// old (true), or just the size; `None`: it has no pages, and that size.
     pub fn changed_elsewhere(&self, attr: &Attr) -> Option<bool> {
-        let file = self.table.find(attr.fid)?;
+        let file = self.ctx.table.find(attr.fid)?;
         let mut state = file.state.lock();
         state.observe(attr);
         let paged = file.paged.load(Ordering::SeqCst);
@@ -143,14 +139,14 @@ impl KernelPages {
 
     /// The kernel has made a file at least as long as a write of this node reaches, though it may have been cut meanwhile.
     pub fn size_is_uncertain(&self, fid: Fid) {
-        if let Some(file) = self.table.find(fid) {
+        if let Some(file) = self.ctx.table.find(fid) {
             file.state.lock().told = None;
         }
     }
 
     /// The kernel has been seen to have this size for a file that is open here.
     pub fn told_size(&self, fid: Fid, size: u64) {
-        if let Some(file) = self.table.find(fid) {
+        if let Some(file) = self.ctx.table.find(fid) {
             let mut state = file.state.lock();
             // A write of this node may have changed it meanwhile.
             state.told = Some(size).filter(|size| *size == state.size());
@@ -159,14 +155,14 @@ impl KernelPages {
 
     /// The kernel is about to drop all pages of the file, and waits for those on their way.
     pub fn dropping_pages(&self, fid: Fid) {
-        if let Some(file) = self.table.find(fid) {
+        if let Some(file) = self.ctx.table.find(fid) {
             file.paged.store(false, Ordering::SeqCst);
         }
     }
 
     /// The kernel's pages of the file are gone since they were found stale.
     pub fn dropped_pages(&self, stale: StalePages) {
-        if let Some(file) = self.table.find(stale.fid) {
+        if let Some(file) = self.ctx.table.find(stale.fid) {
             let mut state = file.state.lock();
             state.kernel = state.kernel.max(Some(stale.generation));
         }

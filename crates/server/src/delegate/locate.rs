@@ -1,14 +1,11 @@
 //! Which members store the bytes of files: for those who want to work where the bytes are.
-use super::handles::{Handle, OpenFileTable};
+use super::context::DelegateContext;
+use super::handles::Handle;
 use super::intervals::Source;
 use super::open_file::FetchedExtents;
 use super::read::LayerReader;
-use super::traffic::TrafficCounters;
-use super::windows::MAX_REPLY_EXTENTS;
 use crate::{ExtentLayout, Fid, Member, Result};
 use forebay_index::SLICE;
-use forebay_proto::files::ExtentsReply;
-use forebay_proto::placement::SliceMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,9 +24,8 @@ pub struct LocatedBytes {
 
 /// Tells where the bytes of files are.
 pub struct ByteLocator {
-    pub(super) table: Arc<OpenFileTable>,
+    pub(super) ctx: Arc<DelegateContext>,
     pub(super) reader: Arc<LayerReader>,
-    pub(super) counters: Arc<TrafficCounters>,
 }
 
 impl ByteLocator {
@@ -40,34 +36,26 @@ impl ByteLocator {
     /// `ESTALE` if it was removed; `EIO` if a member cannot answer.
     pub fn holders(&self, fid: Fid, range: Range<u64>) -> Result<BTreeMap<Member, u64>> {
         let mut held = BTreeMap::new();
-        if self.reader.node.peers.members() > 1
-            && self.reader.views.ask_attr(fid)?.layout == ExtentLayout::Patterned
-        {
-            self.reader.extents.walk(fid, range, &mut |piece, source| {
-                if let Source::Log { member, .. } = source {
-                    *held.entry(member).or_default() += piece.end - piece.start;
-                }
-            })?;
+        let mut add = |piece: Range<u64>, source| {
+            if let Source::Log { member, .. } = source {
+                *held.entry(member).or_default() += piece.end - piece.start;
+            }
+        };
+        let extents = &self.reader.extents;
+        if self.ctx.members() > 1 && self.ctx.ask_attr(fid)?.layout == ExtentLayout::Patterned {
+            extents.walk(fid, range, &mut add)?;
             return Ok(held);
         }
-        let map = SliceMap {
-            members: self.reader.node.peers.members(),
-        };
+        let slices = self.ctx.slices();
         let mut from = range.start;
         while from < range.end {
             let end = (from / SLICE + 1).saturating_mul(SLICE).min(range.end);
-            let member = map.member(fid.owner(), from);
-            let ExtentsReply { extents, more, .. } =
-                self.reader
-                    .extents
-                    .ask_member(fid, member, from..end, MAX_REPLY_EXTENTS)?;
-            for extent in extents.iter().filter_map(|e| e.clip(&(from..end))) {
-                *held.entry(extent.member).or_default() += extent.len;
-            }
-            from = match extents.last() {
-                Some(last) if more => last.end(),
-                _ => end,
-            };
+            let member = slices.member(fid.owner(), from);
+            extents.walk_extents(fid, member, from..end, &mut |piece, source| {
+                add(piece, source);
+                true
+            })?;
+            from = end;
         }
         Ok(held)
     }
@@ -78,7 +66,7 @@ impl ByteLocator {
     /// As a read; `Stale` if the file is written meanwhile.
     #[doc(hidden)]
     pub fn locate(&self, handle: Handle, range: Range<u64>) -> Result<LocatedBytes> {
-        let open = self.table.get(handle)?;
+        let open = self.ctx.table.get(handle)?;
         let file = &open.file;
         let (generation, end) = {
             let state = file.state.lock();

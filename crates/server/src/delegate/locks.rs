@@ -7,14 +7,13 @@
 //! unlock without an answer stays unconfirmed: it is sent again in the background, and before any other call about locks of that
 //! member's files.
 use super::commit::LayerCommitter;
+use super::context::DelegateContext;
 use super::deadlock::DeadlockProbe;
-use super::handles::{Handle, OpenFileTable, OpenHandle};
+use super::handles::{Handle, OpenHandle};
 use super::keepers::LockKeepers;
 use super::open_file::StalePages;
-use super::traffic::TrafficCounters;
-use super::views::OwnerViews;
 use crate::locks::{Waiting, Woken};
-use crate::{Fid, Node, Result};
+use crate::{Fid, Result};
 use forebay_proto::locks::{
     BeginSession, HeldLock, LockMode, LockOwner, LockRange, LockReply, LockSpace, TestLock,
 };
@@ -92,10 +91,7 @@ impl std::fmt::Debug for LockWait {
 /// - Giving a lock up publishes what this node has pending of the file; taking one sees what was published before.
 /// - An owner is known here before its lock is asked for, so that a lost answer leaves no lock that nobody gives up.
 pub struct LockClient {
-    pub(super) node: Arc<Node>,
-    pub(super) table: Arc<OpenFileTable>,
-    pub(super) counters: Arc<TrafficCounters>,
-    pub(super) views: Arc<OwnerViews>,
+    pub(super) ctx: Arc<DelegateContext>,
     pub(super) committer: Arc<LayerCommitter>,
     pub(super) keepers: LockKeepers,
 }
@@ -107,7 +103,7 @@ impl LockClient {
     /// `EAGAIN` if another owner's lock is in the way; `ENOLCK` if the owner's locks on this file were lost; `EIO` if the
     /// file's owner does not answer.
     pub fn lock(&self, handle: Handle, wanted: &WantedLock) -> Result<GrantedLock> {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         match self.ask_lock(handle, wanted, false)? {
             LockOutcome::Granted(granted) => Ok(granted),
             // Cannot be: the request did not ask to wait.
@@ -120,7 +116,7 @@ impl LockClient {
     /// # Errors
     /// As [`LockClient::lock`], but for `EAGAIN`.
     pub fn lock_or_wait(&self, handle: Handle, wanted: &WantedLock) -> Result<LockOutcome> {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         self.ask_lock(handle, wanted, true)
     }
 
@@ -142,7 +138,7 @@ impl LockClient {
             // It must not be granted later, to nobody.
             outcome = self.keepers.cancel(fid.owner(), token, fid, Errno::IO);
         }
-        self.node.locks.waits().give(token);
+        self.ctx.node.locks.waits().give(token);
         self.granted(&wait.open, wait.handle, &wait.wanted, outcome?)
     }
 
@@ -158,8 +154,8 @@ impl LockClient {
         start: u64,
         end: u64,
     ) -> Result<()> {
-        let _at = self.counters.other();
-        let open = self.table.get(handle)?;
+        let _at = self.ctx.counters.other();
+        let open = self.ctx.table.get(handle)?;
         open.used();
         let published = self.committer.publish(&open.file);
         let key = (open.file.fid, space, owner);
@@ -181,8 +177,8 @@ impl LockClient {
     /// # Errors
     /// `EIO` if the file's owner does not answer.
     pub fn test_lock(&self, handle: Handle, wanted: &WantedLock) -> Result<Option<HeldLock>> {
-        let _at = self.counters.other();
-        let fid = self.table.get(handle)?.file.fid;
+        let _at = self.ctx.counters.other();
+        let fid = self.ctx.table.get(handle)?.file.fid;
         self.keepers.resend_unlocks(fid.owner())?;
         let request = TestLock {
             place: wanted.place(fid),
@@ -190,7 +186,7 @@ impl LockClient {
         };
         let mut held = self.keepers.ask_keeper(fid.owner(), &request)?;
         if let Some(by) = &mut held
-            && by.owner.member != self.node.peers.member()
+            && by.owner.member != self.ctx.member()
         {
             by.pid = 0;
         }
@@ -203,7 +199,7 @@ impl LockClient {
     /// # Errors
     /// `EIO` if the file's owner does not answer; it is told later.
     pub fn close_owner(&self, handle: Handle, owner: u64) -> Result<()> {
-        let open = self.table.get(handle)?;
+        let open = self.ctx.table.get(handle)?;
         let key = (open.file.fid, LockSpace::Record, owner);
         if !self.keepers.holders.lock().known(&key) {
             return Ok(());
@@ -228,14 +224,14 @@ impl LockClient {
     /// Waits end, and all locks go. Pending writes are published before.
     pub(super) fn stop(&self) {
         self.keepers.stopping.store(true, Ordering::SeqCst);
-        self.node.locks.waits().end();
+        self.ctx.node.locks.waits().end();
         let keepers = self.keepers.holders.lock().keepers();
-        let Ok(session) = self.node.locks.next_session() else {
+        let Ok(session) = self.ctx.node.locks.next_session() else {
             return;
         };
         for member in keepers {
             // One that is not there keeps no locks for anyone.
-            let _ = self.node.peers.call(member, BeginSession { session });
+            let _ = self.ctx.call(member, BeginSession { session });
         }
     }
 
@@ -243,7 +239,7 @@ impl LockClient {
         if wanted.start >= wanted.end {
             return Err(Errno::INVAL.into());
         }
-        let open = self.table.get(handle)?;
+        let open = self.ctx.table.get(handle)?;
         open.used();
         let (fid, to) = (open.file.fid, open.file.fid.owner());
         self.keepers.resend_unlocks(to)?;
@@ -254,7 +250,7 @@ impl LockClient {
         let key = (fid, wanted.space, wanted.owner);
         // Known before it is asked for: should the answer get lost, the lock goes when the file is closed.
         self.keepers.holders.lock().add(key, handle);
-        let waits = self.node.locks.waits();
+        let waits = self.ctx.node.locks.waits();
         for last in [false, true] {
             let token = waits.take();
             let waiting = waits.expect(token, fid, wanted.owner, wait && wanted.detect);
@@ -337,9 +333,9 @@ impl LockClient {
     /// Looks whether the wait closes a circle in which it is the one to give up.
     fn closes_circle(&self, waiting: &Waiting, blockers: &[LockOwner]) -> bool {
         let circle = DeadlockProbe {
-            peers: &self.node.peers,
+            peers: &self.ctx.node.peers,
             me: LockOwner {
-                member: self.node.peers.member(),
+                member: self.ctx.member(),
                 id: waiting.owner,
             },
         };
@@ -370,7 +366,7 @@ impl LockClient {
             let _ = self.keepers.give_up(everything(key));
             return Err(Errno::NOLCK.into());
         }
-        self.views.refresh(file)?;
+        self.ctx.refresh(file)?;
         let stale = file.state.lock().stale_pages(file.fid);
         Ok(GrantedLock { stale })
     }

@@ -4,7 +4,7 @@
 //! to an eighth of the limit, all files are looked at. Windows and maps are a cache, and are emptied. Pending writes are published
 //! early, fullest file first.
 use super::commit::LayerCommitter;
-use super::handles::OpenFileTable;
+use super::context::DelegateContext;
 use super::intervals::INTERVAL_MEMORY;
 use super::open_file::FILE_MEMORY;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Keeps the layers of all files small.
 pub(super) struct LayerMemory {
-    table: Arc<OpenFileTable>,
+    ctx: Arc<DelegateContext>,
     committer: Arc<LayerCommitter>,
     /// Pieces that layers grew by since they were last counted.
     grown: AtomicUsize,
@@ -23,12 +23,12 @@ pub(super) struct LayerMemory {
 impl LayerMemory {
     /// Of at most `bytes`, about.
     pub fn new(
-        table: Arc<OpenFileTable>,
+        ctx: Arc<DelegateContext>,
         committer: Arc<LayerCommitter>,
         bytes: u64,
     ) -> LayerMemory {
         LayerMemory {
-            table,
+            ctx,
             committer,
             grown: AtomicUsize::new(0),
             most_pieces: (bytes / INTERVAL_MEMORY) as usize,
@@ -42,7 +42,7 @@ impl LayerMemory {
             return;
         }
         self.grown.store(0, Ordering::Relaxed);
-        let files = self.table.all_known();
+        let files = self.ctx.table.all_known();
         let (mut windows, mut pending) = (0, Vec::new());
         for file in &files {
             let state = file.state.lock();
@@ -64,7 +64,7 @@ impl LayerMemory {
     }
     /// Memory of known files, their pending writes, windows and maps; bytes, about.
     pub fn held(&self) -> u64 {
-        let known = self.table.all_known();
+        let known = self.ctx.table.all_known();
         let intervals = known.iter().map(|file| {
             let state = file.state.lock();
             (state.cached() + state.unpublished_intervals()) as u64

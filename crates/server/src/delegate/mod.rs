@@ -11,8 +11,8 @@
 //! | `OpenFile` | `open_file` | one file's layers, shared by its handles |
 //! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
 //! | `RequestCombiner` | `combine` | requests of this node that ask another member the same thing at once |
-//! | `OwnerViews` | `views` | an owner's view of a file |
 //! | `DeferredCloses` | `deferred_close` | what closes left behind, and when it is tried again |
+//! | `DelegateContext` | `context` | what all those below share; owners' views of files |
 //! | `LayerCommitter` | `commit` | publishing a layer |
 //! | `LayerMemory` | `memory` | keeping the layers of all files small |
 //! | `OwnerExtents` | `windows`, `patterns` | asking owners for extents and patterns |
@@ -41,6 +41,7 @@ mod calls;
 mod close_finisher;
 mod combine;
 mod commit;
+mod context;
 mod counted_open;
 mod cut;
 mod deadlock;
@@ -68,7 +69,6 @@ mod seek;
 mod sync;
 mod team;
 mod traffic;
-mod views;
 mod windows;
 mod write;
 
@@ -76,11 +76,12 @@ pub use crate::prefetch_config::{Future, Policy, PrefetchConfig};
 use crate::team::Teams;
 use crate::{Config, Consistency, Member, Node, Result};
 use close_finisher::CloseFinisher;
+pub use combine::NewFile;
 use combine::RequestCombiner;
 use commit::LayerCommitter;
+use context::DelegateContext;
 use counted_open::TeamOpenClaims;
 pub use cut::Fallocate;
-use deferred_close::DeferredCloses;
 pub use describe::{FileDescription, PatternRow, PatternRows};
 use forebay_data::Counter;
 use forebay_data::buffer_pool::BufferPool;
@@ -94,8 +95,7 @@ pub use locks::{GrantedLock, LockClient, LockOutcome, LockWait, WantedLock};
 use memory::LayerMemory;
 pub use namespace::NamespaceClient;
 pub use open_file::StalePages;
-use opens::OpenClient;
-pub use opens::OpenedFile;
+pub use opens::{OpenClient, OpenedFile};
 pub use prefetch::PrefetchStats;
 use prefetch::Prefetcher;
 use read::LayerReader;
@@ -104,26 +104,21 @@ use std::sync::Arc;
 use sync::FileSyncer;
 pub use team::{TeamClient, team_token};
 pub use traffic::{Traffic, TrafficCounters};
-use views::OwnerViews;
 use windows::OwnerExtents;
 pub use write::{LayerWriter, MOST_PENDING};
 
 /// One node's delegate. All calls take any thread. Errors carry the errno of the system call. Offsets and lengths in bytes.
 pub struct Delegate {
-    node: Arc<Node>,
-    table: Arc<OpenFileTable>,
-    tokens: Arc<Counter>,
-    views: Arc<OwnerViews>,
+    ctx: Arc<DelegateContext>,
     committer: Arc<LayerCommitter>,
     memory: Arc<LayerMemory>,
     reader: Arc<LayerReader>,
     syncer: FileSyncer,
-    deferred_closes: Arc<DeferredCloses>,
-    opens: Arc<OpenClient>,
     finisher: Arc<CloseFinisher>,
-    combine: Arc<RequestCombiner>,
     /// What clients will read; `None`: nothing is fetched ahead.
     prefetch: Option<Arc<Prefetcher>>,
+    /// Opens, as owners count them.
+    pub opens: Arc<OpenClient>,
     /// Names and attributes.
     pub names: NamespaceClient,
     /// The bytes that this node's programs write.
@@ -147,150 +142,117 @@ impl Delegate {
     /// When the store of the member cannot be read, or a thread not be started.
     pub fn start(node: Arc<Node>, config: &Config) -> Result<Arc<Delegate>> {
         let member = node.peers.member();
-        let views = Arc::new(OwnerViews { node: node.clone() });
+        let teams = Teams::new(node.collectives.clone(), member, config.deadline);
         let counters = Arc::<TrafficCounters>::default();
-        let deferred_closes = Arc::<DeferredCloses>::default();
-        let combine = Arc::<RequestCombiner>::default();
-        let tokens = Arc::new(Counter::open(node.store.clone(), b"token", 1)?);
-        let table = Arc::new(OpenFileTable::new(config.memory / 16));
-        let committer = Arc::new(LayerCommitter {
-            node: node.clone(),
-            views: views.clone(),
+        let ctx = Arc::new(DelegateContext {
+            table: OpenFileTable::new(config.memory / 16),
             counters: counters.clone(),
-            tokens: tokens.clone(),
-            deferred_closes: deferred_closes.clone(),
+            deferred_closes: Arc::default(),
+            tokens: Counter::open(node.store.clone(), b"token", 1)?,
+            combine: RequestCombiner::default(),
+            posix: config.consistency == Consistency::Posix,
+            always_sync: config.durability == Durability::Disk,
+            node,
+        });
+        let committer = Arc::new(LayerCommitter {
+            ctx: ctx.clone(),
             patterns: config.patterns,
             ordered: config.durability != Durability::None,
-            always_sync: config.durability == Durability::Disk,
-            posix: config.consistency == Consistency::Posix,
         });
         let share = config.memory / 4;
-        let memory = Arc::new(LayerMemory::new(table.clone(), committer.clone(), share));
+        let memory = Arc::new(LayerMemory::new(ctx.clone(), committer.clone(), share));
         let extents = Arc::new(OwnerExtents {
-            node: node.clone(),
-            counters: counters.clone(),
+            ctx: ctx.clone(),
             memory: memory.clone(),
         });
         let reader = Arc::new(LayerReader {
-            node: node.clone(),
-            views: views.clone(),
+            ctx: ctx.clone(),
             extents: extents.clone(),
             memory: memory.clone(),
             buffers: BufferPool::new(config.memory / 32),
         });
         let locks = Arc::new(LockClient {
-            node: node.clone(),
-            table: table.clone(),
-            counters: counters.clone(),
-            views: views.clone(),
+            ctx: ctx.clone(),
             committer: committer.clone(),
-            keepers: LockKeepers::new(node.clone(), deferred_closes.clone()),
+            keepers: LockKeepers::new(ctx.clone()),
         });
         let opens = Arc::new(OpenClient {
-            node: node.clone(),
-            table: table.clone(),
-            tokens: tokens.clone(),
+            ctx: ctx.clone(),
             committer: committer.clone(),
-            deferred_closes: deferred_closes.clone(),
-            combine: combine.clone(),
             lost_opens: parking_lot::Mutex::default(),
         });
         let finisher = Arc::new(CloseFinisher {
-            table: table.clone(),
-            views: views.clone(),
+            ctx: ctx.clone(),
             committer: committer.clone(),
             locks: locks.clone(),
             opens: opens.clone(),
-            deferred_closes: deferred_closes.clone(),
         });
+        finisher.start()?;
         let writer = Arc::new(LayerWriter {
-            node: node.clone(),
-            table: table.clone(),
-            counters: counters.clone(),
+            ctx: ctx.clone(),
             committer: committer.clone(),
             memory: memory.clone(),
             opens: opens.clone(),
             finisher: finisher.clone(),
         });
-        let delegate = Arc::new(Delegate {
+        Ok(Arc::new(Delegate {
             names: NamespaceClient {
-                node: node.clone(),
-                table: table.clone(),
-                views: views.clone(),
+                ctx: ctx.clone(),
                 writer: writer.clone(),
-                counters: counters.clone(),
-                combine: combine.clone(),
-                deferred_closes: deferred_closes.clone(),
             },
             locator: ByteLocator {
-                table: table.clone(),
+                ctx: ctx.clone(),
                 reader: reader.clone(),
-                counters: counters.clone(),
             },
-            kernel_pages: KernelPages {
-                node: node.clone(),
-                table: table.clone(),
-                views: views.clone(),
-                posix: committer.posix,
-            },
+            kernel_pages: KernelPages { ctx: ctx.clone() },
             team: TeamClient {
-                node: node.clone(),
-                table: table.clone(),
-                views: views.clone(),
+                ctx: ctx.clone(),
                 committer: committer.clone(),
                 opens: opens.clone(),
-                counters: counters.clone(),
                 claims: TeamOpenClaims::default(),
-                teams: Teams::new(node.collectives.clone(), member, config.deadline),
+                teams,
             },
             syncer: FileSyncer {
-                node: node.clone(),
+                ctx: ctx.clone(),
                 committer: committer.clone(),
                 extents,
             },
             prefetch: Prefetcher::new(&config.prefetch, config.memory, Arc::downgrade(&reader)),
-            node,
-            table,
-            tokens,
-            views,
+            ctx,
             committer,
             memory,
             reader,
-            deferred_closes,
             opens,
             finisher,
-            combine,
             writer,
             locks,
             counters,
-        });
-        delegate.finisher.start(member)?;
-        Ok(delegate)
+        }))
     }
 
     /// Members in this service; caching in the kernel is safe with one.
     pub fn members(&self) -> u16 {
-        self.node.peers.members()
+        self.ctx.members()
     }
 
     /// The member whose delegate this is.
     pub fn member(&self) -> Member {
-        self.node.peers.member()
+        self.ctx.member()
     }
 
     /// Requests whose answer another request of this node brought, so that they cost no message: since the start.
     pub fn combined(&self) -> u64 {
-        self.combine.saved()
+        self.ctx.combine.saved()
     }
 
     /// Files that this node holds open, or could not finish after their last close.
     pub fn open_files(&self) -> usize {
-        self.table.open_files()
+        self.ctx.table.open_files()
     }
 
     /// Files whose writes could not be published at their last close, or whose closes are not told: tried again.
     pub fn unpublished(&self) -> usize {
-        self.table.left().len()
+        self.ctx.table.left().len()
     }
 
     /// Memory of known files, their pending writes, windows and maps, and kept buffers, and what was fetched ahead; bytes, about.
@@ -310,7 +272,7 @@ impl Delegate {
         if let Some(prefetch) = &self.prefetch {
             prefetch.stop();
         }
-        self.deferred_closes.stop();
+        self.ctx.deferred_closes.stop();
     }
 
     /// Publishes everything pending, as at the end of the service. Tries every file; answers the first error. What a file
@@ -321,7 +283,7 @@ impl Delegate {
     pub fn stop(&self) -> Result<()> {
         self.stop_threads();
         let mut result = Ok(());
-        for file in self.table.all_open() {
+        for file in self.ctx.table.all_open() {
             let held = file.state.lock().handles > 0;
             let done = match held {
                 true => self.committer.publish(&file),

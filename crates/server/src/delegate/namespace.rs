@@ -1,13 +1,9 @@
 //! Names and attributes, as this node's programs see them: asked of the owners, with this node's pending writes shown in the answers.
-use super::combine::RequestCombiner;
-use super::deferred_close::DeferredCloses;
-use super::handles::{Handle, OpenFileTable};
-use super::traffic::TrafficCounters;
-use super::views::OwnerViews;
+use super::context::DelegateContext;
+use super::handles::Handle;
 use super::write::LayerWriter;
 use crate::{
-    Attr, Caller, DirEntry, Fid, Kind, Member, NewNode, Node, RenameFlags, Result, SetAttr,
-    SpaceTotals,
+    Attr, Caller, DirEntry, Fid, Kind, Member, NewNode, RenameFlags, Result, SetAttr, SpaceTotals,
 };
 use forebay_proto::PeerCall;
 use forebay_proto::data::GetUsage;
@@ -20,20 +16,15 @@ use std::sync::Arc;
 ///
 /// Invariant: an answer never shows less of a file than this node has written, nor an older size than it has seen.
 pub struct NamespaceClient {
-    pub(super) node: Arc<Node>,
-    pub(super) table: Arc<OpenFileTable>,
-    pub(super) views: Arc<OwnerViews>,
+    pub(super) ctx: Arc<DelegateContext>,
     pub(super) writer: Arc<LayerWriter>,
-    pub(super) counters: Arc<TrafficCounters>,
-    pub(super) combine: Arc<RequestCombiner>,
-    pub(super) deferred_closes: Arc<DeferredCloses>,
 }
 
 impl NamespaceClient {
     /// One request of a program that is one request to a member.
     fn ask<C: PeerCall>(&self, member: Member, request: C) -> Result<C::Reply> {
-        let _at = self.counters.other();
-        self.node.peers.call(member, request)
+        let _at = self.ctx.counters.other();
+        self.ctx.call(member, request)
     }
 
     /// The inode of a name.
@@ -41,17 +32,14 @@ impl NamespaceClient {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `ESTALE`.
     pub fn lookup(&self, parent: Fid, name: &[u8]) -> Result<Attr> {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         let ask = || {
-            let request = meta::Lookup {
-                parent,
-                name: name.to_vec(),
-            };
-            self.node.peers.call(parent.owner(), request)
+            let name = name.to_vec();
+            self.ctx.call(parent.owner(), meta::Lookup { parent, name })
         };
-        let attr = match parent.owner() == self.node.peers.member() {
+        let attr = match parent.owner() == self.ctx.member() {
             true => ask()?,
-            false => self.combine.lookup(parent, name, ask)?,
+            false => self.ctx.combine.lookup(parent, name, ask)?,
         };
         Ok(self.shown(attr))
     }
@@ -61,17 +49,17 @@ impl NamespaceClient {
     /// # Errors
     /// `ESTALE` if it was removed.
     pub fn getattr(&self, fid: Fid) -> Result<Attr> {
-        let _at = self.counters.other();
-        let attr = match fid.owner() == self.node.peers.member() {
-            true => self.views.ask_attr(fid)?,
-            false => self.combine.attr(fid, || self.views.ask_attr(fid))?,
+        let _at = self.ctx.counters.other();
+        let attr = match fid.owner() == self.ctx.member() {
+            true => self.ctx.ask_attr(fid)?,
+            false => self.ctx.combine.attr(fid, || self.ctx.ask_attr(fid))?,
         };
         Ok(self.shown(attr))
     }
 
     /// A file that is open here, as this node sees it now; nobody is asked.
     pub fn seen(&self, fid: Fid) -> Option<Attr> {
-        let file = self.table.find(fid)?;
+        let file = self.ctx.table.find(fid)?;
         let state = file.state.lock();
         Some(state.shown())
     }
@@ -87,7 +75,7 @@ impl NamespaceClient {
         handle: Option<Handle>,
         caller: Caller,
     ) -> Result<Attr> {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         if let Some(size) = set.size {
             self.writer.truncate(fid, size, handle, caller)?;
         }
@@ -96,9 +84,9 @@ impl NamespaceClient {
             ..set.clone()
         };
         if rest == SetAttr::default() {
-            return Ok(self.shown(self.views.ask_attr(fid)?));
+            return Ok(self.shown(self.ctx.ask_attr(fid)?));
         }
-        let file = self.table.find(fid);
+        let file = self.ctx.table.find(fid);
         // An explicit time or mode must not be undone by a commit of writes before it: such a commit is waited for, and
         // what is pending, or got no answer, forgets its time.
         let _commit = file.as_ref().map(|f| f.commit_lock.lock());
@@ -107,7 +95,7 @@ impl NamespaceClient {
             set: rest,
             caller,
         };
-        let attr = self.node.peers.call(fid.owner(), request)?;
+        let attr = self.ctx.call(fid.owner(), request)?;
         if let Some(file) = &file {
             let mut state = file.state.lock();
             state.forget(set.mtime.is_some(), set.mode.is_some());
@@ -143,13 +131,8 @@ impl NamespaceClient {
     /// # Errors
     /// As link.
     pub fn link(&self, fid: Fid, parent: Fid, name: &[u8]) -> Result<Attr> {
-        let _at = self.counters.other();
-        let request = meta::Link {
-            fid,
-            parent,
-            name: name.to_vec(),
-        };
-        let attr = self.node.peers.call(parent.owner(), request)?;
+        let name = name.to_vec();
+        let attr = self.ask(parent.owner(), meta::Link { fid, parent, name })?;
         Ok(self.shown(attr))
     }
 
@@ -158,15 +141,13 @@ impl NamespaceClient {
     /// # Errors
     /// As unlink.
     pub fn unlink(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
-        self.ask(
-            parent.owner(),
-            meta::Unlink {
-                parent,
-                name: name.to_vec(),
-                caller,
-            },
-        )?;
-        self.deferred_closes.retry_now();
+        let request = meta::Unlink {
+            parent,
+            name: name.to_vec(),
+            caller,
+        };
+        self.ask(parent.owner(), request)?;
+        self.ctx.deferred_closes.retry_now();
         Ok(())
     }
 
@@ -175,14 +156,12 @@ impl NamespaceClient {
     /// # Errors
     /// As rmdir.
     pub fn rmdir(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
-        self.ask(
-            parent.owner(),
-            meta::RemoveDir {
-                parent,
-                name: name.to_vec(),
-                caller,
-            },
-        )
+        let request = meta::RemoveDir {
+            parent,
+            name: name.to_vec(),
+            caller,
+        };
+        self.ask(parent.owner(), request)
     }
 
     /// Renames, over what is there if the flags allow.
@@ -198,18 +177,16 @@ impl NamespaceClient {
         flags: RenameFlags,
         caller: Caller,
     ) -> Result<()> {
-        self.ask(
-            to.owner(),
-            meta::Rename {
-                from,
-                name: name.to_vec(),
-                to,
-                to_name: to_name.to_vec(),
-                flags,
-                caller,
-            },
-        )?;
-        self.deferred_closes.retry_now();
+        let request = meta::Rename {
+            from,
+            name: name.to_vec(),
+            to,
+            to_name: to_name.to_vec(),
+            flags,
+            caller,
+        };
+        self.ask(to.owner(), request)?;
+        self.ctx.deferred_closes.retry_now();
         Ok(())
     }
 
@@ -218,14 +195,12 @@ impl NamespaceClient {
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
     pub fn readdir(&self, fid: Fid, after: Option<&[u8]>, limit: u32) -> Result<Vec<DirEntry>> {
-        self.ask(
-            fid.owner(),
-            meta::ReadDir {
-                fid,
-                after: after.map(<[u8]>::to_vec),
-                limit,
-            },
-        )
+        let request = meta::ReadDir {
+            fid,
+            after: after.map(<[u8]>::to_vec),
+            limit,
+        };
+        self.ask(fid.owner(), request)
     }
 
     /// The parent directory (`..`).
@@ -242,9 +217,9 @@ impl NamespaceClient {
     /// # Errors
     /// `EIO` if a member cannot answer or its disk fails.
     pub fn sync_directory(&self, fid: Fid) -> Result<()> {
-        let _at = self.counters.other();
-        (0..self.node.peers.members())
-            .try_for_each(|member| self.node.peers.call(member, files::SyncFile { fid }))
+        let _at = self.ctx.counters.other();
+        (0..self.ctx.members())
+            .try_for_each(|member| self.ctx.call(member, files::SyncFile { fid }))
     }
 
     /// Read-only for ever; `EBUSY` while a writer is open anywhere.
@@ -260,13 +235,8 @@ impl NamespaceClient {
     /// # Errors
     /// `ENODATA` if there is none.
     pub fn getxattr(&self, fid: Fid, name: &[u8]) -> Result<Vec<u8>> {
-        self.ask(
-            fid.owner(),
-            meta::GetXattr {
-                fid,
-                name: name.to_vec(),
-            },
-        )
+        let name = name.to_vec();
+        self.ask(fid.owner(), meta::GetXattr { fid, name })
     }
 
     /// Sets a value. `create`: only a new one; `replace`: only one that exists.
@@ -281,16 +251,14 @@ impl NamespaceClient {
         create: bool,
         replace: bool,
     ) -> Result<()> {
-        self.ask(
-            fid.owner(),
-            meta::SetXattr {
-                fid,
-                name: name.to_vec(),
-                value: value.to_vec(),
-                create,
-                replace,
-            },
-        )
+        let request = meta::SetXattr {
+            fid,
+            name: name.to_vec(),
+            value: value.to_vec(),
+            create,
+            replace,
+        };
+        self.ask(fid.owner(), request)
     }
 
     /// All names.
@@ -306,13 +274,8 @@ impl NamespaceClient {
     /// # Errors
     /// `ENODATA` if there is none.
     pub fn removexattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
-        self.ask(
-            fid.owner(),
-            meta::RemoveXattr {
-                fid,
-                name: name.to_vec(),
-            },
-        )
+        let name = name.to_vec();
+        self.ask(fid.owner(), meta::RemoveXattr { fid, name })
     }
 
     /// Used: what all members that answer store. Free: what this node may still store, because what is written here stays
@@ -321,17 +284,18 @@ impl NamespaceClient {
     /// # Errors
     /// When this node's own data plane does not answer.
     pub fn statfs(&self) -> Result<SpaceTotals> {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         let (mut used, mut free) = (0u64, 0);
-        for member in 0..self.node.peers.members() {
-            match self.node.peers.call(member, GetUsage) {
+        let own = self.ctx.member();
+        for member in 0..self.ctx.members() {
+            match self.ctx.call(member, GetUsage) {
                 Ok(usage) => {
                     used = used.saturating_add(usage.live);
-                    if member == self.node.peers.member() {
+                    if member == own {
                         free = usage.free;
                     }
                 }
-                Err(e) if member != self.node.peers.member() => {
+                Err(e) if member != own => {
                     tracing::debug!(member, error = %e, "no answer for statfs")
                 }
                 Err(e) => return Err(e),
@@ -350,7 +314,7 @@ impl NamespaceClient {
     /// # Errors
     /// `EIO` if a member cannot answer.
     pub fn survey(&self, fids: &[Fid]) -> Result<Vec<Option<FileSurvey>>> {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         let mut by_owner = BTreeMap::<Member, Vec<usize>>::new();
         for (n, fid) in fids.iter().enumerate() {
             by_owner.entry(fid.owner()).or_default().push(n);
@@ -358,7 +322,7 @@ impl NamespaceClient {
         let mut all = vec![None; fids.len()];
         for (owner, places) in by_owner {
             let fids = places.iter().map(|n| fids[*n]).collect();
-            let found = self.node.peers.call(owner, SurveyFiles { fids })?;
+            let found = self.ctx.call(owner, SurveyFiles { fids })?;
             for (n, mut survey) in places.into_iter().zip(found) {
                 if let Some(survey) = &mut survey {
                     let seen = survey.attr.ctime;
@@ -374,13 +338,13 @@ impl NamespaceClient {
 
     /// Attributes that another node fetched, as this node sees the file.
     pub fn as_seen(&self, attr: Attr) -> Attr {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         self.shown(attr)
     }
 
     /// Attributes just fetched, as this node sees them; they count as a view of the file.
     fn shown(&self, attr: Attr) -> Attr {
-        match self.table.find(attr.fid) {
+        match self.ctx.table.find(attr.fid) {
             Some(file) if attr.kind == Kind::File => {
                 let mut state = file.state.lock();
                 state.observe(&attr);

@@ -3,24 +3,21 @@
 //! # Invariants
 //! 1. An owner hears of a close only when the writes before it are published.
 //! 2. An open without an answer is told closed in the background: nothing stays counted for nobody.
-use super::combine::{NewFile, RequestCombiner};
+use super::combine::NewFile;
 use super::commit::LayerCommitter;
+use super::context::DelegateContext;
 use super::counted_open::{CountedOpen, UnansweredOpen};
-use super::deferred_close::DeferredCloses;
-use super::handles::{Handle, OpenFileTable};
+use super::handles::Handle;
 use super::open_file::OpenFile;
-use crate::{Attr, Caller, Error, Fid, Kind, Member, NewNode, Node, OpenFlags, Result};
-use forebay_data::Counter;
+use crate::{Attr, Error, Fid, Kind, NewNode, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
-use forebay_proto::PeerCall;
 use forebay_proto::{files, meta};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Most requests to open or close whose answers were lost.
-const MAX_TRIES: u32 = 4;
+pub const MAX_TRIES: u32 = 4;
 /// How often `create` looks again when what it found is removed before it is open.
 const CREATE_TRIES: u32 = 16;
 
@@ -40,21 +37,16 @@ pub struct OpenedFile {
 }
 
 /// See the head of this file.
-pub(super) struct OpenClient {
-    pub node: Arc<Node>,
-    pub table: Arc<OpenFileTable>,
-    pub tokens: Arc<Counter>,
-    pub committer: Arc<LayerCommitter>,
-    pub deferred_closes: Arc<DeferredCloses>,
-    /// Requests that ask other members the same at the same time.
-    pub combine: Arc<RequestCombiner>,
+pub struct OpenClient {
+    pub(super) ctx: Arc<DelegateContext>,
+    pub(super) committer: Arc<LayerCommitter>,
     /// Opens without an answer: they may be counted at the owner.
-    pub lost_opens: Mutex<Vec<UnansweredOpen>>,
+    pub(super) lost_opens: Mutex<Vec<UnansweredOpen>>,
 }
 
 impl OpenClient {
     /// A file that is there afterwards, open for so many handles; whether it was made.
-    pub fn make_and_open(
+    pub(super) fn make_and_open(
         &self,
         new: &NewFile<'_>,
         exclusive: bool,
@@ -62,13 +54,7 @@ impl OpenClient {
         handles: u32,
     ) -> Result<((Attr, Arc<CountedOpen>), bool)> {
         for _ in 0..CREATE_TRIES {
-            let NewFile {
-                parent,
-                ref name,
-                mode,
-                caller,
-            } = *new;
-            let (attr, made) = self.make_file(parent, name, mode, exclusive, caller)?;
+            let (attr, made) = self.make_file(new, exclusive)?;
             let flags = OpenFlags {
                 truncate: flags.truncate && !made,
                 ..flags
@@ -84,37 +70,33 @@ impl OpenClient {
     }
 
     /// Creates a file, or finds what has the name, unless exclusive; whether it was made.
-    pub fn make_file(
-        &self,
-        parent: Fid,
-        name: &[u8],
-        mode: u32,
-        exclusive: bool,
-        caller: Caller,
-    ) -> Result<(Attr, bool)> {
-        let new = NewNode {
-            kind: Kind::File,
-            mode,
-            rdev: 0,
-            target: Vec::new(),
-        };
+    ///
+    /// # Errors
+    /// As open with `O_CREAT`.
+    pub fn make_file(&self, new: &NewFile<'_>, exclusive: bool) -> Result<(Attr, bool)> {
         let request = meta::Create {
-            parent,
-            name: name.to_vec(),
-            new,
-            caller,
+            parent: new.parent,
+            name: new.name.to_vec(),
+            new: NewNode {
+                kind: Kind::File,
+                mode: new.mode,
+                rdev: 0,
+                target: Vec::new(),
+            },
+            caller: new.caller,
             exclusive,
         };
-        let created = self.node.peers.call(parent.owner(), request)?;
+        let created = self.ctx.call(new.parent.owner(), request)?;
         Ok((created.attr, created.made))
     }
 
     /// The owner counts the open, once.
-    pub fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<(Attr, Arc<CountedOpen>)> {
-        if fid.owner() == self.node.peers.member() {
+    pub(super) fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<(Attr, Arc<CountedOpen>)> {
+        if fid.owner() == self.ctx.member() {
             return self.ask_open_for(fid, flags, 1);
         }
-        self.combine
+        self.ctx
+            .combine
             .open(fid, flags, |handles| self.ask_open_for(fid, flags, handles))
     }
 
@@ -125,8 +107,10 @@ impl OpenClient {
         flags: OpenFlags,
         handles: u32,
     ) -> Result<(Attr, Arc<CountedOpen>)> {
-        let token = self.tokens.next()?;
-        let asked = self.insist(fid.owner(), &files::Open { fid, flags, token });
+        let token = self.ctx.tokens.next()?;
+        let asked = self
+            .ctx
+            .insist(fid.owner(), &files::Open { fid, flags, token }, MAX_TRIES);
         if let Err(Error::Fabric(_)) = &asked {
             // It may have been counted.
             self.lose(UnansweredOpen::Of(fid, token));
@@ -140,7 +124,7 @@ impl OpenClient {
 
     /// Empties a file that was opened under this token; closes it if that fails.
     fn emptied(&self, attr: &Attr, token: u64) -> Result<Attr> {
-        let file = self.table.hold(attr);
+        let file = self.ctx.table.hold(attr);
         let cut = self.committer.cut_at(&file, 0, None);
         if cut.is_err() {
             file.state.lock().unreported_closes.push(token);
@@ -153,33 +137,18 @@ impl OpenClient {
     }
 
     /// An open that may be counted without anyone here having it: the owner is told in the background.
-    pub fn lose(&self, lost: UnansweredOpen) {
+    pub(super) fn lose(&self, lost: UnansweredOpen) {
         self.lost_opens.lock().push(lost);
-        self.deferred_closes.add();
-    }
-
-    /// Asks again while the answer gets lost, within the service's deadline.
-    pub fn insist<C>(&self, owner: Member, request: &C) -> Result<C::Reply>
-    where
-        C: PeerCall + Clone,
-    {
-        let until = Instant::now() + self.node.peers.deadline();
-        for _ in 1..MAX_TRIES {
-            match self.node.peers.call(owner, request.clone()) {
-                Err(Error::Fabric(Fabric::Deadline { .. })) if Instant::now() < until => {}
-                answer => return answer,
-            }
-        }
-        self.node.peers.call(owner, request.clone())
+        self.ctx.deferred_closes.add();
     }
 
     /// Closes what was opened without an answer; whether nothing of that is left.
-    pub fn close_lost(&self) -> bool {
+    pub(super) fn close_lost(&self) -> bool {
         let lost = std::mem::take(&mut *self.lost_opens.lock());
         let told = |lost: &UnansweredOpen| match *lost {
             UnansweredOpen::Of(fid, token) => {
                 let close = files::Close { fid, token };
-                match self.node.peers.call(fid.owner(), close) {
+                match self.ctx.call(fid.owner(), close) {
                     Ok(_) => true,
                     Err(e) => e.errno() == Errno::STALE,
                 }
@@ -193,14 +162,14 @@ impl OpenClient {
     }
 
     /// A handle of an open that is counted.
-    pub fn opened(
+    pub(super) fn opened(
         &self,
         attr: &Attr,
         flags: OpenFlags,
         counted: Arc<CountedOpen>,
         made: bool,
     ) -> OpenedFile {
-        let file = self.table.hold(attr);
+        let file = self.ctx.table.hold(attr);
         if file.state.lock().handles == 1 {
             // What an earlier close could not publish is tried again; if that fails again, it stays pending.
             let _ = self.committer.publish(&file);
@@ -216,8 +185,8 @@ impl OpenClient {
                 (!keep).then_some(state.attr.generation),
             )
         };
-        let direct = flags.append || self.committer.posix;
-        let handle = self.table.add(file, flags, Some(counted), fresh);
+        let direct = flags.append || self.ctx.posix;
+        let handle = self.ctx.table.add(file, flags, Some(counted), fresh);
         OpenedFile {
             handle,
             attr,
@@ -228,21 +197,21 @@ impl OpenClient {
     }
 
     /// Ends a hold on the file. What could not be published or told is tried again in the background.
-    pub fn unhold(&self, file: &Arc<OpenFile>) {
-        if !self.table.unhold(file) {
-            self.deferred_closes.add();
+    pub(super) fn unhold(&self, file: &Arc<OpenFile>) {
+        if !self.ctx.table.unhold(file) {
+            self.ctx.deferred_closes.add();
         }
     }
 
     /// Tells the owner of closes whose writes are published. What cannot be told stays unreported.
-    pub fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
+    pub(super) fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
         let closes = std::mem::take(&mut file.state.lock().unreported_closes);
         for (i, token) in closes.iter().enumerate() {
             let request = files::Close {
                 fid: file.fid,
                 token: *token,
             };
-            let told = self.insist(file.fid.owner(), &request);
+            let told = self.ctx.insist(file.fid.owner(), &request, MAX_TRIES);
             match told {
                 // The owner restarted, or the file is gone: nothing is counted there any more.
                 Ok(_) => {}
@@ -260,8 +229,8 @@ impl OpenClient {
     }
 
     /// Tells every member that an open is abandoned; whether all that live know.
-    pub fn tell_abandoned(&self, token: u64) -> bool {
-        let told = |member| match self.node.peers.call(member, files::AbandonOpen { token }) {
+    pub(super) fn tell_abandoned(&self, token: u64) -> bool {
+        let told = |member| match self.ctx.call(member, files::AbandonOpen { token }) {
             Ok(_) => true,
             // What a dead member counted has died with it.
             Err(Error::Fabric(Fabric::Dead(_))) => true,
@@ -271,14 +240,14 @@ impl OpenClient {
             }
         };
         // All, also after one that cannot be told.
-        let untold = (0..self.node.peers.members())
+        let untold = (0..self.ctx.members())
             .filter(|member| !told(*member))
             .count();
         untold == 0
     }
 
     /// Nobody here has a handle of this open, and it is not known whether it was counted, nor of which file. The members are
-    /// told in the background.
+    /// told in the background. Once for each node.
     pub fn abandon(&self, token: u64) {
         let known = {
             let mut lost = self.lost_opens.lock();
@@ -289,7 +258,7 @@ impl OpenClient {
             known
         };
         if !known {
-            self.deferred_closes.add();
+            self.ctx.deferred_closes.add();
         }
     }
 }

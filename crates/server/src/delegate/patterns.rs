@@ -39,8 +39,8 @@ impl OwnerExtents {
             holes,
             residual,
             published,
-        } = self.node.peers.call(owner, GetPatterns { fid })?;
-        self.counters.mapped();
+        } = self.ctx.call(owner, GetPatterns { fid })?;
+        self.ctx.counters.mapped();
         let mut residual: Vec<_> = residual
             .into_iter()
             .map(|(start, end)| start..end)
@@ -95,12 +95,12 @@ impl OwnerExtents {
     pub fn own_logs(&self, fid: Fid) -> Result<BTreeSet<LogId>> {
         let told = self.ask_patterns(fid)?;
         let sources = told.patterns.sources().into_iter();
-        let own = sources.filter(|source| source.member == self.node.peers.member());
+        let own = sources.filter(|source| source.member == self.ctx.member());
         let mut logs: BTreeSet<LogId> = own.map(|source| source.log).collect();
         for range in told.residual {
             self.walk_extents(fid, fid.owner(), range, &mut |_, source| {
                 if let Source::Log { member, log, .. } = source
-                    && member == self.node.peers.member()
+                    && member == self.ctx.member()
                     && log != LOST_LOG
                 {
                     logs.insert(log);

@@ -3,13 +3,13 @@
 //! A read answers the file as of one generation (with this node's pending writes above it), also when a commit that spans
 //! members is being published: every answer of an owner names the last sequence it has published, and one above the
 //! reader's view makes the reader start again with a newer view.
+use super::context::{DelegateContext, ViewRetry};
 use super::intervals::{ReadPlan, Source};
 use super::memory::LayerMemory;
 use super::open_file::{FetchedExtents, OpenFile};
 use super::runs::{LogRun, runs};
-use super::views::{OwnerViews, ViewRetry};
 use super::windows::OwnerExtents;
-use crate::{Error, Member, Node, Result};
+use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_data::buffer_pool::{BufferPool, PooledBuffer};
 use forebay_proto::data::{LogPiece, ReadPieces};
@@ -27,8 +27,7 @@ const MAX_STEP_PIECES: usize = 16 << 10;
 
 /// Reads files through their layers.
 pub(super) struct LayerReader {
-    pub node: Arc<Node>,
-    pub views: Arc<OwnerViews>,
+    pub ctx: Arc<DelegateContext>,
     pub extents: Arc<OwnerExtents>,
     pub memory: Arc<LayerMemory>,
     pub buffers: BufferPool,
@@ -65,7 +64,7 @@ impl LayerReader {
                 }
                 result => return result,
             }
-            self.views.retry_view(file, generation, &mut retry)?;
+            self.ctx.retry_view(file, generation, &mut retry)?;
         }
     }
 
@@ -92,7 +91,7 @@ impl LayerReader {
             let step = at..known;
             if step == range
                 && let [(_, Source::Log { member, log, addr })] = plan.found[..]
-                && member != self.node.peers.member()
+                && member != self.ctx.member()
             {
                 // One remote piece: its bytes go on as they came.
                 let len = (range.end - range.start) as u32;
@@ -162,7 +161,7 @@ impl LayerReader {
         buffer: &mut [u8],
         waited: &mut Duration,
     ) -> Result<()> {
-        let own = self.node.peers.member();
+        let own = self.ctx.member();
         for (part, source) in pieces {
             if *source == Source::Hole {
                 let part = part.start - range.start..part.end - range.start;
@@ -175,11 +174,11 @@ impl LayerReader {
                 (false, _) => remote.entry(run.member).or_default().push(run),
                 (true, [part]) => {
                     let target = &mut buffer[part.at..part.at + part.len];
-                    self.node.data.read(run.log, run.addr, target)?;
+                    self.ctx.node.data.read(run.log, run.addr, target)?;
                 }
                 (true, _) => {
                     let mut bytes = self.buffers.take(run.len);
-                    self.node.data.read(run.log, run.addr, &mut bytes)?;
+                    self.ctx.node.data.read(run.log, run.addr, &mut bytes)?;
                     run.scatter(&bytes, buffer);
                 }
             }
@@ -207,7 +206,7 @@ impl LayerReader {
     ) -> Result<Vec<Bytes>> {
         let lengths: Vec<usize> = pieces.iter().map(|p| p.len as usize).collect();
         let begun = Instant::now();
-        let buffers = self.node.peers.call(member, ReadPieces { pieces })?.buffers;
+        let buffers = self.ctx.call(member, ReadPieces { pieces })?.buffers;
         *waited += begun.elapsed();
         if buffers.iter().map(Bytes::len).eq(lengths) {
             return Ok(buffers);

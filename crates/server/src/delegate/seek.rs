@@ -1,7 +1,7 @@
 //! Finding data and holes.
+use super::context::ViewRetry;
 use super::open_file::{FetchedExtents, OpenFile};
 use super::read::LayerReader;
-use super::views::ViewRetry;
 use crate::{Error, Result};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -50,7 +50,7 @@ impl LayerReader {
                         Ok(()) => {}
                         Err(Error::Stale) => {
                             at = offset;
-                            self.views.retry_view(file, generation, &mut retry)?;
+                            self.ctx.retry_view(file, generation, &mut retry)?;
                         }
                         Err(e) => return Err(e),
                     }

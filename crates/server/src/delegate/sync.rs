@@ -1,14 +1,15 @@
 //! Bringing to disk what commits have published: this node's logs, and the index of every member involved.
 use super::commit::LayerCommitter;
+use super::context::DelegateContext;
 use super::open_file::{OpenFile, StalePages, Unsynced};
 use super::windows::OwnerExtents;
-use crate::{ExtentLayout, Node, Result};
+use crate::{ExtentLayout, Result};
 use forebay_proto::files::SyncFile;
 use std::sync::Arc;
 
 /// Brings files to disk, wherever their parts are.
 pub(super) struct FileSyncer {
-    pub node: Arc<Node>,
+    pub ctx: Arc<DelegateContext>,
     pub committer: Arc<LayerCommitter>,
     pub extents: Arc<OwnerExtents>,
 }
@@ -23,12 +24,12 @@ impl FileSyncer {
             self.complete_sync_state(file)?;
         }
         self.sync_rest(file)?;
-        if self.node.peers.members() == 1 || self.committer.posix {
+        if self.ctx.members() == 1 || self.ctx.posix {
             return Ok(None);
         }
         // A commit that began after this call brought a view that is new enough with it.
         if !publishes {
-            self.committer.views.refresh(file)?;
+            self.ctx.refresh(file)?;
         }
         Ok(file.state.lock().stale_pages(file.fid))
     }
@@ -41,12 +42,10 @@ impl FileSyncer {
             unsynced.members.insert(file.fid.owner());
             unsynced.logs = self.extents.own_logs(file.fid)?;
         } else {
-            for member in 0..self.node.peers.members() {
+            for member in 0..self.ctx.members() {
                 unsynced.members.insert(member);
-                let extents = self.node.all_extents(member, file.fid)?;
-                let own = extents
-                    .iter()
-                    .filter(|e| e.member == self.node.peers.member());
+                let extents = self.ctx.node.all_extents(member, file.fid)?;
+                let own = extents.iter().filter(|e| e.member == self.ctx.member());
                 unsynced.logs.extend(own.map(|e| e.log));
             }
         }
@@ -63,7 +62,7 @@ impl FileSyncer {
         if unsynced.is_empty() {
             return Ok(());
         }
-        let data = &self.node.data;
+        let data = &self.ctx.node.data;
         let mut logs = unsynced.logs.iter();
         let synced = logs.try_for_each(|log| data.sync_bytes(*log));
         let synced = synced.and_then(|()| match unsynced.logs.is_empty() {
@@ -73,7 +72,7 @@ impl FileSyncer {
         let synced = synced.and_then(|()| {
             unsynced.members.iter().try_for_each(|member| {
                 let request = SyncFile { fid: file.fid };
-                self.node.peers.call(*member, request)
+                self.ctx.call(*member, request)
             })
         });
         if synced.is_err() {

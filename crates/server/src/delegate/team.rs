@@ -2,14 +2,13 @@
 //!
 //! What a call does is put together by its users (they know paths); here is what it needs beyond what each client could ask alone.
 use super::commit::LayerCommitter;
+use super::context::DelegateContext;
 use super::counted_open::TeamOpenClaims;
-use super::handles::{Handle, OpenFileTable};
-use super::opens::{OpenClient, OpenedFile};
-use super::traffic::TrafficCounters;
-use super::views::OwnerViews;
+use super::handles::Handle;
+use super::opens::{MAX_TRIES, OpenClient, OpenedFile};
 use crate::meta::names;
 use crate::team::{TeamPlan, TeamSeat, Teams};
-use crate::{Attr, Caller, Error, Fid, Member, Node, OpenFlags, Result};
+use crate::{Attr, Error, Fid, Member, OpenFlags, Result};
 use forebay_proto::files::{self, MemberSet};
 use std::sync::Arc;
 
@@ -24,12 +23,9 @@ pub fn team_token(plan: &TeamPlan, round: u64) -> u64 {
 
 /// What the clients of teams ask this node for.
 pub struct TeamClient {
-    pub(super) node: Arc<Node>,
-    pub(super) table: Arc<OpenFileTable>,
-    pub(super) views: Arc<OwnerViews>,
+    pub(super) ctx: Arc<DelegateContext>,
     pub(super) committer: Arc<LayerCommitter>,
     pub(super) opens: Arc<OpenClient>,
-    pub(super) counters: Arc<TrafficCounters>,
     /// Opens that a team's root made, until all clients here have their handles.
     pub(super) claims: TeamOpenClaims,
     /// The teams of this node's clients.
@@ -42,7 +38,7 @@ impl TeamClient {
     /// # Errors
     /// `Refused` for a plan that cannot be; `EBUSY` if all seats stay taken, or the number is another team's that has clients here.
     pub fn join(&self, plan: &TeamPlan) -> Result<TeamSeat> {
-        let members = self.node.peers.members();
+        let members = self.ctx.members();
         if let Some(member) = plan.members.iter().find(|m| **m >= members) {
             return Err(Error::Refused(format!(
                 "team {}: there is no member {member}; the service has {members}",
@@ -58,7 +54,7 @@ impl TeamClient {
         let mut parent = Fid::ROOT;
         for name in directories {
             // Exact for directories of the root that were never moved: else a guess that spreads.
-            let home = names::home(parent, name, self.node.peers.members());
+            let home = names::home(parent, name, self.ctx.members());
             parent = Fid::new(home, parent.0.rotate_left(7) ^ name.len() as u64);
         }
         parent.owner()
@@ -69,22 +65,7 @@ impl TeamClient {
     /// # Errors
     /// `ESTALE` if it was removed.
     pub fn published(&self, fid: Fid) -> Result<Attr> {
-        self.views.ask_attr(fid)
-    }
-
-    /// At the root: creates a file, or finds what has the name unless `exclusive`; whether it was made.
-    ///
-    /// # Errors
-    /// As open with `O_CREAT`.
-    pub fn make_for(
-        &self,
-        parent: Fid,
-        name: &[u8],
-        mode: u32,
-        exclusive: bool,
-        caller: Caller,
-    ) -> Result<(Attr, bool)> {
-        self.opens.make_file(parent, name, mode, exclusive, caller)
+        self.ctx.ask_attr(fid)
     }
 
     /// At the root: opens the file for each member of the team, and empties it if the flags say so.
@@ -105,14 +86,14 @@ impl TeamClient {
             token,
             members: MemberSet::of(members.iter().copied()),
         };
-        let attr = self.opens.insist(owner, &request)?;
+        let attr = self.ctx.insist(owner, &request, MAX_TRIES)?;
         if !flags.truncate {
             return Ok(attr);
         }
-        let file = self.table.hold(&attr);
+        let file = self.ctx.table.hold(&attr);
         let cut = self.committer.cut_at(&file, 0, None);
         self.opens.unhold(&file);
-        let failed = match cut.and_then(|()| self.views.ask_attr(fid)) {
+        let failed = match cut.and_then(|()| self.ctx.ask_attr(fid)) {
             Ok(attr) => return Ok(attr),
             Err(e) => e,
         };
@@ -132,7 +113,7 @@ impl TeamClient {
         token: u64,
         handles: u32,
     ) -> OpenedFile {
-        let _at = self.counters.other();
+        let _at = self.ctx.counters.other();
         let counted = self.claims.claim(token, handles);
         self.opens.opened(attr, flags, counted, false)
     }
@@ -143,7 +124,7 @@ impl TeamClient {
     /// When the owner cannot be told; it is tried again in the background.
     pub fn forgo(&self, attr: &Attr, token: u64, handles: u32) -> Result<()> {
         let counted = self.claims.claim(token, handles);
-        let file = self.table.hold(attr);
+        let file = self.ctx.table.hold(attr);
         file.state
             .lock()
             .unreported_closes
@@ -151,12 +132,6 @@ impl TeamClient {
         let told = self.opens.tell_closes(&file);
         self.opens.unhold(&file);
         told
-    }
-
-    /// Nobody here has a handle of this open, and it is not known whether it was counted, nor of which file. The members are
-    /// told in the background. Once for each node.
-    pub fn abandon_open(&self, token: u64) {
-        self.opens.abandon(token);
     }
 
     /// At the root: ends what [`TeamClient::open_for`] opened, for these members; the file's attributes after that.
@@ -170,7 +145,7 @@ impl TeamClient {
             token,
             members: MemberSet::of(members.iter().copied()),
         };
-        self.opens.insist(owner, &request)
+        self.ctx.insist(owner, &request, MAX_TRIES)
     }
 
     /// The token of a handle's open, if it is a team's, and its file.
@@ -178,7 +153,7 @@ impl TeamClient {
     /// # Errors
     /// `EBADF`.
     pub fn team_open(&self, handle: Handle) -> Result<(Fid, Option<u64>)> {
-        let open = self.table.get(handle)?;
+        let open = self.ctx.table.get(handle)?;
         let token = open.counted.as_ref().map(|c| c.token());
         Ok((open.file.fid, token.filter(|t| t & TEAM_TOKEN_BIT != 0)))
     }
@@ -188,7 +163,7 @@ impl TeamClient {
     /// # Errors
     /// `EBADF`.
     pub fn told_close(&self, handle: Handle) -> Result<()> {
-        let open = self.table.get(handle)?;
+        let open = self.ctx.table.get(handle)?;
         if let Some(counted) = &open.counted {
             counted.told();
         }

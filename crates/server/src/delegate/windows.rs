@@ -9,14 +9,13 @@
 //! The first question about a generation is a narrow one: where nodes take turns under a lock, each reads a little of what
 //! the other has just written, and then the windows are old again. Only from the second on is more fetched than asked for,
 //! and patterns are.
+use super::context::DelegateContext;
 use super::intervals::{Intervals, Source};
 use super::memory::LayerMemory;
 use super::open_file::{FetchedExtents, OpenFile};
-use super::traffic::TrafficCounters;
-use crate::{Error, ExtentLayout, Fid, Member, Node, Result};
+use crate::{Error, ExtentLayout, Fid, Member, Result};
 use forebay_index::{Extent, MAX_EXTENT, SLICE};
 use forebay_proto::files::{ExtentsReply, GetExtents};
-use forebay_proto::placement::SliceMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -29,8 +28,7 @@ const MAX_WINDOW_PIECES: usize = 64 << 10;
 
 /// Asks owners for the extents and patterns of files.
 pub(super) struct OwnerExtents {
-    pub node: Arc<Node>,
-    pub counters: Arc<TrafficCounters>,
+    pub ctx: Arc<DelegateContext>,
     pub memory: Arc<LayerMemory>,
 }
 
@@ -125,7 +123,7 @@ impl OwnerExtents {
         let mut first = end;
         let keepers = match layout {
             ExtentLayout::Patterned => file.fid.owner()..file.fid.owner() + 1,
-            ExtentLayout::Fresh | ExtentLayout::Spread => 0..self.node.peers.members(),
+            ExtentLayout::Fresh | ExtentLayout::Spread => 0..self.ctx.members(),
         };
         for member in keepers {
             let (extents, _) = self.ask_owner(file, member, from..end, 1, generation)?;
@@ -140,10 +138,7 @@ impl OwnerExtents {
         let owner = file.fid.owner();
         match file.state.lock().attr.layout {
             ExtentLayout::Patterned => owner,
-            ExtentLayout::Fresh | ExtentLayout::Spread => SliceMap {
-                members: self.node.peers.members(),
-            }
-            .member(owner, offset),
+            ExtentLayout::Fresh | ExtentLayout::Spread => self.ctx.slices().member(owner, offset),
         }
     }
 
@@ -177,7 +172,7 @@ impl OwnerExtents {
             end: range.end,
             limit,
         };
-        self.node.peers.call(member, request)
+        self.ctx.call(member, request)
     }
 }
 

@@ -4,13 +4,13 @@
 //! that overlap in time may land in either order; each byte then comes whole from one of them.
 use super::close_finisher::CloseFinisher;
 use super::commit::LayerCommitter;
-use super::handles::{Handle, OpenFileTable, OpenHandle};
+use super::context::DelegateContext;
+use super::handles::{Handle, OpenHandle};
 use super::memory::LayerMemory;
 use super::open_file::OpenFile;
 use super::opens::OpenClient;
 use super::pending::{appended, write_end};
-use super::traffic::TrafficCounters;
-use crate::{Caller, Node, Result, Time};
+use crate::{Caller, Result, Time};
 use forebay_data::LogId;
 use forebay_proto::files::ReserveAppend;
 use rustix::io::Errno;
@@ -30,9 +30,7 @@ const UNKNOWN_SPACE_WAIT_SHARE: u32 = 250;
 ///
 /// Invariant: bytes are in a log before a layer names them; what no layer names any more is given back.
 pub struct LayerWriter {
-    pub(super) node: Arc<Node>,
-    pub(super) table: Arc<OpenFileTable>,
-    pub(super) counters: Arc<TrafficCounters>,
+    pub(super) ctx: Arc<DelegateContext>,
     pub(super) committer: Arc<LayerCommitter>,
     pub(super) memory: Arc<LayerMemory>,
     pub(super) opens: Arc<OpenClient>,
@@ -75,7 +73,7 @@ impl LayerWriter {
             let setid = caller.uid != 0 && state.attr.mode & 0o6000 != 0;
             let pending = &mut state.pending;
             let before = pending.intervals.len();
-            pending.put(range.clone(), appended(self.node.peers.member(), log, addr));
+            pending.put(range.clone(), appended(self.ctx.member(), log, addr));
             pending.reach(range.end);
             state.told = None;
             let pending = &mut state.pending;
@@ -100,8 +98,8 @@ impl LayerWriter {
         };
         drop(appending);
         self.committer.give_back(&dropped);
-        self.counters.wrote(data.len());
-        if self.committer.posix {
+        self.ctx.counters.wrote(data.len());
+        if self.ctx.posix {
             self.committer.publish(file)?;
             return Ok(range.start);
         }
@@ -118,7 +116,7 @@ impl LayerWriter {
     /// already: on a disk that space would be there. For that, pending layers are published early, this file's first: the
     /// committed bytes that they replace are given back then.
     fn append_to(&self, file: &OpenFile, log: LogId, data: &[u8]) -> Result<u64> {
-        let append = || match self.node.data.append(log, data) {
+        let append = || match self.ctx.node.data.append(log, data) {
             Err(e) if e.errno() == Errno::NOSPC => Ok(Err(e)),
             Err(e) => Err(e),
             Ok(addr) => Ok(Ok(addr)),
@@ -138,7 +136,10 @@ impl LayerWriter {
             effort();
             self.reclaim_now();
         }
-        let (freed, deadline) = (self.node.data.space_freed(), self.node.peers.deadline());
+        let (freed, deadline) = (
+            self.ctx.node.data.space_freed(),
+            self.ctx.node.peers.deadline(),
+        );
         let until = Instant::now() + deadline / SPACE_WAIT_SHARE;
         let mut unknown_until = None;
         loop {
@@ -150,10 +151,10 @@ impl LayerWriter {
             // Of other members it is not known whether they have bytes of ours to give back: that is waited for less long.
             let until = match self.reclaim_now() {
                 true => until,
-                false if self.node.peers.members() > 1 => *unknown_until
+                false if self.ctx.members() > 1 => *unknown_until
                     .get_or_insert_with(|| Instant::now() + deadline / UNKNOWN_SPACE_WAIT_SHARE),
                 // All of it may have come back just now.
-                false => return self.node.data.append(log, data),
+                false => return self.ctx.node.data.append(log, data),
             };
             if Instant::now() >= until || !freed.wait(seen, until) {
                 return Err(full);
@@ -170,11 +171,11 @@ impl LayerWriter {
 
     /// Publishes what is pending in any file. One that is being published just now is left to that.
     fn publish_all_for_room(&self) {
-        for file in self.table.all_open() {
+        for file in self.ctx.table.all_open() {
             let Some(_commit) = file.commit_lock.try_lock() else {
                 continue;
             };
-            let sync = self.committer.always_sync;
+            let sync = self.ctx.always_sync;
             if let Err(e) = self.committer.publish_locked(&file, None, sync) {
                 tracing::debug!(fid = file.fid.0, error = %e, "a commit for want of room failed; the writes stay pending");
             }
@@ -184,14 +185,14 @@ impl LayerWriter {
     /// Gives back now what this node would give back later. `false` if there was nothing.
     fn reclaim_now(&self) -> bool {
         let mut found = false;
-        for file in self.table.all_known() {
+        for file in self.ctx.table.all_known() {
             let dropped = std::mem::take(&mut file.state.lock().pending.dropped);
             found |= !dropped.is_empty();
             self.committer.give_back(&dropped);
         }
-        found |= !matches!(self.node.files.pending(), Ok(0));
+        found |= !matches!(self.ctx.node.files.pending(), Ok(0));
         // What fails here is reported by the background threads, which try again.
-        let _ = self.node.files.drain();
+        let _ = self.ctx.node.files.drain();
         found
     }
 
@@ -200,7 +201,7 @@ impl LayerWriter {
         let mut log = open.log.lock();
         match *log {
             Some(log) => Ok(log),
-            None => Ok(*log.insert(self.node.data.create_log(open.file.fid)?)),
+            None => Ok(*log.insert(self.ctx.node.data.create_log(open.file.fid)?)),
         }
     }
 
@@ -213,7 +214,7 @@ impl LayerWriter {
             len: len as u64,
             pending_end,
         };
-        self.node.peers.call(fid.owner(), request)
+        self.ctx.call(fid.owner(), request)
     }
 
     /// For benchmarks of the index alone: as a write of `len` bytes, which would be at `addr` of the handle's log, but are nowhere. The
@@ -223,13 +224,13 @@ impl LayerWriter {
     /// As a write.
     #[doc(hidden)]
     pub fn write_unbacked(&self, handle: Handle, offset: u64, len: u64, addr: u64) -> Result<()> {
-        let open = self.table.get_writable(handle)?;
+        let open = self.ctx.table.get_writable(handle)?;
         let end = write_end(offset, len as usize)?;
         let log = self.log_of(&open)?;
         let crowded = {
             let mut state = open.file.state.lock();
             let pending = &mut state.pending;
-            pending.put(offset..end, appended(self.node.peers.member(), log, addr));
+            pending.put(offset..end, appended(self.ctx.member(), log, addr));
             pending.dropped.clear();
             pending.reach(end);
             pending.touch(Time::now());

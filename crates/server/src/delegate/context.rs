@@ -1,10 +1,18 @@
-//! Views of files: what an owner says of a file's attributes and generation.
+//! What the types of a delegate share, and owners' views of files: what an owner says of a file's attributes and generation.
 //!
 //! Invariant: a view only moves a file forward (`FileState::observe`); answers may overtake each other.
+use super::combine::RequestCombiner;
+use super::deferred_close::DeferredCloses;
+use super::handles::OpenFileTable;
 use super::open_file::OpenFile;
-use crate::{Attr, Fid, Kind, Node, Result};
+use super::traffic::TrafficCounters;
+use crate::{Attr, Error, Fid, Kind, Member, Node, Result};
+use forebay_data::Counter;
+use forebay_fabric::Error as Fabric;
+use forebay_proto::PeerCall;
 use forebay_proto::files::GetView;
 use forebay_proto::meta;
+use forebay_proto::placement::SliceMap;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,12 +22,63 @@ const VIEW_TRIES_AT_ONCE: u32 = 20;
 /// And so many more after short pauses.
 const VIEW_TRIES_SOON: u32 = 80;
 
-/// Asks owners for views.
-pub(super) struct OwnerViews {
+/// See the head of this file.
+pub(super) struct DelegateContext {
     pub node: Arc<Node>,
+    /// Handles, and the files this node knows.
+    pub table: OpenFileTable,
+    pub counters: Arc<TrafficCounters>,
+    /// What closes leave behind.
+    pub deferred_closes: Arc<DeferredCloses>,
+    /// Names opens and commits at their owners.
+    pub tokens: Counter,
+    /// Requests that ask other members the same at the same time.
+    pub combine: RequestCombiner,
+    /// Every write is visible elsewhere before it returns, and every commit shown to the kernels of nodes that hold the file open.
+    pub posix: bool,
+    /// Every commit is on disk before it counts.
+    pub always_sync: bool,
 }
 
-impl OwnerViews {
+impl DelegateContext {
+    /// The member whose delegate this is.
+    pub fn member(&self) -> Member {
+        self.node.peers.member()
+    }
+
+    /// Members of the service.
+    pub fn members(&self) -> u16 {
+        self.node.peers.members()
+    }
+
+    /// Which member has which slice.
+    pub fn slices(&self) -> SliceMap {
+        let members = self.members();
+        SliceMap { members }
+    }
+
+    /// Asks a member.
+    pub fn call<C: PeerCall>(&self, member: Member, request: C) -> Result<C::Reply> {
+        self.node.peers.call(member, request)
+    }
+
+    /// Asks again while answers get lost, so often at most, and within the service's deadline.
+    pub fn insist<C: PeerCall + Clone>(
+        &self,
+        member: Member,
+        request: &C,
+        tries: u32,
+    ) -> Result<C::Reply> {
+        let until = Instant::now() + self.node.peers.deadline();
+        for _ in 1..tries {
+            match self.call(member, request.clone()) {
+                Err(Error::Fabric(Fabric::Deadline { .. })) if Instant::now() < until => {}
+                answer => return answer,
+            }
+        }
+        self.call(member, request.clone())
+    }
+
     /// Asks for a newer view than of generation `seen`. If the owner has none, waits a little for one that another call of this
     /// node gets. `EIO` once an operation has done so for the deadline of requests.
     pub fn retry_view(&self, file: &OpenFile, seen: u64, retry: &mut ViewRetry) -> Result<()> {
@@ -44,7 +103,7 @@ impl OwnerViews {
     /// Fetches the owner's view of the file.
     pub fn refresh(&self, file: &OpenFile) -> Result<()> {
         let owner = file.fid.owner();
-        let attr = self.node.peers.call(owner, GetView { fid: file.fid })?;
+        let attr = self.call(owner, GetView { fid: file.fid })?;
         file.state.lock().observe(&attr);
         Ok(())
     }
@@ -52,7 +111,7 @@ impl OwnerViews {
     /// The owner's attributes, without what is pending here.
     pub fn ask_attr(&self, fid: Fid) -> Result<Attr> {
         let request = meta::GetAttr { fid };
-        self.node.peers.call(fid.owner(), request)
+        self.call(fid.owner(), request)
     }
 
     /// The owner's attributes of a regular file; `EISDIR`, `EINVAL` for anything else.
