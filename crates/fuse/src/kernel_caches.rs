@@ -7,9 +7,9 @@
 //!
 //! Invariant: nothing here is called on a thread that answers requests. Dropping pages waits for reads under way, and the
 //! look-up for its answer.
+use crate::conversions::TEAM_DIRECTORY;
 use crate::own_lookups::OwnLookups;
 use crate::protocol::{INodeNo, Notifier};
-use crate::reply::OWN;
 use forebay_client::job::wire::DIRECTORY;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Attr, Fid};
@@ -150,7 +150,9 @@ impl KernelCaches {
         }
         self.renewed.lock().remove(&number);
         // The kernel would keep the file's inode as long as this name.
-        let _ = connection.notifier.inval_entry(OWN, OsStr::new(&name));
+        let _ = connection
+            .notifier
+            .inval_entry(TEAM_DIRECTORY, OsStr::new(&name));
         told.map(|_| ())
     }
 
@@ -178,8 +180,8 @@ impl KernelCaches {
         connection.is_some_and(|c| c.lookups.is_own(thread))
     }
 
-    /// The kernel is told these attributes.
-    pub fn told(&self, attr: &Attr) {
+    /// The kernel is told these attributes: they are kept if they are the root's.
+    pub fn remember_root(&self, attr: &Attr) {
         if attr.fid == Fid::ROOT {
             *self.root.lock() = Some(attr.clone());
         }

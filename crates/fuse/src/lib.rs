@@ -7,26 +7,27 @@
 //! delegate before it returns; pages survive an open only if the content is unchanged; names and attributes live for a
 //! second in a service of one member and not at all otherwise, except the attributes of laminated files.
 
-mod caller;
-mod callers;
+mod attempt;
+mod caller_groups;
+mod conversions;
 mod errors;
 mod filesystem;
-mod kernel;
 mod kernel_caches;
 mod mount;
+mod mount_calls;
+mod mount_table;
 mod mountpoint;
 mod open_handles;
 mod options;
 mod own_lookups;
 mod protocol;
-mod reply;
-mod table;
+mod thread_status;
 mod watch;
 
 pub use errors::MountError;
 pub use mount::{Mount, Pending};
+pub use mount_table::{MountEntry, mounts};
 pub use mountpoint::unmount;
 pub use open_handles::{OpenFile, OpenHandles};
 pub use options::MountOptions;
-pub use table::{MountEntry, mounts};
 pub use watch::Watch;

@@ -1,12 +1,12 @@
 //! A running mount: its start, its threads, its end.
-use crate::callers::Callers;
+use crate::caller_groups::CallerGroups;
 use crate::errors::MountError;
 use crate::filesystem::Filesystem;
 use crate::open_handles::OpenHandles;
 use crate::options::MountOptions;
 use crate::protocol::{Running, Session};
 use crate::watch::Watch;
-use crate::{kernel, mountpoint, table};
+use crate::{mount_calls, mount_table, mountpoint};
 use forebay_server::Delegate;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ pub struct Mount {
     watch: Arc<Watch>,
     handles: Arc<OpenHandles>,
     refused: Arc<AtomicBool>,
-    callers: Arc<Callers>,
+    callers: Arc<CallerGroups>,
 }
 
 /// A mount point that is mounted and waits for its delegate: whoever touches it waits too. Dropping it unmounts it.
@@ -54,7 +54,7 @@ impl Pending {
     /// Each [`MountError`] names the mount point and the next step.
     pub fn mount(point: impl AsRef<Path>, options: MountOptions) -> Result<Pending, MountError> {
         let point = mountpoint::check(point.as_ref())?;
-        let connection = Some(kernel::mount(&point, &options)?);
+        let connection = Some(mount_calls::mount(&point, &options)?);
         mountpoint::claim(&point);
         Ok(Pending {
             point,
@@ -107,7 +107,7 @@ impl Pending {
     }
 
     fn give_up(&self) {
-        if let Err(e) = kernel::detach(&self.point) {
+        if let Err(e) = mount_calls::detach(&self.point) {
             tracing::warn!(point = %self.point.display(), error = %e, "the mount stays");
         }
         mountpoint::disclaim(&self.point);
@@ -208,7 +208,7 @@ impl Mount {
         let mut pause = Duration::from_millis(1);
         // Where the list cannot be read it is taken for ours: then the call says so if it is not there.
         while device(&self.point).map_or(true, |there| there == self.device) {
-            match kernel::unmount(&self.point) {
+            match mount_calls::unmount(&self.point) {
                 Ok(()) => return Ok(()),
                 Err(e)
                     if e.raw_os_error() == Some(Errno::BUSY.raw_os_error())
@@ -219,7 +219,7 @@ impl Mount {
                     pause = (pause * 2).min(Duration::from_millis(200));
                 }
                 Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                    kernel::force(&self.point)
+                    mount_calls::force(&self.point)
                         .map_err(|e| MountError::system("unmount", &self.point, e))?;
                     return Err(MountError::CutOff {
                         point: self.point.clone(),
@@ -244,7 +244,7 @@ impl Drop for Mount {
 
 /// The device number of what is mounted on `point`; empty if nothing of ours is.
 fn device(point: &Path) -> io::Result<String> {
-    let entry = table::mounts()?
+    let entry = mount_table::mounts()?
         .into_iter()
         .rev()
         .find(|e| e.point == point);

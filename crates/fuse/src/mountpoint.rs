@@ -4,8 +4,8 @@
 //! mount, or through a dead one, waits for ever; so the walk to a mount point consults the table before each step, and an
 //! unknown mount is asked by a child process that can be given up.
 use crate::errors::MountError;
-use crate::kernel;
-use crate::table::{MountEntry, TYPE, mounts};
+use crate::mount_calls;
+use crate::mount_table::{MountEntry, TYPE, mounts};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -100,7 +100,7 @@ pub(crate) fn check(point: &Path) -> Result<PathBuf, MountError> {
         match (ask(&path), entry.is_forebay()) {
             (MountHealth::Dead, true) => {
                 tracing::warn!(point = %path.display(), "clearing away a mount whose server has died");
-                kernel::detach(&path)
+                mount_calls::detach(&path)
                     .map_err(|e| MountError::system("clear away the dead mount", &path, e))?;
                 path = walk(point)?;
             }
@@ -246,9 +246,9 @@ pub fn unmount(point: &Path, force: bool) -> Result<(), MountError> {
         return Err(MountError::NotMounted { point: path });
     }
     let done = if force {
-        kernel::force(&path)
+        mount_calls::force(&path)
     } else {
-        kernel::unmount(&path)
+        mount_calls::unmount(&path)
     };
     match done {
         Err(e) if e.raw_os_error() == Some(libc::EBUSY) => Err(MountError::Busy { point: path }),

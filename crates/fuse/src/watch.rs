@@ -3,11 +3,12 @@
 //! Nobody watches most mounts, and then a request costs one look at a flag. A watched mount may also have the kernel keep
 //! nothing: files opened from then on bypass the page cache, names and attributes are asked for each time. So what programs do
 //! is seen as they do it, and not what the kernel made of it.
-use crate::protocol::{Errno, FileHandle, FopenFlags, INodeNo, Request};
-use crate::reply::OWN;
+use crate::conversions::TEAM_DIRECTORY;
+use crate::protocol::{FileHandle, FopenFlags, INodeNo, Request};
 use forebay_trace::Action;
 use forebay_trace::record::{ObservedCall, Recorder};
 use parking_lot::RwLock;
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -42,27 +43,27 @@ impl Watch {
     }
 
     /// Takes down that a request has come in, if anybody watches.
-    pub(crate) fn mark(&self, req: &Request, note: Note<'_>) -> Mark {
+    pub(crate) fn record(&self, req: &Request, call: CallInfo<'_>) -> CallRecord {
         // The directory of teams is nobody's file.
-        if !self.on.load(Ordering::Relaxed) || note.ino == OWN {
-            return Mark(None);
+        if !self.on.load(Ordering::Relaxed) || call.ino == TEAM_DIRECTORY {
+            return CallRecord(None);
         }
-        Mark(self.watched(req, note))
+        CallRecord(self.watched(req, call))
     }
 
-    fn watched(&self, req: &Request, note: Note<'_>) -> Option<WatchedCall> {
+    fn watched(&self, req: &Request, call: CallInfo<'_>) -> Option<WatchedCall> {
         let recorder = self.recorder.read().clone()?;
-        let child = note
+        let child = call
             .name
             .map(|(parent, name)| (parent.0, name.as_bytes().to_vec()));
         Some(WatchedCall {
             seen: ObservedCall {
                 thread: req.pid,
-                action: note.action,
-                inode: note.ino.0,
-                handle: note.handle,
-                offset: note.offset,
-                len: note.len,
+                action: call.action,
+                inode: call.ino.0,
+                handle: call.handle,
+                offset: call.offset,
+                len: call.len,
                 start: recorder.now(),
                 end: 0,
                 error: 0,
@@ -75,7 +76,7 @@ impl Watch {
 
 /// What a request is about.
 #[derive(Clone, Copy)]
-pub(crate) struct Note<'a> {
+pub(crate) struct CallInfo<'a> {
     action: Action,
     ino: INodeNo,
     name: Option<(INodeNo, &'a OsStr)>,
@@ -84,10 +85,10 @@ pub(crate) struct Note<'a> {
     len: u64,
 }
 
-impl<'a> Note<'a> {
+impl<'a> CallInfo<'a> {
     /// A file or directory.
-    pub(crate) fn on(action: Action, ino: INodeNo) -> Note<'a> {
-        Note {
+    pub(crate) fn on(action: Action, ino: INodeNo) -> CallInfo<'a> {
+        CallInfo {
             action,
             ino,
             name: None,
@@ -98,32 +99,32 @@ impl<'a> Note<'a> {
     }
 
     /// A name in a directory.
-    pub(crate) fn at(action: Action, parent: INodeNo, name: &'a OsStr) -> Note<'a> {
-        Note {
+    pub(crate) fn at(action: Action, parent: INodeNo, name: &'a OsStr) -> CallInfo<'a> {
+        CallInfo {
             name: Some((parent, name)),
-            ..Note::on(action, parent)
+            ..CallInfo::on(action, parent)
         }
     }
 
     /// A file that gets a name in a directory.
-    pub(crate) fn to(self, parent: INodeNo, name: &'a OsStr) -> Note<'a> {
-        Note {
+    pub(crate) fn to(self, parent: INodeNo, name: &'a OsStr) -> CallInfo<'a> {
+        CallInfo {
             name: Some((parent, name)),
             ..self
         }
     }
 
     /// An open file.
-    pub(crate) fn through(self, handle: FileHandle) -> Note<'a> {
-        Note {
+    pub(crate) fn through(self, handle: FileHandle) -> CallInfo<'a> {
+        CallInfo {
             handle: handle.0,
             ..self
         }
     }
 
     /// A part of it.
-    pub(crate) fn range(self, offset: u64, len: u64) -> Note<'a> {
-        Note {
+    pub(crate) fn range(self, offset: u64, len: u64) -> CallInfo<'a> {
+        CallInfo {
             offset,
             len,
             ..self
@@ -141,11 +142,11 @@ impl<'a> Note<'a> {
 }
 
 /// A request that is being answered; nothing comes of it if nobody watches.
-pub(crate) struct Mark(Option<WatchedCall>);
+pub(crate) struct CallRecord(Option<WatchedCall>);
 
-impl Mark {
+impl CallRecord {
     /// Tells how it was answered.
-    pub(crate) fn end<T: Told>(self, answer: &Result<T, Errno>) {
+    pub(crate) fn end<T: RecordedAnswer>(self, answer: &Result<T, Errno>) {
         if let Some(call) = self.0 {
             call.end(answer);
         }
@@ -167,7 +168,7 @@ struct WatchedCall {
 }
 
 impl WatchedCall {
-    fn end<T: Told>(mut self, answer: &Result<T, Errno>) {
+    fn end<T: RecordedAnswer>(mut self, answer: &Result<T, Errno>) {
         self.seen.end = self.recorder.now();
         match answer {
             Ok(told) => {
@@ -175,7 +176,7 @@ impl WatchedCall {
                 self.name();
             }
             Err(e) => {
-                self.seen.error = e.code().unsigned_abs();
+                self.seen.error = e.raw_os_error().unsigned_abs();
                 if self.seen.action == Action::Read {
                     self.seen.len = 0;
                 }
@@ -210,43 +211,43 @@ impl WatchedCall {
 }
 
 /// What an answer says about the call.
-pub(crate) trait Told {
+pub(crate) trait RecordedAnswer {
     fn tell(&self, _: &mut ObservedCall) {}
 }
 
-impl Told for () {}
-impl Told for i64 {}
-impl Told for u64 {}
-impl Told for Vec<u8> {}
-impl Told for forebay_server::SpaceTotals {}
-impl Told for forebay_server::delegate::GrantedLock {}
+impl RecordedAnswer for () {}
+impl RecordedAnswer for i64 {}
+impl RecordedAnswer for u64 {}
+impl RecordedAnswer for Vec<u8> {}
+impl RecordedAnswer for forebay_server::SpaceTotals {}
+impl RecordedAnswer for forebay_server::delegate::GrantedLock {}
 
-impl Told for bytes::Bytes {
+impl RecordedAnswer for bytes::Bytes {
     fn tell(&self, seen: &mut ObservedCall) {
         seen.len = self.len() as u64;
     }
 }
 
 /// Bytes copied.
-impl Told for u32 {
+impl RecordedAnswer for u32 {
     fn tell(&self, seen: &mut ObservedCall) {
         seen.len = u64::from(*self);
     }
 }
 
-impl Told for forebay_server::Attr {
+impl RecordedAnswer for forebay_server::Attr {
     fn tell(&self, seen: &mut ObservedCall) {
         seen.inode = self.fid.0;
     }
 }
 
-impl Told for (FileHandle, FopenFlags) {
+impl RecordedAnswer for (FileHandle, FopenFlags) {
     fn tell(&self, seen: &mut ObservedCall) {
         seen.handle = self.0.0;
     }
 }
 
-impl Told for (forebay_server::Attr, FileHandle, FopenFlags) {
+impl RecordedAnswer for (forebay_server::Attr, FileHandle, FopenFlags) {
     fn tell(&self, seen: &mut ObservedCall) {
         (seen.inode, seen.handle) = (self.0.fid.0, self.1.0);
     }

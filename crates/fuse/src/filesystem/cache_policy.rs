@@ -2,11 +2,12 @@
 //!
 //! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is watched, nothing.
 use super::file_handle::encode;
-use crate::protocol::{Errno, FileHandle, FopenFlags, ReplyAttr, ReplyEntry};
-use crate::reply::{file_attr, negative};
+use crate::conversions::file_attr;
+use crate::protocol::{FileHandle, FopenFlags, ReplyAttr, ReplyEntry};
 use crate::watch::Watch;
 use forebay_server::delegate::OpenedFile;
 use forebay_server::{Attr, Kind, Lamination, OpenFlags};
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,8 +63,8 @@ impl CachePolicy {
     /// The answer to a lookup: that a name does not exist is kept too, where nobody else could make it.
     pub fn found(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
         match answer {
-            Err(e) if self.alone && e.code() == libc::ENOENT => {
-                reply.entry(&KERNEL_KEEPS_FOR, &negative());
+            Err(e) if self.alone && e == Errno::NOENT => {
+                reply.absent(&KERNEL_KEEPS_FOR);
             }
             answer => self.enter(answer, reply),
         }

@@ -4,10 +4,12 @@
 //! Invariant: the threads that answer requests do not wait here. An answer that has to wait does so on a thread of its own.
 use super::file_handle::handle;
 use super::waiter::spawn_waiter;
+use crate::attempt::attempt;
+use crate::conversions::fid;
 use crate::kernel_caches::KernelCaches;
-use crate::protocol::{Errno, INodeNo, ReplyWrite, WriteRequest};
-use crate::reply::{attempt, fid};
+use crate::protocol::{INodeNo, ReplyWrite, WriteRequest};
 use forebay_server::delegate::{AfterWrite, Delegate};
+use rustix::io::Errno;
 use std::sync::Arc;
 
 /// See the head of this file.
@@ -84,7 +86,7 @@ impl ChangeNotices {
             let renewed = answer.and_then(|placed| {
                 renew(placed).map_err(|error| {
                     tracing::error!(inode = ino.0, %error, "the kernel keeps pages from before a direct write");
-                    Errno::EIO
+                    Errno::IO
                 })
             });
             reply.answer(renewed, |reply, ()| {

@@ -16,11 +16,12 @@
 use super::cache_policy::CachePolicy;
 use super::places::{DirectoryPlaces, MovedDirectory};
 use super::waiter::spawn_waiter;
+use crate::conversions::file_attr;
 use crate::kernel_caches::KernelCaches;
-use crate::protocol::{Errno, ReplyEmpty, ReplyEntry};
-use crate::reply::file_attr;
+use crate::protocol::{ReplyEmpty, ReplyEntry};
 use forebay_server::delegate::Delegate;
 use forebay_server::{Attr, Fid, Kind};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -93,20 +94,6 @@ impl DirectoryMoves {
                     directories.found(attr.fid, parent, name, thread);
                 }
             }
-        }
-    }
-
-    /// A program of this mount has renamed something, or exchanged two names. The directories that have another parent now, and
-    /// where they are.
-    pub fn renamed(
-        &self,
-        from: (Fid, &OsStr),
-        to: (Fid, &OsStr),
-        exchanged: bool,
-    ) -> Vec<(Fid, PathBuf)> {
-        match self.policy.alone {
-            true => Vec::new(),
-            false => self.places.directories.renamed(from, to, exchanged),
         }
     }
 

@@ -6,11 +6,12 @@
 //!
 //! Invariants: going on never skips or repeats a name that was there all the time; memory is bounded by the window plus
 //! one name per [`MARK_INTERVAL`] entries; a listing started again from 0 sees the directory as it is then.
-use crate::protocol::{FileType, INodeNo, ReplyDirectory};
-use crate::reply::file_type;
+use crate::conversions::file_type;
+use crate::protocol::{INodeNo, ReplyDirectory};
 use forebay_server::delegate::Delegate;
 use forebay_server::{DirEntry, Fid, Result};
 use parking_lot::Mutex;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::OsStr;

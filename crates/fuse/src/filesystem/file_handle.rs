@@ -6,7 +6,7 @@
 //! bit  1       APPEND: the owner of the file chooses where writes go
 //! bit  0       WRITE: opened for writing
 //! ```
-use crate::protocol::{self, FileHandle, OpenAccMode};
+use crate::protocol::{self, FileHandle};
 use forebay_server::OpenFlags;
 use forebay_server::delegate::Handle;
 
@@ -40,11 +40,10 @@ pub(super) fn encode(handle: Handle, flags: OpenFlags, direct: bool) -> FileHand
 
 /// What `open` was given, in the service's terms.
 pub(super) fn open_flags(flags: protocol::OpenFlags) -> OpenFlags {
-    let mode = flags.acc_mode();
     OpenFlags {
-        read: mode != OpenAccMode::O_WRONLY,
-        write: mode != OpenAccMode::O_RDONLY,
-        append: mode != OpenAccMode::O_RDONLY && flags.0 & libc::O_APPEND != 0,
+        read: flags.reads(),
+        write: flags.writes(),
+        append: flags.writes() && flags.0 & libc::O_APPEND != 0,
         truncate: flags.0 & libc::O_TRUNC != 0,
     }
 }

@@ -6,7 +6,7 @@
 //! - **Signals**: the kernel tells of an interrupted request by `FUSE_INTERRUPT`, which the mount does not look at (it
 //!   answers `ENOSYS`, and the kernel stops sending it): it comes for the first signal only, also for one that another thread of
 //!   the program takes. A killed program would stay until its lock is granted. So the waiting thread looks itself, some times a
-//!   second, whether its caller has a signal to take (`caller`), and answers `EINTR`; the kernel restarts the call or ends it, as
+//!   second, whether its caller has a signal to take (`thread_status`), and answers `EINTR`; the kernel restarts the call or ends it, as
 //!   the signal wants.
 //! - **Closing**: the kernel gives up an open file's locks (`flock`, OFD) with a `RELEASE` that nobody waits for. So a try
 //!   that is denied waits for the lock for a moment, in case the file that has it was closed just now.
@@ -15,15 +15,16 @@
 //!   free to answer.
 use super::file_handle::handle;
 use super::waiter::spawn_waiter;
-use crate::caller::Caller;
+use crate::attempt::attempt;
 use crate::kernel_caches::KernelCaches;
-use crate::protocol::{Errno, FileHandle, INodeNo, LockRequest, ReplyEmpty, ReplyLock, Request};
-use crate::reply::attempt;
-use crate::watch::{Mark, Note, Watch};
+use crate::protocol::{FileHandle, INodeNo, LockRequest, ReplyEmpty, ReplyLock, Request};
+use crate::thread_status::ThreadStatus;
+use crate::watch::{CallInfo, CallRecord, Watch};
 use forebay_server::Result;
 use forebay_server::delegate::{Delegate, GrantedLock, Handle, LockOutcome, WantedLock};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_trace::Action;
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -33,11 +34,11 @@ use std::time::{Duration, Instant};
 const LAST_CLOSE_WAIT: Duration = Duration::from_millis(75);
 
 impl LockRequest {
-    fn note(&self, ino: INodeNo) -> Note<'static> {
+    fn call(&self, ino: INodeNo) -> CallInfo<'static> {
         let len = self.end().saturating_sub(self.start);
         // A lock to the end of all files has no length in a trace.
         let len = if self.last >= i64::MAX as u64 { 0 } else { len };
-        Note::on(Action::Lock, ino)
+        CallInfo::on(Action::Lock, ino)
             .through(self.fh)
             .range(self.start, len)
     }
@@ -50,7 +51,7 @@ impl LockRequest {
         let mode = match self.typ {
             libc::F_RDLCK => LockMode::Shared,
             libc::F_WRLCK => LockMode::Exclusive,
-            _ => return Err(Errno::EINVAL),
+            _ => return Err(Errno::INVAL),
         };
         Ok(WantedLock {
             owner: self.owner,
@@ -77,7 +78,7 @@ fn show(
     caches.renew(delegate, ino).map_err(|error| {
         // With old pages the lock would be worth nothing.
         tracing::error!(inode = ino.0, %error, "the kernel keeps old pages, or an old size, under a lock");
-        Errno::EIO
+        Errno::IO
     })?;
     delegate.kernel_pages.dropped_pages(stale);
     Ok(())
@@ -97,14 +98,14 @@ fn wait_for_last_close(
     let until = Instant::now() + LAST_CLOSE_WAIT;
     let over = || ended.load(Ordering::SeqCst) || Instant::now() >= until;
     match delegate.locks.wait_for_lock(wait, &mut || over()) {
-        Err(e) if e.errno() == rustix::io::Errno::INTR => Err(rustix::io::Errno::AGAIN.into()),
+        Err(e) if e.errno() == Errno::INTR => Err(Errno::AGAIN.into()),
         outcome => outcome,
     }
 }
 
 /// Tells whoever watches, and answers.
-fn answer(done: std::result::Result<(), Errno>, mark: Mark, reply: ReplyEmpty) {
-    mark.end(&done);
+fn answer(done: std::result::Result<(), Errno>, record: CallRecord, reply: ReplyEmpty) {
+    record.end(&done);
     reply.done(done);
 }
 
@@ -139,13 +140,15 @@ impl KernelLocks {
     /// Commits to disk. Reads that follow see what other nodes had published, so older pages go first, as with a lock.
     pub fn sync_file(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
         let ino = req.ino;
-        let mark = self
+        let record = self
             .watch
-            .mark(req, Note::on(Action::Sync, ino).through(fh));
+            .record(req, CallInfo::on(Action::Sync, ino).through(fh));
         match attempt("fsync", ino, || self.delegate.fsync(handle(fh))) {
-            Ok(None) => answer(Ok(()), mark, reply),
-            Ok(stale) => self.grant_later(ino, mark, reply, move |_, _| Ok(GrantedLock { stale })),
-            Err(e) => answer(Err(e), mark, reply),
+            Ok(None) => answer(Ok(()), record, reply),
+            Ok(stale) => {
+                self.grant_later(ino, record, reply, move |_, _| Ok(GrantedLock { stale }))
+            }
+            Err(e) => answer(Err(e), record, reply),
         }
     }
 
@@ -156,20 +159,20 @@ impl KernelLocks {
             false => LockSpace::Record,
         };
         let (ino, handle) = (req.ino, handle(asked.fh));
-        let mark = self.watch.mark(req, asked.note(ino));
+        let record = self.watch.record(req, asked.call(ino));
         if asked.typ == libc::F_UNLCK {
             let (owner, start, end) = (asked.owner, asked.start, asked.end());
             let done = attempt("unlock", ino, || {
                 self.delegate.locks.unlock(handle, owner, space, start, end)
             });
-            return answer(done, mark, reply);
+            return answer(done, record, reply);
         }
-        let mut caller = Caller::new(req.pid);
+        let mut caller = ThreadStatus::new(req.pid);
         let of_open_file = || space == LockSpace::Flock || caller.asks_for_open_file();
         let detect = asked.wait && !of_open_file();
         let wanted = match asked.wanted(space, detect) {
             Ok(wanted) => wanted,
-            Err(e) => return answer(Err(e), mark, reply),
+            Err(e) => return answer(Err(e), record, reply),
         };
         let locking = attempt("lock", ino, || match asked.wait {
             true => self.delegate.locks.lock_or_wait(handle, &wanted),
@@ -180,23 +183,23 @@ impl KernelLocks {
                 .map(LockOutcome::Granted),
         });
         match locking {
-            Ok(LockOutcome::Granted(GrantedLock { stale: None })) => answer(Ok(()), mark, reply),
+            Ok(LockOutcome::Granted(GrantedLock { stale: None })) => answer(Ok(()), record, reply),
             Ok(LockOutcome::Granted(granted)) => {
-                self.grant_later(ino, mark, reply, move |_, _| Ok(granted));
+                self.grant_later(ino, record, reply, move |_, _| Ok(granted));
             }
             Ok(LockOutcome::Waiting(wait)) => {
-                self.grant_later(ino, mark, reply, move |delegate, ended| {
+                self.grant_later(ino, record, reply, move |delegate, ended| {
                     delegate.locks.wait_for_lock(wait, &mut || {
                         ended.load(Ordering::SeqCst) || caller.interrupted()
                     })
                 });
             }
-            Err(e) if e.code() == libc::EAGAIN && of_open_file() => {
-                self.grant_later(ino, mark, reply, move |delegate, ended| {
+            Err(e) if e == Errno::AGAIN && of_open_file() => {
+                self.grant_later(ino, record, reply, move |delegate, ended| {
                     wait_for_last_close(delegate, handle, &wanted, ended)
                 });
             }
-            Err(e) => answer(Err(e), mark, reply),
+            Err(e) => answer(Err(e), record, reply),
         }
     }
 
@@ -204,7 +207,7 @@ impl KernelLocks {
     fn grant_later(
         &self,
         ino: INodeNo,
-        mark: Mark,
+        record: CallRecord,
         reply: ReplyEmpty,
         get: impl FnOnce(&Delegate, &AtomicBool) -> Result<GrantedLock> + Send + 'static,
     ) {
@@ -214,7 +217,7 @@ impl KernelLocks {
         spawn_waiter("lock", "to wait for a lock", move || {
             let granted = attempt("wait for a lock", ino, || get(&delegate, &ended));
             let shown = granted.and_then(|granted| show(&caches, &delegate, ino, granted));
-            answer(shown, mark, reply);
+            answer(shown, record, reply);
         });
     }
 
@@ -224,11 +227,11 @@ impl KernelLocks {
             Ok(wanted) => wanted,
             Err(e) => return reply.error(e),
         };
-        let mark = self.watch.mark(req, asked.note(req.ino));
+        let record = self.watch.record(req, asked.call(req.ino));
         let found = attempt("test lock", req.ino, || {
             self.delegate.locks.test_lock(handle(asked.fh), &wanted)
         });
-        mark.end(&found.as_ref().map(drop).map_err(|e| *e));
+        record.end(&found.as_ref().map(drop).map_err(|e| *e));
         reply.answer(found, |reply, found| match found {
             None => reply.locked(asked.start, asked.last, libc::F_UNLCK, 0),
             Some(held) => {

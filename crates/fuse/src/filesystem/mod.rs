@@ -24,8 +24,8 @@ mod directory_moves;
 mod dirs;
 mod file_handle;
 mod files;
+mod init;
 mod invalidation;
-mod kernel;
 mod locks;
 mod names;
 mod places;
@@ -34,13 +34,13 @@ mod team;
 mod waiter;
 mod xattrs;
 
-use crate::callers::Callers;
+use crate::attempt::attempt;
+use crate::caller_groups::CallerGroups;
 use crate::kernel_caches::KernelCaches;
 use crate::open_handles::OpenHandles;
 use crate::options::MountOptions;
-use crate::protocol::{Errno, Request};
-use crate::reply::attempt;
-use crate::watch::{Note, Told, Watch};
+use crate::protocol::Request;
+use crate::watch::{CallInfo, RecordedAnswer, Watch};
 use cache_policy::CachePolicy;
 use change_notices::ChangeNotices;
 use directory_moves::DirectoryMoves;
@@ -48,6 +48,7 @@ use dirs::Listings;
 use files::OpenFiles;
 use forebay_server::Delegate;
 use locks::KernelLocks;
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -75,7 +76,7 @@ pub(crate) struct Filesystem {
     /// Once it is set, every request fails with `ENOTCONN`.
     pub refused: Arc<AtomicBool>,
     /// Who has asked for anything.
-    pub callers: Arc<Callers>,
+    pub callers: Arc<CallerGroups>,
 }
 
 impl Filesystem {
@@ -114,19 +115,19 @@ impl Filesystem {
     }
 
     /// Runs a handler and tells whoever watches.
-    fn attempt<T: Told>(
+    fn attempt<T: RecordedAnswer>(
         &self,
         req: &Request,
-        note: Note<'_>,
+        call: CallInfo<'_>,
         handler: impl FnOnce() -> forebay_server::Result<T>,
     ) -> Result<T, Errno> {
         if self.refused.load(Ordering::SeqCst) {
-            return Err(Errno::ENOTCONN);
+            return Err(Errno::NOTCONN);
         }
-        self.callers.note(req.pid);
-        let mark = self.watch.mark(req, note);
-        let answer = attempt(note.operation(), note.ino(), handler);
-        mark.end(&answer);
+        self.callers.add(req.pid);
+        let record = self.watch.record(req, call);
+        let answer = attempt(call.operation(), call.ino(), handler);
+        record.end(&answer);
         answer
     }
 }

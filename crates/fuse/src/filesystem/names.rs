@@ -1,6 +1,6 @@
 //! Names: making nodes, directories and symbolic links, renaming, and finding again what a file handle names.
+use crate::conversions::fid;
 use crate::protocol::{self, RenameRequest, Request};
-use crate::reply::fid;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Attr, Fid, Kind, NewNode, RenameFlags, Result};
 use rustix::io::Errno;

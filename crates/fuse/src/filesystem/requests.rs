@@ -1,20 +1,22 @@
 //! The kernel's requests, one method each; in one file because one trait has them all. Each names what is asked for whoever
 //! watches, has the delegate or an owner of `Filesystem` do it, and gives the answer to the reply.
 use super::file_handle::{handle, open_flags};
-use super::team::{DIRECTORY, TeamDirectory};
+use super::team::TeamDirectory;
 use super::{Filesystem, attrs, names, xattrs};
+use crate::attempt::attempt;
+use crate::conversions::{TEAM_DIRECTORY, fid, file_attr, room};
 use crate::open_handles::HandleKey;
 use crate::protocol::{
-    AllocateRequest, CopyRequest, CreateRequest, Errno, FileHandle, FopenFlags, Handler, INodeNo,
+    AllocateRequest, CopyRequest, CreateRequest, FileHandle, FopenFlags, Handler, INodeNo,
     KernelConfig, LockRequest, OpenFlags, ReadRequest, RenameFlags, RenameRequest, ReplyAttr,
     ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SetAttrRequest,
     WriteRequest,
 };
-use crate::reply::{attempt, fid, file_attr, room};
-use crate::watch::Note;
+use crate::watch::CallInfo;
 use forebay_client::job::wire::COMMAND;
 use forebay_trace::Action;
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +28,7 @@ const NO_NAME: &str = "(no name)";
 
 /// Of the two inodes of a request the one that refuses it, if one does.
 fn own_or(ino: INodeNo, other: INodeNo) -> INodeNo {
-    if ino == DIRECTORY { ino } else { other }
+    if ino == TEAM_DIRECTORY { ino } else { other }
 }
 
 impl Handler for Filesystem {
@@ -51,10 +53,10 @@ impl Handler for Filesystem {
         let moved = self.moves.places.directories.due(req.pid);
         let answer = match bytes {
             // The kernel resolves these itself on a path: it asks for them only to find again what a file handle names.
-            b"." | b".." => self.attempt(req, Note::on(Action::Stat, req.ino), || {
+            b"." | b".." => self.attempt(req, CallInfo::on(Action::Stat, req.ino), || {
                 names::find_again(&self.delegate, req.fid(), name == "..")
             }),
-            _ => self.attempt(req, Note::at(Action::Lookup, req.ino, name), || {
+            _ => self.attempt(req, CallInfo::at(Action::Lookup, req.ino, name), || {
                 let attr = self.delegate.names.lookup(req.fid(), bytes)?;
                 self.handles.named(attr.fid.0, req.ino.0, bytes);
                 Ok(attr)
@@ -72,20 +74,20 @@ impl Handler for Filesystem {
         if let Some(attr) = own.or_else(|| self.caches.root(req.ino, req.pid)) {
             return self.policy.show(Ok(attr), reply);
         }
-        let note = Note::on(Action::Stat, req.ino);
-        let answer = self.attempt(req, note, || self.delegate.names.getattr(req.fid()));
+        let call = CallInfo::on(Action::Stat, req.ino);
+        let answer = self.attempt(req, call, || self.delegate.names.getattr(req.fid()));
         if let Ok(attr) = &answer {
-            self.caches.told(attr);
+            self.caches.remember_root(attr);
         }
         self.policy.show(answer, reply);
     }
 
     fn setattr(&self, req: &Request, set: SetAttrRequest, reply: ReplyAttr) {
-        let note = match set.size {
-            Some(size) => Note::on(Action::Truncate, req.ino).range(0, size),
-            None => Note::on(Action::SetAttributes, req.ino),
+        let call = match set.size {
+            Some(size) => CallInfo::on(Action::Truncate, req.ino).range(0, size),
+            None => CallInfo::on(Action::SetAttributes, req.ino),
         };
-        let answer = self.attempt(req, note, || {
+        let answer = self.attempt(req, call, || {
             attrs::change(&self.delegate, req.fid(), set, req.caller())
         });
         let ttl = answer
@@ -97,21 +99,21 @@ impl Handler for Filesystem {
     }
 
     fn readlink(&self, req: &Request, reply: ReplyData) {
-        let note = Note::on(Action::ReadLink, req.ino);
-        let answer = self.attempt(req, note, || self.delegate.names.readlink(req.fid()));
+        let call = CallInfo::on(Action::ReadLink, req.ino);
+        let answer = self.attempt(req, call, || self.delegate.names.readlink(req.fid()));
         reply.answer(answer, |reply, target| reply.data(&target));
     }
 
     fn mknod(&self, req: &Request, name: &OsStr, mode: u32, rdev: u32, reply: ReplyEntry) {
-        let answer = self.attempt(req, Note::at(Action::MakeNode, req.ino, name), || {
+        let answer = self.attempt(req, CallInfo::at(Action::MakeNode, req.ino, name), || {
             names::make_node(&self.delegate, req, name, mode, rdev)
         });
         self.policy.enter(answer, reply);
     }
 
     fn mkdir(&self, req: &Request, name: &OsStr, mode: u32, reply: ReplyEntry) {
-        let note = Note::at(Action::MakeDirectory, req.ino, name);
-        let answer = self.attempt(req, note, || {
+        let call = CallInfo::at(Action::MakeDirectory, req.ino, name);
+        let answer = self.attempt(req, call, || {
             names::make_directory(&self.delegate, req, name, mode)
         });
         self.moves.answered(&answer, (req.fid(), name), req.pid);
@@ -119,26 +121,26 @@ impl Handler for Filesystem {
     }
 
     fn symlink(&self, req: &Request, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let answer = self.attempt(req, Note::at(Action::Symlink, req.ino, name), || {
+        let answer = self.attempt(req, CallInfo::at(Action::Symlink, req.ino, name), || {
             names::make_symlink(&self.delegate, req, name, target)
         });
         self.policy.enter(answer, reply);
     }
 
     fn link(&self, req: &Request, file: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let note = Note::on(Action::Link, file).to(req.ino, name);
-        let mark = self.watch.mark(req, note);
+        let call = CallInfo::on(Action::Link, file).to(req.ino, name);
+        let record = self.watch.record(req, call);
         let answer = attempt("link", own_or(req.ino, file), || {
             self.delegate
                 .names
                 .link(fid(file), req.fid(), name.as_bytes())
         });
-        mark.end(&answer);
+        record.end(&answer);
         self.policy.enter(answer, reply);
     }
 
     fn unlink(&self, req: &Request, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.attempt(req, Note::at(Action::Unlink, req.ino, name), || {
+        let answer = self.attempt(req, CallInfo::at(Action::Unlink, req.ino, name), || {
             self.delegate
                 .names
                 .unlink(req.fid(), name.as_bytes(), req.caller())
@@ -147,8 +149,8 @@ impl Handler for Filesystem {
     }
 
     fn rmdir(&self, req: &Request, name: &OsStr, reply: ReplyEmpty) {
-        let note = Note::at(Action::RemoveDirectory, req.ino, name);
-        let answer = self.attempt(req, note, || {
+        let call = CallInfo::at(Action::RemoveDirectory, req.ino, name);
+        let answer = self.attempt(req, call, || {
             self.delegate
                 .names
                 .rmdir(req.fid(), name.as_bytes(), req.caller())
@@ -158,9 +160,9 @@ impl Handler for Filesystem {
 
     fn rename(&self, req: &Request, rename: RenameRequest<'_>, reply: ReplyEmpty) {
         let (name, to, to_name) = (rename.name, rename.to, rename.to_name);
-        let mark = self
+        let record = self
             .watch
-            .mark(req, Note::at(Action::Rename, req.ino, name));
+            .record(req, CallInfo::at(Action::Rename, req.ino, name));
         let answer = attempt("rename", own_or(to, req.ino), || {
             names::rename(&self.delegate, req, &rename)
         });
@@ -168,21 +170,24 @@ impl Handler for Filesystem {
         if answer.is_ok() {
             let exchanged = rename.flags.contains(RenameFlags::RENAME_EXCHANGE);
             let (from, to_entry) = ((req.fid(), name), (fid(to), to_name));
-            moved = self.moves.renamed(from, to_entry, exchanged);
-            mark.renamed(to, to_name);
+            if !self.policy.alone {
+                let directories = &self.moves.places.directories;
+                moved = directories.renamed(from, to_entry, exchanged);
+            }
+            record.renamed(to, to_name);
         }
-        mark.end(&answer);
+        record.end(&answer);
         self.moves.answer_rename(answer, moved, reply);
     }
 
     fn open(&self, req: &Request, flags: OpenFlags, kills_set_ids: bool, reply: ReplyOpen) {
-        let note = Note::on(Action::Open, req.ino).range(flags.0.unsigned_abs().into(), 0);
+        let call = CallInfo::on(Action::Open, req.ino).range(flags.0.unsigned_abs().into(), 0);
         let flags = open_flags(flags);
         let open = || match self.teams.take(req.fid(), flags, req.pid) {
             Some(opened) => Ok(self.policy.opened(&opened, flags)),
             None => self.files.open(req.fid(), flags, kills_set_ids),
         };
-        let answer = self.attempt(req, note, open);
+        let answer = self.attempt(req, call, open);
         if let Ok((fh, _)) = &answer {
             self.handles
                 .opened(HandleKey::File(fh.0), req.ino.0, req.pid);
@@ -196,8 +201,8 @@ impl Handler for Filesystem {
     fn create(&self, req: &Request, create: CreateRequest<'_>, reply: ReplyCreate) {
         let name = create.name.unwrap_or(OsStr::new(NO_NAME));
         let flags = create.flags.0.unsigned_abs().into();
-        let note = Note::at(Action::Create, req.ino, name).range(flags, 0);
-        let answer = self.attempt(req, note, || {
+        let call = CallInfo::at(Action::Create, req.ino, name).range(flags, 0);
+        let answer = self.attempt(req, call, || {
             let created = self.files.create(req, &create)?;
             let (attr, fh, _) = &created;
             self.handles.named(attr.fid.0, req.ino.0, name.as_bytes());
@@ -220,29 +225,29 @@ impl Handler for Filesystem {
     }
 
     fn read(&self, req: &Request, read: ReadRequest, reply: ReplyData) {
-        let note = Note::on(Action::Read, req.ino).through(read.fh);
-        let note = note.range(read.offset, read.size.into());
-        let answer = self.attempt(req, note, || self.files.read(&read));
+        let call = CallInfo::on(Action::Read, req.ino).through(read.fh);
+        let call = call.range(read.offset, read.size.into());
+        let answer = self.attempt(req, call, || self.files.read(&read));
         reply.answer(answer, |reply, bytes| reply.data(&bytes));
     }
 
     fn write(&self, req: &Request, write: WriteRequest<'_>, reply: ReplyWrite) {
-        let note = Note::on(Action::Write, req.ino).through(write.fh);
-        let note = note.range(write.offset, write.data.len() as u64);
-        let answer = self.attempt(req, note, || self.files.write(req, &write));
+        let call = CallInfo::on(Action::Write, req.ino).through(write.fh);
+        let call = call.range(write.offset, write.data.len() as u64);
+        let answer = self.attempt(req, call, || self.files.write(req, &write));
         self.changes.answer_write(req.ino, &write, answer, reply);
     }
 
     fn flush(&self, req: &Request, fh: FileHandle, owner: u64, reply: ReplyEmpty) {
-        let note = Note::on(Action::Flush, req.ino).through(fh);
-        reply.done(self.attempt(req, note, || self.files.flush(fh, owner)));
+        let call = CallInfo::on(Action::Flush, req.ino).through(fh);
+        reply.done(self.attempt(req, call, || self.files.flush(fh, owner)));
     }
 
     fn release(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
-        let note = Note::on(Action::Close, req.ino).through(fh);
+        let call = CallInfo::on(Action::Close, req.ino).through(fh);
         self.handles.closed(HandleKey::File(fh.0));
         // A mapping may outlive the last close; its pages arrive between that flush and this, which commits them.
-        reply.done(self.attempt(req, note, || self.delegate.release(handle(fh))));
+        reply.done(self.attempt(req, call, || self.delegate.release(handle(fh))));
     }
 
     fn fsync(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
@@ -250,27 +255,27 @@ impl Handler for Filesystem {
     }
 
     fn fallocate(&self, req: &Request, allocate: AllocateRequest, reply: ReplyEmpty) {
-        let note = Note::on(Action::Allocate, req.ino).through(allocate.fh);
-        let note = note.range(allocate.offset, allocate.len);
-        let answer = self.attempt(req, note, || self.files.allocate(req, &allocate));
+        let call = CallInfo::on(Action::Allocate, req.ino).through(allocate.fh);
+        let call = call.range(allocate.offset, allocate.len);
+        let answer = self.attempt(req, call, || self.files.allocate(req, &allocate));
         self.changes
             .answer(req.ino, answer, move |answer| reply.done(answer));
     }
 
     fn lseek(&self, req: &Request, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        let note = Note::on(Action::Seek, req.ino).through(fh);
-        let note = note.range(offset.unsigned_abs(), 0);
-        let answer = self.attempt(req, note, || self.files.seek(fh, offset, whence));
+        let call = CallInfo::on(Action::Seek, req.ino).through(fh);
+        let call = call.range(offset.unsigned_abs(), 0);
+        let answer = self.attempt(req, call, || self.files.seek(fh, offset, whence));
         reply.answer(answer, ReplyLseek::offset);
     }
 
     fn copy_file_range(&self, req: &Request, copy: CopyRequest, reply: ReplyWrite) {
-        let note = Note::on(Action::Copy, req.ino).through(copy.from);
-        let note = note.range(copy.from_offset, copy.len);
-        let target = Note::on(Action::CopyTo, copy.to_ino).through(copy.to);
+        let call = CallInfo::on(Action::Copy, req.ino).through(copy.from);
+        let call = call.range(copy.from_offset, copy.len);
+        let target = CallInfo::on(Action::CopyTo, copy.to_ino).through(copy.to);
         let target = target.range(copy.to_offset, copy.len);
-        let target = self.watch.mark(req, target);
-        let answer = self.attempt(req, note, || self.files.copy(&copy, req.caller()));
+        let target = self.watch.record(req, target);
+        let answer = self.attempt(req, call, || self.files.copy(&copy, req.caller()));
         target.end(&answer);
         self.changes.answer(copy.to_ino, answer, move |answer| {
             reply.answer(answer, ReplyWrite::written);
@@ -286,22 +291,22 @@ impl Handler for Filesystem {
     }
 
     fn opendir(&self, req: &Request, reply: ReplyOpen) {
-        let note = Note::on(Action::OpenDirectory, req.ino);
-        let mark = self.watch.mark(req, note);
+        let call = CallInfo::on(Action::OpenDirectory, req.ino);
+        let record = self.watch.record(req, call);
         let number = self.listings.open(req.fid());
-        mark.end(&Ok(()));
+        record.end(&Ok(()));
         self.handles
             .opened(HandleKey::Directory(number), req.ino.0, req.pid);
         reply.opened((FileHandle(number), FopenFlags::empty()));
     }
 
     fn readdir(&self, req: &Request, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        if req.ino == DIRECTORY {
+        if req.ino == TEAM_DIRECTORY {
             return reply.ok();
         }
-        let note = Note::on(Action::List, req.ino).range(offset, 0);
+        let call = CallInfo::on(Action::List, req.ino).range(offset, 0);
         let list = || self.listings.list(&self.delegate, fh.0, offset, &mut reply);
-        match self.attempt(req, note, list) {
+        match self.attempt(req, call, list) {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(e),
         }
@@ -310,28 +315,28 @@ impl Handler for Filesystem {
     /// Also forgets the teams that were entered through the handle.
     fn releasedir(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
         self.handles.closed(HandleKey::Directory(fh.0));
-        let note = Note::on(Action::CloseDirectory, req.ino);
-        let mark = self.watch.mark(req, note);
+        let call = CallInfo::on(Action::CloseDirectory, req.ino);
+        let record = self.watch.record(req, call);
         self.listings.close(fh.0);
         self.teams.leave(fh.0);
-        mark.end(&Ok(()));
+        record.end(&Ok(()));
         reply.ok();
     }
 
     fn fsyncdir(&self, req: &Request, reply: ReplyEmpty) {
-        let note = Note::on(Action::SyncDirectory, req.ino);
-        let synced = self.attempt(req, note, || self.delegate.names.sync_directory(req.fid()));
+        let call = CallInfo::on(Action::SyncDirectory, req.ino);
+        let synced = self.attempt(req, call, || self.delegate.names.sync_directory(req.fid()));
         reply.done(synced);
     }
 
     fn statfs(&self, req: &Request, reply: ReplyStatfs) {
-        let note = Note::on(Action::StatFs, req.ino);
-        let answer = self.attempt(req, note, || self.delegate.names.statfs());
+        let call = CallInfo::on(Action::StatFs, req.ino);
+        let answer = self.attempt(req, call, || self.delegate.names.statfs());
         reply.answer(answer, room);
     }
 
     fn setxattr(&self, req: &Request, name: &OsStr, value: &[u8], flags: i32, reply: ReplyEmpty) {
-        let answer = self.attempt(req, Note::on(Action::Attribute, req.ino), || {
+        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.ino), || {
             let (name, caller) = (name.as_bytes(), req.caller());
             xattrs::set(&self.delegate, req.fid(), name, value, flags, caller)
         });
@@ -339,30 +344,30 @@ impl Handler for Filesystem {
     }
 
     fn getxattr(&self, req: &Request, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let answer = self.attempt(req, Note::on(Action::Attribute, req.ino), || {
+        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.ino), || {
             xattrs::get(&self.delegate, req.fid(), name.as_bytes(), size)
         });
         reply.answer(answer, xattrs::give);
     }
 
     fn listxattr(&self, req: &Request, size: u32, reply: ReplyXattr) {
-        let answer = self.attempt(req, Note::on(Action::Attribute, req.ino), || {
+        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.ino), || {
             xattrs::list(&self.delegate, req.fid(), size)
         });
         reply.answer(answer, xattrs::give);
     }
 
     fn removexattr(&self, req: &Request, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.attempt(req, Note::on(Action::Attribute, req.ino), || {
+        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.ino), || {
             xattrs::remove(&self.delegate, req.fid(), name.as_bytes())
         });
         reply.done(answer);
     }
 
     fn ioctl(&self, req: &Request, fh: FileHandle, command: u32, data: &[u8], reply: ReplyIoctl) {
-        if req.ino == DIRECTORY && command == COMMAND {
+        if req.ino == TEAM_DIRECTORY && command == COMMAND {
             return self.teams.begin_call(req, fh, data, reply);
         }
-        reply.error(Errno::ENOTTY);
+        reply.error(Errno::NOTTY);
     }
 }

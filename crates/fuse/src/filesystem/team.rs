@@ -15,10 +15,11 @@
 mod calls;
 
 use super::cache_policy::CachePolicy;
-use crate::caller::Caller as Thread;
+use crate::attempt::attempt;
+use crate::conversions::{TEAM_DIRECTORY, file_attr};
 use crate::kernel_caches::KernelCaches;
-use crate::protocol::{Errno, FileHandle, INodeNo, ReplyEntry, ReplyIoctl, Request};
-use crate::reply::{OWN, attempt, file_attr};
+use crate::protocol::{FileHandle, INodeNo, ReplyEntry, ReplyIoctl, Request};
+use crate::thread_status::ThreadStatus;
 use calls::TeamCalls;
 use forebay_client::job::wire::{FileAttributes, TeamOp, bits, grant};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
@@ -26,6 +27,7 @@ use forebay_server::delegate::{Delegate, Handle, OpenedFile};
 use forebay_server::proto::Inode;
 use forebay_server::{Attr, Caller, Fid, Kind, Lamination, OpenFlags, Result, Time};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
@@ -34,8 +36,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The directory's inode.
-pub(super) const DIRECTORY: INodeNo = OWN;
 /// What never changes may be kept so long.
 const KERNEL_KEEPS_FOR: Duration = Duration::from_secs(3600);
 /// Stack of a thread that makes a call.
@@ -116,7 +116,7 @@ impl TeamDirectory {
     /// What the service's own files do not answer: the attributes of the directory itself, and of a file that a team has just opened
     /// for this thread.
     pub fn attr(&self, fid: Fid, thread: u32) -> Option<Attr> {
-        match fid.0 == DIRECTORY.0 {
+        match fid.0 == TEAM_DIRECTORY.0 {
             true => Some(directory()),
             false => self.opened_attr(fid, thread),
         }
@@ -169,11 +169,11 @@ impl TeamDirectory {
             members,
         } = op
         else {
-            return Err(Errno::EINVAL);
+            return Err(Errno::INVAL);
         };
         // Not locked while a seat is waited for.
         match self.seats.lock().entry(directory) {
-            Entry::Occupied(_) => return Err(Errno::EISCONN),
+            Entry::Occupied(_) => return Err(Errno::ISCONN),
             Entry::Vacant(entry) => _ = entry.insert(DirectorySeat::default()),
         }
         let client = Client::new(self.delegate.clone()).with_owner(caller.uid, caller.gid);
@@ -198,8 +198,8 @@ impl TeamDirectory {
             Err(e) => {
                 seats.remove(&directory);
                 tracing::warn!(error = %e, "a process cannot join a team");
-                let busy = e.errno() == rustix::io::Errno::BUSY;
-                Err(if busy { Errno::EBUSY } else { Errno::EINVAL })
+                let busy = e.errno() == Errno::BUSY;
+                Err(if busy { Errno::BUSY } else { Errno::INVAL })
             }
         }
     }
@@ -219,7 +219,7 @@ impl TeamDirectory {
                 Ok(shown(&seen))
             }
             TeamOp::Open { path, flags, mode } => {
-                let (options, flags) = how(*flags, *mode);
+                let (options, flags) = open_options(*flags, *mode);
                 let path = OsStr::from_bytes(path);
                 let opened = team.open_handle(path.as_ref(), &options)?;
                 let answer = shown(&opened.attr);
@@ -240,7 +240,7 @@ impl TeamDirectory {
                     Some(handle) => Ok(shown(&team.close_handle(handle)?)),
                     None => {
                         team.skip();
-                        Err(rustix::io::Errno::BADF.into())
+                        Err(Errno::BADF.into())
                     }
                 }
             }
@@ -273,17 +273,17 @@ impl TeamDirectory {
     ) {
         let (caller, thread) = (req.caller(), req.pid);
         let Some(op) = TeamOp::decode(data) else {
-            return reply.error(Errno::EINVAL);
+            return reply.error(Errno::INVAL);
         };
         if thread == 0 {
             // Of another world of process numbers: the kernel cannot tell such threads apart, and one might get another's handle.
-            return reply.error(Errno::EOPNOTSUPP);
+            return reply.error(Errno::OPNOTSUPP);
         }
         let (teams, directory) = (self.clone(), fh.0);
         let call = match op {
-            TeamOp::Join { .. } => match Thread::new(thread).groups() {
+            TeamOp::Join { .. } => match ThreadStatus::new(thread).groups() {
                 Some(groups) => TeamCall::Join(groups),
-                None => return reply.error(Errno::EOPNOTSUPP),
+                None => return reply.error(Errno::OPNOTSUPP),
             },
             _ => match teams
                 .seats
@@ -293,8 +293,8 @@ impl TeamDirectory {
             {
                 Some(Some(team)) => TeamCall::Of(team),
                 // Another thread of the process makes one; or it has not joined.
-                Some(None) => return reply.error(Errno::EBUSY),
-                None => return reply.error(Errno::ENOTCONN),
+                Some(None) => return reply.error(Errno::BUSY),
+                None => return reply.error(Errno::NOTCONN),
             },
         };
         let answer = teams.calls.begin(thread, reply);
@@ -327,19 +327,19 @@ impl TeamDirectory {
 
     /// Whether a name is where the service's own files are not: it is the directory's in the root, or in the directory.
     pub fn has_name(parent: INodeNo, name: &[u8]) -> bool {
-        parent == DIRECTORY
+        parent == TEAM_DIRECTORY
             || (parent.0 == Fid::ROOT.0 && name == forebay_client::job::wire::DIRECTORY.as_bytes())
     }
 
     /// Looks such a name up: the directory, or what was opened in it for the thread that asks.
     pub fn lookup(&self, req: &Request, name: &[u8], reply: ReplyEntry) {
-        if req.ino != DIRECTORY {
+        if req.ino != TEAM_DIRECTORY {
             return reply.entry(&KERNEL_KEEPS_FOR, &file_attr(&directory()));
         }
         if let Some(fid) = self.caches.renewed(name) {
             return match self.delegate.names.seen(fid) {
                 Some(attr) => reply.entry(&Duration::ZERO, &file_attr(&attr)),
-                None => reply.error(Errno::ESTALE),
+                None => reply.error(Errno::STALE),
             };
         }
         let ino = std::str::from_utf8(name).ok();
@@ -347,7 +347,7 @@ impl TeamDirectory {
         let found = ino.filter(|ino| grant(*ino).as_bytes() == name);
         match found.and_then(|ino| self.opened_attr(Fid(ino), req.pid)) {
             Some(attr) => self.policy.enter(Ok(attr), reply),
-            None => reply.error(Errno::ENOENT),
+            None => reply.error(Errno::NOENT),
         }
     }
 }
@@ -358,11 +358,11 @@ fn directory() -> Attr {
     let gid = rustix::process::getegid().as_raw();
     Attr {
         lamination: Lamination::Hard,
-        ..Inode::new(Kind::Dir, 0o500, uid, gid, Time::default()).attr(Fid(DIRECTORY.0))
+        ..Inode::new(Kind::Dir, 0o500, uid, gid, Time::default()).attr(Fid(TEAM_DIRECTORY.0))
     }
 }
 
-fn how(asked: u32, mode: u32) -> (OpenOptions, OpenFlags) {
+fn open_options(asked: u32, mode: u32) -> (OpenOptions, OpenFlags) {
     let has = |bit: u32| asked & bit != 0;
     let mut options = OpenOptions::new();
     options

@@ -1,6 +1,6 @@
 //! Extended attributes: the stored ones, the kernel's own that no mount needs, `user.forebay.laminated` and `user.forebay.extents`.
 use crate::protocol::ReplyXattr;
-use crate::watch::Told;
+use crate::watch::RecordedAnswer;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Caller, Fid, Lamination, Result};
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ pub(super) enum XattrAnswer {
     Value(Vec<u8>),
 }
 
-impl Told for XattrAnswer {}
+impl RecordedAnswer for XattrAnswer {}
 
 pub(super) fn give(reply: ReplyXattr, answer: XattrAnswer) {
     match answer {

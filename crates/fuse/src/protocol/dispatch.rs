@@ -4,12 +4,13 @@ use super::arguments::{
     RenameRequest, RequestTooShort, SetAttrRequest, WriteRequest,
 };
 use super::kernel_config::KernelConfig;
-use super::names::{Errno, FileHandle, INodeNo, OpenFlags, Request};
+use super::names::{FileHandle, INodeNo, OpenFlags, Request};
 use super::opcode;
 use super::reply::{
     Reply, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -110,11 +111,11 @@ pub(super) fn dispatch(
     }
     let new = || Reply::new(req.unique, device);
     if owner.is_some_and(|owner| owner != req.uid) && !of_kernel(opcode) {
-        return new().error(Errno::EACCES);
+        return new().error(Errno::ACCESS);
     }
     if let Err(RequestTooShort) = decode(handler, &new, opcode, req, arguments) {
         tracing::error!(opcode, "the kernel sent a request that is too short");
-        new().error(Errno::EIO);
+        new().error(Errno::IO);
     }
 }
 
@@ -207,7 +208,7 @@ fn decode(
         }
         opcode::COPY_FILE_RANGE => handler.copy_file_range(req, a.copy()?, ReplyWrite(new())),
         // The kernel stops sending it, and does without.
-        _ => new().error(Errno::ENOSYS),
+        _ => new().error(Errno::NOSYS),
     }
     Ok(())
 }

@@ -33,8 +33,8 @@ pub(crate) use arguments::{
 pub(crate) use dispatch::Handler;
 pub(crate) use kernel_config::KernelConfig;
 pub(crate) use names::{
-    Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, InitFlags, OpenAccMode, OpenFlags,
-    RenameFlags, Request, TimeOrNow, WriteFlags,
+    FileAttr, FileHandle, FopenFlags, INodeNo, InitFlags, OpenFlags, RenameFlags, Request,
+    TimeOrNow, WriteFlags,
 };
 pub(crate) use reply::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl,

@@ -1,5 +1,5 @@
 //! The protocol's nouns.
-use std::io;
+use rustix::fs::FileType;
 
 /// An inode's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -8,44 +8,6 @@ pub(crate) struct INodeNo(pub u64);
 /// What the kernel calls an open file, chosen by the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FileHandle(pub u64);
-
-/// Why a request failed: a number of the system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Errno(i32);
-
-impl Errno {
-    pub const EPERM: Errno = Errno(libc::EPERM);
-    pub const ENOENT: Errno = Errno(libc::ENOENT);
-    pub const EINTR: Errno = Errno(libc::EINTR);
-    pub const EIO: Errno = Errno(libc::EIO);
-    pub const EACCES: Errno = Errno(libc::EACCES);
-    pub const EBUSY: Errno = Errno(libc::EBUSY);
-    pub const EINVAL: Errno = Errno(libc::EINVAL);
-    pub const ENOTTY: Errno = Errno(libc::ENOTTY);
-    pub const ENOSYS: Errno = Errno(libc::ENOSYS);
-    pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
-    pub const EISCONN: Errno = Errno(libc::EISCONN);
-    pub const ENOTCONN: Errno = Errno(libc::ENOTCONN);
-    pub const ESTALE: Errno = Errno(libc::ESTALE);
-
-    /// Of a number that is none of the system's: `EIO`.
-    pub fn from_i32(number: i32) -> Errno {
-        match number {
-            1..=4095 => Errno(number),
-            _ => Errno::EIO,
-        }
-    }
-
-    pub fn code(self) -> i32 {
-        self.0
-    }
-}
-
-impl From<io::Error> for Errno {
-    fn from(error: io::Error) -> Errno {
-        Errno::from_i32(error.raw_os_error().unwrap_or(0))
-    }
-}
 
 /// The head of a request: who asks, and about what.
 #[derive(Debug, Clone, Copy)]
@@ -58,33 +20,6 @@ pub(crate) struct Request {
     pub gid: u32,
     /// The thread, as this process's `/proc` numbers it; 0: the kernel cannot say.
     pub pid: u32,
-}
-
-/// What a directory entry or inode is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileType {
-    NamedPipe,
-    CharDevice,
-    Directory,
-    BlockDevice,
-    RegularFile,
-    Symlink,
-    Socket,
-}
-
-impl FileType {
-    /// As in the mode of `stat`.
-    pub(super) fn mode(self) -> u32 {
-        match self {
-            FileType::NamedPipe => libc::S_IFIFO,
-            FileType::CharDevice => libc::S_IFCHR,
-            FileType::Directory => libc::S_IFDIR,
-            FileType::BlockDevice => libc::S_IFBLK,
-            FileType::RegularFile => libc::S_IFREG,
-            FileType::Symlink => libc::S_IFLNK,
-            FileType::Socket => libc::S_IFSOCK,
-        }
-    }
 }
 
 /// What `stat` shows; times are seconds since 1970 (any) and nanoseconds.
@@ -119,23 +54,13 @@ pub(crate) enum TimeOrNow {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenFlags(pub i32);
 
-/// Whether a file is read, written or both.
-#[allow(non_camel_case_types)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OpenAccMode {
-    O_RDONLY,
-    O_WRONLY,
-    O_RDWR,
-}
-
 impl OpenFlags {
-    pub fn acc_mode(self) -> OpenAccMode {
-        match self.0 & libc::O_ACCMODE {
-            libc::O_RDONLY => OpenAccMode::O_RDONLY,
-            libc::O_WRONLY => OpenAccMode::O_WRONLY,
-            // 3 means both too, and is hardly ever used.
-            _ => OpenAccMode::O_RDWR,
-        }
+    pub fn reads(self) -> bool {
+        self.0 & libc::O_ACCMODE != libc::O_WRONLY
+    }
+    /// Both for 3 too, which is hardly ever used.
+    pub fn writes(self) -> bool {
+        self.0 & libc::O_ACCMODE != libc::O_RDONLY
     }
 }
 

@@ -8,7 +8,9 @@
 //! open        | handle 8 | flags 4 | 0 4 |            create: entry, open
 //! directory   | inode 8 | where the next begins 8 | name length 4 | type 4 | name, zeros to 8 |   any number of times
 //! ```
-use super::names::{Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo};
+use super::names::{FileAttr, FileHandle, FopenFlags, INodeNo};
+use rustix::fs::FileType;
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -19,6 +21,7 @@ use std::time::Duration;
 /// Bytes of the head of a request or reply.
 pub(super) const OUT_HEAD: usize = 16;
 const STATFS: usize = 80;
+const ENTRY: usize = 128;
 
 /// The right and duty to answer one request. Dropped, it has answered `EIO`.
 #[derive(Debug)]
@@ -47,13 +50,13 @@ impl Reply {
         let all = [&head[..], parts[0], parts[1]].map(IoSlice::new);
         match rustix::io::writev(&self.device, &all) {
             // ENOENT: the request was given up meanwhile; ENODEV: the mount has ended.
-            Ok(_) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NODEV) => {}
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(error) => tracing::warn!(%error, "the kernel refused an answer"),
         }
     }
 
     pub fn error(mut self, errno: Errno) {
-        self.send(errno.code(), [&[], &[]]);
+        self.send(errno.raw_os_error(), [&[], &[]]);
     }
 
     fn give(mut self, parts: [&[u8]; 2]) {
@@ -94,7 +97,7 @@ impl ReplyFields {
             .n4(a.atime.1)
             .n4(a.mtime.1)
             .n4(a.ctime.1)
-            .n4(a.kind.mode() | a.perm)
+            .n4(a.kind.as_raw_mode() | a.perm)
             .n4(a.nlink)
             .n4(a.uid)
             .n4(a.gid)
@@ -181,6 +184,13 @@ impl ReplyEmpty {
 impl ReplyEntry {
     pub fn entry(self, ttl: &Duration, attr: &FileAttr) {
         self.entry_with_ttls(ttl, ttl, attr);
+    }
+    /// There is no such name: inode 0, whose attributes mean nothing.
+    pub fn absent(self, ttl: &Duration) {
+        let fields = ReplyFields::new().n8(0).n8(0).n8(ttl.as_secs()).n8(0);
+        let mut fields = fields.n4(ttl.subsec_nanos());
+        fields.0.resize(ENTRY, 0);
+        fields.give(self.0);
     }
     pub fn entry_with_ttls(self, attr_ttl: &Duration, entry_ttl: &Duration, attr: &FileAttr) {
         ReplyFields::new()
@@ -313,7 +323,7 @@ impl ReplyDirectory {
         }
         let entries = ReplyFields(std::mem::take(&mut self.entries));
         let fields = entries.n8(ino.0).n8(next).n4(name.len() as u32);
-        self.entries = fields.n4(kind.mode() >> 12).0;
+        self.entries = fields.n4(kind.as_raw_mode() >> 12).0;
         self.entries.extend_from_slice(name);
         self.entries.resize(end, 0);
         false
@@ -340,7 +350,7 @@ mod tests {
         atime: (-3, 4),
         mtime: (5, 6),
         ctime: (7, 8),
-        kind: FileType::CharDevice,
+        kind: FileType::CharacterDevice,
         perm: 0o640,
         nlink: 9,
         uid: 10,
@@ -374,7 +384,12 @@ mod tests {
         let entry = sent(0, |r| {
             ReplyEntry(r).entry_with_ttls(&second, &Duration::ZERO, &ATTR);
         });
-        assert_eq!(entry.len(), 128);
+        assert_eq!(entry.len(), ENTRY);
+        let absent = sent(0, |r| ReplyEntry(r).absent(&second));
+        assert_eq!(
+            (absent.len(), absent[0], absent[16], absent[32]),
+            (ENTRY, 0, 1, 2)
+        );
         assert_eq!((entry[16], entry[24], entry[32], entry[36]), (0, 1, 0, 2));
         let flags = FopenFlags::FOPEN_KEEP_CACHE;
         let created = sent(0, |r| {
@@ -407,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_a_number_and_a_dropped_answer_is_one_too() {
-        assert!(sent(libc::ENOENT, |r| r.error(Errno::ENOENT)).is_empty());
+        assert!(sent(libc::ENOENT, |r| r.error(Errno::NOENT)).is_empty());
         assert!(sent(libc::EIO, drop).is_empty());
     }
 }

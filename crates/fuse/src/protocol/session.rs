@@ -6,7 +6,7 @@ use super::names::{INodeNo, InitFlags};
 use super::opcode;
 use super::reply::{OUT_HEAD, Reply, ReplyEmpty};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno as System;
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -64,7 +64,7 @@ impl<H: Handler> Session<H> {
                 continue;
             }
             if major < MAJOR || minor < OLDEST {
-                reply.error(super::Errno::from_i32(libc::EPROTO));
+                reply.error(Errno::PROTO);
                 return Err(io::Error::new(
                     io::ErrorKind::Unsupported,
                     format!(
@@ -166,8 +166,8 @@ fn next<'a>(device: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8
         match rustix::io::read(device, &mut *buffer) {
             Ok(len) => return Ok(buffer.get(..len)),
             // NOENT: the request was given up before it was read.
-            Err(System::NOENT | System::INTR | System::AGAIN) => {}
-            Err(System::NODEV) => return Ok(None),
+            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::NODEV) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
     }
@@ -224,7 +224,7 @@ impl Notifier {
         head[4..8].copy_from_slice(&code.to_ne_bytes());
         match rustix::io::writev(&self.0, &[&head[..], what, name].map(IoSlice::new)) {
             // It does not know the file, or the name.
-            Ok(_) | Err(System::NOENT) => Ok(()),
+            Ok(_) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

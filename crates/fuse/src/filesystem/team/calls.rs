@@ -7,9 +7,10 @@
 //! A thread looks for kills some times a second while calls are under way, because nothing would wake it: the kernel tells of the
 //! first signal to a request's thread only (`FUSE_INTERRUPT`), so of no kill after a signal that the call outlives; and a killed
 //! process ends only once its call is answered, so its end cannot be waited for.
-use crate::caller::Caller;
-use crate::protocol::{Errno, ReplyIoctl};
+use crate::protocol::ReplyIoctl;
+use crate::thread_status::ThreadStatus;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -70,13 +71,13 @@ impl TeamCalls {
                 state.under_way.clone()
             };
             for (thread, answer) in calls {
-                let killed = || Caller::new(thread).killed();
+                let killed = || ThreadStatus::new(thread).killed();
                 if let Some(answer) = answer.upgrade()
                     && answer.0.lock().is_some()
                     && killed()
                     && let Some(reply) = answer.take()
                 {
-                    reply.error(Errno::EINTR);
+                    reply.error(Errno::INTR);
                 }
             }
         }

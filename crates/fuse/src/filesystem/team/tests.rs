@@ -93,11 +93,11 @@ fn what_nobody_takes_goes_with_the_directory() {
     teams.join(1, &join(3), RANK, vec![]).unwrap();
     assert_eq!(
         teams.join(1, &join(3), RANK, vec![]).unwrap_err(),
-        Errno::EISCONN
+        Errno::ISCONN
     );
     assert_eq!(
         teams.join(2, &join(3), RANK, vec![]).unwrap_err(),
-        Errno::EBUSY
+        Errno::BUSY
     );
     open(&teams, 1);
     let fid = open(&teams, 1);

@@ -10,15 +10,15 @@ use std::io::ErrorKind;
 const OPEN_FILE: [u64; 2] = [37, 38];
 
 /// See the head of this file.
-pub(crate) struct Caller {
+pub(crate) struct ThreadStatus {
     /// As this process's `/proc` numbers it; 0: the kernel cannot say (another process namespace).
     thread: u32,
     seen: bool,
 }
 
-impl Caller {
-    pub(crate) fn new(thread: u32) -> Caller {
-        Caller {
+impl ThreadStatus {
+    pub(crate) fn new(thread: u32) -> ThreadStatus {
+        ThreadStatus {
             thread,
             seen: false,
         }
@@ -145,9 +145,9 @@ mod tests {
         assert!(killed(&status(7, 1, 0, bit(libc::SIGKILL), u64::MAX)));
         assert!(!killed("nonsense"));
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        assert!(!Caller::new(own).killed());
+        assert!(!ThreadStatus::new(own).killed());
         // One that is gone needs no answer any more.
-        assert!(!Caller::new(u32::MAX >> 1).killed());
+        assert!(!ThreadStatus::new(u32::MAX >> 1).killed());
     }
 
     #[test]
@@ -169,20 +169,20 @@ mod tests {
         assert_eq!(groups("Groups:\t4 x\n"), None);
         assert_eq!(groups("Uid:\t8\n"), None);
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        let mut seen = Caller::new(own).groups().unwrap();
+        let mut seen = ThreadStatus::new(own).groups().unwrap();
         let all = rustix::process::getgroups().unwrap();
         let mut all: Vec<u32> = all.into_iter().map(|group| group.as_raw()).collect();
         seen.sort_unstable();
         all.sort_unstable();
         assert_eq!(seen, all);
-        assert_eq!(Caller::new(0).groups(), None);
+        assert_eq!(ThreadStatus::new(0).groups(), None);
     }
 
     #[test]
     fn this_thread_is_not_interrupted_and_one_that_never_was_is_unknown() {
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        assert!(!Caller::new(own).interrupted());
-        assert!(!Caller::new(0).interrupted());
-        assert!(!Caller::new(u32::MAX >> 1).interrupted());
+        assert!(!ThreadStatus::new(own).interrupted());
+        assert!(!ThreadStatus::new(0).interrupted());
+        assert!(!ThreadStatus::new(u32::MAX >> 1).interrupted());
     }
 }

@@ -15,7 +15,7 @@ const RECENT_SLOTS: usize = 1024;
 const GROUPS_BEFORE_CHECK: usize = 1024;
 
 /// See the head of this file.
-pub(crate) struct Callers {
+pub(crate) struct CallerGroups {
     last: Vec<AtomicU32>,
     groups: Mutex<ProcessGroups>,
 }
@@ -46,9 +46,9 @@ fn has_processes(group: u32) -> bool {
     rustix::process::test_kill_process_group(group) != Err(Errno::SRCH)
 }
 
-impl Default for Callers {
-    fn default() -> Callers {
-        Callers {
+impl Default for CallerGroups {
+    fn default() -> CallerGroups {
+        CallerGroups {
             last: (0..RECENT_SLOTS).map(|_| AtomicU32::new(0)).collect(),
             groups: Mutex::new(ProcessGroups {
                 seen: BTreeSet::new(),
@@ -58,9 +58,9 @@ impl Default for Callers {
     }
 }
 
-impl Callers {
+impl CallerGroups {
     /// The process has asked for something. 0 is one that this process cannot see.
-    pub fn note(&self, process: u32) {
+    pub fn add(&self, process: u32) {
         let place = &self.last[process as usize % RECENT_SLOTS];
         if place.load(Ordering::Relaxed) == process {
             return;
@@ -92,13 +92,13 @@ mod tests {
 
     #[test]
     fn a_process_is_known_by_its_group_also_when_it_has_ended() {
-        let callers = Callers::default();
+        let callers = CallerGroups::default();
         let mut child = Command::new("sleep");
         let mut child = child.arg("1000").process_group(0).spawn().unwrap();
-        callers.note(child.id());
+        callers.add(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
-        callers.note(0);
+        callers.add(0);
         assert_eq!(callers.groups(), BTreeSet::from([child.id()]));
     }
 
@@ -106,8 +106,8 @@ mod tests {
     fn groups_without_a_process_do_not_pile_up() {
         let mut child = Command::new("sleep");
         let mut child = child.arg("1000").process_group(0).spawn().unwrap();
-        let callers = Callers::default();
-        callers.note(child.id());
+        let callers = CallerGroups::default();
+        callers.add(child.id());
         // Above the greatest number that Linux gives a process.
         for gone in 1 << 22..(1 << 22) + 10 * GROUPS_BEFORE_CHECK as u32 {
             callers.groups.lock().add(gone);

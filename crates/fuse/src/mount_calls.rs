@@ -1,7 +1,7 @@
 //! Mounting and unmounting: the system calls for root, `fusermount3` for everyone else.
 use crate::errors::MountError;
+use crate::mount_table::TYPE;
 use crate::options::MountOptions;
-use crate::table::TYPE;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
