@@ -1,7 +1,7 @@
-//! Which processes use a mount, as far as it takes to know whether any of them still runs when the service stops.
+//! The process groups that have used a mount. When the service stops, they tell whether a program that used it still runs.
 //!
-//! Kept are process groups, for what opens a file is often a child that lives for that alone. A group stays as long as it has processes:
-//! once there are many, those without any are dropped. A request costs one look at a table of the processes seen last.
+//! Groups are kept and not processes, because what opens a file is often a child that lives for that alone. Once there are many groups,
+//! those without a process are dropped. A request costs one look at a table of the processes seen last.
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::Pid;

@@ -24,16 +24,16 @@ const MOUNT_ANSWER_TIMEOUT: Timespec = Timespec {
 /// Mount points served by this process; they must never be asked from within it.
 static OWN_MOUNT_POINTS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-fn own() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
+fn own_mount_points() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
     OWN_MOUNT_POINTS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 pub(crate) fn claim(point: &Path) {
-    own().insert(point.to_path_buf());
+    own_mount_points().insert(point.to_path_buf());
 }
 
 pub(crate) fn disclaim(point: &Path) {
-    own().remove(point);
+    own_mount_points().remove(point);
 }
 
 /// What a mount answers.
@@ -44,7 +44,7 @@ enum MountHealth {
 }
 
 /// Asks the mount at `point` whether its server answers, from a child process.
-fn ask(point: &Path) -> MountHealth {
+fn mount_health(point: &Path) -> MountHealth {
     let child = Command::new("stat")
         .args(["-f", "-c", "%T", "--"])
         .arg(point)
@@ -78,7 +78,7 @@ fn ask(point: &Path) -> MountHealth {
 
 /// The physical path of `point` if a mount may be put there; clears away a dead mount of ours first.
 pub(crate) fn check(point: &Path) -> Result<PathBuf, MountError> {
-    let mut path = walk(point)?;
+    let mut path = resolve(point)?;
     for _ in 0..16 {
         let table =
             mounts().map_err(|e| MountError::system("read the mount table for", point, e))?;
@@ -91,18 +91,18 @@ pub(crate) fn check(point: &Path) -> Result<PathBuf, MountError> {
             kind: entry.kind.clone(),
             advice: advice.to_string(),
         };
-        if own().contains(&path) {
+        if own_mount_points().contains(&path) {
             return Err(in_use("this process serves it already"));
         }
         if !entry.is_fuse() {
             return Err(in_use("name an empty directory below it or elsewhere"));
         }
-        match (ask(&path), entry.is_forebay()) {
+        match (mount_health(&path), entry.is_forebay()) {
             (MountHealth::Dead, true) => {
                 tracing::warn!(point = %path.display(), "clearing away a mount whose server has died");
                 mount_calls::detach(&path)
                     .map_err(|e| MountError::system("clear away the dead mount", &path, e))?;
-                path = walk(point)?;
+                path = resolve(point)?;
             }
             (MountHealth::Dead, false) => {
                 return Err(in_use(
@@ -147,11 +147,11 @@ fn empty_directory(path: &Path) -> Result<(), MountError> {
 }
 
 /// Resolves symbolic links and `..` step by step, consulting the mount table before each step.
-fn walk(point: &Path) -> Result<PathBuf, MountError> {
+fn resolve(point: &Path) -> Result<PathBuf, MountError> {
     let system = |e| MountError::system("look at mount point", point, e);
     let table = mounts().map_err(system)?;
     let mut names: Vec<OsString> = Vec::new();
-    push(&mut names, &std::path::absolute(point).map_err(system)?);
+    push_components(&mut names, &std::path::absolute(point).map_err(system)?);
     let mut at = PathBuf::from("/");
     let mut links = 0;
     while let Some(name) = names.pop() {
@@ -175,10 +175,10 @@ fn walk(point: &Path) -> Result<PathBuf, MountError> {
                 kind: entry.kind.clone(),
                 advice: advice.to_string(),
             };
-            if entry.is_forebay() || own().contains(&next) {
+            if entry.is_forebay() || own_mount_points().contains(&next) {
                 return Err(inside("choose a directory outside it"));
             }
-            match ask(&next) {
+            match mount_health(&next) {
                 MountHealth::Alive => {}
                 MountHealth::Dead => {
                     return Err(inside(
@@ -217,12 +217,12 @@ fn walk(point: &Path) -> Result<PathBuf, MountError> {
         if target.is_absolute() {
             at = PathBuf::from("/");
         }
-        push(&mut names, &target);
+        push_components(&mut names, &target);
     }
     Ok(at)
 }
 
-fn push(names: &mut Vec<OsString>, path: &Path) {
+fn push_components(names: &mut Vec<OsString>, path: &Path) {
     names.extend(path.components().rev().filter_map(|c| match c {
         Component::Normal(name) => Some(name.to_os_string()),
         Component::ParentDir => Some(OsString::from("..")),
@@ -235,7 +235,7 @@ fn push(names: &mut Vec<OsString>, path: &Path) {
 /// # Errors
 /// [`MountError::NotMounted`] if it is no Forebay mount, [`MountError::Busy`] if it is in use and `force` is off.
 pub fn unmount(point: &Path, force: bool) -> Result<(), MountError> {
-    let path = walk(point)?;
+    let path = resolve(point)?;
     let table = mounts().map_err(|e| MountError::system("read the mount table for", point, e))?;
     if !table
         .iter()

@@ -37,7 +37,7 @@ pub struct OpenFile {
 #[derive(Default)]
 pub struct OpenHandles {
     state: Mutex<HandlesState>,
-    fewer: Condvar,
+    all_closed: Condvar,
 }
 
 /// The directory of a file and its name there.
@@ -48,12 +48,14 @@ struct HandlesState {
     /// Inode, thread that opened it, and its name then.
     open: HashMap<HandleKey, (u64, u32, Option<Name>)>,
     names: HashMap<u64, Name>,
-    older: HashMap<u64, Name>,
+    older_names: HashMap<u64, Name>,
 }
 
 impl HandlesState {
     fn name(&self, inode: u64) -> Option<&Name> {
-        self.names.get(&inode).or_else(|| self.older.get(&inode))
+        self.names
+            .get(&inode)
+            .or_else(|| self.older_names.get(&inode))
     }
 
     fn path(&self, inode: u64, name: Option<&Name>) -> Vec<u8> {
@@ -94,7 +96,7 @@ impl OpenHandles {
             return;
         }
         if state.names.len() >= NAMES_PER_GENERATION {
-            state.older = std::mem::take(&mut state.names);
+            state.older_names = std::mem::take(&mut state.names);
         }
         state.names.insert(inode, (parent, name.into()));
     }
@@ -109,7 +111,7 @@ impl OpenHandles {
         let mut state = self.state.lock();
         state.open.remove(&key);
         if state.open.is_empty() {
-            self.fewer.notify_all();
+            self.all_closed.notify_all();
         }
     }
 
@@ -118,7 +120,7 @@ impl OpenHandles {
     pub fn open_after(&self, patience: Duration) -> Vec<OpenFile> {
         let end = Instant::now() + patience;
         let mut state = self.state.lock();
-        while !state.open.is_empty() && !self.fewer.wait_until(&mut state, end).timed_out() {}
+        while !state.open.is_empty() && !self.all_closed.wait_until(&mut state, end).timed_out() {}
         let mut files: BTreeMap<u64, OpenFile> = BTreeMap::new();
         for (inode, thread, name) in state.open.values() {
             let file = files.entry(*inode).or_insert_with(|| OpenFile {
@@ -194,7 +196,7 @@ mod tests {
         let paths: Vec<String> = open(&handles).into_iter().map(|f| f.0).collect();
         assert_eq!(paths, [".../x", "inode 900000", "kept"]);
         let held = handles.state.lock();
-        assert!(held.names.len() + held.older.len() <= 2 * NAMES_PER_GENERATION);
+        assert!(held.names.len() + held.older_names.len() <= 2 * NAMES_PER_GENERATION);
     }
 
     #[test]

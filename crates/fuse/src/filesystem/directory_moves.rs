@@ -14,7 +14,7 @@
 //! Invariant: only a reply waits, on a thread of its own, and not for long: a call that holds a lock (it names its parents by
 //! descriptors) waits for nothing but time.
 use super::cache_policy::CachePolicy;
-use super::places::{DirectoryPlaces, MovedDirectory};
+use super::directory_places::{DirectoryPlaces, MovedDirectory};
 use super::waiter::spawn_waiter;
 use crate::conversions::file_attr;
 use crate::kernel_caches::KernelCaches;

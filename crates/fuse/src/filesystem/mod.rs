@@ -8,10 +8,10 @@
 //! | `files` | open files and their bytes |
 //! | `change_notices` | a change is answered when no kernel keeps what it made old |
 //! | `invalidation` | what other nodes tell this node's kernel |
-//! | `places`, `directory_moves` | where the kernel has each directory; those that other nodes move |
+//! | `directory_places`, `directory_moves` | where the kernel has each directory; those that other nodes move |
 //! | `locks` | `fcntl` and `flock` over several members |
 //! | `team` | the directory of teams, and the calls of teams |
-//! | `dirs` | open directories |
+//! | `listings` | open directories |
 //! | `attrs`, `names`, `xattrs` | changes that the kernel leaves rules for |
 //!
 //! Invariants: every request gets exactly one reply; no handler takes a lock while it waits for the delegate, except a
@@ -21,14 +21,14 @@ mod attrs;
 mod cache_policy;
 mod change_notices;
 mod directory_moves;
-mod dirs;
+mod directory_places;
 mod file_handle;
 mod files;
 mod init;
 mod invalidation;
+mod listings;
 mod locks;
 mod names;
-mod places;
 mod requests;
 mod team;
 mod waiter;
@@ -44,9 +44,9 @@ use crate::watch::{CallInfo, RecordedAnswer, Watch};
 use cache_policy::CachePolicy;
 use change_notices::ChangeNotices;
 use directory_moves::DirectoryMoves;
-use dirs::Listings;
 use files::OpenFiles;
 use forebay_server::Delegate;
+use listings::Listings;
 use locks::KernelLocks;
 use rustix::io::Errno;
 use std::sync::Arc;
