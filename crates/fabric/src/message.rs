@@ -22,14 +22,4 @@ impl Message {
             bulk: Vec::new(),
         }
     }
-
-    /// All bytes of head and bulk.
-    pub fn len(&self) -> usize {
-        self.head.len() + self.bulk.iter().map(Bytes::len).sum::<usize>()
-    }
-
-    /// Whether there is no byte in it.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }

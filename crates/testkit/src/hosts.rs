@@ -121,6 +121,17 @@ const SSH: &str = "Host *
   LogLevel ERROR
 ";
 
+/// Makes `unshare` give what it runs all namespaces of a host.
+const OWN_NAMESPACES: [&str; 7] = [
+    "--net",
+    "--uts",
+    "--mount",
+    "--ipc",
+    "--pid",
+    "--fork",
+    "--mount-proc",
+];
+
 /// The longest that making the hosts may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -222,16 +233,7 @@ impl Hosts {
         let said = own.join("said");
         let said = std::fs::File::create(&said).map_err(file_error(&said))?;
         command.stderr(said);
-        command.args([
-            "--net",
-            "--uts",
-            "--mount",
-            "--ipc",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-        ]);
+        command.args(OWN_NAMESPACES).arg("--kill-child");
         let script = format!("{LEAVE_FUSE_MOUNTS}{START}");
         command.args(["--", "sh", "-c", &script, "sh"]);
         command.arg(&own).arg(Hosts::name(host)).arg(program);
@@ -433,18 +435,8 @@ fn lacking() -> Option<String> {
     }
     let allowed = "ip link add t0 type veth peer name t1 && ip link add t2 type bridge && mount -t tmpfs t /run";
     let tried = Command::new("unshare")
-        .args([
-            "--net",
-            "--uts",
-            "--mount",
-            "--ipc",
-            "--pid",
-            "--fork",
-            "--mount-proc",
-            "sh",
-            "-c",
-            allowed,
-        ])
+        .args(OWN_NAMESPACES)
+        .args(["sh", "-c", allowed])
         .output();
     match tried {
         Ok(output) if output.status.success() => None,

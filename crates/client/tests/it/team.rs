@@ -1,5 +1,5 @@
 //! Teams over a service in one process: what a call of many clients gives is what each would have got alone.
-use crate::teams::{Crew, all_same};
+use crate::teams::{TeamCluster, all_same};
 use forebay_client::{Lamination, OpenOptions, TeamPlan};
 use forebay_fabric::ring::topology::fan_in;
 use rustix::io::Errno;
@@ -7,28 +7,28 @@ use rustix::io::Errno;
 #[test]
 fn every_client_sees_the_same_file() {
     for n in 1..=9 {
-        let crew = Crew::new(n, &[3, 1]);
-        crew.client(n - 1).create_dir("/d").unwrap();
-        crew.client(0).write("/d/f", b"twelve bytes").unwrap();
-        let attrs = crew.all(|team| {
+        let cluster = TeamCluster::new(n, &[3, 1]);
+        cluster.client(n - 1).create_dir("/d").unwrap();
+        cluster.client(0).write("/d/f", b"twelve bytes").unwrap();
+        let attrs = cluster.all(|team| {
             let attr = team.stat("/d/f").unwrap();
             (attr.ino(), attr.len())
         });
         assert_eq!(all_same(attrs).1, 12);
-        let missing = crew.all(|team| team.stat("/d/none").unwrap_err().errno());
+        let missing = cluster.all(|team| team.stat("/d/none").unwrap_err().errno());
         assert_eq!(all_same(missing), Errno::NOENT);
-        crew.stop();
+        cluster.stop();
     }
 }
 
 #[test]
 fn a_file_is_made_once_written_by_all_and_closed_by_all() {
     for n in [1, 2, 3, 5, 9] {
-        let crew = Crew::new(n, &[2, 1]);
-        let clients = crew.clients();
+        let cluster = TeamCluster::new(n, &[2, 1]);
+        let clients = cluster.clients();
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o640);
-        let seen = crew.all(|team| {
+        let seen = cluster.all(|team| {
             let file = team.open("/shared", &options).unwrap();
             let me = team.place();
             file.write_at(&[me as u8 + 1; 10], 10 * me).unwrap();
@@ -38,34 +38,34 @@ fn a_file_is_made_once_written_by_all_and_closed_by_all() {
         let (ino, len, mode) = all_same(seen);
         assert_eq!((len, mode & 0o7777), (10 * clients, 0o640));
         for k in 0..n {
-            let client = crew.client(k);
+            let client = cluster.client(k);
             assert_eq!(client.metadata("/shared").unwrap().ino(), ino);
             let content = client.read("/shared").unwrap();
             let expected: Vec<u8> = (0..clients).flat_map(|c| [c as u8 + 1; 10]).collect();
             assert_eq!(content, expected, "at node {k} of {n}");
         }
         // Now it is there: for the team as for anyone alone.
-        let again = crew.all(|team| team.open("/shared", &options).err().unwrap().errno());
+        let again = cluster.all(|team| team.open("/shared", &options).err().unwrap().errno());
         assert_eq!(all_same(again), Errno::EXIST);
-        crew.nothing_open();
-        crew.stop();
+        cluster.nothing_open();
+        cluster.stop();
     }
 }
 
 #[test]
 fn the_root_hears_the_logarithm_and_an_owner_once() {
     for n in [2u16, 3, 4, 5, 8, 9, 16] {
-        let crew = Crew::new(n, &[2]);
-        crew.client(0).write("/f", b"x").unwrap();
+        let cluster = TeamCluster::new(n, &[2]);
+        cluster.client(0).write("/f", b"x").unwrap();
         let values = || -> Vec<u64> {
-            let nodes = crew.service().nodes();
+            let nodes = cluster.service().nodes();
             nodes
                 .iter()
                 .map(|n| n.collectives.counts().values)
                 .collect()
         };
         let before = values();
-        crew.all(|team| {
+        cluster.all(|team| {
             let file = team.open("/f", OpenOptions::new().read(true)).unwrap();
             team.stat("/f").unwrap();
             team.close(file).unwrap();
@@ -77,20 +77,20 @@ fn the_root_hears_the_logarithm_and_an_owner_once() {
         assert!(heard.iter().all(|h| *h <= 3 * log));
         // Each server but the root sends one message a call: whatever the number of clients.
         assert_eq!(heard.iter().sum::<u64>(), 3 * u64::from(n - 1));
-        let calls = crew.service().status().unwrap();
+        let calls = cluster.service().status().unwrap();
         assert!(
             calls
                 .iter()
                 .all(|m| (m.team_calls, m.team_failures) == (3, 0))
         );
-        crew.stop();
+        cluster.stop();
     }
 }
 
 #[test]
 fn what_one_alone_is_refused_the_team_is() {
-    let crew = Crew::new(3, &[2, 1]);
-    let owner = crew.client(0);
+    let cluster = TeamCluster::new(3, &[2, 1]);
+    let owner = cluster.client(0);
     owner.create_dir_all("/a/b").unwrap();
     owner.symlink("f", "/a/link").unwrap();
     owner.write("/a/f", b"content").unwrap();
@@ -104,10 +104,10 @@ fn what_one_alone_is_refused_the_team_is() {
     ];
     for (path, errno) in cases {
         let alone = owner.open(path).err().unwrap().errno();
-        let heard = crew.all(|team| team.open(path, &read).err().unwrap().errno());
+        let heard = cluster.all(|team| team.open(path, &read).err().unwrap().errno());
         assert_eq!((all_same(heard), alone), (errno, errno), "{path}");
     }
-    let through = crew.all(|team| {
+    let through = cluster.all(|team| {
         let file = team.open("/a/link", &read).unwrap();
         let content = file.read_bytes_at(0, 99).unwrap();
         team.close(file).unwrap();
@@ -115,31 +115,31 @@ fn what_one_alone_is_refused_the_team_is() {
     });
     assert_eq!(all_same(through), "content");
     // They do not agree, or one asks for what cannot be.
-    let heard = crew.all(|team| {
+    let heard = cluster.all(|team| {
         let path = if team.place() == 2 { "/a/f" } else { "/a/g" };
         team.stat(path).unwrap_err().errno()
     });
     assert_eq!(all_same(heard), Errno::INVAL);
-    let heard = crew.all(|team| {
+    let heard = cluster.all(|team| {
         let mut options = OpenOptions::new();
         options.read(team.place() != 1);
         team.open("/a/f", &options).err().unwrap().errno()
     });
     assert_eq!(all_same(heard), Errno::INVAL);
-    crew.nothing_open();
-    crew.stop();
+    cluster.nothing_open();
+    cluster.stop();
 }
 
 #[test]
 fn some_may_write_and_some_only_read() {
-    let crew = Crew::new(3, &[2, 1]);
-    crew.client(0).write("/f", b"0123456789").unwrap();
+    let cluster = TeamCluster::new(3, &[2, 1]);
+    cluster.client(0).write("/f", b"0123456789").unwrap();
     let options = |place: u64| {
         let mut options = OpenOptions::new();
         options.read(true).write(place.is_multiple_of(2));
         options
     };
-    crew.all(|team| {
+    cluster.all(|team| {
         let options = options(team.place());
         let file = team.open("/f", &options).unwrap();
         let written = file.write_at(b"x", 0).map_err(|e| e.errno());
@@ -151,15 +151,16 @@ fn some_may_write_and_some_only_read() {
         assert_eq!(written, expected);
         team.close(file).unwrap();
     });
-    let attr = crew.client(0).metadata("/f").unwrap();
+    let attr = cluster.client(0).metadata("/f").unwrap();
     assert_eq!(attr.len(), 10);
-    crew.service()
+    cluster
+        .service()
         .delegate(0)
         .names
         .laminate(forebay_server::Fid(attr.ino()))
         .unwrap();
     // As if each had asked alone.
-    crew.all(|team| {
+    cluster.all(|team| {
         let options = options(team.place());
         match team.open("/f", &options) {
             Ok(file) => {
@@ -170,19 +171,19 @@ fn some_may_write_and_some_only_read() {
             Err(e) => {
                 assert_eq!((team.place() % 2, e.errno()), (0, Errno::PERM));
                 // It takes part in the close, with a file of its own.
-                let other = crew.client(team.node()).open("/f").unwrap();
+                let other = cluster.client(team.node()).open("/f").unwrap();
                 team.close(other).unwrap();
             }
         }
     });
-    crew.nothing_open();
-    crew.stop();
+    cluster.nothing_open();
+    cluster.stop();
 }
 
 #[test]
 fn what_a_user_may_not_write_is_neither_emptied_nor_opened_for_writing() {
-    let crew = Crew::new(2, &[1, 1]);
-    let root = crew.client(0);
+    let cluster = TeamCluster::new(2, &[1, 1]);
+    let root = cluster.client(0);
     root.write("/f", b"kept").unwrap();
     root.attributes("/f").set_owner(Some(7), Some(7)).unwrap();
     root.attributes("/f").set_permissions(0o444).unwrap();
@@ -191,7 +192,7 @@ fn what_a_user_may_not_write_is_neither_emptied_nor_opened_for_writing() {
     let open = |uid: u32, number: u32| {
         std::thread::scope(|scope| {
             let seats = [0, 1].map(|node| {
-                let client = crew.client(node).with_owner(uid, 7);
+                let client = cluster.client(node).with_owner(uid, 7);
                 let team = client.team(&client.plan_of_all(number, 1)).unwrap();
                 let mut team = team.by_mode(Vec::new());
                 scope.spawn(move || {
@@ -216,16 +217,16 @@ fn what_a_user_may_not_write_is_neither_emptied_nor_opened_for_writing() {
     }
     assert_eq!(open(0, 902), [Ok(()), Ok(())]);
     assert_eq!(root.read("/f").unwrap(), b"");
-    crew.nothing_open();
-    crew.stop();
+    cluster.nothing_open();
+    cluster.stop();
 }
 
 #[test]
 fn a_file_is_emptied_once_and_keeps_what_is_written_after() {
-    let crew = Crew::new(4, &[1, 3]);
-    crew.client(3).write("/f", &[9; 5000]).unwrap();
-    let clients = crew.clients();
-    crew.all(|team| {
+    let cluster = TeamCluster::new(4, &[1, 3]);
+    cluster.client(3).write("/f", &[9; 5000]).unwrap();
+    let clients = cluster.clients();
+    cluster.all(|team| {
         let file = team.create("/f").unwrap();
         // At once, while others may still be on their way out of the call.
         file.write_at(&[1; 3], 3 * team.place()).unwrap();
@@ -233,23 +234,23 @@ fn a_file_is_emptied_once_and_keeps_what_is_written_after() {
         assert_eq!(team.close(file).unwrap().len(), 3 * clients);
     });
     assert_eq!(
-        crew.client(1).read("/f").unwrap(),
+        cluster.client(1).read("/f").unwrap(),
         vec![1; 3 * clients as usize]
     );
-    crew.nothing_open();
-    crew.stop();
+    cluster.nothing_open();
+    cluster.stop();
 }
 
 #[test]
 fn a_removed_file_lives_until_the_last_client_closes_it_alone() {
-    let crew = Crew::new(3, &[2]);
-    crew.client(0).write("/f", b"kept").unwrap();
+    let cluster = TeamCluster::new(3, &[2]);
+    cluster.client(0).write("/f", b"kept").unwrap();
     let turn = std::sync::Barrier::new(6);
-    crew.all(|team| {
+    cluster.all(|team| {
         let file = team.open("/f", OpenOptions::new().read(true)).unwrap();
         let mut file = Some(file);
         if turn.wait().is_leader() {
-            crew.client(1).remove_file("/f").unwrap();
+            cluster.client(1).remove_file("/f").unwrap();
         }
         for k in 0..6 {
             turn.wait();
@@ -260,20 +261,20 @@ fn a_removed_file_lives_until_the_last_client_closes_it_alone() {
             }
         }
     });
-    crew.nothing_open();
-    let stored = crew.service().status().unwrap();
+    cluster.nothing_open();
+    let stored = cluster.service().status().unwrap();
     assert!(stored.iter().all(|m| m.open_files == 0));
-    crew.stop();
+    cluster.stop();
 }
 
 #[test]
 fn a_team_of_some_nodes_works_on_files_of_others() {
-    let crew = Crew::new(5, &[1]);
+    let cluster = TeamCluster::new(5, &[1]);
     let members = vec![3, 1, 4];
-    crew.client(0).create_dir("/d").unwrap();
+    cluster.client(0).create_dir("/d").unwrap();
     let inodes: Vec<u64> = std::thread::scope(|scope| {
         let client = |node: &u16| {
-            let (client, members) = (crew.client(*node), members.clone());
+            let (client, members) = (cluster.client(*node), members.clone());
             scope.spawn(move || {
                 let plan = TeamPlan {
                     number: 9,
@@ -293,15 +294,18 @@ fn a_team_of_some_nodes_works_on_files_of_others() {
         let threads: Vec<_> = members.iter().map(client).collect();
         all_same(threads.into_iter().map(|t| t.join().unwrap()).collect())
     });
-    assert_eq!(crew.client(2).metadata("/d/two").unwrap().ino(), inodes[1]);
-    assert_eq!(crew.client(0).metadata("/one").unwrap().len(), 10);
-    crew.nothing_open();
-    crew.stop();
+    assert_eq!(
+        cluster.client(2).metadata("/d/two").unwrap().ino(),
+        inodes[1]
+    );
+    assert_eq!(cluster.client(0).metadata("/one").unwrap().len(), 10);
+    cluster.nothing_open();
+    cluster.stop();
 }
 
 /// A client of team 9 at each of these nodes, in threads of their own; what they return.
 fn nine<T: Send>(
-    crew: &Crew,
+    cluster: &TeamCluster,
     members: &[u16],
     f: impl Fn(u16, &mut forebay_client::Team) -> T + Sync,
 ) -> Vec<T> {
@@ -313,7 +317,7 @@ fn nine<T: Send>(
                 members: members.to_vec(),
                 here: 1,
             };
-            let mut team = crew.client(node).team(&plan).unwrap();
+            let mut team = cluster.client(node).team(&plan).unwrap();
             scope.spawn(move || f(node, &mut team))
         };
         let threads: Vec<_> = members.iter().map(client).collect();
@@ -323,7 +327,7 @@ fn nine<T: Send>(
 
 #[test]
 fn a_number_is_used_again_by_other_members_at_once() {
-    let crew = Crew::new(4, &[1]);
+    let cluster = TeamCluster::new(4, &[1]);
     let mut kept = Vec::new();
     for (k, members) in [
         &[0u16, 1][..],
@@ -339,7 +343,7 @@ fn a_number_is_used_again_by_other_members_at_once() {
     {
         // Each time to another number of calls, and files stay open from team to team.
         let path = format!("/f{k}");
-        let opened = nine(&crew, members, |_, team| {
+        let opened = nine(&cluster, members, |_, team| {
             for _ in 0..k {
                 team.stat("/").unwrap();
             }
@@ -347,26 +351,26 @@ fn a_number_is_used_again_by_other_members_at_once() {
         });
         kept.extend(opened);
     }
-    crew.no_failures();
+    cluster.no_failures();
     for file in kept {
         file.write_at(b"x", 0).unwrap();
         file.close().unwrap();
     }
-    crew.nothing_open();
-    crew.stop();
+    cluster.nothing_open();
+    cluster.stop();
 }
 
 #[test]
 fn members_that_made_different_numbers_of_calls_hear_what_to_do() {
-    let crew = Crew::hasty(2, &[1], std::time::Duration::from_secs(1));
+    let cluster = TeamCluster::hasty(2, &[1], std::time::Duration::from_secs(1));
     // One stays away from the first call.
-    nine(&crew, &[0, 1], |node, team| {
+    nine(&cluster, &[0, 1], |node, team| {
         if node == 0 {
             assert_eq!(team.stat("/").unwrap_err().errno(), Errno::IO);
         }
     });
     // The number again: the two are at different calls.
-    let heard = nine(&crew, &[0, 1], |node, team| {
+    let heard = nine(&cluster, &[0, 1], |node, team| {
         let first = team.stat("/");
         if node == 1 {
             let error = first.unwrap_err();
@@ -380,5 +384,5 @@ fn members_that_made_different_numbers_of_calls_hear_what_to_do() {
     });
     let said = heard[1].as_ref().unwrap();
     assert!(said.contains("new") && said.contains("number"), "{said}");
-    crew.stop();
+    cluster.stop();
 }

@@ -1,6 +1,6 @@
 //! Teams when servers die, are slow, or messages get lost: every call ends, with what happened or with `EIO`; no file is made twice,
 //! and no open stays counted for a client that does not have it.
-use crate::teams::Crew;
+use crate::teams::TeamCluster;
 use forebay_client::OpenOptions;
 use forebay_fabric::fault::Odds;
 use rustix::io::Errno;
@@ -15,14 +15,14 @@ fn soak() -> bool {
 }
 
 /// One file, made or opened by all, written by each, closed by all. What each client heard: the inode, or `EIO`.
-fn round(crew: &Crew, name: &str, exclusive: bool) -> Vec<Option<u64>> {
+fn round(cluster: &TeamCluster, name: &str, exclusive: bool) -> Vec<Option<u64>> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     match exclusive {
         true => options.create_new(true),
         false => options.create(true),
     };
-    let heard = crew.all(|team| {
+    let heard = cluster.all(|team| {
         let file = match team.open(name, &options) {
             Ok(file) => file,
             Err(e) => {
@@ -44,26 +44,26 @@ fn round(crew: &Crew, name: &str, exclusive: bool) -> Vec<Option<u64>> {
 }
 
 /// With all servers there again: every node sees the same, the team works, and nothing is held open.
-fn recovers(crew: &Crew, name: &str, heard: &[Option<u64>]) {
-    let before = crew.client(0).metadata(name).map(|m| m.ino());
+fn recovers(cluster: &TeamCluster, name: &str, heard: &[Option<u64>]) {
+    let before = cluster.client(0).metadata(name).map(|m| m.ino());
     let there: Vec<u64> = heard.iter().copied().flatten().collect();
     if let Some(ino) = there.first() {
         assert_eq!(before.as_ref().ok(), Some(ino), "{name}");
     }
     let options = OpenOptions::new().write(true).create(true).clone();
-    let inodes = crew.all(|team| {
+    let inodes = cluster.all(|team| {
         let file = team.open(name, &options).unwrap();
         team.close(file).unwrap().ino()
     });
     let now = crate::teams::all_same(inodes);
     // What was made once is not made again.
     assert!(before.is_err() || before.unwrap() == now, "{name}");
-    crew.nothing_open();
+    cluster.nothing_open();
 }
 
 #[test]
 fn any_server_may_die_at_any_step() {
-    let crew = Crew::hasty(4, &[2, 1], DEADLINE);
+    let cluster = TeamCluster::hasty(4, &[2, 1], DEADLINE);
     let mut failed = 0;
     for victim in 0..4u32 {
         for step in 0..30u32 {
@@ -72,25 +72,25 @@ fn any_server_may_die_at_any_step() {
                 continue;
             }
             let name = format!("/f{victim}.{step}");
-            crew.kill_at(step.into(), victim);
-            let heard = round(&crew, &name, step % 2 == 0);
-            crew.kill_no_more(victim);
+            cluster.kill_at(step.into(), victim);
+            let heard = round(&cluster, &name, step % 2 == 0);
+            cluster.kill_no_more(victim);
             failed += heard.iter().filter(|h| h.is_none()).count();
-            recovers(&crew, &name, &heard);
+            recovers(&cluster, &name, &heard);
         }
     }
     assert!(failed > 5, "deaths hit {failed} clients only");
-    crew.stop();
+    cluster.stop();
 }
 
 #[test]
 fn lost_and_late_messages_end_in_the_outcome_or_an_error() {
     let mut failed = 0;
     for seed in 0..if soak() { 40 } else { 2 } {
-        let crew = Crew::seeded(5, &[1, 2], DEADLINE, seed);
+        let cluster = TeamCluster::seeded(5, &[1, 2], DEADLINE, seed);
         for k in 0..5 {
             let name = format!("/f{k}");
-            crew.faults.set(Odds {
+            cluster.faults.set(Odds {
                 lose_request: 40,
                 lose_reply: 40,
                 lose_message: 40,
@@ -99,26 +99,26 @@ fn lost_and_late_messages_end_in_the_outcome_or_an_error() {
                 delay: DEADLINE * 3,
                 ..Odds::default()
             });
-            let heard = round(&crew, &name, k % 2 == 0);
-            crew.faults.set(Odds::default());
+            let heard = round(&cluster, &name, k % 2 == 0);
+            cluster.faults.set(Odds::default());
             failed += heard.iter().filter(|h| h.is_none()).count();
-            recovers(&crew, &name, &heard);
+            recovers(&cluster, &name, &heard);
         }
         // The root directory and one inode a name: none was made twice.
-        let files = crew.service().status().unwrap();
+        let files = cluster.service().status().unwrap();
         let files: u64 = files.iter().map(|m| m.files.unwrap()).sum();
         assert_eq!(files, 6, "seed {seed}");
-        crew.stop();
+        cluster.stop();
     }
     assert!(failed > 0, "faults hit nobody");
 }
 
 #[test]
 fn a_client_that_stays_away_fails_it_for_all_and_makes_nothing() {
-    let crew = Crew::hasty(3, &[2], DEADLINE);
+    let cluster = TeamCluster::hasty(3, &[2], DEADLINE);
     let options = OpenOptions::new().write(true).create_new(true).clone();
     for away in 0..6 {
-        let heard = crew.some(
+        let heard = cluster.some(
             |place| place != away,
             |team| team.open("/f", &options).err(),
         );
@@ -131,8 +131,8 @@ fn a_client_that_stays_away_fails_it_for_all_and_makes_nothing() {
             assert_eq!(error.errno(), Errno::IO);
             assert!(error.to_string().contains("did not take part"), "{error}");
         }
-        assert!(!crew.client(0).exists("/f"));
-        crew.nothing_open();
+        assert!(!cluster.client(0).exists("/f"));
+        cluster.nothing_open();
     }
-    crew.stop();
+    cluster.stop();
 }

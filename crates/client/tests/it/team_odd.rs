@@ -1,6 +1,6 @@
 //! What a careless or hostile program asks of a team: odd names, teams that cannot be, very many at once. Each call ends at once,
 //! with what one client alone would hear or with a reason.
-use crate::teams::{Crew, all_same};
+use crate::teams::{TeamCluster, all_same};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -98,8 +98,8 @@ fn ways() -> [OpenOptions; 4] {
 #[test]
 fn odd_paths_are_answered_as_one_alone_would_be() {
     // Two services with the same content: what is made in one is not there in the other.
-    let (crew, other) = (Crew::new(3, &[2, 1]), Crew::new(3, &[1]));
-    furnish(&crew.client(0));
+    let (cluster, other) = (TeamCluster::new(3, &[2, 1]), TeamCluster::new(3, &[1]));
+    furnish(&cluster.client(0));
     furnish(&other.client(0));
     let alone = other.client(1);
     for odd in odd() {
@@ -108,7 +108,7 @@ fn odd_paths_are_answered_as_one_alone_would_be() {
             .metadata(path(&odd))
             .map(|m| m.len())
             .map_err(|e| e.errno());
-        let heard = crew.all(|team| {
+        let heard = cluster.all(|team| {
             let seen = team.stat(path(&odd));
             seen.map(|m| m.len()).map_err(|e| e.errno())
         });
@@ -116,7 +116,7 @@ fn odd_paths_are_answered_as_one_alone_would_be() {
         for options in ways() {
             let opened = options.open(&alone, path(&odd));
             let expected = opened.map(|f| f.close().unwrap()).map_err(|e| e.errno());
-            let heard = crew.all(|team| match team.open(path(&odd), &options) {
+            let heard = cluster.all(|team| match team.open(path(&odd), &options) {
                 Ok(file) => {
                     team.close(file).unwrap();
                     Ok(())
@@ -126,23 +126,29 @@ fn odd_paths_are_answered_as_one_alone_would_be() {
             assert_eq!(all_same(heard), expected, "open {shown:?} {options:?}");
         }
     }
-    crew.nothing_open();
-    crew.stop();
+    cluster.nothing_open();
+    cluster.stop();
     other.stop();
 }
 
-fn join(crew: &Crew, node: u16, number: u32, members: &[u16], here: u32) -> Result<Team, String> {
+fn join(
+    cluster: &TeamCluster,
+    node: u16,
+    number: u32,
+    members: &[u16],
+    here: u32,
+) -> Result<Team, String> {
     let plan = TeamPlan {
         number,
         members: members.to_vec(),
         here,
     };
-    crew.client(node).team(&plan).map_err(|e| e.to_string())
+    cluster.client(node).team(&plan).map_err(|e| e.to_string())
 }
 
 #[test]
 fn teams_that_cannot_be_are_refused_with_the_reason() {
-    let crew = Crew::new(3, &[1]);
+    let cluster = TeamCluster::new(3, &[1]);
     for (members, here, reason) in [
         (&[0u16, 0][..], 1, "twice"),
         (&[0, 1, 2, 1], 1, "twice"),
@@ -152,52 +158,52 @@ fn teams_that_cannot_be_are_refused_with_the_reason() {
         (&[0, 3], 1, "no member 3"),
         (&[0, u16::MAX], 1, "no member 65535"),
     ] {
-        let said = join(&crew, 0, 5, members, here).err().unwrap();
+        let said = join(&cluster, 0, 5, members, here).err().unwrap();
         assert!(said.contains(reason), "{members:?}: {said}");
     }
-    let said = join(&crew, 0, u32::MAX, &[0], 1).err().unwrap();
+    let said = join(&cluster, 0, u32::MAX, &[0], 1).err().unwrap();
     assert!(said.contains("highest number"), "{said}");
     // Nothing is left of them: the number is free.
-    let mut alone = join(&crew, 0, 5, &[0], 1).unwrap();
+    let mut alone = join(&cluster, 0, 5, &[0], 1).unwrap();
     assert!(alone.stat("/").is_ok());
-    crew.stop();
+    cluster.stop();
 }
 
 #[test]
 fn a_team_of_one_needs_nobody() {
-    let crew = Crew::new(3, &[1]);
-    let before: u64 = crew
+    let cluster = TeamCluster::new(3, &[1]);
+    let before: u64 = cluster
         .service()
         .nodes()
         .iter()
         .map(|n| n.collectives.counts().values)
         .sum();
     for node in 0..3 {
-        let mut team = join(&crew, node, 5, &[node], 1).unwrap();
+        let mut team = join(&cluster, node, 5, &[node], 1).unwrap();
         let file = team.create("/alone").unwrap();
         file.write_at(b"x", u64::from(node)).unwrap();
         assert_eq!(team.close(file).unwrap().len(), 1 + u64::from(node));
         assert_eq!(team.stat("/alone").unwrap().len(), 1 + u64::from(node));
     }
-    let after: u64 = crew
+    let after: u64 = cluster
         .service()
         .nodes()
         .iter()
         .map(|n| n.collectives.counts().values)
         .sum();
     assert_eq!(after, before);
-    crew.nothing_open();
-    crew.stop();
+    cluster.nothing_open();
+    cluster.stop();
 }
 
 #[test]
 fn members_with_lists_of_other_orders_hear_so_at_once() {
     // The deadline is far longer than a test may take.
-    let crew = Crew::new(3, &[1]);
+    let cluster = TeamCluster::new(3, &[1]);
     let lists = [[0u16, 1, 2], [0, 1, 2], [2, 1, 0]];
     let heard = std::thread::scope(|scope| {
         let seats = [0, 1, 2].map(|node: u16| {
-            let mut team = join(&crew, node, 5, &lists[usize::from(node)], 1).unwrap();
+            let mut team = join(&cluster, node, 5, &lists[usize::from(node)], 1).unwrap();
             scope.spawn(move || team.stat("/").map(|_| ()).map_err(|e| e.to_string()))
         });
         seats.map(|seat| seat.join().unwrap())
@@ -206,14 +212,14 @@ fn members_with_lists_of_other_orders_hear_so_at_once() {
         let said = said.unwrap_err();
         assert!(said.contains("another idea of the group"), "{said}");
     }
-    crew.stop();
+    cluster.stop();
 }
 
 #[test]
 fn very_many_teams_at_once_do_not_get_in_each_others_way() {
     let teams = forebay_testkit::seeds::count(60, 400);
-    let crew = Crew::new(4, &[1]);
-    crew.client(0).create_dir("/d").unwrap();
+    let cluster = TeamCluster::new(4, &[1]);
+    cluster.client(0).create_dir("/d").unwrap();
     std::thread::scope(|scope| {
         for number in 0..teams {
             // Other members each time.
@@ -221,7 +227,7 @@ fn very_many_teams_at_once_do_not_get_in_each_others_way() {
                 .filter(|m| (number + 1) >> m & 1 != 0 || number % 4 == u32::from(*m))
                 .collect();
             for node in &members {
-                let mut team = join(&crew, *node, number, &members, 1).unwrap();
+                let mut team = join(&cluster, *node, number, &members, 1).unwrap();
                 let all = members.len() as u64;
                 let place = members.iter().position(|m| m == node).unwrap() as u64;
                 scope.spawn(move || {
@@ -234,15 +240,15 @@ fn very_many_teams_at_once_do_not_get_in_each_others_way() {
             }
         }
     });
-    crew.no_failures();
-    crew.nothing_open();
-    crew.stop();
+    cluster.no_failures();
+    cluster.nothing_open();
+    cluster.stop();
 }
 
 #[test]
 fn members_that_ask_for_different_things_all_fail_and_nothing_is_done() {
-    let crew = Crew::hasty(4, &[1], std::time::Duration::from_millis(200));
-    let client = crew.client(0);
+    let cluster = TeamCluster::hasty(4, &[1], std::time::Duration::from_millis(200));
+    let client = cluster.client(0);
     for k in 0..4 {
         client.create_dir(format!("/d{k}")).unwrap();
     }
@@ -250,7 +256,7 @@ fn members_that_ask_for_different_things_all_fail_and_nothing_is_done() {
     options.write(true).create_new(true);
     for odd_one in 0..4 {
         for k in 1..4 {
-            let heard = crew.all(|team| {
+            let heard = cluster.all(|team| {
                 let dir = if team.place() == odd_one { k } else { 0 };
                 let opened = team.open(format!("/d{dir}/f"), &options);
                 opened.map(|_| ()).unwrap_err().errno()
@@ -263,6 +269,6 @@ fn members_that_ask_for_different_things_all_fail_and_nothing_is_done() {
     for k in 0..4 {
         assert!(!client.exists(format!("/d{k}/f")));
     }
-    crew.nothing_open();
-    crew.stop();
+    cluster.nothing_open();
+    cluster.stop();
 }

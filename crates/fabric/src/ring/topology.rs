@@ -29,41 +29,42 @@ pub fn parent_distance(d: u32) -> Option<u32> {
     Some(d ^ (1 << d.checked_ilog2()?))
 }
 
-/// Where `i` sends what is meant for `root`; none if it is the root.
-pub fn next_hop(i: u32, root: u32, n: u32) -> Option<u32> {
-    let up = parent_distance(distance(i, root, n))?;
-    Some(at(up, root, n))
-}
-
-/// Who sends to `i` what is meant for `root`; the one with the most ranks behind it first.
-pub fn children(i: u32, root: u32, n: u32) -> impl Iterator<Item = u32> {
-    let d = distance(i, root, n);
-    child_distances(d, n).map(move |c| at(c, root, n))
-}
-
-/// The distances of the children of the position at distance `d`, ascending.
-pub fn child_distances(d: u32, n: u32) -> impl Iterator<Item = u32> {
-    let first = d.checked_ilog2().map_or(0, |k| k + 1);
-    (first..u32::BITS)
-        .map(move |k| u64::from(d) + (1u64 << k))
-        .take_while(move |c| *c < u64::from(n))
-        .map(|c| c as u32)
-}
-
-/// Hops from `i` to `root`.
-pub fn depth(i: u32, root: u32, n: u32) -> u32 {
-    distance(i, root, n).count_ones()
-}
-
-/// The way from `i` to `root`, both included.
-pub fn path(i: u32, root: u32, n: u32) -> impl Iterator<Item = u32> {
-    std::iter::successors(Some(i), move |at| next_hop(*at, root, n))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::tree::{Shape, Tree};
     use super::*;
     use proptest::prelude::*;
+
+    /// Where `i` sends what is meant for `root`; none if it is the root.
+    fn next_hop(i: u32, root: u32, n: u32) -> Option<u32> {
+        let up = parent_distance(distance(i, root, n))?;
+        Some(at(up, root, n))
+    }
+
+    /// Who sends to `i` what is meant for `root`; the one with the most ranks behind it first.
+    fn children(i: u32, root: u32, n: u32) -> impl Iterator<Item = u32> {
+        let d = distance(i, root, n);
+        child_distances(d, n).map(move |c| at(c, root, n))
+    }
+
+    /// The distances of the children of the position at distance `d`, ascending.
+    fn child_distances(d: u32, n: u32) -> impl Iterator<Item = u32> {
+        let first = d.checked_ilog2().map_or(0, |k| k + 1);
+        (first..u32::BITS)
+            .map(move |k| u64::from(d) + (1u64 << k))
+            .take_while(move |c| *c < u64::from(n))
+            .map(|c| c as u32)
+    }
+
+    /// Hops from `i` to `root`.
+    fn depth(i: u32, root: u32, n: u32) -> u32 {
+        distance(i, root, n).count_ones()
+    }
+
+    /// The way from `i` to `root`, both included.
+    fn path(i: u32, root: u32, n: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(i), move |at| next_hop(*at, root, n))
+    }
 
     #[test]
     fn the_papers_example() {
@@ -117,6 +118,13 @@ mod tests {
             }
             prop_assert_eq!(path(i, root, n).last(), Some(root));
             prop_assert_eq!(path(i, root, n).count() as u32, depth(i, root, n) + 1);
+        }
+
+        #[test]
+        fn the_table_of_the_ring_is_the_topology(n in 1u32..3000, i in 0u32.., root in 0u32..) {
+            let (i, root, tree) = (i % n, root % n, Tree::new(Shape::Ring, n));
+            prop_assert_eq!(tree.parent(i, root), next_hop(i, root, n));
+            prop_assert!(tree.children(i, root).eq(children(i, root, n)));
         }
 
         #[test]

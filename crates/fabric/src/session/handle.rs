@@ -1,7 +1,7 @@
 //! The handle of a running session: its fabrics, its peers, its end.
 
 use super::commands::{Command, CommandSender};
-use super::end::{FabricEnd, SessionFabric};
+use super::fabric_end::{FabricEnd, SessionFabric};
 use super::handler_pool::HandlerPool;
 use super::peers::{Peer, Peers};
 use super::progress::Ending;

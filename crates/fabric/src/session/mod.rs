@@ -29,7 +29,7 @@
 
 mod byte_transport;
 mod commands;
-mod end;
+mod fabric_end;
 mod frame;
 mod handle;
 mod handler_pool;
@@ -41,7 +41,7 @@ mod start;
 mod timing;
 
 pub use byte_transport::{ByteTransport, Pause, Waker};
-pub use end::SessionFabric;
+pub use fabric_end::SessionFabric;
 pub use handle::Session;
 pub use identity::{Identity, IdentityError};
 pub use peers::{Health, Peer};

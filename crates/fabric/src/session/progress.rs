@@ -5,7 +5,7 @@
 
 use super::byte_transport::{ByteTransport, Pause};
 use super::commands::{Command, CommandReceiver};
-use super::end::FabricEnd;
+use super::fabric_end::FabricEnd;
 use super::frame::{Frame, FrameKind};
 use super::handler_pool::HandlerPool;
 use super::link::Link;

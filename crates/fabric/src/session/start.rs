@@ -5,7 +5,7 @@
 
 use super::byte_transport::{ByteTransport, Pause};
 use super::commands::{CommandReceiver, CommandSender, commands};
-use super::end::FabricEnd;
+use super::fabric_end::FabricEnd;
 use super::frame;
 use super::handle::{ProgressThread, Session};
 use super::handler_pool::HandlerPool;

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
-pub struct Crew {
+pub struct TeamCluster {
     service: Service,
     pub faults: Arc<Faults>,
-    death: Arc<Death>,
+    death: Arc<PlannedKill>,
     teams: AtomicU32,
     /// How many clients at each node.
     here: Vec<u32>,
@@ -23,13 +23,13 @@ pub struct Crew {
 }
 
 /// A client in its team.
-pub struct Seated {
+pub struct SeatedClient {
     team: Team,
     place: u64,
     node: u16,
 }
 
-impl Seated {
+impl SeatedClient {
     /// Its number among all clients.
     pub fn place(&self) -> u64 {
         self.place
@@ -40,40 +40,40 @@ impl Seated {
     }
 }
 
-impl Deref for Seated {
+impl Deref for SeatedClient {
     type Target = Team;
     fn deref(&self) -> &Team {
         &self.team
     }
 }
 
-impl DerefMut for Seated {
+impl DerefMut for SeatedClient {
     fn deref_mut(&mut self) -> &mut Team {
         &mut self.team
     }
 }
 
-/// A death that is to come.
-struct Death {
+/// A server that is to die.
+struct PlannedKill {
     left: AtomicI64,
     victim: AtomicU32,
 }
 
-impl Default for Death {
-    fn default() -> Death {
-        Death {
+impl Default for PlannedKill {
+    fn default() -> PlannedKill {
+        PlannedKill {
             left: AtomicI64::new(i64::MAX),
             victim: AtomicU32::new(0),
         }
     }
 }
 
-struct Mortal {
-    death: Arc<Death>,
+struct KillAtStep {
+    death: Arc<PlannedKill>,
     faults: Arc<Faults>,
 }
 
-impl Mortal {
+impl KillAtStep {
     fn step(&self) {
         if self.death.left.fetch_sub(1, Ordering::SeqCst) == 0 {
             self.faults.kill(self.death.victim.load(Ordering::SeqCst));
@@ -81,7 +81,7 @@ impl Mortal {
     }
 }
 
-impl Intercept for Mortal {
+impl Intercept for KillAtStep {
     fn call(&self, call: InterceptedCall<'_>) -> Result<Message, Error> {
         self.step();
         call.proceed()
@@ -93,19 +93,19 @@ impl Intercept for Mortal {
     }
 }
 
-impl Crew {
+impl TeamCluster {
     /// `n` nodes, with so many clients each, in turn.
-    pub fn new(n: u16, here: &[u32]) -> Crew {
-        Crew::hasty(n, here, Duration::from_secs(60))
+    pub fn new(n: u16, here: &[u32]) -> TeamCluster {
+        TeamCluster::hasty(n, here, Duration::from_secs(60))
     }
 
-    pub fn hasty(n: u16, here: &[u32], deadline: Duration) -> Crew {
-        Crew::seeded(n, here, deadline, 7)
+    pub fn hasty(n: u16, here: &[u32], deadline: Duration) -> TeamCluster {
+        TeamCluster::seeded(n, here, deadline, 7)
     }
 
-    pub fn seeded(n: u16, here: &[u32], deadline: Duration, seed: u64) -> Crew {
+    pub fn seeded(n: u16, here: &[u32], deadline: Duration, seed: u64) -> TeamCluster {
         let (dir, faults) = (scratch(), Faults::new(seed));
-        let death = Arc::new(Death::default());
+        let death = Arc::new(PlannedKill::default());
         let config = Config {
             nodes: n,
             memory: 16 << 20,
@@ -113,15 +113,15 @@ impl Crew {
             ..Config::default()
         };
         let wrap = |end| {
-            let mortal = Mortal {
+            let killing = KillAtStep {
                 death: death.clone(),
                 faults: faults.clone(),
             };
-            intercepted(faults.wrap(end), Arc::new(mortal))
+            intercepted(faults.wrap(end), Arc::new(killing))
         };
         let store = dir.path().join("store");
         let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
-        Crew {
+        TeamCluster {
             service,
             faults: faults.clone(),
             death: death.clone(),
@@ -160,7 +160,7 @@ impl Crew {
     }
 
     /// Each client in a thread of its own, as one team; what they return, by place.
-    pub fn all<T: Send>(&self, f: impl Fn(&mut Seated) -> T + Sync) -> Vec<T> {
+    pub fn all<T: Send>(&self, f: impl Fn(&mut SeatedClient) -> T + Sync) -> Vec<T> {
         self.some(|_| true, f).into_iter().flatten().collect()
     }
 
@@ -168,7 +168,7 @@ impl Crew {
     pub fn some<T: Send>(
         &self,
         who: impl Fn(u64) -> bool,
-        f: impl Fn(&mut Seated) -> T + Sync,
+        f: impl Fn(&mut SeatedClient) -> T + Sync,
     ) -> Vec<Option<T>> {
         let mut seats = Vec::new();
         let number = self.teams.fetch_add(1, Ordering::SeqCst);
@@ -177,11 +177,11 @@ impl Crew {
             for _ in 0..*here {
                 let place = seats.len() as u64;
                 let team = client.team(&client.plan_of_all(number, *here)).unwrap();
-                seats.push(Seated { team, place, node });
+                seats.push(SeatedClient { team, place, node });
             }
         }
         std::thread::scope(|scope| {
-            let start = |mut seat: Seated| {
+            let start = |mut seat: SeatedClient| {
                 let f = &f;
                 who(seat.place).then(|| scope.spawn(move || f(&mut seat)))
             };
