@@ -1,6 +1,6 @@
 //! Files that are written under temporary names and wait for their own.
-use super::task::Task;
-use super::tree::Stat;
+use super::task::CopyTask;
+use super::tree::ObjectStat;
 use std::ffi::OsString;
 
 /// A checksum of some bytes of a file, as they were read from the source.
@@ -17,11 +17,11 @@ pub struct ChunkChecksum {
 /// A file or piece that is written.
 pub struct WrittenFile {
     /// Of which task.
-    pub task: Task,
+    pub task: CopyTask,
     /// What it is called now.
     pub temporary: OsString,
     /// The attributes it was copied with.
-    pub stat: Stat,
+    pub stat: ObjectStat,
     /// `None`: an earlier run has written it.
     pub sums: Option<Vec<ChunkChecksum>>,
 }
@@ -29,9 +29,9 @@ pub struct WrittenFile {
 impl WrittenFile {
     /// Written just now.
     pub fn new(
-        task: &Task,
+        task: &CopyTask,
         temporary: OsString,
-        stat: Stat,
+        stat: ObjectStat,
         sums: Vec<ChunkChecksum>,
     ) -> WrittenFile {
         WrittenFile {
@@ -43,7 +43,7 @@ impl WrittenFile {
     }
 
     /// Written by an earlier run.
-    pub fn kept(task: &Task, temporary: OsString) -> WrittenFile {
+    pub fn kept(task: &CopyTask, temporary: OsString) -> WrittenFile {
         WrittenFile {
             task: task.clone(),
             temporary,
@@ -65,7 +65,7 @@ impl WrittenFile {
 
 /// A node's files that are made durable, and get their names, together.
 #[derive(Default)]
-pub struct Batch {
+pub struct WrittenBatch {
     /// The files.
     pub files: Vec<WrittenFile>,
     /// Bytes of these.

@@ -3,8 +3,8 @@ use super::batch::{ChunkChecksum, WrittenFile};
 use super::error::{AtPath, StageError};
 use super::journal::Progress;
 use super::report::count;
-use super::task::{Task, source_stamp};
-use super::tree::{CHUNK, SourceFile, Stat, TargetFile};
+use super::task::{CopyTask, source_stamp};
+use super::tree::{CHUNK, ObjectStat, SourceFile, TargetFile};
 use super::verify::{compare_bytes, void_damaged};
 use super::worker::NodeWorker;
 use forebay_server::Kind;
@@ -18,7 +18,7 @@ const MOST_TRIES: usize = 3;
 const LEAST_RESERVED: u64 = 4 << 20;
 
 /// Does what the task says, or finds that an earlier run has. Gives what is written under a temporary name now.
-pub fn copy_task(worker: &NodeWorker, task: &Task) -> Result<Option<WrittenFile>, StageError> {
+pub fn copy_task(worker: &NodeWorker, task: &CopyTask) -> Result<Option<WrittenFile>, StageError> {
     if task.stat.kind != Kind::File {
         return make_special(worker, task).map(|()| None);
     }
@@ -68,7 +68,7 @@ pub fn copy_task(worker: &NodeWorker, task: &Task) -> Result<Option<WrittenFile>
 }
 
 /// A whole file that an earlier run has finished.
-fn keep_finished(worker: &NodeWorker, task: &Task) -> Result<(), StageError> {
+fn keep_finished(worker: &NodeWorker, task: &CopyTask) -> Result<(), StageError> {
     let counters = &worker.run.report.counters;
     if worker.run.options.verify {
         let target = worker.to.lookup(&task.folder.to, &task.target);
@@ -85,9 +85,9 @@ fn keep_finished(worker: &NodeWorker, task: &Task) -> Result<(), StageError> {
 /// Copies a whole file with the attributes that the walk saw. Whether it has changed since is asked for a batch of files at once.
 fn copy_as_walked(
     worker: &NodeWorker,
-    task: &Task,
+    task: &CopyTask,
     temporary: &OsStr,
-) -> Result<(Stat, Vec<ChunkChecksum>), StageError> {
+) -> Result<(ObjectStat, Vec<ChunkChecksum>), StageError> {
     let stat = task.stat.clone();
     match copy_range(worker, task, &stat, temporary, 0..stat.size) {
         Err(StageError::Changed { .. }) => {
@@ -101,10 +101,10 @@ fn copy_as_walked(
 /// copied with.
 pub fn copy_until_unchanged(
     worker: &NodeWorker,
-    task: &Task,
+    task: &CopyTask,
     temporary: &OsStr,
-    mut stat: Stat,
-) -> Result<(Stat, Vec<ChunkChecksum>), StageError> {
+    mut stat: ObjectStat,
+) -> Result<(ObjectStat, Vec<ChunkChecksum>), StageError> {
     for _ in 0..MOST_TRIES {
         let copied = copy_range(worker, task, &stat, temporary, 0..stat.size);
         let after = worker.stat_source(task)?;
@@ -122,8 +122,8 @@ pub fn copy_until_unchanged(
 /// Copies the stored bytes of a range. A whole file begins empty, and gets its length and attributes.
 fn copy_range(
     worker: &NodeWorker,
-    task: &Task,
-    stat: &Stat,
+    task: &CopyTask,
+    stat: &ObjectStat,
     temporary: &OsStr,
     range: Range<u64>,
 ) -> Result<Vec<ChunkChecksum>, StageError> {
@@ -175,7 +175,7 @@ fn copy_range(
 /// Copies bytes without holes, in calls that end at multiples of [`CHUNK`].
 fn copy_data(
     worker: &NodeWorker,
-    task: &Task,
+    task: &CopyTask,
     (source, target): (&mut dyn SourceFile, &mut dyn TargetFile),
     data: Range<u64>,
     sums: &mut Vec<ChunkChecksum>,
@@ -212,7 +212,7 @@ fn copy_data(
 }
 
 /// A symbolic link, a named pipe or a device file.
-fn make_special(worker: &NodeWorker, task: &Task) -> Result<(), StageError> {
+fn make_special(worker: &NodeWorker, task: &CopyTask) -> Result<(), StageError> {
     let (from_path, to_path) = (task.source_path(), task.target_path());
     let (dir, temporary) = (&task.folder.to, task.temporary(worker.run.number, false));
     let counters = &worker.run.report.counters;

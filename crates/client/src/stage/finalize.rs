@@ -1,12 +1,12 @@
 //! Finalises what is written under temporary names, a batch at a time: checks each source again, brings the files to disk,
 //! verifies them if asked, and renames them.
-use super::batch::{Batch, WrittenFile};
+use super::batch::{WrittenBatch, WrittenFile};
 use super::copy::copy_until_unchanged;
 use super::error::{AtPath, StageError};
 use super::journal::Progress;
 use super::report::count;
 use super::task::source_stamp;
-use super::tree::{ObjectRef, Stat};
+use super::tree::{ObjectRef, ObjectStat};
 use super::verify::{compare_bytes, compare_sums, void_damaged};
 use super::worker::NodeWorker;
 use rustix::io::Errno;
@@ -35,7 +35,7 @@ pub fn finalize_rest(worker: &NodeWorker) {
     finalize(worker, batch);
 }
 
-fn finalize(worker: &NodeWorker, mut batch: Batch) {
+fn finalize(worker: &NodeWorker, mut batch: WrittenBatch) {
     let report = &worker.run.report;
     copy_changed_again(worker, &mut batch.files);
     let Some(first) = batch.files.first() else {
@@ -99,7 +99,7 @@ fn copy_changed_again(worker: &NodeWorker, files: &mut Vec<WrittenFile>) {
 fn copy_again_if_changed(
     worker: &NodeWorker,
     file: &mut WrittenFile,
-    seen: io::Result<Stat>,
+    seen: io::Result<ObjectStat>,
 ) -> Result<(), StageError> {
     let now = seen.on_source("look again at", &file.task.source_path())?;
     if source_stamp(&now) != source_stamp(&file.stat) {

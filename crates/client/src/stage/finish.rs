@@ -2,8 +2,8 @@
 use super::error::{AtPath, StageError};
 use super::journal::Progress;
 use super::report::count;
-use super::task::{DirectoryPair, HardLink, Task, is_temporary, source_stamp};
-use super::tree::{ListedName, ObjectRef, Stat};
+use super::task::{CopyTask, DirectoryPair, HardLink, is_temporary, source_stamp};
+use super::tree::{ListedName, ObjectRef, ObjectStat};
 use super::walk::{NAMES_PER_LOOKUP, WalkResult};
 use super::worker::NodeWorker;
 use forebay_server::Kind;
@@ -43,7 +43,7 @@ pub fn finish(
             false => Ok(()),
         }
     };
-    let (unfinished, whole): (Vec<&Task>, Vec<&Task>) = found
+    let (unfinished, whole): (Vec<&CopyTask>, Vec<&CopyTask>) = found
         .large
         .iter()
         .partition(|task| broken.contains(&task.key));
@@ -73,7 +73,7 @@ pub fn finish(
 }
 
 /// Gives a large file, whose pieces are all written, its length, attributes and name.
-fn finish_large(worker: &NodeWorker, task: &Task, finished: bool) -> Result<(), StageError> {
+fn finish_large(worker: &NodeWorker, task: &CopyTask, finished: bool) -> Result<(), StageError> {
     let (path, dir) = (task.target_path(), &task.folder.to);
     let counters = &worker.run.report.counters;
     let temporary = task.temporary(worker.run.number, true);
@@ -149,7 +149,7 @@ fn make_link(worker: &NodeWorker, link: &HardLink) -> Result<(), StageError> {
 fn finish_directory(
     worker: &NodeWorker,
     folder: &DirectoryPair,
-    seen: io::Result<Stat>,
+    seen: io::Result<ObjectStat>,
     kept: Option<&BTreeSet<OsString>>,
 ) -> Result<(), StageError> {
     let path = &folder.to_path;

@@ -8,7 +8,7 @@ use super::options::{Direction, Options, PathPair, job_number};
 use super::plain::PlainTree;
 use super::report::{LineKind, Report, StopReason};
 use super::service::ServiceTree;
-use super::task::Task;
+use super::task::CopyTask;
 use super::tree::Tree;
 use super::walk::{WalkResult, walk};
 use super::worker::{NodeWorker, RunContext};
@@ -233,7 +233,7 @@ impl StageRun {
 }
 
 /// Does tasks until there are no more; once the run is stopped, they are only taken.
-fn copy_tasks(worker: &NodeWorker, tasks: &Receiver<Task>) {
+fn copy_tasks(worker: &NodeWorker, tasks: &Receiver<CopyTask>) {
     let run = &worker.run;
     for task in tasks {
         if run.report.stopped() {

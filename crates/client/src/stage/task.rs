@@ -1,6 +1,6 @@
 //! What there is to do: a name to copy, or a piece of a large file; and which node does it.
 use super::hash::StableHash;
-use super::tree::{ObjectRef, Stat};
+use super::tree::{ObjectRef, ObjectStat};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub struct FilePiece {
 
 /// See the head of this file.
 #[derive(Debug, Clone)]
-pub struct Task {
+pub struct CopyTask {
     /// Where it is and goes.
     pub folder: Arc<DirectoryPair>,
     /// Its name in the source.
@@ -45,7 +45,7 @@ pub struct Task {
     /// The object.
     pub from: ObjectRef,
     /// As the walk saw it.
-    pub stat: Stat,
+    pub stat: ObjectStat,
     /// A hash of the target's path.
     pub key: u64,
     /// Only this much of it.
@@ -56,23 +56,23 @@ pub struct Task {
 #[derive(Debug)]
 pub struct HardLink {
     /// The name to make.
-    pub task: Task,
+    pub task: CopyTask,
     /// The directory in the target and the name there that the file is copied to.
     pub first: (Arc<DirectoryPair>, OsString),
 }
 
-impl Task {
+impl CopyTask {
     /// A whole object.
     pub fn new(
         folder: &Arc<DirectoryPair>,
         name: OsString,
         target: OsString,
         from: ObjectRef,
-        stat: Stat,
-    ) -> Task {
+        stat: ObjectStat,
+    ) -> CopyTask {
         let path = StableHash::new(0).add(folder.to_path.as_os_str().as_bytes());
         let key = path.add(b"/").add(target.as_bytes()).finish();
-        Task {
+        CopyTask {
             folder: folder.clone(),
             name,
             target,
@@ -140,7 +140,7 @@ impl Task {
 }
 
 /// Of a source's content and attributes: another one means that it changed.
-pub fn source_stamp(stat: &Stat) -> u64 {
+pub fn source_stamp(stat: &ObjectStat) -> u64 {
     let time =
         |h: StableHash, t: forebay_server::Time| h.number(t.secs as u64).number(t.nanos.into());
     let hash = StableHash::new(1).number(stat.size).number(stat.id.1);
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use forebay_server::{Kind, Time};
 
-    fn task(name: &str) -> Task {
+    fn task(name: &str) -> CopyTask {
         let place = || ObjectRef::Path("/x".into());
         let folder = Arc::new(DirectoryPair {
             from: place(),
@@ -166,7 +166,7 @@ mod tests {
             from_path: "/x".into(),
             to_path: "/y".into(),
         });
-        let stat = Stat {
+        let stat = ObjectStat {
             kind: Kind::File,
             mode: 0,
             uid: 0,
@@ -183,7 +183,7 @@ mod tests {
             xattrs: false,
             attr: None,
         };
-        Task::new(&folder, name.into(), name.into(), place(), stat)
+        CopyTask::new(&folder, name.into(), name.into(), place(), stat)
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub enum ObjectRef {
 
 /// What `stat` shows. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stat {
+pub struct ObjectStat {
     /// What it is.
     pub kind: Kind,
     /// Permission and set-id bits.
@@ -56,7 +56,7 @@ pub struct Stat {
     pub attr: Option<Box<Attr>>,
 }
 
-impl Stat {
+impl ObjectStat {
     /// Bytes to copy, as far as they can be told before.
     pub fn bytes_to_copy(&self) -> u64 {
         self.size.min(self.stored)
@@ -68,7 +68,7 @@ impl Stat {
     }
 
     /// Whether the content of `self` and of `other` is taken to be the same, because size and time are.
-    pub fn same_content(&self, other: &Stat) -> bool {
+    pub fn same_content(&self, other: &ObjectStat) -> bool {
         (self.kind, self.size, self.mtime) == (other.kind, other.size, other.mtime)
     }
 }
@@ -107,7 +107,7 @@ pub struct NamedObject {
     /// What has it.
     pub place: ObjectRef,
     /// Its attributes.
-    pub stat: Stat,
+    pub stat: ObjectStat,
     /// All its bytes by the member that stores them; `None`: to be asked for.
     pub held: Option<BTreeMap<u16, u64>>,
 }
@@ -129,7 +129,10 @@ pub trait TargetFile {
     /// Makes it exactly so long.
     fn set_len(&mut self, len: u64) -> io::Result<()>;
     /// Closes it, with these attributes if any; says what could not be kept.
-    fn finish(self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<NotKept>>;
+    fn finish(
+        self: Box<Self>,
+        attributes: Option<(&ObjectStat, &[Xattr])>,
+    ) -> io::Result<Vec<NotKept>>;
 }
 
 /// The name the user gave.
@@ -139,7 +142,7 @@ pub struct ResolvedPath {
     /// The name; empty for a root.
     pub name: OsString,
     /// What is there.
-    pub found: Option<(ObjectRef, Stat)>,
+    pub found: Option<(ObjectRef, ObjectStat)>,
 }
 
 /// See the head of this file.
@@ -149,11 +152,11 @@ pub trait Tree: Send + Sync {
     /// The name the user gave as a target: a link to a directory counts as the directory.
     fn resolve_target(&self, path: &Path) -> io::Result<ResolvedPath>;
     /// A name in a directory.
-    fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, Stat)>;
+    fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, ObjectStat)>;
     /// The object again.
-    fn stat(&self, place: &ObjectRef) -> io::Result<Stat>;
+    fn stat(&self, place: &ObjectRef) -> io::Result<ObjectStat>;
     /// These objects again: as `stat`, with fewer requests where it can be.
-    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<Stat>> {
+    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<ObjectStat>> {
         places.iter().map(|place| self.stat(place)).collect()
     }
     /// The names in a directory, sorted: so all nodes walk in the same order.
@@ -167,7 +170,7 @@ pub trait Tree: Send + Sync {
     /// Opens a file for reading. `fresh`: from the disk, not from a cache, as far as that can be asked for.
     fn open(&self, place: &ObjectRef, fresh: bool) -> io::Result<Box<dyn SourceFile>>;
     /// Opens a file for reading that was seen with these attributes, for who looks at it again after.
-    fn open_seen(&self, place: &ObjectRef, _stat: &Stat) -> io::Result<Box<dyn SourceFile>> {
+    fn open_seen(&self, place: &ObjectRef, _stat: &ObjectStat) -> io::Result<Box<dyn SourceFile>> {
         self.open(place, false)
     }
     /// Bytes of the range by the member that stores them; empty where that means nothing.
@@ -191,7 +194,7 @@ pub trait Tree: Send + Sync {
     /// Makes a symbolic link.
     fn symlink(&self, dir: &ObjectRef, name: &OsStr, target: &OsStr) -> io::Result<ObjectRef>;
     /// Makes a named pipe, or a device file like `stat`, for its user only. `EPERM` for a device file if this user may not make it.
-    fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &Stat) -> io::Result<ObjectRef>;
+    fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &ObjectStat) -> io::Result<ObjectRef>;
     /// Gives an object another name.
     fn link(&self, place: &ObjectRef, dir: &ObjectRef, name: &OsStr) -> io::Result<()>;
     /// Renames within a directory, over what is there.
@@ -202,7 +205,7 @@ pub trait Tree: Send + Sync {
     fn set_attributes(
         &self,
         place: &ObjectRef,
-        stat: &Stat,
+        stat: &ObjectStat,
         xattrs: &[Xattr],
     ) -> io::Result<Vec<NotKept>>;
     /// These files are on disk when it returns.

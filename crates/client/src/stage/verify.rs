@@ -2,12 +2,12 @@
 use super::batch::ChunkChecksum;
 use super::error::{AtPath, StageError};
 use super::journal::Progress;
-use super::task::Task;
-use super::tree::{CHUNK, ObjectRef, Stat};
+use super::task::CopyTask;
+use super::tree::{CHUNK, ObjectRef, ObjectStat};
 use super::worker::NodeWorker;
 
 /// What was found damaged is copied again by the next run.
-pub fn void_damaged(worker: &NodeWorker, task: &Task, stat: &Stat, error: &StageError) {
+pub fn void_damaged(worker: &NodeWorker, task: &CopyTask, stat: &ObjectStat, error: &StageError) {
     if !matches!(error, StageError::Differs { .. }) {
         return;
     }
@@ -28,7 +28,7 @@ pub fn void_damaged(worker: &NodeWorker, task: &Task, stat: &Stat, error: &Stage
 /// Reads the copy again and compares it with the checksums of what was read from the source.
 pub fn compare_sums(
     worker: &NodeWorker,
-    task: &Task,
+    task: &CopyTask,
     copy: &ObjectRef,
     sums: &[ChunkChecksum],
 ) -> Result<(), StageError> {
@@ -47,7 +47,11 @@ pub fn compare_sums(
 }
 
 /// Reads source and copy, and compares all bytes of the task.
-pub fn compare_bytes(worker: &NodeWorker, task: &Task, copy: &ObjectRef) -> Result<(), StageError> {
+pub fn compare_bytes(
+    worker: &NodeWorker,
+    task: &CopyTask,
+    copy: &ObjectRef,
+) -> Result<(), StageError> {
     let (path, from_path) = (task.target_path(), task.source_path());
     let range = task.range();
     let mut source = worker

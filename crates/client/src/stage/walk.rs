@@ -2,7 +2,7 @@
 use super::error::{AtPath, StageError};
 use super::hash::StableHash;
 use super::report::count;
-use super::task::{DirectoryPair, FilePiece, HardLink, Task, source_stamp};
+use super::task::{CopyTask, DirectoryPair, FilePiece, HardLink, source_stamp};
 use super::tree::{CHUNK, ListedName, NamedObject, ObjectRef};
 use super::worker::{NodeWorker, RunContext};
 use forebay_server::Kind;
@@ -22,7 +22,7 @@ pub struct WalkResult {
     /// Every directory, each after the one it is in.
     pub folders: Vec<Arc<DirectoryPair>>,
     /// Large files, whole.
-    pub large: Vec<Task>,
+    pub large: Vec<CopyTask>,
     /// Further names of files.
     pub links: Vec<HardLink>,
     /// Of all tasks and their nodes, in whatever order: processes whose walks saw the same have the same.
@@ -39,7 +39,7 @@ struct Walk<'a, F> {
 }
 
 /// Walks all pairs, as `worker` sees the sides. `sink` takes a task and its node, and says whether to go on.
-pub fn walk(worker: &NodeWorker, sink: impl FnMut(u16, Task) -> bool) -> WalkResult {
+pub fn walk(worker: &NodeWorker, sink: impl FnMut(u16, CopyTask) -> bool) -> WalkResult {
     let run = &*worker.run;
     let mut walk = Walk {
         run,
@@ -59,7 +59,7 @@ pub fn walk(worker: &NodeWorker, sink: impl FnMut(u16, Task) -> bool) -> WalkRes
     walk.found
 }
 
-impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
+impl<F: FnMut(u16, CopyTask) -> bool> Walk<'_, F> {
     fn pair(&mut self, from_path: &Path, to_path: &Path) -> Result<(), StageError> {
         let (from, to) = (&self.worker.from, &self.worker.to);
         let source = from.resolve(from_path).on_source("open", from_path)?;
@@ -200,7 +200,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         seen: NamedObject,
     ) -> Result<(), StageError> {
         let NamedObject { place, stat, held } = seen;
-        let task = Task::new(folder, name, target, place, stat);
+        let task = CopyTask::new(folder, name, target, place, stat);
         if task.stat.kind == Kind::Socket {
             let path = task.source_path();
             self.run.walk_report.skipped(&path, "a socket; not copied");
@@ -240,7 +240,11 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
     }
 
     /// `held`: bytes of it by the member that stores them, if that is known.
-    fn assign(&mut self, task: Task, held: Option<BTreeMap<u16, u64>>) -> Result<(), StageError> {
+    fn assign(
+        &mut self,
+        task: CopyTask,
+        held: Option<BTreeMap<u16, u64>>,
+    ) -> Result<(), StageError> {
         let held = match (self.run.nodes, task.stat.kind, held) {
             (2.., Kind::File, Some(held)) => held,
             (2.., Kind::File, None) => {

@@ -3,14 +3,14 @@
 //! Invariant: the journal knows a copy by its task and by a stamp of its source. The stamp of a piece also names the file that the
 //! piece is in: its temporary file, or the target once that is whole. If somebody has begun another file since, what the journal
 //! says of the piece does not count, and it is copied again; likewise where the target does not tell files apart for ever.
-use super::batch::Batch;
+use super::batch::WrittenBatch;
 use super::error::{AtPath, StageError};
 use super::hash::StableHash;
 use super::journal::{Journal, Progress};
 use super::options::{Options, PathPair};
 use super::report::Report;
-use super::task::{Task, source_stamp};
-use super::tree::{ObjectRef, Stat, Tree, Xattr};
+use super::task::{CopyTask, source_stamp};
+use super::tree::{ObjectRef, ObjectStat, Tree, Xattr};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -31,7 +31,7 @@ pub struct RunContext {
     pub report: Arc<Report>,
     /// What the walk tells: the report, unless another process leads.
     pub walk_report: Arc<Report>,
-    /// Large files, by key, of which a piece failed here; and by [`Task::finished_key`] those that an earlier run has finished.
+    /// Large files, by key, of which a piece failed here; and by [`CopyTask::finished_key`] those that an earlier run has finished.
     pub broken: Mutex<BTreeSet<u64>>,
 }
 
@@ -42,7 +42,7 @@ impl RunContext {
     }
 
     /// A task failed. Of a large file's pieces the first that fails is told.
-    pub fn task_failed(&self, task: &Task, error: &StageError) {
+    pub fn task_failed(&self, task: &CopyTask, error: &StageError) {
         if task.piece.is_none() || self.broken.lock().insert(task.key) {
             self.report.failed(error);
         }
@@ -62,7 +62,7 @@ pub struct NodeWorker {
     /// What earlier runs and this one have finished.
     pub journal: Journal,
     /// What is written and has no name yet.
-    pub batch: Mutex<Batch>,
+    pub batch: Mutex<WrittenBatch>,
 }
 
 /// What the journal knows a copy by, besides its task.
@@ -76,13 +76,13 @@ pub struct CopyStamp {
 
 impl NodeWorker {
     /// Whether the target of a finished file is there as it was left.
-    pub fn has_target(&self, task: &Task) -> bool {
+    pub fn has_target(&self, task: &CopyTask) -> bool {
         let there = self.to.lookup(&task.folder.to, &task.target);
         there.is_ok_and(|(_, there)| there.same_content(&task.stat))
     }
 
     /// The stamp of a copy of this source; `None` for a piece without a file that it is in.
-    pub fn copy_stamp(&self, task: &Task, stat: &Stat) -> Option<CopyStamp> {
+    pub fn copy_stamp(&self, task: &CopyTask, stat: &ObjectStat) -> Option<CopyStamp> {
         if task.piece.is_none() {
             let (stamp, finished) = (source_stamp(stat), false);
             return Some(CopyStamp { stamp, finished });
@@ -109,7 +109,12 @@ impl NodeWorker {
     ///
     /// # Errors
     /// A full store is told as what it is: it must not end in copies that look unfinished.
-    pub fn note(&self, task: &Task, stat: &Stat, progress: Progress) -> Result<(), StageError> {
+    pub fn note(
+        &self,
+        task: &CopyTask,
+        stat: &ObjectStat,
+        progress: Progress,
+    ) -> Result<(), StageError> {
         let Some(known) = self.copy_stamp(task, stat) else {
             return Ok(());
         };
@@ -121,7 +126,7 @@ impl NodeWorker {
     ///
     /// # Errors
     /// As the file system.
-    pub fn stat_source(&self, task: &Task) -> Result<Stat, StageError> {
+    pub fn stat_source(&self, task: &CopyTask) -> Result<ObjectStat, StageError> {
         let now = self.from.stat(&task.from);
         now.on_source("look again at", &task.source_path())
     }
@@ -130,7 +135,7 @@ impl NodeWorker {
     ///
     /// # Errors
     /// As the file system.
-    pub fn give_name(&self, task: &Task, temporary: &OsStr) -> Result<(), StageError> {
+    pub fn give_name(&self, task: &CopyTask, temporary: &OsStr) -> Result<(), StageError> {
         let renamed = self.to.rename(&task.folder.to, temporary, &task.target);
         renamed.on_target("give its name to", &task.target_path())
     }
@@ -143,7 +148,7 @@ impl NodeWorker {
         &self,
         from: &ObjectRef,
         path: &Path,
-        stat: &Stat,
+        stat: &ObjectStat,
     ) -> Result<Vec<Xattr>, StageError> {
         let read = stat.xattrs.then(|| self.from.xattrs(from)).transpose();
         let read = read.on_source("read attributes of", path)?;
@@ -171,7 +176,7 @@ impl NodeWorker {
         &self,
         (from, from_path): (&ObjectRef, &Path),
         (to, to_path): (&ObjectRef, &Path),
-        stat: &Stat,
+        stat: &ObjectStat,
     ) -> Result<(), StageError> {
         let xattrs = self.read_xattrs(from, from_path, stat)?;
         let set = self.to.set_attributes(to, stat, &xattrs);

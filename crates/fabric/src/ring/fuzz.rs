@@ -2,7 +2,7 @@
 //! them keeps no more than its bounds allow, and ends its own operations.
 //!
 //! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
-use super::wire::{Failure, Id, Up, decode_down, encode_down, is_ring};
+use super::wire::{ChildMessage, Failure, OperationId, decode_down, encode_down, is_ring};
 use super::{Collectives, Group, Limits, MemoryBounds, Operation, Shape};
 use crate::{Handler, Message, Replier, local};
 use bytes::Bytes;
@@ -31,9 +31,9 @@ fn operation(round: u64) -> Operation {
 }
 
 /// What a child of rank 0 sends in this operation.
-fn up(round: u64, key: &[u8], content: Result<Bytes, Failure>) -> Up {
-    Up {
-        id: Id {
+fn up(round: u64, key: &[u8], content: Result<Bytes, Failure>) -> ChildMessage {
+    ChildMessage {
+        id: OperationId {
             group: 7,
             digest: operation(round).group.digest(),
             round,
@@ -78,7 +78,7 @@ fn messages() {
         &heads(),
         |random, _, head| {
             let message = message(random, head);
-            if let Some(up) = Up::decode(message.clone()) {
+            if let Some(up) = ChildMessage::decode(message.clone()) {
                 read.0 += 1;
                 assert!(is_ring(&message));
                 assert_eq!(up.encode(), message);

@@ -19,10 +19,10 @@ pub enum GroupError {
 
 /// An explicit list of ranks. Its number and list are the same at all of them. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Group(Arc<Inner>);
+pub struct Group(Arc<GroupData>);
 
 #[derive(Debug)]
-struct Inner {
+struct GroupData {
     number: u64,
     ranks: Vec<Rank>,
     positions: HashMap<Rank, u32>,
@@ -47,7 +47,7 @@ impl Group {
         }
         let tree = Tree::new(shape, ranks.len() as u32);
         let digest = digest(&ranks, shape);
-        Ok(Group(Arc::new(Inner {
+        Ok(Group(Arc::new(GroupData {
             number,
             ranks,
             positions,

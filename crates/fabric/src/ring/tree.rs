@@ -20,10 +20,10 @@ pub enum Shape {
 
 /// Parents, children and heights by distance from the root. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Tree(Arc<Table>);
+pub struct Tree(Arc<TreeTable>);
 
 #[derive(Debug)]
-struct Table {
+struct TreeTable {
     parents: Vec<u32>,
     /// The children of `d` are `children[first[d]..first[d + 1]]`, ascending: the largest subtree first.
     first: Vec<u32>,
@@ -43,7 +43,7 @@ impl Tree {
             Shape::Best(fit) => fitted::best_parents(n, fit),
             Shape::Direct => vec![0; n as usize],
         };
-        Tree(Arc::new(Table::new(parents)))
+        Tree(Arc::new(TreeTable::new(parents)))
     }
 
     /// Number of positions.
@@ -78,9 +78,9 @@ impl Tree {
     }
 }
 
-impl Table {
+impl TreeTable {
     /// `parents[d] < d` for all but the root.
-    fn new(parents: Vec<u32>) -> Table {
+    fn new(parents: Vec<u32>) -> TreeTable {
         let n = parents.len();
         let mut first = vec![0u32; n + 1];
         let mut heights = vec![0u32; n];
@@ -99,7 +99,7 @@ impl Table {
             children[*place as usize] = d as u32;
             *place += 1;
         }
-        Table {
+        TreeTable {
             parents,
             first,
             children,

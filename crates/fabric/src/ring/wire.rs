@@ -108,7 +108,7 @@ impl Failure {
 
 /// Which operation: the same at all members, and never twice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Id {
+pub(super) struct OperationId {
     pub group: u64,
     /// Of the group's ranks: groups of one number are different ones if they differ in it.
     pub digest: u64,
@@ -118,8 +118,8 @@ pub(super) struct Id {
 
 /// A message from a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Up {
-    pub id: Id,
+pub(super) struct ChildMessage {
+    pub id: OperationId,
     pub root: Rank,
     pub keep_for: Duration,
     pub content: Result<Bytes, Failure>,
@@ -142,7 +142,7 @@ fn bulk(value: Bytes) -> Vec<Bytes> {
     vec![value]
 }
 
-impl Up {
+impl ChildMessage {
     pub fn encode(self) -> Message {
         let (value, failure) = match self.content {
             Ok(value) => (Some(value), None),
@@ -164,7 +164,7 @@ impl Up {
     }
 
     /// `None` if it is none of this version.
-    pub fn decode(message: Message) -> Option<Up> {
+    pub fn decode(message: Message) -> Option<ChildMessage> {
         let mut head = message.head;
         if head.len() < UP_LEN {
             return None;
@@ -177,8 +177,8 @@ impl Up {
         let keep_for = Duration::from_millis(head.get_u32_le().into());
         let rank = head.get_u32_le();
         let content = content(kind, VALUE, code, rank, message.bulk)?;
-        Some(Up {
-            id: Id {
+        Some(ChildMessage {
+            id: OperationId {
                 group,
                 digest,
                 round,
@@ -259,15 +259,15 @@ mod tests {
             keep_for in any::<u32>(),
             content in outcomes(),
         ) {
-            let up = Up {
-                id: Id { group: numbers[0], digest: numbers[2], round: numbers[1], key: key.into() },
+            let up = ChildMessage {
+                id: OperationId { group: numbers[0], digest: numbers[2], round: numbers[1], key: key.into() },
                 root,
                 keep_for: Duration::from_millis(keep_for.into()),
                 content: content.clone(),
             };
             let message = up.clone().encode();
             prop_assert!(is_ring(&message));
-            prop_assert_eq!(Up::decode(message), Some(up));
+            prop_assert_eq!(ChildMessage::decode(message), Some(up));
             prop_assert_eq!(decode_down(encode_down(content.clone())), Some(content));
         }
 
@@ -282,7 +282,7 @@ mod tests {
                 head[4] = VERSION;
             }
             let message = Message { head: head.into(), bulk: vec![Bytes::new(); buffers] };
-            if let Some(up) = Up::decode(message.clone()) {
+            if let Some(up) = ChildMessage::decode(message.clone()) {
                 prop_assert_eq!(up.encode(), message.clone());
             }
             if let Some(outcome) = decode_down(message.clone())

@@ -1,5 +1,5 @@
 //! Attributes as this machine's file systems have them, and what they do not take.
-use crate::stage::tree::{NotKept, Stat};
+use crate::stage::tree::{NotKept, ObjectStat};
 use forebay_server::{Kind, Time};
 use rustix::fs::{FileType, Gid, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
@@ -7,12 +7,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 /// What a look tells.
-pub fn stat_of(m: &std::fs::Metadata) -> Stat {
+pub fn stat_of(m: &std::fs::Metadata) -> ObjectStat {
     let time = |secs, nanos: i64| Time {
         secs,
         nanos: nanos as u32,
     };
-    Stat {
+    ObjectStat {
         kind: match FileType::from_raw_mode(m.mode()) {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Dir,
@@ -47,7 +47,7 @@ pub fn stat_of(m: &std::fs::Metadata) -> Stat {
 }
 
 /// Its times, to set them.
-pub fn timestamps(stat: &Stat) -> Timestamps {
+pub fn timestamps(stat: &ObjectStat) -> Timestamps {
     let spec = |t: Time| Timespec {
         tv_sec: t.secs,
         tv_nsec: t.nanos.into(),
@@ -61,7 +61,7 @@ pub fn timestamps(stat: &Stat) -> Timestamps {
 /// Tries to give it to the user and group, or at least to the group. `Some`: it could not be done.
 pub fn owner(
     set: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
-    stat: &Stat,
+    stat: &ObjectStat,
 ) -> io::Result<Option<NotKept>> {
     let (uid, gid) = (Uid::from_raw(stat.uid), Gid::from_raw(stat.gid));
     match set(Some(uid), Some(gid)) {

@@ -1,6 +1,6 @@
 //! Open files of a plain directory: read past their holes, written where they have data.
 use super::attributes::{owner, timestamps};
-use crate::stage::tree::{CHUNK, NotKept, SourceFile, Stat, TargetFile, Xattr};
+use crate::stage::tree::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
 use rustix::fs::{FallocateFlags, Mode, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -9,22 +9,22 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// A file that is copied from.
-pub struct Reader {
+pub struct PlainReader {
     file: File,
     buffer: Vec<u8>,
 }
 
-impl Reader {
+impl PlainReader {
     /// Of an open file.
-    pub fn new(file: File) -> Reader {
-        Reader {
+    pub fn new(file: File) -> PlainReader {
+        PlainReader {
             file,
             buffer: Vec::new(),
         }
     }
 }
 
-impl SourceFile for Reader {
+impl SourceFile for PlainReader {
     fn read(&mut self, offset: u64, len: u64) -> io::Result<&[u8]> {
         let len = len.min(CHUNK) as usize;
         if self.buffer.len() < len {
@@ -60,9 +60,9 @@ impl SourceFile for Reader {
 }
 
 /// A file that is written.
-pub struct Writer(pub File);
+pub struct PlainWriter(pub File);
 
-impl TargetFile for Writer {
+impl TargetFile for PlainWriter {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
     }
@@ -80,7 +80,10 @@ impl TargetFile for Writer {
         self.0.set_len(len)
     }
 
-    fn finish(self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<NotKept>> {
+    fn finish(
+        self: Box<Self>,
+        attributes: Option<(&ObjectStat, &[Xattr])>,
+    ) -> io::Result<Vec<NotKept>> {
         let Some((stat, xattrs)) = attributes else {
             return Ok(Vec::new());
         };

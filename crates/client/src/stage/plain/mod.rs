@@ -3,11 +3,11 @@ mod attributes;
 mod file;
 
 use super::tree::{
-    ListedName, NamedObject, NotKept, ObjectRef, ResolvedPath, SourceFile, Stat, TargetFile, Tree,
-    Xattr,
+    ListedName, NamedObject, NotKept, ObjectRef, ObjectStat, ResolvedPath, SourceFile, TargetFile,
+    Tree, Xattr,
 };
 use attributes::{owner, stat_of, timestamps};
-use file::{Reader, Writer};
+use file::{PlainReader, PlainWriter};
 use forebay_server::Kind;
 use parking_lot::Mutex;
 use rustix::fs::{Advice, AtFlags, CWD, FileType, Mode, OFlags, XattrFlags};
@@ -90,13 +90,13 @@ impl Tree for PlainTree {
         Ok(resolved)
     }
 
-    fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, Stat)> {
+    fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, ObjectStat)> {
         let path = path(dir)?.join(name);
         let stat = stat_of(&std::fs::symlink_metadata(&path)?);
         Ok((ObjectRef::Path(path), stat))
     }
 
-    fn stat(&self, place: &ObjectRef) -> io::Result<Stat> {
+    fn stat(&self, place: &ObjectRef) -> io::Result<ObjectStat> {
         Ok(stat_of(&std::fs::symlink_metadata(path(place)?)?))
     }
 
@@ -161,7 +161,7 @@ impl Tree for PlainTree {
         };
         // Only advice: without it the bytes are the same.
         let _ = rustix::fs::fadvise(&file, 0, None, advice);
-        Ok(Box::new(Reader::new(file)))
+        Ok(Box::new(PlainReader::new(file)))
     }
 
     fn is_avoided(&self, place: &ObjectRef) -> bool {
@@ -203,7 +203,7 @@ impl Tree for PlainTree {
             }
             other => other,
         }?;
-        Ok(Box::new(Writer(File::from(file))))
+        Ok(Box::new(PlainWriter(File::from(file))))
     }
 
     fn symlink(&self, dir: &ObjectRef, name: &OsStr, target: &OsStr) -> io::Result<ObjectRef> {
@@ -212,7 +212,7 @@ impl Tree for PlainTree {
         Ok(ObjectRef::Path(path))
     }
 
-    fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &Stat) -> io::Result<ObjectRef> {
+    fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &ObjectStat) -> io::Result<ObjectRef> {
         let path = path(dir)?.join(name);
         let kind = match stat.kind {
             Kind::Fifo => FileType::Fifo,
@@ -241,7 +241,7 @@ impl Tree for PlainTree {
     fn set_attributes(
         &self,
         place: &ObjectRef,
-        stat: &Stat,
+        stat: &ObjectStat,
         xattrs: &[Xattr],
     ) -> io::Result<Vec<NotKept>> {
         let path = path(place)?;

@@ -1,5 +1,5 @@
 //! Open files of the service as sides of a copy, and setting attributes of what was copied into it.
-use crate::stage::tree::{CHUNK, NotKept, SourceFile, Stat, TargetFile, Xattr};
+use crate::stage::tree::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
 use bytes::Bytes;
 use forebay_server::delegate::{Handle, SeekTarget};
 use forebay_server::{Caller, Delegate, Error, Fid, Kind, SetAttr, SetTime};
@@ -21,13 +21,13 @@ pub fn io_error(error: Error) -> io::Error {
 }
 
 /// A file that is read.
-pub struct Reader {
+pub struct ServiceReader {
     pub delegate: Arc<Delegate>,
     pub handle: Handle,
     pub last: Bytes,
 }
 
-impl SourceFile for Reader {
+impl SourceFile for ServiceReader {
     fn read(&mut self, offset: u64, len: u64) -> io::Result<&[u8]> {
         // The buffer before goes back first, so that it can be used again.
         self.last = Bytes::new();
@@ -54,7 +54,7 @@ impl SourceFile for Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for ServiceReader {
     fn drop(&mut self) {
         // Nothing was written, so there is nothing to learn.
         let _ = self.delegate.release(self.handle);
@@ -62,7 +62,7 @@ impl Drop for Reader {
 }
 
 /// A file that is written.
-pub struct Writer {
+pub struct ServiceWriter {
     pub delegate: Arc<Delegate>,
     pub caller: Caller,
     pub handle: Handle,
@@ -71,7 +71,7 @@ pub struct Writer {
     pub open: bool,
 }
 
-impl TargetFile for Writer {
+impl TargetFile for ServiceWriter {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         for (n, piece) in bytes.chunks(CHUNK as usize).enumerate() {
             let at = offset + n as u64 * CHUNK;
@@ -99,7 +99,7 @@ impl TargetFile for Writer {
 
     fn finish(
         mut self: Box<Self>,
-        attributes: Option<(&Stat, &[Xattr])>,
+        attributes: Option<(&ObjectStat, &[Xattr])>,
     ) -> io::Result<Vec<NotKept>> {
         let flushed = self.delegate.flush(self.handle);
         self.open = false;
@@ -114,7 +114,7 @@ impl TargetFile for Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for ServiceWriter {
     fn drop(&mut self) {
         if self.open {
             // It is given up: whoever wanted the outcome has finished it.
@@ -128,7 +128,7 @@ pub fn set_attributes(
     delegate: &Delegate,
     caller: Caller,
     fid: Fid,
-    stat: &Stat,
+    stat: &ObjectStat,
     xattrs: &[Xattr],
 ) -> io::Result<Vec<NotKept>> {
     let mut notes = Vec::new();

@@ -2,12 +2,12 @@
 mod file;
 
 use super::tree::{
-    ListedName, NamedObject, NotKept, ObjectRef, ResolvedPath, SourceFile, Stat, TargetFile, Tree,
-    Xattr,
+    ListedName, NamedObject, NotKept, ObjectRef, ObjectStat, ResolvedPath, SourceFile, TargetFile,
+    Tree, Xattr,
 };
 use crate::path::walk;
 use bytes::Bytes;
-use file::{Reader, Writer, io_error, set_attributes};
+use file::{ServiceReader, ServiceWriter, io_error, set_attributes};
 use forebay_server::proto::files::FileSurvey;
 use forebay_server::{Attr, Caller, Delegate, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time};
 use rustix::io::Errno;
@@ -54,8 +54,8 @@ fn new_node(kind: Kind, mode: u32) -> NewNode {
     }
 }
 
-fn stat_of(attr: &Attr) -> Stat {
-    Stat {
+fn stat_of(attr: &Attr) -> ObjectStat {
+    ObjectStat {
         kind: attr.kind,
         mode: attr.mode,
         uid: attr.uid,
@@ -75,8 +75,8 @@ fn stat_of(attr: &Attr) -> Stat {
     }
 }
 
-fn stat_of_survey(survey: &FileSurvey) -> Stat {
-    Stat {
+fn stat_of_survey(survey: &FileSurvey) -> ObjectStat {
+    ObjectStat {
         xattrs: survey.xattrs,
         ..stat_of(&survey.attr)
     }
@@ -129,18 +129,18 @@ impl Tree for ServiceTree {
         }
     }
 
-    fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, Stat)> {
+    fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, ObjectStat)> {
         let attr = self.delegate.names.lookup(fid(dir)?, name.as_bytes());
         let attr = attr.map_err(io_error)?;
         Ok((ObjectRef::Fid(attr.fid), stat_of(&attr)))
     }
 
-    fn stat(&self, place: &ObjectRef) -> io::Result<Stat> {
+    fn stat(&self, place: &ObjectRef) -> io::Result<ObjectStat> {
         let attr = self.delegate.names.getattr(fid(place)?).map_err(io_error)?;
         Ok(stat_of(&attr))
     }
 
-    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<Stat>> {
+    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<ObjectStat>> {
         let mut all = Vec::with_capacity(places.len());
         for places in places.chunks(NAMES_PER_REQUEST as usize) {
             let mut known = self.survey(places.iter().map(Some));
@@ -219,16 +219,16 @@ impl Tree for ServiceTree {
             ..OpenFlags::default()
         };
         let opened = self.delegate.open(fid(place)?, flags).map_err(io_error)?;
-        Ok(Box::new(Reader {
+        Ok(Box::new(ServiceReader {
             delegate: self.delegate.clone(),
             handle: opened.handle,
             last: Bytes::new(),
         }))
     }
 
-    fn open_seen(&self, place: &ObjectRef, stat: &Stat) -> io::Result<Box<dyn SourceFile>> {
+    fn open_seen(&self, place: &ObjectRef, stat: &ObjectStat) -> io::Result<Box<dyn SourceFile>> {
         match &stat.attr {
-            Some(attr) => Ok(Box::new(Reader {
+            Some(attr) => Ok(Box::new(ServiceReader {
                 delegate: self.delegate.clone(),
                 handle: self.delegate.peek(attr),
                 last: Bytes::new(),
@@ -274,7 +274,7 @@ impl Tree for ServiceTree {
             .delegate
             .create(dir, name, 0o600, false, flags, self.caller)
             .map_err(io_error)?;
-        Ok(Box::new(Writer {
+        Ok(Box::new(ServiceWriter {
             delegate: self.delegate.clone(),
             caller: self.caller,
             handle: opened.handle,
@@ -291,7 +291,7 @@ impl Tree for ServiceTree {
         self.make(dir, name, new)
     }
 
-    fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &Stat) -> io::Result<ObjectRef> {
+    fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &ObjectStat) -> io::Result<ObjectRef> {
         let kind = stat.kind;
         if kind != Kind::Fifo && !kind.is_device() {
             return Err(Errno::INVAL.into());
@@ -336,7 +336,7 @@ impl Tree for ServiceTree {
     fn set_attributes(
         &self,
         place: &ObjectRef,
-        stat: &Stat,
+        stat: &ObjectStat,
         xattrs: &[Xattr],
     ) -> io::Result<Vec<NotKept>> {
         set_attributes(&self.delegate, self.caller, fid(place)?, stat, xattrs)

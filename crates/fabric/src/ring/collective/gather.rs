@@ -2,7 +2,7 @@
 
 use super::super::group::TreePosition;
 use super::super::reduction::{Reduction, ReductionError, ReductionStep};
-use super::super::wire::{Failure, Id};
+use super::super::wire::{Failure, OperationId};
 use super::operation::Operation;
 use super::pending::{Arrival, PendingOperations};
 use crate::{Rank, Replier};
@@ -39,7 +39,7 @@ impl Gathering {
     pub fn combine_all(
         &mut self,
         pending: &Mutex<PendingOperations>,
-        id: &Id,
+        id: &OperationId,
         own: Bytes,
         combine: Combine,
     ) -> Result<Bytes, Failure> {
@@ -57,7 +57,11 @@ impl Gathering {
     }
 
     /// Waits until something came; fails if a child will not come.
-    fn wait(&self, pending: &Mutex<PendingOperations>, id: &Id) -> Result<Vec<Arrival>, Failure> {
+    fn wait(
+        &self,
+        pending: &Mutex<PendingOperations>,
+        id: &OperationId,
+    ) -> Result<Vec<Arrival>, Failure> {
         let mut pending = pending.lock();
         loop {
             let arrivals = pending.take(id);

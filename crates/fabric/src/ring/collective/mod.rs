@@ -29,7 +29,7 @@ mod pending;
 
 pub use operation::{MemoryBounds, Operation};
 
-use super::wire::{self, Failure, Id, Up};
+use super::wire::{self, ChildMessage, Failure, OperationId};
 use crate::{Fabric, Handler, Message, Rank, Replier};
 use bytes::Bytes;
 use gather::Gathering;
@@ -191,14 +191,14 @@ impl Collectives {
         &self,
         parent: Rank,
         operation: &Operation,
-        id: &Id,
+        id: &OperationId,
         value: Bytes,
         place: &super::group::TreePosition,
         begun: Instant,
     ) -> Result<Bytes, Failure> {
         let whole = operation.limits.whole(place.levels);
         let left = whole.saturating_sub(begun.elapsed());
-        let up = Up {
+        let up = ChildMessage {
             id: id.clone(),
             root: operation.root,
             keep_for: left,
@@ -211,9 +211,15 @@ impl Collectives {
     }
 
     /// Says upwards that nothing will come. If it is lost, the parent finds out by itself, later.
-    fn tell(&self, parent: Option<Rank>, operation: &Operation, id: &Id, failure: Failure) {
+    fn tell(
+        &self,
+        parent: Option<Rank>,
+        operation: &Operation,
+        id: &OperationId,
+        failure: Failure,
+    ) {
         let Some(parent) = parent else { return };
-        let up = Up {
+        let up = ChildMessage {
             id: id.clone(),
             root: operation.root,
             keep_for: operation.limits.base,
@@ -223,7 +229,7 @@ impl Collectives {
     }
 
     /// Ends it here, and answers the children.
-    fn end(&self, id: &Id, gathering: Gathering, outcome: Result<Bytes, Failure>) {
+    fn end(&self, id: &OperationId, gathering: Gathering, outcome: Result<Bytes, Failure>) {
         let why = outcome.clone().err();
         let why = why.unwrap_or(Failure::Over(self.fabric.rank()));
         let late = self.pending.lock().end(id, why);
@@ -237,7 +243,7 @@ impl Collectives {
     }
 
     fn arrive(&self, from: Rank, message: Message, replier: Option<Replier>) {
-        let Some(up) = Up::decode(message) else {
+        let Some(up) = ChildMessage::decode(message) else {
             count(&self.counters.refused);
             return refuse(replier, Failure::Malformed(from));
         };

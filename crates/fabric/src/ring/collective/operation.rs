@@ -1,7 +1,7 @@
 //! What a collective operation is, and how many of them a rank keeps.
 
 use super::super::group::{Group, Limits};
-use super::super::wire::Id;
+use super::super::wire::OperationId;
 use crate::Rank;
 use bytes::Bytes;
 
@@ -39,8 +39,8 @@ pub struct Operation {
 }
 
 impl Operation {
-    pub(super) fn id(&self) -> Id {
-        Id {
+    pub(super) fn id(&self) -> OperationId {
+        OperationId {
             group: self.group.number(),
             digest: self.group.digest(),
             round: self.round,

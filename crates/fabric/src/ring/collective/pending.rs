@@ -1,6 +1,6 @@
 //! The operations under way at one rank with the messages that came for them, and the failures of those that ended.
 
-use super::super::wire::{Failure, Id};
+use super::super::wire::{Failure, OperationId};
 use super::operation::MemoryBounds;
 use crate::{Rank, Replier};
 use bytes::Bytes;
@@ -70,8 +70,8 @@ enum Relation {
     None,
 }
 
-impl Id {
-    fn relation(&self, other: &Id) -> Relation {
+impl OperationId {
+    fn relation(&self, other: &OperationId) -> Relation {
         if self.group != other.group {
             return Relation::None;
         }
@@ -87,11 +87,11 @@ impl Id {
 
 pub(super) struct PendingOperations {
     bounds: MemoryBounds,
-    pending: HashMap<Id, Pending>,
+    pending: HashMap<OperationId, Pending>,
     /// What those that come late are told.
-    ended: HashMap<Id, Failure>,
+    ended: HashMap<OperationId, Failure>,
     /// The same, the oldest first.
-    order: VecDeque<Id>,
+    order: VecDeque<OperationId>,
     dead: HashSet<Rank>,
     /// No operation without a caller expires before this; none is waiting if there is none.
     next_expiry: Option<Instant>,
@@ -114,7 +114,7 @@ impl PendingOperations {
     }
 
     /// Whether nobody here takes part in it, nor did.
-    pub fn is_untouched(&self, id: &Id) -> bool {
+    pub fn is_untouched(&self, id: &OperationId) -> bool {
         let called = self.pending.get(id).is_some_and(|p| p.caller.is_some());
         !called && !self.ended.contains_key(id)
     }
@@ -122,7 +122,7 @@ impl PendingOperations {
     /// A caller takes part; it waits on what is returned. Also what cannot be answered any more.
     pub fn begin_call(
         &mut self,
-        id: &Id,
+        id: &OperationId,
         me: Rank,
     ) -> (Result<Arc<Condvar>, Failure>, RefusedArrivals) {
         if let Some(failure) = self.ended.get(id) {
@@ -169,7 +169,11 @@ impl PendingOperations {
     }
 
     /// Why an operation cannot be any more, that waits for these.
-    pub fn cannot_complete(&self, id: &Id, absent: impl Iterator<Item = Rank>) -> Option<Failure> {
+    pub fn cannot_complete(
+        &self,
+        id: &OperationId,
+        absent: impl Iterator<Item = Rank>,
+    ) -> Option<Failure> {
         let pending = self.pending.get(id)?;
         if let Some(rank) = pending.other_group {
             return Some(Failure::Mismatch(rank));
@@ -186,13 +190,13 @@ impl PendingOperations {
     }
 
     /// What came since the last time.
-    pub fn take(&mut self, id: &Id) -> Vec<Arrival> {
+    pub fn take(&mut self, id: &OperationId) -> Vec<Arrival> {
         let pending = self.pending.get_mut(id);
         pending.map_or_else(Vec::new, |p| std::mem::take(&mut p.arrivals))
     }
 
     /// Ends an operation, `why` for those that come late; returns what came too late already.
-    pub fn end(&mut self, id: &Id, why: Failure) -> Vec<Arrival> {
+    pub fn end(&mut self, id: &OperationId, why: Failure) -> Vec<Arrival> {
         if self.ended.insert(id.clone(), why).is_none() {
             self.order.push_back(id.clone());
         }
@@ -209,7 +213,7 @@ impl PendingOperations {
     /// Keeps what came. Returns it if it is refused, and what was kept too long.
     pub fn keep(
         &mut self,
-        id: Id,
+        id: OperationId,
         arrival: Arrival,
         keep_for: Duration,
         me: Rank,
@@ -240,7 +244,7 @@ impl PendingOperations {
     }
 
     /// Why not; and lets those know whom it concerns.
-    fn refusal_of(&mut self, id: &Id, arrival: &Arrival, me: Rank) -> Option<Failure> {
+    fn refusal_of(&mut self, id: &OperationId, arrival: &Arrival, me: Rank) -> Option<Failure> {
         if let Some(failure) = self.ended.get(id) {
             return Some(*failure);
         }
@@ -279,7 +283,7 @@ impl PendingOperations {
             return Vec::new();
         }
         self.next_expiry = None;
-        let gone: Vec<Id> = self
+        let gone: Vec<OperationId> = self
             .pending
             .iter()
             .filter(|(_, p)| p.caller.is_none() && p.expires.is_some_and(|e| e <= now))

@@ -295,8 +295,8 @@ fn memory_stays_bounded_under_messages_nobody_waits_for() {
     };
     let members = members(&ends, bounds);
     for round in 0..200 {
-        let up = Up {
-            id: Id {
+        let up = ChildMessage {
+            id: OperationId {
                 group: 1,
                 digest: 0,
                 round,

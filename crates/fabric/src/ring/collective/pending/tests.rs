@@ -1,7 +1,7 @@
 use super::*;
 
-fn id(round: u64) -> Id {
-    Id {
+fn id(round: u64) -> OperationId {
+    OperationId {
         group: 0,
         digest: 0,
         round,
@@ -90,8 +90,8 @@ fn what_nobody_came_for_makes_room() {
     assert_eq!(left, HashSet::from([0, 3]));
 }
 
-fn other(digest: u64, round: u64) -> Id {
-    Id {
+fn other(digest: u64, round: u64) -> OperationId {
+    OperationId {
         digest,
         ..id(round)
     }
@@ -152,7 +152,7 @@ fn who_is_behind_hears_so_and_who_is_ahead_is_not_waited_for() {
         assert_eq!(table.cannot_complete(&id(5), [rank].into_iter()), why);
     }
     // Of another key nothing follows.
-    let key = Id {
+    let key = OperationId {
         key: Bytes::from_static(b"k"),
         ..id(1)
     };
