@@ -38,7 +38,7 @@ mod wire;
 
 pub use batch::{Batch, EngineEntry, Keyspace, Op};
 pub use damage::{Damage, DamageNotes, LogCut, LogEnd, Lost, Opened};
-pub use engine::{Engine, EngineHost, GroupLoad, LogTail};
+pub use engine::{Engine, EngineHost, GroupLoad, LogTail, StoreHealth};
 pub use error::{Error, Result, Shortage};
 pub use io::{DirEntry, File, Io, OsIo};
 pub use manifest::{EngineEdit, Provenance};

@@ -1,4 +1,4 @@
-//! What the engines of a store share: its directory, log, manifest, file numbers, and whether it may still be written to.
+//! What the engines of a store share: its directory, log, manifest, file numbers, and [whether it may still be written to](StoreHealth).
 //!
 //! # Locks
 //! Taken in this order, never the other way: `syncing`, `log` (the log's end and the numbers; the commit leader holds it), what engines
@@ -7,19 +7,19 @@
 //! # Invariants
 //! - `visible` names the last batch that all engines have; it moves only to the end of a batch.
 //! - `synced` never names a batch that is not on disk.
-use super::Engine;
+use super::health::StoreHealth;
 use super::queue::Queue;
 use crate::damage::Opened;
 use crate::manifest::{Edit, EngineEdit, Manifest};
 use crate::options::{Durability, Options};
 use crate::wal::OldLog;
 use crate::wal::writer::LogWriter;
-use crate::{Error, Io, Result, names};
+use crate::{Io, Result, names};
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The end of the log and the numbers of batches; held by whoever commits, or ends a log file.
 #[derive(Default)]
@@ -49,8 +49,8 @@ impl LogTail {
 /// See the head of this file.
 pub struct EngineHost {
     io: Arc<dyn Io>,
-    dir: PathBuf,
-    salvaged: bool,
+    /// Whether it may be written to.
+    pub health: StoreHealth,
     pub(crate) options: Options,
     /// What was found at the open.
     pub(crate) opened: Opened,
@@ -67,11 +67,6 @@ pub struct EngineHost {
     pub(crate) next_file: AtomicU64,
     /// Written to the log and to table files of rows.
     pub(crate) bytes_written: AtomicU64,
-    closed: AtomicBool,
-    poisoned: AtomicBool,
-    reason: Mutex<String>,
-    /// The rows first. The store owns them, and they own this.
-    engines: RwLock<Vec<Weak<dyn Engine>>>,
 }
 
 /// A store as its files have it.
@@ -96,8 +91,7 @@ impl EngineHost {
     ) -> EngineHost {
         EngineHost {
             io,
-            dir: dir.to_path_buf(),
-            salvaged,
+            health: StoreHealth::new(dir, salvaged),
             options,
             opened: recovered.opened,
             manifest: Mutex::new(recovered.manifest),
@@ -114,10 +108,6 @@ impl EngineHost {
             last_entries: AtomicU64::new(recovered.last_entries),
             next_file: AtomicU64::new(recovered.next_file),
             bytes_written: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
-            poisoned: AtomicBool::new(false),
-            reason: Mutex::default(),
-            engines: RwLock::default(),
         }
     }
 
@@ -128,12 +118,12 @@ impl EngineHost {
 
     /// The store's directory, where the engines' files lie too.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.health.dir()
     }
 
     /// Whether the store is only read, around whatever is damaged: engines write nothing and start no thread.
     pub fn is_salvaged(&self) -> bool {
-        self.salvaged
+        self.health.is_salvaged()
     }
 
     /// A file number never used before.
@@ -143,7 +133,7 @@ impl EngineHost {
 
     /// The path of the attached engine's file `number`.
     pub fn path(&self, number: u64) -> PathBuf {
-        names::engine_file(&self.dir, number)
+        names::engine_file(self.dir(), number)
     }
 
     /// The attached engine's files that the manifest names, by number, with what that engine wanted to know of them.
@@ -177,7 +167,7 @@ impl EngineHost {
             match self.retire_flushed() {
                 // The files are named: that must not be taken for an edit that changed nothing. Superfluous logs go later.
                 Err(e) if e.is_transient() => {
-                    tracing::warn!(store = %self.dir.display(), "superfluous log files stay for now: {e}");
+                    tracing::warn!(store = %self.dir().display(), "superfluous log files stay for now: {e}");
                 }
                 retired => retired?,
             }
@@ -191,11 +181,11 @@ impl EngineHost {
     /// As [`edit`](EngineHost::edit).
     pub(crate) fn append_edit(&self, mut edit: Edit, named: impl FnOnce(&Edit)) -> Result<()> {
         let mut manifest = self.manifest.lock();
-        self.check_writable()?;
+        self.health.check_writable()?;
         edit.next_file = self.next_file.load(Ordering::Relaxed);
         manifest
             .append(edit.clone())
-            .map_err(|e| self.poison_unless_full(e))?;
+            .map_err(|e| self.health.poison_unless_full(e))?;
         named(&edit);
         Ok(())
     }
@@ -206,121 +196,8 @@ impl EngineHost {
         (self.last_entries.load(Ordering::Acquire) > flushed).then_some(flushed)
     }
 
-    /// Makes the engine one that is told when the log is long, and when the store was poisoned.
-    pub(crate) fn register(&self, engine: Weak<dyn Engine>) {
-        self.engines.write().push(engine);
-    }
-
-    pub(crate) fn for_each_engine(&self, call: impl Fn(&dyn Engine)) {
-        for engine in self.engines.read().iter().filter_map(Weak::upgrade) {
-            call(&*engine);
-        }
-    }
-
     /// Without a log, what the rows hold comes to table files instead.
     fn flush_rows(&self) -> Result<()> {
-        let rows = self.engines.read().first().and_then(Weak::upgrade);
-        rows.map_or(Ok(()), |rows| rows.flush())
-    }
-
-    /// Refuses everything that changes the store from now on. Hands the error back.
-    pub fn poison(&self, error: Error) -> Error {
-        let mut reason = self.reason.lock();
-        if reason.is_empty() {
-            tracing::error!(store = %self.dir.display(), "store closed after a failed write: {error}");
-            *reason = error.to_string();
-        }
-        self.poisoned.store(true, Ordering::Release);
-        drop(reason);
-        self.for_each_engine(|engine| engine.poisoned());
-        error
-    }
-
-    /// Poisons, unless the error is a full disk or a want of descriptors, which change nothing.
-    pub(crate) fn poison_unless_full(&self, error: Error) -> Error {
-        if error.is_transient() {
-            error
-        } else {
-            self.poison(error)
-        }
-    }
-
-    /// Whether batches are taken.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`] after a failed write or `close`; [`Error::Io`] if the store is salvaged.
-    pub(crate) fn check_open(&self) -> Result<()> {
-        if self.salvaged {
-            return Err(Error::Io {
-                what: "change a store that is salvaged:",
-                path: self.dir.clone(),
-                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
-            });
-        }
-        self.check_writable()?;
-        if self.is_closed() {
-            let reason = "it was closed".to_string();
-            return Err(Error::Poisoned {
-                path: self.dir.clone(),
-                reason,
-            });
-        }
-        Ok(())
-    }
-
-    /// Whether no earlier failure has closed the store. One that is being closed may finish its work.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn check_writable(&self) -> Result<()> {
-        if self.poisoned.load(Ordering::Acquire) {
-            return Err(self.poison_error());
-        }
-        Ok(())
-    }
-
-    /// The error of a poisoned store.
-    pub(crate) fn poison_error(&self) -> Error {
-        Error::Poisoned {
-            path: self.dir.clone(),
-            reason: self.reason.lock().clone(),
-        }
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Takes no batch any more.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-    }
-
-    /// Counts bytes written.
-    pub(crate) fn count_written(&self, bytes: u64) {
-        self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
-/// Poisons the store when the thread panics under it: what was half done is not known, and others may wait for it.
-pub(crate) struct PoisonOnPanic<'a> {
-    host: &'a EngineHost,
-    /// The thread was panicking already, for another reason.
-    before: bool,
-}
-
-impl PoisonOnPanic<'_> {
-    pub fn new(host: &EngineHost) -> PoisonOnPanic<'_> {
-        let before = std::thread::panicking();
-        PoisonOnPanic { host, before }
-    }
-}
-
-impl Drop for PoisonOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() && !self.before {
-            let path = &self.host.dir;
-            self.host.poison(Error::invalid(path, "a thread panicked"));
-        }
+        self.health.rows().map_or(Ok(()), |rows| rows.flush())
     }
 }

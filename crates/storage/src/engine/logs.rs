@@ -8,14 +8,35 @@ use super::queue::Member;
 use crate::manifest::{Edit, OpenMark};
 use crate::options::Durability;
 use crate::wal::{OldLog, payload, record, reserve, writer::LogWriter};
-use crate::{EngineEdit, Error, File, Result, names};
-use std::path::PathBuf;
+use crate::{EngineEdit, Error, File, Io, Result, names};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// A log file whose batches may not be on disk yet, and its path. One that is gone was synced, or is superfluous: held open, it would keep its
 /// space on the disk, which may be what a flush waits for.
 pub(crate) type UnsyncedLog = (Weak<dyn File>, PathBuf);
+
+impl LogTail {
+    /// Brings the names of new log files to disk.
+    pub(crate) fn sync_directory(&mut self, io: &dyn Io, dir: &Path) -> Result<()> {
+        if self.directory_synced != self.directory_changed {
+            io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
+            self.directory_synced = self.directory_changed;
+        }
+        Ok(())
+    }
+}
+
+/// Brings log files to disk, with their names.
+pub(crate) fn sync_logs(io: &dyn Io, dir: &Path, logs: &[UnsyncedLog]) -> Result<()> {
+    for (file, path) in logs {
+        if let Some(file) = file.upgrade() {
+            file.sync().map_err(|e| Error::hard("sync", path, e))?;
+        }
+    }
+    io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))
+}
 
 impl EngineHost {
     /// Appends the group to the log, in the reserve if need be, and syncs it at durability `disk`. The log's name is on disk
@@ -30,14 +51,14 @@ impl EngineHost {
         if matches!(&result, Err(e) if e.is_no_space()) && reclaiming && self.use_reserve(tail)? {
             result = self.append(tail, group, true);
         }
-        result.map_err(|e| self.poison_unless_full(e))?;
+        result.map_err(|e| self.health.poison_unless_full(e))?;
         if self.options.durability == Durability::Disk {
             let last = tail.sequence + group.len() as u64;
             let sealed = match &mut tail.file {
                 Some(log) => log.sync().and_then(|()| log.seal(last)),
                 None => Ok(()),
             };
-            sealed.map_err(|e| self.poison(e))?;
+            sealed.map_err(|e| self.health.poison(e))?;
             self.synced.fetch_max(last, Ordering::AcqRel);
         }
         Ok(())
@@ -45,7 +66,7 @@ impl EngineHost {
 
     fn append(&self, tail: &mut LogTail, group: &[Member], reclaiming: bool) -> Result<()> {
         if self.options.durability == Durability::Disk {
-            self.sync_directory(tail)?;
+            tail.sync_directory(&**self.io(), self.dir())?;
         }
         let LogTail {
             file,
@@ -75,7 +96,8 @@ impl EngineHost {
             return self.append(tail, group, reclaiming);
         }
         current.append(buffer)?;
-        self.count_written(buffer.len() as u64);
+        let written = buffer.len() as u64;
+        self.bytes_written.fetch_add(written, Ordering::Relaxed);
         if buffer.capacity() > 4 << 20 {
             *buffer = Vec::new();
         }
@@ -109,7 +131,7 @@ impl EngineHost {
     pub(crate) fn retire_flushed(&self) -> Result<()> {
         let flushed = self.manifest.lock().state().flushed;
         let gone = self.retire_logs(&mut self.log.lock(), flushed);
-        self.remove_logs(gone.map_err(|e| self.poison_unless_full(e))?)
+        self.remove_logs(gone.map_err(|e| self.health.poison_unless_full(e))?)
     }
 
     /// The last thing that is written: that the store is closed, after which batch; and log files that are superfluous then are removed.
@@ -118,7 +140,7 @@ impl EngineHost {
     /// # Errors
     /// A failed write. Without room the store is closed all the same, and the next open takes it for one that was killed.
     pub(crate) fn end_log(&self, rows_flushed: bool) -> Result<()> {
-        self.check_writable()?;
+        self.health.check_writable()?;
         let mut tail = self.log.lock();
         let last = tail.sequence;
         // Batches that brought nothing for an engine are in its files as well.
@@ -137,7 +159,7 @@ impl EngineHost {
             };
             match manifest.append(edit) {
                 Err(e) if e.is_transient() => return Ok(()),
-                appended => appended.map_err(|e| self.poison(e))?,
+                appended => appended.map_err(|e| self.health.poison(e))?,
             }
             manifest.state().flushed_by_all()
         };
@@ -159,13 +181,13 @@ impl EngineHost {
                 .io()
                 .remove(&path)
                 .map_err(|e| Error::io("remove", &path, e));
-            removed.map_err(|e| self.poison_unless_full(e))?;
+            removed.map_err(|e| self.health.poison_unless_full(e))?;
         }
         Ok(())
     }
 
     /// Makes sure that there is a reserve to go on in when the disk is full. `false` if there is no room for one.
-    pub(crate) fn renew_reserve(&self) -> Result<bool> {
+    fn renew_reserve(&self) -> Result<bool> {
         reserve::ensure(
             &**self.io(),
             self.dir(),
@@ -195,16 +217,16 @@ impl EngineHost {
                 log.is_reserve()
                     && !self
                         .renew_reserve()
-                        .map_err(|e| self.poison_unless_full(e))?
+                        .map_err(|e| self.health.poison_unless_full(e))?
             }
         };
         if !stay {
             self.next_log(tail)
-                .map_err(|e| self.poison_unless_full(e))?;
+                .map_err(|e| self.health.poison_unless_full(e))?;
         }
         let logged: u64 = tail.old.iter().map(|old| old.bytes).sum();
         if logged >= 2 * self.options.wal_bytes {
-            self.for_each_engine(|engine| engine.request_flush());
+            self.health.for_each_engine(|engine| engine.request_flush());
         }
         let kept = tail.old.iter().filter_map(|old| old.unsynced.as_ref());
         let kept = kept.map(|(file, path)| (Arc::downgrade(file), path.clone()));
@@ -213,19 +235,8 @@ impl EngineHost {
         Ok(kept.chain(current).collect())
     }
 
-    /// Brings log files to disk, with their names.
-    pub(crate) fn sync_logs(&self, logs: &[UnsyncedLog]) -> Result<()> {
-        for (file, path) in logs {
-            if let Some(file) = file.upgrade() {
-                file.sync().map_err(|e| Error::hard("sync", path, e))?;
-            }
-        }
-        let synced = self.io().sync_dir(self.dir());
-        synced.map_err(|e| Error::hard("sync", self.dir(), e))
-    }
-
     /// Goes on in this file.
-    pub(crate) fn replace_log(&self, tail: &mut LogTail, log: LogWriter) {
+    fn replace_log(&self, tail: &mut LogTail, log: LogWriter) {
         self.newest_log.store(log.number(), Ordering::Release);
         if let Some(old) = tail.file.replace(log) {
             let unsynced = Some((old.file(), old.path().to_path_buf()));
@@ -243,28 +254,18 @@ impl EngineHost {
     /// Goes on in the reserve. `false` if it is used up.
     fn use_reserve(&self, tail: &mut LogTail) -> Result<bool> {
         let taken = reserve::take(&**self.io(), self.dir(), self.new_number())
-            .map_err(|e| self.poison_unless_full(e))?;
+            .map_err(|e| self.health.poison_unless_full(e))?;
         let Some(log) = taken else { return Ok(false) };
         tracing::warn!(store = %self.dir().display(), "disk full: deletes go on in the log's reserve");
         self.replace_log(tail, log);
-        self.for_each_engine(|engine| engine.log_in_reserve());
+        self.health
+            .for_each_engine(|engine| engine.log_in_reserve());
         Ok(true)
-    }
-
-    /// Brings the names of new log files to disk.
-    pub(crate) fn sync_directory(&self, tail: &mut LogTail) -> Result<()> {
-        if tail.directory_synced != tail.directory_changed {
-            self.io()
-                .sync_dir(self.dir())
-                .map_err(|e| Error::hard("sync", self.dir(), e))?;
-            tail.directory_synced = tail.directory_changed;
-        }
-        Ok(())
     }
 
     /// Brings the log to disk through a batch, which readers of the store may not see yet, and through all that they see. There is a log.
     pub(crate) fn sync_through(&self, batch: u64) -> Result<()> {
-        self.check_open()?;
+        self.health.check_open()?;
         let wanted = self.visible.load(Ordering::Acquire).max(batch);
         let _one = self.syncing.lock();
         if self.synced.load(Ordering::Acquire) >= wanted {
@@ -281,12 +282,13 @@ impl EngineHost {
         };
         for (file, path) in files.drain(..) {
             file.sync()
-                .map_err(|e| self.poison(Error::hard("sync", &path, e)))?;
+                .map_err(|e| self.health.poison(Error::hard("sync", &path, e)))?;
         }
         if changed.is_some() {
-            self.io()
-                .sync_dir(self.dir())
-                .map_err(|e| self.poison_unless_full(Error::hard("sync", self.dir(), e)))?;
+            self.io().sync_dir(self.dir()).map_err(|e| {
+                self.health
+                    .poison_unless_full(Error::hard("sync", self.dir(), e))
+            })?;
         }
         self.synced.fetch_max(last, Ordering::AcqRel);
         let mut tail = self.log.lock();
@@ -296,7 +298,7 @@ impl EngineHost {
         }
         match &mut tail.file {
             Some(log) if Some((log.number(), log.end())) == mark => {
-                log.seal(last).map_err(|e| self.poison(e))
+                log.seal(last).map_err(|e| self.health.poison(e))
             }
             _ => Ok(()),
         }

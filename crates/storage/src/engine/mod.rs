@@ -16,7 +16,7 @@
 //! # What the store does, and what an engine does
 //! The store ([`Store`](crate::Store)) numbers batches, logs them, and hands each to every engine; when it is opened, it does the same with what the
 //! log holds. [`EngineHost`] is the part of the store that engines share: the I/O trait, the directory, file numbers, the manifest, the log's
-//! files, and whether a failed write has poisoned the store. An engine ([`Engine`]) keeps what a batch brings for it: it decides when its memory is
+//! files, and whether a failed write has poisoned the store ([`StoreHealth`]). An engine ([`Engine`]) keeps what a batch brings for it: it decides when its memory is
 //! full, writes files, names them in the manifest, merges them, and reports damage.
 //!
 //! Reads and statistics are not in the trait. Engines have different keys and figures, and a get or a scan through a trait object would cost
@@ -38,13 +38,16 @@
 //!   others. So after a crash a batch is there whole, or not at all.
 //! - A file that the manifest does not name is removed at the next open.
 //! - An engine gets batches in the order of their numbers, one at a time, each after it was logged.
+mod health;
 mod host;
 mod logs;
 mod queue;
 
+pub(crate) use health::PoisonOnPanic;
+pub use health::StoreHealth;
+pub(crate) use host::RecoveredStore;
 pub use host::{EngineHost, LogTail};
-pub(crate) use host::{PoisonOnPanic, RecoveredStore};
-pub(crate) use logs::UnsyncedLog;
+pub(crate) use logs::{UnsyncedLog, sync_logs};
 pub(crate) use queue::Member;
 
 use crate::{Batch, Damage, Result};
@@ -82,7 +85,7 @@ pub trait Engine: Send + Sync + 'static {
     /// The disk is full: the log goes on in its reserve, for batches that give space back. Called with the end of the log held: must not wait.
     fn log_in_reserve(&self) {}
 
-    /// The store was [poisoned](EngineHost::poison): whoever waits for this engine looks again.
+    /// The store was [poisoned](StoreHealth::poison): whoever waits for this engine looks again.
     fn poisoned(&self) {}
 
     /// Brings all it holds into files, named in the manifest when it returns. Called with no lock held, before [`stop`](Engine::stop).

@@ -1,10 +1,9 @@
 //! The two background threads: one flushes, one compacts. Neither sleeps through work: conditions are looked at
 //! under the `signals` lock, which everybody takes who makes one true and wakes. If one panics, the store is poisoned, so
 //! that nobody waits for it.
-use super::{RowEngine, Signals};
+use super::RowEngine;
+use super::signals::SignalState;
 use crate::engine::{LogTail, PoisonOnPanic};
-use crate::manifest::TableMeta;
-use crate::{Error, Shortage};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,25 +15,6 @@ pub(super) const LOG_WAIT: Duration = Duration::from_millis(10);
 const SHORTAGE_RETRY: Duration = Duration::from_millis(250);
 
 impl RowEngine {
-    /// Work got on: whoever waits looks again.
-    pub(super) fn note_progress(&self) {
-        let mut signals = self.signals.lock();
-        signals.shortage = None;
-        signals.beyond = 0;
-        self.progress.notify_all();
-        self.work.notify_all();
-    }
-
-    /// Work failed: whoever waits looks again.
-    pub(super) fn note_failure(&self, error: &Error) {
-        let mut signals = self.signals.lock();
-        if let Some(shortage) = Shortage::of(error) {
-            signals.shortage = Some(shortage);
-            signals.shortages += 1;
-        }
-        self.progress.notify_all();
-    }
-
     /// Does all flushes and compactions that are due in this thread, which holds the end of the log.
     pub(super) fn work_inline(&self, log: &mut LogTail) {
         if self.flush_sealed(log).is_err() {
@@ -42,15 +22,15 @@ impl RowEngine {
         }
         loop {
             match self.compactor.compact_due() {
-                Ok(true) => self.note_progress(),
+                Ok(true) => self.signals.note_progress(),
                 Ok(false) => return,
-                Err(e) => return self.note_failure(&e),
+                Err(e) => return self.signals.note_failure(&e),
             }
         }
     }
 
     fn flush_loop(&self) {
-        let _panic = PoisonOnPanic::new(&self.host);
+        let _panic = PoisonOnPanic::new(&self.host.health);
         let mut flushed = None;
         let mut trimmed = false;
         while !self.state.stopping() {
@@ -58,11 +38,11 @@ impl RowEngine {
             match self.state.flush_oldest() {
                 Ok(Some(last)) => {
                     flushed = Some(last);
-                    self.note_progress();
+                    self.signals.note_progress();
                 }
                 Ok(None) => {}
                 Err(e) => {
-                    self.note_failure(&e);
+                    self.signals.note_failure(&e);
                     full = e.is_transient();
                     if !full {
                         return;
@@ -77,7 +57,8 @@ impl RowEngine {
                 let gone = self.host.retire_logs(&mut log, last);
                 drop(log);
                 if let Err(e) = gone.and_then(|gone| self.host.remove_logs(gone)) {
-                    self.note_failure(&self.host.poison_unless_full(e));
+                    self.signals
+                        .note_failure(&self.host.health.poison_unless_full(e));
                 }
             }
             let mut signals = self.signals.lock();
@@ -88,9 +69,10 @@ impl RowEngine {
             let idle = self.state.view().sealed.is_empty();
             match (idle, full) {
                 (true, _) if flushed.is_none() => {
-                    if std::mem::take(&mut trimmed) && self.mostly_deleted() {
+                    if std::mem::take(&mut trimmed) && self.state.view().levels.are_mostly_deletes()
+                    {
                         signals.shrink = true;
-                        self.work.notify_all();
+                        self.signals.work.notify_all();
                     }
                     if !self.wait_for_pause(&mut signals) {
                         continue;
@@ -98,21 +80,21 @@ impl RowEngine {
                     drop(signals);
                     trimmed = self.trim();
                 }
-                (false, true) => drop(self.work.wait_for(&mut signals, SHORTAGE_RETRY)),
+                (false, true) => drop(self.signals.work.wait_for(&mut signals, SHORTAGE_RETRY)),
                 _ => {}
             }
         }
     }
 
     /// Waits for work. Whether there was none, nor a batch, for some time, since one came.
-    fn wait_for_pause(&self, signals: &mut MutexGuard<'_, Signals>) -> bool {
+    fn wait_for_pause(&self, signals: &mut MutexGuard<'_, SignalState>) -> bool {
         if !self.grown.load(Ordering::Relaxed) {
-            self.work.wait(signals);
+            self.signals.work.wait(signals);
             return false;
         }
         let visible = || self.host.visible.load(Ordering::Acquire);
         let before = visible();
-        let waited = self.work.wait_for(signals, self.host.options.idle);
+        let waited = self.signals.work.wait_for(signals, self.host.options.idle);
         waited.timed_out() && visible() == before && !self.state.stopping()
     }
 
@@ -128,23 +110,17 @@ impl RowEngine {
             return false;
         }
         if let Err(e) = self.seal(&mut log) {
-            self.note_failure(&e);
+            self.signals.note_failure(&e);
             return false;
         }
-        self.host.for_each_engine(|engine| engine.request_flush());
+        self.host
+            .health
+            .for_each_engine(|engine| engine.request_flush());
         true
     }
 
-    /// Whether deletes are half of the entries of all tables, or more.
-    fn mostly_deleted(&self) -> bool {
-        let view = self.state.view();
-        let sum = |of: fn(&TableMeta) -> u64| view.levels.all().map(|t| of(t.meta())).sum::<u64>();
-        let deletes = sum(|t| t.deletes);
-        deletes > 0 && 2 * deletes >= sum(|t| t.entries)
-    }
-
     fn compact_loop(&self) {
-        let _panic = PoisonOnPanic::new(&self.host);
+        let _panic = PoisonOnPanic::new(&self.host.health);
         while !self.state.stopping() {
             if self.signals.lock().reclaim {
                 self.reclaim();
@@ -158,12 +134,12 @@ impl RowEngine {
             let reclaims = matches!(&result, Err(e) if e.is_no_space());
             match result {
                 Ok(true) => {
-                    self.note_progress();
+                    self.signals.note_progress();
                     continue;
                 }
                 Ok(false) => {}
                 Err(e) => {
-                    self.note_failure(&e);
+                    self.signals.note_failure(&e);
                     if !full {
                         return;
                     }
@@ -176,15 +152,15 @@ impl RowEngine {
             if full {
                 // Next time with the spare room, which makes even a whole merge possible step by step.
                 let wait = SHORTAGE_RETRY * (1 << signals.tries.min(6));
-                self.work.wait_for(&mut signals, wait);
+                self.signals.work.wait_for(&mut signals, wait);
                 signals.reclaim |= reclaims;
             } else if !signals.reclaim
                 && !signals.shrink
                 && !self.compactor.is_due(&self.state.view())
             {
                 // Who waits for a compaction that was given up waits no longer.
-                self.progress.notify_all();
-                self.work.wait(&mut signals);
+                self.signals.progress.notify_all();
+                self.signals.work.wait(&mut signals);
             }
         }
     }
@@ -212,8 +188,8 @@ impl RowEngine {
         {
             let _signals = self.signals.lock();
             self.state.stop.store(true, Ordering::Release);
-            self.work.notify_all();
-            self.progress.notify_all();
+            self.signals.work.notify_all();
+            self.signals.progress.notify_all();
         }
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {

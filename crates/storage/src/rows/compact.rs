@@ -85,7 +85,7 @@ impl Compactor {
     pub fn compact_all(&self) -> Result<()> {
         let _one = self.ends.lock();
         loop {
-            self.rows.host.check_writable()?;
+            self.rows.host.health.check_writable()?;
             let unreadable = self.unreadable.numbers();
             let Some(job) = self.rows.view().levels.towards_bottom(&unreadable) else {
                 return Ok(());
@@ -98,7 +98,7 @@ impl Compactor {
 
     /// Does one job. `false` if it was not done: stopped, or its inputs are damaged.
     fn run(&self, job: &Compaction) -> Result<bool> {
-        self.rows.host.check_writable()?;
+        self.rows.host.health.check_writable()?;
         let below = (job.level + 1) as u8;
         let remove: Vec<u64> = job.inputs().map(|t| t.meta().number).collect();
         if job.is_move() {
@@ -115,7 +115,7 @@ impl Compactor {
                 }
                 return match failure {
                     Failure::Stopped => Ok(false),
-                    Failure::Output(e) => Err(self.rows.host.poison_unless_full(e)),
+                    Failure::Output(e) => Err(self.rows.host.health.poison_unless_full(e)),
                     // They could not be opened for now.
                     Failure::Input(e) if e.is_transient() => Err(e),
                     Failure::Input(e) => {
@@ -220,7 +220,7 @@ impl Compactor {
     ) -> Result<()> {
         if let Some(open) = builder {
             let meta = open.finish(self.rows.host.dir(), level, provenance)?;
-            self.rows.host.count_written(meta.bytes);
+            count(&self.rows.host.bytes_written, meta.bytes);
             written.push(meta);
             *builder = None;
         }
@@ -234,14 +234,16 @@ impl Compactor {
         for level in 1..LEVELS {
             let tables = self.rows.view().levels.level(level).to_vec();
             for table in tables {
-                self.rows.host.check_writable()?;
+                self.rows.host.health.check_writable()?;
                 if self.rows.stopping() {
                     return Ok(());
                 }
                 match self.purge(level, &table) {
                     // Reading failed: whoever reads the table meets the same error.
                     Err(Failure::Input(_) | Failure::Stopped) | Ok(()) => {}
-                    Err(Failure::Output(e)) => return Err(self.rows.host.poison_unless_full(e)),
+                    Err(Failure::Output(e)) => {
+                        return Err(self.rows.host.health.poison_unless_full(e));
+                    }
                 }
             }
         }

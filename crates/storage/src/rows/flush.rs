@@ -2,7 +2,7 @@
 use super::RowEngine;
 use super::state::{RowState, count};
 use super::view::Sealed;
-use crate::engine::LogTail;
+use crate::engine::{LogTail, sync_logs};
 use crate::manifest::{Edit, EngineEdit, Provenance, TableMeta};
 use crate::{Error, Result, Shortage};
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ impl RowState {
     /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed, try again later. Anything else has poisoned the store.
     pub(super) fn flush_oldest(&self) -> Result<Option<u64>> {
         let _one = self.flushing.lock();
-        self.host.check_writable()?;
+        self.host.health.check_writable()?;
         let view = self.view();
         let Some(sealed) = view.sealed.first() else {
             return Ok(None);
@@ -24,22 +24,26 @@ impl RowState {
         // Only flushes add to an empty store, so it stays empty meanwhile and deletes have nothing to hide.
         let added = self
             .write_table(sealed, view.levels.is_empty())
-            .map_err(|e| self.host.poison_unless_full(e))?;
+            .map_err(|e| self.host.health.poison_unless_full(e))?;
         let number = added.as_ref().map(|t| t.number);
         if number.is_none() {
             let dir = self.host.dir();
             let synced = self.host.io().sync_dir(dir);
-            synced.map_err(|e| self.host.poison_unless_full(Error::hard("sync", dir, e)))?;
+            synced.map_err(|e| {
+                self.host
+                    .health
+                    .poison_unless_full(Error::hard("sync", dir, e))
+            })?;
         }
         let engine_flushed = self.host.engine_behind();
         // A batch must not come back without what it holds for the attached engine, which only the log has.
         if engine_flushed.is_some()
-            && let Err(e) = self.host.sync_logs(&sealed.logs)
+            && let Err(e) = sync_logs(&**self.host.io(), self.host.dir(), &sealed.logs)
         {
             if let Some(number) = number.filter(|_| e.is_transient()) {
                 self.remove_table_file(number);
             }
-            return Err(self.host.poison_unless_full(e));
+            return Err(self.host.health.poison_unless_full(e));
         }
         let edit = Edit {
             log: Some(log),
@@ -78,7 +82,7 @@ impl RowState {
                 }
             });
         match &written {
-            Ok(Some(meta)) => self.host.count_written(meta.bytes),
+            Ok(Some(meta)) => count(&self.host.bytes_written, meta.bytes),
             _ => builder.abandon(),
         }
         written
@@ -88,7 +92,7 @@ impl RowState {
 impl RowEngine {
     /// See [`Store::flush`](crate::Store::flush).
     pub(super) fn flush_all(&self) -> Result<()> {
-        self.host.check_open()?;
+        self.host.health.check_open()?;
         let mut log = self.host.log.lock();
         if !self.state.view.read().active.is_empty() {
             self.seal(&mut log)?;
@@ -101,7 +105,7 @@ impl RowEngine {
         let mut signals = self.signals.lock();
         let failures = signals.shortages;
         loop {
-            self.host.check_writable()?;
+            self.host.health.check_writable()?;
             if self
                 .state
                 .view()
@@ -118,8 +122,8 @@ impl RowEngine {
             if self.state.stopping() {
                 return Err(Error::invalid(self.host.dir(), "the store is being closed"));
             }
-            self.work.notify_all();
-            self.progress.wait(&mut signals);
+            self.signals.work.notify_all();
+            self.signals.progress.wait(&mut signals);
         }
     }
 
@@ -128,14 +132,14 @@ impl RowEngine {
         loop {
             match self.state.flush_oldest() {
                 Ok(Some(last)) => {
-                    self.note_progress();
+                    self.signals.note_progress();
                     let gone = self.host.retire_logs(log, last);
-                    let gone = gone.map_err(|e| self.host.poison_unless_full(e))?;
+                    let gone = gone.map_err(|e| self.host.health.poison_unless_full(e))?;
                     self.host.remove_logs(gone)?;
                 }
                 Ok(None) => return Ok(()),
                 Err(e) => {
-                    self.note_failure(&e);
+                    self.signals.note_failure(&e);
                     return Err(e);
                 }
             }

@@ -151,6 +151,13 @@ impl Levels {
             .filter_map(|(l, t)| self.job(l, vec![t.clone()]))
             .find(usable)
     }
+
+    /// Whether deletes are half of the entries of all tables, or more.
+    pub fn are_mostly_deletes(&self) -> bool {
+        let sum = |of: fn(&TableMeta) -> u64| self.all().map(|t| of(t.meta())).sum::<u64>();
+        let deletes = sum(|t| t.deletes);
+        deletes > 0 && 2 * deletes >= sum(|t| t.entries)
+    }
 }
 
 /// Tables to merge, and where the result goes.

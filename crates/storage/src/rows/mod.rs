@@ -18,7 +18,7 @@
 //! | `room` | sealing MemTables, waiting for flushes |
 //! | `flush`, `compact` | writing table files, merging them |
 //! | `reclaim`, `spare` | giving space back on a full disk |
-//! | `background` | the threads that do all this |
+//! | `background`, `signals` | the threads that do all this, and what they and writers tell each other |
 //!
 //! # Locks
 //! Taken in this order, never the other way: the host's `syncing` and `log`, what lets one flush, and one compaction, go on at a time, the
@@ -39,6 +39,7 @@ mod merge;
 mod read;
 mod reclaim;
 mod room;
+mod signals;
 mod spare;
 mod state;
 pub mod table;
@@ -49,36 +50,16 @@ pub use view::RowReplay;
 
 use crate::engine::{Engine, EngineHost, GroupLoad, LogTail};
 use crate::options::Stats;
-use crate::{Batch, Damage, Error, Result, Shortage};
+use crate::{Batch, Damage, Error, Result};
 use compact::Compactor;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use signals::WorkSignals;
 use spare::SpareRoom;
 use state::{RowState, count};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-
-/// What threads tell each other.
-#[derive(Default)]
-struct Signals {
-    /// Why the last flush or compaction could not be made for now, if none has succeeded since.
-    shortage: Option<Shortage>,
-    /// Attempts that failed for a shortage.
-    shortages: u64,
-    /// The disk is full and there are deletes: compact everything to give space back.
-    reclaim: bool,
-    /// Most entries of the tables may be deleted: compact everything, for there is time.
-    shrink: bool,
-    /// The last put found no room.
-    full: bool,
-    /// Refused puts, and deletes, since giving space back was last tried.
-    requests: u64,
-    /// How often that was tried since it last helped.
-    tries: u32,
-    /// Bytes of reclaiming batches taken beyond the limit while there is no room.
-    beyond: u64,
-}
 
 /// See the [module](self).
 pub struct RowEngine {
@@ -87,15 +68,9 @@ pub struct RowEngine {
     pub state: Arc<RowState>,
     compactor: Compactor,
     spare: SpareRoom,
-    signals: Mutex<Signals>,
+    signals: WorkSignals,
     /// A batch came since the log was last trimmed: the flush thread waits for a pause.
     grown: AtomicBool,
-    /// Whether the last put found no room (a copy of the signal, to be read without its lock).
-    full: AtomicBool,
-    /// Wakes the background threads.
-    work: Condvar,
-    /// Wakes those who wait for them.
-    progress: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -109,11 +84,8 @@ impl RowEngine {
             spare: SpareRoom::new(host.clone()),
             host,
             state,
-            signals: Mutex::default(),
+            signals: WorkSignals::default(),
             grown: AtomicBool::new(logged),
-            full: AtomicBool::new(false),
-            work: Condvar::new(),
-            progress: Condvar::new(),
             threads: Mutex::default(),
         }
     }
@@ -138,16 +110,10 @@ impl RowEngine {
         self.compactor.compact_all()
     }
 
-    /// Wakes the background threads.
-    fn wake(&self) {
-        let _signals = self.signals.lock();
-        self.work.notify_all();
-    }
-
     /// The log has grown: once after each trim, the flush thread begins to wait for a pause.
     pub fn note_logged(&self) {
         if !self.grown.swap(true, Ordering::Relaxed) {
-            self.wake();
+            self.signals.wake();
         }
     }
 
@@ -204,14 +170,12 @@ impl Engine for RowEngine {
     }
 
     fn log_in_reserve(&self) {
-        let mut signals = self.signals.lock();
-        signals.full = true;
-        self.full.store(true, Ordering::Relaxed);
+        self.signals.set_full(&mut self.signals.lock(), true);
     }
 
     fn poisoned(&self) {
         let _signals = self.signals.lock();
-        self.progress.notify_all();
+        self.signals.progress.notify_all();
     }
 
     fn flush(&self) -> Result<()> {

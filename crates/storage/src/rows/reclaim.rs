@@ -3,26 +3,24 @@ use super::RowEngine;
 use super::background::LOG_WAIT;
 use crate::Result;
 use crate::engine::GroupLoad;
-use std::sync::atomic::Ordering;
 
 impl RowEngine {
     /// Remembers that the disk is full, and asks for space to be given back when there are deletes to do it with.
     pub(super) fn note_room(&self, load: GroupLoad, outcome: &Result<()>) {
         let full = matches!(outcome, Err(e) if e.is_no_space());
-        if !full && !load.deletes && !self.full.load(Ordering::Relaxed) {
+        if !full && !load.deletes && !self.signals.is_full() {
             return;
         }
         let mut signals = self.signals.lock();
         if full || outcome.is_ok() && !load.reclaiming {
-            signals.full = full;
-            self.full.store(full, Ordering::Relaxed);
+            self.signals.set_full(&mut signals, full);
         }
         // At the first refusal, then ever more seldom while it does not help.
         signals.requests += u64::from(full || load.deletes && outcome.is_ok());
         if signals.full && signals.requests >= 1 << signals.tries.min(10) {
             signals.reclaim = true;
             signals.requests = 0;
-            self.work.notify_all();
+            self.signals.work.notify_all();
         }
         let now = signals.reclaim && !self.host.options.background;
         drop(signals);
@@ -41,15 +39,14 @@ impl RowEngine {
         let mut signals = self.signals.lock();
         if matches!(result, Ok(true)) {
             signals.tries = 0;
-            signals.full = false;
-            self.full.store(false, Ordering::Relaxed);
+            self.signals.set_full(&mut signals, false);
         } else {
             signals.tries += 1;
         }
         drop(signals);
         match result {
-            Ok(_) => self.note_progress(),
-            Err(e) => self.note_failure(&e),
+            Ok(_) => self.signals.note_progress(),
+            Err(e) => self.signals.note_failure(&e),
         }
     }
 

@@ -5,7 +5,6 @@ use super::view::{Sealed, View};
 use crate::engine::{GroupLoad, LogTail};
 use crate::{Result, Shortage};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A writer that waits for room looks again after this, woken or not.
@@ -25,7 +24,7 @@ impl RowEngine {
         let start = Instant::now();
         let mut stalled = false;
         let result = loop {
-            if let Err(e) = self.host.check_open() {
+            if let Err(e) = self.host.health.check_open() {
                 break Err(e);
             }
             if !options.background {
@@ -38,11 +37,8 @@ impl RowEngine {
                 }
             }
             let mut signals = self.signals.lock();
-            if signals.shortage.is_some()
-                || self.full.load(Ordering::Relaxed)
-                || !options.background
-            {
-                self.work.notify_all();
+            if signals.shortage.is_some() || self.signals.is_full() || !options.background {
+                self.signals.work.notify_all();
                 if group.reclaiming && signals.beyond + group.bytes <= options.wal_reserve_bytes {
                     signals.beyond += group.bytes;
                     return Ok(());
@@ -51,8 +47,8 @@ impl RowEngine {
                 break Err(shortage.error(self.host.dir()));
             }
             stalled = true;
-            self.work.notify_all();
-            self.progress.wait_for(&mut signals, ROOM_WAIT);
+            self.signals.work.notify_all();
+            self.signals.progress.wait_for(&mut signals, ROOM_WAIT);
         };
         if stalled {
             let nanos = start.elapsed().as_nanos() as u64;
@@ -90,7 +86,7 @@ impl RowEngine {
         });
         drop(view);
         if self.host.options.background {
-            self.wake();
+            self.signals.wake();
         } else {
             self.work_inline(log);
         }

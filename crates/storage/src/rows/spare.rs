@@ -39,7 +39,8 @@ impl SpareRoom {
 
     /// The same once the store is open: a failure poisons it.
     pub fn renew(&self) -> Result<bool> {
-        self.make().map_err(|e| self.host.poison_unless_full(e))
+        self.make()
+            .map_err(|e| self.host.health.poison_unless_full(e))
     }
 
     /// Whether a put may have room: it is there, or it is again.
@@ -63,7 +64,7 @@ impl SpareRoom {
     pub fn release(&self) -> Result<()> {
         self.used.store(true, Ordering::Release);
         let released = reserve::release_spare(&**self.host.io(), self.host.dir());
-        released.map_err(|e| self.host.poison_unless_full(e))?;
+        released.map_err(|e| self.host.health.poison_unless_full(e))?;
         Ok(())
     }
 }

@@ -6,9 +6,15 @@ use crate::{Batch, Error, Keyspace, Result};
 use std::sync::atomic::Ordering;
 
 impl Store {
-    pub(super) fn commit(&self, batch: Batch) -> Result<()> {
+    /// Applies all of the batch or nothing; durable as the store's setting says.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: nothing was applied; delete something (such batches have a reserve) or make room, and try
+    /// again. [`Error::Poisoned`] after a failed write: open the store again. [`Error::Io`]: the write failed; whether
+    /// the batch is in the store shows when it is opened again.
+    pub fn apply(&self, batch: Batch) -> Result<()> {
         let host = &*self.host;
-        host.check_open()?;
+        host.health.check_open()?;
         if batch.is_empty() {
             return Ok(());
         }
@@ -26,11 +32,11 @@ impl Store {
         {
             return Err(Error::invalid(host.dir(), "keyspace above 15"));
         }
-        if !batch.entries.is_empty() && self.attached.get().is_none() {
+        if !batch.entries.is_empty() && self.engines.attached().is_none() {
             let reason = "the store has no engine for the batch's entries";
             return Err(Error::invalid(host.dir(), reason));
         }
-        for engine in self.engines() {
+        for engine in self.engines.all() {
             engine.make_room(&batch)?;
         }
         let load = GroupLoad {
@@ -46,8 +52,10 @@ impl Store {
             },
             |group| self.commit_group(group),
         );
-        let outcome = member.outcome.unwrap_or_else(|| Err(host.poison_error()));
-        for engine in self.engines() {
+        let outcome = member
+            .outcome
+            .unwrap_or_else(|| Err(host.health.poison_error()));
+        for engine in self.engines.all() {
             engine.applied(load, &outcome);
         }
         outcome
@@ -58,7 +66,7 @@ impl Store {
     fn commit_group(&self, group: &mut [Member]) {
         // Before the log is free again: what it was in the middle of is not known.
         let mut log = self.host.log.lock();
-        let _panic = PoisonOnPanic::new(&self.host);
+        let _panic = PoisonOnPanic::new(&self.host.health);
         match self.write_group(&mut log, group) {
             Ok(()) => group.iter_mut().for_each(|m| m.outcome = Some(Ok(()))),
             Err(e) if e.is_transient() && group.len() > 1 => {
@@ -73,7 +81,7 @@ impl Store {
                 for member in group {
                     member.outcome = Some(Err(first
                         .take()
-                        .unwrap_or_else(|| self.host.poison_error())));
+                        .unwrap_or_else(|| self.host.health.poison_error())));
                 }
             }
         }
@@ -81,13 +89,13 @@ impl Store {
 
     fn write_group(&self, log: &mut LogTail, group: &mut [Member]) -> Result<()> {
         let host = &*self.host;
-        host.check_open()?;
+        host.health.check_open()?;
         let load = GroupLoad {
             reclaiming: group.iter().all(|m| m.load.reclaiming),
             deletes: group.iter().any(|m| m.load.deletes),
             bytes: group.iter().map(|m| m.load.bytes).sum(),
         };
-        for engine in self.engines() {
+        for engine in self.engines.all() {
             engine.admit(log, load)?;
         }
         let first = log.sequence + 1;
@@ -99,14 +107,14 @@ impl Store {
             if !member.batch.entries.is_empty() {
                 host.last_entries.store(number, Ordering::Release);
             }
-            for engine in self.engines() {
+            for engine in self.engines.all() {
                 engine.apply(number, &mut member.batch);
             }
         }
         log.sequence += group.len() as u64;
         host.visible.store(log.sequence, Ordering::Release);
         if logged {
-            self.rows.note_logged();
+            self.engines.rows.note_logged();
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! ```
 //! Invariants stand in `engine` (what engines promise), `rows` (its state and locks), `wal` and `manifest` (crashes).
 mod commit;
+mod engines;
 mod open;
 mod pieces;
 
@@ -13,16 +14,15 @@ mod pieces;
 pub use pieces::StoredPiece;
 
 use crate::engine::{Engine, EngineHost};
-use crate::options::{Durability, Options, Stats};
-use crate::rows::{RowEngine, Scan, Snapshot};
+use crate::options::{Durability, Stats};
+use crate::rows::{Scan, Snapshot};
 use crate::wal::recovery;
-use crate::{Batch, Damage, Error, Io, Keyspace, Lost, Opened, Result};
+use crate::{Damage, Error, Keyspace, Lost, Opened, Result};
 use bytes::Bytes;
-use parking_lot::Mutex;
+use engines::StoreEngines;
 use std::ops::Bound;
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 /// A crash-safe ordered key-value store with numbered keyspaces. Cheap to share behind an `Arc`.
 ///
@@ -44,39 +44,10 @@ use std::sync::{Arc, OnceLock};
 /// ```
 pub struct Store {
     host: Arc<EngineHost>,
-    rows: Arc<RowEngine>,
-    /// The engine beside the rows.
-    attached: OnceLock<Arc<dyn Engine>>,
-    /// What the log holds for it, until it is attached.
-    unclaimed: Mutex<Vec<(u64, Batch)>>,
+    engines: StoreEngines,
 }
 
 impl Store {
-    /// Opens the store in `dir`, creating it if there is none, and replays its log. The caller makes sure that no other process has the
-    /// store open.
-    ///
-    /// # Errors
-    /// [`Error::Format`] if the store is of a newer version, or files are missing; [`Error::Corrupt`] if the log
-    /// or the manifest is damaged beyond what a crash does; [`Error::Io`], [`Error::NoSpace`].
-    pub fn open(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
-        open::open(io, dir, options)
-    }
-
-    /// Opens a store to read all of it that is whole, whatever is damaged. No file is written or removed, no thread started, and every batch
-    /// is refused. Whole batches behind damaged ones of the log are there; scans go on behind what cannot be read (see [`Scan`]). A manifest that
-    /// is lost, both copies, is made again from the tables and logs.
-    ///
-    /// # Errors
-    /// [`Error::Format`] if there is no store, or one of another version; [`Error::Io`] if the directory cannot be read.
-    pub fn salvage(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
-        open::salvage(io, dir, options)
-    }
-
-    /// Whether it was opened by [`salvage`](Store::salvage).
-    pub fn is_salvaged(&self) -> bool {
-        self.host.is_salvaged()
-    }
-
     /// What was found when it was opened.
     pub fn opened(&self) -> &Opened {
         &self.host.opened
@@ -84,7 +55,7 @@ impl Store {
 
     /// The damage that reads met since, each place once.
     pub fn damage_notes(&self) -> Vec<Arc<Damage>> {
-        self.engines().flat_map(|e| e.damage_notes()).collect()
+        self.engines.all().flat_map(|e| e.damage_notes()).collect()
     }
 
     /// The newest value of `key`.
@@ -92,7 +63,7 @@ impl Store {
     /// # Errors
     /// [`Error::Corrupt`] if the block that holds it is damaged, or [`Error::Io`].
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>> {
-        self.rows.state.get(keyspace, key)
+        self.engines.rows.state.get(keyspace, key)
     }
 
     /// All entries of `keyspace` inside the bounds, as of now: later batches do not show. Read as the scan goes.
@@ -102,22 +73,12 @@ impl Store {
 
     /// The store as of now, for several reads of one state.
     pub fn snapshot(&self) -> Snapshot {
-        self.rows.state.snapshot()
+        self.engines.rows.state.snapshot()
     }
 
     /// The store as it was after this batch, as far as batches behind it are only in the log: of what tables hold, the newest is shown.
     pub fn snapshot_at(&self, batch: u64) -> Snapshot {
-        self.rows.state.snapshot_at(batch)
-    }
-
-    /// Applies all of the batch or nothing; durable as the store's setting says.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`]: nothing was applied; delete something (such batches have a reserve) or make room, and try
-    /// again. [`Error::Poisoned`] after a failed write: open the store again. [`Error::Io`]: the write failed; whether
-    /// the batch is in the store shows when it is opened again.
-    pub fn apply(&self, batch: Batch) -> Result<()> {
-        self.commit(batch)
+        self.engines.rows.state.snapshot_at(batch)
     }
 
     /// Everything applied so far is on disk when it returns, whatever the durability. At durability `none` that is said of rows only: what the attached
@@ -128,7 +89,7 @@ impl Store {
     pub fn sync(&self) -> Result<()> {
         match self.host.options.durability {
             // There is no log: the rows come to table files.
-            Durability::None => self.rows.flush(),
+            Durability::None => self.engines.rows.flush(),
             Durability::Process | Durability::Disk => self.host.sync_through(0),
         }
     }
@@ -140,7 +101,7 @@ impl Store {
     /// As [`sync`](Store::sync).
     pub fn barrier(&self) -> Result<()> {
         match self.host.options.durability {
-            Durability::None => self.host.check_open(),
+            Durability::None => self.host.health.check_open(),
             Durability::Process | Durability::Disk => self.sync(),
         }
     }
@@ -150,7 +111,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSpace`] if there is no room for the table: everything stays in the log and in memory.
     pub fn flush(&self) -> Result<()> {
-        self.rows.flush()
+        self.engines.rows.flush()
     }
 
     /// Flushes, then merges all tables into one level without deletes, in this thread.
@@ -158,7 +119,7 @@ impl Store {
     /// # Errors
     /// As [`flush`](Store::flush).
     pub fn compact(&self) -> Result<()> {
-        self.rows.compact()
+        self.engines.rows.compact()
     }
 
     /// Brings everything to table files, stops the background threads and waits for them, and notes in the manifest that the store was
@@ -170,43 +131,21 @@ impl Store {
     /// If not all applied batches could be brought to disk; the store is closed nevertheless.
     pub fn close(&self) -> Result<()> {
         let host = &self.host;
-        if host.is_closed() {
+        if host.health.is_closed() {
             return Ok(());
         }
         if host.is_salvaged() {
-            self.stop_attached();
-            host.close();
+            self.engines.stop_attached();
+            host.health.close();
             return Ok(());
         }
-        let flushed = self.sync().and_then(|()| self.flush_for_close());
-        self.stop_attached();
-        host.close();
-        self.rows.stop();
-        flushed.and_then(|()| host.end_log(self.rows.is_flushed()))
-    }
-
-    /// Brings everything to files if there is room.
-    fn flush_for_close(&self) -> Result<()> {
-        let attached = self.attached.get().map_or(Ok(()), |engine| engine.flush());
-        match attached.and_then(|()| self.rows.flush()) {
-            Err(e) if e.is_transient() => {
-                tracing::warn!(store = %self.host.dir().display(), "closed with its newest batches in the log only: {e}");
-                Ok(())
-            }
-            result => result,
-        }
-    }
-
-    fn stop_attached(&self) {
-        if let Some(engine) = self.attached.get() {
-            engine.stop();
-        }
-    }
-
-    /// All engines, the rows first.
-    fn engines(&self) -> impl Iterator<Item = &dyn Engine> {
-        let rows: &dyn Engine = &*self.rows;
-        std::iter::once(rows).chain(self.attached.get().map(|engine| &**engine))
+        let flushed = self
+            .sync()
+            .and_then(|()| self.engines.flush_for_close(self.host.dir()));
+        self.engines.stop_attached();
+        host.health.close();
+        self.engines.rows.stop();
+        flushed.and_then(|()| host.end_log(self.engines.rows.is_flushed()))
     }
 
     /// What an [`Engine`] asks of this store.
@@ -220,20 +159,12 @@ impl Store {
     /// # Errors
     /// If there is one already.
     pub fn attach(&self, engine: Arc<dyn Engine>) -> Result<()> {
-        let again = || Error::invalid(self.host.dir(), "a store has one engine beside its rows");
-        if self.attached.get().is_some() {
-            return Err(again());
-        }
-        for (number, mut batch) in std::mem::take(&mut *self.unclaimed.lock()) {
-            engine.apply(number, &mut batch);
-        }
-        self.host.register(Arc::downgrade(&engine));
-        self.attached.set(engine).map_err(|_| again())
+        self.engines.attach(engine, &self.host)
     }
 
     /// The attached engine, if there is one and it is a `T`.
     pub fn engine<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        self.attached.get()?.clone().as_any().downcast().ok()
+        self.engines.attached()?.clone().as_any().downcast().ok()
     }
 
     /// Whether it works in threads of its own, see [`Options::background`].
@@ -246,7 +177,7 @@ impl Store {
         Stats {
             wal_bytes: self.host.log.lock().bytes(),
             bytes_written: self.host.bytes_written.load(Ordering::Relaxed),
-            ..self.rows.stats()
+            ..self.engines.rows.stats()
         }
     }
 
@@ -281,7 +212,7 @@ impl Store {
         if !host.is_salvaged() {
             host.manifest.lock().check(&mut damage);
         }
-        self.engines().for_each(|e| damage.extend(e.survey()));
+        self.engines.all().for_each(|e| damage.extend(e.survey()));
         // A salvaged store still has the log files that its open read.
         if host.is_salvaged() {
             let place = |damage: &Damage| (damage.path().to_path_buf(), damage.offset());
@@ -300,7 +231,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.stop_attached();
-        self.rows.stop();
+        self.engines.stop_attached();
+        self.engines.rows.stop();
     }
 }

@@ -1,5 +1,6 @@
 //! Opening a store: manifest, tables, log, then the threads. Creates it if there is none.
 use super::Store;
+use super::engines::StoreEngines;
 use crate::damage::{Damage, LogEnd, Opened};
 use crate::engine::{EngineHost, RecoveredStore};
 use crate::manifest::remake::remake;
@@ -11,10 +12,9 @@ use crate::wal::OldLog;
 use crate::wal::recovery::{self, ExpectedLog, RecoveryMode};
 use crate::wal::reserve;
 use crate::{Batch, Error, Io, ReadOnly, Result};
-use parking_lot::Mutex;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 /// Log files left by earlier runs at which the MemTable is flushed, however small.
 const OLD_LOGS: usize = 4;
@@ -88,71 +88,83 @@ impl StoreFiles {
     }
 }
 
-/// See [`Store::open`].
-pub fn open(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
-    io.create_dir_all(dir)
-        .map_err(|e| Error::io("create", dir, e))?;
-    let found = StoreFiles::list(&*io, dir)?;
-    for name in &found.temporaries {
-        let path = dir.join(name);
-        io.remove(&path)
-            .map_err(|e| Error::io("remove", &path, e))?;
-    }
-    let new = !found.manifest && found.logs.is_empty() && found.tables.is_empty();
-    let (manifest, mut damage) = if new {
-        sync_parents(&*io, dir)?;
-        (Manifest::create(io.clone(), dir)?, Vec::new())
-    } else {
-        found.must_have_manifest(dir)?;
-        Manifest::open(io.clone(), dir)?
-    };
-    let before = manifest.state().clone();
-    found.must_have_tables(dir, &before, &mut damage)?;
-    remove_orphans(&*io, dir, &found, &before)?;
-    let place = StorePlace {
-        io,
-        dir,
-        salvaged: false,
-    };
-    let store = place.replay(options, manifest, &found, damage, new)?;
-    store.start_log()?;
-    let started = store.rows.start();
-    started.map_err(|e| Error::hard("start threads for", dir, e))?;
-    Ok(store)
-}
-
-/// See [`Store::salvage`].
-pub fn salvage(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
-    let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io));
-    let options = Options {
-        durability: Durability::None,
-        background: false,
-        ..options
-    };
-    let found = StoreFiles::list(&*io, dir)?;
-    let read = found
-        .must_have_manifest(dir)
-        .map_err(|error| (error, true))
-        .and_then(|()| {
-            let read = Manifest::read_only(io.clone(), dir);
-            read.map_err(|e| {
-                let damaged = matches!(e, Error::Corrupt { .. } | Error::Io { .. });
-                (e, damaged)
-            })
-        });
-    let (manifest, damage) = match read {
-        Ok(read) => read,
-        Err((error, true)) if !found.logs.is_empty() || !found.tables.is_empty() => {
-            remade(&io, dir, &found, error)
+impl Store {
+    /// Opens the store in `dir`, creating it if there is none, and replays its log. The caller makes sure that no other process has the
+    /// store open.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if the store is of a newer version, or files are missing; [`Error::Corrupt`] if the log
+    /// or the manifest is damaged beyond what a crash does; [`Error::Io`], [`Error::NoSpace`].
+    pub fn open(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
+        io.create_dir_all(dir)
+            .map_err(|e| Error::io("create", dir, e))?;
+        let found = StoreFiles::list(&*io, dir)?;
+        for name in &found.temporaries {
+            let path = dir.join(name);
+            io.remove(&path)
+                .map_err(|e| Error::io("remove", &path, e))?;
         }
-        Err((error, _)) => return Err(error),
-    };
-    let place = StorePlace {
-        io,
-        dir,
-        salvaged: true,
-    };
-    place.replay(options, manifest, &found, damage, false)
+        let new = !found.manifest && found.logs.is_empty() && found.tables.is_empty();
+        let (manifest, mut damage) = if new {
+            sync_parents(&*io, dir)?;
+            (Manifest::create(io.clone(), dir)?, Vec::new())
+        } else {
+            found.must_have_manifest(dir)?;
+            Manifest::open(io.clone(), dir)?
+        };
+        let before = manifest.state().clone();
+        found.must_have_tables(dir, &before, &mut damage)?;
+        remove_orphans(&*io, dir, &found, &before)?;
+        let place = StorePlace {
+            io,
+            dir,
+            salvaged: false,
+        };
+        let store = place.replay(options, manifest, &found, damage, new)?;
+        start_log(&store)?;
+        let started = store.engines.rows.start();
+        started.map_err(|e| Error::hard("start threads for", dir, e))?;
+        Ok(store)
+    }
+
+    /// Opens a store to read all of it that is whole, whatever is damaged. No file is written or removed, no thread started, and every batch
+    /// is refused. Whole batches behind damaged ones of the log are there; scans go on behind what cannot be read (see [`Scan`]). A manifest that
+    /// is lost, both copies, is made again from the tables and logs.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if there is no store, or one of another version; [`Error::Io`] if the directory cannot be read.
+    pub fn salvage(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
+        let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io));
+        let options = Options {
+            durability: Durability::None,
+            background: false,
+            ..options
+        };
+        let found = StoreFiles::list(&*io, dir)?;
+        let read = found
+            .must_have_manifest(dir)
+            .map_err(|error| (error, true))
+            .and_then(|()| {
+                let read = Manifest::read_only(io.clone(), dir);
+                read.map_err(|e| {
+                    let damaged = matches!(e, Error::Corrupt { .. } | Error::Io { .. });
+                    (e, damaged)
+                })
+            });
+        let (manifest, damage) = match read {
+            Ok(read) => read,
+            Err((error, true)) if !found.logs.is_empty() || !found.tables.is_empty() => {
+                remade(&io, dir, &found, error)
+            }
+            Err((error, _)) => return Err(error),
+        };
+        let place = StorePlace {
+            io,
+            dir,
+            salvaged: true,
+        };
+        place.replay(options, manifest, &found, damage, false)
+    }
 }
 
 /// The manifest made again from the tables and logs that were found, because of this error; and what is damaged.
@@ -290,57 +302,50 @@ impl StorePlace<'_> {
         let host = Arc::new(EngineHost::new(io, dir, salvaged, options, recovered));
         let rows = Arc::new(RowEngine::new(host.clone(), rows));
         let engine = Arc::downgrade(&rows);
-        host.register(engine);
-        Ok(Store {
-            host,
-            rows,
-            attached: OnceLock::new(),
-            unclaimed: Mutex::new(unclaimed),
-        })
+        host.health.register(engine);
+        let engines = StoreEngines::new(rows, unclaimed);
+        Ok(Store { host, engines })
     }
 }
 
-impl Store {
-    /// Makes a replayed store one that takes batches: removes superfluous log files, starts a new one, notes in the manifest that the store is
-    /// open, makes the reserves.
-    fn start_log(&self) -> Result<()> {
-        let host = &*self.host;
-        let (io, dir) = (&**host.io(), host.dir());
-        let mut log = host.log.lock();
-        let (flushed, named) = {
-            let manifest = host.manifest.lock();
-            (manifest.state().flushed_by_all(), manifest.state().log)
-        };
-        let logged = host.options.durability != Durability::None;
-        if logged {
-            host.next_log(&mut log)?;
-            host.sync_directory(&mut log)?;
-        }
-        // On disk before the first batch is: what is there now is no clean end any more.
-        let edit = Edit {
-            next_file: host.next_file.load(Ordering::Relaxed),
-            log: Some(host.newest_log.load(Ordering::Relaxed)),
-            mark: Some(OpenMark::Open),
-            ..Edit::default()
-        };
-        let marked = match host.manifest.lock().append(edit) {
-            Ok(()) => true,
-            // A later batch tells that the end was not clean.
-            Err(e) if e.is_transient() => false,
-            Err(e) => return Err(e),
-        };
-        let superfluous =
-            |old: &OldLog| old.last <= flushed && (marked || Some(old.number) != named);
-        for old in log.old.iter().filter(|old| superfluous(old)) {
-            let path = names::log(dir, old.number);
-            io.remove(&path)
-                .map_err(|e| Error::io("remove", &path, e))?;
-        }
-        log.old.retain(|old| !superfluous(old));
-        if logged {
-            reserve::ensure(io, dir, names::RESERVE, host.options.wal_reserve_bytes)?;
-        }
-        drop(log);
-        self.rows.make_spare_room()
+/// Makes a replayed store one that takes batches: removes superfluous log files, starts a new one, notes in the manifest that the store is
+/// open, makes the reserves.
+fn start_log(store: &Store) -> Result<()> {
+    let host = &*store.host;
+    let (io, dir) = (&**host.io(), host.dir());
+    let mut log = host.log.lock();
+    let (flushed, named) = {
+        let manifest = host.manifest.lock();
+        (manifest.state().flushed_by_all(), manifest.state().log)
+    };
+    let logged = host.options.durability != Durability::None;
+    if logged {
+        host.next_log(&mut log)?;
+        log.sync_directory(io, dir)?;
     }
+    // On disk before the first batch is: what is there now is no clean end any more.
+    let edit = Edit {
+        next_file: host.next_file.load(Ordering::Relaxed),
+        log: Some(host.newest_log.load(Ordering::Relaxed)),
+        mark: Some(OpenMark::Open),
+        ..Edit::default()
+    };
+    let marked = match host.manifest.lock().append(edit) {
+        Ok(()) => true,
+        // A later batch tells that the end was not clean.
+        Err(e) if e.is_transient() => false,
+        Err(e) => return Err(e),
+    };
+    let superfluous = |old: &OldLog| old.last <= flushed && (marked || Some(old.number) != named);
+    for old in log.old.iter().filter(|old| superfluous(old)) {
+        let path = names::log(dir, old.number);
+        io.remove(&path)
+            .map_err(|e| Error::io("remove", &path, e))?;
+    }
+    log.old.retain(|old| !superfluous(old));
+    if logged {
+        reserve::ensure(io, dir, names::RESERVE, host.options.wal_reserve_bytes)?;
+    }
+    drop(log);
+    store.engines.rows.make_spare_room()
 }

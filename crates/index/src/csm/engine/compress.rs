@@ -132,7 +132,7 @@ impl Core {
 
     /// Brings everything in memory to disk.
     pub fn flush_all(&self, cutter: &mut Cutter) -> Result<()> {
-        self.host.check_writable()?;
+        self.host.health.check_writable()?;
         seal(Arc::make_mut(&mut self.view.write()));
         while !self.view.read().sealed.is_empty() {
             if !self.view.read().has_room(&self.settings) {

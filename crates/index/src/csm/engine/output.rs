@@ -269,7 +269,7 @@ impl<'a> Output<'a> {
             self.tables.values().for_each(|t| t.make_obsolete());
             match failure {
                 Failure::Output(e) if !e.is_transient() => {
-                    Failure::Output(self.core.host.poison(e))
+                    Failure::Output(self.core.host.health.poison(e))
                 }
                 other => other,
             }

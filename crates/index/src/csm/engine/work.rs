@@ -28,7 +28,7 @@ impl Core {
         let Some(runs) = runs else {
             // It was logged with a checksum, so a program wrote it so.
             let reason = "a log record of the index is none; use the version of Forebay that wrote it, or report this";
-            self.fail(self.host.poison(Error::Format {
+            self.fail(self.host.health.poison(Error::Format {
                 path: self.host.dir().to_path_buf(),
                 reason: reason.into(),
             }));
@@ -127,7 +127,7 @@ impl Core {
         loop {
             if signals.failed.is_some() || signals.stop {
                 // The store refuses the batch, with the reason.
-                return self.host.check_writable();
+                return self.host.health.check_writable();
             }
             if self.view.read().sealed.len() < SEALED_LIMIT {
                 return Ok(());
@@ -163,11 +163,11 @@ impl Core {
     /// Does what is most urgent; `false` if nothing is due. A failure other than a want of room or descriptors poisons the store: without this
     /// work memory would grow without end.
     fn do_next(&self, cutter: &mut Cutter) -> Result<bool> {
-        self.host.check_writable()?;
+        self.host.health.check_writable()?;
         self.step(cutter).map_err(|e| match e {
             Error::Poisoned { .. } => e,
             e if e.is_transient() => e,
-            other => self.host.poison(other),
+            other => self.host.health.poison(other),
         })
     }
 
@@ -264,7 +264,7 @@ impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let host = &self.0.host;
-            self.0.fail(host.poison(Error::Format {
+            self.0.fail(host.health.poison(Error::Format {
                 path: host.dir().to_path_buf(),
                 reason: String::from(
                     "the thread of the index panicked; start the service again, and report this",

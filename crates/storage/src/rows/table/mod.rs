@@ -19,10 +19,12 @@
 //!   snapshot uses it any more.
 //! - Each key is in a table at most once, with its newest value at the time of the flush.
 pub mod builder;
+mod copy;
 pub mod filter;
 pub mod footer;
 pub mod frame;
 pub mod index;
+mod metadata;
 mod reader;
 
 pub use builder::TableBuilder;

@@ -2,16 +2,18 @@
 //!
 //! Invariant: no byte of a block is used before its checksum was compared, and is right.
 //!
-//! What cannot be read in the table is read in the copy of what is mirrored, if it is there, or with one flipped bit put right
+//! What cannot be read in the table is read in the [copy](TableCopy) of what is mirrored, if it is there, or with one flipped bit put right
 //! ([`correction`]). Either way it is noted, for whoever asks what of the store is damaged.
-use super::{filter, footer, footer::Footer, frame, index::Index};
+use super::copy::{TableCopy, is_missing};
+use super::metadata::{TableMetadata, TableTail, is_between, read_in};
+use super::{filter, frame, index::Index};
 use crate::correction;
 use crate::damage::{Damage, DamageNotes, Lost};
 use crate::manifest::{Provenance, TableMeta};
 use crate::names;
-use crate::rows::block::{self, Block};
+use crate::rows::block::Block;
 use crate::rows::cache::BlockCache;
-use crate::{Error, Io, Keyspace, OpenTable, Result, TableFile};
+use crate::{Error, Io, Result, TableFile};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -37,46 +39,24 @@ pub struct Table {
     meta: TableMeta,
     file: TableFile,
     /// Of what is mirrored, if anything is.
-    copy_file: Option<TableFile>,
+    copy: Option<TableCopy>,
     shared: Arc<Tables>,
     opened: OnceLock<TableMetadata>,
     opening: Mutex<()>,
-    /// The copy, once a block of the table could not be read; `None`: it cannot be read either.
-    copy: OnceLock<Option<TableMetadata>>,
-}
-
-struct TableMetadata {
-    filter: Vec<u8>,
-    index: Index,
-    /// Number of entries.
-    entries: u64,
-    /// What of filter, region and footer is damaged.
-    damage: Vec<Error>,
-}
-
-/// What stands behind the blocks of a file.
-enum TableTail {
-    Whole(TableMetadata),
-    /// The region cannot be read.
-    Damaged {
-        filter: Vec<u8>,
-        damage: Vec<Error>,
-    },
 }
 
 impl Table {
     /// A table that the manifest names.
     pub fn new(shared: Arc<Tables>, meta: TableMeta) -> Table {
         let of = |path| TableFile::new(shared.io.clone(), path);
-        let copy = || of(names::table_copy(&shared.dir, meta.number));
+        let copy = || TableCopy::new(of(names::table_copy(&shared.dir, meta.number)));
         Table {
             file: of(names::table(&shared.dir, meta.number)),
-            copy_file: meta.has_copy().then(copy),
+            copy: meta.has_copy().then(copy),
             meta,
             shared,
             opened: OnceLock::new(),
             opening: Mutex::new(()),
-            copy: OnceLock::new(),
         }
     }
 
@@ -92,10 +72,10 @@ impl Table {
 
     /// Removes the file once nobody uses the table any more.
     pub fn make_obsolete(&self) {
-        [Some(&self.file), self.copy_file.as_ref()]
-            .into_iter()
-            .flatten()
-            .for_each(TableFile::make_obsolete);
+        self.file.make_obsolete();
+        if let Some(copy) = &self.copy {
+            copy.file.make_obsolete();
+        }
     }
 
     /// Memory of filter and metadata region, in bytes; 0 while not opened.
@@ -113,28 +93,23 @@ impl Table {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let opened = self.open()?;
-        Ok(self.opened.get_or_init(|| opened))
-    }
-
-    fn open(&self) -> Result<TableMetadata> {
         let opened = self.open_file()?;
         for error in &opened.damage {
             let harmless = Damage::harmless(error.again());
             self.shared.damage_notes.note(harmless);
         }
-        Ok(opened)
+        Ok(self.opened.get_or_init(|| opened))
     }
 
     fn open_file(&self) -> Result<TableMetadata> {
         let file = match self.file.open() {
             // What is mirrored can be read without it.
-            Err(e) if is_missing(&e) && self.copy().is_some() => {
+            Err(e) if is_missing(&e) && self.copy_metadata().is_some() => {
                 return self.rebuilt(&[], Vec::new(), vec![e]);
             }
             file => file?,
         };
-        match Table::tail(&file, &self.file)? {
+        match TableTail::read(&file, &self.file)? {
             TableTail::Whole(opened) => Ok(opened),
             TableTail::Damaged { filter, damage } => {
                 // More than it had is none of it, and may be too much for the memory.
@@ -145,61 +120,9 @@ impl Table {
         }
     }
 
-    /// Filter and metadata region of a table, or of a copy.
-    fn tail(file: &OpenTable<'_>, of: &TableFile) -> Result<TableTail> {
-        let length = file.length()?;
-        let tail = (footer::LENGTH as u64).min(length);
-        let bytes = file.read(length - tail, tail as usize)?;
-        let mut damage = Vec::new();
-        let footer = match Footer::decode(&bytes, length, of.path()) {
-            Ok(footer) => footer,
-            Err(e @ Error::Corrupt { .. }) => {
-                return Ok(TableTail::Damaged {
-                    filter: Vec::new(),
-                    damage: vec![e],
-                });
-            }
-            Err(e) => return Err(e),
-        };
-        if footer.format != block::FORMAT {
-            let reason = format!(
-                "blocks are of format {}, this store reads format {}; open it with the program that wrote it",
-                footer.format,
-                block::FORMAT
-            );
-            return Err(Error::Format {
-                path: of.path().to_path_buf(),
-                reason,
-            });
-        }
-        let mut filter = file.read(footer.filter_at, footer.filter_len as usize)?;
-        let found = crc32c::crc32c(&filter);
-        if found != footer.filter_crc {
-            let (at, expected) = (footer.filter_at, footer.filter_crc);
-            damage.push(of.corrupt("filter", at, expected, found));
-            // Every key may be there: reads go on without it.
-            filter = Vec::new();
-        }
-        let region = file.read(footer.index_at, footer.index_len as usize)?;
-        let found = crc32c::crc32c(&region);
-        let index = (found == footer.index_crc).then(|| Index::decode(region));
-        let Some(index) = index.flatten() else {
-            let (at, expected) = (footer.index_at, footer.index_crc);
-            let error = of.corrupt("metadata region", at, expected, found);
-            damage.push(error);
-            return Ok(TableTail::Damaged { filter, damage });
-        };
-        Ok(TableTail::Whole(TableMetadata {
-            filter,
-            index,
-            entries: footer.entries,
-            damage,
-        }))
-    }
-
     /// The table without its metadata region: from its blocks, of which these are the bytes, and from the copy.
     fn rebuilt(&self, bytes: &[u8], filter: Vec<u8>, damage: Vec<Error>) -> Result<TableMetadata> {
-        let copy = self.copy().map(|copy| (&copy.index, copy.entries));
+        let copy = self.copy_metadata().map(|copy| (&copy.index, copy.entries));
         let rebuilt = frame::rebuild(bytes, &self.meta, copy);
         let (index, complete) =
             rebuilt.ok_or_else(|| self.file.corrupt("order of blocks", 0, 0, 0))?;
@@ -212,33 +135,9 @@ impl Table {
         })
     }
 
-    /// The copy of what is mirrored, if there is one whose region can be read.
-    fn copy(&self) -> Option<&TableMetadata> {
-        if let Some(copy) = self.copy.get() {
-            return copy.as_ref();
-        }
-        match self.open_copy() {
-            Ok(copy) => self.copy.get_or_init(|| Some(copy)).as_ref(),
-            Err(e) if is_missing(&e) || matches!(e, Error::Corrupt { .. }) => {
-                self.copy.get_or_init(|| None).as_ref()
-            }
-            // Another try may go better.
-            Err(_) => None,
-        }
-    }
-
-    fn open_copy(&self) -> Result<TableMetadata> {
-        let Some(copy) = &self.copy_file else {
-            let missing = std::io::ErrorKind::NotFound.into();
-            return Err(Error::io("open", self.path(), missing));
-        };
-        match Table::tail(&copy.open()?, copy)? {
-            TableTail::Whole(opened) => Ok(opened),
-            TableTail::Damaged { mut damage, .. } => {
-                let unknown = || copy.corrupt("table footer", 0, 0, 0);
-                Err(damage.pop().unwrap_or_else(unknown))
-            }
-        }
+    /// What is behind the blocks of the copy, if there is one whose region can be read.
+    fn copy_metadata(&self) -> Option<&TableMetadata> {
+        self.copy.as_ref()?.metadata()
     }
 
     /// The value of `key` (keyspace byte first): `None` if it is not here, `Some(None)` if deleted.
@@ -347,7 +246,7 @@ impl Table {
     /// Block `i`, which cannot be read in the table as it was written, and what that costs: from the copy, or with one bit put right.
     fn mended(&self, opened: &TableMetadata, i: usize) -> Option<(Block, Lost)> {
         let (first, last) = (opened.index.first(i), opened.index.last(i));
-        if let Some(block) = self.block_of_copy(first, last) {
+        if let Some(block) = self.copy.as_ref().and_then(|copy| copy.block(first, last)) {
             return Some((block, Lost::Nothing));
         }
         let place = opened.index.place(i);
@@ -359,23 +258,12 @@ impl Table {
         is_between(&block, first, last).then_some((block, Lost::Corrected { byte }))
     }
 
-    /// The block of the copy with these keys at its ends.
-    fn block_of_copy(&self, first: &[u8], last: &[u8]) -> Option<Block> {
-        let copy = self.copy()?;
-        let i = copy.index.find(first);
-        let same = i < copy.index.len() && copy.index.first(i) == first;
-        if !same || copy.index.last(i) != last {
-            return None;
-        }
-        let mut blocks = read_in(self.copy_file.as_ref()?, &copy.index, i, 1).ok()?;
-        blocks.pop()
-    }
-
     fn read_from(&self, opened: &TableMetadata, i: usize, count: usize) -> Result<Vec<Block>> {
         let index = &opened.index;
         let in_copy = |i: &usize| index.place(*i).offset == frame::IN_COPY;
         if (i..i + count).any(|i| in_copy(&i)) {
-            let block = |i| self.block_of_copy(index.first(i), index.last(i));
+            let copy = self.copy.as_ref();
+            let block = |i| copy?.block(index.first(i), index.last(i));
             let blocks: Option<Vec<Block>> = (i..i + count).map(block).collect();
             let missing = || {
                 let path = names::table_copy(&self.shared.dir, self.meta.number);
@@ -471,64 +359,10 @@ impl Table {
             // With what is lost, a missing file is told already.
             damage.extend(missing.into_iter().map(Damage::harmless));
         }
-        self.check_copy((!rebuilt).then_some(&opened.index), damage);
-    }
-
-    /// Whether the copy can be read, and holds the same blocks as the table with this region.
-    fn check_copy(&self, index: Option<&Index>, damage: &mut Vec<Damage>) {
-        let Some(file) = &self.copy_file else {
-            return;
-        };
-        let mut tell = |error| damage.push(Damage::harmless(error));
-        let copy = match self.open_copy() {
-            Ok(copy) => copy,
-            Err(error) => return tell(error),
-        };
-        copy.damage.into_iter().for_each(&mut tell);
-        for i in 0..copy.index.len() {
-            if let Err(error) = read_in(file, &copy.index, i, 1) {
-                tell(error);
-            }
-        }
-        let ends = |index: &Index| {
-            let first = index.find(&[Keyspace::FIRST_MIRRORED.0]);
-            let ends = |i| (index.first(i).to_vec(), index.last(i).to_vec());
-            (first..index.len()).map(ends).collect::<Vec<_>>()
-        };
-        // A table that was put together again may lack some.
-        if index.is_some_and(|index| ends(index) != ends(&copy.index)) {
-            tell(file.corrupt("key ranges of blocks", 0, 0, 0));
+        if let Some(copy) = &self.copy {
+            copy.check((!rebuilt).then_some(&opened.index), damage);
         }
     }
-}
-
-/// Blocks `i..i + count` of `index`, which says where they are in this file.
-fn read_in(of: &TableFile, index: &Index, i: usize, count: usize) -> Result<Vec<Block>> {
-    let (first, last) = (index.place(i), index.place(i + count - 1));
-    let length = (last.offset + u64::from(last.length)).saturating_sub(first.offset);
-    let bytes = of.open()?.read(first.offset, length as usize)?;
-    let mut blocks = Vec::with_capacity(count);
-    for j in i..i + count {
-        let place = index.place(j);
-        let at = place.offset.wrapping_sub(first.offset) as usize;
-        let raw = at
-            .checked_add(place.length as usize)
-            .and_then(|end| bytes.get(at..end))
-            .unwrap_or_default();
-        let found = crc32c::crc32c(raw);
-        let corrupt = |what| of.corrupt(what, place.offset, place.crc, found);
-        if found != place.crc || raw.len() != place.length as usize {
-            return Err(corrupt("block"));
-        }
-        let block = Block::decode(raw);
-        blocks.push(block.ok_or_else(|| corrupt("block layout"))?);
-    }
-    Ok(blocks)
-}
-
-/// Whether these are the ends of the block.
-fn is_between(block: &Block, first: &[u8], last: &[u8]) -> bool {
-    !block.is_empty() && block.key(0) == first && block.key(block.len() - 1) == last
 }
 
 /// What block `i` may have held.
@@ -537,8 +371,4 @@ fn keys_of(index: &Index, i: usize) -> Lost {
         first: Bytes::copy_from_slice(index.first(i)),
         last: Bytes::copy_from_slice(index.last(i)),
     }
-}
-
-fn is_missing(error: &Error) -> bool {
-    matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }

@@ -1,0 +1,154 @@
+//! Whether a store may still be written to: it is salvaged, closed, or poisoned by a failed write; and the engines that are told of the latter.
+//!
+//! Invariant: a poisoned store stays poisoned until it is opened again.
+use super::Engine;
+use crate::{Error, Result};
+use parking_lot::{Mutex, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+/// See the head of this file.
+pub struct StoreHealth {
+    dir: PathBuf,
+    salvaged: bool,
+    closed: AtomicBool,
+    poisoned: AtomicBool,
+    reason: Mutex<String>,
+    /// The rows first. The store owns them, and they own this.
+    engines: RwLock<Vec<Weak<dyn Engine>>>,
+}
+
+impl StoreHealth {
+    pub(super) fn new(dir: &Path, salvaged: bool) -> StoreHealth {
+        StoreHealth {
+            dir: dir.to_path_buf(),
+            salvaged,
+            closed: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            reason: Mutex::default(),
+            engines: RwLock::default(),
+        }
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn is_salvaged(&self) -> bool {
+        self.salvaged
+    }
+
+    /// Makes the engine one that is told when the log is long, and when the store was poisoned.
+    pub(crate) fn register(&self, engine: Weak<dyn Engine>) {
+        self.engines.write().push(engine);
+    }
+
+    pub(crate) fn for_each_engine(&self, call: impl Fn(&dyn Engine)) {
+        for engine in self.engines.read().iter().filter_map(Weak::upgrade) {
+            call(&*engine);
+        }
+    }
+
+    /// The engine of the rows, unless the store is being dropped.
+    pub(super) fn rows(&self) -> Option<Arc<dyn Engine>> {
+        self.engines.read().first().and_then(Weak::upgrade)
+    }
+
+    /// Refuses everything that changes the store from now on. Hands the error back.
+    pub fn poison(&self, error: Error) -> Error {
+        let mut reason = self.reason.lock();
+        if reason.is_empty() {
+            tracing::error!(store = %self.dir.display(), "store closed after a failed write: {error}");
+            *reason = error.to_string();
+        }
+        self.poisoned.store(true, Ordering::Release);
+        drop(reason);
+        self.for_each_engine(|engine| engine.poisoned());
+        error
+    }
+
+    /// Poisons, unless the error is a full disk or a want of descriptors, which change nothing.
+    pub(crate) fn poison_unless_full(&self, error: Error) -> Error {
+        if error.is_transient() {
+            error
+        } else {
+            self.poison(error)
+        }
+    }
+
+    /// Whether batches are taken.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a failed write or `close`; [`Error::Io`] if the store is salvaged.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.salvaged {
+            return Err(Error::Io {
+                what: "change a store that is salvaged:",
+                path: self.dir.clone(),
+                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
+            });
+        }
+        self.check_writable()?;
+        if self.is_closed() {
+            let reason = "it was closed".to_string();
+            return Err(Error::Poisoned {
+                path: self.dir.clone(),
+                reason,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether no earlier failure has closed the store. One that is being closed may finish its work.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn check_writable(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(self.poison_error());
+        }
+        Ok(())
+    }
+
+    /// The error of a poisoned store.
+    pub(crate) fn poison_error(&self) -> Error {
+        Error::Poisoned {
+            path: self.dir.clone(),
+            reason: self.reason.lock().clone(),
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Takes no batch any more.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+}
+
+/// Poisons the store when the thread panics under it: what was half done is not known, and others may wait for it.
+pub(crate) struct PoisonOnPanic<'a> {
+    health: &'a StoreHealth,
+    /// The thread was panicking already, for another reason.
+    before: bool,
+}
+
+impl PoisonOnPanic<'_> {
+    pub fn new(health: &StoreHealth) -> PoisonOnPanic<'_> {
+        let before = std::thread::panicking();
+        PoisonOnPanic { health, before }
+    }
+}
+
+impl Drop for PoisonOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.before {
+            let path = &self.health.dir;
+            let panicked = Error::invalid(path, "a thread panicked");
+            self.health.poison(panicked);
+        }
+    }
+}
