@@ -80,9 +80,9 @@ pub trait ServiceCall: Call {
 }
 
 /// A reply that was read, for tests of the encoding: as text, and encoded once more.
-pub type Reread = Result<(String, Vec<u8>), WireError>;
+pub type RereadReply = Result<(String, Vec<u8>), WireError>;
 
-pub(crate) fn reread<C: Call>(head: &[u8]) -> postcard::Result<Reread>
+pub(crate) fn reread<C: Call>(head: &[u8]) -> postcard::Result<RereadReply>
 where
     C::Reply: std::fmt::Debug,
 {
@@ -141,7 +141,7 @@ macro_rules! service {
             ///
             /// # Errors
             /// When it is none.
-            pub fn reread_reply(&self, head: &[u8]) -> postcard::Result<$crate::call::Reread> {
+            pub fn reread_reply(&self, head: &[u8]) -> postcard::Result<$crate::call::RereadReply> {
                 match self {
                     $( $Requests::$Request(_) => $crate::call::reread::<$Request>(head), )*
                 }

@@ -2,7 +2,7 @@
 //!
 //! A head on the wire is the postcard form of [`Request`], or of `Result<Reply, WireError>` with the reply type of that request
 //! (`call` draws both). Members of one service run the same version ([`VERSION`]), so heads carry no version of their own.
-use crate::call::{Call, Reread, ServiceCall, reread};
+use crate::call::{Call, RereadReply, ServiceCall, reread};
 use crate::data::{DataRequest, DataService};
 use crate::files::{FilesRequest, FilesService};
 use crate::locks::{GrantNotice, LocksRequest, LocksService};
@@ -51,7 +51,7 @@ macro_rules! parts {
             ///
             /// # Errors
             /// When it is none.
-            pub fn reread_reply(&self, head: &[u8]) -> postcard::Result<Reread> {
+            pub fn reread_reply(&self, head: &[u8]) -> postcard::Result<RereadReply> {
                 match self {
                     $( Request::$Part(request) => request.reread_reply(head), )*
                     Request::Kernel(_) => reread::<KernelInvalidation>(head),

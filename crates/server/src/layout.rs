@@ -13,7 +13,7 @@
 //! it is written, or believed.
 use crate::repair_under_way::must_not_be_under_way;
 pub(crate) use crate::superblock::refuse;
-use crate::superblock::{self, FILE_NAME, Role, Superblock, random_id};
+use crate::superblock::{self, FILE_NAME, StoreRole, Superblock, random_id};
 use crate::{Error, Member, Result};
 use forebay_storage::Io;
 use rustix::fs::FlockOperation;
@@ -60,12 +60,12 @@ impl Layout {
             Some(service) => service,
             None => {
                 must_be_empty(io, dir)?;
-                let service = Superblock::new(Role::Service, members, random_id());
+                let service = Superblock::new(StoreRole::Service, members, random_id());
                 service.write(io, dir)?;
                 service
             }
         };
-        if service.role != Role::Service {
+        if service.role != StoreRole::Service {
             return refuse(format!(
                 "{} is the store of one member; start all members as before (`forebay run` or `forebay serve`), or name \
                  the directory above it if that is a store",
@@ -124,13 +124,16 @@ fn check_member(
             "{at}/{FILE_NAME} is missing; put it back from a copy of the store, or run `forebay fsck --repair`"
         )),
         None => {
-            let block = Superblock::new(Role::Member(member), service.members, service.service);
+            let block =
+                Superblock::new(StoreRole::Member(member), service.members, service.service);
             block.write(io, dir).map(|()| repaired)
         }
         Some(found) if found.service != service.service => refuse(format!(
             "{at} belongs to another service; put the right store there, or start with a new directory"
         )),
-        Some(found) if found.role != Role::Member(member) || found.members != service.members => {
+        Some(found)
+            if found.role != StoreRole::Member(member) || found.members != service.members =>
+        {
             refuse(format!(
                 "{at} is not the store of member {member} of {}; put the stores back under their own names",
                 service.members
@@ -333,7 +336,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("store");
         std::fs::create_dir(&dir).unwrap();
-        Superblock::new(Role::Service, 2, random_id())
+        Superblock::new(StoreRole::Service, 2, random_id())
             .write(&OsIo, &dir)
             .unwrap();
         std::fs::create_dir(dir.join("node-0")).unwrap();

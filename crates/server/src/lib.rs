@@ -11,7 +11,7 @@
 //! | `node` | the parts of one member, wired to each other and to the other members | what requests mean |
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
 //! | `service`, `layout` | a service in one process and its directory | |
-//! | `joined`, `meeting`, `home` | one member among members in other processes, and its directory | how they talk |
+//! | `joined_member`, `member_barrier`, `member_directory` | one member among members in other processes, and its directory | how they talk |
 //! | `superblock`, `config`, `index_config` | what a directory is; settings | |
 //! | `fsck`, `index_files` | work on the stores of a service that does not run | how a running one is reached |
 //!
@@ -24,15 +24,15 @@ pub mod delegate;
 pub mod escape;
 pub mod files;
 pub mod fsck;
-pub mod home;
 mod index_config;
 pub mod index_files;
 pub mod inodes;
-mod joined;
+mod joined_member;
 pub mod keys;
 pub mod layout;
 pub mod locks;
-mod meeting;
+mod member_barrier;
+pub mod member_directory;
 pub mod meta;
 mod node;
 pub mod node_server;
@@ -64,10 +64,10 @@ pub use forebay_proto::{
     LOST_LOG, Lamination, Member, NewNode, OpenFlags, Peers, RenameFlags, Result, SetAttr, SetTime,
     SpaceTotals, Time,
 };
-pub use home::Home;
 pub use index_config::{Alpha, IndexConfig};
-pub use joined::Joined;
-pub use meeting::Meeting;
+pub use joined_member::JoinedMember;
+pub use member_barrier::MemberBarrier;
+pub use member_directory::MemberDirectory;
 pub use node::Node;
 pub use node_server::NodeServer;
 pub use prefetch_config::PrefetchConfig;

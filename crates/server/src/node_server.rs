@@ -1,7 +1,7 @@
 //! One member as it runs: its node, its delegate, and the order in which they start and stop.
 //!
 //! A service in one process has several ([`Service`](crate::Service)); a process of an MPI job has one
-//! ([`Joined`](crate::Joined)). Both take the same steps: each step of [`NodeServer::START`] asks members that have done the
+//! ([`JoinedMember`](crate::JoinedMember)). Both take the same steps: each step of [`NodeServer::START`] asks members that have done the
 //! ones before, so all members finish a step before any begins the next. Delegates start after the last.
 mod figures;
 

@@ -17,7 +17,7 @@
 use crate::rebuild::{ByteCheck, Losses, MemberRemains, rebuild};
 use crate::repair_under_way::{self, NEW_RECORDS};
 use crate::stopped::{self, LostSuperblock};
-use crate::superblock::Role;
+use crate::superblock::StoreRole;
 use crate::{Error, Result};
 use forebay_data::ranges::{merge, subtract};
 use forebay_data::segment_header::{self, HEADER_BYTES};
@@ -165,8 +165,8 @@ impl Repair {
         let mut steps = Vec::new();
         for lost in &self.lost {
             let of = match lost.block.role {
-                Role::Service => "the service".to_string(),
-                Role::Member(member) => format!("member {member}"),
+                StoreRole::Service => "the service".to_string(),
+                StoreRole::Member(member) => format!("member {member}"),
             };
             steps.push(format!(
                 "{}: its superblock is made anew, as that of {of}, with {} member{} in all",

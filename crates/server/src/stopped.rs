@@ -4,7 +4,7 @@
 //! is all of one service, each member once.
 use crate::layout::{Layout, lock_dir, refuse};
 use crate::repair_under_way::{NEW_RECORDS, must_not_be_under_way};
-use crate::superblock::{FoundSuperblock, Id, Role, Superblock, random_id};
+use crate::superblock::{FoundSuperblock, Id, StoreRole, Superblock, random_id};
 use crate::{Member, Result, keys};
 use forebay_index::ExtentIndex;
 use forebay_index::csm::engine::Settings;
@@ -41,14 +41,14 @@ pub fn open(io: &dyn Io, dirs: &[PathBuf]) -> Result<Layout> {
             ));
         }
         match (block.role, dirs) {
-            (Role::Service, [_]) => return Layout::open(io, dir, block.members),
-            (Role::Service, _) => {
+            (StoreRole::Service, [_]) => return Layout::open(io, dir, block.members),
+            (StoreRole::Service, _) => {
                 return refuse(format!(
                     "{} is the store of a whole service in one process; name it alone",
                     dir.display()
                 ));
             }
-            (Role::Member(member), _) => members.push((member, dir, block)),
+            (StoreRole::Member(member), _) => members.push((member, dir, block)),
         }
     }
     layout_of_members(io, &members)
@@ -145,7 +145,7 @@ pub fn open_damaged(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Result<DamagedStores>
         blocks.push((dir.clone(), read_superblock(&**io, dir, &mut damage)?));
     }
     let service = blocks.iter().position(|(dir, block)| match block {
-        Some(block) => block.role == Role::Service,
+        Some(block) => block.role == StoreRole::Service,
         None => dir.join("node-0").is_dir(),
     });
     let mut locks = Vec::new();
@@ -222,13 +222,13 @@ fn stores_of_service(
         .unwrap_or_else(random_id);
     let mut lost = Vec::new();
     if block.is_none() {
-        let mut block = Superblock::new(Role::Service, members, service);
+        let mut block = Superblock::new(StoreRole::Service, members, service);
         block.ready = true;
         let dir = dir.clone();
         lost.push(LostSuperblock { dir, block });
     }
     for (member, opened) in (0..).zip(&blocks) {
-        let role = Role::Member(member);
+        let role = StoreRole::Member(member);
         match opened {
             Some((dir, Some(found)))
                 if found.service != service || found.role != role || found.members != members =>
@@ -265,7 +265,7 @@ fn stores_by_member(
     for (dir, block) in blocks {
         let Some(block) = block else { continue };
         let place = match block.role {
-            Role::Member(member) if block.service == known.service => {
+            StoreRole::Member(member) if block.service == known.service => {
                 nodes.get_mut(usize::from(member))
             }
             _ => None,
@@ -308,7 +308,11 @@ fn stores_by_member(
         nodes[member] = Some((*dir).clone());
         lost.push(LostSuperblock {
             dir: (*dir).clone(),
-            block: Superblock::new(Role::Member(member as Member), known.members, known.service),
+            block: Superblock::new(
+                StoreRole::Member(member as Member),
+                known.members,
+                known.service,
+            ),
         });
     }
     Ok((nodes, lost))
@@ -370,7 +374,7 @@ fn missing_store(first: &Path, block: &Superblock, missing: usize, named: usize)
 /// The directory, if it is that of the whole service.
 fn same_service(dir: &Path, service: Id) -> Option<&Path> {
     let block = Superblock::read(&forebay_storage::OsIo, dir).ok()??;
-    (block.role == Role::Service && block.service == service).then_some(dir)
+    (block.role == StoreRole::Service && block.service == service).then_some(dir)
 }
 
 #[cfg(test)]
@@ -393,7 +397,7 @@ mod tests {
         let make = |member| {
             let dir = temp.path().join(format!("{name}{member}"));
             std::fs::create_dir(&dir).unwrap();
-            let block = Superblock::new(Role::Member(member), members, service);
+            let block = Superblock::new(StoreRole::Member(member), members, service);
             block.write(&OsIo, &dir).unwrap();
             dir
         };

@@ -45,7 +45,7 @@ pub type Id = [u8; 16];
 
 /// Whose directory it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum StoreRole {
     /// The directory of a whole service.
     Service,
     /// The store of one member.
@@ -56,7 +56,7 @@ pub enum Role {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
     /// Whose directory.
-    pub role: Role,
+    pub role: StoreRole,
     /// Making it is finished.
     pub ready: bool,
     /// How many members the service has.
@@ -69,10 +69,10 @@ pub struct Superblock {
 
 impl Superblock {
     /// A new directory of this service.
-    pub fn new(role: Role, members: u16, service: Id) -> Superblock {
+    pub fn new(role: StoreRole, members: u16, service: Id) -> Superblock {
         Superblock {
             role,
-            ready: role != Role::Service,
+            ready: role != StoreRole::Service,
             members,
             service,
             store: random_id(),
@@ -82,8 +82,8 @@ impl Superblock {
     fn encode(&self) -> [u8; LEN] {
         let mut b = [0; LEN];
         let (role, member) = match self.role {
-            Role::Service => (0, 0),
-            Role::Member(member) => (1, member),
+            StoreRole::Service => (0, 0),
+            StoreRole::Member(member) => (1, member),
         };
         b[0..8].copy_from_slice(MAGIC);
         b[8..12].copy_from_slice(&VERSION.to_be_bytes());
@@ -122,8 +122,8 @@ impl Superblock {
             ));
         }
         let role = match b[12] {
-            0 => Role::Service,
-            _ => Role::Member(u16::from_be_bytes([b[14], b[15]])),
+            0 => StoreRole::Service,
+            _ => StoreRole::Member(u16::from_be_bytes([b[14], b[15]])),
         };
         let (mut service, mut store) = (Id::default(), Id::default());
         service.copy_from_slice(&b[28..44]);
@@ -323,7 +323,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample() -> Superblock {
-        Superblock::new(Role::Member(3), 7, random_id())
+        Superblock::new(StoreRole::Member(3), 7, random_id())
     }
 
     proptest! {

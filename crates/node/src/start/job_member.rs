@@ -3,7 +3,7 @@ use crate::control::{DeadMember, Health, Peer};
 use crate::members::LocalMembers;
 use crate::spec::MemberLocation;
 use forebay_fabric::session::{self, Ending, Session};
-use forebay_server::{Delegate, Joined, MemberStatus};
+use forebay_server::{Delegate, JoinedMember, MemberStatus};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// See the head of this file.
 pub struct JobMember {
     /// The member.
-    pub joined: Joined,
+    pub joined: JoinedMember,
     /// The way to the other processes.
     pub session: Session,
     /// Where all members run, once all are ready.
@@ -68,7 +68,7 @@ impl LocalMembers for JobMember {
     }
 
     fn leave(&self, why: &str, over: bool) {
-        self.joined.meeting().tell_stop(why, over);
+        self.joined.barrier().tell_stop(why, over);
     }
 
     fn stop(self: Box<Self>, limit: Duration) -> forebay_server::Result<()> {

@@ -23,7 +23,7 @@ use crate::settings::Settings;
 use crate::spec::{MemberLocation, ServerReport, host, on_this_host};
 use crate::transport;
 use forebay_fabric::session::{self, Identity, Session, StartError, Timing};
-use forebay_server::{Home, Joined, Meeting, proto};
+use forebay_server::{JoinedMember, MemberBarrier, MemberDirectory, proto};
 use forebay_storage::{Io, OsIo};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,7 +130,7 @@ fn serve(start: &JobStart, report: &Reporter) -> Result<(), StartFailure> {
         report: report.clone(),
         home: None,
         member: 0,
-        meeting: None,
+        barrier: None,
         started: started.clone(),
         locations: Arc::default(),
         callers: Arc::default(),
@@ -152,11 +152,11 @@ struct JobProcess<'a> {
     paths: ServerPaths,
     report: Reporter,
     /// From [`World::open`] to [`World::join`].
-    home: Option<Home>,
+    home: Option<MemberDirectory>,
     /// The member that runs here, from [`World::join`] on.
     member: u16,
     /// From [`World::join`] to [`World::ready`].
-    meeting: Option<Arc<Meeting>>,
+    barrier: Option<Arc<MemberBarrier>>,
     /// All mounts of the service answer.
     started: Arc<AtomicBool>,
     /// Where all members run, once all are ready.
@@ -168,7 +168,7 @@ struct JobProcess<'a> {
 impl World for JobProcess<'_> {
     fn open(&mut self, _io: &Arc<dyn Io>, _steps: &Steps) -> Result<(), StartFailure> {
         let store = &self.paths.store;
-        let home = Home::open(&OsIo, store).map_err(|e| opening(store, &e))?;
+        let home = MemberDirectory::open(&OsIo, store).map_err(|e| opening(store, &e))?;
         self.home = Some(home);
         Ok(())
     }
@@ -188,14 +188,14 @@ impl World for JobProcess<'_> {
         tracing::info!("member {member} of {}", session.size());
         self.tell_of_deaths(&session, events);
         steps.step_with_others("waiting for all members to open their stores and recover");
-        let meeting = Arc::new(Meeting::new(session.fabric()));
+        let barrier = Arc::new(MemberBarrier::new(session.fabric()));
         let requests = session.fabric();
         let peer_rpc = PeerRpc::new(session.fabric());
         let (config, limit) = (
             self.start.settings.service.clone(),
             self.start.settings.start_limit,
         );
-        let joined = Joined::start(io, home, meeting.clone(), requests, config, limit);
+        let joined = JoinedMember::start(io, home, barrier.clone(), requests, config, limit);
         let joined = joined.map_err(|e| self.not_opened(&e))?;
         // Where `run` is, its command is: there this is no cut.
         if self.start.until_input_ends && run_process().is_none() {
@@ -207,8 +207,8 @@ impl World for JobProcess<'_> {
         let dead = |peer: &session::Peer| peer.health == session::Health::Dead;
         let peers = session.peers();
         peers.iter().filter(|p| dead(p)).for_each(|p| died(p.rank));
-        let stop_origin = follow_stops(&meeting, events.clone());
-        self.meeting = Some(meeting);
+        let stop_origin = follow_stops(&barrier, events.clone());
+        self.barrier = Some(barrier);
         let report = self.report.clone();
         let programs = || ServedPrograms {
             starter: run_process(),
@@ -228,11 +228,11 @@ impl World for JobProcess<'_> {
 
     fn ready(&mut self, steps: &Steps, mounts: &[MountStatus]) -> Result<bool, StartFailure> {
         steps.step_with_others("waiting for all mounts");
-        let meeting = self.meeting.take();
-        let meeting =
-            meeting.ok_or_else(|| Failure::new("the members have not met", "report this"))?;
+        let barrier = self.barrier.take();
+        let barrier =
+            barrier.ok_or_else(|| Failure::new("the members have not met", "report this"))?;
         let limit = self.start.settings.start_limit;
-        let locations = exchange_locations(&meeting, mounts, limit);
+        let locations = exchange_locations(&barrier, mounts, limit);
         let locations = locations.map_err(|e| self.not_opened(&e))?;
         // Set once, here.
         let _ = self.locations.set(locations.clone());
@@ -254,7 +254,7 @@ impl JobProcess<'_> {
     }
 
     /// Starts the transport and finds the other members.
-    fn connect(&self, home: &Home) -> Result<Session> {
+    fn connect(&self, home: &MemberDirectory) -> Result<Session> {
         let failed = |e: StartError| Failure::plain(format!("{}: {e}", home.dir().display()));
         let job = transport::start().map_err(failed)?;
         if job.process != self.paths.rank {
@@ -341,10 +341,10 @@ impl JobProcess<'_> {
 type StopOrigin = Arc<OnceLock<(u16, String)>>;
 
 /// Has this process stop when another one says that it does.
-fn follow_stops(meeting: &Meeting, events: Sender<Event>) -> StopOrigin {
+fn follow_stops(barrier: &MemberBarrier, events: Sender<Event>) -> StopOrigin {
     let origin = StopOrigin::default();
     let first = origin.clone();
-    meeting.on_stop(move |request| {
+    barrier.on_stop(move |request| {
         // One that hears it later was told by others that only follow.
         let _ = first.set((request.member, request.why.clone()));
         let why = format!("member {} stops: {}", request.member, request.why);
@@ -424,7 +424,7 @@ fn version() -> u32 {
 
 /// Waits until the mounts of all processes answer; where they are, by member.
 fn exchange_locations(
-    meeting: &Meeting,
+    barrier: &MemberBarrier,
     own: &[MountStatus],
     limit: Duration,
 ) -> forebay_server::Result<Vec<MemberLocation>> {
@@ -435,7 +435,7 @@ fn exchange_locations(
         pid: std::process::id(),
     });
     let shown = serde_json::to_vec(&location).unwrap_or_default();
-    let all = meeting.exchange(shown, limit)?;
+    let all = barrier.exchange(shown, limit)?;
     // All run the same version; what cannot be read is left out, and missed by whoever needs it.
     Ok(all
         .iter()

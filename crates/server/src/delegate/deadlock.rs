@@ -1,5 +1,5 @@
 //! Looking for a circle of owners that wait for each other; see `locks` for why none is missed or imagined.
-use crate::locks::{Waiting, Woken};
+use crate::locks::{WaitEnd, WaitingRequest};
 use crate::{Member, Peers};
 use forebay_proto::locks::{GetBlockers, GetWaits, LockOwner, LockToken, OwnerWait};
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ pub struct DeadlockProbe<'a> {
 
 impl DeadlockProbe<'_> {
     /// Whether `waiting`, kept by these blockers, closes a circle, and is the one to give up.
-    pub fn closes(&self, waiting: &Waiting, blockers: &[LockOwner]) -> bool {
+    pub fn closes(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
         let mut seen = false;
         for _ in 0..YIELD_TRIES {
             let Some(first) = self.find(blockers) else {
@@ -42,7 +42,7 @@ impl DeadlockProbe<'_> {
             if !other {
                 return true;
             }
-            if waiting.wait(YIELD_WAIT) != Woken::Time {
+            if waiting.wait(YIELD_WAIT) != WaitEnd::Time {
                 return false;
             }
         }

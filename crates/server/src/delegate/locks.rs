@@ -12,7 +12,7 @@ use super::deadlock::DeadlockProbe;
 use super::handles::{Handle, OpenHandle};
 use super::keepers::LockKeepers;
 use super::open_file::StalePages;
-use crate::locks::{Waiting, Woken};
+use crate::locks::{WaitEnd, WaitingRequest};
 use crate::{Fid, Result};
 use forebay_proto::locks::{
     BeginSession, HeldLock, LockMode, LockOwner, LockRange, LockReply, LockSpace, TestLock,
@@ -72,7 +72,7 @@ pub struct LockWait {
     open: Arc<OpenHandle>,
     handle: Handle,
     wanted: WantedLock,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingRequest>,
     blockers: Vec<LockOwner>,
 }
 
@@ -304,14 +304,14 @@ impl LockClient {
             let until = Instant::now() + ask;
             while Instant::now() < until {
                 match waiting.wait(look) {
-                    Woken::Granted => break,
-                    Woken::Ended => return self.keepers.cancel(to, token, fid, Errno::INTR),
-                    Woken::Time
+                    WaitEnd::Granted => break,
+                    WaitEnd::Ended => return self.keepers.cancel(to, token, fid, Errno::INTR),
+                    WaitEnd::Time
                         if self.keepers.stopping.load(Ordering::SeqCst) || interrupted() =>
                     {
                         return self.keepers.cancel(to, token, fid, Errno::INTR);
                     }
-                    Woken::Time => look = (look * 2).min(MAX_INTERRUPT_CHECK),
+                    WaitEnd::Time => look = (look * 2).min(MAX_INTERRUPT_CHECK),
                 }
             }
             // Also after a notice: the answer says which service granted.
@@ -331,7 +331,7 @@ impl LockClient {
     }
 
     /// Looks whether the wait closes a circle in which it is the one to give up.
-    fn closes_circle(&self, waiting: &Waiting, blockers: &[LockOwner]) -> bool {
+    fn closes_circle(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
         let circle = DeadlockProbe {
             peers: &self.ctx.node.peers,
             me: LockOwner {

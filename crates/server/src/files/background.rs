@@ -9,7 +9,7 @@
 //!
 //! A member that cannot be reached leaves its part for later.
 use super::owners::FileOwners;
-use super::removal::Remover;
+use super::removal::FileRemover;
 use super::staged::StagedParts;
 use crate::Result;
 use forebay_data::SpaceSignal;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(super) struct BackgroundWorker {
     pub owners: Arc<FileOwners>,
     pub staged: Arc<StagedParts>,
-    pub remover: Arc<Remover>,
+    pub remover: Arc<FileRemover>,
     /// Writers of this node that wait for space.
     pub space_freed: Arc<SpaceSignal>,
 }

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | `BackgroundWorker` | `background` | what is retried, and what a restart begins |
 //! | `Restore` | `restore` | putting back, after a power cut, what commits displaced |
-//! | `Remover` | `removal` | the end of files without a name |
+//! | `FileRemover` | `removal` | the end of files without a name |
 //! | `Committer` | `commit` | deciding a commit: one batch |
 //! | `ContentReader` | `reader` | what readers see: a commit whole or not at all |
 //! | `OpenFiles` | `opens` | opens, appends, lamination |
@@ -66,7 +66,7 @@ use forebay_storage::Store;
 use opens::OpenFiles;
 use owners::FileOwners;
 use reader::ContentReader;
-use removal::Remover;
+use removal::FileRemover;
 use restore::{NamedBytes, Restore};
 use staged::StagedParts;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ pub struct Files {
     opens: OpenFiles,
     reader: Arc<ContentReader>,
     committer: Arc<Committer>,
-    remover: Arc<Remover>,
+    remover: Arc<FileRemover>,
     restore: Restore,
     background: Arc<BackgroundWorker>,
     thread: WorkerThread,
@@ -127,7 +127,7 @@ impl Files {
         let committer = Arc::new(Committer {
             owners: owners.clone(),
         });
-        let remover = Arc::new(Remover {
+        let remover = Arc::new(FileRemover {
             owners: owners.clone(),
         });
         let named = NamedBytes {

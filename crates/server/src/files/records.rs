@@ -52,7 +52,7 @@ impl CommitId {
     }
     /// From a key of 19 bytes.
     pub(super) fn from_key(key: &[u8]) -> Result<CommitId> {
-        let mut r = Reader::new("commit record key", key);
+        let mut r = RecordReader::new("commit record key", key);
         r.skip(1)?;
         let id = CommitId {
             fid: Fid(r.u64()?),
@@ -98,7 +98,7 @@ pub(super) fn fid_key(tag: u8, fid: Fid) -> Bytes {
 
 /// The file of any key of these records.
 pub(super) fn fid_of_key(key: &[u8]) -> Result<Fid> {
-    let mut r = Reader::new("commit record key", key);
+    let mut r = RecordReader::new("commit record key", key);
     r.skip(1)?;
     r.u64().map(Fid)
 }
@@ -110,7 +110,7 @@ pub(super) fn changes_value(changes: &[Change]) -> Result<Bytes> {
 }
 
 pub(super) fn changes_of(value: &[u8]) -> Result<Vec<Change>> {
-    let mut r = Reader::new("staged changes", value);
+    let mut r = RecordReader::new("staged changes", value);
     r.version()?;
     postcard::from_bytes(r.bytes).map_err(|e| damaged("staged changes", &e.to_string()))
 }
@@ -132,7 +132,7 @@ impl PublishedRecord {
         value.into()
     }
     pub(super) fn of(value: &[u8]) -> Result<PublishedRecord> {
-        let mut r = Reader::new("published sequence", value);
+        let mut r = RecordReader::new("published sequence", value);
         r.version()?;
         let record = PublishedRecord {
             seq: r.u64()?,
@@ -152,7 +152,7 @@ pub(super) fn decision_value(seq: u64, members: &[Member]) -> Bytes {
 }
 
 pub(super) fn decision_of(value: &[u8]) -> Result<(u64, Vec<Member>)> {
-    let mut r = Reader::new("decision", value);
+    let mut r = RecordReader::new("decision", value);
     r.version()?;
     Ok((r.u64()?, r.members()?))
 }
@@ -166,7 +166,7 @@ pub(super) fn receipt_value(token: u64, seq: u64) -> Bytes {
 
 /// `(token, seq)`
 pub(super) fn receipt_of(value: &[u8]) -> Result<(u64, u64)> {
-    let mut r = Reader::new("receipt", value);
+    let mut r = RecordReader::new("receipt", value);
     r.version()?;
     let receipt = (r.u64()?, r.u64()?);
     r.end()?;
@@ -184,19 +184,19 @@ pub(super) fn participants_value(members: &[Member]) -> Bytes {
 }
 
 pub(super) fn participants_of(value: &[u8]) -> Result<Vec<Member>> {
-    let mut r = Reader::new("participants", value);
+    let mut r = RecordReader::new("participants", value);
     r.version()?;
     r.members()
 }
 
-struct Reader<'a> {
+struct RecordReader<'a> {
     what: &'static str,
     bytes: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    fn new(what: &'static str, bytes: &'a [u8]) -> Reader<'a> {
-        Reader { what, bytes }
+impl<'a> RecordReader<'a> {
+    fn new(what: &'static str, bytes: &'a [u8]) -> RecordReader<'a> {
+        RecordReader { what, bytes }
     }
     fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
         let short = || damaged(self.what, "too short");

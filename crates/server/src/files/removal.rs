@@ -22,13 +22,13 @@ use std::sync::Arc;
 const SMALL_FILE_EXTENTS: usize = 64;
 
 /// Removes files. See the head of this file.
-pub(super) struct Remover {
+pub(super) struct FileRemover {
     pub owners: Arc<FileOwners>,
 }
 
 /// A file whose removal is in a batch that has not landed yet. Dropped before, nothing has happened.
 struct RemovalInBatch<'a> {
-    remover: &'a Remover,
+    remover: &'a FileRemover,
     fid: Fid,
     /// Whether the batch gives bytes back.
     freed: bool,
@@ -41,7 +41,7 @@ impl Removal for RemovalInBatch<'_> {
     }
 }
 
-impl Remover {
+impl FileRemover {
     /// Adds to `batch` the removal of all that is kept of a file that loses its last name in it. The caller has the inode's
     /// lock until the batch has landed. `None`, and nothing added: this file is removed in the background.
     pub fn remove_at_once<'a>(

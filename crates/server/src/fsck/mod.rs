@@ -21,7 +21,7 @@ use forebay_data::LogId;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::{Damage, Durability, Io, LogEnd, Lost, Options, Store};
 use serde::{Deserialize, Serialize};
-use spans::{LiveAddresses, References, UnreadablePieces};
+use spans::{LiveAddresses, NamedAddresses, UnreadablePieces};
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -267,7 +267,9 @@ fn structure(members: &[MemberStore], report: &mut Report) -> Result<()> {
     let plain: Vec<(Member, &Store)> = members.iter().map(|m| (m.member, &*m.store)).collect();
     for finding in meta::check::check(&plain) {
         match finding {
-            meta::check::Finding::Unfinished { .. } => report.notes.push(finding.to_string()),
+            meta::check::NamespaceFinding::Unfinished { .. } => {
+                report.notes.push(finding.to_string())
+            }
             _ => report.problem("namespace", finding),
         }
     }
@@ -367,9 +369,9 @@ fn data<'n>(
         done: total,
         total,
     });
-    let mut named = References::new(all);
+    let mut named = NamedAddresses::new(all);
     // What a crash may leave: the next start takes back what was staged for commits that were never decided.
-    let mut undecided = References::new(all);
+    let mut undecided = NamedAddresses::new(all);
     let stores: Vec<(Member, &Store)> = members.iter().map(|m| (m.member, &*m.store)).collect();
     for commit in files::check::decided_commits(&stores).0 {
         for change in &commit.changes {

@@ -32,11 +32,11 @@ pub struct SpanPlace {
 pub struct CheckedSpans {
     pub live: LiveAddresses,
     pub places: Vec<SpanPlace>,
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadablePiece>,
 }
 
 /// A piece of a span whose bytes are not what was written: a problem, unless nobody was told that they are there.
-pub struct Unreadable {
+pub struct UnreadablePiece {
     pub log: LogId,
     pub live: Range<u64>,
     text: String,
@@ -44,7 +44,7 @@ pub struct Unreadable {
     files: Vec<(Fid, Range<u64>)>,
 }
 
-impl Unreadable {
+impl UnreadablePiece {
     /// For people: the place, and the files whose bytes these are.
     pub fn told(&self, named: &Named) -> String {
         let mut text = self.text.clone();
@@ -67,11 +67,11 @@ impl Unreadable {
 
 /// Unreadable pieces of all members, by log and address. Pieces of a log do not overlap.
 #[derive(Default)]
-pub struct UnreadablePieces(BTreeMap<(Member, LogId, u64), Unreadable>);
+pub struct UnreadablePieces(BTreeMap<(Member, LogId, u64), UnreadablePiece>);
 
 impl UnreadablePieces {
     /// These of a member.
-    pub fn add(&mut self, member: Member, pieces: Vec<Unreadable>) {
+    pub fn add(&mut self, member: Member, pieces: Vec<UnreadablePiece>) {
         let keyed = pieces
             .into_iter()
             .map(|p| ((member, p.log, p.live.start), p));
@@ -97,7 +97,7 @@ impl UnreadablePieces {
     }
 
     /// Those of a member.
-    pub fn of(&self, member: Member) -> impl Iterator<Item = &Unreadable> {
+    pub fn of(&self, member: Member) -> impl Iterator<Item = &UnreadablePiece> {
         self.0
             .range((member, 0, 0)..=(member, LogId::MAX, u64::MAX))
             .map(|(_, piece)| piece)
@@ -152,12 +152,12 @@ impl LiveAddresses {
 }
 
 /// Log addresses that something names, by member.
-pub struct References(Vec<Vec<(LogId, Range<u64>)>>);
+pub struct NamedAddresses(Vec<Vec<(LogId, Range<u64>)>>);
 
-impl References {
+impl NamedAddresses {
     /// Nothing yet.
-    pub fn new(members: usize) -> References {
-        References(vec![Vec::new(); members])
+    pub fn new(members: usize) -> NamedAddresses {
+        NamedAddresses(vec![Vec::new(); members])
     }
     /// These are named. Members that there are not are left out.
     pub fn add(&mut self, member: Member, log: LogId, addr: u64, len: u64) {
@@ -171,9 +171,9 @@ impl References {
         named.any(|(l, r)| *l == log && r.start < range.end && range.start < r.end)
     }
     /// These and those.
-    pub fn and(&self, other: &References) -> References {
+    pub fn and(&self, other: &NamedAddresses) -> NamedAddresses {
         let both = |(a, b): (&Vec<_>, &Vec<_>)| [&a[..], &b[..]].concat();
-        References(self.0.iter().zip(&other.0).map(both).collect())
+        NamedAddresses(self.0.iter().zip(&other.0).map(both).collect())
     }
     /// What is named of one member, sorted and joined.
     pub fn of(&self, member: Member) -> Vec<(LogId, Range<u64>)> {
@@ -251,7 +251,7 @@ pub fn check(
             addr: span.stored.start,
         });
         for (live, text) in verify(&mut files, &span, byte_check, &mut buffer) {
-            checked.unreadable.push(Unreadable {
+            checked.unreadable.push(UnreadablePiece {
                 log: span.log,
                 live,
                 text,

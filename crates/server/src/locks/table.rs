@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Piece {
+struct LockedRange {
     end: u64,
     mode: LockMode,
     pid: u32,
@@ -18,7 +18,7 @@ struct Piece {
 #[derive(Debug, Default)]
 pub struct LockTable {
     /// By owner, then by first byte.
-    owners: BTreeMap<LockOwner, BTreeMap<u64, Piece>>,
+    owners: BTreeMap<LockOwner, BTreeMap<u64, LockedRange>>,
 }
 
 impl LockTable {
@@ -39,7 +39,7 @@ impl LockTable {
             pieces.remove(&end);
             end = right.end;
         }
-        pieces.insert(start, Piece { end, mode, pid });
+        pieces.insert(start, LockedRange { end, mode, pid });
     }
 
     /// Unlocks `range` for `owner`. True if something of it was locked.
@@ -51,7 +51,7 @@ impl LockTable {
             Some((&at, piece)) if piece.end > range.start => at,
             _ => range.start,
         };
-        let hit: Vec<(u64, Piece)> = pieces
+        let hit: Vec<(u64, LockedRange)> = pieces
             .range(first..range.end.max(first))
             .map(|(at, piece)| (*at, *piece))
             .collect();
@@ -59,7 +59,7 @@ impl LockTable {
             pieces.remove(at);
             if *at < range.start {
                 let end = range.start;
-                pieces.insert(*at, Piece { end, ..*piece });
+                pieces.insert(*at, LockedRange { end, ..*piece });
             }
             if piece.end > range.end {
                 pieces.insert(range.end, *piece);
@@ -123,7 +123,7 @@ impl LockTable {
     }
 }
 
-fn held(owner: LockOwner, at: u64, piece: &Piece) -> HeldLock {
+fn held(owner: LockOwner, at: u64, piece: &LockedRange) -> HeldLock {
     HeldLock {
         owner,
         range: at..piece.end,

@@ -1,5 +1,5 @@
-//! The table and the keeper against a model that knows every byte, and circles against all paths there are.
-use super::keeper::{Keeper, KeeperAnswer};
+//! The table and the manager against a model that knows every byte, and circles against all paths there are.
+use super::manager::{LockManager, ManagerAnswer};
 use super::table::LockTable;
 use crate::{Fid, Member};
 use forebay_proto::locks::{LockMode, LockOwner, LockRange, LockSpace, LockToken};
@@ -180,8 +180,8 @@ fn whole(space: LockSpace, (start, end): (u64, u64)) -> (u64, u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn the_keeper_grants_what_the_bytes_allow(steps in prop::collection::vec(step(), 1..80)) {
-        let mut keeper = Keeper::default();
+    fn the_manager_grants_what_the_bytes_allow(steps in prop::collection::vec(step(), 1..80)) {
+        let mut manager = LockManager::default();
         let mut model = Model { records: Bytes::new(), flocks: Bytes::new(), queue: Vec::new() };
         let mut sessions = [1u64; 3];
         for (slot, step) in steps.into_iter().enumerate() {
@@ -192,7 +192,7 @@ proptest! {
                     let place = LockRange { fid: Fid(9), space, owner: owner.id, start, end };
                     let session = sessions[usize::from(owner.member)];
                     let (answer, grants) =
-                        keeper.lock((owner.member, session, token), (place.clone(), mode, 1), wait);
+                        manager.lock((owner.member, session, token), (place.clone(), mode, 1), wait);
                     let w = Waiter { owner, token, place, mode };
                     let mut let_in = BTreeSet::new();
                     if space == LockSpace::Flock
@@ -203,12 +203,12 @@ proptest! {
                     }
                     let blockers = model.blockers(&w);
                     match &answer {
-                        KeeperAnswer::Granted => {
+                        ManagerAnswer::Granted => {
                             prop_assert!(blockers.is_empty());
                             model.bytes(space).set(owner, start, end, Some(mode));
                         }
-                        KeeperAnswer::Denied(held) => prop_assert!(!wait && blockers.contains(&held.owner)),
-                        KeeperAnswer::Waiting(by) => {
+                        ManagerAnswer::Denied(held) => prop_assert!(!wait && blockers.contains(&held.owner)),
+                        ManagerAnswer::Waiting(by) => {
                             prop_assert!(wait && !by.is_empty());
                             prop_assert_eq!(by.iter().copied().collect::<BTreeSet<_>>(), blockers);
                             model.queue.push(w);
@@ -224,8 +224,8 @@ proptest! {
                     let (owner, (start, end)) = (owner(o), whole(space, r));
                     let place = LockRange { fid: Fid(9), space, owner: owner.id, start, end };
                     let session = sessions[usize::from(owner.member)];
-                    let (answer, grants) = keeper.unlock((owner.member, session, token), &place);
-                    prop_assert_eq!(answer, KeeperAnswer::Done);
+                    let (answer, grants) = manager.unlock((owner.member, session, token), &place);
+                    prop_assert_eq!(answer, ManagerAnswer::Done);
                     model.bytes(space).set(owner, start, end, None);
                     prop_assert_eq!(grants.into_iter().collect::<BTreeSet<_>>(), model.sweep());
                 }
@@ -233,22 +233,22 @@ proptest! {
                     let w = model.queue.remove(i % model.queue.len());
                     let session = sessions[usize::from(w.owner.member)];
                     let ask = (w.owner.member, session, w.token);
-                    prop_assert_eq!(keeper.cancel(ask, Fid(9)).0, KeeperAnswer::Done);
+                    prop_assert_eq!(manager.cancel(ask, Fid(9)).0, ManagerAnswer::Done);
                     // What comes late under its name does nothing.
-                    let (answer, _) = keeper.lock(ask, (w.place.clone(), w.mode, 1), true);
-                    prop_assert_eq!(answer, KeeperAnswer::Done);
+                    let (answer, _) = manager.lock(ask, (w.place.clone(), w.mode, 1), true);
+                    prop_assert_eq!(answer, ManagerAnswer::Done);
                 }
                 Step::Again(i) if !model.queue.is_empty() => {
                     let w = model.queue[i % model.queue.len()].clone();
                     let session = sessions[usize::from(w.owner.member)];
                     let (answer, grants) =
-                        keeper.lock((w.owner.member, session, w.token), (w.place.clone(), w.mode, 1), true);
-                    prop_assert!(matches!(answer, KeeperAnswer::Waiting(_)));
+                        manager.lock((w.owner.member, session, w.token), (w.place.clone(), w.mode, 1), true);
+                    prop_assert!(matches!(answer, ManagerAnswer::Waiting(_)));
                     prop_assert!(grants.is_empty());
                 }
                 Step::Cancel(_) | Step::Again(_) => {}
                 Step::Bury(member) => {
-                    let (_, grants) = keeper.bury(member);
+                    let (_, grants) = manager.end_dead(member);
                     model.records.drop_member(member);
                     model.flocks.drop_member(member);
                     model.queue.retain(|w| w.owner.member != member);
@@ -258,16 +258,16 @@ proptest! {
             }
             for w in model.queue.clone() {
                 let now: BTreeSet<_> =
-                    keeper.blockers(Fid(9), w.owner.member, w.token).into_iter().collect();
+                    manager.blockers(Fid(9), w.owner.member, w.token).into_iter().collect();
                 prop_assert_eq!(&now, &model.blockers(&w));
                 prop_assert!(!now.is_empty());
             }
-            prop_assert_eq!(keeper.counts().1, model.queue.len());
+            prop_assert_eq!(manager.counts().1, model.queue.len());
         }
         for member in 0..3 {
-            keeper.bury(member);
+            manager.end_dead(member);
         }
-        prop_assert_eq!(keeper.counts(), (0, 0));
+        prop_assert_eq!(manager.counts(), (0, 0));
     }
 }
 
@@ -283,98 +283,98 @@ fn place(owner: u64) -> LockRange {
 
 #[test]
 fn a_token_is_carried_out_once_and_never_late() {
-    let mut keeper = Keeper::default();
+    let mut manager = LockManager::default();
     let want = |owner| (place(owner), LockMode::Exclusive, 1);
     let first = LockToken { slot: 1, number: 1 };
     assert_eq!(
-        keeper.lock((0, 1, first), want(1), false).0,
-        KeeperAnswer::Granted
+        manager.lock((0, 1, first), want(1), false).0,
+        ManagerAnswer::Granted
     );
     // Its answer was lost: the same again is the same.
     assert_eq!(
-        keeper.lock((0, 1, first), want(1), false).0,
-        KeeperAnswer::Granted
+        manager.lock((0, 1, first), want(1), false).0,
+        ManagerAnswer::Granted
     );
     let second = LockToken { slot: 1, number: 2 };
     assert_eq!(
-        keeper.unlock((0, 1, second), &place(1)).0,
-        KeeperAnswer::Done
+        manager.unlock((0, 1, second), &place(1)).0,
+        ManagerAnswer::Done
     );
     // The first arrives once more, now that nobody wants it.
     assert_eq!(
-        keeper.lock((0, 1, first), want(1), false).0,
-        KeeperAnswer::Late
+        manager.lock((0, 1, first), want(1), false).0,
+        ManagerAnswer::Late
     );
-    assert_eq!(keeper.counts(), (0, 0));
+    assert_eq!(manager.counts(), (0, 0));
     // A cancel that overtakes its request.
     let third = LockToken { slot: 1, number: 3 };
-    assert_eq!(keeper.cancel((0, 1, third), Fid(9)).0, KeeperAnswer::Done);
+    assert_eq!(manager.cancel((0, 1, third), Fid(9)).0, ManagerAnswer::Done);
     assert_eq!(
-        keeper.lock((0, 1, third), want(1), true).0,
-        KeeperAnswer::Done
+        manager.lock((0, 1, third), want(1), true).0,
+        ManagerAnswer::Done
     );
-    assert_eq!(keeper.counts(), (0, 0));
+    assert_eq!(manager.counts(), (0, 0));
     // A wait that its node gave up without an answer ends when the slot is used again.
     let other = LockToken { slot: 9, number: 1 };
     assert_eq!(
-        keeper.lock((2, 1, other), want(5), false).0,
-        KeeperAnswer::Granted
+        manager.lock((2, 1, other), want(5), false).0,
+        ManagerAnswer::Granted
     );
     let fourth = LockToken { slot: 1, number: 4 };
     assert!(matches!(
-        keeper.lock((0, 1, fourth), want(1), true).0,
-        KeeperAnswer::Waiting(_)
+        manager.lock((0, 1, fourth), want(1), true).0,
+        ManagerAnswer::Waiting(_)
     ));
     let fifth = LockToken { slot: 1, number: 5 };
     assert!(matches!(
-        keeper.lock((0, 1, fifth), want(2), false).0,
-        KeeperAnswer::Denied(_)
+        manager.lock((0, 1, fifth), want(2), false).0,
+        ManagerAnswer::Denied(_)
     ));
-    assert_eq!(keeper.counts(), (1, 0));
+    assert_eq!(manager.counts(), (1, 0));
 }
 
 #[test]
 fn a_session_takes_its_locks_along() {
-    let mut keeper = Keeper::default();
+    let mut manager = LockManager::default();
     let want = |owner| (place(owner), LockMode::Exclusive, 1);
     let token = |slot| LockToken { slot, number: 1 };
     assert_eq!(
-        keeper.lock((0, 5, token(1)), want(1), false).0,
-        KeeperAnswer::Granted
+        manager.lock((0, 5, token(1)), want(1), false).0,
+        ManagerAnswer::Granted
     );
     assert!(matches!(
-        keeper.lock((1, 3, token(1)), want(1), true).0,
-        KeeperAnswer::Waiting(_)
+        manager.lock((1, 3, token(1)), want(1), true).0,
+        ManagerAnswer::Waiting(_)
     ));
-    assert_eq!(keeper.begin(0, 6), (true, vec![(1, token(1))]));
+    assert_eq!(manager.begin(0, 6), (true, vec![(1, token(1))]));
     // The earlier one has no say any more.
     assert_eq!(
-        keeper.lock((0, 5, token(2)), want(1), false).0,
-        KeeperAnswer::Ended
+        manager.lock((0, 5, token(2)), want(1), false).0,
+        ManagerAnswer::Ended
     );
     // Buried: what comes from it is refused until it begins anew.
-    assert!(keeper.bury(1).0);
+    assert!(manager.end_dead(1).0);
     assert_eq!(
-        keeper.lock((1, 3, token(2)), want(1), false).0,
-        KeeperAnswer::Ended
+        manager.lock((1, 3, token(2)), want(1), false).0,
+        ManagerAnswer::Ended
     );
     assert_eq!(
-        keeper.lock((1, 4, token(2)), want(1), false).0,
-        KeeperAnswer::Granted
+        manager.lock((1, 4, token(2)), want(1), false).0,
+        ManagerAnswer::Granted
     );
 }
 
 #[test]
 fn waiting_exclusive_requests_are_granted_in_their_order() {
-    let mut keeper = Keeper::default();
+    let mut manager = LockManager::default();
     let want = |owner| (place(owner), LockMode::Exclusive, 1);
     let token = |slot| LockToken { slot, number: 1 };
-    keeper.lock((0, 1, token(1)), want(1), false);
+    manager.lock((0, 1, token(1)), want(1), false);
     for n in 2..6 {
-        keeper.lock((0, 1, token(n)), want(u64::from(n)), true);
+        manager.lock((0, 1, token(n)), want(u64::from(n)), true);
     }
     for n in 1..5 {
-        let (_, grants) = keeper.unlock((0, 1, token(100 + n)), &place(u64::from(n)));
+        let (_, grants) = manager.unlock((0, 1, token(100 + n)), &place(u64::from(n)));
         assert_eq!(grants, vec![(0, token(n + 1))]);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// One waiting request.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WaitingRequest {
     /// Its name.
     pub token: LockToken,
     /// The file.
@@ -20,12 +20,12 @@ pub struct Waiting {
     pub owner: u64,
     /// It counts when circles are looked for.
     pub detect: bool,
-    state: Mutex<State>,
+    state: Mutex<WaitState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WaitState {
     granted: bool,
     looking: bool,
     ended: bool,
@@ -33,7 +33,7 @@ struct State {
 
 /// Why a wait was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Woken {
+pub enum WaitEnd {
     /// The lock is there.
     Granted,
     /// The node stops.
@@ -42,17 +42,17 @@ pub enum Woken {
     Time,
 }
 
-impl Waiting {
+impl WaitingRequest {
     /// Waits for a change, at most so long.
-    pub fn wait(&self, time: Duration) -> Woken {
+    pub fn wait(&self, time: Duration) -> WaitEnd {
         let mut state = self.state.lock();
         if !state.granted && !state.ended {
             self.changed.wait_for(&mut state, time);
         }
         match (state.granted, state.ended) {
-            (true, _) => Woken::Granted,
-            (false, true) => Woken::Ended,
-            (false, false) => Woken::Time,
+            (true, _) => WaitEnd::Granted,
+            (false, true) => WaitEnd::Ended,
+            (false, false) => WaitEnd::Time,
         }
     }
 
@@ -63,7 +63,7 @@ impl Waiting {
 }
 
 #[derive(Debug, Default)]
-struct Slots {
+struct TokenSlots {
     /// Free slots with the number used last.
     free: Vec<LockToken>,
     made: u32,
@@ -71,12 +71,12 @@ struct Slots {
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub struct Waits {
-    waiting: Mutex<HashMap<LockToken, Arc<Waiting>>>,
-    slots: Mutex<Slots>,
+pub struct LockWaits {
+    waiting: Mutex<HashMap<LockToken, Arc<WaitingRequest>>>,
+    slots: Mutex<TokenSlots>,
 }
 
-impl Waits {
+impl LockWaits {
     /// A new token.
     pub fn take(&self) -> LockToken {
         let mut slots = self.slots.lock();
@@ -99,16 +99,22 @@ impl Waits {
         self.slots.lock().free.push(token);
     }
 
-    /// A request that may wait, before it is sent. Until [`Waits::give`].
-    pub fn expect(&self, token: LockToken, fid: Fid, owner: u64, detect: bool) -> Arc<Waiting> {
-        let waiting = Arc::new(Waiting {
+    /// A request that may wait, before it is sent. Until [`LockWaits::give`].
+    pub fn expect(
+        &self,
+        token: LockToken,
+        fid: Fid,
+        owner: u64,
+        detect: bool,
+    ) -> Arc<WaitingRequest> {
+        let waiting = Arc::new(WaitingRequest {
             token,
             fid,
             owner,
             detect,
-            state: Mutex::new(State {
+            state: Mutex::new(WaitState {
                 looking: detect,
-                ..State::default()
+                ..WaitState::default()
             }),
             changed: Condvar::new(),
         });
@@ -141,7 +147,7 @@ impl Waits {
     pub fn of(&self, owner: u64) -> Vec<OwnerWait> {
         let all = self.waiting.lock();
         let of_owner = all.values().filter(|w| w.owner == owner && w.detect);
-        let wait = |w: &Arc<Waiting>| OwnerWait {
+        let wait = |w: &Arc<WaitingRequest>| OwnerWait {
             fid: w.fid,
             token: w.token,
             looking: w.state.lock().looking,

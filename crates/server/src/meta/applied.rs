@@ -8,7 +8,7 @@
 //! that message is at most its number (a message with another is refused). Once a higher watermark is known here, the message is from an operation
 //! that is over, and is answered without doing anything.
 use super::local::LocalNamespace;
-use super::records::{self, Tag};
+use super::records::{self, RecordTag};
 use crate::{Error, Member, Result};
 use forebay_proto::intents::IntentId;
 use forebay_storage::{Batch, Store};
@@ -30,10 +30,10 @@ pub(crate) struct AppliedIntents(Mutex<HashMap<Member, OverIntents>>);
 impl AppliedIntents {
     pub fn open(store: &Store) -> Result<AppliedIntents> {
         let mut done: HashMap<Member, OverIntents> = HashMap::new();
-        for (id, watermark) in records::all::<u64>(store, Tag::Watermark)? {
+        for (id, watermark) in records::all::<u64>(store, RecordTag::Watermark)? {
             done.entry(id.coordinator).or_default().watermark = watermark;
         }
-        for (id, ()) in records::all(store, Tag::Applied)? {
+        for (id, ()) in records::all(store, RecordTag::Applied)? {
             done.entry(id.coordinator)
                 .or_default()
                 .markers
@@ -90,14 +90,14 @@ impl AppliedIntents {
         let mut batch = Batch::new();
         records::put(
             &mut batch,
-            Tag::Watermark,
+            RecordTag::Watermark,
             IntentId::new(coordinator, 0),
             &done.watermark,
         );
         for number in &over {
             records::delete(
                 &mut batch,
-                Tag::Applied,
+                RecordTag::Applied,
                 IntentId::new(coordinator, *number),
             );
         }

@@ -9,7 +9,7 @@ use super::attempt::{AttemptError, held};
 use super::intents::{Intents, members};
 use super::local::LocalNamespace;
 use super::plan::Plan;
-use super::records::{self, Intent, Tag};
+use super::records::{self, Intent, RecordTag};
 use super::requests::MemberCalls;
 use super::steps::{ChangeSet, IntentStep, Precondition};
 use crate::{Error, Fid, Member, Result};
@@ -125,7 +125,7 @@ impl IntentCoordinator {
             work.step(step)?;
         }
         if let (Some(id), Some(intent)) = (id, intent) {
-            records::put(&mut work.batch, Tag::Intent, id, intent);
+            records::put(&mut work.batch, RecordTag::Intent, id, intent);
         }
         let after = work.land()?;
         drop(locks);
@@ -271,9 +271,9 @@ impl IntentCoordinator {
                     record
                         .parts
                         .extend(left.into_iter().flat_map(|left| left.parts));
-                    records::put(&mut batch, Tag::Intent, *id, &record);
+                    records::put(&mut batch, RecordTag::Intent, *id, &record);
                 } else if !wait {
-                    records::delete(&mut batch, Tag::Intent, *id);
+                    records::delete(&mut batch, RecordTag::Intent, *id);
                 }
                 over.push((*id, rest, wait));
             }

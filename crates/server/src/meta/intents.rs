@@ -1,13 +1,13 @@
 //! The intents that this member coordinates, from their number to their end.
 //!
 //! Invariants:
-//! - An intent is live from `begin` until its record is deleted, or every member has been told that it was given up. `Ask` answers
+//! - An intent is live from `begin` until its record is deleted, or every member has been told that it was given up. `AskIntent` answers
 //!   by that; after a crash only intents with a record (committed ones) are live, the others never happened.
 //! - The record names the members that may lack steps, or lack them on disk; it is deleted when there are none. They are asked to sync
 //!   for many intents at once, now and then, because it costs each of them a sync of its log.
 //! - So while a member is dead, only the intents stay that it had a part of when it died: a new one cannot be decided without it. And
 //!   they stay for that member alone: the others are told that these are over, and keep no markers of later ones (`applied`).
-use super::records::{self, Intent, Tag};
+use super::records::{self, Intent, RecordTag};
 use crate::{Member, Result};
 use forebay_data::Counter;
 use forebay_proto::intents::IntentId;
@@ -39,7 +39,7 @@ pub(crate) struct Intents {
 
 impl Intents {
     pub fn open(store: &Arc<Store>, member: Member) -> Result<Intents> {
-        let left: BTreeMap<u64, Intent> = records::all(store, Tag::Intent)?
+        let left: BTreeMap<u64, Intent> = records::all(store, RecordTag::Intent)?
             .into_iter()
             .map(|(id, intent)| (id.number, intent))
             .collect();

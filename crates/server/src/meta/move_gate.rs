@@ -6,7 +6,7 @@
 //! that a restart of member 0 does not open it early; a holder that crashed before it decided is found by asking it.
 use super::attempt::AttemptError;
 use super::local::LocalNamespace;
-use super::records::{self, Tag};
+use super::records::{self, RecordTag};
 use crate::Result;
 use forebay_proto::intents::IntentId;
 use forebay_storage::Batch;
@@ -23,7 +23,7 @@ pub(crate) struct MoveGate {
 
 impl MoveGate {
     pub fn open(local: Arc<LocalNamespace>) -> Result<MoveGate> {
-        let holder = records::get(&local.store, Tag::Gate, records::SINGLE)?;
+        let holder = records::get(&local.store, RecordTag::Gate, records::SINGLE)?;
         Ok(MoveGate {
             local,
             holder: Mutex::new(holder),
@@ -49,7 +49,7 @@ impl MoveGate {
             };
         }
         let mut batch = Batch::new();
-        records::put(&mut batch, Tag::Gate, records::SINGLE, &id);
+        records::put(&mut batch, RecordTag::Gate, records::SINGLE, &id);
         self.local.apply(batch)?;
         *holder = Some(id);
         Ok(())
@@ -60,7 +60,7 @@ impl MoveGate {
         let mut holder = self.holder.lock();
         if *holder == Some(id) {
             let mut batch = Batch::new();
-            records::delete(&mut batch, Tag::Gate, records::SINGLE);
+            records::delete(&mut batch, RecordTag::Gate, records::SINGLE);
             self.local.apply(batch)?;
             *holder = None;
             self.left.notify_all();

@@ -8,7 +8,7 @@ use super::applied::AppliedIntents;
 use super::attempt::AttemptError;
 use super::local::{FollowUps, LocalNamespace};
 use super::move_gate::MoveGate;
-use super::records::{self, IntentPart, Tag};
+use super::records::{self, IntentPart, RecordTag};
 use super::steps::{ChangeSet, IntentStep, Precondition};
 use crate::{Error, Result};
 use forebay_proto::intents::IntentId;
@@ -24,7 +24,7 @@ pub(crate) struct IntentParticipant {
 impl IntentParticipant {
     /// From the store alone, with the holds of undecided or unfinished intents.
     pub fn open(local: Arc<LocalNamespace>) -> Result<IntentParticipant> {
-        for (id, needs) in records::all::<Vec<Precondition>>(&local.store, Tag::Prepared)? {
+        for (id, needs) in records::all::<Vec<Precondition>>(&local.store, RecordTag::Prepared)? {
             local.holds.hold(id, needs);
         }
         Ok(IntentParticipant {
@@ -62,7 +62,7 @@ impl IntentParticipant {
         for need in &needs {
             work.need(Some(id), need)?;
         }
-        records::put(&mut work.batch, Tag::Prepared, id, &needs);
+        records::put(&mut work.batch, RecordTag::Prepared, id, &needs);
         work.land()?;
         let new = needs.iter().all(Precondition::makes);
         self.local.holds.hold(id, needs);
@@ -84,7 +84,7 @@ impl IntentParticipant {
         for need in &makes {
             work.remake(need);
         }
-        records::put(&mut work.batch, Tag::Prepared, id, &makes);
+        records::put(&mut work.batch, RecordTag::Prepared, id, &makes);
         work.land()?;
         self.local.holds.hold(id, makes);
         Ok(())
@@ -113,9 +113,9 @@ impl IntentParticipant {
         }
         let moves = part.steps.iter().any(IntentStep::moves);
         if held.is_some() {
-            records::delete(&mut work.batch, Tag::Prepared, id);
+            records::delete(&mut work.batch, RecordTag::Prepared, id);
         }
-        records::put(&mut work.batch, Tag::Applied, id, &());
+        records::put(&mut work.batch, RecordTag::Applied, id, &());
         let after = work.land()?;
         self.applied.insert(id);
         if moves {
@@ -138,13 +138,13 @@ impl IntentParticipant {
                 // What is held in memory only (by a coordinator) made nothing yet. What another thread took back
                 // meanwhile must not be taken back again.
                 if let Some(needs) =
-                    records::get::<Vec<Precondition>>(&self.local.store, Tag::Prepared, id)?
+                    records::get::<Vec<Precondition>>(&self.local.store, RecordTag::Prepared, id)?
                 {
                     let mut work = ChangeSet::reclaiming(&self.local);
                     for need in &needs {
                         work.undo(need)?;
                     }
-                    records::delete(&mut work.batch, Tag::Prepared, id);
+                    records::delete(&mut work.batch, RecordTag::Prepared, id);
                     after = work.land()?;
                 }
                 self.local.holds.release(id);

@@ -4,13 +4,13 @@
 //!
 //! 1. The coordinator takes a number, the gate if directories move, and holds its own needs in memory.
 //!    *Crash:* nothing is on disk but perhaps the gate; the next who wants it asks the coordinator, and it is free.
-//! 2. `Prepare` at each other member: needs are checked and held there, durably, with what they make (a link more, a new
+//! 2. `PrepareIntent` at each other member: needs are checked and held there, durably, with what they make (a link more, a new
 //!    inode), on disk unless that is all new. *Crash:* there is no intent record; whoever meets what is held asks the coordinator, hears that the
 //!    intent is not live, and takes it back. Members also ask when they start.
 //! 3. The commit point: one batch with the coordinator's own changes and the intent record. It is on disk before anything
 //!    else is done, and before what the operation holds is free for others. *Crash after:* the record
 //!    is found at the next start and the rest is done again.
-//! 4. `Finish` at each other member: its steps, the end of its holds and the marker land in one batch.
+//! 4. `FinishIntent` at each other member: its steps, the end of its holds and the marker land in one batch.
 //!    *Crash:* repeated, and the marker keeps steps from being done twice (`applied`).
 //! 5. The gate is given back. *Crash before:* 4 is repeated, with no effect.
 //! 6. Later, for many intents at once: the members that took part bring their steps to disk, then the records are

@@ -14,8 +14,8 @@
 //! | tag | at | value | from | until |
 //! |---|---|---|---|---|
 //! | `I` intent | coordinator | `Intent` | the commit point | every member has its steps on disk |
-//! | `P` prepared | participant | `Vec<Need>` | `Prepare` | `Finish` or `Abort` |
-//! | `A` applied | participant | nothing | `Finish` | the watermark passes it |
+//! | `P` prepared | participant | `Vec<Need>` | `PrepareIntent` | `FinishIntent` or `AbortIntent` |
+//! | `A` applied | participant | nothing | `FinishIntent` | the watermark passes it |
 //! | `W` watermark | participant | `u64` | | moves up only; intents below it are over |
 //! | `G` gate | member 0 | `IntentId` | a directory move starts | it is over |
 use crate::{Error, Member, Result, keys};
@@ -26,7 +26,7 @@ use std::ops::Bound;
 
 /// The kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tag {
+pub(crate) enum RecordTag {
     Intent = b'I' as isize,
     Prepared = b'P' as isize,
     Applied = b'A' as isize,
@@ -48,7 +48,7 @@ const VERSION: u8 = 2;
 /// The id of records that there is one of.
 pub(crate) const SINGLE: IntentId = IntentId::new(0, 0);
 
-fn key(tag: Tag, id: IntentId) -> Vec<u8> {
+fn key(tag: RecordTag, id: IntentId) -> Vec<u8> {
     let mut key = Vec::with_capacity(11);
     key.push(tag as u8);
     key.extend_from_slice(&id.coordinator.to_be_bytes());
@@ -57,18 +57,22 @@ fn key(tag: Tag, id: IntentId) -> Vec<u8> {
 }
 
 #[expect(clippy::expect_used, reason = "proved beside the call")]
-pub(crate) fn put<T: Serialize>(batch: &mut Batch, tag: Tag, id: IntentId, value: &T) {
+pub(crate) fn put<T: Serialize>(batch: &mut Batch, tag: RecordTag, id: IntentId, value: &T) {
     // postcard fails only for sequences of unknown length and full fixed buffers: no record has either.
     let value = postcard::to_extend(value, vec![VERSION])
         .expect("no record has a type that postcard refuses");
     batch.put(keys::INTENTS, key(tag, id), value);
 }
 
-pub(crate) fn delete(batch: &mut Batch, tag: Tag, id: IntentId) {
+pub(crate) fn delete(batch: &mut Batch, tag: RecordTag, id: IntentId) {
     batch.delete(keys::INTENTS, key(tag, id));
 }
 
-pub(crate) fn get<T: DeserializeOwned>(store: &Store, tag: Tag, id: IntentId) -> Result<Option<T>> {
+pub(crate) fn get<T: DeserializeOwned>(
+    store: &Store,
+    tag: RecordTag,
+    id: IntentId,
+) -> Result<Option<T>> {
     let key = key(tag, id);
     store
         .get(keys::INTENTS, &key)?
@@ -77,18 +81,21 @@ pub(crate) fn get<T: DeserializeOwned>(store: &Store, tag: Tag, id: IntentId) ->
 }
 
 /// All records of a kind, by id.
-pub(crate) fn all<T: DeserializeOwned>(store: &Store, tag: Tag) -> Result<Vec<(IntentId, T)>> {
+pub(crate) fn all<T: DeserializeOwned>(
+    store: &Store,
+    tag: RecordTag,
+) -> Result<Vec<(IntentId, T)>> {
     records(store, tag).collect()
 }
 
 /// All records of a kind that can be read, by id.
-pub(crate) fn readable<T: DeserializeOwned>(store: &Store, tag: Tag) -> Vec<(IntentId, T)> {
+pub(crate) fn readable<T: DeserializeOwned>(store: &Store, tag: RecordTag) -> Vec<(IntentId, T)> {
     records(store, tag).filter_map(Result::ok).collect()
 }
 
 fn records<T: DeserializeOwned>(
     store: &Store,
-    tag: Tag,
+    tag: RecordTag,
 ) -> impl Iterator<Item = Result<(IntentId, T)>> {
     let (from, to) = ([tag as u8], [tag as u8 + 1]);
     let records = store.scan(keys::INTENTS, Bound::Included(&from), Bound::Excluded(&to));

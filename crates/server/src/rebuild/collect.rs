@@ -6,7 +6,7 @@ use super::log_bytes::LogBytes;
 use super::losses::Losses;
 use super::{ByteCheck, MemberRemains, is_member};
 use crate::inodes::{self, Inode};
-use crate::meta::{check::Unfinished, entries, steps::EntryTarget};
+use crate::meta::{check::UnfinishedOperations, entries, steps::EntryTarget};
 use crate::{Fid, LOST_LOG, Member, Result, files, keys, stopped};
 use forebay_data::ranges::subtract;
 use forebay_data::span;
@@ -34,13 +34,13 @@ pub struct MemberStore {
 }
 
 /// See the head of this file.
-pub struct Collected {
+pub struct CollectedRecords {
     pub members: Vec<MemberStore>,
     pub inodes: HashMap<Fid, Inode>,
     pub entries: BTreeMap<(Fid, Vec<u8>), EntryTarget>,
     pub orphans: HashSet<Fid>,
     /// Operations over several members that a crash cut off.
-    pub unfinished: Vec<(Member, Unfinished)>,
+    pub unfinished: Vec<(Member, UnfinishedOperations)>,
     /// Parts of commits over several members that were decided, in the order of the commits.
     pub decided: Vec<files::check::DecidedCommit>,
     /// Files of which a commit was decided: their bytes need not be counted yet.
@@ -56,14 +56,14 @@ impl MemberStore {
     }
 }
 
-impl Collected {
+impl CollectedRecords {
     pub fn read(
         io: &Arc<dyn Io>,
         sources: &[MemberRemains],
         byte_check: ByteCheck,
         losses: &mut Losses,
-    ) -> Result<Collected> {
-        let mut collected = Collected {
+    ) -> Result<CollectedRecords> {
+        let mut collected = CollectedRecords {
             members: Vec::new(),
             inodes: HashMap::new(),
             entries: BTreeMap::new(),
@@ -89,7 +89,7 @@ impl Collected {
         let (decided, unsettled) = files::check::decided_commits(&stores);
         let unfinished = stores
             .iter()
-            .map(|(member, store)| (*member, Unfinished::read(store)))
+            .map(|(member, store)| (*member, UnfinishedOperations::read(store)))
             .collect();
         collected.unfinished = unfinished;
         (collected.decided, collected.unsettled) = (decided, unsettled);

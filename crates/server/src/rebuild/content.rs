@@ -4,9 +4,9 @@
 //! everything in the file that nothing holds is `EIO` then, holes too. Where it counts fewer, or an extent is newer than the inode, the
 //! inode itself is an older one, and so it may be where lost batches may have placed bytes in it: besides, the file ends in a byte that is `EIO`, so that no reader takes its end for the end.
 use super::NewStore;
-use super::collect::Collected;
+use super::collect::CollectedRecords;
 use super::losses::Losses;
-use super::names::Names;
+use super::names::RebuiltNames;
 use crate::files::check::{PatternGaps, holders_record, pattern_gaps, recount_patterns};
 use crate::{ExtentLayout, Fid, Kind, LOST_LOG, Member, Result, keys};
 use forebay_index::{Change, Extent};
@@ -21,7 +21,7 @@ const MAX_PATTERN_GAPS: usize = 1 << 20;
 
 /// See the head of this file.
 pub struct ContentRebuild<'a> {
-    collected: &'a Collected,
+    collected: &'a CollectedRecords,
     map: SliceMap,
     decided: HashMap<Fid, Vec<usize>>,
     /// How many bytes lost batches may have placed in files.
@@ -76,7 +76,10 @@ impl FileExtents {
 }
 
 impl<'a> ContentRebuild<'a> {
-    pub fn new(collected: &'a Collected, unplaced: BTreeMap<Fid, u64>) -> ContentRebuild<'a> {
+    pub fn new(
+        collected: &'a CollectedRecords,
+        unplaced: BTreeMap<Fid, u64>,
+    ) -> ContentRebuild<'a> {
         let mut decided: HashMap<Fid, Vec<usize>> = HashMap::new();
         for (at, commit) in collected.decided.iter().enumerate() {
             decided.entry(commit.fid).or_default().push(at);
@@ -94,7 +97,7 @@ impl<'a> ContentRebuild<'a> {
     /// Writes the extents of all files, and puts right what their inodes say of them.
     pub fn write(
         &mut self,
-        names: &mut Names,
+        names: &mut RebuiltNames,
         targets: &mut [NewStore],
         losses: &mut Losses,
     ) -> Result<()> {
@@ -135,7 +138,7 @@ impl<'a> ContentRebuild<'a> {
         &self,
         fid: Fid,
         mut extents: Vec<Extent>,
-        names: &mut Names,
+        names: &mut RebuiltNames,
         targets: &mut [NewStore],
         losses: &mut Losses,
     ) -> Result<()> {

@@ -31,11 +31,11 @@ pub use losses::{Loss, Losses};
 use crate::inodes::{Inode, record};
 use crate::superblock::unwritable;
 use crate::{Fid, Kind, Member, Result, Time, keys, record_subject, stopped};
-use collect::Collected;
+use collect::CollectedRecords;
 use content::ContentRebuild;
 use forebay_index::ExtentIndex;
 use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Store};
-use names::Names;
+use names::RebuiltNames;
 use std::ops::Bound::Unbounded;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ pub fn rebuild(
 ) -> Result<Losses> {
     let mut losses = Losses::default();
     progress("reading what is whole");
-    let mut collected = Collected::read(io, sources, byte_check, &mut losses)?;
+    let mut collected = CollectedRecords::read(io, sources, byte_check, &mut losses)?;
     let mut stores = Vec::new();
     for kv in targets {
         stores.push(NewStore::create(io, kv)?);
@@ -133,7 +133,7 @@ pub fn rebuild(
     // While the collected records have all fids that were given out.
     let counters = counters(&collected);
     progress("joining names and files");
-    let mut names = Names::of(&mut collected, &mut losses);
+    let mut names = RebuiltNames::of(&mut collected, &mut losses);
     losses.damage.extend(damage(&collected, &names));
     // Files of which only patterns are known; those that have extents are found with them.
     for fid in collected.pattern_files() {
@@ -191,7 +191,7 @@ pub fn rebuild(
 }
 
 /// What is damaged, a line for each place.
-fn damage(collected: &Collected, names: &Names) -> Vec<String> {
+fn damage(collected: &CollectedRecords, names: &RebuiltNames) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for m in &collected.members {
         for damage in m.damage() {
@@ -206,7 +206,11 @@ fn damage(collected: &Collected, names: &Names) -> Vec<String> {
 }
 
 /// What belongs to files that there are, as it is. Damaged values of these keyspaces cost what they name when they are read.
-fn copy(collected: &Collected, names: &Names, targets: &mut [NewStore]) -> Result<()> {
+fn copy(
+    collected: &CollectedRecords,
+    names: &RebuiltNames,
+    targets: &mut [NewStore],
+) -> Result<()> {
     for (m, target) in collected.members.iter().zip(targets) {
         let Some(store) = &m.store else { continue };
         for keyspace in [keys::XATTRS, keys::PATTERNS, keys::SPANS, keys::DISPLACED] {
@@ -226,7 +230,7 @@ fn copy(collected: &Collected, names: &Names, targets: &mut [NewStore]) -> Resul
     Ok(())
 }
 
-fn write_names(names: &Names, targets: &mut [NewStore]) -> Result<()> {
+fn write_names(names: &RebuiltNames, targets: &mut [NewStore]) -> Result<()> {
     for (fid, inode) in &names.inodes {
         let Some(target) = targets.get_mut(usize::from(fid.owner())) else {
             continue;
@@ -249,7 +253,7 @@ fn write_names(names: &Names, targets: &mut [NewStore]) -> Result<()> {
 }
 
 /// Of each member, what its counters go on from, in the order of [`COUNTERS`].
-fn counters(collected: &Collected) -> Vec<[u64; COUNTERS.len()]> {
+fn counters(collected: &CollectedRecords) -> Vec<[u64; COUNTERS.len()]> {
     let next = |member| {
         COUNTERS.map(|name| {
             let known = collected.counter(member, name);

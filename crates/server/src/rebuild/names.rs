@@ -1,7 +1,7 @@
 //! Entries and inodes made to fit each other: what a name stands for exists, every inode has a name or waits to be removed, every
 //! directory has a way to the root, and links are counted.
 use super::blank;
-use super::collect::Collected;
+use super::collect::CollectedRecords;
 use super::losses::{Loss, Losses};
 use crate::inodes::Inode;
 use crate::meta::steps::{EntryTarget, IntentStep, Precondition};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// The namespace as it will be.
-pub struct Names {
+pub struct RebuiltNames {
     pub inodes: BTreeMap<Fid, Inode>,
     pub entries: BTreeMap<(Fid, Vec<u8>), EntryTarget>,
     /// Files that the next start removes.
@@ -27,11 +27,11 @@ pub struct Names {
     new_fid: Fid,
 }
 
-impl Names {
+impl RebuiltNames {
     /// Of what was collected, which loses its names by it.
-    pub fn of(collected: &mut Collected, losses: &mut Losses) -> Names {
+    pub fn of(collected: &mut CollectedRecords, losses: &mut Losses) -> RebuiltNames {
         let new = collected.counter(Fid::ROOT.owner(), b"fid") + super::COUNTER_LEAP / 2;
-        let mut names = Names {
+        let mut names = RebuiltNames {
             inodes: std::mem::take(&mut collected.inodes).into_iter().collect(),
             entries: std::mem::take(&mut collected.entries),
             orphans: std::mem::take(&mut collected.orphans),
@@ -52,7 +52,7 @@ impl Names {
 
     /// Does what decided operations have left to do, as the next start would. Answers the inodes that lost their name by it, or never
     /// got one.
-    fn finish_operations(&mut self, collected: &Collected) -> HashSet<Fid> {
+    fn finish_operations(&mut self, collected: &CollectedRecords) -> HashSet<Fid> {
         let mut ended = HashSet::new();
         // Of a member whose records may be lost it is not known what it has done: what was made since must not go.
         let done = |member: u16, id| {
@@ -153,7 +153,7 @@ impl Names {
     }
 
     /// Every entry gets an inode, or goes; every directory at most one name.
-    fn entries(&mut self, collected: &Collected, losses: &mut Losses) {
+    fn entries(&mut self, collected: &CollectedRecords, losses: &mut Losses) {
         let members = collected.members.len();
         let (mut gone, mut changed, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
         for (key, entry) in &self.entries {

@@ -2,7 +2,7 @@
 //!
 //! A log is written by one file's writer, and its row (`keys::LOGS`) says which file, until the log is sealed. What the rows said before the lost batches
 //! is still in memory, for a salvaged store keeps every version of what its log holds.
-use super::collect::Collected;
+use super::collect::CollectedRecords;
 use crate::{Fid, Member, files, keys, outbox};
 use forebay_data::ranges::{merge, subtract};
 use forebay_data::{LogId, span::Span};
@@ -51,7 +51,7 @@ fn open_logs(snapshot: &Snapshot) -> Vec<(LogId, Fid, Vec<Range<u64>>)> {
 }
 
 impl UnplacedBytes {
-    pub fn of(collected: &Collected) -> UnplacedBytes {
+    pub fn of(collected: &CollectedRecords) -> UnplacedBytes {
         let mut unplaced = UnplacedBytes::default();
         let mut written = Vec::new();
         for m in &collected.members {
@@ -104,7 +104,7 @@ impl UnplacedBytes {
 }
 
 /// Log addresses that something names, sorted and joined. `None` if patterns cannot be read: what they name is not known then.
-fn placed(collected: &Collected) -> Option<Addresses> {
+fn placed(collected: &CollectedRecords) -> Option<Addresses> {
     let mut placed = Addresses::new();
     let mut add = |member, log, addr: u64, len: u64| {
         let of_log = placed.entry((member, log)).or_default();

@@ -5,7 +5,7 @@ use forebay_server::repair::Repair;
 use forebay_server::repair_under_way::MARK;
 use forebay_server::salvage::Salvage;
 use forebay_server::superblock::{COPY_NAME, FILE_NAME};
-use forebay_server::{Delegate, Error, Fid, Home, Kind, NewNode, Service, fsck};
+use forebay_server::{Delegate, Error, Fid, Kind, MemberDirectory, NewNode, Service, fsck};
 use forebay_storage::fault::{Call, Watched};
 use forebay_storage::{Io, OsIo};
 use std::collections::BTreeMap;
@@ -164,7 +164,10 @@ impl Stores {
             let started = Service::start(Arc::new(OsIo), &service, config(self.members));
             return vec![started.and_then(Service::stop)];
         }
-        let homes = self.dirs.iter().map(|dir| Home::open(&OsIo, dir));
+        let homes = self
+            .dirs
+            .iter()
+            .map(|dir| MemberDirectory::open(&OsIo, dir));
         homes.map(|home| home.map(drop)).collect()
     }
 

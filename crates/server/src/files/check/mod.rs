@@ -6,7 +6,7 @@
 //! next start settles: staged parts, decisions, records of files that are gone.
 mod problem;
 
-pub use problem::Problem;
+pub use problem::ContentProblem;
 
 use super::patterns::check::{HeldByPatterns, held};
 pub(crate) use super::patterns::check::{PatternGaps, pattern_gaps, recount_patterns};
@@ -25,8 +25,8 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// When a store cannot be read at all; damage of single records is reported as a problem.
-pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<Problem>> {
-    let mut check = Check {
+pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<ContentProblem>> {
+    let mut check = ContentCheck {
         map: SliceMap {
             members: stores.len() as u16,
         },
@@ -140,17 +140,17 @@ pub fn pattern_extents(store: &Store, index: &ExtentIndex) -> Result<Vec<(Fid, E
         .collect())
 }
 
-struct Check {
+struct ContentCheck {
     map: SliceMap,
     inodes: HashMap<Member, Inodes>,
     /// Bytes that the extents of each file hold, over all members.
     bytes: HashMap<Fid, u64>,
     /// Files with commits or a removal that the next start goes on with: sums need not agree.
     unsettled: HashSet<Fid>,
-    problems: Vec<Problem>,
+    problems: Vec<ContentProblem>,
 }
 
-impl Check {
+impl ContentCheck {
     fn inode(&self, fid: Fid) -> Result<Option<Inode>> {
         let Some(inodes) = self.inodes.get(&fid.owner()) else {
             return Ok(None);
@@ -172,7 +172,7 @@ impl Check {
                 };
                 match found {
                     Ok(problem) => self.problems.extend(problem),
-                    Err(error) => self.problems.push(Problem::Unreadable {
+                    Err(error) => self.problems.push(ContentProblem::Unreadable {
                         member,
                         what: error.to_string(),
                     }),
@@ -185,10 +185,10 @@ impl Check {
         Ok(())
     }
 
-    fn staged(&mut self, member: Member, key: &[u8]) -> Result<Option<Problem>> {
+    fn staged(&mut self, member: Member, key: &[u8]) -> Result<Option<ContentProblem>> {
         if key.first() == Some(&records::STAGED_CHANGES) {
             let CommitId { fid, writer, token } = CommitId::from_key(key)?;
-            return Ok(Some(Problem::Staged {
+            return Ok(Some(ContentProblem::Staged {
                 member,
                 fid,
                 writer,
@@ -198,22 +198,27 @@ impl Check {
         self.leftover(member, key)
     }
 
-    fn decision(&mut self, member: Member, key: &[u8], value: &[u8]) -> Result<Option<Problem>> {
+    fn decision(
+        &mut self,
+        member: Member,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<ContentProblem>> {
         if key.first() == Some(&records::DECISION) {
             let fid = CommitId::from_key(key)?.fid;
             let (seq, members) = records::decision_of(value)?;
             self.unsettled.insert(fid);
-            return Ok(Some(Problem::Decided { fid, seq, members }));
+            return Ok(Some(ContentProblem::Decided { fid, seq, members }));
         }
         self.leftover(member, key)
     }
 
-    fn leftover(&self, member: Member, key: &[u8]) -> Result<Option<Problem>> {
+    fn leftover(&self, member: Member, key: &[u8]) -> Result<Option<ContentProblem>> {
         let fid = records::fid_of_key(key)?;
         Ok(self
             .inode(fid)?
             .is_none()
-            .then_some(Problem::Leftover { member, fid }))
+            .then_some(ContentProblem::Leftover { member, fid }))
     }
 
     fn extents(&mut self, member: Member, store: &Arc<Store>) -> Result<()> {
@@ -224,7 +229,7 @@ impl Check {
             let (fid, extent) = match entry {
                 Ok((fid, extent)) => (Fid(fid), extent),
                 Err(error) => {
-                    self.problems.push(Problem::Unreadable {
+                    self.problems.push(ContentProblem::Unreadable {
                         member,
                         what: error.to_string(),
                     });
@@ -251,12 +256,16 @@ impl Check {
         *self.bytes.entry(fid).or_default() += held.bytes;
         let whole = held.lost.is_empty();
         for what in held.lost {
-            self.problems.push(Problem::Unreadable { member, what });
+            self.problems
+                .push(ContentProblem::Unreadable { member, what });
         }
         if self.unsettled.contains(&fid) {
             return;
         }
-        let mut wrong = |what: String| self.problems.push(Problem::Patterns { member, fid, what });
+        let mut wrong = |what: String| {
+            self.problems
+                .push(ContentProblem::Patterns { member, fid, what })
+        };
         let Some(inode) = inode else {
             return wrong(format!(
                 "{} records of a file that does not exist",
@@ -298,14 +307,14 @@ impl Check {
             _ => self.map.member(fid.owner(), extent.offset),
         };
         if !in_one_slice || place != member {
-            self.problems.push(Problem::Misplaced {
+            self.problems.push(ContentProblem::Misplaced {
                 member,
                 fid,
                 extent,
             });
         }
         if let Some(first) = last.filter(|l| l.end() > extent.offset) {
-            self.problems.push(Problem::Overlap {
+            self.problems.push(ContentProblem::Overlap {
                 member,
                 fid,
                 first,
@@ -314,7 +323,7 @@ impl Check {
         }
         match inode.map(|i| i.0) {
             Some(size) if extent.end() > size && !self.unsettled.contains(&fid) => {
-                self.problems.push(Problem::BehindEnd {
+                self.problems.push(ContentProblem::BehindEnd {
                     member,
                     fid,
                     extent,
@@ -323,12 +332,12 @@ impl Check {
             }
             Some(_) => {}
             None => match self.problems.last_mut() {
-                Some(Problem::NoFile {
+                Some(ContentProblem::NoFile {
                     member: m,
                     fid: f,
                     extents,
                 }) if (*m, *f) == (member, fid) => *extents += 1,
-                _ => self.problems.push(Problem::NoFile {
+                _ => self.problems.push(ContentProblem::NoFile {
                     member,
                     fid,
                     extents: 1,
@@ -340,7 +349,7 @@ impl Check {
     fn sums(&mut self, member: Member, store: &Store) -> Result<()> {
         for entry in store.scan(keys::INODES, Unbounded, Unbounded) {
             let Ok(key) = <[u8; 8]>::try_from(&entry?.0[..]) else {
-                self.problems.push(Problem::Unreadable {
+                self.problems.push(ContentProblem::Unreadable {
                     member,
                     what: "an inode key of a wrong length".into(),
                 });
@@ -351,7 +360,7 @@ impl Check {
                 Ok(Some(inode)) if inode.kind == Kind::File && !self.unsettled.contains(&fid) => {
                     let extents = self.bytes.get(&fid).copied().unwrap_or(0);
                     if extents != inode.bytes {
-                        self.problems.push(Problem::Bytes {
+                        self.problems.push(ContentProblem::Bytes {
                             fid,
                             inode: inode.bytes,
                             extents,
@@ -359,7 +368,7 @@ impl Check {
                     }
                 }
                 Ok(_) => {}
-                Err(error) => self.problems.push(Problem::Unreadable {
+                Err(error) => self.problems.push(ContentProblem::Unreadable {
                     member,
                     what: error.to_string(),
                 }),

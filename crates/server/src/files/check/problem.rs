@@ -4,7 +4,7 @@ use forebay_index::Extent;
 
 /// One thing that is not as it should be. Offsets and sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum ContentProblem {
     /// Two stored extents of one file share bytes of the file.
     #[error(
         "member {member}, file {fid:#x}: extents {} and {} overlap",
@@ -123,12 +123,14 @@ pub enum Problem {
     },
 }
 
-impl Problem {
+impl ContentProblem {
     /// False for what the next start settles by itself.
     pub fn is_damage(&self) -> bool {
         !matches!(
             self,
-            Problem::Staged { .. } | Problem::Decided { .. } | Problem::Leftover { .. }
+            ContentProblem::Staged { .. }
+                | ContentProblem::Decided { .. }
+                | ContentProblem::Leftover { .. }
         )
     }
 }

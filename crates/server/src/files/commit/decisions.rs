@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// One decided commit and the members that have not published it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct Decision {
+pub(in super::super) struct CommitDecision {
     pub id: CommitId,
     pub seq: u64,
     pub members: Vec<Member>,
@@ -29,7 +29,7 @@ pub(in super::super) struct Decision {
     pub longer: Option<Range<u64>>,
 }
 
-impl Decision {
+impl CommitDecision {
     fn put(&self, batch: &mut Batch) {
         batch.put(
             keys::DECISIONS,
@@ -48,7 +48,7 @@ pub(in super::super) struct DecidedCommits {
     outbox: Arc<Outbox>,
     work: Arc<WorkQueue>,
     /// A copy of what is on disk, by file, in sequence order.
-    files: Mutex<HashMap<Fid, Vec<Decision>>>,
+    files: Mutex<HashMap<Fid, Vec<CommitDecision>>>,
 }
 
 impl DecidedCommits {
@@ -67,18 +67,18 @@ impl DecidedCommits {
     }
 
     /// Adds to `batch`, that of the commit, its decision.
-    pub fn put(&self, batch: &mut Batch, decision: &Decision) -> Result<()> {
+    pub fn put(&self, batch: &mut Batch, decision: &CommitDecision) -> Result<()> {
         decision.put(batch);
         self.note_end(batch, decision)?;
         self.widen_participants(batch, decision)
     }
 
     /// The batch of the decision has landed.
-    pub fn landed(&self, decision: Decision) {
+    pub fn landed(&self, decision: CommitDecision) {
         insert(&mut self.files.lock(), decision);
     }
 
-    fn of(&self, fid: Fid) -> Vec<Decision> {
+    fn of(&self, fid: Fid) -> Vec<CommitDecision> {
         self.files.lock().get(&fid).cloned().unwrap_or_default()
     }
 
@@ -161,7 +161,12 @@ impl DecidedCommits {
         Ok(unreached)
     }
 
-    fn publish_at(&self, decision: &Decision, member: Member, sync: bool) -> Result<(u64, u64)> {
+    fn publish_at(
+        &self,
+        decision: &CommitDecision,
+        member: Member,
+        sync: bool,
+    ) -> Result<(u64, u64)> {
         let CommitId { fid, writer, token } = decision.id;
         let request = PublishStaged {
             fid,
@@ -189,7 +194,7 @@ impl DecidedCommits {
     /// Counts what members added and freed, and keeps the decision for those in `left` only.
     fn record_published(
         &self,
-        decision: &Decision,
+        decision: &CommitDecision,
         left: &[Member],
         added: u64,
         freed: u64,
@@ -205,7 +210,7 @@ impl DecidedCommits {
                 decision.delete(&mut batch);
                 self.note_end(&mut batch, decision)?;
             }
-            _ => Decision {
+            _ => CommitDecision {
                 members: left.to_vec(),
                 ..decision.clone()
             }
@@ -219,7 +224,7 @@ impl DecidedCommits {
     /// A commit without a sync makes the file longer, and other members have parts. Should a power cut take those, only
     /// this member knows the end that the file had. Written in the batch of the decision, and once more when all have published,
     /// because a sync of all members in between drops the first record.
-    fn note_end(&self, batch: &mut Batch, decision: &Decision) -> Result<()> {
+    fn note_end(&self, batch: &mut Batch, decision: &CommitDecision) -> Result<()> {
         let Some(longer) = &decision.longer else {
             return Ok(());
         };
@@ -238,7 +243,7 @@ impl DecidedCommits {
     }
 
     /// Adds the decision's members to the participants of the file.
-    fn widen_participants(&self, batch: &mut Batch, decision: &Decision) -> Result<()> {
+    fn widen_participants(&self, batch: &mut Batch, decision: &CommitDecision) -> Result<()> {
         let fid = decision.id.fid;
         let mut participants = self.participants(fid)?;
         let before = participants.len();
@@ -269,14 +274,14 @@ impl DecidedCommits {
 }
 
 /// The decisions that the store has.
-fn read(store: &Store) -> Result<HashMap<Fid, Vec<Decision>>> {
+fn read(store: &Store) -> Result<HashMap<Fid, Vec<CommitDecision>>> {
     let mut files = HashMap::new();
     let (from, to) = ([records::DECISION], [records::DECISION + 1]);
     let all = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
     for entry in store.scan(keys::DECISIONS, all.0, all.1) {
         let (key, value) = entry?;
         let (seq, members) = records::decision_of(&value)?;
-        let decision = Decision {
+        let decision = CommitDecision {
             id: CommitId::from_key(&key)?,
             seq,
             members,
@@ -288,7 +293,7 @@ fn read(store: &Store) -> Result<HashMap<Fid, Vec<Decision>>> {
     Ok(files)
 }
 
-fn insert(files: &mut HashMap<Fid, Vec<Decision>>, decision: Decision) {
+fn insert(files: &mut HashMap<Fid, Vec<CommitDecision>>, decision: CommitDecision) {
     let list = files.entry(decision.id.fid).or_default();
     let at = list.partition_point(|d| d.seq < decision.seq);
     list.insert(at, decision);

@@ -14,7 +14,7 @@
 //! 2. One batch, under the inode's lock: the own part, the inode, the freed bytes, the receipt, and if other members
 //!    have parts the decision. **This batch is the commit**: before it nothing of the commit is visible anywhere and it
 //!    can still fail; after it, it cannot, and every reader sees all of it (see `reader` for how).
-//! 3. `Publish` to each member with a part; then the decision is dropped. What cannot be reached now is retried by the
+//! 3. `PublishStaged` to each member with a part; then the decision is dropped. What cannot be reached now is retried by the
 //!    background thread; a reader of such a slice finds the staged part, asks for the decision and publishes it itself.
 mod admission;
 mod decisions;
@@ -22,7 +22,7 @@ mod locks;
 mod outcomes;
 mod validation;
 
-pub(super) use decisions::{DecidedCommits, Decision};
+pub(super) use decisions::{CommitDecision, DecidedCommits};
 pub(super) use locks::{CommitLock, CommitLocks};
 pub(super) use outcomes::CommitOutcomes;
 pub(crate) use validation::MOST_COMPARED;
@@ -179,7 +179,7 @@ impl Committer {
         apply_attr(&mut inode, &commit.attr);
         inode.layout = layout;
         let previous = std::mem::replace(&mut inode.seq, seq);
-        let decision = (!commit.staged.is_empty()).then(|| Decision {
+        let decision = (!commit.staged.is_empty()).then(|| CommitDecision {
             id,
             seq,
             members: commit.staged.clone(),

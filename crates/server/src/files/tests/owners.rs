@@ -1,5 +1,5 @@
 //! Owners built alone, each over a bare store and other members that only answer what is asked of them here.
-use super::super::commit::{CommitOutcomes, DecidedCommits, Decision};
+use super::super::commit::{CommitDecision, CommitOutcomes, DecidedCommits};
 use super::super::context::MemberContext;
 use super::super::records::CommitId;
 use super::super::slice_index::SliceIndex;
@@ -151,7 +151,7 @@ fn a_decision_stays_until_each_member_has_published() {
         token: 4,
     };
     let mut batch = Batch::new();
-    let decision = Decision {
+    let decision = CommitDecision {
         id,
         seq: 9,
         members: vec![1, 2],

@@ -1,5 +1,5 @@
 //! Records of patterns that cannot be read: what they may have held is an error, the rest stays as it is, and the check names them.
-use super::super::check::{Problem, check};
+use super::super::check::{ContentProblem, check};
 use super::patterned::{Layer, Model};
 use super::world::*;
 use crate::*;
@@ -77,7 +77,7 @@ fn found(world: &World, fid: Fid) -> (BTreeMap<u64, (u64, u64)>, Vec<u64>) {
 fn unreadable(world: &World) -> Vec<String> {
     let problems = check(&world.stores()).unwrap();
     let text = problems.into_iter().filter_map(|p| match p {
-        Problem::Unreadable { what, .. } => Some(what),
+        ContentProblem::Unreadable { what, .. } => Some(what),
         _ => None,
     });
     text.collect()

@@ -1,5 +1,5 @@
 //! Files without a name: when they go, that they go wholly, and that their bytes come back.
-use super::super::check::{Problem, check};
+use super::super::check::{ContentProblem, check};
 use super::world::*;
 use crate::*;
 use forebay_index::{Change, Extent, SLICE};
@@ -288,12 +288,12 @@ fn the_check_names_damage_and_what_is_unsettled() {
     assert_eq!(
         problems,
         vec![
-            Problem::Decided {
+            ContentProblem::Decided {
                 fid,
                 seq,
                 members: vec![1]
             },
-            Problem::Staged {
+            ContentProblem::Staged {
                 member: 1,
                 fid,
                 writer: 0,
@@ -325,17 +325,23 @@ fn the_check_names_damage_and_what_is_unsettled() {
     world.store(0).apply(batch).unwrap();
     let problems = check(&world.stores()).unwrap();
     assert!(problems.iter().all(|p| p.is_damage()), "{problems:?}");
-    let found = |wanted: fn(&Problem) -> bool| problems.iter().any(wanted);
-    assert!(found(|p| matches!(p, Problem::Misplaced { member: 0, .. })));
+    let found = |wanted: fn(&ContentProblem) -> bool| problems.iter().any(wanted);
     assert!(found(|p| matches!(
         p,
-        Problem::NoFile {
+        ContentProblem::Misplaced { member: 0, .. }
+    )));
+    assert!(found(|p| matches!(
+        p,
+        ContentProblem::NoFile {
             member: 0,
             fid: Fid(4711),
             extents: 1
         }
     )));
-    assert!(found(|p| matches!(p, Problem::BehindEnd { member: 1, .. })));
-    assert!(found(|p| matches!(p, Problem::Bytes { .. })));
+    assert!(found(|p| matches!(
+        p,
+        ContentProblem::BehindEnd { member: 1, .. }
+    )));
+    assert!(found(|p| matches!(p, ContentProblem::Bytes { .. })));
     assert!(problems.iter().all(|p| !p.to_string().is_empty()));
 }

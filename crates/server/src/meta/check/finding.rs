@@ -3,7 +3,7 @@ use crate::{Fid, Member};
 
 /// One fault of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Finding {
+pub enum NamespaceFinding {
     /// A record that cannot be read.
     #[error("member {member}: {text}")]
     Damaged {

@@ -4,11 +4,11 @@
 //! fault with the inodes they name.
 mod finding;
 
-pub use finding::Finding;
+pub use finding::NamespaceFinding;
 
 use super::{
     entries, records,
-    records::{Intent, Tag},
+    records::{Intent, RecordTag},
     steps::{EntryTarget, IntentStep, Precondition},
 };
 use crate::{Fid, Kind, Member, Result, inodes, inodes::Inode, keys};
@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 
 /// Of an inode, what the check needs.
-struct Known {
+struct CheckedInode {
     kind: Kind,
     nlink: u32,
     dead: bool,
@@ -31,8 +31,28 @@ struct Known {
     rooted: bool,
 }
 
+impl CheckedInode {
+    fn of(inode: &Inode) -> CheckedInode {
+        CheckedInode {
+            kind: inode.kind,
+            nlink: inode.nlink,
+            dead: inode.dead,
+            parent: if inode.kind == Kind::Dir {
+                inode.parent
+            } else {
+                Fid::ROOT
+            },
+            names: 0,
+            subdirs: 0,
+            entries: 0,
+            orphan: false,
+            rooted: false,
+        }
+    }
+}
+
 /// Operations over several members that a crash cut off, of one store; what cannot be read is left out.
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedOperations {
     /// Decided here.
     pub(crate) intents: Vec<(IntentId, Intent)>,
     /// Promised to other members.
@@ -41,14 +61,14 @@ pub(crate) struct Unfinished {
     watermarks: HashMap<Member, u64>,
 }
 
-impl Unfinished {
+impl UnfinishedOperations {
     /// Of the store of a member.
-    pub(crate) fn read(store: &Store) -> Unfinished {
-        let applied: Vec<(IntentId, ())> = records::readable(store, Tag::Applied);
-        let watermarks: Vec<(IntentId, u64)> = records::readable(store, Tag::Watermark);
-        Unfinished {
-            intents: records::readable(store, Tag::Intent),
-            prepared: records::readable(store, Tag::Prepared),
+    pub(crate) fn read(store: &Store) -> UnfinishedOperations {
+        let applied: Vec<(IntentId, ())> = records::readable(store, RecordTag::Applied);
+        let watermarks: Vec<(IntentId, u64)> = records::readable(store, RecordTag::Watermark);
+        UnfinishedOperations {
+            intents: records::readable(store, RecordTag::Intent),
+            prepared: records::readable(store, RecordTag::Prepared),
             applied: applied.into_iter().map(|(id, ())| id).collect(),
             watermarks: watermarks
                 .into_iter()
@@ -65,23 +85,23 @@ impl Unfinished {
 }
 
 #[derive(Default)]
-struct Check {
+struct NamespaceCheck {
     members: HashSet<Member>,
-    inodes: HashMap<Fid, Known>,
+    inodes: HashMap<Fid, CheckedInode>,
     /// Inodes that an unfinished operation names.
     excused: HashSet<Fid>,
-    findings: Vec<Finding>,
+    findings: Vec<NamespaceFinding>,
 }
 
 /// Checks entries and inodes of all members against each other. Members that are not given are not judged.
-pub fn check(stores: &[(Member, &Store)]) -> Vec<Finding> {
-    let mut check = Check {
+pub fn check(stores: &[(Member, &Store)]) -> Vec<NamespaceFinding> {
+    let mut check = NamespaceCheck {
         members: stores.iter().map(|(member, _)| *member).collect(),
-        ..Check::default()
+        ..NamespaceCheck::default()
     };
     for (member, store) in stores {
         if let Err(e) = check.unfinished(*member, store) {
-            check.findings.push(Finding::Damaged {
+            check.findings.push(NamespaceFinding::Damaged {
                 member: *member,
                 text: e.to_string(),
             });
@@ -95,10 +115,11 @@ pub fn check(stores: &[(Member, &Store)]) -> Vec<Finding> {
     check.findings
 }
 
-impl Check {
+impl NamespaceCheck {
     fn unfinished(&mut self, member: Member, store: &Store) -> Result<()> {
-        let committed: Vec<(IntentId, Intent)> = records::all(store, Tag::Intent)?;
-        let prepared: Vec<(IntentId, Vec<Precondition>)> = records::all(store, Tag::Prepared)?;
+        let committed: Vec<(IntentId, Intent)> = records::all(store, RecordTag::Intent)?;
+        let prepared: Vec<(IntentId, Vec<Precondition>)> =
+            records::all(store, RecordTag::Prepared)?;
         if committed.is_empty() && prepared.is_empty() {
             return Ok(());
         }
@@ -129,7 +150,7 @@ impl Check {
             }
         }
         let (committed, prepared) = (committed.len(), prepared.len());
-        self.findings.push(Finding::Unfinished {
+        self.findings.push(NamespaceFinding::Unfinished {
             member,
             committed,
             prepared,
@@ -144,13 +165,13 @@ impl Check {
                 inodes::decode(fid, &value).map(|inode| (fid, inode))
             });
             match read {
-                Ok((fid, _)) if fid.owner() != member => {
-                    self.findings.push(Finding::Foreign { member, fid })
-                }
+                Ok((fid, _)) if fid.owner() != member => self
+                    .findings
+                    .push(NamespaceFinding::Foreign { member, fid }),
                 Ok((fid, inode)) => {
-                    self.inodes.insert(fid, known(&inode));
+                    self.inodes.insert(fid, CheckedInode::of(&inode));
                 }
-                Err(e) => self.findings.push(Finding::Damaged {
+                Err(e) => self.findings.push(NamespaceFinding::Damaged {
                     member,
                     text: e.to_string(),
                 }),
@@ -163,7 +184,7 @@ impl Check {
                         known.orphan = true;
                     }
                 }
-                Err(e) => self.findings.push(Finding::Damaged {
+                Err(e) => self.findings.push(NamespaceFinding::Damaged {
                     member,
                     text: e.to_string(),
                 }),
@@ -175,7 +196,7 @@ impl Check {
         for item in entries::all(store) {
             match item {
                 Ok((dir, name, entry)) => self.entry(dir, name, entry),
-                Err(e) => self.findings.push(Finding::Damaged {
+                Err(e) => self.findings.push(NamespaceFinding::Damaged {
                     member,
                     text: e.to_string(),
                 }),
@@ -191,7 +212,11 @@ impl Check {
                 parent.entries += 1;
                 parent.subdirs += u32::from(is_dir);
             }
-            _ => return self.findings.push(Finding::NoDirectory { dir, name }),
+            _ => {
+                return self
+                    .findings
+                    .push(NamespaceFinding::NoDirectory { dir, name });
+            }
         }
         if !self.members.contains(&fid.owner()) {
             return;
@@ -199,17 +224,20 @@ impl Check {
         let excused = self.excused.contains(&fid) || self.excused.contains(&dir);
         let Some(known) = self.inodes.get_mut(&fid) else {
             if !excused {
-                self.findings.push(Finding::NoInode { dir, name, fid });
+                self.findings
+                    .push(NamespaceFinding::NoInode { dir, name, fid });
             }
             return;
         };
         known.names += 1;
         if known.kind != entry.kind {
-            self.findings.push(Finding::WrongKind { dir, name, fid });
+            self.findings
+                .push(NamespaceFinding::WrongKind { dir, name, fid });
         } else if is_dir && known.names > 1 && !excused {
-            self.findings.push(Finding::TwoNames { dir, name, fid });
+            self.findings
+                .push(NamespaceFinding::TwoNames { dir, name, fid });
         } else if is_dir && known.parent != dir && !excused {
-            self.findings.push(Finding::WrongParent {
+            self.findings.push(NamespaceFinding::WrongParent {
                 fid,
                 parent: known.parent,
                 expected: dir,
@@ -226,7 +254,8 @@ impl Check {
             let is_dir = known.kind == Kind::Dir;
             let excused = self.excused.contains(&fid);
             if known.dead && known.entries > 0 {
-                self.findings.push(Finding::DeadWithEntries { fid });
+                self.findings
+                    .push(NamespaceFinding::DeadWithEntries { fid });
             }
             let expected = match (is_dir, known.dead) {
                 (true, false) => 2 + known.subdirs,
@@ -237,17 +266,17 @@ impl Check {
             // Names of files may be with members that are not here.
             let counted = is_dir || whole;
             if counted && known.nlink != expected && !excused {
-                self.findings.push(Finding::WrongLinks {
+                self.findings.push(NamespaceFinding::WrongLinks {
                     fid,
                     links: known.nlink,
                     expected,
                 });
             }
             if whole && !named && !known.orphan && !excused {
-                self.findings.push(Finding::Unreachable { fid });
+                self.findings.push(NamespaceFinding::Unreachable { fid });
             }
             if is_dir && named && !excused && !self.rooted(fid) {
-                self.findings.push(Finding::Loop { fid });
+                self.findings.push(NamespaceFinding::Loop { fid });
             }
         }
     }
@@ -287,24 +316,6 @@ impl Check {
             }
         }
         rooted
-    }
-}
-
-fn known(inode: &Inode) -> Known {
-    Known {
-        kind: inode.kind,
-        nlink: inode.nlink,
-        dead: inode.dead,
-        parent: if inode.kind == Kind::Dir {
-            inode.parent
-        } else {
-            Fid::ROOT
-        },
-        names: 0,
-        subdirs: 0,
-        entries: 0,
-        orphan: false,
-        rooted: false,
     }
 }
 

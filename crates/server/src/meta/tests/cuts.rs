@@ -1,7 +1,7 @@
 //! Operations over several members, cut before every batch they write: afterwards the tree is the old one or the new
 //! one, links are right, and nothing is left over.
 use super::net::*;
-use crate::meta::records::{self, Intent, Tag};
+use crate::meta::records::{self, Intent, RecordTag};
 use crate::meta::steps::Precondition;
 use crate::*;
 use rustix::io::Errno;
@@ -186,13 +186,13 @@ pub(super) fn nothing_left(net: &Net, what: &str) {
     for member in 0..3 {
         let store = net.store(member);
         assert!(
-            records::all::<Intent>(store, Tag::Intent)
+            records::all::<Intent>(store, RecordTag::Intent)
                 .unwrap()
                 .is_empty(),
             "{what}"
         );
         assert!(
-            records::all::<Vec<Precondition>>(store, Tag::Prepared)
+            records::all::<Vec<Precondition>>(store, RecordTag::Prepared)
                 .unwrap()
                 .is_empty(),
             "{what}"

@@ -1,6 +1,6 @@
 //! The check finds each fault, and nothing else.
 use super::net::*;
-use crate::meta::check::{Finding, check};
+use crate::meta::check::{NamespaceFinding, check};
 use crate::meta::entries;
 use crate::meta::steps::EntryTarget;
 use crate::*;
@@ -56,7 +56,7 @@ fn an_entry_without_inode() {
     t.entry(t.d, "ghost", Some((fid, Kind::File)));
     assert_eq!(
         t.net.check(),
-        vec![Finding::NoInode {
+        vec![NamespaceFinding::NoInode {
             dir: t.d,
             name: "ghost".into(),
             fid
@@ -70,7 +70,7 @@ fn an_entry_without_directory() {
     t.entry(t.f, "x", Some((t.f, Kind::File)));
     assert_eq!(
         t.net.check(),
-        vec![Finding::NoDirectory {
+        vec![NamespaceFinding::NoDirectory {
             dir: t.f,
             name: "x".into()
         }]
@@ -82,7 +82,7 @@ fn wrong_links_of_files_and_directories() {
     let t = tree();
     t.inode(t.f, |inode| inode.nlink = 2);
     t.inode(t.d, |inode| inode.nlink = 9);
-    let wrong = |fid, links, expected| Finding::WrongLinks {
+    let wrong = |fid, links, expected| NamespaceFinding::WrongLinks {
         fid,
         links,
         expected,
@@ -94,14 +94,14 @@ fn wrong_links_of_files_and_directories() {
 fn an_inode_without_name() {
     let t = tree();
     t.entry(t.d, "f", None);
-    let links = Finding::WrongLinks {
+    let links = NamespaceFinding::WrongLinks {
         fid: t.f,
         links: 1,
         expected: 0,
     };
     assert_eq!(
         t.net.check(),
-        vec![links, Finding::Unreachable { fid: t.f }]
+        vec![links, NamespaceFinding::Unreachable { fid: t.f }]
     );
 }
 
@@ -114,7 +114,10 @@ fn a_dead_directory_with_entries() {
     });
     t.entry(t.e, "x", Some((t.f, Kind::File)));
     t.inode(t.f, |inode| inode.nlink = 2);
-    assert_eq!(t.net.check(), vec![Finding::DeadWithEntries { fid: t.e }]);
+    assert_eq!(
+        t.net.check(),
+        vec![NamespaceFinding::DeadWithEntries { fid: t.e }]
+    );
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn wrong_kind_wrong_parent_and_second_names() {
     t.entry(t.d, "f", Some((t.f, Kind::Symlink)));
     assert_eq!(
         t.net.check(),
-        vec![Finding::WrongKind {
+        vec![NamespaceFinding::WrongKind {
             dir: t.d,
             name: "f".into(),
             fid: t.f
@@ -133,7 +136,7 @@ fn wrong_kind_wrong_parent_and_second_names() {
     t.inode(t.e, |inode| inode.parent = Fid::ROOT);
     assert_eq!(
         t.net.check(),
-        vec![Finding::WrongParent {
+        vec![NamespaceFinding::WrongParent {
             fid: t.e,
             parent: Fid::ROOT,
             expected: t.d
@@ -144,7 +147,7 @@ fn wrong_kind_wrong_parent_and_second_names() {
     t.inode(t.d, |inode| inode.nlink = 4);
     assert_eq!(
         t.net.check(),
-        vec![Finding::TwoNames {
+        vec![NamespaceFinding::TwoNames {
             dir: t.d,
             name: "e2".into(),
             fid: t.e
@@ -162,7 +165,10 @@ fn a_loop_that_left_the_root() {
     t.inode(t.d, |inode| inode.parent = t.e);
     assert_eq!(
         t.net.check(),
-        vec![Finding::Loop { fid: t.d }, Finding::Loop { fid: t.e }]
+        vec![
+            NamespaceFinding::Loop { fid: t.d },
+            NamespaceFinding::Loop { fid: t.e }
+        ]
     );
 }
 
@@ -174,7 +180,7 @@ fn damaged_records_and_inodes_of_others() {
     t.net.store(0).apply(batch).unwrap();
     let found = t.net.check();
     assert!(
-        matches!(&found[0], Finding::Damaged { member: 0, text } if text.contains("version 9")),
+        matches!(&found[0], NamespaceFinding::Damaged { member: 0, text } if text.contains("version 9")),
         "{found:?}"
     );
     let t = tree();
@@ -182,7 +188,7 @@ fn damaged_records_and_inodes_of_others() {
     assert!(
         found.iter().any(|f| matches!(
             f,
-            Finding::Foreign {
+            NamespaceFinding::Foreign {
                 member: 1,
                 fid: Fid::ROOT
             }
@@ -205,7 +211,7 @@ fn cut_off_operations_are_no_fault_of_the_tree() {
         assert!(
             found
                 .iter()
-                .all(|f| matches!(f, Finding::Unfinished { .. })),
+                .all(|f| matches!(f, NamespaceFinding::Unfinished { .. })),
             "cut at {at}: {found:?}"
         );
         if !net.cut_off() {

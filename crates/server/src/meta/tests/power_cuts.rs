@@ -1,7 +1,7 @@
 //! What a power cut takes back at one member while another's decision is on disk, without a disk: records are deleted as
 //! if they had never been written. (Cuts of a whole service are tried in `crates/fuse/tests/power_cuts.rs`.)
 use super::net::*;
-use crate::meta::records::{self, Intent, Tag};
+use crate::meta::records::{self, Intent, RecordTag};
 use crate::*;
 use forebay_storage::Batch;
 
@@ -10,8 +10,8 @@ fn loses(net: &Net, member: Member, fid: Fid) {
     let store = net.store(member);
     let mut batch = Batch::new();
     batch.delete(keys::INODES, fid.0.to_be_bytes().to_vec());
-    for (id, ()) in records::all::<()>(store, Tag::Applied).unwrap() {
-        records::delete(&mut batch, Tag::Applied, id);
+    for (id, ()) in records::all::<()>(store, RecordTag::Applied).unwrap() {
+        records::delete(&mut batch, RecordTag::Applied, id);
     }
     store.apply(batch).unwrap();
 }
@@ -40,7 +40,7 @@ fn an_intent_is_kept_until_the_others_have_its_steps_on_disk() {
     let net = Net::new(2);
     net.dir_at(Fid::ROOT, 1);
     let kept = || {
-        records::all::<Intent>(net.store(0), Tag::Intent)
+        records::all::<Intent>(net.store(0), RecordTag::Intent)
             .unwrap()
             .len()
     };
@@ -69,7 +69,7 @@ fn while_a_member_is_dead_neither_intents_nor_markers_pile_up() {
     // One more that both have a part of, and that nobody has synced.
     net.rename((one, "f"), (Fid::ROOT, "f"), flags).unwrap();
     let intents = |member| {
-        let intents = records::all::<Intent>(net.store(member), Tag::Intent).unwrap();
+        let intents = records::all::<Intent>(net.store(member), RecordTag::Intent).unwrap();
         intents.into_iter().map(|(_, intent)| intent)
     };
     let parts: Vec<Member> = intents(0).flat_map(|i| i.parts).map(|p| p.0).collect();
@@ -85,7 +85,7 @@ fn while_a_member_is_dead_neither_intents_nor_markers_pile_up() {
         }
     }
     for member in [0, 1] {
-        let markers = records::all::<()>(net.store(member), Tag::Applied).unwrap();
+        let markers = records::all::<()>(net.store(member), RecordTag::Applied).unwrap();
         let kept = (intents(member).count(), markers.len());
         assert!(kept.0 <= 1 && kept.1 < 80, "member {member}: {kept:?}");
     }

@@ -17,8 +17,8 @@
 //! one, those that are not ready have the right id, so they become ready at the next start.
 use crate::layout::{lock_dir, make_private, must_be_empty, path_error, refuse};
 use crate::repair_under_way::must_not_be_under_way;
-use crate::superblock::{self, Id, Role, Superblock, random_id};
-use crate::{Error, Meeting, Member, Result};
+use crate::superblock::{self, Id, StoreRole, Superblock, random_id};
+use crate::{Error, Member, MemberBarrier, Result};
 use forebay_storage::Io;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A member's locked directory.
-pub struct Home {
+pub struct MemberDirectory {
     dir: PathBuf,
     superblock: Option<Superblock>,
     repaired: Vec<String>,
@@ -44,12 +44,12 @@ enum SuperblockState {
     Ready(Id),
 }
 
-impl Home {
+impl MemberDirectory {
     /// Locks the directory and looks what it is; makes it if it is missing or empty.
     ///
     /// # Errors
     /// `Refused`, each with the next step: in use, of another user, foreign, newer, damaged, or of a whole service.
-    pub fn open(io: &dyn Io, dir: &Path) -> Result<Home> {
+    pub fn open(io: &dyn Io, dir: &Path) -> Result<MemberDirectory> {
         // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
         if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| path_error(dir, &e))? {
             must_be_empty(io, dir)?;
@@ -60,7 +60,7 @@ impl Home {
         let (superblock, repaired) = Superblock::read_and_repair(io, dir)?;
         match &superblock {
             None => must_be_empty(io, dir)?,
-            Some(block) if block.role == Role::Service => {
+            Some(block) if block.role == StoreRole::Service => {
                 return refuse(format!(
                     "{} is the store of a whole service in one process; use `forebay mount` or embedded servers for it, or name the store of one member",
                     dir.display()
@@ -68,7 +68,7 @@ impl Home {
             }
             Some(_) => {}
         }
-        Ok(Home {
+        Ok(MemberDirectory {
             dir: dir.to_path_buf(),
             superblock,
             repaired,
@@ -89,19 +89,19 @@ impl Home {
     /// The number of the member and how many its service has; `None` for a new store.
     pub fn member(&self) -> Option<(Member, u16)> {
         match self.superblock.as_ref()?.role {
-            Role::Member(member) => Some((member, self.superblock.as_ref()?.members)),
-            Role::Service => None,
+            StoreRole::Member(member) => Some((member, self.superblock.as_ref()?.members)),
+            StoreRole::Service => None,
         }
     }
 
-    /// Agrees with all other members on the service, and makes this the store of the meeting's member.
+    /// Agrees with all other members on the service, and makes this the store of the barrier's member.
     ///
     /// # Errors
     /// `Refused`: stores that do not belong together, or cannot be written.
     pub fn agree_on_service(
         &mut self,
         io: &dyn Io,
-        meeting: &Meeting,
+        barrier: &MemberBarrier,
         limit: Duration,
     ) -> Result<()> {
         let own = match &self.superblock {
@@ -116,7 +116,7 @@ impl Home {
             ))
         })?;
         let mut all = Vec::new();
-        let states = meeting.exchange(encoded, limit)?;
+        let states = barrier.exchange(encoded, limit)?;
         for (member, state) in states.into_iter().enumerate() {
             match postcard::from_bytes::<SuperblockState>(&state) {
                 Ok(state) => all.push(state),
@@ -128,17 +128,17 @@ impl Home {
             }
         }
         // All refuse alike; one that ended at once would leave the others with "it has ended".
-        let service = agree(&all).inspect_err(|_| meeting.exchange_at_stop(limit))?;
+        let service = agree(&all).inspect_err(|_| barrier.exchange_at_stop(limit))?;
         if matches!(own, SuperblockState::Ready(_)) {
             // The others may have to finish.
-            meeting.exchange("", limit)?;
+            barrier.exchange("", limit)?;
             return Ok(());
         }
-        let role = Role::Member(meeting.member());
-        let mut block = Superblock::new(role, meeting.members(), service);
+        let role = StoreRole::Member(barrier.member());
+        let mut block = Superblock::new(role, barrier.members(), service);
         block.ready = false;
         block.write(io, &self.dir)?;
-        meeting.exchange("", limit)?;
+        barrier.exchange("", limit)?;
         block.ready = true;
         block.write(io, &self.dir)?;
         self.superblock = Some(block);
@@ -192,19 +192,22 @@ mod tests {
     /// Founds a service of these stores; what each member got.
     fn found(dirs: &[PathBuf]) -> Vec<Result<Id>> {
         let ends = local::fabric(dirs.len() as u32);
-        let meetings: Vec<_> = ends.into_iter().map(|end| Meeting::new(end)).collect();
+        let barriers: Vec<_> = ends
+            .into_iter()
+            .map(|end| MemberBarrier::new(end))
+            .collect();
         std::thread::scope(|scope| {
-            let start = |(dir, meeting): (&PathBuf, Meeting)| {
+            let start = |(dir, barrier): (&PathBuf, MemberBarrier)| {
                 let dir = dir.clone();
                 scope.spawn(move || {
-                    let mut home = Home::open(&OsIo, &dir)?;
-                    home.agree_on_service(&OsIo, &meeting, LONG)?;
+                    let mut home = MemberDirectory::open(&OsIo, &dir)?;
+                    home.agree_on_service(&OsIo, &barrier, LONG)?;
                     // The others still ask for the last round.
-                    meeting.exchange_at_stop(LONG);
+                    barrier.exchange_at_stop(LONG);
                     Ok(home.superblock.unwrap().service)
                 })
             };
-            let threads: Vec<_> = dirs.iter().zip(meetings).map(start).collect();
+            let threads: Vec<_> = dirs.iter().zip(barriers).map(start).collect();
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         })
     }
@@ -222,9 +225,9 @@ mod tests {
         let again: Vec<Id> = found(&dirs).into_iter().map(|id| id.unwrap()).collect();
         assert_eq!(ids, again);
         for (k, dir) in dirs.iter().enumerate() {
-            let home = Home::open(&OsIo, dir).unwrap();
+            let home = MemberDirectory::open(&OsIo, dir).unwrap();
             assert_eq!(home.member(), Some((k as Member, 3)));
-            assert!(Home::open(&OsIo, dir).is_err(), "locked");
+            assert!(MemberDirectory::open(&OsIo, dir).is_err(), "locked");
         }
     }
 
@@ -250,9 +253,9 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("s");
         drop(crate::layout::Layout::open(&OsIo, &dir, 2).unwrap());
-        let refused = |dir: &Path| Home::open(&OsIo, dir).err().unwrap().to_string();
+        let refused = |dir: &Path| MemberDirectory::open(&OsIo, dir).err().unwrap().to_string();
         assert!(refused(&dir).contains("whole service"));
-        let home = Home::open(&OsIo, &dir.join("node-1")).unwrap();
+        let home = MemberDirectory::open(&OsIo, &dir.join("node-1")).unwrap();
         assert_eq!(home.member(), Some((1, 2)));
         let other = temp.path().join("other");
         std::fs::create_dir(&other).unwrap();

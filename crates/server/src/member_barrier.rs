@@ -1,6 +1,6 @@
 //! A barrier of members in different processes, which exchange some bytes at it: after each step of a start and a stop.
 //!
-//! All members call [`Meeting::exchange`] equally often. Each call is a **round**: every member gives some bytes and gets
+//! All members call [`MemberBarrier::exchange`] equally often. Each call is a **round**: every member gives some bytes and gets
 //! those of all others. A member asks each other one for its bytes of the round; one that has not begun the round keeps the
 //! question and answers when it does, so that nobody asks twice and no thread waits at the answering side.
 //!
@@ -36,7 +36,7 @@ pub struct StopRequest {
 type OnStop = Box<dyn Fn(&StopRequest) + Send + Sync>;
 
 /// See the head of this file. Dropping it lets the others know that this member takes part in no more rounds.
-pub struct Meeting {
+pub struct MemberBarrier {
     end: Arc<dyn Fabric>,
     server: Arc<RoundServer>,
 }
@@ -57,12 +57,12 @@ struct Rounds {
     waiting: HashMap<u64, Vec<Replier>>,
 }
 
-impl Meeting {
+impl MemberBarrier {
     /// Over an end of a fabric that serves nothing else.
-    pub fn new(end: Arc<dyn Fabric>) -> Meeting {
+    pub fn new(end: Arc<dyn Fabric>) -> MemberBarrier {
         let server = Arc::new(RoundServer::default());
         end.serve(server.clone());
-        Meeting { end, server }
+        MemberBarrier { end, server }
     }
 
     /// This member.
@@ -151,7 +151,7 @@ impl Meeting {
     }
 }
 
-impl Drop for Meeting {
+impl Drop for MemberBarrier {
     fn drop(&mut self) {
         self.close();
     }
@@ -204,23 +204,23 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    fn meetings(n: u32) -> Vec<Meeting> {
+    fn barriers(n: u32) -> Vec<MemberBarrier> {
         let ends = local::fabric(n).into_iter();
-        ends.map(|end| Meeting::new(end)).collect()
+        ends.map(|end| MemberBarrier::new(end)).collect()
     }
 
     #[test]
     fn all_get_what_all_give_in_every_round() {
         std::thread::scope(|scope| {
-            for meeting in meetings(4) {
+            for barrier in barriers(4) {
                 scope.spawn(move || {
                     for round in 0..50u8 {
-                        let own = vec![round, meeting.member() as u8];
-                        let got = meeting.exchange(own, LONG).unwrap();
+                        let own = vec![round, barrier.member() as u8];
+                        let got = barrier.exchange(own, LONG).unwrap();
                         let want: Vec<_> = (0..4).map(|m| Bytes::from(vec![round, m])).collect();
                         assert_eq!(got, want);
                     }
-                    meeting.exchange_at_stop(LONG);
+                    barrier.exchange_at_stop(LONG);
                 });
             }
         });
@@ -228,30 +228,30 @@ mod tests {
 
     #[test]
     fn one_that_has_left_is_named_and_does_not_hold_up_a_stop() {
-        let mut meetings = meetings(2);
-        drop(meetings.pop());
-        let error = meetings[0].exchange(Bytes::new(), LONG).unwrap_err();
+        let mut barriers = barriers(2);
+        drop(barriers.pop());
+        let error = barriers[0].exchange(Bytes::new(), LONG).unwrap_err();
         assert!(
             error.to_string().contains("member 1: it has ended"),
             "{error}"
         );
-        meetings[0].exchange_at_stop(LONG);
-        let late = meetings_of_one_late().exchange(Bytes::new(), Duration::from_millis(1));
+        barriers[0].exchange_at_stop(LONG);
+        let late = barrier_with_one_late().exchange(Bytes::new(), Duration::from_millis(1));
         assert!(late.unwrap_err().to_string().contains("not ready"));
     }
 
     /// The first of two; the other never comes.
-    fn meetings_of_one_late() -> Meeting {
-        let mut meetings = meetings(2);
-        std::mem::forget(meetings.pop());
-        meetings.remove(0)
+    fn barrier_with_one_late() -> MemberBarrier {
+        let mut barriers = barriers(2);
+        std::mem::forget(barriers.pop());
+        barriers.remove(0)
     }
 
     #[test]
     fn a_request_to_stop_reaches_all_also_those_that_listen_late() {
-        let meetings = meetings(3);
+        let barriers = barriers(3);
         let (send, heard) = mpsc::channel();
-        let listen = |m: &Meeting| {
+        let listen = |m: &MemberBarrier| {
             let send = send.clone();
             m.on_stop(move |request| send.send(request.clone()).unwrap());
         };
@@ -260,12 +260,12 @@ mod tests {
             why: why.into(),
             over,
         };
-        listen(&meetings[1]);
-        meetings[0].tell_stop("enough", true);
+        listen(&barriers[1]);
+        barriers[0].tell_stop("enough", true);
         assert_eq!(heard.recv_timeout(LONG), Ok(request("enough", true)));
-        listen(&meetings[2]);
+        listen(&barriers[2]);
         assert_eq!(heard.recv_timeout(LONG), Ok(request("enough", true)));
-        meetings[0].tell_stop("a signal", false);
+        barriers[0].tell_stop("a signal", false);
         let again = [heard.recv_timeout(LONG), heard.recv_timeout(LONG)];
         let expected = Ok(request("a signal", false));
         assert_eq!(again, [expected.clone(), expected]);

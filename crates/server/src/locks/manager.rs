@@ -67,7 +67,7 @@ struct Session {
 
 /// The answer to a request to lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeeperAnswer {
+pub enum ManagerAnswer {
     /// Locked.
     Granted,
     /// This is in the way.
@@ -87,19 +87,19 @@ pub type Grants = Vec<(Member, LockToken)>;
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub struct Keeper {
+pub struct LockManager {
     files: HashMap<Fid, FileLocks>,
     sessions: HashMap<Member, Session>,
 }
 
-impl Keeper {
+impl LockManager {
     /// Locks, or denies, or queues the request.
     pub fn lock(
         &mut self,
         (from, session, token): (Member, u64, LockToken),
         (place, mode, pid): (LockRange, LockMode, u32),
         wait: bool,
-    ) -> (KeeperAnswer, Grants) {
+    ) -> (ManagerAnswer, Grants) {
         let mut grants = Grants::new();
         if let Some(answer) = self.known(from, session, token, &mut grants) {
             return (answer, grants);
@@ -119,7 +119,7 @@ impl Keeper {
             None => {
                 file.table(place.space)
                     .set(owner, place.start..place.end, mode, pid);
-                KeeperAnswer::Granted
+                ManagerAnswer::Granted
             }
             Some(_) if wait => {
                 file.queue.push_back(Waiter {
@@ -129,21 +129,21 @@ impl Keeper {
                     mode,
                     pid,
                 });
-                KeeperAnswer::Waiting(in_the_way.iter().map(|held| held.owner).collect())
+                ManagerAnswer::Waiting(in_the_way.iter().map(|held| held.owner).collect())
             }
-            Some(held) => KeeperAnswer::Denied(held.clone()),
+            Some(held) => ManagerAnswer::Denied(held.clone()),
         };
         let outcome = match &answer {
-            KeeperAnswer::Denied(held) => Outcome::Denied(held.clone()),
-            KeeperAnswer::Waiting(_) => Outcome::Waiting(fid),
+            ManagerAnswer::Denied(held) => Outcome::Denied(held.clone()),
+            ManagerAnswer::Waiting(_) => Outcome::Waiting(fid),
             _ => Outcome::Granted,
         };
         self.note(from, token, outcome);
-        if answer == KeeperAnswer::Granted && mode == LockMode::Shared {
+        if answer == ManagerAnswer::Granted && mode == LockMode::Shared {
             // It may have been exclusive before.
             self.sweep(fid, &mut grants);
         }
-        self.tidy(fid);
+        self.remove_if_empty(fid);
         (answer, grants)
     }
 
@@ -152,7 +152,7 @@ impl Keeper {
         &mut self,
         (from, session, token): (Member, u64, LockToken),
         place: &LockRange,
-    ) -> (KeeperAnswer, Grants) {
+    ) -> (ManagerAnswer, Grants) {
         let mut grants = Grants::new();
         if let Some(answer) = self.known(from, session, token, &mut grants) {
             return (answer, grants);
@@ -164,8 +164,8 @@ impl Keeper {
             self.sweep(place.fid, &mut grants);
         }
         self.note(from, token, Outcome::Done);
-        self.tidy(place.fid);
-        (KeeperAnswer::Done, grants)
+        self.remove_if_empty(place.fid);
+        (ManagerAnswer::Done, grants)
     }
 
     /// Ends a waiting request, unless it has been granted. A request that has not arrived yet never will do anything.
@@ -173,14 +173,14 @@ impl Keeper {
         &mut self,
         (from, session, token): (Member, u64, LockToken),
         fid: Fid,
-    ) -> (KeeperAnswer, Grants) {
+    ) -> (ManagerAnswer, Grants) {
         let mut grants = Grants::new();
         let answer = match self.known(from, session, token, &mut grants) {
-            Some(KeeperAnswer::Waiting(_)) => {
+            Some(ManagerAnswer::Waiting(_)) => {
                 self.leave_queue(fid, from, token);
-                KeeperAnswer::Done
+                ManagerAnswer::Done
             }
-            Some(KeeperAnswer::Denied(_)) | None => KeeperAnswer::Done,
+            Some(ManagerAnswer::Denied(_)) | None => ManagerAnswer::Done,
             Some(other) => return (other, grants),
         };
         self.note(from, token, Outcome::Done);
@@ -226,7 +226,7 @@ impl Keeper {
     }
 
     /// The node is dead: its session has ended. True if it was alive before.
-    pub fn bury(&mut self, member: Member) -> (bool, Grants) {
+    pub fn end_dead(&mut self, member: Member) -> (bool, Grants) {
         let mut grants = Grants::new();
         let Some(session) = self.sessions.get_mut(&member) else {
             return (false, grants);
@@ -268,9 +268,9 @@ impl Keeper {
         session: u64,
         token: LockToken,
         grants: &mut Grants,
-    ) -> Option<KeeperAnswer> {
+    ) -> Option<ManagerAnswer> {
         if !self.enter(from, session, grants) {
-            return Some(KeeperAnswer::Ended);
+            return Some(ManagerAnswer::Ended);
         }
         let (last, outcome) = self.sessions.get(&from)?.slots.get(&token.slot)?;
         match (token.number.cmp(last), outcome) {
@@ -281,13 +281,13 @@ impl Keeper {
                 None
             }
             (Ordering::Greater, _) => None,
-            (Ordering::Less, _) => Some(KeeperAnswer::Late),
-            (Ordering::Equal, Outcome::Granted) => Some(KeeperAnswer::Granted),
-            (Ordering::Equal, Outcome::Denied(held)) => Some(KeeperAnswer::Denied(held.clone())),
+            (Ordering::Less, _) => Some(ManagerAnswer::Late),
+            (Ordering::Equal, Outcome::Granted) => Some(ManagerAnswer::Granted),
+            (Ordering::Equal, Outcome::Denied(held)) => Some(ManagerAnswer::Denied(held.clone())),
             (Ordering::Equal, Outcome::Waiting(fid)) => {
-                Some(KeeperAnswer::Waiting(self.blockers(*fid, from, token)))
+                Some(ManagerAnswer::Waiting(self.blockers(*fid, from, token)))
             }
-            (Ordering::Equal, Outcome::Done) => Some(KeeperAnswer::Done),
+            (Ordering::Equal, Outcome::Done) => Some(ManagerAnswer::Done),
         }
     }
 
@@ -296,7 +296,7 @@ impl Keeper {
             file.queue
                 .retain(|w| (w.owner.member, w.token) != (from, token));
         }
-        self.tidy(fid);
+        self.remove_if_empty(fid);
     }
 
     fn note(&mut self, from: Member, token: LockToken, outcome: Outcome) {
@@ -342,11 +342,11 @@ impl Keeper {
                     self.sweep(fid, grants);
                 }
             }
-            self.tidy(fid);
+            self.remove_if_empty(fid);
         }
     }
 
-    fn tidy(&mut self, fid: Fid) {
+    fn remove_if_empty(&mut self, fid: Fid) {
         let empty =
             |f: &FileLocks| f.records.is_empty() && f.flocks.is_empty() && f.queue.is_empty();
         if self.files.get(&fid).is_some_and(empty) {

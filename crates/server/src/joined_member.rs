@@ -3,21 +3,21 @@
 //! It takes the steps of [`NodeServer::START`] and [`NodeServer::STOP`], as a service in one process does, and waits for the
 //! other members after each step.
 use crate::node_server::NodeServer;
-use crate::{Config, Delegate, Error, Home, Meeting, MemberStatus, Result};
+use crate::{Config, Delegate, Error, MemberBarrier, MemberDirectory, MemberStatus, Result};
 use forebay_fabric::Fabric;
 use forebay_storage::Io;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// See the head of this file. Dropping it stops its threads, without committing anything.
-pub struct Joined {
+pub struct JoinedMember {
     server: NodeServer,
     delegate: Arc<Delegate>,
-    meeting: Arc<Meeting>,
-    _home: Home,
+    barrier: Arc<MemberBarrier>,
+    _home: MemberDirectory,
 }
 
-impl Joined {
+impl JoinedMember {
     /// Starts the member whose store is `home` and whose end of the fabric of requests is `end`; all members do so at once.
     /// Waits for the others, `limit` at each step.
     ///
@@ -26,18 +26,18 @@ impl Joined {
     /// store or a recovery fails with.
     pub fn start(
         io: Arc<dyn Io>,
-        mut home: Home,
-        meeting: Arc<Meeting>,
+        mut home: MemberDirectory,
+        barrier: Arc<MemberBarrier>,
         end: Arc<dyn Fabric>,
         config: Config,
         limit: Duration,
-    ) -> Result<Joined> {
+    ) -> Result<JoinedMember> {
         let config = Config {
-            nodes: meeting.members(),
+            nodes: barrier.members(),
             ..config
         };
         config.check()?;
-        home.agree_on_service(&*io, &meeting, limit)?;
+        home.agree_on_service(&*io, &barrier, limit)?;
         let reserve = Arc::new(config.disk_reserve(1));
         let mut server = NodeServer::open(
             io,
@@ -49,16 +49,16 @@ impl Joined {
         )?;
         server.serve();
         // A request before everyone serves would wait; but one that could not open its store would never serve.
-        meeting.exchange("", limit)?;
+        barrier.exchange("", limit)?;
         for step in NodeServer::START {
             step(&server)?;
-            meeting.exchange("", limit)?;
+            barrier.exchange("", limit)?;
         }
         let delegate = server.start_delegate()?;
-        Ok(Joined {
+        Ok(JoinedMember {
             server,
             delegate,
-            meeting,
+            barrier,
             _home: home,
         })
     }
@@ -79,8 +79,8 @@ impl Joined {
     }
 
     /// The barrier of all members.
-    pub fn meeting(&self) -> &Arc<Meeting> {
-        &self.meeting
+    pub fn barrier(&self) -> &Arc<MemberBarrier> {
+        &self.barrier
     }
 
     /// What the member holds and has done.
@@ -116,7 +116,7 @@ impl Joined {
                 done => done,
             };
             result = result.and(done);
-            self.meeting.exchange_at_stop(limit);
+            self.barrier.exchange_at_stop(limit);
         }
         result
     }
@@ -132,34 +132,36 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    fn start(dirs: &[PathBuf]) -> Vec<Result<Joined>> {
+    fn start(dirs: &[PathBuf]) -> Vec<Result<JoinedMember>> {
         let n = dirs.len() as u32;
         // All meet before any is given up.
-        let meetings: Vec<_> = local::fabric(n)
+        let barriers: Vec<_> = local::fabric(n)
             .into_iter()
-            .map(|end| Arc::new(Meeting::new(end)))
+            .map(|end| Arc::new(MemberBarrier::new(end)))
             .collect();
-        let ends = meetings.into_iter().zip(local::fabric(n));
+        let ends = barriers.into_iter().zip(local::fabric(n));
         std::thread::scope(|scope| {
-            let start =
-                |(dir, (meeting, end)): (&PathBuf, (Arc<Meeting>, Arc<local::LocalFabric>))| {
-                    let dir = dir.clone();
-                    scope.spawn(move || {
-                        let home = Home::open(&OsIo, &dir)?;
-                        let config = Config {
-                            memory: 16 << 20,
-                            consistency: Consistency::Posix,
-                            ..Config::default()
-                        };
-                        Joined::start(Arc::new(OsIo), home, meeting, end, config, LONG)
-                    })
-                };
+            let start = |(dir, (barrier, end)): (
+                &PathBuf,
+                (Arc<MemberBarrier>, Arc<local::LocalFabric>),
+            )| {
+                let dir = dir.clone();
+                scope.spawn(move || {
+                    let home = MemberDirectory::open(&OsIo, &dir)?;
+                    let config = Config {
+                        memory: 16 << 20,
+                        consistency: Consistency::Posix,
+                        ..Config::default()
+                    };
+                    JoinedMember::start(Arc::new(OsIo), home, barrier, end, config, LONG)
+                })
+            };
             let threads: Vec<_> = dirs.iter().zip(ends).map(start).collect();
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         })
     }
 
-    fn stop(members: Vec<Joined>) {
+    fn stop(members: Vec<JoinedMember>) {
         std::thread::scope(|scope| {
             for member in members {
                 scope.spawn(move || member.stop(LONG).unwrap());
@@ -167,7 +169,7 @@ mod tests {
         });
     }
 
-    fn all(started: Vec<Result<Joined>>) -> Vec<Joined> {
+    fn all(started: Vec<Result<JoinedMember>>) -> Vec<JoinedMember> {
         started.into_iter().map(|m| m.unwrap()).collect()
     }
 
