@@ -72,20 +72,8 @@ impl Cursor {
         let first = match shape.kind() {
             ShapeKind::Leaf(len) => cursor.grant(start, len, 0, 1),
             ShapeKind::Loop(id) => {
-                let l = arena.get(id);
-                let first = arena.items[l.items.0 as usize].shape;
-                if let (1, ShapeKind::Leaf(len)) = (l.items.1, first.kind()) {
-                    let (stride, left) = (l.steps.stride as u64, l.steps.elements);
-                    return (cursor.grant(start, len, stride, left), cursor);
-                }
-                cursor.frames.push(LoopFrame {
-                    items: l.items,
-                    stride: l.steps.stride as u64,
-                    base: start,
-                    item: 0,
-                    left: l.steps.elements,
-                });
-                cursor.next(arena)
+                let run = cursor.enter(arena, id, start, arena.get(id).steps.elements);
+                run.unwrap_or_else(|| cursor.next(arena))
             }
         };
         (first, cursor)
@@ -158,25 +146,34 @@ impl Cursor {
                     return self.grant(start, len, 0, 1);
                 }
                 ShapeKind::Loop(id) => {
-                    let inner = arena.get(id);
-                    let count = inner.steps.elements.min(frame.left);
+                    let count = arena.get(id).steps.elements.min(frame.left);
                     frame.left -= count;
-                    let first = arena.items[inner.items.0 as usize].shape;
-                    if let (1, ShapeKind::Leaf(len)) = (inner.items.1, first.kind()) {
-                        return self.grant(start, len, inner.steps.stride as u64, count);
+                    if let Some(run) = self.enter(arena, id, start, count) {
+                        return run;
                     }
-                    let (items, stride) = (inner.items, inner.steps.stride as u64);
-                    self.frames.push(LoopFrame {
-                        items,
-                        stride,
-                        base: start,
-                        item: 0,
-                        left: count,
-                    });
                 }
             }
         }
         ExpectedRun::default()
+    }
+
+    /// Goes into the first `count` elements of a loop that starts at `start`: they are one run, or have a frame.
+    #[inline]
+    fn enter(&mut self, arena: &Arena, id: u32, start: u64, count: u64) -> Option<ExpectedRun> {
+        let l = arena.get(id);
+        let (items, stride) = (l.items, l.steps.stride as u64);
+        let first = arena.items[items.0 as usize].shape;
+        if let (1, ShapeKind::Leaf(len)) = (items.1, first.kind()) {
+            return Some(self.grant(start, len, stride, count));
+        }
+        self.frames.push(LoopFrame {
+            items,
+            stride,
+            base: start,
+            item: 0,
+            left: count,
+        });
+        None
     }
 
     fn grant(&mut self, offset: u64, len: u64, stride: u64, left: u64) -> ExpectedRun {

@@ -16,7 +16,7 @@ use crate::tree;
 use crate::{PlacedExtent, Segment};
 
 /// Holes are looked through for so many steps before one is reported that may go on.
-pub(crate) const MAX_HOLE_STEPS: usize = 64;
+const MAX_HOLE_STEPS: usize = 64;
 
 /// What is at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,9 +273,19 @@ impl PatternMap {
 
     /// What is at `offset`.
     pub fn lookup(&self, offset: u64) -> MapLookup {
+        self.past_holes(offset, None)
+    }
+
+    /// The same, if only sequences above `sequence` count.
+    pub fn newer(&self, offset: u64, sequence: u64) -> MapLookup {
+        self.past_holes(offset, Some(sequence))
+    }
+
+    /// A hole is looked through as far as it goes, within [`MAX_HOLE_STEPS`].
+    fn past_holes(&self, offset: u64, above: Option<u64>) -> MapLookup {
         let mut at = offset;
         for _ in 0..MAX_HOLE_STEPS {
-            match self.look(at) {
+            match self.look(at, above) {
                 MapLookup::Data(_) if at > offset => return MapLookup::Hole(at),
                 MapLookup::Hole(end) => at = end,
                 other => return other,
@@ -284,16 +294,8 @@ impl PatternMap {
         MapLookup::Hole(at)
     }
 
-    pub(crate) fn look(&self, offset: u64) -> MapLookup {
-        self.seen(offset, None)
-    }
-
-    /// The same with nothing but sequences above this one.
-    pub(crate) fn look_above(&self, offset: u64, sequence: u64) -> MapLookup {
-        self.seen(offset, Some(sequence))
-    }
-
-    fn seen(&self, offset: u64, above: Option<u64>) -> MapLookup {
+    /// What is at `offset` of the sequences above one, or of all. A hole may go on behind its end.
+    pub(crate) fn look(&self, offset: u64, above: Option<u64>) -> MapLookup {
         let counts = |sequence: u64| above.is_none_or(|above| sequence > above);
         let mut best: Option<(PlacedExtent, &MapEntry)> = None;
         self.around(0, self.entries.len(), offset, &mut |entry| {

@@ -133,7 +133,7 @@ impl<'a> Pieces<'a> {
 
     /// What is at the offset, looked up.
     fn look(&mut self, out: &mut PieceBuffer<'_>) {
-        match self.map.look(self.at) {
+        match self.map.look(self.at, None) {
             MapLookup::End => self.at = self.end,
             MapLookup::Hole(end) => self.at = end,
             MapLookup::Data(piece) => {

@@ -1,12 +1,11 @@
-//! Skips many extents at once: to the end of a hole, or to the end of bytes without one.
+//! Skips many extents at once: to the end of bytes without a hole.
 //!
 //! ```text
 //! filled   cells as long as the innermost stride, and so on outwards: the block of cells around the offset has every byte
-//! newer    only entries with a newer sequence are looked at: all others are passed as if they were not there
 //! ```
 
 use crate::global::{Axis, GlobalPattern, MAX_DIMS};
-use crate::map::{EntryPart, MAX_HOLE_STEPS, MapEntry, MapLookup, PatternMap};
+use crate::map::{EntryPart, MapEntry, PatternMap};
 
 impl PatternMap {
     /// The offset behind some bytes from `offset` on that are all held; `None` if that at `offset` is not.
@@ -22,19 +21,6 @@ impl PatternMap {
             }
         });
         end
-    }
-
-    /// As [`PatternMap::lookup`], if only sequences above `sequence` count.
-    pub fn newer(&self, offset: u64, sequence: u64) -> MapLookup {
-        let mut at = offset;
-        for _ in 0..MAX_HOLE_STEPS {
-            match self.look_above(at, sequence) {
-                MapLookup::Data(_) if at > offset => return MapLookup::Hole(at),
-                MapLookup::Hole(end) => at = end,
-                other => return other,
-            }
-        }
-        MapLookup::Hole(at)
     }
 }
 

@@ -78,6 +78,32 @@ impl Network {
     }
 }
 
+/// A server's processor and network card: when each is free.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SimulatedServer {
+    pub processor: u64,
+    sending: u64,
+    receiving: u64,
+}
+
+impl SimulatedServer {
+    /// Sends as soon as it can from `now` on; when the message is at its receiver's card.
+    pub fn send(&mut self, net: &Network, now: u64) -> u64 {
+        let start = now.max(self.processor).max(self.sending);
+        self.processor = start + net.send;
+        self.sending = start + net.gap + net.bytes();
+        start + net.send + net.bytes() + net.latency
+    }
+
+    /// Receives what is at its card from `arrival` on, and does `work` on it; when its processor is done.
+    pub fn receive(&mut self, net: &Network, arrival: u64, work: u64) -> u64 {
+        let start = arrival.max(self.processor).max(self.receiving);
+        self.processor = start + net.receive + work;
+        self.receiving = start + net.gap + net.bytes();
+        self.processor
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

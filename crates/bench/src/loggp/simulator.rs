@@ -7,7 +7,7 @@
 //! - A server receives in the order of arrival, as soon as it can.
 //! - `P` is the number of servers; the network's capacity is not limited beyond the gaps.
 
-use super::Network;
+use super::network::{Network, SimulatedServer};
 use forebay_fabric::ring::{Reduction, ReductionError, ReductionStep, Shape, Tree};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,14 +21,6 @@ pub struct OperationOutcome {
     pub finished: u64,
     /// Messages that the root received.
     pub root_messages: u64,
-}
-
-/// A server's processor and network card: when each is free.
-#[derive(Debug, Clone, Copy, Default)]
-struct SimulatedServer {
-    processor: u64,
-    sending: u64,
-    receiving: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,23 +56,14 @@ impl Cluster {
     }
 
     fn send(&mut self, now: u64, from: u32, to: u32, up: bool) {
-        let net = self.network;
-        let server = &mut self.servers[from as usize];
-        let start = now.max(server.processor).max(server.sending);
-        server.processor = start + net.send;
-        server.sending = start + net.gap + net.bytes();
-        let arrival = start + net.send + net.bytes() + net.latency;
+        let arrival = self.servers[from as usize].send(&self.network, now);
         self.at(arrival, MessageEvent::Arrives { to, from, up });
     }
 
     /// The processor of `to` takes what has arrived; requests are work too.
     fn receive(&mut self, now: u64, to: u32, from: u32, up: bool) {
-        let net = self.network;
-        let server = &mut self.servers[to as usize];
-        let start = now.max(server.processor).max(server.receiving);
-        server.processor = start + net.receive + if up { net.work } else { 0 };
-        server.receiving = start + net.gap + net.bytes();
-        let done = server.processor;
+        let work = if up { self.network.work } else { 0 };
+        let done = self.servers[to as usize].receive(&self.network, now, work);
         self.at(done, MessageEvent::Received { to, from, up });
     }
 }
@@ -164,13 +147,8 @@ pub fn independent(network: &Network, clients: u32) -> OperationOutcome {
         root_messages: clients.into(),
     };
     for _ in 0..clients {
-        let start = arrival.max(server.processor).max(server.receiving);
-        server.receiving = start + network.gap + network.bytes();
-        outcome.gathered = start + network.receive + network.work;
-        let start = outcome.gathered.max(server.sending);
-        server.sending = start + network.gap + network.bytes();
-        server.processor = start + network.send;
-        outcome.finished = start + network.hop();
+        outcome.gathered = server.receive(network, arrival, network.work);
+        outcome.finished = server.send(network, outcome.gathered) + network.receive;
     }
     outcome
 }

@@ -56,7 +56,12 @@ pub fn run(args: &PatternArgs) -> Result<()> {
         };
         for _ in 0..args.run.runs {
             for subject in SUBJECTS {
-                add(&mut report, case.name, subject, &(subject.measure)(&files)?);
+                let found = (subject.measure)(&files)?;
+                for (metric, unit, value) in METRICS {
+                    if let Some(value) = value(&found) {
+                        report.add(case.name, metric, subject.name, unit, value);
+                    }
+                }
             }
         }
         args.run
@@ -65,35 +70,20 @@ pub fn run(args: &PatternArgs) -> Result<()> {
     Ok(())
 }
 
-const METRICS: [(&str, &str); 6] = [
-    ("encoded_bytes", "B"),
-    ("merged_bytes", "B"),
-    ("memory_bytes", "B"),
-    ("discover_per_s", "1/s"),
-    ("lookup_ns", "ns"),
-    ("resolve_ns", "ns"),
-];
+type Metric = (
+    &'static str,
+    &'static str,
+    fn(&IndexMeasurement) -> Option<f64>,
+);
 
-fn add(
-    report: &mut Report,
-    case: &'static str,
-    subject: &subjects::Subject,
-    found: &IndexMeasurement,
-) {
-    let values = [
-        found.encoded,
-        found.merged,
-        found.memory,
-        found.discover,
-        found.lookup,
-        found.resolve,
-    ];
-    for ((metric, unit), value) in METRICS.into_iter().zip(values) {
-        if let Some(value) = value {
-            report.add(case, metric, subject.name, unit, value);
-        }
-    }
-}
+const METRICS: [Metric; 6] = [
+    ("encoded_bytes", "B", |m| m.encoded),
+    ("merged_bytes", "B", |m| m.merged),
+    ("memory_bytes", "B", |m| m.memory),
+    ("discover_per_s", "1/s", |m| m.discover),
+    ("lookup_ns", "ns", |m| m.lookup),
+    ("resolve_ns", "ns", |m| m.resolve),
+];
 
 const HEAD: &str = "case                               subject          encoded        merged        memory  M extents/s     lookup ns   piece ns\n";
 

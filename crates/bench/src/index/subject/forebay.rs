@@ -90,10 +90,6 @@ impl Subject for Forebay {
         self.index.engine().flush().doing("flush the index")
     }
 
-    fn busy(&self) -> bool {
-        false
-    }
-
     fn memory(&self) -> u64 {
         let (s, store) = (self.index.engine().stats(), self.store.stats());
         let own = store.memtable_bytes + store.cache_bytes + store.table_memory_bytes;

@@ -3,17 +3,15 @@
 //! MDHIM's `ds_leveldb.c` sets a block cache and a write buffer of 5 MiB each, 10,000 open files, a Bloom filter of 256 bits a key,
 //! and leaves Snappy on. Here cache and write buffers fill the common budget instead, and the filter has 10 bits a key: one of
 //! 256 would be larger than the records and slower to ask. All else is as MDHIM has it.
+use super::c_api::{self, Object, table_bytes};
 use super::value::{self, KEY, VALUE};
-use super::{Record, RecordLocation, Subject, Tuning, Worker, log_bytes};
+use super::{Record, RecordLocation, Subject, Tuning, Worker};
 use crate::fail::{Context, Failure, Result};
 use crate::sizes;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::null_mut;
-
-/// Any object of the library; which one, the function's name says.
-type Object = *mut c_void;
 
 #[link(name = "leveldb")]
 unsafe extern "C" {
@@ -174,31 +172,15 @@ impl LevelDb {
     }
 
     fn property(&self, name: &CStr) -> Option<String> {
-        // SAFETY: the database is open; the text is zero-terminated, copied, and freed once.
-        unsafe {
-            let text = leveldb_property_value(self.db, name.as_ptr());
-            if text.is_null() {
-                return None;
-            }
-            let copy = CStr::from_ptr(text).to_string_lossy().into_owned();
-            leveldb_free(text.cast());
-            Some(copy)
-        }
+        // SAFETY: the database is open; the text is the library's, and not used again.
+        unsafe { c_api::take_text(leveldb_property_value(self.db, name.as_ptr()), leveldb_free) }
     }
 }
 
 /// Turns the library's error into ours.
 fn check(error: *mut c_char) -> Result<()> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: an error is a zero-terminated text of the library's; it is copied, then freed once.
-    let text = unsafe {
-        let copy = CStr::from_ptr(error).to_string_lossy().into_owned();
-        leveldb_free(error.cast());
-        copy
-    };
-    Err(Failure::new(format!("leveldb: {text}")))
+    // SAFETY: an error is a text of the library's, or null, and is not used again.
+    unsafe { c_api::check("leveldb", error, leveldb_free) }
 }
 
 impl Drop for LevelDb {
@@ -236,18 +218,13 @@ impl Subject for LevelDb {
         Ok(())
     }
 
-    fn busy(&self) -> bool {
-        false
-    }
-
     fn memory(&self) -> u64 {
         let text = self.property(c"leveldb.approximate-memory-usage");
         text.and_then(|t| t.parse().ok()).unwrap_or(0)
     }
 
     fn written_to_tables(&self, batches: &[u64], all: u64) -> u64 {
-        // In a batch: kind, lengths of key and value, key, value.
-        all.saturating_sub(log_bytes(batches, (3 + KEY + VALUE) as u64))
+        table_bytes(batches, all)
     }
 
     fn note(&self) -> String {
@@ -258,10 +235,6 @@ impl Subject for LevelDb {
                 .unwrap_or_default()
         });
         format!("files by level: {}", files.collect::<Vec<_>>().join(" "))
-    }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 

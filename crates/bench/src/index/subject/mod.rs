@@ -1,4 +1,6 @@
 //! What is measured: three stores behind one trait.
+#[cfg(feature = "peers")]
+mod c_api;
 mod forebay;
 #[cfg(feature = "peers")]
 mod leveldb;
@@ -8,7 +10,7 @@ mod rocksdb;
 mod value;
 
 use super::workload::Record;
-use crate::fail::{Failure, Result};
+use crate::fail::Result;
 use crate::harness::by_name;
 use crate::sizes;
 use std::path::Path;
@@ -107,7 +109,9 @@ pub trait Subject: Sync {
     fn flush(&self) -> Result<()>;
 
     /// Whether it works in the background as far as it tells.
-    fn busy(&self) -> bool;
+    fn busy(&self) -> bool {
+        false
+    }
 
     /// Bytes of memory as it counts itself: MemTables, buffers, caches, what it holds of table files.
     fn memory(&self) -> u64;
@@ -119,7 +123,9 @@ pub trait Subject: Sync {
     fn note(&self) -> String;
 
     /// Stops it: what is in memory is lost, what is on disk stays.
-    fn close(self: Box<Self>) -> Result<()>;
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Puts and gets of one thread.
@@ -143,7 +149,7 @@ pub fn open(kind: StoreKind, dir: &Path, tuning: &Tuning) -> Result<Box<dyn Subj
         #[cfg(feature = "peers")]
         StoreKind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(dir, tuning)?)),
         #[cfg(not(feature = "peers"))]
-        _ => Err(Failure::new(
+        _ => Err(crate::fail::Failure::new(
             "this program was built without the feature `peers`",
         )),
     }

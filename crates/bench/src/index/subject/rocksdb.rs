@@ -2,17 +2,15 @@
 //!
 //! Puts are one `WriteBatch` a batch; gets one `MultiGet` a batch, told that its keys are sorted where they are. What is set, and
 //! what was tried and lost, stands in `docs/index-bench.md`; options that the C interface lacks are set by the option string.
+use super::c_api::{self, Object, table_bytes};
 use super::value::{self, KEY, VALUE};
-use super::{Record, RecordLocation, Subject, Tuning, Worker, log_bytes};
+use super::{Record, RecordLocation, Subject, Tuning, Worker};
 use crate::fail::{Context, Failure, Result};
 use crate::sizes;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::null_mut;
-
-/// Any object of the library; which one, the function's name says.
-type Object = *mut c_void;
 
 #[link(name = "rocksdb")]
 unsafe extern "C" {
@@ -189,16 +187,8 @@ impl RocksDb {
 
 /// Turns the library's error into ours.
 fn check(error: *mut c_char) -> Result<()> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: an error is a zero-terminated text of the library's; it is copied, then freed once.
-    let text = unsafe {
-        let copy = CStr::from_ptr(error).to_string_lossy().into_owned();
-        rocksdb_free(error.cast());
-        copy
-    };
-    Err(Failure::new(format!("rocksdb: {text}")))
+    // SAFETY: an error is a text of the library's, or null, and is not used again.
+    unsafe { c_api::check("rocksdb", error, rocksdb_free) }
 }
 
 impl Drop for RocksDb {
@@ -264,20 +254,17 @@ impl Subject for RocksDb {
     }
 
     fn written_to_tables(&self, batches: &[u64], all: u64) -> u64 {
-        // In a batch: kind, lengths of key and value, key, value.
-        all.saturating_sub(log_bytes(batches, (3 + KEY + VALUE) as u64))
+        table_bytes(batches, all)
     }
 
     fn note(&self) -> String {
-        // SAFETY: the database is open; the text is zero-terminated, copied, and freed once.
+        // SAFETY: the database is open; the text is the library's, and not used again.
         let text = unsafe {
             let text = rocksdb_property_value(self.db, c"rocksdb.levelstats".as_ptr());
-            if text.is_null() {
-                return String::new();
-            }
-            let copy = CStr::from_ptr(text).to_string_lossy().into_owned();
-            rocksdb_free(text.cast());
-            copy
+            c_api::take_text(text, rocksdb_free)
+        };
+        let Some(text) = text else {
+            return String::new();
         };
         let lines = text.lines().skip(2).map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -285,10 +272,6 @@ impl Subject for RocksDb {
         });
         let lines: Vec<String> = lines.collect();
         format!("level:files:MB {}", lines.join(" "))
-    }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 
