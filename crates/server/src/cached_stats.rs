@@ -169,7 +169,7 @@ mod tests {
     use crossbeam_channel::{Receiver, Sender, unbounded};
     use std::sync::atomic::AtomicU64;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const TEST_LIMIT: Duration = Duration::from_secs(60);
 
     /// Finds what it is told, when it is told.
     struct ToldStats {
@@ -180,7 +180,7 @@ mod tests {
     impl StatsScan for ToldStats {
         type Stats = u32;
         fn scan(&self, _: &AtomicBool) -> Result<u32> {
-            match self.found.recv_timeout(LONG) {
+            match self.found.recv_timeout(TEST_LIMIT) {
                 Ok(Some(value)) => Ok(value),
                 _ => Err(crate::Error::Corrupt("as told".into())),
             }
@@ -204,7 +204,7 @@ mod tests {
     fn what_has_not_changed_is_not_scanned_again() {
         let (stats, tell, changes) = told();
         tell.send(Some(1)).unwrap();
-        let first = stats.get(LONG).unwrap().unwrap();
+        let first = stats.get(TEST_LIMIT).unwrap().unwrap();
         assert_eq!(first.value, 1);
         // Nobody tells anything: a second scan would not end.
         let again = stats.get(Duration::ZERO).unwrap().unwrap();
@@ -212,8 +212,8 @@ mod tests {
         changes.store(1, Ordering::SeqCst);
         tell.send(Some(2)).unwrap();
         // Perhaps the first scan took so long that the next is not due yet.
-        let until = Instant::now() + LONG;
-        while stats.get(LONG).unwrap().unwrap().value != 2 {
+        let until = Instant::now() + TEST_LIMIT;
+        while stats.get(TEST_LIMIT).unwrap().unwrap().value != 2 {
             assert!(Instant::now() < until);
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -225,9 +225,9 @@ mod tests {
         assert_eq!(stats.get(Duration::ZERO).unwrap(), None);
         assert_eq!(stats.get(Duration::from_millis(1)).unwrap(), None);
         tell.send(None).unwrap();
-        assert!(stats.get(LONG).is_err());
+        assert!(stats.get(TEST_LIMIT).is_err());
         tell.send(Some(7)).unwrap();
-        assert_eq!(stats.get(LONG).unwrap().unwrap().value, 7);
+        assert_eq!(stats.get(TEST_LIMIT).unwrap().unwrap().value, 7);
         stats.end();
     }
 }

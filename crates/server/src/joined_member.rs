@@ -1,6 +1,6 @@
 //! One member in a process of its own, among members in other processes.
 //!
-//! It takes the steps of [`NodeServer::START`] and [`NodeServer::STOP`], as a service in one process does, and waits for the
+//! It takes the steps of [`NodeServer::START_STEPS`] and [`NodeServer::STOP_STEPS`], as a service in one process does, and waits for the
 //! other members after each step.
 use crate::node_server::NodeServer;
 use crate::{Config, Delegate, Error, MemberBarrier, MemberDirectory, MemberStatus, Result};
@@ -50,7 +50,7 @@ impl JoinedMember {
         server.serve();
         // A request before everyone serves would wait; but one that could not open its store would never serve.
         barrier.exchange("", limit)?;
-        for step in NodeServer::START {
+        for step in NodeServer::START_STEPS {
             step(&server)?;
             barrier.exchange("", limit)?;
         }
@@ -107,7 +107,7 @@ impl JoinedMember {
     /// the store is closed well without it, whichever member that was.
     pub fn stop(self, limit: Duration) -> Result<()> {
         let mut result = Ok(());
-        for step in NodeServer::STOP {
+        for step in NodeServer::STOP_STEPS {
             let done = match step(&self.server) {
                 Err(error @ Error::Fabric(forebay_fabric::Error::Dead(_))) => {
                     tracing::warn!(%error, "what was not committed when it died is lost");

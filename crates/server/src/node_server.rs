@@ -1,7 +1,7 @@
 //! One member as it runs: its node, its delegate, and the order in which they start and stop.
 //!
 //! A service in one process has several ([`Service`](crate::Service)); a process of an MPI job has one
-//! ([`JoinedMember`](crate::JoinedMember)). Both take the same steps: each step of [`NodeServer::START`] asks members that have done the
+//! ([`JoinedMember`](crate::JoinedMember)). Both take the same steps: each step of [`NodeServer::START_STEPS`] asks members that have done the
 //! ones before, so all members finish a step before any begins the next. Delegates start after the last.
 mod figures;
 
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A step of a start or stop.
-pub type Step = fn(&NodeServer) -> Result<()>;
+pub type ServerStep = fn(&NodeServer) -> Result<()>;
 
 /// See the head of this file. Dropping it stops its threads, without committing anything.
 pub struct NodeServer {
@@ -36,7 +36,7 @@ pub struct NodeServer {
 impl NodeServer {
     /// What a start does after all members serve: finish or take back what a crash cut off, namespace first, then
     /// commits, then what they displaced; delete what only the delegates of before could ask about; sort the logs that were left unsealed.
-    pub const START: [Step; 9] = [
+    pub const START_STEPS: [ServerStep; 9] = [
         |s| {
             s.node.meta.remake_left();
             Ok(())
@@ -59,7 +59,7 @@ impl NodeServer {
     ];
 
     /// What a stop does: commit what is pending, which needs all members; stop what works in the background; close.
-    pub const STOP: [Step; 4] = [
+    pub const STOP_STEPS: [ServerStep; 4] = [
         |s| s.delegate.as_ref().map_or(Ok(()), |d| d.stop()),
         |s| {
             s.node.recovery_thread.stop();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Who guesses what is read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Policy {
+pub enum PrefetchPolicy {
     /// Nobody: nothing is fetched before it is asked for.
     None,
     /// As kernels do: a window that doubles while reads follow each other.
@@ -19,33 +19,33 @@ pub enum Policy {
     Perfect,
 }
 
-impl Policy {
+impl PrefetchPolicy {
     /// All of them.
-    pub const ALL: [Policy; 5] = [
-        Policy::None,
-        Policy::Readahead,
-        Policy::Markov,
-        Policy::Pattern,
-        Policy::Perfect,
+    pub const ALL: [PrefetchPolicy; 5] = [
+        PrefetchPolicy::None,
+        PrefetchPolicy::Readahead,
+        PrefetchPolicy::Markov,
+        PrefetchPolicy::Pattern,
+        PrefetchPolicy::Perfect,
     ];
 
     /// As settings call it.
     pub fn name(self) -> &'static str {
         match self {
-            Policy::None => "none",
-            Policy::Readahead => "readahead",
-            Policy::Markov => "markov",
-            Policy::Pattern => "pattern",
-            Policy::Perfect => "perfect",
+            PrefetchPolicy::None => "none",
+            PrefetchPolicy::Readahead => "readahead",
+            PrefetchPolicy::Markov => "markov",
+            PrefetchPolicy::Pattern => "pattern",
+            PrefetchPolicy::Perfect => "perfect",
         }
     }
 }
 
-impl std::str::FromStr for Policy {
+impl std::str::FromStr for PrefetchPolicy {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Policy, String> {
-        let found = Policy::ALL.into_iter().find(|p| p.name() == text);
+    fn from_str(text: &str) -> Result<PrefetchPolicy, String> {
+        let found = PrefetchPolicy::ALL.into_iter().find(|p| p.name() == text);
         found.ok_or_else(|| {
             format!(
                 "'{text}' is no way to prefetch; write none, readahead, markov, pattern or perfect"
@@ -58,20 +58,20 @@ impl std::str::FromStr for Policy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PrefetchConfig {
     /// Who guesses.
-    pub policy: Policy,
-    /// Most bytes fetched and not read yet, or kept; with [`Policy::Markov`] a quarter of it is for what it knows. `None`: a 16th of
+    pub policy: PrefetchPolicy,
+    /// Most bytes fetched and not read yet, or kept; with [`PrefetchPolicy::Markov`] a quarter of it is for what it knows. `None`: a 16th of
     /// the memory.
     pub cache: Option<u64>,
     /// Most requests that a reader is fetched ahead.
     pub depth: u32,
-    /// What [`Policy::Perfect`] knows.
-    pub future: Option<Arc<Future>>,
+    /// What [`PrefetchPolicy::Perfect`] knows.
+    pub future: Option<Arc<KnownReads>>,
 }
 
 impl Default for PrefetchConfig {
     fn default() -> PrefetchConfig {
         PrefetchConfig {
-            policy: Policy::default(),
+            policy: PrefetchPolicy::default(),
             cache: None,
             depth: 64,
             future: None,
@@ -80,10 +80,10 @@ impl Default for PrefetchConfig {
 }
 
 /// The least of a cache.
-const LEAST: u64 = 64 << 10;
+const MIN_CACHE: u64 = 64 << 10;
 /// The part of a cache that chains have, as 1 in so many.
-const CHAINS: u64 = 4;
-const DEPTH: std::ops::RangeInclusive<u32> = 1..=4096;
+const CHAIN_SHARE: u64 = 4;
+const DEPTHS: std::ops::RangeInclusive<u32> = 1..=4096;
 
 impl PrefetchConfig {
     /// Bytes of the cache of a member of this much memory.
@@ -94,7 +94,7 @@ impl PrefetchConfig {
     /// Bytes of the cache that chains of blocks may take.
     pub(crate) fn chain_bytes(&self, memory: u64) -> u64 {
         match self.policy {
-            Policy::Markov => self.cache_bytes(memory) / CHAINS,
+            PrefetchPolicy::Markov => self.cache_bytes(memory) / CHAIN_SHARE,
             _ => 0,
         }
     }
@@ -102,19 +102,19 @@ impl PrefetchConfig {
     /// # Errors
     /// The setting, and what is wrong with it.
     pub fn check(&self, memory: u64) -> Result<(), (&'static str, String)> {
-        if !DEPTH.contains(&self.depth) {
-            let text = format!("{} is no depth; write 1 to {}", self.depth, DEPTH.end());
+        if !DEPTHS.contains(&self.depth) {
+            let text = format!("{} is no depth; write 1 to {}", self.depth, DEPTHS.end());
             return Err(("prefetch_depth", text));
         }
         let bytes = self.cache_bytes(memory);
-        if bytes < LEAST || bytes > memory / 4 {
+        if bytes < MIN_CACHE || bytes > memory / 4 {
             let most = memory / 4;
             let text = format!(
                 "{bytes} bytes; write auto, or from 64KiB to a quarter of `memory` ({most} bytes)"
             );
             return Err(("prefetch_cache", text));
         }
-        if self.policy == Policy::Perfect && self.future.is_none() {
+        if self.policy == PrefetchPolicy::Perfect && self.future.is_none() {
             let text = "`perfect` knows what is read from a trace; name one as `prefetch_trace`";
             return Err(("prefetch", text.into()));
         }
@@ -124,16 +124,16 @@ impl PrefetchConfig {
 
 /// The requests to come of each reader, in order. Readers are told apart by what they ask for first.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Future {
+pub struct KnownReads {
     readers: Vec<Arc<[ReadRequest]>>,
     /// By offset and length of the first request.
     first: HashMap<(u64, u64), VecDeque<usize>>,
 }
 
-impl Future {
+impl KnownReads {
     /// Of these readers.
-    pub fn new(readers: impl IntoIterator<Item = Vec<ReadRequest>>) -> Future {
-        let mut future = Future::default();
+    pub fn new(readers: impl IntoIterator<Item = Vec<ReadRequest>>) -> KnownReads {
+        let mut future = KnownReads::default();
         for requests in readers {
             let Some(first) = requests.first() else {
                 continue;

@@ -1,7 +1,7 @@
 //! A whole service in one process: `nodes` members as threads over `fabric::local`.
 //!
 //! Start: lock and check the directories, open the members' stores side by side, then take the steps of
-//! [`NodeServer::START`], each on all members before the next. Only then do delegates exist.
+//! [`NodeServer::START_STEPS`], each on all members before the next. Only then do delegates exist.
 use crate::layout::Layout;
 use crate::node_server::NodeServer;
 use crate::{Config, Delegate, Error, MemberStatus, Node, Result};
@@ -75,7 +75,7 @@ impl Service {
         for member in &service.members {
             member.serve();
         }
-        for step in NodeServer::START {
+        for step in NodeServer::START_STEPS {
             for member in &service.members {
                 step(member)?;
             }
@@ -132,7 +132,7 @@ impl Service {
     /// The first failure; everything else is stopped all the same.
     pub fn stop(self) -> Result<()> {
         let mut result = Ok(());
-        for step in NodeServer::STOP {
+        for step in NodeServer::STOP_STEPS {
             for member in &self.members {
                 result = result.and(step(member));
             }

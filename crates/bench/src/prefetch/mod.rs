@@ -18,7 +18,7 @@ use crate::fail::Result;
 use crate::harness::{Case, DirArgs, RunArgs};
 use crate::report::Report;
 use cases::{ReadWork, Reads};
-use forebay_server::delegate::Policy;
+use forebay_server::delegate::PrefetchPolicy;
 use replay::{ReplayMeasurement, ReplaySettings};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -42,12 +42,12 @@ pub struct PrefetchArgs {
     dir: DirArgs,
 }
 
-const SUBJECTS: [(&str, Policy); 5] = [
-    ("none", Policy::None),
-    ("readahead", Policy::Readahead),
-    ("markov", Policy::Markov),
-    ("forebay", Policy::Pattern),
-    ("perfect", Policy::Perfect),
+const SUBJECTS: [(&str, PrefetchPolicy); 5] = [
+    ("none", PrefetchPolicy::None),
+    ("readahead", PrefetchPolicy::Readahead),
+    ("markov", PrefetchPolicy::Markov),
+    ("forebay", PrefetchPolicy::Pattern),
+    ("perfect", PrefetchPolicy::Perfect),
 ];
 
 /// Runs the verb.
@@ -113,7 +113,7 @@ fn rounds(
     let latency = Duration::from_micros(args.latency);
     for round in 0..args.run.runs {
         let bare = ReplaySettings {
-            policy: Policy::None,
+            policy: PrefetchPolicy::None,
             delay: Duration::ZERO,
             latency,
         };

@@ -6,7 +6,7 @@ use crate::fail::{Context, Failure, Result};
 use forebay_client::{Client, File};
 use forebay_fabric::fault::{Faults, Odds};
 use forebay_pattern::ReadRequest;
-use forebay_server::delegate::{Future, Policy, PrefetchConfig, PrefetchStats};
+use forebay_server::delegate::{KnownReads, PrefetchConfig, PrefetchPolicy, PrefetchStats};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
 use forebay_trace::content::Content;
@@ -54,7 +54,7 @@ impl ReplayMeasurement {
 #[derive(Debug, Clone, Copy)]
 pub struct ReplaySettings {
     /// Who foresees.
-    pub policy: Policy,
+    pub policy: PrefetchPolicy,
     /// What a rank computes before each read, or rather sleeps.
     pub delay: Duration,
     /// Between the members, each way of a request and its answer together.
@@ -66,7 +66,7 @@ pub fn sleep_exactly() -> Result<()> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).doing("exact sleeps")
 }
 
-fn service(store: &Path, way: ReplaySettings, future: Option<Arc<Future>>) -> Result<Service> {
+fn service(store: &Path, way: ReplaySettings, future: Option<Arc<KnownReads>>) -> Result<Service> {
     let faults = Faults::new(1);
     faults.set(Odds {
         latency: way.latency,
@@ -88,7 +88,7 @@ fn service(store: &Path, way: ReplaySettings, future: Option<Arc<Future>>) -> Re
 /// Writes all that is read, at the node where nobody reads.
 pub fn prepare(store: &Path, reads: &Reads) -> Result<()> {
     let way = ReplaySettings {
-        policy: Policy::None,
+        policy: PrefetchPolicy::None,
         delay: Duration::ZERO,
         latency: Duration::ZERO,
     };
@@ -113,11 +113,11 @@ pub fn prepare(store: &Path, reads: &Reads) -> Result<()> {
 
 /// Replays all readers once, cold; who learns from runs has had one before.
 pub fn replay(store: &Path, reads: &Reads, way: ReplaySettings) -> Result<ReplayMeasurement> {
-    let known = (way.policy == Policy::Perfect).then(|| reads.readers.iter().cloned());
-    let future = known.map(|readers| Arc::new(Future::new(readers)));
+    let known = (way.policy == PrefetchPolicy::Perfect).then(|| reads.readers.iter().cloned());
+    let future = known.map(|readers| Arc::new(KnownReads::new(readers)));
     let service = service(store, way, future)?;
     let mut before = PrefetchStats::default();
-    if way.policy == Policy::Markov {
+    if way.policy == PrefetchPolicy::Markov {
         run(&service, reads, Duration::ZERO)?;
         before = service.delegate(READER).prefetch_stats();
     }
@@ -195,7 +195,7 @@ mod tests {
         let reads = CASES[0].work.load(Path::new("none"), 100).unwrap().unwrap();
         let store = dir.path().join("store");
         prepare(&store, &reads).unwrap();
-        for policy in Policy::ALL {
+        for policy in PrefetchPolicy::ALL {
             let way = ReplaySettings {
                 policy,
                 delay: Duration::from_micros(200),
@@ -204,7 +204,10 @@ mod tests {
             let mut found = replay(&store, &reads, way).unwrap();
             assert_eq!(found.times.len(), 400);
             assert!(found.p99() <= found.io_time() && found.wasted() >= 0.0);
-            let some = matches!(policy, Policy::Pattern | Policy::Perfect | Policy::Markov);
+            let some = matches!(
+                policy,
+                PrefetchPolicy::Pattern | PrefetchPolicy::Perfect | PrefetchPolicy::Markov
+            );
             assert!(
                 found.ahead.hits > 0 || !some,
                 "{policy:?} {:?}",

@@ -2,7 +2,7 @@
 use forebay_node::settings::Settings;
 use forebay_node::units::{parse_duration, parse_size};
 use forebay_pattern::ReadRequest;
-use forebay_server::delegate::Future;
+use forebay_server::delegate::KnownReads;
 use forebay_trace::{Kind, NO_OFFSET};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(super) fn budget(text: &str) -> Result<Option<u64>, String> {
 }
 
 /// The reads of each rank in each file of a trace.
-pub(super) fn future(text: &str) -> Result<Option<Arc<Future>>, String> {
+pub(super) fn future(text: &str) -> Result<Option<Arc<KnownReads>>, String> {
     if text == "none" {
         return Ok(None);
     }
@@ -48,7 +48,7 @@ pub(super) fn future(text: &str) -> Result<Option<Arc<Future>>, String> {
             reader.push(ReadRequest { offset, len });
         }
     }
-    Ok(Some(Arc::new(Future::new(readers.into_values()))))
+    Ok(Some(Arc::new(KnownReads::new(readers.into_values()))))
 }
 
 /// What is wrong with the index's setting that was just given, if anything is.

@@ -115,7 +115,7 @@ impl CommitPlanner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delegate::intervals::{Intervals, Source};
+    use crate::delegate::intervals::{ByteSource, Intervals};
     use forebay_index::SLICE;
     use proptest::prelude::*;
 
@@ -148,8 +148,8 @@ mod tests {
             for (start, count, len, stride, hole) in rows {
                 for k in 0..count {
                     let source = match hole {
-                        true => Source::Hole,
-                        false => Source::Log { member: 1, log: 5, addr },
+                        true => ByteSource::Hole,
+                        false => ByteSource::Log { member: 1, log: 5, addr },
                     };
                     addr += len;
                     layer.put(start + k * stride..start + k * stride + len, source);
@@ -161,15 +161,15 @@ mod tests {
             let mut got = Intervals::default();
             let mut put = |range: std::ops::Range<u64>, source| {
                 let mut twice = false;
-                got.insert(range, source, |_, s| twice |= source != Source::Hole || s != Source::Hole);
+                got.insert(range, source, |_, s| twice |= source != ByteSource::Hole || s != ByteSource::Hole);
                 prop_assert!(!twice);
                 Ok(())
             };
             let staged = attempt.staged.iter().flat_map(|part| &part.changes);
             for change in attempt.own.iter().chain(staged) {
                 match change {
-                    Change::Put(e) => put(e.offset..e.end(), Source::Log { member: e.member, log: e.log, addr: e.addr })?,
-                    Change::Cut { start, end } => put(*start..*end, Source::Hole)?,
+                    Change::Put(e) => put(e.offset..e.end(), ByteSource::Log { member: e.member, log: e.log, addr: e.addr })?,
+                    Change::Cut { start, end } => put(*start..*end, ByteSource::Hole)?,
                 }
             }
             let (found, lost) = forebay_pattern::decode_all(&attempt.patterns);
@@ -177,7 +177,7 @@ mod tests {
             for segment in &found.segments {
                 for e in segment.pattern.iter() {
                     let (member, log) = (segment.source.member, segment.source.log);
-                    put(e.offset..e.offset + e.len, Source::Log { member, log, addr: e.addr })?;
+                    put(e.offset..e.offset + e.len, ByteSource::Log { member, log, addr: e.addr })?;
                 }
             }
             let mut want = Intervals::default();
@@ -185,7 +185,7 @@ mod tests {
                 want.insert(range, source, |_, _| ());
             }
             if let Some(size) = cut {
-                want.insert(size..u64::MAX, Source::Hole, |_, _| ());
+                want.insert(size..u64::MAX, ByteSource::Hole, |_, _| ());
             }
             let all = |i: &Intervals| i.iter().collect::<Vec<_>>();
             prop_assert_eq!(all(&got), all(&want));

@@ -1,13 +1,13 @@
-//! What is left when the last handle of a file is gone and its writes could not be published (a full disk, a member that
-//! does not answer): a thread tries again, because no handle will.
+//! Finishes files whose last handle is closed and whose writes could not be published then (a full disk, a member that does not
+//! answer): a thread tries again, because no handle will.
 //!
 //! Invariants:
-//! - A file that nothing here holds, but that has something to publish or closes to tell, is *left*: the table keeps it, and
-//!   it is tried again after a while, and at once when a name was removed here.
-//! - A left file without a name has no reader any more that could have seen its writes, and its close has failed. They are
-//!   given back, and the owner hears of the closes, so that it can remove the file. Only a commit whose outcome is not known
-//!   is asked about first: its bytes may belong to extents.
-//! - Opens without an answer are closed from here, and unlocks without one sent again (`locks`).
+//! - A file without handles that has something to publish, or a close to report, is *left*: the table keeps it. It is tried again after
+//!   a pause, and at once when a name was removed here.
+//! - A left file without a name has no reader that could still see its writes. They are dropped, their log bytes freed, and the
+//!   closes reported, so that the owner can remove the file. A commit whose outcome is unknown is resolved first: its bytes may belong to
+//!   extents.
+//! - Opens without an answer are closed from here, and unlocks without one sent again (`keepers`).
 use super::commit::LayerCommitter;
 use super::context::DelegateContext;
 use super::deferred_close::DeferredCloses;

@@ -11,7 +11,7 @@
 //! extents would be given back under the second.
 use super::attempt::{CommitAttempt, CommitPlanner};
 use super::context::{DelegateContext, ViewRetry};
-use super::intervals::Source;
+use super::intervals::ByteSource;
 use super::open_file::{FileState, OpenFile};
 use super::pending::MAX_FILE_SIZE;
 use crate::{Caller, Error, ExtentLayout, Result};
@@ -390,7 +390,7 @@ fn take_up_commit(
             now(state, range, source);
         }
         if let Some(size) = attempt.attr.size {
-            now(state, size..u64::MAX, Source::Hole);
+            now(state, size..u64::MAX, ByteSource::Hole);
         }
         state.map = map;
     }

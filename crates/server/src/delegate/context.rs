@@ -1,4 +1,4 @@
-//! What the types of a delegate share, and owners' views of files: what an owner says of a file's attributes and generation.
+//! What the types of a delegate share, and how they ask other members; an owner's *view* of a file is its attributes and generation.
 //!
 //! Invariant: a view only moves a file forward (`FileState::observe`); answers may overtake each other.
 use super::combine::RequestCombiner;

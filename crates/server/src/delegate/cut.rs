@@ -1,9 +1,9 @@
 //! Truncating, punching, zeroing and preallocating.
 //!
-//! A truncate is a commit of its own (with everything pending before it): it needs the exact size. Holes are pending
-//! writes of zeros that store nothing; they are published like any write.
+//! A truncate is a commit of its own, together with everything pending before it: it needs the exact size. A punched hole is a pending
+//! write that stores no bytes, and is published like any write.
 use super::handles::Handle;
-use super::intervals::Source;
+use super::intervals::ByteSource;
 use super::open_file::OpenFile;
 use super::pending::write_end;
 use super::write::LayerWriter;
@@ -69,7 +69,7 @@ impl LayerWriter {
         {
             let mut state = file.state.lock();
             if what.punch || what.zero {
-                state.pending.put(offset..end, Source::Hole);
+                state.pending.put(offset..end, ByteSource::Hole);
                 state.pending.touch(Time::now());
             }
             // Whatever size this node knows: another may have made the file shorter meanwhile.

@@ -1,4 +1,5 @@
-//! Looking for a circle of owners that wait for each other; see `locks` for why none is missed or imagined.
+//! Deadlock detection by edge chasing (Chandy, Misra, Haas): no member has the whole wait-for graph, so who waits asks the members on the
+//! way for its edges, and looks for a path back to itself. `locks` (of the server) says why no cycle is missed or imagined.
 use crate::locks::{WaitEnd, WaitingRequest};
 use crate::{Member, Peers};
 use forebay_proto::locks::{GetBlockers, GetWaits, LockOwner, LockToken, OwnerWait};

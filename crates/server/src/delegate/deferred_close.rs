@@ -1,6 +1,5 @@
-//! What is known of work that is left behind by closes and full disks, and when it is tried again (`close_finisher` does it).
-//!
-//! Invariant: bytes that nothing names and that a full disk did not let go are kept in mind here, and given back later.
+//! Notes that closes left work behind, wakes the thread that finishes it (`close_finisher`), and keeps log bytes that a full disk did not
+//! let go.
 use crate::worker_thread::WorkerThread;
 use forebay_data::LogRange;
 use parking_lot::{Condvar, Mutex};

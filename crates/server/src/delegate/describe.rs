@@ -1,5 +1,6 @@
-//! Where the committed bytes of a file are, for people: patterns as they are kept, and extents as the patterns they would make.
-use super::intervals::Source;
+//! What `forebay stat` shows of a file's committed bytes: its patterns as they are kept, and its extents as the patterns they would fold
+//! to.
+use super::intervals::ByteSource;
 use super::locate::ByteLocator;
 use super::open_file::OpenFile;
 use super::patterns::FilePatterns;
@@ -158,8 +159,8 @@ struct ExtentsByLog {
 }
 
 impl ExtentsByLog {
-    fn add(&mut self, range: &Range<u64>, source: Source) {
-        if let Source::Log { member, log, addr } = source {
+    fn add(&mut self, range: &Range<u64>, source: ByteSource) {
+        if let ByteSource::Log { member, log, addr } = source {
             let source = forebay_pattern::LogSource { member, log };
             let extents = self.logs.entry(source).or_default();
             extents.push((addr, range.start, range.end - range.start));

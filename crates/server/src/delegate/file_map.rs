@@ -7,7 +7,7 @@
 //!
 //! Invariants: holes are flat (sorted, disjoint, each with the largest sequence that was cut there); stale ranges are sorted
 //! and disjoint. Outside them the map says of every byte what it is. It never changes but for ranges that become stale.
-use super::intervals::{Intervals, ReadPlan, Source};
+use super::intervals::{ByteSource, Intervals, ReadPlan};
 use forebay_pattern::{MapLookup, PatternMap, PlacedExtent};
 use forebay_proto::files::PatternHole;
 use std::ops::Range;
@@ -150,7 +150,7 @@ impl FileMap {
     }
 
     /// Where the byte at `at` is (`None`: the owner must be asked), and up to where that holds at least.
-    pub fn segment(&self, at: u64) -> (Option<Source>, u64) {
+    pub fn segment(&self, at: u64) -> (Option<ByteSource>, u64) {
         let stale = self.stale_range_from(at);
         if stale.start <= at {
             return (None, stale.end);
@@ -194,7 +194,7 @@ impl PlanFill {
     }
 
     /// Adds what comes next. `false`: the plan is full and ends before it.
-    fn add(&mut self, range: Range<u64>, source: Option<Source>) -> bool {
+    fn add(&mut self, range: Range<u64>, source: Option<ByteSource>) -> bool {
         let ReadPlan {
             found,
             missing,
@@ -251,7 +251,7 @@ impl MapPatterns {
             let room = plan.room().clamp(1, 1024);
             let more = pieces.fill(room, &mut some);
             for piece in &some {
-                if at < piece.offset && !plan.add(at..piece.offset, Some(Source::Hole)) {
+                if at < piece.offset && !plan.add(at..piece.offset, Some(ByteSource::Hole)) {
                     return false;
                 }
                 if !plan.add(piece.offset..piece.end(), Some(source(piece))) {
@@ -260,7 +260,7 @@ impl MapPatterns {
                 at = piece.end();
             }
             if !more {
-                return at >= end || plan.add(at..end, Some(Source::Hole));
+                return at >= end || plan.add(at..end, Some(ByteSource::Hole));
             }
         }
         true
@@ -297,21 +297,21 @@ impl MapPatterns {
         }
     }
 
-    fn segment(&self, at: u64) -> (Source, u64) {
+    fn segment(&self, at: u64) -> (ByteSource, u64) {
         let (cut, until) = self.cut(at);
         match self.map.lookup(at) {
             MapLookup::Data(piece) if cut.is_none_or(|seq| piece.sequence > seq) => {
                 (source(&piece), piece.end().min(until))
             }
-            MapLookup::Data(piece) => (Source::Hole, piece.end().min(until)),
-            MapLookup::Hole(end) => (Source::Hole, end.max(at + 1)),
-            MapLookup::End => (Source::Hole, u64::MAX),
+            MapLookup::Data(piece) => (ByteSource::Hole, piece.end().min(until)),
+            MapLookup::Hole(end) => (ByteSource::Hole, end.max(at + 1)),
+            MapLookup::End => (ByteSource::Hole, u64::MAX),
         }
     }
 }
 
-fn source(piece: &PlacedExtent) -> Source {
-    Source::Log {
+fn source(piece: &PlacedExtent) -> ByteSource {
+    ByteSource::Log {
         member: piece.source.member,
         log: piece.source.log,
         addr: piece.addr,
@@ -325,16 +325,16 @@ fn flat(holes: &[PatternHole]) -> Vec<(u64, u64, u64)> {
     let mut laid = Intervals::default();
     for hole in by_sequence {
         // The log stands for the sequence; addresses go on with offsets, so that neighbours of one sequence join.
-        let source = Source::Log {
+        let source = ByteSource::Log {
             member: 0,
             log: hole.seq,
             addr: hole.start,
         };
         laid.insert(hole.start..hole.end, source, |_, _| ());
     }
-    let sequence = |(range, source): (Range<u64>, Source)| match source {
-        Source::Log { log, .. } => Some((range.start, range.end, log)),
-        Source::Hole => None,
+    let sequence = |(range, source): (Range<u64>, ByteSource)| match source {
+        ByteSource::Log { log, .. } => Some((range.start, range.end, log)),
+        ByteSource::Hole => None,
     };
     laid.iter().filter_map(sequence).collect()
 }

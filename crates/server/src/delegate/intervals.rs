@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// Where the bytes of an interval are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum ByteSource {
     /// In a log, from `addr` on.
     Log {
         /// Whose log.
@@ -23,16 +23,16 @@ pub enum Source {
     Hole,
 }
 
-impl Source {
+impl ByteSource {
     /// The source of the byte `by` further on.
-    pub fn advance(self, by: u64) -> Source {
+    pub fn advance(self, by: u64) -> ByteSource {
         match self {
-            Source::Log { member, log, addr } => Source::Log {
+            ByteSource::Log { member, log, addr } => ByteSource::Log {
                 member,
                 log,
                 addr: addr + by,
             },
-            Source::Hole => Source::Hole,
+            ByteSource::Hole => ByteSource::Hole,
         }
     }
 }
@@ -43,7 +43,7 @@ pub const INTERVAL_MEMORY: u64 = 80;
 #[derive(Debug, Clone, Copy)]
 struct Interval {
     end: u64,
-    source: Source,
+    source: ByteSource,
 }
 
 /// Disjoint intervals of one file. Offsets in bytes.
@@ -80,8 +80,8 @@ impl Intervals {
     pub fn insert(
         &mut self,
         range: Range<u64>,
-        source: Source,
-        displaced: impl FnMut(Range<u64>, Source),
+        source: ByteSource,
+        displaced: impl FnMut(Range<u64>, ByteSource),
     ) {
         if range.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl Intervals {
     }
 
     /// Nothing is known of these bytes any more. `displaced` hears what was.
-    pub fn remove(&mut self, range: Range<u64>, mut displaced: impl FnMut(Range<u64>, Source)) {
+    pub fn remove(&mut self, range: Range<u64>, mut displaced: impl FnMut(Range<u64>, ByteSource)) {
         let Range { start, end } = range;
         if start >= end {
             return;
@@ -148,7 +148,7 @@ impl Intervals {
     }
 
     /// What is known of the range, by offset, clipped to it.
-    pub fn get(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Source)> + '_ {
+    pub fn get(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, ByteSource)> + '_ {
         let Range { start, end } = range;
         let first = self
             .map
@@ -166,7 +166,7 @@ impl Intervals {
     }
 
     /// What is known of the byte at `at`, and up to where that holds.
-    pub fn segment(&self, at: u64) -> (Option<Source>, u64) {
+    pub fn segment(&self, at: u64) -> (Option<ByteSource>, u64) {
         match self.map.range(..=at).next_back() {
             Some((&start, i)) if i.end > at => (Some(i.source.advance(at - start)), i.end),
             _ => (
@@ -180,13 +180,13 @@ impl Intervals {
     }
 
     /// All of it, by offset.
-    pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, Source)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, ByteSource)> + '_ {
         self.map.iter().map(|(&at, i)| (at..i.end, i.source))
     }
 }
 
-fn weight(range: &Range<u64>, source: Source) -> u64 {
-    if source == Source::Hole {
+fn weight(range: &Range<u64>, source: ByteSource) -> u64 {
+    if source == ByteSource::Hole {
         0
     } else {
         range.end - range.start
@@ -196,7 +196,7 @@ fn weight(range: &Range<u64>, source: Source) -> u64 {
 /// Where the bytes of a read are, from its first byte on.
 pub struct ReadPlan {
     /// What is known, by offset.
-    pub found: Vec<(Range<u64>, Source)>,
+    pub found: Vec<(Range<u64>, ByteSource)>,
     /// What must be asked first, by offset.
     pub missing: Vec<Range<u64>>,
     /// Up to where every byte is in one of the two: the end of the read, or before it if there are many pieces.
@@ -220,7 +220,7 @@ pub fn resolve(
     layers: &[&Intervals],
     range: Range<u64>,
     most: usize,
-    found: &mut Vec<(Range<u64>, Source)>,
+    found: &mut Vec<(Range<u64>, ByteSource)>,
     missing: &mut Vec<Range<u64>>,
 ) -> u64 {
     let full = |found: &Vec<_>, missing: &Vec<_>| found.len() + missing.len() >= most.max(1);
@@ -257,11 +257,11 @@ mod tests {
             .prop_map(|(s, l, v)| (s..(s + l).min(SPACE), v))
     }
 
-    fn source(kind: u8, offset: u64, stamp: u64) -> Source {
+    fn source(kind: u8, offset: u64, stamp: u64) -> ByteSource {
         match kind {
-            0 => Source::Hole,
+            0 => ByteSource::Hole,
             // Addresses follow offsets, so that neighbours of one stamp join.
-            k => Source::Log {
+            k => ByteSource::Log {
                 member: 0,
                 log: u64::from(k) + 10 * (stamp % 2),
                 addr: 1000 + offset,
@@ -272,11 +272,11 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_byte_by_byte_model(ops in prop::collection::vec(op(), 0..40), ask in (0..SPACE, 0..SPACE)) {
-            let mut model: Vec<Option<Source>> = vec![None; SPACE as usize];
+            let mut model: Vec<Option<ByteSource>> = vec![None; SPACE as usize];
             let mut map = Intervals::default();
             for (stamp, (range, kind)) in ops.into_iter().enumerate() {
                 let mut displaced = Vec::new();
-                let mut hear = |r: Range<u64>, s: Source| for o in r.clone() { displaced.push((o, s.advance(o - r.start))) };
+                let mut hear = |r: Range<u64>, s: ByteSource| for o in r.clone() { displaced.push((o, s.advance(o - r.start))) };
                 let value = kind.map(|k| source(k, range.start, stamp as u64));
                 match value {
                     Some(value) => map.insert(range.clone(), value, &mut hear),
@@ -286,10 +286,10 @@ mod tests {
                 prop_assert_eq!(displaced, expected);
                 for o in range.clone() { model[o as usize] = value.map(|v| v.advance(o - range.start)); }
             }
-            let bytes = model.iter().filter(|s| matches!(s, Some(Source::Log { .. }))).count();
+            let bytes = model.iter().filter(|s| matches!(s, Some(ByteSource::Log { .. }))).count();
             prop_assert_eq!(map.bytes(), bytes as u64);
             let (a, b) = (ask.0.min(ask.1), ask.0.max(ask.1));
-            let mut seen: Vec<Option<Source>> = vec![None; SPACE as usize];
+            let mut seen: Vec<Option<ByteSource>> = vec![None; SPACE as usize];
             let mut last = a;
             for (r, s) in map.get(a..b) {
                 prop_assert!(r.start >= last && r.end <= b && !r.is_empty());
@@ -357,7 +357,7 @@ mod tests {
         for i in 0..1000u64 {
             map.insert(
                 i * 10..(i + 1) * 10,
-                Source::Log {
+                ByteSource::Log {
                     member: 1,
                     log: 5,
                     addr: 77 + i * 10,

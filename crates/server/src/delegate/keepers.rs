@@ -1,4 +1,4 @@
-//! Talking to the members that keep locks: sessions, answers that get lost, unlocks that stay unconfirmed, holders that are dead.
+//! Requests to the members that keep locks: sessions, lost answers, unconfirmed unlocks, holders that may be dead.
 use super::context::DelegateContext;
 use super::lock_owners::LockHolders;
 use crate::{Fid, Member, Result};

@@ -1,7 +1,7 @@
-//! Which members store the bytes of files: for those who want to work where the bytes are.
+//! Which members store the bytes of a file, so that work can go where its bytes are.
 use super::context::DelegateContext;
 use super::handles::Handle;
-use super::intervals::Source;
+use super::intervals::ByteSource;
 use super::open_file::FetchedExtents;
 use super::read::LayerReader;
 use crate::{ExtentLayout, Fid, Member, Result};
@@ -37,7 +37,7 @@ impl ByteLocator {
     pub fn holders(&self, fid: Fid, range: Range<u64>) -> Result<BTreeMap<Member, u64>> {
         let mut held = BTreeMap::new();
         let mut add = |piece: Range<u64>, source| {
-            if let Source::Log { member, .. } = source {
+            if let ByteSource::Log { member, .. } = source {
                 *held.entry(member).or_default() += piece.end - piece.start;
             }
         };
@@ -79,7 +79,7 @@ impl ByteLocator {
                 .reader
                 .plan_step(file, at..end, generation, STEP_PIECES, &mut asked)?;
             for (piece, source) in &plan.found {
-                if matches!(source, Source::Log { .. }) {
+                if matches!(source, ByteSource::Log { .. }) {
                     located.bytes += piece.end - piece.start;
                     located.pieces += 1;
                 }

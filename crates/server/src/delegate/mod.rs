@@ -72,7 +72,7 @@ mod traffic;
 mod windows;
 mod write;
 
-pub use crate::prefetch_config::{Future, Policy, PrefetchConfig};
+pub use crate::prefetch_config::{KnownReads, PrefetchConfig, PrefetchPolicy};
 use crate::team::Teams;
 use crate::{Config, Consistency, Member, Node, Result};
 use close_finisher::CloseFinisher;

@@ -15,7 +15,7 @@
 //! - `commit_lock` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
 use super::attempt::CommitAttempt;
 use super::file_map::FileMap;
-use super::intervals::{INTERVAL_MEMORY, Intervals, ReadPlan, Source, resolve};
+use super::intervals::{ByteSource, INTERVAL_MEMORY, Intervals, ReadPlan, resolve};
 use super::pending::PendingLayer;
 use crate::{Attr, ExtentLayout, Fid, Kind, Member};
 use forebay_data::LogId;
@@ -73,21 +73,21 @@ pub struct FileState {
     /// Opens whose close is not told to the owner yet, because a commit of this file has still to succeed.
     pub unreported_closes: Vec<u64>,
     /// Logs and members that hold committed bytes not known to be on disk.
-    pub unsynced: Unsynced,
+    pub unsynced: UnsyncedParts,
     /// `unsynced` is all there is: no commit of this node is left out because the file was forgotten meanwhile.
     pub sync_state_complete: bool,
 }
 
 /// What an fsync has to reach.
 #[derive(Debug, Default, Clone)]
-pub struct Unsynced {
+pub struct UnsyncedParts {
     /// Logs of this member.
     pub logs: BTreeSet<LogId>,
     /// Members whose index was changed.
     pub members: BTreeSet<u16>,
 }
 
-impl Unsynced {
+impl UnsyncedParts {
     /// Whether everything is on disk.
     pub fn is_empty(&self) -> bool {
         self.logs.is_empty() && self.members.is_empty()
@@ -112,7 +112,7 @@ impl OpenFile {
             kernel: None,
             retired: Vec::new(),
             unreported_closes: Vec::new(),
-            unsynced: Unsynced::default(),
+            unsynced: UnsyncedParts::default(),
             sync_state_complete,
         };
         OpenFile {
@@ -279,7 +279,7 @@ impl FileState {
         let mut until = u64::MAX;
         for layer in self.layers(asked).into_iter().flatten() {
             match layer.segment(at) {
-                (Some(source), end) => return (Some(source == Source::Hole), until.min(end)),
+                (Some(source), end) => return (Some(source == ByteSource::Hole), until.min(end)),
                 (None, next) => until = until.min(next),
             }
         }
@@ -353,7 +353,7 @@ mod tests {
     fn windows_go_with_their_generation_and_an_old_view_changes_nothing() {
         let file = OpenFile::new(attr(5, 10), true);
         let mut state = file.state.lock();
-        state.windows.insert(0..10, Source::Hole, |_, _| ());
+        state.windows.insert(0..10, ByteSource::Hole, |_, _| ());
         assert!(!state.observe(&attr(5, 10)));
         let plan = |state: &FileState| {
             let plan = state.plan(0..10, &FetchedExtents::default(), 9);
@@ -388,7 +388,7 @@ mod tests {
         let mut state = file.state.lock();
         state.pending.put(
             8..30,
-            Source::Log {
+            ByteSource::Log {
                 member: 0,
                 log: 1,
                 addr: 0,

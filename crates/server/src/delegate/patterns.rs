@@ -1,6 +1,6 @@
-//! Asking the owner of a file for its patterns, and what follows from them.
+//! Fetches a file's patterns from its owner, and makes its [`FileMap`] of them.
 use super::file_map::FileMap;
-use super::intervals::{INTERVAL_MEMORY, ReadPlan, Source};
+use super::intervals::{ByteSource, INTERVAL_MEMORY, ReadPlan};
 use super::open_file::{FetchedExtents, OpenFile};
 use super::windows::{MAX_REPLY_EXTENTS, OwnerExtents};
 use crate::{Error, Fid, LOST_LOG, Member, Result};
@@ -99,7 +99,7 @@ impl OwnerExtents {
         let mut logs: BTreeSet<LogId> = own.map(|source| source.log).collect();
         for range in told.residual {
             self.walk_extents(fid, fid.owner(), range, &mut |_, source| {
-                if let Source::Log { member, log, .. } = source
+                if let ByteSource::Log { member, log, .. } = source
                     && member == self.ctx.member()
                     && log != LOST_LOG
                 {
@@ -117,10 +117,10 @@ impl OwnerExtents {
         &self,
         fid: Fid,
         range: Range<u64>,
-        each: &mut dyn FnMut(Range<u64>, Source),
+        each: &mut dyn FnMut(Range<u64>, ByteSource),
     ) -> Result<()> {
         let map = self.ask_patterns(fid)?.map();
-        let ask = |gap: Range<u64>, each: &mut dyn FnMut(Range<u64>, Source)| {
+        let ask = |gap: Range<u64>, each: &mut dyn FnMut(Range<u64>, ByteSource)| {
             self.walk_extents(fid, fid.owner(), gap, &mut |piece, source| {
                 each(piece, source);
                 true
@@ -148,14 +148,14 @@ impl OwnerExtents {
         fid: Fid,
         member: Member,
         range: Range<u64>,
-        each: &mut dyn FnMut(Range<u64>, Source) -> bool,
+        each: &mut dyn FnMut(Range<u64>, ByteSource) -> bool,
     ) -> Result<()> {
         let mut from = range.start;
         while from < range.end {
             let ExtentsReply { extents, more, .. } =
                 self.ask_member(fid, member, from..range.end, MAX_REPLY_EXTENTS)?;
             for e in extents.iter().filter_map(|e| e.clip(&range)) {
-                let source = Source::Log {
+                let source = ByteSource::Log {
                     member: e.member,
                     log: e.log,
                     addr: e.addr,

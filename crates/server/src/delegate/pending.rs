@@ -2,7 +2,7 @@
 //!
 //! Later local writes win at once, so a layer holds each byte of the file at most once and its changes may be published
 //! in any order. Bytes that a later write covers before they were published belong to nobody: they go to `dropped`.
-use super::intervals::{Intervals, Source};
+use super::intervals::{ByteSource, Intervals};
 use crate::{Error, Member, Result, Time};
 use forebay_data::{LogId, LogRange};
 use forebay_index::{Change, Extent};
@@ -23,7 +23,7 @@ pub fn write_end(offset: u64, len: usize) -> Result<u64> {
 /// One layer of pending changes.
 #[derive(Debug, Clone, Default)]
 pub struct PendingLayer {
-    /// Where the changed bytes are; a [`Source::Hole`] is a punched hole.
+    /// Where the changed bytes are; a [`ByteSource::Hole`] is a punched hole.
     pub intervals: Intervals,
     /// What the layer says of the attributes (never an exact size).
     pub attr: CommitAttr,
@@ -38,7 +38,7 @@ impl PendingLayer {
     }
 
     /// These bytes come from here now.
-    pub fn put(&mut self, range: Range<u64>, source: Source) {
+    pub fn put(&mut self, range: Range<u64>, source: ByteSource) {
         let dropped = &mut self.dropped;
         self.intervals
             .insert(range, source, |r, s| drop_bytes(dropped, r, s));
@@ -74,7 +74,7 @@ impl PendingLayer {
     pub fn logs(&self) -> Vec<LogId> {
         let mut logs: Vec<LogId> = Vec::new();
         for (_, source) in self.intervals.iter() {
-            if let Source::Log { log, .. } = source
+            if let ByteSource::Log { log, .. } = source
                 && logs.last() != Some(&log)
             {
                 logs.push(log);
@@ -91,7 +91,7 @@ impl PendingLayer {
             .intervals
             .get(0..limit)
             .map(|(range, source)| match source {
-                Source::Log { member, log, addr } => Change::Put(Extent {
+                ByteSource::Log { member, log, addr } => Change::Put(Extent {
                     offset: range.start,
                     len: range.end - range.start,
                     member,
@@ -99,7 +99,7 @@ impl PendingLayer {
                     addr,
                     seq: 0,
                 }),
-                Source::Hole => Change::Cut {
+                ByteSource::Hole => Change::Cut {
                     start: range.start,
                     end: range.end,
                 },
@@ -118,15 +118,15 @@ impl PendingLayer {
 }
 
 /// A layer's own member never changes, so only log and address are kept.
-fn drop_bytes(dropped: &mut Vec<LogRange>, range: Range<u64>, source: Source) {
-    if let Source::Log { log, addr, .. } = source {
+fn drop_bytes(dropped: &mut Vec<LogRange>, range: Range<u64>, source: ByteSource) {
+    if let ByteSource::Log { log, addr, .. } = source {
         dropped.push((log, addr..addr + (range.end - range.start)));
     }
 }
 
 /// The source of bytes that this member appended.
-pub fn appended(member: Member, log: LogId, addr: u64) -> Source {
-    Source::Log { member, log, addr }
+pub fn appended(member: Member, log: LogId, addr: u64) -> ByteSource {
+    ByteSource::Log { member, log, addr }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! members is being published: every answer of an owner names the last sequence it has published, and one above the
 //! reader's view makes the reader start again with a newer view.
 use super::context::{DelegateContext, ViewRetry};
-use super::intervals::{ReadPlan, Source};
+use super::intervals::{ByteSource, ReadPlan};
 use super::memory::LayerMemory;
 use super::open_file::{FetchedExtents, OpenFile};
 use super::runs::{LogRun, runs};
@@ -90,7 +90,7 @@ impl LayerReader {
             let known = plan.until;
             let step = at..known;
             if step == range
-                && let [(_, Source::Log { member, log, addr })] = plan.found[..]
+                && let [(_, ByteSource::Log { member, log, addr })] = plan.found[..]
                 && member != self.ctx.member()
             {
                 // One remote piece: its bytes go on as they came.
@@ -156,14 +156,14 @@ impl LayerReader {
     /// Writes the bytes of these pieces, which cover `range`, to `buffer`, which is as long.
     fn gather(
         &self,
-        pieces: &[(Range<u64>, Source)],
+        pieces: &[(Range<u64>, ByteSource)],
         range: &Range<u64>,
         buffer: &mut [u8],
         waited: &mut Duration,
     ) -> Result<()> {
         let own = self.ctx.member();
         for (part, source) in pieces {
-            if *source == Source::Hole {
+            if *source == ByteSource::Hole {
                 let part = part.start - range.start..part.end - range.start;
                 buffer[part.start as usize..part.end as usize].fill(0);
             }

@@ -4,7 +4,7 @@
 //! its log. So a read asks each log once for a long run, and deals the run's bytes out to their places in the file.
 //!
 //! Invariants: every byte of the read that is in a log is in exactly one part of one run; holes are in none.
-use super::intervals::Source;
+use super::intervals::ByteSource;
 use crate::Member;
 use forebay_data::LogId;
 use std::ops::Range;
@@ -46,12 +46,12 @@ impl LogRun {
 }
 
 /// The runs of a read of `range`, whose pieces lie inside it; by member, log and address.
-pub fn runs(pieces: &[(Range<u64>, Source)], range: &Range<u64>) -> Vec<LogRun> {
+pub fn runs(pieces: &[(Range<u64>, ByteSource)], range: &Range<u64>) -> Vec<LogRun> {
     let mut runs: Vec<LogRun> = pieces
         .iter()
         .filter_map(|(part, source)| match *source {
-            Source::Hole => None,
-            Source::Log { member, log, addr } => {
+            ByteSource::Hole => None,
+            ByteSource::Log { member, log, addr } => {
                 let (at, len) = (part.start - range.start, part.end - part.start);
                 let (at, len) = (at as usize, len as usize);
                 Some(LogRun {
@@ -82,8 +82,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn log(member: Member, log: LogId, addr: u64) -> Source {
-        Source::Log { member, log, addr }
+    fn log(member: Member, log: LogId, addr: u64) -> ByteSource {
+        ByteSource::Log { member, log, addr }
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         let pieces = [
             (10..14, log(0, 7, 100)),
             (14..18, log(1, 7, 100)),
-            (18..20, Source::Hole),
+            (18..20, ByteSource::Hole),
             (20..24, log(0, 7, 104)),
             (24..28, log(1, 7, 96)),
             (28..30, log(0, 8, 108)),
@@ -118,7 +118,7 @@ mod tests {
             let mut at = 5;
             let mut pieces = Vec::new();
             for (len, member, id, addr) in lens {
-                let source = if id == 2 { Source::Hole } else { log(member, id, addr) };
+                let source = if id == 2 { ByteSource::Hole } else { log(member, id, addr) };
                 pieces.push((at..at + len, source));
                 at += len;
             }
@@ -133,8 +133,8 @@ mod tests {
             for (part, source) in &pieces {
                 for offset in part.clone() {
                     let want = match *source {
-                        Source::Hole => 0,
-                        Source::Log { member, log, addr } => byte(member, log, addr + (offset - part.start)),
+                        ByteSource::Hole => 0,
+                        ByteSource::Log { member, log, addr } => byte(member, log, addr + (offset - part.start)),
                     };
                     prop_assert_eq!(buffer[(offset - range.start) as usize], want);
                 }

@@ -1,7 +1,7 @@
 //! Bringing to disk what commits have published: this node's logs, and the index of every member involved.
 use super::commit::LayerCommitter;
 use super::context::DelegateContext;
-use super::open_file::{OpenFile, StalePages, Unsynced};
+use super::open_file::{OpenFile, StalePages, UnsyncedParts};
 use super::windows::OwnerExtents;
 use crate::{ExtentLayout, Result};
 use forebay_proto::files::SyncFile;
@@ -36,7 +36,7 @@ impl FileSyncer {
 
     /// The node forgot this file once: all its logs that the file's extents name count as not on disk.
     fn complete_sync_state(&self, file: &OpenFile) -> Result<()> {
-        let mut unsynced = Unsynced::default();
+        let mut unsynced = UnsyncedParts::default();
         let layout = file.state.lock().attr.layout;
         if layout == ExtentLayout::Patterned {
             unsynced.members.insert(file.fid.owner());

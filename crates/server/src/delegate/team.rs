@@ -1,6 +1,6 @@
-//! What the clients of a team ask for together: the parts of it that are this node's, and those of the call's root.
+//! Steps of calls that the clients of a team make together: this node's part, and the part of the call's root.
 //!
-//! What a call does is put together by its users (they know paths); here is what it needs beyond what each client could ask alone.
+//! A call is put together by its users, which know paths; here is only what a client could not ask alone.
 use super::commit::LayerCommitter;
 use super::context::DelegateContext;
 use super::counted_open::TeamOpenClaims;

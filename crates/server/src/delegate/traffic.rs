@@ -1,4 +1,4 @@
-//! What goes through a delegate: requests of its mount or library, counted, and those it works on now.
+//! Counters of the requests of a mount or library: those since the start, and those in progress.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What went through since the start. Bytes, calls.

@@ -10,7 +10,7 @@
 //! the other has just written, and then the windows are old again. Only from the second on is more fetched than asked for,
 //! and patterns are.
 use super::context::DelegateContext;
-use super::intervals::{Intervals, Source};
+use super::intervals::{ByteSource, Intervals};
 use super::memory::LayerMemory;
 use super::open_file::{FetchedExtents, OpenFile};
 use crate::{Error, ExtentLayout, Fid, Member, Result};
@@ -193,8 +193,8 @@ fn fill(file: &OpenFile, range: Range<u64>, extents: &[Extent], generation: u64)
 fn put(intervals: &mut Intervals, range: Range<u64>, extents: &[Extent]) {
     let mut at = range.start;
     for e in extents.iter().filter_map(|e| e.clip(&range)) {
-        intervals.insert(at..e.offset, Source::Hole, |_, _| ());
-        let source = Source::Log {
+        intervals.insert(at..e.offset, ByteSource::Hole, |_, _| ());
+        let source = ByteSource::Log {
             member: e.member,
             log: e.log,
             addr: e.addr,
@@ -202,5 +202,5 @@ fn put(intervals: &mut Intervals, range: Range<u64>, extents: &[Extent]) {
         intervals.insert(e.offset..e.end(), source, |_, _| ());
         at = e.end();
     }
-    intervals.insert(at..range.end, Source::Hole, |_, _| ());
+    intervals.insert(at..range.end, ByteSource::Hole, |_, _| ());
 }

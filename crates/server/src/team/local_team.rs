@@ -22,13 +22,13 @@ const MAX_UNFINISHED_CALLS: usize = 64;
 pub(super) struct LocalTeam {
     pub plan: TeamPlan,
     pub group: Group,
-    calls: Mutex<Calls>,
+    calls: Mutex<PendingCalls>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Calls {
-    by_round: BTreeMap<u64, Call>,
+struct PendingCalls {
+    by_round: BTreeMap<u64, TeamCall>,
     /// Clients that take part now.
     seats: u32,
     /// The round after the last one of clients that have left.
@@ -36,16 +36,16 @@ struct Calls {
 }
 
 #[derive(Default)]
-struct Call {
+struct TeamCall {
     /// Those of the clients that came, combined.
     value: Option<Bytes>,
     came: u32,
     waiting: u32,
-    phase: Phase,
+    phase: CallPhase,
 }
 
 #[derive(Default)]
-enum Phase {
+enum CallPhase {
     #[default]
     Gathering,
     /// All came, and the last one asks.
@@ -67,9 +67,9 @@ pub(super) struct ClientCall<'a> {
 impl LocalTeam {
     /// `next`: the first round.
     pub fn new(plan: TeamPlan, group: Group, next: u64) -> LocalTeam {
-        let calls = Calls {
+        let calls = PendingCalls {
             next,
-            ..Calls::default()
+            ..PendingCalls::default()
         };
         LocalTeam {
             plan,
@@ -117,7 +117,7 @@ impl LocalTeam {
         let mut calls = self.calls.lock();
         let call = calls.by_round.entry(round).or_default();
         call.came += 1;
-        if let Phase::Over(outcome) = &call.phase {
+        if let CallPhase::Over(outcome) = &call.phase {
             // The others did not wait for this client.
             let outcome = outcome.clone();
             self.forget_finished(&mut calls, round);
@@ -128,7 +128,7 @@ impl LocalTeam {
             None => client.value,
         };
         if call.came == self.plan.here {
-            call.phase = Phase::Asking;
+            call.phase = CallPhase::Asking;
             drop(calls);
             let mut ending = CallEnding {
                 local: self,
@@ -147,15 +147,15 @@ impl LocalTeam {
                 return Err(Failure::Over(client.me.into()));
             };
             match (&call.phase, until) {
-                (Phase::Over(outcome), _) => {
+                (CallPhase::Over(outcome), _) => {
                     let outcome = outcome.clone();
                     call.waiting -= 1;
                     self.forget_finished(&mut calls, round);
                     return outcome;
                 }
-                (Phase::Gathering, Some(until)) if Instant::now() >= until => {
+                (CallPhase::Gathering, Some(until)) if Instant::now() >= until => {
                     let failure = Failure::Missing(client.me.into());
-                    call.phase = Phase::Over(Err(failure));
+                    call.phase = CallPhase::Over(Err(failure));
                     call.waiting -= 1;
                     self.forget_finished(&mut calls, round);
                     drop(calls);
@@ -163,7 +163,7 @@ impl LocalTeam {
                     decline();
                     return Err(failure);
                 }
-                (Phase::Gathering, Some(until)) => {
+                (CallPhase::Gathering, Some(until)) => {
                     self.changed.wait_until(&mut calls, until);
                 }
                 _ => self.changed.wait(&mut calls),
@@ -172,8 +172,8 @@ impl LocalTeam {
     }
 
     /// Forgets a call that is over for all, and the oldest of those that some never came to.
-    fn forget_finished(&self, calls: &mut Calls, round: u64) {
-        let over = |call: &Call| call.waiting == 0 && matches!(call.phase, Phase::Over(_));
+    fn forget_finished(&self, calls: &mut PendingCalls, round: u64) {
+        let over = |call: &TeamCall| call.waiting == 0 && matches!(call.phase, CallPhase::Over(_));
         let here = self.plan.here;
         if let Some(call) = calls.by_round.get(&round)
             && over(call)
@@ -201,7 +201,7 @@ impl Drop for CallEnding<'_> {
     fn drop(&mut self) {
         let mut calls = self.local.calls.lock();
         if let Some(call) = calls.by_round.get_mut(&self.round) {
-            call.phase = Phase::Over(self.outcome.clone());
+            call.phase = CallPhase::Over(self.outcome.clone());
         }
         self.local.forget_finished(&mut calls, self.round);
         drop(calls);

@@ -2,7 +2,9 @@
 use crate::common::*;
 use forebay_fabric::fault::{Faults, Odds};
 use forebay_pattern::ReadRequest;
-use forebay_server::delegate::{Delegate, Future, Handle, Policy, PrefetchConfig, PrefetchStats};
+use forebay_server::delegate::{
+    Delegate, Handle, KnownReads, PrefetchConfig, PrefetchPolicy, PrefetchStats,
+};
 use forebay_server::{Config, Fid, Service, SetAttr};
 use forebay_testkit::random::Random;
 use std::sync::Arc;
@@ -28,10 +30,10 @@ fn start_far(dir: &TempDir, prefetch: PrefetchConfig) -> (Service, Arc<Faults>) 
 }
 
 /// By this policy; `requests` are known to who knows all.
-fn by(policy: Policy, requests: Vec<ReadRequest>) -> PrefetchConfig {
+fn by(policy: PrefetchPolicy, requests: Vec<ReadRequest>) -> PrefetchConfig {
     PrefetchConfig {
         policy,
-        future: Some(Arc::new(Future::new([requests]))),
+        future: Some(Arc::new(KnownReads::new([requests]))),
         ..PrefetchConfig::default()
     }
 }
@@ -124,7 +126,7 @@ fn each_policy_reads_the_same_and_never_behind_the_end() {
         .into_iter()
         .chain(strided(150, 4096, 4096))
         .collect();
-    for policy in Policy::ALL {
+    for policy in PrefetchPolicy::ALL {
         let dir = scratch();
         let (service, _faults) = start_far(&dir, by(policy, requests.clone()));
         // The last requests lie over its end, or behind it.
@@ -137,7 +139,7 @@ fn each_policy_reads_the_same_and_never_behind_the_end() {
         let stats = settled(&reader);
         assert_eq!(
             stats.hits > 60,
-            policy != Policy::None,
+            policy != PrefetchPolicy::None,
             "{policy:?} {stats:?}"
         );
         assert!(
@@ -181,7 +183,7 @@ fn memory_stays_in_its_bound_with_many_readers() {
 #[test]
 fn what_is_read_is_what_was_published_whatever_was_fetched_before() {
     const SIZE: u64 = 1 << 20;
-    for policy in Policy::ALL {
+    for policy in PrefetchPolicy::ALL {
         let requests = strided(100, 3000, 9000);
         let dir = scratch();
         let (service, _faults) = start_far(&dir, by(policy, requests.clone()));

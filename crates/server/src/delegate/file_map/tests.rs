@@ -5,7 +5,7 @@ use proptest::prelude::*;
 const SPACE: usize = 600;
 
 /// What is at each byte: sequence, and where.
-type Model = Vec<Option<(u64, Option<Source>)>>;
+type Model = Vec<Option<(u64, Option<ByteSource>)>>;
 
 #[derive(Debug, Clone)]
 enum Change {
@@ -54,7 +54,7 @@ fn build(changes: &[Change]) -> (Vec<Segment>, Vec<PatternHole>, Model) {
                             let addr = *addr + i;
                             *byte = Some((
                                 seq,
-                                Some(Source::Log {
+                                Some(ByteSource::Log {
                                     member: 1,
                                     log,
                                     addr,
@@ -113,7 +113,7 @@ proptest! {
             prop_assert!(same > at);
             for o in at..same.min(SPACE as u64) {
                 let there = map.segment(o).0;
-                prop_assert_eq!(hole, there.map(|s| s == Source::Hole), "{} of {} to {}", o, at, same);
+                prop_assert_eq!(hole, there.map(|s| s == ByteSource::Hole), "{} of {} to {}", o, at, same);
             }
             let (source, until) = map.segment(at);
             prop_assert!(until > at);
@@ -125,7 +125,7 @@ proptest! {
                     None => prop_assert!(ranges.iter().any(|r| r.contains(&o))),
                     Some(source) => {
                         prop_assert!(!ranges.iter().any(|r| r.contains(&o)));
-                        let want = model[o as usize].and_then(|(_, s)| s).unwrap_or(Source::Hole);
+                        let want = model[o as usize].and_then(|(_, s)| s).unwrap_or(ByteSource::Hole);
                         prop_assert_eq!(source.advance(o - at), want, "byte {} asked at {}", o, at);
                     }
                 }
@@ -142,13 +142,13 @@ fn layers_above_stay_in_place() {
         &holes,
         [],
     );
-    let above = Source::Log {
+    let above = ByteSource::Log {
         member: 9,
         log: 9,
         addr: 9,
     };
     let plan = || ReadPlan {
-        found: vec![(12..22, above), (40..50, Source::Hole)],
+        found: vec![(12..22, above), (40..50, ByteSource::Hole)],
         missing: vec![0..12, 22..40],
         until: 50,
     };

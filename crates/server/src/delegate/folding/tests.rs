@@ -113,7 +113,7 @@ proptest! {
         for (start, count, len, stride, log) in rows {
             for k in 0..count {
                 let at = (start as i64 + k as i64 * stride).unsigned_abs();
-                let source = super::super::intervals::Source::Log { member: 3, log, addr: addr[log as usize] };
+                let source = super::super::intervals::ByteSource::Log { member: 3, log, addr: addr[log as usize] };
                 addr[log as usize] += len;
                 layer.insert(at..at + len, source, |_, _| ());
             }
@@ -121,7 +121,7 @@ proptest! {
         let mut bytes = BTreeMap::new();
         let mut changes = Vec::new();
         for (range, source) in layer.iter() {
-            let super::super::intervals::Source::Log { log, addr, .. } = source else { continue };
+            let super::super::intervals::ByteSource::Log { log, addr, .. } = source else { continue };
             changes.push(put(range.start, range.end - range.start, log, addr));
             bytes.insert(range.start, (range.end, log, addr));
         }

@@ -18,7 +18,7 @@ const MAX_TRANSITIONS: usize = 512 << 10;
 /// Memory of one, about: counted, and what follows most often.
 const TRANSITION_MEMORY: u64 = 3 * 48;
 
-type Counts = HashMap<u64, Vec<(u64, u32)>>;
+type BlockCounts = HashMap<u64, Vec<(u64, u32)>>;
 
 /// Memory that all chains share.
 #[derive(Debug)]
@@ -76,22 +76,22 @@ impl ChainMemory {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ChainCounts {
     readers: usize,
     /// Of this run.
-    counted: Counts,
+    counted: BlockCounts,
     /// Transitions in both, those in each counted.
     count: usize,
     /// Of the runs before: what follows each block.
     known: Arc<HashMap<u64, u64>>,
     /// All runs before.
-    total: Counts,
+    total: BlockCounts,
 }
 
 /// What is known of one file.
 #[derive(Debug, Default)]
 pub struct MarkovChain {
-    inner: Mutex<Inner>,
+    inner: Mutex<ChainCounts>,
     room: Arc<ChainMemory>,
 }
 
@@ -161,16 +161,16 @@ impl MarkovChain {
 
 /// One reader of a file.
 #[derive(Debug)]
-pub struct Markov {
+pub struct MarkovPredictor {
     chain: Arc<MarkovChain>,
     known: Arc<HashMap<u64, u64>>,
     last: Option<u64>,
 }
 
-impl Markov {
+impl MarkovPredictor {
     /// Of a reader that has read nothing yet.
-    pub fn new(chain: Arc<MarkovChain>) -> Markov {
-        Markov {
+    pub fn new(chain: Arc<MarkovChain>) -> MarkovPredictor {
+        MarkovPredictor {
             known: chain.begin(),
             chain,
             last: None,
@@ -212,7 +212,7 @@ impl Markov {
     }
 }
 
-impl Drop for Markov {
+impl Drop for MarkovPredictor {
     fn drop(&mut self) {
         self.chain.end();
     }
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     fn run(chain: &Arc<MarkovChain>, blocks: &[u64]) -> Vec<Vec<u64>> {
-        let mut reader = Markov::new(chain.clone());
+        let mut reader = MarkovPredictor::new(chain.clone());
         let mut ahead = Vec::new();
         for &block in blocks {
             reader.observe(ReadRequest {
@@ -279,16 +279,16 @@ mod tests {
     #[test]
     fn long_reads_are_chains_of_their_blocks() {
         let chain = Arc::new(MarkovChain::default());
-        let long = |reader: &mut Markov| {
+        let long = |reader: &mut MarkovPredictor| {
             reader.observe(ReadRequest {
                 offset: 0,
                 len: 3 * BLOCK,
             });
         };
-        let mut first = Markov::new(chain.clone());
+        let mut first = MarkovPredictor::new(chain.clone());
         long(&mut first);
         drop(first);
-        let mut second = Markov::new(chain);
+        let mut second = MarkovPredictor::new(chain);
         second.observe(ReadRequest { offset: 0, len: 1 });
         assert_eq!(second.predict(9).len(), 2);
     }

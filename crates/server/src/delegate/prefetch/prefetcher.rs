@@ -10,7 +10,7 @@ use super::steps::ReadSteps;
 use super::watch::{ReadWatch, WatchedHandle};
 use crate::delegate::open_file::OpenFile;
 use crate::delegate::read::LayerReader;
-use crate::prefetch_config::{Policy, PrefetchConfig};
+use crate::prefetch_config::{PrefetchConfig, PrefetchPolicy};
 use crate::{Fid, Result};
 use bytes::Bytes;
 use forebay_pattern::ReadRequest;
@@ -53,7 +53,7 @@ impl Prefetcher {
         memory: u64,
         reader: Weak<LayerReader>,
     ) -> Option<Arc<Prefetcher>> {
-        (config.policy != Policy::None).then(|| {
+        (config.policy != PrefetchPolicy::None).then(|| {
             let chains = config.chain_bytes(memory);
             Arc::new(Prefetcher {
                 cache: Arc::new(PieceCache::new(config.cache_bytes(memory) - chains)),
@@ -126,11 +126,11 @@ impl Prefetcher {
         let memory = || self.remembered(fid);
         let most = self.config.depth as usize;
         let reader = match self.config.policy {
-            Policy::None => return None,
-            Policy::Readahead => HandleReader::readahead(),
-            Policy::Markov => HandleReader::markov(memory().chain, most),
-            Policy::Pattern => HandleReader::pattern(memory().steps, most),
-            Policy::Perfect => HandleReader::perfect(self.config.future.clone()?, most),
+            PrefetchPolicy::None => return None,
+            PrefetchPolicy::Readahead => HandleReader::readahead(),
+            PrefetchPolicy::Markov => HandleReader::markov(memory().chain, most),
+            PrefetchPolicy::Pattern => HandleReader::pattern(memory().steps, most),
+            PrefetchPolicy::Perfect => HandleReader::perfect(self.config.future.clone()?, most),
         };
         self.cache.watched.fetch_add(1, Ordering::Relaxed);
         Some(Box::new(WatchedHandle {
@@ -149,7 +149,7 @@ impl Prefetcher {
     ) {
         let mut account = watch.0.lock();
         // Who knows the future is told from the first request on.
-        if !account.waits.slow() && self.config.policy != Policy::Perfect {
+        if !account.waits.slow() && self.config.policy != PrefetchPolicy::Perfect {
             account.watched = None;
             return;
         }

@@ -4,11 +4,11 @@
 use forebay_pattern::ReadRequest;
 
 /// The largest window, bytes: what Linux starts with.
-const MOST: u64 = 128 << 10;
+const MAX_WINDOW: u64 = 128 << 10;
 
 /// One reader's windows.
 #[derive(Debug, Default)]
-pub struct Readahead {
+pub struct ReadaheadWindow {
     /// Where the next read begins if it follows.
     next: u64,
     /// The newest window; of length 0 if there is none.
@@ -16,7 +16,7 @@ pub struct Readahead {
     len: u64,
 }
 
-impl Readahead {
+impl ReadaheadWindow {
     /// The reader reads this. What to fetch now.
     pub fn observe(&mut self, request: ReadRequest) -> Option<ReadRequest> {
         let end = request.offset + request.len;
@@ -31,7 +31,7 @@ impl Readahead {
             self.len = first(request.len);
         } else if end > self.start {
             self.start = (self.start + self.len).max(end);
-            self.len = (self.len * 2).clamp(request.len, MOST.max(request.len));
+            self.len = (self.len * 2).clamp(request.len, MAX_WINDOW.max(request.len));
         } else {
             return None;
         }
@@ -47,8 +47,8 @@ fn first(len: u64) -> u64 {
     let size = len.next_power_of_two();
     match size {
         0..=0x1000 => size * 4,
-        _ if size <= MOST / 4 => size * 2,
-        _ => MOST.max(len),
+        _ if size <= MAX_WINDOW / 4 => size * 2,
+        _ => MAX_WINDOW.max(len),
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     fn windows(offsets: impl IntoIterator<Item = u64>, len: u64) -> Vec<(u64, u64)> {
-        let mut ahead = Readahead::default();
+        let mut ahead = ReadaheadWindow::default();
         let requests = offsets
             .into_iter()
             .map(|offset| ReadRequest { offset, len });
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(found[0], (4096, 16384));
         assert_eq!(found[1].1, 32768);
         assert!(found.windows(2).all(|w| w[0].0 + w[0].1 == w[1].0));
-        assert_eq!(found.last().unwrap().1, MOST);
+        assert_eq!(found.last().unwrap().1, MAX_WINDOW);
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! One open handle as it is watched: what it will read next, how far ahead that is fetched, and when that is left alone.
+//! One watched handle: what it will read next, how far ahead to fetch, and when to stop fetching.
 //!
 //! Pure: told of requests, it says which to fetch and which to give up.
 //!
 //! - **Trust.** A source of predictions is believed after [`TRUSTED_SCORE`] that came right. Each right one adds to its score, each
 //!   wrong one takes more than half of it: so a loop that ends now and then stays trusted, and random reads never are.
-//!   While it is not, it goes on predicting without anything being fetched, which costs next to nothing.
-//! - **Depth.** Requests ahead double when one comes too late, and fall slowly while all are in time. What is trusted little is
-//!   not fetched far ahead.
-use super::markov::{Markov, MarkovChain};
-use super::readahead::Readahead;
-use super::steps::{Follower, ReadSteps};
-use crate::prefetch_config::Future;
+//!   An untrusted source goes on predicting without anything being fetched, which costs next to nothing.
+//! - **Depth.** The number of requests fetched ahead doubles when one comes too late, and falls slowly while all are in time. A source
+//!   with a low score is not fetched far ahead.
+use super::markov::{MarkovChain, MarkovPredictor};
+use super::readahead::ReadaheadWindow;
+use super::steps::{ReadSteps, StepFollower};
+use crate::prefetch_config::KnownReads;
 use forebay_pattern::{Predictor, ReadRequest};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,9 +41,9 @@ pub struct FetchPlan {
 
 /// How trustworthy someone was of late.
 #[derive(Debug, Default, Clone, Copy)]
-struct Score(usize);
+struct TrustScore(usize);
 
-impl Score {
+impl TrustScore {
     fn add(&mut self, right: bool) {
         self.0 = match right {
             true => (self.0 + 1).min(MAX_SCORE),
@@ -63,19 +63,19 @@ impl Score {
 
 /// Who predicts.
 #[derive(Debug)]
-enum Source {
-    Readahead(Readahead),
-    Markov(Markov),
+enum PredictionSource {
+    Readahead(ReadaheadWindow),
+    Markov(MarkovPredictor),
     Pattern {
         // Large, and most readers never need it.
         predictor: Box<Predictor>,
         seen: u64,
-        own: Score,
-        follower: Follower,
-        others: Score,
+        own: TrustScore,
+        follower: StepFollower,
+        others: TrustScore,
     },
     Perfect {
-        future: Arc<Future>,
+        future: Arc<KnownReads>,
         /// Those that have asked for the same so far, and the place in them.
         alike: Vec<(Arc<[ReadRequest]>, usize)>,
         begun: bool,
@@ -85,7 +85,7 @@ enum Source {
 /// See the head of this file.
 #[derive(Debug)]
 pub struct HandleReader {
-    source: Source,
+    source: PredictionSource,
     /// Fetched or to be fetched, and not read yet; of sources that predict whole requests.
     ahead: VecDeque<ReadRequest>,
     /// Those of them that were read before their turn.
@@ -96,7 +96,7 @@ pub struct HandleReader {
 }
 
 impl HandleReader {
-    fn new(source: Source, most: usize) -> HandleReader {
+    fn new(source: PredictionSource, most: usize) -> HandleReader {
         HandleReader {
             source,
             ahead: VecDeque::new(),
@@ -109,29 +109,29 @@ impl HandleReader {
 
     /// As kernels do.
     pub fn readahead() -> HandleReader {
-        HandleReader::new(Source::Readahead(Readahead::default()), 1)
+        HandleReader::new(PredictionSource::Readahead(ReadaheadWindow::default()), 1)
     }
 
     /// By the blocks that followed each other before; `most` blocks ahead.
     pub fn markov(chain: Arc<MarkovChain>, most: usize) -> HandleReader {
-        HandleReader::new(Source::Markov(Markov::new(chain)), most)
+        HandleReader::new(PredictionSource::Markov(MarkovPredictor::new(chain)), most)
     }
 
     /// By its own loops, and the steps of others.
     pub fn pattern(steps: Arc<ReadSteps>, most: usize) -> HandleReader {
-        let source = Source::Pattern {
+        let source = PredictionSource::Pattern {
             predictor: Box::default(),
             seen: 0,
-            own: Score::default(),
-            follower: Follower::new(steps),
-            others: Score::default(),
+            own: TrustScore::default(),
+            follower: StepFollower::new(steps),
+            others: TrustScore::default(),
         };
         HandleReader::new(source, most)
     }
 
     /// By what is known beforehand.
-    pub fn perfect(future: Arc<Future>, most: usize) -> HandleReader {
-        let source = Source::Perfect {
+    pub fn perfect(future: Arc<KnownReads>, most: usize) -> HandleReader {
+        let source = PredictionSource::Perfect {
             future,
             alike: Vec::new(),
             begun: false,
@@ -142,11 +142,11 @@ impl HandleReader {
     /// The reader reads this.
     pub fn observe(&mut self, request: ReadRequest) -> FetchPlan {
         match &mut self.source {
-            Source::Readahead(windows) => FetchPlan {
+            PredictionSource::Readahead(windows) => FetchPlan {
                 fetch: windows.observe(request).into_iter().collect(),
                 give_up: Vec::new(),
             },
-            Source::Markov(chain) => {
+            PredictionSource::Markov(chain) => {
                 chain.observe(request);
                 // What was predicted before stays wanted: chains join again.
                 let next = chain.predict(self.depth);
@@ -250,11 +250,11 @@ impl HandleReader {
     }
 }
 
-impl Source {
+impl PredictionSource {
     fn observe(&mut self, request: ReadRequest) {
         match self {
-            Source::Readahead(_) | Source::Markov(_) => {}
-            Source::Pattern {
+            PredictionSource::Readahead(_) | PredictionSource::Markov(_) => {}
+            PredictionSource::Pattern {
                 predictor,
                 seen,
                 own,
@@ -273,7 +273,7 @@ impl Source {
                 own.add(right.unwrap_or(false));
                 others.add(follower.observe(request));
             }
-            Source::Perfect {
+            PredictionSource::Perfect {
                 future,
                 alike,
                 begun,
@@ -294,7 +294,7 @@ impl Source {
 
     fn predict(&self, count: usize) -> Vec<ReadRequest> {
         match self {
-            Source::Pattern {
+            PredictionSource::Pattern {
                 predictor,
                 own,
                 follower,
@@ -308,11 +308,13 @@ impl Source {
                     false => predictor.predict(count.min(own.depth())),
                 }
             }
-            Source::Perfect { alike, .. } => alike.first().map_or(Vec::new(), |(requests, at)| {
-                let end = requests.len().min(at + count);
-                requests.get(*at..end).unwrap_or_default().to_vec()
-            }),
-            Source::Markov(_) | Source::Readahead(_) => Vec::new(),
+            PredictionSource::Perfect { alike, .. } => {
+                alike.first().map_or(Vec::new(), |(requests, at)| {
+                    let end = requests.len().min(at + count);
+                    requests.get(*at..end).unwrap_or_default().to_vec()
+                })
+            }
+            PredictionSource::Markov(_) | PredictionSource::Readahead(_) => Vec::new(),
         }
     }
 }

@@ -1,7 +1,6 @@
-//! Steps of a file's readers: after these two requests, that one came. Readers of a shared file often make the same steps one
-//! behind the other, also where there is no loop in them, as when all ranks open one HDF5 file.
-//!
-//! Two requests tell more than one: the same header may be read again and again, each time on another way.
+//! Steps of a file's readers: which request followed two others. Readers of a shared file often make the same steps one after the other,
+//! also where no loop is in them, as when all ranks open one HDF5 file. Two requests, because one alone (a header) may be read again
+//! and again, each time with another successor.
 //!
 //! Invariant: at most twice [`MAX_STEPS`] steps. Once there are `MAX_STEPS` new ones, they take the place of the old ones.
 use forebay_pattern::ReadRequest;
@@ -68,17 +67,17 @@ fn before(a: ReadRequest, b: ReadRequest) -> StepKey {
 
 /// One reader that follows.
 #[derive(Debug)]
-pub struct Follower {
+pub struct StepFollower {
     steps: Arc<ReadSteps>,
     last: Option<ReadRequest>,
     here: Option<ReadRequest>,
     next: Option<ReadRequest>,
 }
 
-impl Follower {
+impl StepFollower {
     /// Of a reader that has read nothing yet.
-    pub fn new(steps: Arc<ReadSteps>) -> Follower {
-        Follower {
+    pub fn new(steps: Arc<ReadSteps>) -> StepFollower {
+        StepFollower {
             steps,
             last: None,
             here: None,
@@ -118,9 +117,9 @@ mod tests {
     fn a_second_reader_is_foreseen_from_its_third_request_on() {
         let steps = Arc::new(ReadSteps::default());
         let path = [680, 136, 1504, 680, 9000, 136, 77];
-        let mut first = Follower::new(steps.clone());
+        let mut first = StepFollower::new(steps.clone());
         assert!(path.iter().all(|o| !first.observe(request(*o))));
-        let mut second = Follower::new(steps);
+        let mut second = StepFollower::new(steps);
         let right: Vec<bool> = path.iter().map(|o| second.observe(request(*o))).collect();
         assert_eq!(right, [false, false, true, true, true, true, true]);
     }
@@ -128,10 +127,10 @@ mod tests {
     #[test]
     fn all_the_way_ahead_is_seen() {
         let steps = Arc::new(ReadSteps::default());
-        let mut first = Follower::new(steps.clone());
+        let mut first = StepFollower::new(steps.clone());
         let path = (0..50u64).map(|k| request(k * k * 100));
         assert_eq!(path.filter(|r| first.observe(*r)).count(), 0);
-        let mut second = Follower::new(steps);
+        let mut second = StepFollower::new(steps);
         second.observe(request(0));
         second.observe(request(100));
         let ahead: Vec<u64> = second.predict(99).iter().map(|r| r.offset).collect();
@@ -141,7 +140,7 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let steps = Arc::new(ReadSteps::default());
-        let mut reader = Follower::new(steps.clone());
+        let mut reader = StepFollower::new(steps.clone());
         for k in 0..100_000u64 {
             reader.observe(request(k.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20));
         }

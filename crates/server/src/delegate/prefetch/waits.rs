@@ -1,7 +1,5 @@
-//! Whether the reads of a handle wait for other nodes, so that fetching ahead can save something.
-//!
-//! On average over a few reads: a transfer that was held up now and then is no reason. A read of which the bytes were fetched ahead counts
-//! as if it had waited as long as that did, so what helps goes on.
+//! Whether a handle's reads wait for other nodes, so that fetching ahead can save time: an average over a few reads, in which one slow
+//! transfer counts little. A read that was answered from bytes fetched ahead counts with the time that their fetch took, so what helps goes on.
 use std::time::Duration;
 
 /// What a read may wait, nanoseconds, and [`TRANSFER_NANOS_PER_BYTE`] for each byte.

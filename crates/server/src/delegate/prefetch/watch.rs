@@ -1,6 +1,6 @@
-//! The part of an open handle: how long its reads wait, and what reads come next if they wait long.
+//! The prefetcher's state of an open handle: how long its reads wait, and if they wait long, a reader that predicts the next ones.
 //!
-//! Invariant: a watched handle gives up what was fetched for it when it goes, or when it is watched no longer.
+//! Invariant: a watched handle gives up what was fetched for it when it is closed, or watched no longer.
 use super::cache::PieceCache;
 use super::reader::HandleReader;
 use super::waits::ReadWaits;

@@ -1,8 +1,8 @@
 use super::*;
-use crate::delegate::prefetch::markov::{BLOCK, Markov};
+use crate::delegate::prefetch::markov::{BLOCK, MarkovPredictor};
 
-fn read(chain: &Arc<MarkovChain>, blocks: std::ops::Range<u64>) -> Markov {
-    let mut reader = Markov::new(chain.clone());
+fn read(chain: &Arc<MarkovChain>, blocks: std::ops::Range<u64>) -> MarkovPredictor {
+    let mut reader = MarkovPredictor::new(chain.clone());
     blocks.for_each(|block| {
         reader.observe(ReadRequest {
             offset: block * BLOCK,
@@ -15,7 +15,7 @@ fn read(chain: &Arc<MarkovChain>, blocks: std::ops::Range<u64>) -> Markov {
 #[test]
 fn chains_of_many_files_stay_in_their_share_and_the_oldest_idle_ones_go() {
     let config = PrefetchConfig {
-        policy: Policy::Markov,
+        policy: PrefetchPolicy::Markov,
         cache: Some(1 << 20),
         ..PrefetchConfig::default()
     };

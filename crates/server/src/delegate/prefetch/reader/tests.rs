@@ -125,7 +125,7 @@ fn perfect_knows_each_reader_by_its_first_requests() {
         random(50).into_iter().chain([at(1, 1)]).collect(),
         vec![at(5, 5), at(9, 9)],
     ];
-    let future = Arc::new(Future::new(paths.clone()));
+    let future = Arc::new(KnownReads::new(paths.clone()));
     for path in &paths {
         let mut reader = HandleReader::perfect(future.clone(), 64);
         let (right, fetched) = run(&mut reader, path);
@@ -158,7 +158,7 @@ fn memory_of_a_reader_without_a_pattern_is_bounded() {
     for n in 0..100_000u64 {
         reader.observe(at(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24, 77));
     }
-    let Source::Pattern { predictor, .. } = &reader.source else {
+    let PredictionSource::Pattern { predictor, .. } = &reader.source else {
         unreachable!("it is one by pattern");
     };
     assert!(
