@@ -1,4 +1,4 @@
-//! What a call of the library fails with: the operation, the path, and the outcome the same system call would have.
+//! Errors of the library: the operation, the path, and the outcome that the same system call would have.
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};

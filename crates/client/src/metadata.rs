@@ -1,4 +1,4 @@
-//! What `stat` shows of a file.
+//! The attributes of a file at one moment, as `stat` shows them.
 use forebay_server::{Attr, Kind, Lamination, Time};
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Why a request or message did not get through.
+//! Errors of requests and messages that did not get through.
 
 use crate::Rank;
 use std::time::Duration;

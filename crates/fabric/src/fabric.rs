@@ -1,4 +1,4 @@
-//! The two traits: what a transport offers, and what its user does with what arrives.
+//! The two traits: [`Fabric`], which a transport implements, and [`Handler`], which its user implements.
 
 use crate::{Error, Message, Rank, Replier};
 use std::sync::Arc;

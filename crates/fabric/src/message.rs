@@ -1,4 +1,4 @@
-//! What travels between ranks, and what a rank is.
+//! Messages between ranks, and the number of a rank.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! What is reachable of one rank: its handler, its mailbox, and who waits for it.
+//! The receiving side of one rank: its handler, its mailbox, and the calls that wait here for a reply.
 //!
 //! Locks here are leaves: each is held for a look-up, or to fill the slots of those who wait; never while a handler runs or
 //! another lock of this module is taken.

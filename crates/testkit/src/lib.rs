@@ -1,4 +1,4 @@
-//! What tests of several crates stand on: seeds and counts, mutated bytes, hardware that fails as told, and hosts that are none.
+//! Tools for the tests of several crates: seeds and counts, mutated bytes, a disk that fails as told, and hosts made of namespaces.
 //!
 //! It is a dependency of tests only. It knows devices, networks and processes; it does not know what Forebay keeps on them,
 //! and no crate of the workspace stands below it.

@@ -1,4 +1,4 @@
-//! What a machine has for tests, and what becomes of a test that lacks something.
+//! What tests need of a machine, and what becomes of a test on a machine that lacks it.
 //!
 //! It is skipped, saying so; where the machine must have it, which a variable says, it fails:
 //!

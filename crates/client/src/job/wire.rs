@@ -1,5 +1,5 @@
-//! What a process says to its node's server through the mount, and is answered: one buffer each way, in one `ioctl`. Numbers
-//! are little-endian. Both are parts of one machine, so there is no checksum.
+//! The request of a process to its node's server through the mount, and the answer: one buffer each way, in one `ioctl`. Numbers
+//! are little-endian. Both sides are on one machine, so there is no checksum.
 //!
 //! ```text
 //! request                                            answer

@@ -1,4 +1,4 @@
-//! What goes wrong with one name, and where: on the source or on the target.
+//! Errors of one name of a run; each says whether the source or the target failed.
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What is finished already, so that a run that was cut off goes on where it was. One file a node and job, in the node's
+//! The journal of finished work, with which an interrupted run goes on where it was. One file a node and job, in the node's
 //! part of the store: `STORE/node-K/stage/<job, 16 hex digits>`. Little-endian.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! What a run is asked to do.
+//! The options of a run, and the number of its job.
 use super::hash::StableHash;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

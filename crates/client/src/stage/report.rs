@@ -1,4 +1,4 @@
-//! What a run tells while it goes on: counts, and a line for everything that failed, was skipped or not kept.
+//! The report of a run, which grows while it goes on: counts, and a line for everything that failed, was skipped or not kept.
 use super::error::StageError;
 use super::tree::NotKept;
 use parking_lot::Mutex;

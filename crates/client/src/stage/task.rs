@@ -1,4 +1,4 @@
-//! What there is to do: a name to copy, or a piece of a large file; and which node does it.
+//! Tasks: a name to copy, or a piece of a large file; and which node copies it.
 use super::hash::StableHash;
 use super::tree::{ObjectRef, ObjectStat};
 use std::collections::BTreeMap;

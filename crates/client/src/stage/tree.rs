@@ -1,4 +1,4 @@
-//! One side of a copy: a plain directory or the files of the service, behind the same few calls.
+//! The source or the target of a copy: a plain directory or the files of the service, behind one trait.
 //!
 //! Invariants: no call follows a symbolic link as the last name, but for `resolve_target`, which looks at the name the user
 //! gave. Errors carry the number of the system call.

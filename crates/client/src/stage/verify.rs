@@ -1,4 +1,4 @@
-//! Whether a copy holds what its source holds, and what follows where it does not.
+//! Compares copies with their sources, and marks damaged ones to be copied again.
 use super::batch::ChunkChecksum;
 use super::error::{AtPath, StageError};
 use super::journal::Progress;

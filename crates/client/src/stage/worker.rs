@@ -1,4 +1,4 @@
-//! One node's part of a run: its two sides, its journal and its batch; and what all parts in this process share.
+//! One node's part of a run: source, target, journal and batch; and the context that all parts in this process share.
 //!
 //! Invariant: the journal knows a copy by its task and by a stamp of its source. The stamp of a piece also names the file that the
 //! piece is in: its temporary file, or the target once that is whole. If somebody has begun another file since, what the journal

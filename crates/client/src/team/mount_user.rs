@@ -1,4 +1,4 @@
-//! A user that asks through a mount, and what modes let it do.
+//! The user of a process that asks through a mount, and what the modes of files permit it.
 //!
 //! For most requests the kernel looks at modes before it asks. A call of a team it passes on as it is, so its root must look.
 //!

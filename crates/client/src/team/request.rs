@@ -1,4 +1,4 @@
-//! The request of a call, of one client or combined of several, and the answer to it.
+//! The request of a team's call, of one client or combined of several, and the answer to it.
 //!
 //! Both travel as postcard, version byte first, in the values and answers of the servers' collectives.
 //!

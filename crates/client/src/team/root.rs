@@ -1,4 +1,4 @@
-//! How the root of a call carries it out, once, for all clients of the team.
+//! The root of a team's call: carries it out once, for all clients of the team.
 //!
 //! It walks the path and asks the owners as one client would; an open is counted at the file's owner for every member of the team
 //! in one request. So whatever the number of clients and servers, each owner gets one request for each step of the path.

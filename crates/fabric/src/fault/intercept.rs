@@ -1,4 +1,4 @@
-//! An end of a fabric whose requests and messages pass something of a test on their way.
+//! An end of a fabric whose requests and messages pass through a test's own code first.
 
 use crate::{Error, Fabric, Handler, Message, Rank};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What one rank does in one collective, as a state machine: no clock, no thread, no network.
+//! One rank's part in one collective, as a state machine: no clock, no thread, no network.
 //!
 //! ```text
 //! own value and one of each child, in any order -> Up (or, at the root, Execute), once -> answered, once

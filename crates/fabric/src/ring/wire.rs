@@ -1,4 +1,4 @@
-//! What ranks tell each other, byte by byte. Numbers are little-endian. The transport carries messages whole and unchanged
+//! The wire format of collectives. Numbers are little-endian. The transport carries messages whole and unchanged
 //! (that of MPI checks them), so there is no checksum here.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! What a session needs of the network below it: bytes moved between the processes of a job.
+//! The transport that a session stands on: it moves bytes between the processes of a job.
 //!
 //! A transport is driven by one thread, the session's progress thread, which makes and drops it. It moves two kinds of
 //! byte strings to a peer: **first messages**, which come unannounced, and **large buffers**, whose lengths the first

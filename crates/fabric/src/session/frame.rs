@@ -1,4 +1,4 @@
-//! What processes of a session send each other: frames.
+//! Frames: the messages between the processes of a session.
 //!
 //! A frame is a first message, and after it each buffer of 16 KiB or more by itself, so that large buffers are sent
 //! from where they are and received into their final places. All numbers are little-endian.
@@ -21,7 +21,7 @@
 //! - a buffer is in the first message if it is shorter than 16 KiB and the buffers before it there take less than 1 GiB.
 
 use crate::Message;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 const MAGIC: [u8; 4] = *b"FBmp";
 /// Of this layout and of what the kinds mean; compared in the handshake.
@@ -164,21 +164,23 @@ impl PartialFrame {
         if first[4..6] != VERSION.to_le_bytes() {
             return Err(broken("another version"));
         }
-        let count = u32::from_le_bytes(array(first, 24)) as usize;
+        let mut header = &first[8..HEADER_LEN];
+        let (epoch, id) = (header.get_u64_le(), header.get_u64_le());
+        let (count, sum) = (header.get_u32_le() as usize, header.get_u32_le());
         let lengths_end = HEADER_LEN + 8 * count;
         if count > MAX_BUFFERS || first.len() < lengths_end {
             return Err(broken("cut short"));
         }
-        if checksum(&first[..lengths_end]) != u32::from_le_bytes(array(first, 28)) {
+        if checksum(&first[..lengths_end]) != sum {
             return Err(broken("wrong checksum"));
         }
         let kind = FrameKind::from_byte(first[6]).ok_or_else(|| broken("unknown kind"))?;
         let mut budget = InlineBudget::default();
+        let mut lengths = &first[HEADER_LEN..lengths_end];
         let mut at = lengths_end;
         let mut buffers = Vec::with_capacity(count);
-        for i in 0..count {
-            let len = u64::from_le_bytes(array(first, HEADER_LEN + 8 * i));
-            let len = usize::try_from(len).map_err(|_| broken("too long"))?;
+        for _ in 0..count {
+            let len = usize::try_from(lengths.get_u64_le()).map_err(|_| broken("too long"))?;
             if !budget.is_inline(len) {
                 buffers.push(Buffer::Separate(len));
             } else if first.len() - at < len {
@@ -193,8 +195,8 @@ impl PartialFrame {
         }
         Ok(PartialFrame {
             kind,
-            epoch: u64::from_le_bytes(array(first, 8)),
-            id: u64::from_le_bytes(array(first, 16)),
+            epoch,
+            id,
             buffers,
         })
     }
@@ -232,13 +234,6 @@ fn checksum(up_to_lengths: &[u8]) -> u32 {
         crc32c::crc32c(&up_to_lengths[..28]),
         &up_to_lengths[HEADER_LEN..],
     )
-}
-
-/// `N` bytes at `at`; callers have checked the length.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(&bytes[at..at + N]);
-    out
 }
 
 #[cfg(test)]

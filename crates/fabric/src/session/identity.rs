@@ -19,6 +19,7 @@
 //! All processes look at the same records in the same order, so all refuse with the same words, or all go on.
 
 use crate::Rank;
+use bytes::Buf;
 use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 8] = *b"Forebay\0";
@@ -204,23 +205,20 @@ fn decode_record(process: &str, record: &[u8]) -> Result<ProcessRecord, Identity
     if !whole {
         return Err(IdentityError::Garbled(process.into()));
     }
-    let number = |at: usize| {
-        let mut bytes = [0; 4];
-        bytes.copy_from_slice(&record[at..at + 4]);
-        u32::from_le_bytes(bytes)
-    };
-    let host = String::from_utf8_lossy(&record[72..72 + HOST_LEN]);
+    let mut rest = &record[MAGIC.len()..];
     let mut out = ProcessRecord {
-        place: format!("{process} ({})", host.trim_end_matches('\0')),
-        frames: number(8),
-        version: number(12),
-        member: number(16),
-        members: number(20),
+        place: String::new(),
+        frames: rest.get_u32_le(),
+        version: rest.get_u32_le(),
+        member: rest.get_u32_le(),
+        members: rest.get_u32_le(),
         service: [0; 16],
         secret: [0; 32],
     };
-    out.service.copy_from_slice(&record[24..40]);
-    out.secret.copy_from_slice(&record[40..72]);
+    rest.copy_to_slice(&mut out.service);
+    rest.copy_to_slice(&mut out.secret);
+    let host = String::from_utf8_lossy(&rest[..HOST_LEN]);
+    out.place = format!("{process} ({})", host.trim_end_matches('\0'));
     Ok(out)
 }
 

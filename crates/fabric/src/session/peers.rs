@@ -1,4 +1,4 @@
-//! What this process knows of its peers: who lives, and how long each has been silent.
+//! The health of the peers, as this process sees it: who lives, and how long each has been silent.
 //!
 //! **Invariant:** a peer goes from alive to left or dead once, and never back, whatever still arrives from it. One that was
 //! declared dead and runs on is told so; it is **expelled** then, and everyone else is dead to it.

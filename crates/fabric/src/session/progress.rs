@@ -1,4 +1,4 @@
-//! The progress thread: the only one that uses the transport.
+//! The progress thread: the only thread that uses the transport.
 //!
 //! Other threads hand it commands through a queue, and wake it if it sleeps. It never waits for a peer, and runs no
 //! handler: requests go to the pool, one-way messages to the mailbox, replies to their slots.

@@ -1,4 +1,4 @@
-//! Attributes as this machine's file systems have them, and what they do not take.
+//! Attributes of files in a plain directory: reading them, and setting owners and times as far as the user may.
 use crate::stage::tree::{NotKept, ObjectStat};
 use forebay_server::{Kind, Time};
 use rustix::fs::{FileType, Gid, Timespec, Timestamps, Uid};

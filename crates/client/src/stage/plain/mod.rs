@@ -1,4 +1,4 @@
-//! A plain directory of this machine as a side of a copy.
+//! A plain directory of this machine as the source or the target of a copy.
 mod attributes;
 mod file;
 

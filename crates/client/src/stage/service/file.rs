@@ -1,4 +1,4 @@
-//! Open files of the service as sides of a copy, and setting attributes of what was copied into it.
+//! Open files of the service that are copied from or into, and setting attributes of what was copied into it.
 use crate::stage::tree::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
 use bytes::Bytes;
 use forebay_server::delegate::{Handle, SeekTarget};

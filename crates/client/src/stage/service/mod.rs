@@ -1,4 +1,4 @@
-//! The files of the service, seen from one node, as a side of a copy: straight through the delegate, without a mount.
+//! The files of the service, seen from one node, as the source or the target of a copy: through the delegate, without a mount.
 mod file;
 
 use super::tree::{

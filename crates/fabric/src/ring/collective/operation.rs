@@ -1,4 +1,4 @@
-//! What a collective operation is, and how many of them a rank keeps.
+//! A collective operation, and the bounds on how many of them a rank keeps.
 
 use super::super::group::{Group, Limits};
 use super::super::wire::OperationId;

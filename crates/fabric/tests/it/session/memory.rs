@@ -1,6 +1,7 @@
 //! A transport between threads of one process, with faults, to test a session alone.
 //!
-//! It never polls: a sleep lasts until something arrives, the waker is called or its bound is over. So a session that forgets to wake its progress thread, or to bound its sleep, hangs in the tests.
+//! It never polls: a sleep lasts until something arrives, the waker is called or its bound is over. So a session that forgets to
+//! wake its progress thread, or to bound its sleep, hangs in the tests.
 //!
 //! # The faults
 //! - A first message is lost, held back until it is released, delivered twice, or replaced by other bytes, as a function that
