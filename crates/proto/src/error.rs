@@ -5,6 +5,7 @@ use forebay_fabric::Error as Fabric;
 use forebay_storage::Error as Storage;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::time::Duration;
 
 /// The result of an operation of this crate.
@@ -92,6 +93,19 @@ impl Error {
 impl From<Errno> for Error {
     fn from(e: Errno) -> Error {
         Error::Posix(e)
+    }
+}
+
+/// Keeps the text, with the kind of the number that the system call fails with.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        match error {
+            Error::Posix(errno) => errno.into(),
+            other => {
+                let kind = io::Error::from(other.errno()).kind();
+                io::Error::new(kind, other)
+            }
+        }
     }
 }
 

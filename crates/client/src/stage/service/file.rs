@@ -2,23 +2,12 @@
 use crate::stage::tree::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
 use bytes::Bytes;
 use forebay_server::delegate::{Handle, SeekTarget};
-use forebay_server::{Caller, Delegate, Error, Fid, Kind, SetAttr, SetTime};
+use forebay_server::{Caller, Delegate, Fid, Kind, SetAttr, SetTime};
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-
-/// Keeps the delegate's text, with the number of the system call.
-pub fn io_error(error: Error) -> io::Error {
-    match error {
-        Error::Posix(errno) => errno.into(),
-        other => {
-            let kind = io::Error::from(other.errno()).kind();
-            io::Error::new(kind, other)
-        }
-    }
-}
 
 /// A file that is read.
 pub struct ServiceReader {
@@ -32,10 +21,7 @@ impl SourceFile for ServiceReader {
         // The buffer before goes back first, so that it can be used again.
         self.last = Bytes::new();
         let len = len.min(CHUNK) as u32;
-        self.last = self
-            .delegate
-            .read(self.handle, offset, len)
-            .map_err(io_error)?;
+        self.last = self.delegate.read(self.handle, offset, len)?;
         Ok(&self.last)
     }
 
@@ -47,10 +33,10 @@ impl SourceFile for ServiceReader {
             Ok(start) if start < end => start,
             Ok(_) => return Ok(None),
             Err(e) if e.errno() == Errno::NXIO => return Ok(None),
-            Err(e) => return Err(io_error(e)),
+            Err(e) => return Err(e.into()),
         };
-        let stop = self.delegate.seek(self.handle, start, SeekTarget::Hole);
-        Ok(Some(start..stop.map_err(io_error)?.min(end)))
+        let stop = self.delegate.seek(self.handle, start, SeekTarget::Hole)?;
+        Ok(Some(start..stop.min(end)))
     }
 }
 
@@ -75,8 +61,7 @@ impl TargetFile for ServiceWriter {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         for (n, piece) in bytes.chunks(CHUNK as usize).enumerate() {
             let at = offset + n as u64 * CHUNK;
-            let written = self.delegate.write(self.handle, at, piece, self.caller);
-            written.map_err(io_error)?;
+            self.delegate.write(self.handle, at, piece, self.caller)?;
         }
         Ok(())
     }
@@ -90,11 +75,9 @@ impl TargetFile for ServiceWriter {
             size: Some(len),
             ..SetAttr::default()
         };
-        let done = self
-            .delegate
-            .names
-            .setattr(self.fid, &set, Some(self.handle), self.caller);
-        done.map(|_| ()).map_err(io_error)
+        let names = &self.delegate.names;
+        names.setattr(self.fid, &set, Some(self.handle), self.caller)?;
+        Ok(())
     }
 
     fn finish(
@@ -103,8 +86,8 @@ impl TargetFile for ServiceWriter {
     ) -> io::Result<Vec<NotKept>> {
         let flushed = self.delegate.flush(self.handle);
         self.open = false;
-        self.delegate.release(self.handle).map_err(io_error)?;
-        flushed.map_err(io_error)?;
+        self.delegate.release(self.handle)?;
+        flushed?;
         match attributes {
             Some((stat, xattrs)) => {
                 set_attributes(&self.delegate, self.caller, self.fid, stat, xattrs)
@@ -157,12 +140,9 @@ pub fn set_attributes(
                 gid: None,
                 ..all
             };
-            delegate
-                .names
-                .setattr(fid, &rest, None, caller)
-                .map_err(io_error)?;
+            delegate.names.setattr(fid, &rest, None, caller)?;
             Ok(notes)
         }
-        Err(e) => Err(io_error(e)),
+        Err(e) => Err(e.into()),
     }
 }

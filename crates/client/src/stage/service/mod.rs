@@ -7,7 +7,7 @@ use super::tree::{
 };
 use crate::path::walk;
 use bytes::Bytes;
-use file::{ServiceReader, ServiceWriter, io_error, set_attributes};
+use file::{ServiceReader, ServiceWriter, set_attributes};
 use forebay_server::proto::files::FileSurvey;
 use forebay_server::{Attr, Caller, Delegate, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time};
 use rustix::io::Errno;
@@ -84,7 +84,7 @@ fn stat_of_survey(survey: &FileSurvey) -> ObjectStat {
 
 impl ServiceTree {
     fn find(&self, path: &Path, follow: bool) -> io::Result<ResolvedPath> {
-        let walked = walk(&self.delegate, path, follow).map_err(io_error)?;
+        let walked = walk(&self.delegate, path, follow)?;
         let found = walked.found.as_ref();
         Ok(ResolvedPath {
             found: found.map(|attr| (ObjectRef::Fid(attr.fid), stat_of(attr))),
@@ -108,7 +108,7 @@ impl ServiceTree {
             .delegate
             .names
             .make(fid(dir)?, name.as_bytes(), new, self.caller);
-        Ok(ObjectRef::Fid(made.map_err(io_error)?.fid))
+        Ok(ObjectRef::Fid(made?.fid))
     }
 }
 
@@ -130,13 +130,12 @@ impl Tree for ServiceTree {
     }
 
     fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, ObjectStat)> {
-        let attr = self.delegate.names.lookup(fid(dir)?, name.as_bytes());
-        let attr = attr.map_err(io_error)?;
+        let attr = self.delegate.names.lookup(fid(dir)?, name.as_bytes())?;
         Ok((ObjectRef::Fid(attr.fid), stat_of(&attr)))
     }
 
     fn stat(&self, place: &ObjectRef) -> io::Result<ObjectStat> {
-        let attr = self.delegate.names.getattr(fid(place)?).map_err(io_error)?;
+        let attr = self.delegate.names.getattr(fid(place)?)?;
         Ok(stat_of(&attr))
     }
 
@@ -159,8 +158,7 @@ impl Tree for ServiceTree {
             let batch = self
                 .delegate
                 .names
-                .readdir(dir, after.as_deref(), NAMES_PER_REQUEST);
-            let batch = batch.map_err(io_error)?;
+                .readdir(dir, after.as_deref(), NAMES_PER_REQUEST)?;
             let Some(last) = batch.last() else {
                 return Ok(names);
             };
@@ -191,23 +189,19 @@ impl Tree for ServiceTree {
     }
 
     fn read_link(&self, place: &ObjectRef) -> io::Result<OsString> {
-        let target = self
-            .delegate
-            .names
-            .readlink(fid(place)?)
-            .map_err(io_error)?;
+        let target = self.delegate.names.readlink(fid(place)?)?;
         Ok(OsString::from_vec(target))
     }
 
     fn xattrs(&self, place: &ObjectRef) -> io::Result<Vec<Xattr>> {
         let fid = fid(place)?;
-        let names = self.delegate.names.listxattr(fid).map_err(io_error)?;
+        let names = self.delegate.names.listxattr(fid)?;
         let mut all = Vec::with_capacity(names.len());
         for name in names {
             match self.delegate.names.getxattr(fid, &name) {
                 Ok(value) => all.push((OsString::from_vec(name), value)),
                 Err(e) if e.errno() == Errno::NODATA => {}
-                Err(e) => return Err(io_error(e)),
+                Err(e) => return Err(e.into()),
             }
         }
         Ok(all)
@@ -218,7 +212,7 @@ impl Tree for ServiceTree {
             read: true,
             ..OpenFlags::default()
         };
-        let opened = self.delegate.open(fid(place)?, flags).map_err(io_error)?;
+        let opened = self.delegate.open(fid(place)?, flags)?;
         Ok(Box::new(ServiceReader {
             delegate: self.delegate.clone(),
             handle: opened.handle,
@@ -238,10 +232,7 @@ impl Tree for ServiceTree {
     }
 
     fn holders(&self, place: &ObjectRef, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
-        self.delegate
-            .locator
-            .holders(fid(place)?, range)
-            .map_err(io_error)
+        Ok(self.delegate.locator.holders(fid(place)?, range)?)
     }
 
     fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)> {
@@ -272,8 +263,7 @@ impl Tree for ServiceTree {
         let (dir, name) = (fid(dir)?, name.as_bytes());
         let opened = self
             .delegate
-            .create(dir, name, 0o600, false, flags, self.caller)
-            .map_err(io_error)?;
+            .create(dir, name, 0o600, false, flags, self.caller)?;
         Ok(Box::new(ServiceWriter {
             delegate: self.delegate.clone(),
             caller: self.caller,
@@ -308,29 +298,21 @@ impl Tree for ServiceTree {
     }
 
     fn link(&self, place: &ObjectRef, dir: &ObjectRef, name: &OsStr) -> io::Result<()> {
-        let linked = self
-            .delegate
-            .names
-            .link(fid(place)?, fid(dir)?, name.as_bytes());
-        linked.map(|_| ()).map_err(io_error)
+        let names = &self.delegate.names;
+        names.link(fid(place)?, fid(dir)?, name.as_bytes())?;
+        Ok(())
     }
 
     fn rename(&self, dir: &ObjectRef, from: &OsStr, to: &OsStr) -> io::Result<()> {
         let dir = fid(dir)?;
         let (from, to) = (from.as_bytes(), to.as_bytes());
-        let renamed =
-            self.delegate
-                .names
-                .rename(dir, from, dir, to, RenameFlags::default(), self.caller);
-        renamed.map_err(io_error)
+        let (names, flags) = (&self.delegate.names, RenameFlags::default());
+        Ok(names.rename(dir, from, dir, to, flags, self.caller)?)
     }
 
     fn remove(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<()> {
-        let removed = self
-            .delegate
-            .names
-            .unlink(fid(dir)?, name.as_bytes(), self.caller);
-        removed.map_err(io_error)
+        let names = &self.delegate.names;
+        Ok(names.unlink(fid(dir)?, name.as_bytes(), self.caller)?)
     }
 
     fn set_attributes(
@@ -350,18 +332,15 @@ impl Tree for ServiceTree {
         };
         for (dir, name) in files {
             let (place, _) = self.lookup(dir, name)?;
-            let opened = self.delegate.open(fid(&place)?, flags).map_err(io_error)?;
+            let opened = self.delegate.open(fid(&place)?, flags)?;
             let synced = self.delegate.fsync(opened.handle).map(|_| ());
             let released = self.delegate.release(opened.handle);
-            synced.and(released).map_err(io_error)?;
+            synced.and(released)?;
         }
         Ok(())
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        self.delegate
-            .names
-            .sync_directory(Fid::ROOT)
-            .map_err(io_error)
+        Ok(self.delegate.names.sync_directory(Fid::ROOT)?)
     }
 }
