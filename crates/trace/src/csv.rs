@@ -74,16 +74,13 @@ pub fn read_recording(mut from: impl BufRead, path: &Path) -> Result<Recording> 
 fn read_line(from: &mut impl BufRead, line: &mut String, place: &FieldPlace<'_>) -> Result<bool> {
     line.clear();
     let read = from.by_ref().take(LONGEST_LINE as u64 + 1).read_line(line);
-    let read = read.map_err(|source| Error::Io {
-        path: place.path.to_owned(),
-        source,
-    })?;
+    let read = read.map_err(Error::io(place.path))?;
     match read > LONGEST_LINE {
         false => Ok(read > 0),
-        true => Err(Error::Limit {
-            path: place.path.to_owned(),
-            what: format!("line {} is longer than 65,536 bytes", place.line),
-        }),
+        true => {
+            let what = format!("line {} is longer than 65,536 bytes", place.line);
+            Err(Error::limit(place.path, what))
+        }
     }
 }
 

@@ -1,10 +1,28 @@
 //! What can go wrong with a trace or its replay, each naming the place and what to do.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// This crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// What the operating system said of `path`.
+    pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
+        |source| Error::Io {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// There is too much of something.
+    pub(crate) fn limit(path: &Path, what: impl Into<String>) -> Error {
+        Error::Limit {
+            path: path.to_owned(),
+            what: what.into(),
+        }
+    }
+}
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]

@@ -15,10 +15,7 @@ const MOST_NUMBERED: usize = 1 << 20;
 pub(crate) fn more_calls(calls: usize, more: usize, path: &Path) -> Result<()> {
     match calls.saturating_add(more) <= MOST_CALLS {
         true => Ok(()),
-        false => Err(Error::Limit {
-            path: path.to_owned(),
-            what: "it has more than 134,217,728 calls".to_owned(),
-        }),
+        false => Err(Error::limit(path, "it has more than 134,217,728 calls")),
     }
 }
 
@@ -29,13 +26,13 @@ pub(crate) fn more_calls(calls: usize, more: usize, path: &Path) -> Result<()> {
 pub(crate) fn numbered(what: &str, count: u32, calls: usize, path: &Path) -> Result<()> {
     match count as usize <= MOST_NUMBERED.max(calls) {
         true => Ok(()),
-        false => Err(Error::Limit {
-            path: path.to_owned(),
-            what: format!(
+        false => {
+            let what = format!(
                 "numbers of {what} reach {}: a trace has at most 1,048,576, or as many as calls",
                 count - 1
-            ),
-        }),
+            );
+            Err(Error::limit(path, what))
+        }
     }
 }
 

@@ -29,16 +29,13 @@ pub fn load(path: &Path) -> Result<Trace> {
 /// # Errors
 /// `Io`, `Line`, `Format` and `Limit`, as the readers say.
 pub fn open(path: &Path) -> Result<Recording> {
-    let io = |source| Error::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let mut file = BufReader::new(File::open(path).map_err(io)?);
+    let io = Error::io(path);
+    let mut file = BufReader::new(File::open(path).map_err(&io)?);
     let name = path
         .file_name()
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default();
-    if format::is_trace(file.fill_buf().map_err(io)?) {
+    if format::is_trace(file.fill_buf().map_err(&io)?) {
         let recording = format::recover(file, path)?;
         limits::numbered("ranks", recording.ranks, recording.calls.len(), path)?;
         return Ok(recording);
@@ -65,12 +62,7 @@ pub fn open(path: &Path) -> Result<Recording> {
                 break;
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(source) => {
-                return Err(Error::Io {
-                    path: names,
-                    source,
-                });
-            }
+            Err(e) => return Err(Error::io(&names)(e)),
         }
     }
     Ok(trace)

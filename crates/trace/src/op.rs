@@ -35,6 +35,19 @@ pub struct Op {
 }
 
 impl Op {
+    /// A call that is in no trace, and so at no time.
+    pub(crate) fn untimed(rank: u32, kind: Kind, file: u32, offset: u64, len: u64) -> Op {
+        Op {
+            rank,
+            kind,
+            file,
+            offset,
+            len,
+            start: 0,
+            end: 0,
+        }
+    }
+
     /// The offset behind the last byte.
     pub fn stop(&self) -> u64 {
         self.offset.saturating_add(self.len)

@@ -60,8 +60,6 @@ const CALLS: u8 = 3;
 const END: u8 = 4;
 const BLOCK_HEAD_BYTES: usize = 20;
 
-const TAKE_ANOTHER_COPY: &str = "take another copy of the file";
-
 /// Whether a file that starts with these bytes is in this format.
 pub fn is_trace(start: &[u8]) -> bool {
     start.starts_with(&MAGIC)
@@ -106,7 +104,7 @@ pub fn read(from: impl Read, path: &Path) -> Result<Trace> {
         return Err(Error::Format {
             path: path.to_owned(),
             offset: loss.at,
-            reason: format!("the file is cut short; {TAKE_ANOTHER_COPY}"),
+            reason: damage("the file is cut short"),
         });
     }
     Ok(Trace {
@@ -168,13 +166,10 @@ fn read_blocks(input: &mut BlockReader<'_, impl Read>, start: Vec<u8>) -> Result
             END => {
                 let total: Option<[u8; 8]> = body.as_slice().try_into().ok();
                 if total.map(u64::from_le_bytes) != Some(recording.calls.len() as u64) {
-                    return Err(
-                        input.error(at, &format!("blocks are missing; {TAKE_ANOTHER_COPY}"))
-                    );
+                    return Err(input.damaged(at, "blocks are missing"));
                 }
                 if input.take_some(1)?.len() == 1 {
-                    let reason = format!("something follows the end; {TAKE_ANOTHER_COPY}");
-                    return Err(input.error(input.at - 1, &reason));
+                    return Err(input.damaged(input.at - 1, "something follows the end"));
                 }
                 break;
             }
@@ -185,8 +180,7 @@ fn read_blocks(input: &mut BlockReader<'_, impl Read>, start: Vec<u8>) -> Result
                 && (known_ranks == 0 || call.rank < known_ranks)
         };
         if sound.is_none() || !recording.calls[before..].iter().all(sensible) {
-            let reason = "a block makes no sense although its checksum is right; write it again";
-            return Err(input.error(at, reason));
+            return Err(input.senseless(at));
         }
     }
     if known_ranks == 0 {
@@ -202,7 +196,7 @@ fn read_header(input: &mut BlockReader<'_, impl Read>, mut header: Vec<u8>) -> R
     header.extend(input.take(16)?);
     let len = u32_at(&header, 24);
     if len > MAX_TEXT {
-        return Err(input.error(24, &format!("the header is damaged; {TAKE_ANOTHER_COPY}")));
+        return Err(input.damaged(24, "the header is damaged"));
     }
     header.extend(input.take(len as usize)?);
     let crc = input.take(4)?;
@@ -214,7 +208,7 @@ fn read_header(input: &mut BlockReader<'_, impl Read>, mut header: Vec<u8>) -> R
             ranks: u32_at(&header, 20),
             ..Recording::default()
         }),
-        _ => Err(input.error(0, &format!("the header is damaged; {TAKE_ANOTHER_COPY}"))),
+        _ => Err(input.damaged(0, "the header is damaged")),
     }
 }
 
@@ -227,19 +221,21 @@ fn read_block(input: &mut BlockReader<'_, impl Read>) -> Result<Option<(Vec<u8>,
     }
     let len = u32_at(&head, 4) as usize;
     if crc32c::crc32c(&head[..16]) != u32_at(&head, 16) || len > MAX_BODY {
-        return Err(input.error(
-            at,
-            &format!("the head of a block is damaged; {TAKE_ANOTHER_COPY}"),
-        ));
+        return Err(input.damaged(at, "the head of a block is damaged"));
     }
     let body = input.take_some(len)?;
     if body.len() < len {
         return Ok(None);
     }
     if crc32c::crc32c(&body) != u32_at(&head, 12) {
-        return Err(input.error(at, &format!("a block is damaged; {TAKE_ANOTHER_COPY}")));
+        return Err(input.damaged(at, "a block is damaged"));
     }
     Ok(Some((head, body)))
+}
+
+/// What is wrong, and what to do.
+fn damage(what: &str) -> String {
+    format!("{what}; take another copy of the file")
 }
 
 struct BlockReader<'a, R> {
@@ -253,10 +249,7 @@ impl<R: Read> BlockReader<'_, R> {
     fn take(&mut self, len: usize) -> Result<Vec<u8>> {
         let bytes = self.take_some(len)?;
         if bytes.len() < len {
-            return Err(self.error(
-                self.at,
-                &format!("the file is cut short; {TAKE_ANOTHER_COPY}"),
-            ));
+            return Err(self.damaged(self.at, "the file is cut short"));
         }
         Ok(bytes)
     }
@@ -265,12 +258,20 @@ impl<R: Read> BlockReader<'_, R> {
     fn take_some(&mut self, len: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let got = (&mut self.from).take(len as u64).read_to_end(&mut bytes);
-        let got = got.map_err(|source| Error::Io {
-            path: self.path.to_owned(),
-            source,
-        })?;
+        let got = got.map_err(Error::io(self.path))?;
         self.at += got as u64;
         Ok(bytes)
+    }
+
+    /// The file is not as it was written.
+    fn damaged(&self, offset: u64, what: &str) -> Error {
+        self.error(offset, &damage(what))
+    }
+
+    /// A block's checksum is right, but not what it says.
+    fn senseless(&self, offset: u64) -> Error {
+        let reason = "a block makes no sense although its checksum is right; write it again";
+        self.error(offset, reason)
     }
 
     fn error(&self, offset: u64, reason: &str) -> Error {

@@ -40,34 +40,28 @@ pub(super) fn read(input: &mut BlockReader<'_, impl Read>, start: Vec<u8>) -> Re
             let rest = input.take(12)?;
             let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &rest[..8]);
             if crc != u32_at(&rest, 8) {
-                return Err(input.error(start, "the end is damaged; take another copy of the file"));
+                return Err(input.damaged(start, "the end is damaged"));
             }
             let total = u64::from(u32_at(&rest, 0)) | u64::from(u32_at(&rest, 4)) << 32;
             if total != trace.calls.len() as u64 {
-                return Err(input.error(start, "blocks are missing; take another copy of the file"));
+                return Err(input.damaged(start, "blocks are missing"));
             }
             return Ok(trace);
         }
         if count > BLOCK_OPS || len > BLOCK_OPS * MAX_OP_BYTES {
-            return Err(input.error(
-                start,
-                "a block's length is damaged; take another copy of the file",
-            ));
+            return Err(input.damaged(start, "a block's length is damaged"));
         }
         let crc = input.take(4)?;
         let body = input.take(len)?;
         if crc32c::crc32c(&body) != u32_at(&crc, 0) {
-            return Err(input.error(start, "a block is damaged; take another copy of the file"));
+            return Err(input.damaged(start, "a block is damaged"));
         }
         let ops = decode(&body, count).filter(|ops| {
             ops.iter()
                 .all(|op| op.rank < trace.ranks && (op.file as usize) < trace.files.len())
         });
         let Some(ops) = ops else {
-            return Err(input.error(
-                start,
-                "a block makes no sense although its checksum is right; write it again",
-            ));
+            return Err(input.senseless(start));
         };
         trace.calls.extend(ops.iter().map(Call::from));
     }
@@ -81,7 +75,7 @@ fn read_header(input: &mut BlockReader<'_, impl Read>, mut header: Vec<u8>) -> R
         u32_at(&header, 20),
     );
     if len > MAX_TEXT {
-        return Err(input.error(20, "the header is damaged; take another copy of the file"));
+        return Err(input.damaged(20, "the header is damaged"));
     }
     header.extend(input.take(len as usize)?);
     let crc = input.take(4)?;
@@ -91,7 +85,7 @@ fn read_header(input: &mut BlockReader<'_, impl Read>, mut header: Vec<u8>) -> R
         .map(|t| t.split('\n').map(str::to_owned));
     let names: Vec<String> = names.into_iter().flatten().collect();
     if crc32c::crc32c(&header) != u32_at(&crc, 0) || names.len() != files as usize + 1 {
-        return Err(input.error(0, "the header is damaged; take another copy of the file"));
+        return Err(input.damaged(0, "the header is damaged"));
     }
     let mut names = names.into_iter();
     Ok(Recording {

@@ -1,8 +1,8 @@
 //! The number of each file by inode, with the path by which it was looked up last.
 
 use crate::recording::TraceFile;
+use parking_lot::RwLock;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The inode of a mount's root directory.
 const ROOT: u64 = 1;
@@ -21,25 +21,17 @@ struct FileTable {
 }
 
 impl FileNumbers {
-    fn read(&self) -> RwLockReadGuard<'_, FileTable> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, FileTable> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The number of a file; a new one if it was not met before.
     pub fn number(&self, inode: u64) -> u32 {
-        if let Some(number) = self.read().numbers.get(&inode) {
+        if let Some(number) = self.0.read().numbers.get(&inode) {
             return *number;
         }
-        self.write().number(inode)
+        self.0.write().number(inode)
     }
 
     pub fn name(&self, parent: u64, name: &[u8], inode: u64) {
         {
-            let table = self.read();
+            let table = self.0.read();
             let path = table.path(parent, name);
             let known = table.inodes.get(&path) == Some(&inode);
             let number = table.numbers.get(&inode);
@@ -47,7 +39,7 @@ impl FileNumbers {
                 return;
             }
         }
-        let mut table = self.write();
+        let mut table = self.0.write();
         let path = table.path(parent, name);
         let number = table.number(inode);
         table.files[number as usize].path.clone_from(&path);
@@ -56,13 +48,13 @@ impl FileNumbers {
     }
 
     pub fn child(&self, parent: u64, name: &[u8]) -> Option<u64> {
-        let table = self.read();
+        let table = self.0.read();
         table.inodes.get(&table.path(parent, name)).copied()
     }
 
     /// What is new since the last time, in order of numbers.
     pub fn take_new(&self) -> Vec<(u32, TraceFile)> {
-        let mut table = self.write();
+        let mut table = self.0.write();
         let new = std::mem::take(&mut table.new);
         let file = |number: u32| (number, table.files[number as usize].clone());
         new.into_iter().map(file).collect()

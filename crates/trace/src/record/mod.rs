@@ -20,14 +20,15 @@ pub use merge::{NodeRecording, merge};
 use crate::format::Writer;
 use crate::{Action, Call};
 use files::FileNumbers;
+use parking_lot::{Condvar, Mutex};
 use ranks::ThreadRanks;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -108,7 +109,7 @@ struct RecorderState {
 
 impl RecorderState {
     fn close(&self, handle: u64) -> Option<u32> {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         let opener = open.remove(&handle);
         if open.is_empty() {
             self.closed.notify_all();
@@ -120,10 +121,6 @@ impl RecorderState {
 enum WriterMessage {
     Calls(Vec<Call>),
     End,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Recorder {
@@ -185,7 +182,7 @@ impl Recorder {
             end: seen.end,
             error: seen.error,
         };
-        let mut shard = lock(&self.shared.shards[own_shard()]);
+        let mut shard = self.shared.shards[own_shard()].lock();
         shard.push(call);
         if shard.len() >= CALLS_PER_BUFFER {
             let calls = std::mem::replace(&mut *shard, Vec::with_capacity(CALLS_PER_BUFFER));
@@ -200,13 +197,13 @@ impl Recorder {
             // The kernel itself: for whoever opened the file.
             let opener = match seen.action {
                 Action::Close => self.shared.close(seen.handle),
-                _ => lock(&self.shared.open).get(&seen.handle).copied(),
+                _ => self.shared.open.lock().get(&seen.handle).copied(),
             };
             return opener.unwrap_or_else(|| self.shared.who.rank(0));
         }
         let rank = self.shared.who.rank(seen.thread);
         if opened && seen.handle != 0 {
-            lock(&self.shared.open).insert(seen.handle, rank);
+            self.shared.open.lock().insert(seen.handle, rank);
         } else if seen.action == Action::Close {
             self.shared.close(seen.handle);
         }
@@ -216,16 +213,14 @@ impl Recorder {
     /// Files that were opened since the recording began and are open still.
     #[cfg(test)]
     fn open(&self) -> usize {
-        lock(&self.shared.open).len()
+        self.shared.open.lock().len()
     }
 
     /// Waits until all files that were opened since the recording began are closed, or it is `until`.
     pub fn wait_until_closed(&self, until: Instant) {
-        let open = lock(&self.shared.open);
-        let left = until.saturating_duration_since(Instant::now());
+        let mut open = self.shared.open.lock();
         let closed = &self.shared.closed;
-        let waited = closed.wait_timeout_while(open, left, |open| !open.is_empty());
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        closed.wait_while_until(&mut open, |open| !open.is_empty(), until);
     }
 
     /// Ends the recording; gives the number of its calls. Calls that come later are not recorded.
@@ -233,7 +228,7 @@ impl Recorder {
     /// # Errors
     /// The first failure to write; the file is whole up to there.
     pub fn finish(&self) -> io::Result<u64> {
-        let writer = lock(&self.writer).take();
+        let writer = self.writer.lock().take();
         let Some(writer) = writer else {
             return Err(io::Error::other("the recording has ended before"));
         };
@@ -246,7 +241,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        if lock(&self.writer).is_some() {
+        if self.writer.lock().is_some() {
             // Whoever drops it without asking has no use for the outcome.
             let _ = self.finish();
         }
@@ -306,11 +301,7 @@ fn take_all(
 ) {
     for shard in &shared.shards {
         loop {
-            let held = match shard.try_lock() {
-                Ok(held) => Some(held),
-                Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
-                Err(TryLockError::WouldBlock) => None,
-            };
+            let held = shard.try_lock();
             for job in jobs.try_iter() {
                 match job {
                     WriterMessage::Calls(calls) => buffers.push(calls),

@@ -1,9 +1,9 @@
 //! The rank of each thread, with what `/proc` says of its process when it is first seen.
 
 use crate::recording::Process;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fs;
-use std::sync::{Mutex, PoisonError, RwLock};
 
 /// Where launchers write a process's rank: OpenMPI, MPICH and Intel MPI, PMIx, Slurm.
 const RANK_VARIABLES: [&str; 5] = [
@@ -41,7 +41,7 @@ impl ThreadRanks {
 
     /// The rank of a thread: numbers from 0 in the order they are first seen.
     pub fn rank(&self, thread: u32) -> u32 {
-        let ranks = self.ranks.read().unwrap_or_else(PoisonError::into_inner);
+        let ranks = self.ranks.read();
         if let Some(rank) = ranks.get(&thread) {
             return *rank;
         }
@@ -52,20 +52,20 @@ impl ThreadRanks {
             process.thread = thread;
         }
         let key = if self.threads { thread } else { process.pid };
-        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut met = self.met.lock();
         let next = met.ranks.len() as u32;
         let rank = *met.ranks.entry(key).or_insert(next);
         if rank == next {
             met.new.push((rank, process));
         }
-        let mut ranks = self.ranks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ranks = self.ranks.write();
         ranks.insert(thread, rank);
         rank
     }
 
     /// Who is new since the last time.
     pub fn take_new(&self) -> Vec<(u32, Process)> {
-        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut met = self.met.lock();
         std::mem::take(&mut met.new)
     }
 }

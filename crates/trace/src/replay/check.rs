@@ -43,15 +43,7 @@ pub(super) fn check<T: Target>(
     for &file in files {
         let name = &trace.files[file as usize];
         // In messages, the node stands where a replayed call's rank would.
-        let at = |range: Range<u64>| Op {
-            rank: node,
-            kind: Kind::Read,
-            file,
-            offset: range.start,
-            len: range.end - range.start,
-            start: 0,
-            end: 0,
-        };
+        let at = |r: Range<u64>| Op::untimed(node, Kind::Read, file, r.start, r.end - r.start);
         let mut handle = target
             .open(node, name)
             .map_err(|e| call_error("open", trace, &at(0..0), e))?;

@@ -202,15 +202,7 @@ fn write_inputs<T: Target>(
     for (file, (name, input)) in (0u32..).zip(trace.files.iter().zip(inputs)) {
         let rank = file % trace.ranks.max(1);
         let node = options.placement.node(rank, trace.ranks, target.nodes());
-        let op = |offset, len| Op {
-            rank,
-            kind: Kind::Write,
-            file,
-            offset,
-            len,
-            start: 0,
-            end: 0,
-        };
+        let op = |offset, len| Op::untimed(rank, Kind::Write, file, offset, len);
         let error = |what, source| worker::call_error(what, trace, &op(0, 0), source);
         let mut handle = target.create(node, name).map_err(|e| error("create", e))?;
         if input.size > 0 {

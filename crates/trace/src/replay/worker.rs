@@ -213,14 +213,8 @@ impl<'a, T: Target> Worker<'a, T> {
     }
 
     fn error(&self, what: &'static str, (rank, file): (u32, u32), source: io::Error) -> Error {
-        Error::Call {
-            what,
-            rank,
-            file: self.name(file).to_owned(),
-            offset: 0,
-            len: 0,
-            source,
-        }
+        let op = Op::untimed(rank, Kind::Read, file, 0, 0);
+        call_error(what, self.trace, &op, source)
     }
 }
 
