@@ -3,7 +3,7 @@ use crate::caller_groups::CallerGroups;
 use crate::errors::MountError;
 use crate::filesystem::Filesystem;
 use crate::open_handles::OpenHandles;
-use crate::options::MountOptions;
+use crate::options::{MountOptions, READAHEAD};
 use crate::protocol::{Running, Session};
 use crate::watch::Watch;
 use crate::{mount_calls, mount_table, mountpoint};
@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+/// Most threads that answer requests; there are two a core up to that.
+const MAX_THREADS: usize = 8;
 /// How long [`Mount::stop`] waits for users of the mount to go.
 const USERS_LEAVE_WAIT: Duration = Duration::from_secs(5);
 /// How long it then waits for the threads.
@@ -71,18 +73,20 @@ impl Pending {
         let Some(connection) = self.connection.take() else {
             unreachable!("only this takes the connection, and it takes self");
         };
-        let (point, options) = (&self.point, &self.options);
+        let point = &self.point;
         let (send, ended) = channel();
-        let filesystem = Filesystem::new(delegate, options, send);
+        let filesystem = Filesystem::new(delegate, send);
         // The kernel lets nobody else in either; so does the answer.
-        let owner = (!options.allow_other).then(|| rustix::process::geteuid().as_raw());
+        let owner = (!self.options.allow_other).then(|| rustix::process::geteuid().as_raw());
         let (caches, watch) = (filesystem.caches.clone(), filesystem.watch.clone());
         let handles = filesystem.handles.clone();
         let (refused, callers) = (filesystem.refused.clone(), filesystem.callers.clone());
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads = (cores * 2).min(MAX_THREADS);
         let started = Session::agree(filesystem, connection, owner).and_then(|session| {
             // Nothing is answered before `spawn`.
             caches.connect(session.notifier(), point)?;
-            session.spawn(options.thread_count())
+            session.spawn(threads)
         });
         let session = match started {
             Ok(session) => session,
@@ -93,7 +97,7 @@ impl Pending {
             }
         };
         let device = device(point).unwrap_or_default();
-        set_readahead(&device, options.readahead);
+        set_readahead(&device);
         Ok(Mount {
             point: point.clone(),
             device,
@@ -253,9 +257,9 @@ fn device(point: &Path) -> io::Result<String> {
 }
 
 /// The kernel starts FUSE mounts with 128 KiB of readahead and lets only the administrator raise it.
-fn set_readahead(device: &str, bytes: u32) {
+fn set_readahead(device: &str) {
     let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
-    let set: io::Result<()> = std::fs::write(&file, (bytes >> 10).to_string());
+    let set: io::Result<()> = std::fs::write(&file, (READAHEAD >> 10).to_string());
     if let Err(e) = set {
         tracing::debug!(file, error = %e, "readahead stays at the kernel's default");
     }

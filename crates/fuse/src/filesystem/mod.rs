@@ -38,7 +38,6 @@ use crate::attempt::attempt;
 use crate::caller_groups::CallerGroups;
 use crate::kernel_caches::KernelCaches;
 use crate::open_handles::OpenHandles;
-use crate::options::MountOptions;
 use crate::protocol::Request;
 use crate::watch::{CallInfo, RecordedAnswer, Watch};
 use cache_policy::CachePolicy;
@@ -64,7 +63,6 @@ pub(crate) struct Filesystem {
     locks: KernelLocks,
     teams: Arc<TeamDirectory>,
     listings: Listings,
-    options: MountOptions,
     /// Hears when the last request has been answered.
     ended: Sender<()>,
     /// What makes the kernel's caches new; connected before the first request.
@@ -81,7 +79,7 @@ pub(crate) struct Filesystem {
 
 impl Filesystem {
     /// `ended` hears when the last request has been answered. From now on this node's kernel hears of what other nodes do.
-    pub fn new(delegate: Arc<Delegate>, options: &MountOptions, ended: Sender<()>) -> Filesystem {
+    pub fn new(delegate: Arc<Delegate>, ended: Sender<()>) -> Filesystem {
         let (caches, watch) = (Arc::<KernelCaches>::default(), Arc::<Watch>::default());
         let policy = CachePolicy {
             alone: delegate.members() == 1,
@@ -102,7 +100,6 @@ impl Filesystem {
             locks: KernelLocks::new(delegate.clone(), caches.clone(), watch.clone()),
             teams: TeamDirectory::new(delegate.clone(), caches.clone(), policy.clone()),
             listings: Listings::default(),
-            options: options.clone(),
             ended,
             delegate,
             policy,

@@ -1,6 +1,7 @@
 //! The kernel's requests, one method each; in one file because one trait has them all. Each names what is asked for whoever
 //! watches, has the delegate or an owner of `Filesystem` do it, and gives the answer to the reply.
 use super::file_handle::{handle, open_flags};
+use super::init::agree;
 use super::team::TeamDirectory;
 use super::{Filesystem, attrs, names, xattrs};
 use crate::attempt::attempt;
@@ -32,8 +33,8 @@ fn own_or(ino: INodeNo, other: INodeNo) -> INodeNo {
 }
 
 impl Handler for Filesystem {
-    fn init(&mut self, config: &mut KernelConfig) -> io::Result<()> {
-        self.agree(config)
+    fn init(&self, config: &mut KernelConfig) -> io::Result<()> {
+        agree(config, self.policy.alone)
     }
 
     fn destroy(&self) {

@@ -24,7 +24,7 @@ const OPEN_KILLS_SET_IDS: u32 = 1 << 0;
 /// has answered `EIO`. Names are names in the directory `req.ino`.
 pub(crate) trait Handler: Send + Sync + 'static {
     /// Before everything else.
-    fn init(&mut self, config: &mut KernelConfig) -> io::Result<()>;
+    fn init(&self, config: &mut KernelConfig) -> io::Result<()>;
     /// After everything else.
     fn destroy(&self);
     /// So many answers that named this inode are forgotten; the only request without an answer.

@@ -39,10 +39,10 @@ impl GivesUp {
 }
 
 impl Handler for GivesUp {
-    fn init(&mut self, config: &mut KernelConfig) -> io::Result<()> {
+    fn init(&self, config: &mut KernelConfig) -> io::Result<()> {
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_READ);
-        config.set_max_write(1 << 20);
-        config.set_max_readahead(1 << 20);
+        config.max_write = 1 << 20;
+        config.readahead = config.readahead.min(1 << 20);
         Ok(())
     }
     fn destroy(&self) {}

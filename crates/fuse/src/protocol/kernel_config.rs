@@ -17,10 +17,12 @@ pub(super) const ARGUMENTS: usize = 4096;
 pub(crate) struct KernelConfig {
     offered: InitFlags,
     taken: InitFlags,
-    readahead: u32,
-    most_readahead: u32,
-    background: u16,
-    max_write: u32,
+    /// Bytes to read ahead; at first, and at most, as far as the kernel goes.
+    pub readahead: u32,
+    /// Requests of readahead and direct I/O in flight at once.
+    pub background: u16,
+    /// Bytes of one write; the kernel may allow less.
+    pub max_write: u32,
 }
 
 impl KernelConfig {
@@ -30,7 +32,6 @@ impl KernelConfig {
             offered,
             taken: offered & always,
             readahead: most_readahead,
-            most_readahead,
             background: 16,
             max_write: 128 << 10,
         }
@@ -46,23 +47,6 @@ impl KernelConfig {
         }
         self.taken |= wanted;
         Ok(())
-    }
-    /// Bytes of one write; the kernel may allow less.
-    pub fn set_max_write(&mut self, bytes: u32) {
-        self.max_write = bytes.max(ARGUMENTS as u32);
-    }
-    /// Bytes to read ahead, as far as the kernel goes.
-    pub fn set_max_readahead(&mut self, bytes: u32) {
-        self.readahead = bytes.min(self.most_readahead);
-    }
-    /// Requests of readahead and direct I/O in flight at once.
-    pub fn set_max_background(&mut self, requests: u16) {
-        self.background = requests;
-    }
-
-    /// Bytes of one write.
-    pub(super) fn max_write(&self) -> u32 {
-        self.max_write
     }
 
     pub(super) fn answer(&self, out: &mut Vec<u8>) {

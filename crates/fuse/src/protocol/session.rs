@@ -41,7 +41,7 @@ impl<H: Handler> Session<H> {
     ///
     /// # Errors
     /// A kernel too old, or one that lacks what the handler needs; a mount that has ended.
-    pub fn agree(mut handler: H, device: OwnedFd, owner: Option<u32>) -> io::Result<Session<H>> {
+    pub fn agree(handler: H, device: OwnedFd, owner: Option<u32>) -> io::Result<Session<H>> {
         let device = Arc::new(device);
         let mut buffer = vec![0; SHORTEST];
         loop {
@@ -88,7 +88,7 @@ impl<H: Handler> Session<H> {
             return Ok(Session {
                 handler: Arc::new(handler),
                 device,
-                buffer: (config.max_write() as usize + ARGUMENTS).max(SHORTEST),
+                buffer: (config.max_write as usize + ARGUMENTS).max(SHORTEST),
                 owner,
             });
         }

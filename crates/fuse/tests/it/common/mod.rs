@@ -14,7 +14,7 @@ pub use map::Map;
 pub use service::{Harness, Setup};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -78,8 +78,24 @@ pub fn start_role(name: &str, args: &[&str]) -> (Child, impl Iterator<Item = Str
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let out = std::io::BufReader::new(child.stdout.take().unwrap());
-    (child, std::io::BufRead::lines(out).map_while(Result::ok))
+    let out = BufReader::new(child.stdout.take().unwrap());
+    (child, out.lines().map_while(Result::ok))
+}
+
+/// Starts a role that serves until its standard input closes, and returns it once it has said `READY`; else what it said.
+pub fn start_ready(mut command: Command) -> Result<Child, String> {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    while !said.ends_with("\nREADY\n") {
+        if out.read_line(&mut said).unwrap() == 0 {
+            let _ = child.wait();
+            return Err(said);
+        }
+    }
+    child.stdout = Some(out.into_inner());
+    Ok(child)
 }
 
 /// Runs a program in `dir`; fails the test with everything it said.

@@ -1,14 +1,14 @@
 //! The serving process and the handle a test holds on it.
-use super::{has_fuse, role, role_as};
+use super::{has_fuse, role, role_as, start_ready};
 use forebay_fuse::{Mount, MountOptions, mounts, unmount};
 use forebay_server::{Config, Consistency, Service};
 use forebay_storage::{Durability, OsIo};
 use forebay_testkit::seeds;
 use forebay_testkit::turns::{self, Turn};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -188,30 +188,12 @@ impl Harness {
             flag(setup.allow_other),
             &quota,
         ];
-        let mut command = if setup.nobody {
+        let command = if setup.nobody {
             role_as(NOBODY, "serve", &args)
         } else {
             role("serve", &args)
         };
-        let mut server = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(server.stdout.take().unwrap());
-        let mut said = String::new();
-        loop {
-            let mut line = String::new();
-            if out.read_line(&mut line).unwrap() == 0 {
-                let _ = server.wait();
-                return Err(format!("the server ended: {said}"));
-            }
-            match line.trim_end() {
-                "READY" => break,
-                text => said.push_str(text),
-            }
-        }
-        server.stdout = Some(out.into_inner());
+        let server = start_ready(command).map_err(|said| format!("the server ended: {said}"))?;
         self.server = Some(server);
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! A recording disk with a store on it, a service over that store with a mount for each member, and the same again on what a
 //! cut leaves.
-use crate::common::role;
+use crate::common::{role, start_ready};
 use forebay_fuse::{Mount, MountOptions};
 use forebay_server::{Config, Service, fsck};
 use forebay_storage::{Durability, OsIo};
 use forebay_testkit::disk::{IMAGE, Loss, Mounted, Recording, make_ext4, position};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::Arc;
 
 const BYTES: u64 = 512 << 20;
@@ -52,21 +52,7 @@ pub fn serve(args: &[&str]) {
 
 /// A started child that has said `READY`.
 fn ready(name: &str, args: &[&str]) -> Child {
-    let mut child = role(name, args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut said = String::new();
-    while !said.ends_with("\nREADY\n") {
-        assert!(
-            out.read_line(&mut said).unwrap() > 0,
-            "{name} {args:?} ended: {said}"
-        );
-    }
-    child.stdout = Some(out.into_inner());
-    child
+    start_ready(role(name, args)).unwrap_or_else(|said| panic!("{name} {args:?} ended: {said}"))
 }
 
 /// A running service.
