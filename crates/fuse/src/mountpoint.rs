@@ -21,6 +21,9 @@ const MOUNT_ANSWER_TIMEOUT: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// What to do about a foreign mount whose server has died.
+const SERVER_DIED: &str = "its server has died; remove it (fusermount3 -uz) and try again";
+
 /// Mount points served by this process; they must never be asked from within it.
 static OWN_MOUNT_POINTS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
@@ -86,43 +89,34 @@ pub(crate) fn check(point: &Path) -> Result<PathBuf, MountError> {
             empty_directory(&path)?;
             return Ok(path);
         };
-        let in_use = |advice: &str| MountError::InUse {
-            point: path.clone(),
-            kind: entry.kind.clone(),
-            advice: advice.to_string(),
+        let advice = if own_mount_points().contains(&path) {
+            "this process serves it already"
+        } else if !entry.is_fuse() {
+            "name an empty directory below it or elsewhere"
+        } else {
+            match (mount_health(&path), entry.is_forebay()) {
+                (MountHealth::Dead, true) => {
+                    tracing::warn!(point = %path.display(), "clearing away a mount whose server has died");
+                    mount_calls::detach(&path)
+                        .map_err(|e| MountError::system("clear away the dead mount", &path, e))?;
+                    path = resolve(point)?;
+                    continue;
+                }
+                (MountHealth::Dead, false) => SERVER_DIED,
+                (MountHealth::Alive, true) => {
+                    "unmount it first (forebay umount), or choose another directory"
+                }
+                (MountHealth::Alive, false) => "unmount it first, or choose another directory",
+                (MountHealth::Silent, _) => {
+                    "its server does not answer; stop that server, or choose another directory"
+                }
+            }
         };
-        if own_mount_points().contains(&path) {
-            return Err(in_use("this process serves it already"));
-        }
-        if !entry.is_fuse() {
-            return Err(in_use("name an empty directory below it or elsewhere"));
-        }
-        match (mount_health(&path), entry.is_forebay()) {
-            (MountHealth::Dead, true) => {
-                tracing::warn!(point = %path.display(), "clearing away a mount whose server has died");
-                mount_calls::detach(&path)
-                    .map_err(|e| MountError::system("clear away the dead mount", &path, e))?;
-                path = resolve(point)?;
-            }
-            (MountHealth::Dead, false) => {
-                return Err(in_use(
-                    "its server has died; remove it (fusermount3 -uz) and try again",
-                ));
-            }
-            (MountHealth::Alive, true) => {
-                return Err(in_use(
-                    "unmount it first (forebay umount), or choose another directory",
-                ));
-            }
-            (MountHealth::Alive, false) => {
-                return Err(in_use("unmount it first, or choose another directory"));
-            }
-            (MountHealth::Silent, _) => {
-                return Err(in_use(
-                    "its server does not answer; stop that server, or choose another directory",
-                ));
-            }
-        }
+        return Err(MountError::InUse {
+            point: path,
+            kind: entry.kind,
+            advice: advice.into(),
+        });
     }
     Err(MountError::InUse {
         point: path,
@@ -169,27 +163,24 @@ fn resolve(point: &Path) -> Result<PathBuf, MountError> {
             if names.is_empty() {
                 return Ok(next);
             }
-            let inside = |advice: &str| MountError::Inside {
-                point: point.to_path_buf(),
-                outer: next.clone(),
-                kind: entry.kind.clone(),
-                advice: advice.to_string(),
+            let advice = if entry.is_forebay() || own_mount_points().contains(&next) {
+                Some("choose a directory outside it")
+            } else {
+                match mount_health(&next) {
+                    MountHealth::Alive => None,
+                    MountHealth::Dead => Some(SERVER_DIED),
+                    MountHealth::Silent => {
+                        Some("its server does not answer; choose a directory outside it")
+                    }
+                }
             };
-            if entry.is_forebay() || own_mount_points().contains(&next) {
-                return Err(inside("choose a directory outside it"));
-            }
-            match mount_health(&next) {
-                MountHealth::Alive => {}
-                MountHealth::Dead => {
-                    return Err(inside(
-                        "its server has died; remove it (fusermount3 -uz) and try again",
-                    ));
-                }
-                MountHealth::Silent => {
-                    return Err(inside(
-                        "its server does not answer; choose a directory outside it",
-                    ));
-                }
+            if let Some(advice) = advice {
+                return Err(MountError::Inside {
+                    point: point.to_path_buf(),
+                    outer: next,
+                    kind: entry.kind.clone(),
+                    advice: advice.into(),
+                });
             }
         }
         let missing = || MountError::Missing {
