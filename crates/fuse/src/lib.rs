@@ -29,5 +29,5 @@ pub use mount::{Mount, Pending};
 pub use mount_table::{MountEntry, mounts};
 pub use mountpoint::unmount;
 pub use open_handles::{OpenFile, OpenHandles};
-pub use options::MountOptions;
+pub use options::{MountOptions, answering_threads};
 pub use watch::Watch;

@@ -3,7 +3,7 @@ use crate::caller_groups::CallerGroups;
 use crate::errors::MountError;
 use crate::filesystem::Filesystem;
 use crate::open_handles::OpenHandles;
-use crate::options::{MountOptions, READAHEAD};
+use crate::options::{MountOptions, READAHEAD, answering_threads};
 use crate::protocol::{Running, Session};
 use crate::watch::Watch;
 use crate::{mount_calls, mount_table, mountpoint};
@@ -18,8 +18,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Most threads that answer requests; there are two a core up to that.
-const MAX_THREADS: usize = 8;
 /// How long [`Mount::stop`] waits for users of the mount to go.
 const USERS_LEAVE_WAIT: Duration = Duration::from_secs(5);
 /// How long it then waits for the threads.
@@ -81,12 +79,10 @@ impl Pending {
         let (caches, watch) = (filesystem.caches.clone(), filesystem.watch.clone());
         let handles = filesystem.handles.clone();
         let (refused, callers) = (filesystem.refused.clone(), filesystem.callers.clone());
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let threads = (cores * 2).min(MAX_THREADS);
         let started = Session::agree(filesystem, connection, owner).and_then(|session| {
             // Nothing is answered before `spawn`.
             caches.connect(session.notifier(), point)?;
-            session.spawn(threads)
+            session.spawn(answering_threads())
         });
         let session = match started {
             Ok(session) => session,

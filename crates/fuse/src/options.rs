@@ -25,3 +25,9 @@ impl Default for MountOptions {
         }
     }
 }
+
+/// How many threads answer the requests of a mount: two a core, and no more than 8.
+pub fn answering_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    (cores * 2).min(8)
+}

@@ -33,7 +33,7 @@ use crate::serving::{self, ServedPrograms, ServerParts};
 use crate::settings::Settings;
 use crate::spec::ServerReport;
 use crate::watchdog::Watchdog;
-use forebay_fuse::{MountOptions, Pending};
+use forebay_fuse::{MountOptions, Pending, answering_threads};
 use forebay_server::superblock;
 use forebay_storage::{Io, OsIo, PooledIo};
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ fn serve(
         }
     };
     steps.step(format!("opening the store {}", store.display()))?;
-    let threads = plan.mount_options().thread_count();
+    let threads = answering_threads();
     let open_files = descriptors::open_files(plan.points.len().max(1), threads, !plan.alone)?;
     let io: Arc<dyn Io> = Arc::new(PooledIo::new(OsIo, open_files));
     world.open(&io, &steps)?;
@@ -237,7 +237,6 @@ impl ServerPlan<'_> {
             source: mount_table::source(&self.store),
             allow_other: self.settings.allow_other,
             read_only: self.read_only,
-            ..MountOptions::default()
         }
     }
 
