@@ -5,7 +5,7 @@
 //! Files of which the damaged bytes hold nothing must be whole; what is not whole must be told by its name; bytes that are read must be right.
 //!
 //! There are 5 tries of each of the twelve kinds; with `SOAK` 85, some 1,000 in all.
-mod harm;
+mod place;
 mod store;
 mod stored;
 mod tries;
@@ -14,65 +14,65 @@ use forebay_client::{Client, OpenOptions};
 use forebay_server::salvage::Salvage;
 use forebay_storage::OsIo;
 use forebay_testkit::seeds;
-use harm::{Harm, Place};
+use place::{DamageKind, DamagedPlace};
 use std::sync::Arc;
-use store::{Made, Stop, Thing};
+use store::{MadeStore, Stop, Thing};
 use stored::StoredBytes;
-use tries::Tries;
+use tries::DamageTries;
 
 /// Damages copies of one store and counts what became of them.
-fn harm(nodes: u16, stop: Stop, harm: Harm) {
-    let made = Made::new(nodes, stop);
+fn damages(nodes: u16, stop: Stop, kind: DamageKind) {
+    let made = MadeStore::new(nodes, stop);
     let seed = seeds::asked_seed().unwrap_or(0xF0_2EBA);
-    let mut tries = Tries::new(&made, seed);
+    let mut tries = DamageTries::new(&made, seed);
     tries.whole();
     seeds::with_seed("damage", seed, || {
         for _ in 0..seeds::count(5, 85) {
-            tries.one(harm);
+            tries.one(kind);
         }
     });
-    eprintln!("{nodes} nodes, {stop:?}, {harm:?}: {tries}");
+    eprintln!("{nodes} nodes, {stop:?}, {kind:?}: {tries}");
     tries.judge();
 }
 
 #[test]
 fn a_flipped_bit_after_a_clean_stop_costs_what_it_touches() {
-    harm(1, Stop::Clean, Harm::Flip);
+    damages(1, Stop::Clean, DamageKind::Flip);
 }
 
 #[test]
 fn a_flipped_bit_after_a_kill_costs_what_it_touches() {
-    harm(1, Stop::Killed, Harm::Flip);
+    damages(1, Stop::Killed, DamageKind::Flip);
 }
 
 #[test]
 fn a_cut_file_costs_what_was_in_it() {
-    harm(1, Stop::Clean, Harm::Cut);
-    harm(1, Stop::Killed, Harm::Cut);
+    damages(1, Stop::Clean, DamageKind::Cut);
+    damages(1, Stop::Killed, DamageKind::Cut);
 }
 
 #[test]
 fn overwritten_bytes_cost_what_they_held() {
-    harm(1, Stop::Clean, Harm::Overwritten);
-    harm(1, Stop::Killed, Harm::Overwritten);
+    damages(1, Stop::Clean, DamageKind::Overwritten);
+    damages(1, Stop::Killed, DamageKind::Overwritten);
 }
 
 #[test]
 fn a_sector_of_zeros_costs_what_it_held() {
-    harm(1, Stop::Clean, Harm::Zeroed);
-    harm(1, Stop::Killed, Harm::Zeroed);
+    damages(1, Stop::Clean, DamageKind::Zeroed);
+    damages(1, Stop::Killed, DamageKind::Zeroed);
 }
 
 #[test]
 fn a_page_written_to_the_wrong_place_costs_what_it_replaced() {
-    harm(1, Stop::Clean, Harm::Misplaced);
-    harm(1, Stop::Killed, Harm::Misplaced);
+    damages(1, Stop::Clean, DamageKind::Misplaced);
+    damages(1, Stop::Killed, DamageKind::Misplaced);
 }
 
 #[test]
 fn damage_of_one_member_leaves_the_others_whole() {
-    harm(3, Stop::Clean, Harm::Overwritten);
-    harm(3, Stop::Killed, Harm::Cut);
+    damages(3, Stop::Clean, DamageKind::Overwritten);
+    damages(3, Stop::Killed, DamageKind::Cut);
 }
 
 /// A store whose last run wrote one small file and overwrote a part of another, and was killed.
@@ -109,7 +109,7 @@ fn a_lost_record_of_the_log_is_told_with_the_file_whose_bytes_it_placed() {
         let copied = made.path().join(format!("copy{batch}"));
         tries::copy(&store, &copied);
         let middle = (bytes.start + bytes.end) / 2;
-        assert!(Place::overwritten(&file, middle..middle + 8).damage(&copied));
+        assert!(DamagedPlace::overwritten(&file, middle..middle + 8).damage(&copied));
         let (config, scratch) = (store::config(1), made.path());
         let salvage =
             Salvage::start(Arc::new(OsIo), &[copied], scratch, &config, &mut |_| {}).unwrap();

@@ -1,6 +1,6 @@
 //! Staging between a plain directory and a running service, through the engine itself.
 
-use crate::staging::{Place, assert_same_holes, plant, temporary_names};
+use crate::staging::{StagingFixture, assert_same_holes, plant, temporary_names};
 use forebay_client::OpenOptions;
 use forebay_client::stage::{Direction, LineKind, Options, Outcome, StopReason};
 use forebay_testkit::random::seeded_bytes;
@@ -21,8 +21,8 @@ fn small() -> Options {
 }
 
 /// A new directory of files `f00`, `f01`, ... of so many bytes.
-fn source_of(place: &Place, files: u64, bytes: usize) -> PathBuf {
-    let source = place.path("source");
+fn source_of(fixture: &StagingFixture, files: u64, bytes: usize) -> PathBuf {
+    let source = fixture.path("source");
     std::fs::create_dir(&source).unwrap();
     for n in 0..files {
         std::fs::write(source.join(format!("f{n:02}")), seeded_bytes(n, bytes)).unwrap();
@@ -36,8 +36,8 @@ fn devices_are_for_root_to_copy_and_are_named_otherwise() {
         eprintln!("skipped: only root can make device files");
         return;
     }
-    let place = Place::new(2);
-    let source = place.path("source");
+    let fixture = StagingFixture::new(2);
+    let source = fixture.path("source");
     plant(&source);
     let devices = ["zero", "disk"];
     if !devices.iter().all(|name| source.join(name).exists()) {
@@ -45,8 +45,8 @@ fn devices_are_for_root_to_copy_and_are_named_otherwise() {
         return;
     }
     let user = |client: forebay_client::Client| client.with_owner(1000, 1000);
-    let clients = place.clients().into_iter().map(user).collect();
-    let job = place.job_of(
+    let clients = fixture.clients().into_iter().map(user).collect();
+    let job = fixture.job_of(
         clients,
         Direction::In,
         &source,
@@ -54,7 +54,7 @@ fn devices_are_for_root_to_copy_and_are_named_otherwise() {
         &small(),
     );
     let outcome = job.run();
-    let run = crate::staging::Run::of(&job, outcome);
+    let run = crate::staging::RunResult::of(&job, outcome);
     assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
     let skipped: Vec<_> = run
         .lines
@@ -64,24 +64,24 @@ fn devices_are_for_root_to_copy_and_are_named_otherwise() {
     assert_eq!(skipped.len(), 2, "{:?}", run.lines);
     assert_eq!((run.counts.devices, run.counts.skipped), (0, 3));
     for name in devices {
-        let there = place.clients()[0].metadata(Path::new("/tree").join(name));
+        let there = fixture.clients()[0].metadata(Path::new("/tree").join(name));
         assert_eq!(there.unwrap_err().errno(), rustix::io::Errno::NOENT);
     }
-    let run = place.run(Direction::In, &source, Path::new("/roots"), &small());
+    let run = fixture.run(Direction::In, &source, Path::new("/roots"), &small());
     assert_eq!((run.counts.devices, run.counts.skipped), (2, 1));
 }
 
 #[test]
 fn a_tree_comes_back_as_it_went_in() {
     for nodes in [1, 3] {
-        let place = Place::new(nodes);
-        let (source, out) = (place.path("source"), place.path("out"));
+        let fixture = StagingFixture::new(nodes);
+        let (source, out) = (fixture.path("source"), fixture.path("out"));
         plant(&source);
         let options = Options {
             verify: true,
             ..small()
         };
-        let into = place.run(Direction::In, &source, Path::new("/tree"), &options);
+        let into = fixture.run(Direction::In, &source, Path::new("/tree"), &options);
         assert_eq!(into.outcome, Outcome::Done, "{:?}", into.lines);
         let skipped: Vec<_> = into
             .lines
@@ -93,7 +93,7 @@ fn a_tree_comes_back_as_it_went_in() {
             [(LineKind::Skipped, true)],
             "the socket is named and left out"
         );
-        let back = place.run(Direction::Out, Path::new("/tree"), &out, &options);
+        let back = fixture.run(Direction::Out, Path::new("/tree"), &out, &options);
         assert_eq!(back.outcome, Outcome::Done, "{:?}", back.lines);
         std::fs::remove_file(source.join("socket")).unwrap();
         // Removing it has changed the directory's time.
@@ -111,7 +111,7 @@ fn a_tree_comes_back_as_it_went_in() {
         );
         // Merging over what is there gives the same again, and leaves what is not in the source.
         std::fs::write(out.join("more"), "kept").unwrap();
-        let again = place.run(Direction::Out, Path::new("/tree"), &out, &small());
+        let again = fixture.run(Direction::Out, Path::new("/tree"), &out, &small());
         assert_eq!((again.outcome, again.counts.kept_files), (Outcome::Done, 0));
         assert_eq!(std::fs::read_to_string(out.join("more")).unwrap(), "kept");
         std::fs::remove_file(out.join("more")).unwrap();
@@ -122,17 +122,22 @@ fn a_tree_comes_back_as_it_went_in() {
 
 #[test]
 fn every_node_copies_what_it_holds_and_all_of_it_once() {
-    let place = Place::new(3);
+    let fixture = StagingFixture::new(3);
     for n in 0..30 {
-        let client = &place.clients()[n % 3];
+        let client = &fixture.clients()[n % 3];
         let file = client.create(format!("/f{n}")).unwrap();
         file.write_at(&seeded_bytes(n as u64, 5000), 0).unwrap();
         file.close().unwrap();
     }
-    let read_before: Vec<u64> = place.bytes_read();
-    let run = place.run(Direction::Out, Path::new("/"), &place.path("out"), &small());
+    let read_before: Vec<u64> = fixture.bytes_read();
+    let run = fixture.run(
+        Direction::Out,
+        Path::new("/"),
+        &fixture.path("out"),
+        &small(),
+    );
     assert_eq!((run.outcome, run.counts.files), (Outcome::Done, 30));
-    let read: Vec<u64> = place
+    let read: Vec<u64> = fixture
         .bytes_read()
         .iter()
         .zip(read_before)
@@ -140,29 +145,29 @@ fn every_node_copies_what_it_holds_and_all_of_it_once() {
         .collect();
     assert_eq!(read, [50_000; 3], "each reads its own ten files");
     for n in 0..30 {
-        let copy = std::fs::read(place.path(&format!("out/f{n}"))).unwrap();
+        let copy = std::fs::read(fixture.path(&format!("out/f{n}"))).unwrap();
         assert_eq!(copy, seeded_bytes(n, 5000));
     }
 }
 
 #[test]
 fn a_single_file_takes_the_name_it_is_given_and_no_directorys() {
-    let place = Place::new(1);
-    std::fs::write(place.path("a"), "one").unwrap();
-    let run = place.run(Direction::In, &place.path("a"), Path::new("/b"), &small());
+    let fixture = StagingFixture::new(1);
+    std::fs::write(fixture.path("a"), "one").unwrap();
+    let run = fixture.run(Direction::In, &fixture.path("a"), Path::new("/b"), &small());
     assert_eq!(run.outcome, Outcome::Done);
-    assert_eq!(place.clients()[0].read("/b").unwrap(), b"one");
-    place.clients()[0].create_dir("/d").unwrap();
-    let run = place.run(Direction::In, &place.path("a"), Path::new("/d"), &small());
+    assert_eq!(fixture.clients()[0].read("/b").unwrap(), b"one");
+    fixture.clients()[0].create_dir("/d").unwrap();
+    let run = fixture.run(Direction::In, &fixture.path("a"), Path::new("/d"), &small());
     assert_eq!(run.outcome, Outcome::SomeFailed);
     assert!(
         run.lines[0].text.contains("Is a directory"),
         "{:?}",
         run.lines
     );
-    let run = place.run(
+    let run = fixture.run(
         Direction::In,
-        &place.path("none"),
+        &fixture.path("none"),
         Path::new("/c"),
         &small(),
     );
@@ -175,12 +180,12 @@ fn a_single_file_takes_the_name_it_is_given_and_no_directorys() {
 
 /// A run that is cancelled after `after` files.
 fn cut_off(
-    place: &Place,
+    fixture: &StagingFixture,
     direction: Direction,
     from: &Path,
     to: &Path,
     after: usize,
-) -> crate::staging::Run {
+) -> crate::staging::RunResult {
     let written = Arc::new(AtomicUsize::new(0));
     let report = Arc::new(std::sync::OnceLock::<Arc<forebay_client::stage::Report>>::new());
     let (count, watched) = (written.clone(), report.clone());
@@ -193,23 +198,23 @@ fn cut_off(
         jobs: 1,
         ..small()
     };
-    let job = place.job(direction, from, to, &options);
+    let job = fixture.job(direction, from, to, &options);
     report.set(job.report()).unwrap();
     let outcome = job.run();
     assert_eq!(job.report().stop(), Some(StopReason::Cancelled));
-    crate::staging::Run::of(&job, outcome)
+    crate::staging::RunResult::of(&job, outcome)
 }
 
 #[test]
 fn what_was_finished_is_not_copied_again_and_a_changed_source_is() {
-    let place = Place::new(2);
-    let source = source_of(&place, 60, 3000);
+    let fixture = StagingFixture::new(2);
+    let source = source_of(&fixture, 60, 3000);
     std::fs::write(source.join("large"), seeded_bytes(99, 5 << 20)).unwrap();
     for (direction, from, to) in [
         (Direction::In, source.clone(), "/tree".into()),
-        (Direction::Out, "/tree".into(), place.path("out")),
+        (Direction::Out, "/tree".into(), fixture.path("out")),
     ] {
-        let first = cut_off(&place, direction, &from, &to, 30);
+        let first = cut_off(&fixture, direction, &from, &to, 30);
         assert_eq!(first.outcome, Outcome::Stopped);
         assert!((20..60).contains(&first.counts.files), "{:?}", first.counts);
         let changed = match direction {
@@ -218,20 +223,20 @@ fn what_was_finished_is_not_copied_again_and_a_changed_source_is() {
                 "f00"
             }
             Direction::Out => {
-                place.clients()[0]
+                fixture.clients()[0]
                     .write("/tree/f01", &seeded_bytes(1001, 3000))
                     .unwrap();
                 let file = std::fs::File::create(source.join("f01")).unwrap();
                 std::os::unix::fs::FileExt::write_all_at(&file, &seeded_bytes(1001, 3000), 0)
                     .unwrap();
-                let changed = place.clients()[0].metadata("/tree/f01").unwrap();
+                let changed = fixture.clients()[0].metadata("/tree/f01").unwrap();
                 file.set_modified(changed.modified().unwrap()).unwrap();
                 // One that was finished, and that somebody has damaged since.
                 std::fs::write(to.join("f00"), "short").unwrap();
                 "f01"
             }
         };
-        let second = place.run(direction, &from, &to, &small());
+        let second = fixture.run(direction, &from, &to, &small());
         assert_eq!(
             second.outcome,
             Outcome::Done,
@@ -245,19 +250,19 @@ fn what_was_finished_is_not_copied_again_and_a_changed_source_is() {
             "{changed}"
         );
         assert_eq!(second.counts.files + second.counts.kept_files, 61);
-        let third = place.run(direction, &from, &to, &small());
+        let third = fixture.run(direction, &from, &to, &small());
         assert_eq!(third.counts.kept_files, 0, "a finished job is forgotten");
     }
-    assert_same(&source, &place.path("out"));
-    assert_eq!(temporary_names(&place.path("out")), 0);
+    assert_same(&source, &fixture.path("out"));
+    assert_eq!(temporary_names(&fixture.path("out")), 0);
 }
 
 /// As when one of several servers is killed after the end of a job, before it is told to forget what it has done.
 #[test]
 fn a_journal_that_outlives_its_job_says_nothing_of_the_next_copy() {
-    let place = Place::new(2);
+    let fixture = StagingFixture::new(2);
     for (node, at) in [(0, 0), (1, 3 << 20)] {
-        let client = &place.clients()[node];
+        let client = &fixture.clients()[node];
         let options = OpenOptions::new().create(true).write(true).clone();
         let file = options.open(client, "/large").unwrap();
         file.write_at(&seeded_bytes(node as u64, 3 << 20), at)
@@ -265,17 +270,17 @@ fn a_journal_that_outlives_its_job_says_nothing_of_the_next_copy() {
         file.close().unwrap();
     }
     let want = [seeded_bytes(0, 3 << 20), seeded_bytes(1, 3 << 20)].concat();
-    let out = place.path("out");
+    let out = fixture.path("out");
     let again = || {
-        let run = place.run(Direction::Out, Path::new("/large"), &out, &small());
+        let run = fixture.run(Direction::Out, Path::new("/large"), &out, &small());
         assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
         assert!(std::fs::read(&out).unwrap() == want, "{:?}", run.counts);
         run.counts
     };
     for _ in 0..2 {
-        let job = place.job(Direction::Out, Path::new("/large"), &out, &small());
+        let job = fixture.job(Direction::Out, Path::new("/large"), &out, &small());
         let parts = job.parts();
-        let journals = place.path("store/node-1/stage");
+        let journals = fixture.path("store/node-1/stage");
         let journal = std::fs::read_dir(&journals)
             .unwrap()
             .next()
@@ -288,24 +293,33 @@ fn a_journal_that_outlives_its_job_says_nothing_of_the_next_copy() {
         again();
     }
     // What was written of a copy that is not finished is kept, as before.
-    let job = place.job(Direction::Out, Path::new("/large"), &out, &small());
+    let job = fixture.job(Direction::Out, Path::new("/large"), &out, &small());
     drop(job.parts());
     assert_eq!(again().kept_bytes, 6 << 20);
 }
 
 #[test]
 fn a_damaged_file_is_named_and_the_rest_is_copied() {
-    let mut place = Place::new(2);
+    let mut fixture = StagingFixture::new(2);
     let marker = b"this very text is damaged";
     for n in 0..20 {
-        place.clients()[n % 2]
+        fixture.clients()[n % 2]
             .write(format!("/f{n}"), &seeded_bytes(n as u64, 100))
             .unwrap();
     }
-    place.clients()[0].write("/hurt", marker).unwrap();
-    place.clients()[0].open("/hurt").unwrap().commit().unwrap();
-    place.restart(|store| crate::staging::flip(store, marker));
-    let run = place.run(Direction::Out, Path::new("/"), &place.path("out"), &small());
+    fixture.clients()[0].write("/hurt", marker).unwrap();
+    fixture.clients()[0]
+        .open("/hurt")
+        .unwrap()
+        .commit()
+        .unwrap();
+    fixture.restart(|store| crate::staging::flip(store, marker));
+    let run = fixture.run(
+        Direction::Out,
+        Path::new("/"),
+        &fixture.path("out"),
+        &small(),
+    );
     assert_eq!(run.outcome, Outcome::SomeFailed);
     assert_eq!((run.counts.files, run.counts.failed), (20, 1));
     assert!(
@@ -313,10 +327,15 @@ fn a_damaged_file_is_named_and_the_rest_is_copied() {
         "{:?}",
         run.lines
     );
-    assert!(!place.path("out/hurt").exists());
-    assert_eq!(temporary_names(&place.path("out")), 0);
+    assert!(!fixture.path("out/hurt").exists());
+    assert_eq!(temporary_names(&fixture.path("out")), 0);
     // The next run tries only what failed.
-    let run = place.run(Direction::Out, Path::new("/"), &place.path("out"), &small());
+    let run = fixture.run(
+        Direction::Out,
+        Path::new("/"),
+        &fixture.path("out"),
+        &small(),
+    );
     assert_eq!(
         (run.counts.kept_files, run.counts.files, run.counts.failed),
         (20, 0, 1)
@@ -325,27 +344,32 @@ fn a_damaged_file_is_named_and_the_rest_is_copied() {
 
 #[test]
 fn a_further_name_of_a_file_that_failed_does_not_get_what_was_there_before() {
-    let mut place = Place::new(1);
+    let mut fixture = StagingFixture::new(1);
     let marker = b"this very text is damaged too";
-    let client = &place.clients()[0];
+    let client = &fixture.clients()[0];
     client.write("/a", marker).unwrap();
     client.hard_link("/a", "/b").unwrap();
     client.open("/a").unwrap().commit().unwrap();
-    place.restart(|store| crate::staging::flip(store, marker));
-    std::fs::create_dir(place.path("out")).unwrap();
-    std::fs::write(place.path("out/a"), "older").unwrap();
-    let run = place.run(Direction::Out, Path::new("/"), &place.path("out"), &small());
+    fixture.restart(|store| crate::staging::flip(store, marker));
+    std::fs::create_dir(fixture.path("out")).unwrap();
+    std::fs::write(fixture.path("out/a"), "older").unwrap();
+    let run = fixture.run(
+        Direction::Out,
+        Path::new("/"),
+        &fixture.path("out"),
+        &small(),
+    );
     assert_eq!((run.outcome, run.counts.failed), (Outcome::SomeFailed, 2));
     assert!(run.lines[1].text.contains("out/b"), "{:?}", run.lines);
-    assert!(!place.path("out/b").exists());
+    assert!(!fixture.path("out/b").exists());
 }
 
 #[test]
 fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
-    let place = Place::new(1);
-    let source = source_of(&place, 5, 50_000);
+    let fixture = StagingFixture::new(1);
+    let source = source_of(&fixture, 5, 50_000);
     std::fs::write(source.join("large"), seeded_bytes(9, 4 << 20)).unwrap();
-    place.run(Direction::In, &source, Path::new("/tree"), &small());
+    fixture.run(Direction::In, &source, Path::new("/tree"), &small());
     let flip = |path: &Path| {
         let mut bytes = std::fs::read(path).unwrap();
         let at = bytes.len() / 2;
@@ -362,10 +386,10 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
         jobs: 1,
         ..small()
     };
-    let run = place.run(
+    let run = fixture.run(
         Direction::Out,
         Path::new("/tree"),
-        &place.path("out"),
+        &fixture.path("out"),
         &options,
     );
     assert_eq!(run.outcome, Outcome::SomeFailed);
@@ -377,10 +401,10 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
         "{named:?}"
     );
     assert!(named[1].contains("out/large"), "{named:?}");
-    assert!(!place.path("out/f03").exists() && !place.path("out/large").exists());
+    assert!(!fixture.path("out/f03").exists() && !fixture.path("out/large").exists());
     assert_eq!(run.counts.verified_files, 4);
     // Verifying what an earlier run has finished finds damage done since, though size and time are the same.
-    let victim = place.path("out/f01");
+    let victim = fixture.path("out/f01");
     let time = std::fs::metadata(&victim).unwrap().modified().unwrap();
     flip(&victim);
     std::fs::File::options()
@@ -393,39 +417,39 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
         verify: true,
         ..small()
     };
-    let run = place.run(
+    let run = fixture.run(
         Direction::Out,
         Path::new("/tree"),
-        &place.path("out"),
+        &fixture.path("out"),
         &options,
     );
     assert_eq!(run.lines.len(), 1, "{:?}", run.lines);
     assert!(run.lines[0].text.contains("f01"), "{:?}", run.lines);
     assert_eq!(
-        std::fs::read(place.path("out/large")).unwrap(),
+        std::fs::read(fixture.path("out/large")).unwrap(),
         seeded_bytes(9, 4 << 20)
     );
     // What was found damaged is copied again.
-    let run = place.run(
+    let run = fixture.run(
         Direction::Out,
         Path::new("/tree"),
-        &place.path("out"),
+        &fixture.path("out"),
         &options,
     );
     assert_eq!((run.outcome, run.counts.files), (Outcome::Done, 1));
-    assert_same(&source, &place.path("out"));
+    assert_same(&source, &fixture.path("out"));
 }
 
 #[test]
 fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
-    let place = Place::new(1);
-    let Some(disk) = place.tmpfs("disk", 2 << 20) else {
+    let fixture = StagingFixture::new(1);
+    let Some(disk) = fixture.tmpfs("disk", 2 << 20) else {
         return;
     };
-    let source = source_of(&place, 40, 100_000);
-    place.run(Direction::In, &source, Path::new("/tree"), &small());
+    let source = source_of(&fixture, 40, 100_000);
+    fixture.run(Direction::In, &source, Path::new("/tree"), &small());
     let to = disk.join("out");
-    let run = place.run(Direction::Out, Path::new("/tree"), &to, &small());
+    let run = fixture.run(Direction::Out, Path::new("/tree"), &to, &small());
     assert_eq!(run.outcome, Outcome::Stopped);
     let Some(StopReason::Fatal(text)) = &run.stop else {
         panic!("{:?}", run.stop);
@@ -436,13 +460,13 @@ fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
     );
     assert!((10..40).contains(&run.counts.files), "{:?}", run.counts);
     assert_eq!(temporary_names(&to), 0, "nothing half-written stays");
-    place.grow(&disk, 20 << 20);
-    let second = place.run(Direction::Out, Path::new("/tree"), &to, &small());
+    fixture.grow(&disk, 20 << 20);
+    let second = fixture.run(Direction::Out, Path::new("/tree"), &to, &small());
     assert_eq!(second.outcome, Outcome::Done);
     assert_eq!(second.counts.kept_files, run.counts.files);
     assert_same(&source, &to);
-    place.read_only(&disk);
-    let run = place.run(
+    fixture.read_only(&disk);
+    let run = fixture.run(
         Direction::Out,
         Path::new("/tree"),
         &disk.join("other"),
@@ -457,15 +481,15 @@ fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
 
 #[test]
 fn a_service_over_its_quota_ends_the_run_and_keeps_what_is_whole() {
-    let place = Place::with_quota(1, 2 << 20);
-    let source = source_of(&place, 40, 100_000);
-    let run = place.run(Direction::In, &source, Path::new("/tree"), &small());
+    let fixture = StagingFixture::with_quota(1, 2 << 20);
+    let source = source_of(&fixture, 40, 100_000);
+    let run = fixture.run(Direction::In, &source, Path::new("/tree"), &small());
     assert!(
         matches!(&run.stop, Some(StopReason::Fatal(text)) if text.contains("full")),
         "{:?}",
         run.stop
     );
-    let client = &place.clients()[0];
+    let client = &fixture.clients()[0];
     let names: Vec<_> = client
         .read_dir("/tree")
         .unwrap()
@@ -485,20 +509,20 @@ fn a_service_over_its_quota_ends_the_run_and_keeps_what_is_whole() {
 
 #[test]
 fn rights_times_and_holes_of_a_lone_sparse_read_only_file_stay() {
-    let place = Place::new(1);
-    let (source, out) = (place.path("sparse"), place.path("back"));
+    let fixture = StagingFixture::new(1);
+    let (source, out) = (fixture.path("sparse"), fixture.path("back"));
     let file = std::fs::File::create(&source).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"end", 50 << 20).unwrap();
     file.set_len(64 << 20).unwrap();
     std::fs::set_permissions(&source, PermissionsExt::from_mode(0o440)).unwrap();
     drop(file);
     assert_eq!(
-        place
+        fixture
             .run(Direction::In, &source, Path::new("/s"), &small())
             .outcome,
         Outcome::Done
     );
-    let run = place.run(Direction::Out, Path::new("/s"), &out, &small());
+    let run = fixture.run(Direction::Out, Path::new("/s"), &out, &small());
     assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
     let (a, b) = (source.metadata().unwrap(), out.metadata().unwrap());
     assert_eq!(
@@ -512,14 +536,14 @@ fn rights_times_and_holes_of_a_lone_sparse_read_only_file_stay() {
 #[test]
 fn what_changes_after_it_was_copied_and_before_it_has_its_name_is_copied_again() {
     for (direction, nodes) in [(Direction::Out, 3), (Direction::In, 1)] {
-        let place = Place::new(nodes);
-        let source = source_of(&place, 20, 3000);
-        let client = place.clients().remove(0);
+        let fixture = StagingFixture::new(nodes);
+        let source = source_of(&fixture, 20, 3000);
+        let client = fixture.clients().remove(0);
         let (from, to) = match direction {
             Direction::Out => {
-                let run = place.run(Direction::In, &source, Path::new("/tree"), &small());
+                let run = fixture.run(Direction::In, &source, Path::new("/tree"), &small());
                 assert_eq!(run.outcome, Outcome::Done);
-                (Path::new("/tree").to_path_buf(), place.path("out"))
+                (Path::new("/tree").to_path_buf(), fixture.path("out"))
             }
             Direction::In => (source.clone(), Path::new("/tree").to_path_buf()),
         };
@@ -553,16 +577,16 @@ fn what_changes_after_it_was_copied_and_before_it_has_its_name_is_copied_again()
             })),
             ..small()
         };
-        let run = place.run(direction, &from, &to, &options);
+        let run = fixture.run(direction, &from, &to, &options);
         assert_eq!(run.outcome, Outcome::SomeFailed, "f05 is gone");
         assert_eq!((run.counts.files, run.counts.failed), (19, 1));
         assert!(run.lines[0].text.contains("f05"), "{:?}", run.lines);
         let out = match direction {
             Direction::Out => to,
             Direction::In => {
-                let back = place.run(Direction::Out, &to, &place.path("back"), &small());
+                let back = fixture.run(Direction::Out, &to, &fixture.path("back"), &small());
                 assert_eq!(back.outcome, Outcome::Done);
-                place.path("back")
+                fixture.path("back")
             }
         };
         let mut want = seeded_bytes(3, 3000);

@@ -28,7 +28,7 @@ pub enum Thing {
 
 /// What reading a name gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum ReadOutcome {
     /// What was written.
     Right,
     /// What was there before the last change.
@@ -39,7 +39,7 @@ pub enum Seen {
     Wrong(String),
 }
 
-pub struct Made {
+pub struct MadeStore {
     pub dir: tempfile::TempDir,
     pub nodes: u16,
     pub things: BTreeMap<String, Thing>,
@@ -64,8 +64,8 @@ pub fn start(dir: &Path, nodes: u16) -> Result<Service, forebay_server::Error> {
     Service::start(Arc::new(OsIo), dir, config(nodes))
 }
 
-impl Made {
-    pub fn new(nodes: u16, stop: Stop) -> Made {
+impl MadeStore {
+    pub fn new(nodes: u16, stop: Stop) -> MadeStore {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store");
         let mut things = BTreeMap::new();
@@ -91,7 +91,7 @@ impl Made {
         }
         let stored = StoredBytes::of(&store).unwrap();
         let fids = fids(&store, dir.path(), nodes, &things);
-        Made {
+        MadeStore {
             dir,
             nodes,
             things,
@@ -217,26 +217,26 @@ fn fill(clients: &[Client], things: &mut BTreeMap<String, Thing>, round: u64) {
 }
 
 /// Reads one name and compares.
-fn look(client: &Client, name: &str, thing: &Thing, older: Option<&Vec<u8>>) -> Seen {
-    let wrong = |text: String| Seen::Wrong(format!("{name}: {text}"));
-    let failed = |e: forebay_client::Error| Seen::Failed(e.errno());
+fn look(client: &Client, name: &str, thing: &Thing, older: Option<&Vec<u8>>) -> ReadOutcome {
+    let wrong = |text: String| ReadOutcome::Wrong(format!("{name}: {text}"));
+    let failed = |e: forebay_client::Error| ReadOutcome::Failed(e.errno());
     match thing {
         Thing::Dir => match client.read_dir(name) {
             Ok(entries) => match entries.into_iter().find_map(Result::err) {
                 Some(e) => failed(e),
-                None => Seen::Right,
+                None => ReadOutcome::Right,
             },
             Err(e) => failed(e),
         },
         Thing::Link(target) => match client.read_link(name) {
-            Ok(found) if found == *target => Seen::Right,
+            Ok(found) if found == *target => ReadOutcome::Right,
             Ok(found) => wrong(format!("leads to {}", found.display())),
             Err(e) => failed(e),
         },
         Thing::File(content) => match client.read(name) {
-            Ok(found) if found == *content => Seen::Right,
+            Ok(found) if found == *content => ReadOutcome::Right,
             // Every file is empty at first.
-            Ok(found) if found.is_empty() || older == Some(&found) => Seen::Older,
+            Ok(found) if found.is_empty() || older == Some(&found) => ReadOutcome::Older,
             Ok(found) => {
                 let same = found
                     .iter()
@@ -255,7 +255,7 @@ fn look(client: &Client, name: &str, thing: &Thing, older: Option<&Vec<u8>>) -> 
 }
 
 /// Reads everything.
-pub fn look_at_all(client: &Client, made: &Made) -> BTreeMap<String, Seen> {
+pub fn look_at_all(client: &Client, made: &MadeStore) -> BTreeMap<String, ReadOutcome> {
     let one = |(name, thing): (&String, &Thing)| {
         let seen = look(client, name, thing, made.older.get(name));
         (name.clone(), seen)

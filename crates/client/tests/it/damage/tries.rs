@@ -5,8 +5,8 @@
 //! its change, by the block or the batches that are lost.
 //!
 //! [`StoredBytes`]: super::stored::StoredBytes
-use crate::damage::harm::{Harm, PAGE, Place};
-use crate::damage::store::{self, Made, Seen, Thing};
+use crate::damage::place::{DamageKind, DamagedPlace, PAGE};
+use crate::damage::store::{self, MadeStore, ReadOutcome, Thing};
 use crate::damage::stored::HeldRecords;
 use forebay_client::Client;
 use forebay_server::Fid;
@@ -41,7 +41,7 @@ struct HeldNames {
 }
 
 impl HeldNames {
-    fn of(made: &Made, place: &Place, all_behind: bool) -> HeldNames {
+    fn of(made: &MadeStore, place: &DamagedPlace, all_behind: bool) -> HeldNames {
         let mut bytes = place.bytes.clone();
         if all_behind {
             bytes.end = u64::MAX;
@@ -97,15 +97,15 @@ impl HeldNames {
 }
 
 /// What a list says.
-struct Told<'a> {
-    made: &'a Made,
+struct ReportedDamage<'a> {
+    made: &'a MadeStore,
     damage: Vec<String>,
     fids: BTreeSet<Fid>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ReportedDamage<'a> {
     /// By the list of a salvage or repair, and by fsck of file data.
-    fn by(made: &'a Made, losses: &Losses, fsck: &[String]) -> Told<'a> {
+    fn by(made: &'a MadeStore, losses: &Losses, fsck: &[String]) -> ReportedDamage<'a> {
         let mut fids = BTreeSet::new();
         for (name, fid) in &made.fids {
             let note = format!("{name}: ");
@@ -124,7 +124,7 @@ impl<'a> Told<'a> {
             }
         }
         let damage = losses.damage.iter().chain(&losses.notes).chain(fsck);
-        Told {
+        ReportedDamage {
             made,
             damage: damage.cloned().collect(),
             fids,
@@ -163,15 +163,15 @@ impl<'a> Told<'a> {
     }
 }
 
-pub struct Tries<'a> {
-    made: &'a Made,
+pub struct DamageTries<'a> {
+    made: &'a MadeStore,
     random: Random,
     files: Vec<(PathBuf, u64)>,
     counts: BTreeMap<&'static str, u64>,
     faults: Vec<String>,
 }
 
-impl fmt::Display for Tries<'_> {
+impl fmt::Display for DamageTries<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.counts)
     }
@@ -222,12 +222,12 @@ fn said(report: &fsck::Report) -> Vec<String> {
     problems.chain(report.notes.iter().cloned()).collect()
 }
 
-impl<'a> Tries<'a> {
-    pub fn new(made: &'a Made, seed: u64) -> Tries<'a> {
+impl<'a> DamageTries<'a> {
+    pub fn new(made: &'a MadeStore, seed: u64) -> DamageTries<'a> {
         let mut found = Vec::new();
         files(&made.store(), &made.store(), &mut found);
         found.sort();
-        Tries {
+        DamageTries {
             made,
             random: Random::new(seed),
             files: found,
@@ -240,13 +240,13 @@ impl<'a> Tries<'a> {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    fn fault(&mut self, place: &Place, text: impl fmt::Display) {
+    fn fault(&mut self, place: &DamagedPlace, text: impl fmt::Display) {
         self.count("faults");
         self.faults.push(format!("{place}: {text}"));
     }
 
     /// Damages a copy at a random place and reads it in every way.
-    pub fn one(&mut self, harm: Harm) {
+    pub fn one(&mut self, damage: DamageKind) {
         // As often of one kind as of the other.
         let mut kinds: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, (file, _)) in self.files.iter().enumerate() {
@@ -258,19 +258,19 @@ impl<'a> Tries<'a> {
         let of_kind = kinds.into_values().nth(kind).unwrap();
         let file = of_kind[self.random.index(of_kind.len())];
         let (file, len) = self.files[file].clone();
-        if harm == Harm::Misplaced && len <= PAGE {
-            return self.one(harm);
+        if damage == DamageKind::Misplaced && len <= PAGE {
+            return self.one(damage);
         }
-        let place = Place::random(file, len, harm, &mut self.random);
+        let place = DamagedPlace::random(file, len, damage, &mut self.random);
         if !self.at(&place) {
             // Somewhere else.
-            self.one(harm);
+            self.one(damage);
         }
     }
 
     /// Damages a copy at this place and reads it in every way. False if the bytes are what they were.
-    pub fn at(&mut self, place: &Place) -> bool {
-        for way in [Tries::started, Tries::salvaged_and_repaired] {
+    pub fn at(&mut self, place: &DamagedPlace) -> bool {
+        for way in [DamageTries::started, DamageTries::salvaged_and_repaired] {
             let temp = tempfile::tempdir().unwrap();
             let dir = temp.path().join("store");
             copy(&self.made.store(), &dir);
@@ -287,7 +287,7 @@ impl<'a> Tries<'a> {
 
     /// The store as it is: everything reads right, with nothing lost.
     pub fn whole(&mut self) {
-        let place = Place::nowhere();
+        let place = DamagedPlace::nowhere();
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("store");
         copy(&self.made.store(), &dir);
@@ -296,7 +296,7 @@ impl<'a> Tries<'a> {
     }
 
     /// What a plain start and fsck say.
-    fn started(&mut self, dir: &Path, place: &Place) -> Option<Losses> {
+    fn started(&mut self, dir: &Path, place: &DamagedPlace) -> Option<Losses> {
         let report = fsck::check(Arc::new(OsIo), &[dir.into()], &mut |_| {});
         let lines = match &report {
             Ok(report) => said(report),
@@ -324,11 +324,11 @@ impl<'a> Tries<'a> {
         // A log with a hole as a power failure leaves it is cut there: what follows goes too.
         let log = place.file.to_string_lossy().contains("/wal-");
         let held = HeldNames::of(self.made, place, log);
-        let told = Told::by(self.made, &Losses::default(), &lines);
+        let told = ReportedDamage::by(self.made, &Losses::default(), &lines);
         let not_right = self.read("start", &service, place, &held);
         service.stop().unwrap();
         for (name, seen) in &not_right {
-            let loud = *seen == Seen::Failed(Errno::IO);
+            let loud = *seen == ReadOutcome::Failed(Errno::IO);
             let batches = || held.held.batches.iter().any(|b| told.names_batch(*b));
             if !(loud || told.names_file(&place.file) || batches()) {
                 self.fault(
@@ -344,7 +344,7 @@ impl<'a> Tries<'a> {
         None
     }
 
-    fn salvaged_and_repaired(&mut self, dir: &Path, place: &Place) -> Option<Losses> {
+    fn salvaged_and_repaired(&mut self, dir: &Path, place: &DamagedPlace) -> Option<Losses> {
         let before = sums(dir);
         let config = store::config(self.made.nodes);
         let scratch = dir.parent().unwrap();
@@ -446,13 +446,13 @@ impl<'a> Tries<'a> {
     fn told(
         &mut self,
         how: &str,
-        place: &Place,
+        place: &DamagedPlace,
         held: &HeldNames,
-        not_right: &BTreeMap<String, Seen>,
+        not_right: &BTreeMap<String, ReadOutcome>,
         losses: &Losses,
         fsck: &[String],
     ) {
-        let told = Told::by(self.made, losses, fsck);
+        let told = ReportedDamage::by(self.made, losses, fsck);
         let place_of = |line: &String| {
             let (file, rest) = line.split_once(" at byte ")?;
             Some((file.to_string(), rest.split(' ').next()?.to_string()))
@@ -479,12 +479,15 @@ impl<'a> Tries<'a> {
             let by_place = match batches.is_empty() {
                 true => {
                     let is_name = held.named.contains(name) || held.between.contains(name);
-                    is_name && *seen != Seen::Failed(Errno::IO) && told.names_file(&place.file)
+                    is_name
+                        && *seen != ReadOutcome::Failed(Errno::IO)
+                        && told.names_file(&place.file)
                 }
                 // Nothing of it is left but what was before. Of a batch that changed by one bit only nothing is lost.
                 false => {
                     by_batch += 1;
-                    *seen != Seen::Failed(Errno::IO) && batches.iter().any(|b| told.names_batch(*b))
+                    *seen != ReadOutcome::Failed(Errno::IO)
+                        && batches.iter().any(|b| told.names_batch(*b))
                 }
             };
             if !by_place {
@@ -503,9 +506,9 @@ impl<'a> Tries<'a> {
         &mut self,
         how: &str,
         service: &forebay_server::Service,
-        place: &Place,
+        place: &DamagedPlace,
         held: &HeldNames,
-    ) -> BTreeMap<String, Seen> {
+    ) -> BTreeMap<String, ReadOutcome> {
         let client = Client::new(service.delegate(0));
         let seen = store::look_at_all(&client, self.made);
         let strange = store::strange(&client, &self.made.things);
@@ -520,17 +523,17 @@ impl<'a> Tries<'a> {
         let mut beside = Vec::new();
         for (name, seen) in seen {
             match &seen {
-                Seen::Right => continue,
-                Seen::Wrong(text) => {
+                ReadOutcome::Right => continue,
+                ReadOutcome::Wrong(text) => {
                     self.fault(place, format!("{how}: wrong bytes: {text}"));
                     continue;
                 }
                 // Its name is lost, or that of a directory above; its content is there.
-                Seen::Failed(Errno::NOENT) if self.made.is_among(&name, &found) => {
+                ReadOutcome::Failed(Errno::NOENT) if self.made.is_among(&name, &found) => {
                     self.count("found without a name");
                 }
-                Seen::Older => self.count("older content"),
-                Seen::Failed(_) => {}
+                ReadOutcome::Older => self.count("older content"),
+                ReadOutcome::Failed(_) => {}
             }
             let below = how == "start" && held.below.contains(&name);
             if !(held.own.contains(&name) || held.named.contains(&name) || below) {

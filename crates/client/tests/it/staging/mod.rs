@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-pub struct Place {
+/// A running service, a directory for its stores and trees, and mounts to end with the test.
+pub struct StagingFixture {
     service: Option<Service>,
     config: Config,
     mounts: Mounts,
@@ -28,17 +29,17 @@ pub struct Place {
 struct Mounts(std::sync::Mutex<Vec<PathBuf>>);
 
 /// How a run ended.
-pub struct Run {
+pub struct RunResult {
     pub outcome: Outcome,
     pub counts: Counts,
     pub lines: Vec<ReportLine>,
     pub stop: Option<StopReason>,
 }
 
-impl Run {
-    pub fn of(job: &StageRun, outcome: Outcome) -> Run {
+impl RunResult {
+    pub fn of(job: &StageRun, outcome: Outcome) -> RunResult {
         let report = job.report();
-        Run {
+        RunResult {
             outcome,
             counts: report.counts(),
             lines: report.lines(0, 1000),
@@ -47,26 +48,26 @@ impl Run {
     }
 }
 
-impl Place {
-    pub fn new(nodes: u16) -> Place {
-        Place::start(Config {
+impl StagingFixture {
+    pub fn new(nodes: u16) -> StagingFixture {
+        StagingFixture::start(Config {
             nodes,
             ..Config::default()
         })
     }
 
-    pub fn with_quota(nodes: u16, quota: u64) -> Place {
-        Place::start(Config {
+    pub fn with_quota(nodes: u16, quota: u64) -> StagingFixture {
+        StagingFixture::start(Config {
             nodes,
             quota: Some(quota),
             ..Config::default()
         })
     }
 
-    fn start(config: Config) -> Place {
+    fn start(config: Config) -> StagingFixture {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let service = Service::start(Arc::new(OsIo), &dir.path().join("store"), config.clone());
-        Place {
+        StagingFixture {
             service: Some(service.unwrap()),
             config,
             mounts: Mounts::default(),
@@ -127,10 +128,16 @@ impl Place {
         StageRun::new(direction, vec![pair], options.clone(), nodes, local, "test").unwrap()
     }
 
-    pub fn run(&self, direction: Direction, from: &Path, to: &Path, options: &Options) -> Run {
+    pub fn run(
+        &self,
+        direction: Direction,
+        from: &Path,
+        to: &Path,
+        options: &Options,
+    ) -> RunResult {
         let job = self.job(direction, from, to, options);
         let outcome = job.run();
-        Run::of(&job, outcome)
+        RunResult::of(&job, outcome)
     }
 
     /// A small file system; `None` where it may not be mounted.
@@ -166,7 +173,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StagingFixture {
     fn drop(&mut self) {
         self.service.take();
         for point in self.mounts.0.lock().unwrap().iter() {

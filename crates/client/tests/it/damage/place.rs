@@ -1,4 +1,4 @@
-//! What is done to the bytes of a file.
+//! Damage: one place of one file of a store, and the change of its bytes.
 use forebay_testkit::random::Random;
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ pub const PAGE: u64 = 4096;
 
 /// How bytes are damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Harm {
+pub enum DamageKind {
     /// One bit is another.
     Flip,
     /// The end is missing.
@@ -26,7 +26,7 @@ pub enum Harm {
 
 /// One place of one file, and what is done there.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct DamagedPlace {
     /// By its path in the stores' directory.
     pub file: PathBuf,
     pub bytes: Range<u64>,
@@ -41,7 +41,7 @@ enum Change {
     Page(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DamagedPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (file, at) = (self.file.display(), self.bytes.start);
         match &self.change {
@@ -54,10 +54,10 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl DamagedPlace {
     /// No damage.
-    pub fn nowhere() -> Place {
-        Place {
+    pub fn nowhere() -> DamagedPlace {
+        DamagedPlace {
             file: "nothing".into(),
             bytes: 0..0,
             change: Change::Bytes(Vec::new()),
@@ -65,9 +65,9 @@ impl Place {
     }
 
     /// These bytes of a file are others, each of them.
-    pub fn overwritten(file: &Path, bytes: Range<u64>) -> Place {
+    pub fn overwritten(file: &Path, bytes: Range<u64>) -> DamagedPlace {
         let len = (bytes.end - bytes.start) as usize;
-        Place {
+        DamagedPlace {
             file: file.into(),
             bytes,
             change: Change::Bytes(vec![0x5A; len]),
@@ -75,25 +75,25 @@ impl Place {
     }
 
     /// A random place of a file of `len` bytes, which are not none.
-    pub fn random(file: PathBuf, len: u64, harm: Harm, random: &mut Random) -> Place {
+    pub fn random(file: PathBuf, len: u64, kind: DamageKind, random: &mut Random) -> DamagedPlace {
         let at = random.below(len);
         let to = |bytes: u64| at..(at + bytes).min(len);
         let whole = |unit: u64| at / unit * unit..((at / unit + 1) * unit).min(len);
-        let (bytes, change) = match harm {
-            Harm::Flip => (to(1), Change::Flip(random.below(8) as u8)),
-            Harm::Cut => (at..len, Change::Cut),
-            Harm::Overwritten => {
+        let (bytes, change) = match kind {
+            DamageKind::Flip => (to(1), Change::Flip(random.below(8) as u8)),
+            DamageKind::Cut => (at..len, Change::Cut),
+            DamageKind::Overwritten => {
                 let bytes = to(2 + random.below(7));
                 let others = bytes.clone().map(|_| 1 + random.below(255) as u8).collect();
                 (bytes, Change::Bytes(others))
             }
-            Harm::Zeroed => (whole(SECTOR), Change::Bytes(Vec::new())),
-            Harm::Misplaced => (
+            DamageKind::Zeroed => (whole(SECTOR), Change::Bytes(Vec::new())),
+            DamageKind::Misplaced => (
                 whole(PAGE),
                 Change::Page(random.below(len.div_ceil(PAGE)) * PAGE),
             ),
         };
-        Place {
+        DamagedPlace {
             file,
             bytes,
             change,
