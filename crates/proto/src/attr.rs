@@ -147,7 +147,7 @@ pub struct Caller {
 }
 
 /// How a file is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct OpenFlags {
     /// For reading.
     pub read: bool,

@@ -14,6 +14,7 @@ use forebay_fabric::ring::{Combiner, Panicked};
 use forebay_proto::WireError;
 use rustix::io::Errno;
 use std::borrow::Cow;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 type SharedReply<T> = Result<T, WireError>;
 
 /// What makes opens the same: file and flags.
-type OpenKey = (Fid, [bool; 4]);
+type OpenKey = (Fid, OpenFlags);
 
 /// Attributes, and the open at the owner.
 type SharedOpen = (Attr, Arc<CountedOpen>);
@@ -40,14 +41,10 @@ pub struct NewFile<'a> {
 }
 
 /// What makes creates the same.
-type CreateKey = (NewFile<'static>, [bool; 4]);
+type CreateKey = (NewFile<'static>, OpenFlags);
 
 /// An open, and whether the file was made.
 type SharedCreate = (SharedOpen, bool);
-
-fn bits(flags: OpenFlags) -> [bool; 4] {
-    [flags.read, flags.write, flags.append, flags.truncate]
-}
 
 /// Requests under way, by what they ask.
 #[derive(Default)]
@@ -67,8 +64,24 @@ impl RequestCombiner {
         self.saved.load(Ordering::Relaxed)
     }
 
-    fn save(&self) {
-        self.saved.fetch_add(1, Ordering::Relaxed);
+    /// Asks `owner`, or shares the answer to who asks the same. `join` adds the second request to the first.
+    fn ask<K: Eq + Hash + Clone, Q, T: Clone>(
+        &self,
+        combiner: &Combiner<K, Q, SharedReply<T>>,
+        (owner, key, request): (Member, K, Q),
+        join: fn(&mut Q, Q),
+        send: impl FnOnce(Q) -> Result<T>,
+    ) -> Result<T> {
+        let join = |all: &mut Q, more| {
+            join(all, more);
+            self.saved.fetch_add(1, Ordering::Relaxed);
+        };
+        let send = |all| send(all).map_err(|e| WireError::from(&e));
+        match combiner.ask(key, request, join, send) {
+            Ok(answer) => answer.map_err(|e| e.into_error(owner)),
+            // The other thread has reported it.
+            Err(Panicked) => Err(Error::Posix(Errno::IO)),
+        }
     }
 
     /// The inode of a name; `send` asks its directory's owner.
@@ -78,17 +91,14 @@ impl RequestCombiner {
         name: &[u8],
         send: impl FnOnce() -> Result<Attr>,
     ) -> Result<Attr> {
-        let key = (parent, name.to_vec());
-        let send = |()| share(send());
-        let answer = self.lookups.ask(key, (), |_, _| self.save(), send);
-        receive(parent.owner(), answer)
+        let asked = (parent.owner(), (parent, name.to_vec()), ());
+        self.ask(&self.lookups, asked, |(), ()| (), |()| send())
     }
 
     /// The attributes of a file; `send` asks its owner.
     pub fn attr(&self, fid: Fid, send: impl FnOnce() -> Result<Attr>) -> Result<Attr> {
-        let send = |()| share(send());
-        let answer = self.attrs.ask(fid, (), |_, _| self.save(), send);
-        receive(fid.owner(), answer)
+        let asked = (fid.owner(), fid, ());
+        self.ask(&self.attrs, asked, |(), ()| (), |()| send())
     }
 
     /// An open; `send` asks the file's owner for as many handles as it is given.
@@ -98,13 +108,8 @@ impl RequestCombiner {
         flags: OpenFlags,
         send: impl FnOnce(u32) -> Result<SharedOpen>,
     ) -> Result<SharedOpen> {
-        let join = |handles: &mut u32, more| {
-            *handles += more;
-            self.save();
-        };
-        let send = |handles| share(send(handles));
-        let answer = self.opens.ask((fid, bits(flags)), 1, join, send);
-        receive(fid.owner(), answer)
+        let asked = (fid.owner(), (fid, flags), 1);
+        self.ask(&self.opens, asked, |handles, more| *handles += more, send)
     }
 
     /// A create that is not exclusive, and an open; `send` asks the owners for as many handles as it is given. Also whether it was
@@ -119,28 +124,13 @@ impl RequestCombiner {
             name: Cow::Owned(new.name.to_vec()),
             ..*new
         };
-        let join = |handles: &mut u32, more| {
-            *handles += more;
-            self.save();
-        };
         let mut sent = false;
         let send = |handles| {
             sent = true;
-            share(send(handles))
+            send(handles)
         };
-        let answer = self.creates.ask((owned, bits(flags)), 1, join, send);
-        receive(new.parent.owner(), answer).map(|create| (create, sent))
-    }
-}
-
-fn share<T>(answer: Result<T>) -> SharedReply<T> {
-    answer.map_err(|e| WireError::from(&e))
-}
-
-fn receive<T>(owner: Member, answer: Result<SharedReply<T>, Panicked>) -> Result<T> {
-    match answer {
-        Ok(answer) => answer.map_err(|e| e.into_error(owner)),
-        // The other thread has reported it.
-        Err(Panicked) => Err(Error::Posix(Errno::IO)),
+        let asked = (new.parent.owner(), (owned, flags), 1);
+        let created = self.ask(&self.creates, asked, |handles, more| *handles += more, send)?;
+        Ok((created, sent))
     }
 }

@@ -249,15 +249,11 @@ impl OpenClient {
     /// Nobody here has a handle of this open, and it is not known whether it was counted, nor of which file. The members are
     /// told in the background. Once for each node.
     pub fn abandon(&self, token: u64) {
-        let known = {
-            let mut lost = self.lost_opens.lock();
-            let known = lost.contains(&UnansweredOpen::Somewhere(token));
-            if !known {
-                lost.push(UnansweredOpen::Somewhere(token));
-            }
-            known
-        };
-        if !known {
+        let open = UnansweredOpen::Somewhere(token);
+        let mut lost = self.lost_opens.lock();
+        if !lost.contains(&open) {
+            lost.push(open);
+            drop(lost);
             self.ctx.deferred_closes.add();
         }
     }

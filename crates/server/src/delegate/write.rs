@@ -71,30 +71,23 @@ impl LayerWriter {
         let (crowded, grown, dropped) = {
             let mut state = file.state.lock();
             let setid = caller.uid != 0 && state.attr.mode & 0o6000 != 0;
-            let pending = &mut state.pending;
-            let before = pending.intervals.len();
-            pending.put(range.clone(), appended(self.ctx.member(), log, addr));
-            pending.reach(range.end);
             state.told = None;
-            let pending = &mut state.pending;
-            pending.touch(Time::now());
-            pending.attr.clear_setid |= setid;
-            let full = pending.dropped.len() >= MOST_DROPPED;
-            let dropped = if full {
-                std::mem::take(&mut pending.dropped)
-            } else {
-                Vec::new()
-            };
-            let crowded = pending.intervals.len() > MOST_PENDING;
             if open.flags.append {
                 // Written past the page cache: pages that the kernel has for other handles may be old.
                 state.kernel = None;
             }
-            (
-                crowded,
-                state.pending.intervals.len().saturating_sub(before),
-                dropped,
-            )
+            let pending = &mut state.pending;
+            let before = pending.intervals.len();
+            pending.put(range.clone(), appended(self.ctx.member(), log, addr));
+            pending.reach(range.end);
+            pending.touch(Time::now());
+            pending.attr.clear_setid |= setid;
+            let dropped = match pending.dropped.len() >= MOST_DROPPED {
+                true => std::mem::take(&mut pending.dropped),
+                false => Vec::new(),
+            };
+            let now = pending.intervals.len();
+            (now > MOST_PENDING, now.saturating_sub(before), dropped)
         };
         drop(appending);
         self.committer.give_back(&dropped);

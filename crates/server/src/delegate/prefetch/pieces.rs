@@ -151,13 +151,8 @@ impl FetchedPieces {
 
     /// Someone fetches the piece now. `false`: nobody wants it any more.
     pub fn begin(&mut self, fid: Fid, wanted: &WantedPiece) -> bool {
-        match self.piece(fid, wanted) {
-            Some(piece) => {
-                piece.stage = PieceStage::Coming;
-                true
-            }
-            None => false,
-        }
+        let piece = self.piece(fid, wanted);
+        piece.map(|p| p.stage = PieceStage::Coming).is_some()
     }
 
     /// The piece was fetched, or could not be.

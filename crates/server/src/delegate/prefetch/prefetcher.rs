@@ -167,13 +167,10 @@ impl Prefetcher {
         if plan.fetch.is_empty() {
             return;
         }
-        let jobs = match self.promise(file, &plan.fetch) {
-            (jobs, None) => jobs,
-            (jobs, Some(refused)) => {
-                watched.reader.refused(refused);
-                jobs
-            }
-        };
+        let (jobs, refused) = self.promise(file, &plan.fetch);
+        if let Some(refused) = refused {
+            watched.reader.refused(refused);
+        }
         drop(account);
         if jobs.is_empty() {
             return;
