@@ -200,7 +200,7 @@ impl LockKeepers {
 
     /// Has the keeper look at members whose locks are in the way; true if one of them was dead
     /// (or the locks of an earlier life).
-    pub fn buried(&self, keeper: Member, blockers: &[LockOwner]) -> bool {
+    pub fn any_dead(&self, keeper: Member, blockers: &[LockOwner]) -> bool {
         let mut dead = false;
         for owner in blockers {
             let member = owner.member;

@@ -131,7 +131,7 @@ impl LockClient {
     ) -> Result<GrantedLock> {
         let fid = wait.open.file.fid;
         let token = wait.waiting.token;
-        let mut outcome = self.sit_out(fid, &wait, interrupted);
+        let mut outcome = self.wait_until_granted(fid, &wait, interrupted);
         if let Err(e) = &outcome
             && e.errno() == Errno::IO
         {
@@ -277,7 +277,7 @@ impl LockClient {
                         .granted(&open, handle, wanted, service)
                         .map(LockOutcome::Granted);
                 }
-                LockReply::Denied(by) if !last && self.keepers.buried(to, &[by.owner]) => {}
+                LockReply::Denied(by) if !last && self.keepers.any_dead(to, &[by.owner]) => {}
                 _ => break,
             }
         }
@@ -286,7 +286,7 @@ impl LockClient {
     }
 
     /// From the first `Waiting` to the service that granted, or an error.
-    fn sit_out(
+    fn wait_until_granted(
         &self,
         fid: Fid,
         wait: &LockWait,
@@ -300,7 +300,7 @@ impl LockClient {
             if wait.wanted.detect && self.closes_circle(waiting, &blockers) {
                 return self.keepers.cancel(to, token, fid, Errno::DEADLK);
             }
-            self.keepers.buried(to, &blockers);
+            self.keepers.any_dead(to, &blockers);
             let until = Instant::now() + ask;
             while Instant::now() < until {
                 match waiting.wait(look) {
