@@ -103,23 +103,24 @@ impl Subject {
         let home = dir.join(kind.name());
         let below = home.join("store");
         make(&below)?;
-        let (work, other, server) = match kind {
-            SubjectKind::Disk => (below.clone(), None, None),
+        let point = home.join("mount");
+        let (mut command, points): (Command, Vec<PathBuf>) = match kind {
+            SubjectKind::Disk => {
+                return Ok(Subject {
+                    kind,
+                    work: below.clone(),
+                    other: None,
+                    below,
+                    server: None,
+                });
+            }
             SubjectKind::Passthrough => {
-                let point = home.join("mount");
-                make(&point)?;
-                let mut command =
-                    Command::new(std::env::current_exe().doing("the path of this program")?);
-                command
-                    .arg("__passthrough")
-                    .args([&below, &point])
-                    .stdin(Stdio::piped());
-                let server = ServerProcess::start(command, &home, vec![point.clone()])?;
-                (point, None, Some(server))
+                let program = std::env::current_exe().doing("the path of this program")?;
+                let mut command = Command::new(program);
+                command.arg("__passthrough").stdin(Stdio::piped());
+                (command, vec![point.clone()])
             }
             SubjectKind::Forebay | SubjectKind::PatternsOff => {
-                let point = home.join("mount");
-                make(&point)?;
                 let config = home.join("empty.toml");
                 File::create(&config).doing(config.display())?;
                 let mut command = Command::new(&forebay.program);
@@ -128,37 +129,26 @@ impl Subject {
                 {
                     command.env_remove(name);
                 }
-                command
-                    .arg("--config")
-                    .arg(&config)
-                    .args(["mount", "--foreground"]);
-                command.args([
-                    "--nodes",
-                    &forebay.nodes.to_string(),
-                    "--durability",
-                    &forebay.durability,
-                ]);
+                command.arg("--config").arg(&config);
+                command.args(["mount", "--foreground"]);
+                command.args(["--nodes", &forebay.nodes.to_string()]);
+                command.args(["--durability", &forebay.durability]);
                 if kind == SubjectKind::PatternsOff {
                     command.args(["--patterns", "off"]);
                 }
-                command.args([&below, &point]).stdin(Stdio::null());
-                let points: Vec<PathBuf> = (0..forebay.nodes)
-                    .map(|n| point.join(n.to_string()))
-                    .collect();
-                let (work, other) = (points[0].clone(), Some(points[1].clone()));
-                (
-                    work,
-                    other,
-                    Some(ServerProcess::start(command, &home, points)?),
-                )
+                command.stdin(Stdio::null());
+                let node = |n: u16| point.join(n.to_string());
+                (command, (0..forebay.nodes).map(node).collect())
             }
         };
+        make(&point)?;
+        command.args([&below, &point]);
         Ok(Subject {
             kind,
-            work,
-            other,
+            work: points[0].clone(),
+            other: points.get(1).cloned(),
             below,
-            server,
+            server: Some(ServerProcess::start(command, &home, points)?),
         })
     }
 

@@ -21,7 +21,7 @@ use cases::{ReadWork, Reads};
 use forebay_server::delegate::PrefetchPolicy;
 use replay::{ReplayMeasurement, ReplaySettings};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What `prefetch` does.
@@ -71,7 +71,7 @@ pub fn run(args: &PrefetchArgs) -> Result<()> {
             );
             continue;
         };
-        measure(args, &case, &reads, &mut report)?;
+        measure(args, case.name, &reads, &mut report)?;
         args.run
             .print(&report, case.name, || rows(&report, case.name))?;
     }
@@ -91,71 +91,53 @@ fn header(args: &PrefetchArgs, chosen: &[Case<ReadWork>]) -> String {
     out
 }
 
+type Metric = (
+    &'static str,
+    &'static str,
+    fn(&mut ReplayMeasurement) -> f64,
+);
+
+const METRICS: [Metric; 5] = [
+    ("io_time_s", "s", |m| m.io_time()),
+    ("read_p99_s", "s", ReplayMeasurement::p99),
+    ("read_bytes", "B", |m| m.bytes as f64),
+    ("fetched_bytes", "B", |m| m.ahead.fetched_bytes as f64),
+    ("wasted_bytes", "B", |m| m.wasted()),
+];
+
 fn measure(
     args: &PrefetchArgs,
-    case: &Case<ReadWork>,
+    case: &'static str,
     reads: &Reads,
     report: &mut Report,
 ) -> Result<()> {
     let dir = args.dir.make()?;
     let store = dir.0.join("store");
     replay::prepare(&store, reads)?;
-    rounds(args, case, reads, &store, report)
-}
-
-fn rounds(
-    args: &PrefetchArgs,
-    case: &Case<ReadWork>,
-    reads: &Reads,
-    store: &Path,
-    report: &mut Report,
-) -> Result<()> {
-    let latency = Duration::from_micros(args.latency);
+    let settings = |policy, delay| ReplaySettings {
+        policy,
+        delay,
+        latency: Duration::from_micros(args.latency),
+    };
     for round in 0..args.run.runs {
-        let bare = ReplaySettings {
-            policy: PrefetchPolicy::None,
-            delay: Duration::ZERO,
-            latency,
-        };
-        let uncached = replay::replay(store, reads, bare)?;
-        let delay =
-            Duration::from_secs_f64(uncached.io_time() / uncached.times.len().max(1) as f64);
-        report.add(case.name, "delay_s", "none", "s", delay.as_secs_f64());
+        let uncached = replay::replay(
+            &store,
+            reads,
+            settings(PrefetchPolicy::None, Duration::ZERO),
+        )?;
+        let delay = uncached.io_time() / uncached.times.len().max(1) as f64;
+        let delay = Duration::from_secs_f64(delay);
+        report.add(case, "delay_s", "none", "s", delay.as_secs_f64());
         // Nobody is always the first one after the uncached run.
         for place in 0..SUBJECTS.len() {
             let (subject, policy) = SUBJECTS[(place + round as usize) % SUBJECTS.len()];
-            let way = ReplaySettings {
-                policy,
-                delay,
-                latency,
-            };
-            add(
-                report,
-                case.name,
-                subject,
-                replay::replay(store, reads, way)?,
-            );
+            let mut found = replay::replay(&store, reads, settings(policy, delay))?;
+            for (metric, unit, value) in METRICS {
+                report.add(case, metric, subject, unit, value(&mut found));
+            }
         }
     }
     Ok(())
-}
-
-fn add(
-    report: &mut Report,
-    case: &'static str,
-    subject: &'static str,
-    mut found: ReplayMeasurement,
-) {
-    let values = [
-        ("io_time_s", "s", found.io_time()),
-        ("read_p99_s", "s", found.p99()),
-        ("read_bytes", "B", found.bytes as f64),
-        ("fetched_bytes", "B", found.ahead.fetched_bytes as f64),
-        ("wasted_bytes", "B", found.wasted()),
-    ];
-    for (metric, unit, value) in values {
-        report.add(case, metric, subject, unit, value);
-    }
 }
 
 const HEAD: &str = "case      subject        I/O time s            min - max       cut   of perfect     p99 us    fetched MB     wasted\n";

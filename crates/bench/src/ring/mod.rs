@@ -90,6 +90,17 @@ fn header(args: &RingArgs) -> String {
     )
 }
 
+fn add(
+    report: &mut Report,
+    case: &'static str,
+    subject: &'static str,
+    latency_us: f64,
+    root_messages: f64,
+) {
+    report.add(case, "latency_us", subject, "us", latency_us);
+    report.add(case, "root_messages", subject, "messages", root_messages);
+}
+
 fn measured(
     case: &Case<CaseServers>,
     args: &RingArgs,
@@ -99,9 +110,13 @@ fn measured(
     for _ in 0..args.run.runs {
         for found in measure(&args.work).doing(case.name)? {
             let subject = found.subject.name();
-            report.add(case.name, "latency_us", subject, "us", found.latency_us);
-            let messages = found.root_messages;
-            report.add(case.name, "root_messages", subject, "messages", messages);
+            add(
+                report,
+                case.name,
+                subject,
+                found.latency_us,
+                found.root_messages,
+            );
         }
     }
     Ok(())
@@ -123,9 +138,13 @@ fn simulated(case: &Case<CaseServers>, n: u32, args: &RingArgs, report: &mut Rep
     ];
     for (subject, outcome) in outcomes {
         let latency = outcome.finished as f64 / 1000.0;
-        report.add(case.name, "latency_us", subject, "us", latency);
-        let messages = outcome.root_messages as f64;
-        report.add(case.name, "root_messages", subject, "messages", messages);
+        add(
+            report,
+            case.name,
+            subject,
+            latency,
+            outcome.root_messages as f64,
+        );
     }
 }
 
@@ -144,17 +163,13 @@ fn every(case: &Case<CaseServers>, last: u32, net: &Network, report: &mut Report
             let law = u64::from(forebay_fabric::ring::topology::fan_in(n));
             wrong += u32::from(found.root_messages != law);
         }
-        report.add(case.name, "worst_ratio_to_best", subject, "x", worst.0);
-        let at = f64::from(worst.1);
-        report.add(case.name, "worst_at_servers", subject, "servers", at);
-        let wrong = f64::from(wrong);
-        report.add(
-            case.name,
-            "sizes_with_other_root_messages",
-            subject,
-            "sizes",
-            wrong,
-        );
+        for (metric, unit, value) in [
+            ("worst_ratio_to_best", "x", worst.0),
+            ("worst_at_servers", "servers", f64::from(worst.1)),
+            ("sizes_with_other_root_messages", "sizes", f64::from(wrong)),
+        ] {
+            report.add(case.name, metric, subject, unit, value);
+        }
     }
 }
 
