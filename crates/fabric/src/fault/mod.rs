@@ -175,11 +175,6 @@ impl FaultState {
     }
 }
 
-/// All ends of a fabric, with the same faults.
-pub fn wrap(ends: Vec<Arc<dyn Fabric>>, faults: &Arc<Faults>) -> Vec<Arc<dyn Fabric>> {
-    ends.into_iter().map(|end| faults.wrap(end)).collect()
-}
-
 impl Intercept for Faults {
     fn call(&self, mut call: InterceptedCall<'_>) -> Result<Message, Error> {
         let (from, to, deadline) = (call.end.rank(), call.to, call.deadline);

@@ -31,78 +31,53 @@ const ANSWER: u8 = 3;
 const UP_LEN: usize = 44;
 const DOWN_LEN: usize = 12;
 
-/// Why an operation failed. The rank is where it was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+macro_rules! failures {
+    ($($(#[$doc:meta])* $name:ident = $code:literal: $text:literal,)*) => {
+        /// Why an operation failed. The rank is where it was found.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+        pub enum Failure { $($(#[$doc])* #[error($text)] $name(Rank)),* }
+
+        impl Failure {
+            fn code(self) -> (u8, Rank) {
+                match self { $(Failure::$name(rank) => ($code, rank)),* }
+            }
+
+            fn from_code(code: u8, rank: Rank) -> Option<Failure> {
+                match code {
+                    $($code => Some(Failure::$name(rank)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+// The number is the failure's kind on the wire.
+failures! {
     /// This rank did not take part in time, or is dead.
-    #[error("rank {0} did not take part in time")]
-    Missing(Rank),
+    Missing = 1: "rank {0} did not take part in time",
     /// The caller's function panicked at this rank.
-    #[error("the operation panicked at rank {0}")]
-    Panicked(Rank),
+    Panicked = 2: "the operation panicked at rank {0}",
     /// This rank has another idea of the group, its shape or the root; or it is in another group of this number.
-    #[error(
-        "rank {0} has another idea of the group; use the same list everywhere, and a number that no other group has now"
-    )]
-    Mismatch(Rank),
+    Mismatch = 3: "rank {0} has another idea of the group; use the same list everywhere, and a number that no other group has now",
     /// This rank is in as many operations as it can keep, or in this one already.
-    #[error("rank {0} is busy")]
-    Busy(Rank),
+    Busy = 4: "rank {0} is busy",
     /// At this rank the operation had ended before, or a later one has begun.
-    #[error(
-        "the operation was over at rank {0}; if the ranks are at different operations, go on with a new group number"
-    )]
-    Over(Rank),
+    Over = 5: "the operation was over at rank {0}; if the ranks are at different operations, go on with a new group number",
     /// No answer came from this rank, which had the value: the operation may have been carried out.
-    #[error("no answer from rank {0}; the operation may have been carried out")]
-    Lost(Rank),
+    Lost = 6: "no answer from rank {0}; the operation may have been carried out",
     /// This rank's message was not understood.
-    #[error("rank {0} sent what is no message of this version")]
-    Malformed(Rank),
+    Malformed = 7: "rank {0} sent what is no message of this version",
     /// This rank is not in the group.
-    #[error("rank {0} is not in the group")]
-    NotAMember(Rank),
+    NotAMember = 8: "rank {0} is not in the group",
     /// This rank is at a later operation of the group, so it will not take part.
-    #[error(
-        "rank {0} did not take part, as it is at a later operation of the group; go on with a new group number"
-    )]
-    Ahead(Rank),
+    Ahead = 9: "rank {0} did not take part, as it is at a later operation of the group; go on with a new group number",
 }
 
 impl Failure {
     /// Whether the root may have run the operation all the same.
     pub fn may_have_happened(&self) -> bool {
         matches!(self, Failure::Lost(_) | Failure::Panicked(_))
-    }
-
-    fn code(self) -> (u8, Rank) {
-        match self {
-            Failure::Missing(r) => (1, r),
-            Failure::Panicked(r) => (2, r),
-            Failure::Mismatch(r) => (3, r),
-            Failure::Busy(r) => (4, r),
-            Failure::Over(r) => (5, r),
-            Failure::Lost(r) => (6, r),
-            Failure::Malformed(r) => (7, r),
-            Failure::NotAMember(r) => (8, r),
-            Failure::Ahead(r) => (9, r),
-        }
-    }
-
-    fn from_code(code: u8, rank: Rank) -> Option<Failure> {
-        let kinds = [
-            Failure::Missing,
-            Failure::Panicked,
-            Failure::Mismatch,
-            Failure::Busy,
-            Failure::Over,
-            Failure::Lost,
-            Failure::Malformed,
-            Failure::NotAMember,
-            Failure::Ahead,
-        ];
-        let kind = kinds.get(usize::from(code).checked_sub(1)?)?;
-        Some(kind(rank))
     }
 }
 

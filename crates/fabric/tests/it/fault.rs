@@ -2,15 +2,21 @@
 
 use crate::common::{LONG, local_ends};
 use crate::conformance::{self, ClosureHandler};
-use forebay_fabric::fault::{Faults, Odds, wrap};
+use forebay_fabric::fault::{Faults, Odds};
 use forebay_fabric::{Error, Fabric, Message};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// All ends of a fabric of `n` ranks, with the same faults.
+fn faulty_ends(n: u32, faults: &Arc<Faults>) -> Vec<Arc<dyn Fabric>> {
+    let ends = local_ends(n).into_iter();
+    ends.map(|end| faults.wrap(end)).collect()
+}
+
 /// Two ends, a count of requests that rank 1 carried out.
 fn pair(faults: &Arc<Faults>) -> (Vec<Arc<dyn Fabric>>, Arc<AtomicU64>) {
-    let ends = wrap(local_ends(2), faults);
+    let ends = faulty_ends(2, faults);
     let carried_out = Arc::new(AtomicU64::new(0));
     let count = carried_out.clone();
     ends[1].serve(ClosureHandler::requests(move |_, message, replier| {
@@ -28,7 +34,7 @@ fn answered(ends: &[Arc<dyn Fabric>]) -> Vec<bool> {
 
 #[test]
 fn without_faults_it_conforms() {
-    conformance::all(|n| wrap(local_ends(n), &Faults::new(1)));
+    conformance::all(|n| faulty_ends(n, &Faults::new(1)));
 }
 
 #[test]
@@ -86,7 +92,7 @@ fn a_killed_rank_is_cut_off_until_revived() {
 #[test]
 fn a_rank_killed_during_a_call_carries_it_out_without_a_reply() {
     let faults = Faults::new(1);
-    let ends = wrap(local_ends(2), &faults);
+    let ends = faulty_ends(2, &faults);
     let kill = faults.clone();
     ends[1].serve(ClosureHandler::requests(move |_, message, replier| {
         kill.kill(1);
@@ -131,7 +137,7 @@ fn delays_go_to_the_clock_given_and_may_miss_the_deadline() {
 #[test]
 fn lost_messages_leave_the_others_in_order() {
     let faults = Faults::new(3);
-    let ends = wrap(local_ends(2), &faults);
+    let ends = faulty_ends(2, &faults);
     let (arrived, arrivals) = crossbeam_channel::unbounded();
     ends[1].serve(ClosureHandler::messages(move |_, m| {
         arrived.send(m.head[0]).unwrap()

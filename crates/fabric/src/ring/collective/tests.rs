@@ -1,6 +1,6 @@
 use super::super::{Group, Limits, Shape, topology::fan_in};
 use super::*;
-use crate::fault::{Faults, Odds, wrap};
+use crate::fault::{Faults, Odds};
 use crate::local;
 use std::time::Duration;
 
@@ -102,7 +102,8 @@ fn what_the_members_hear_fits_together_whatever_goes_wrong() {
     for seed in 0..seeds {
         let n = 2 + (seed % 8) as u32;
         let faults = Faults::new(seed);
-        let members = members(&wrap(locals(n), &faults), MemoryBounds::default());
+        let ends: Vec<_> = locals(n).into_iter().map(|end| faults.wrap(end)).collect();
+        let members = members(&ends, MemoryBounds::default());
         let odds = 20 * (seed % 4) as u16;
         faults.set(Odds {
             lose_request: odds,
