@@ -18,6 +18,8 @@
 //!
 //! After an open, the file is at the name that [`grant`] says, in the directory of teams, once, for the thread that asked.
 
+use bytes::{Buf, BufMut};
+
 /// The directory of teams, in the root of a mount: the server answers for it alone. It is not listed.
 pub const DIRECTORY: &str = ".forebay-teams";
 /// Length of a request's head.
@@ -100,7 +102,6 @@ impl TeamOp {
 
     /// The request. `None`: too long.
     pub fn encode(&self) -> Option<Box<[u8; BUFFER_BYTES]>> {
-        let mut buffer = Box::new([0; BUFFER_BYTES]);
         let (mut numbers, mut ino, mut rest) = ([0u32; 4], 0u64, Vec::new());
         match self {
             TeamOp::Join {
@@ -118,32 +119,30 @@ impl TeamOp {
             }
             TeamOp::Close { ino: file } => ino = *file,
         }
-        buffer[REQUEST_HEAD_BYTES..]
-            .get_mut(..rest.len())?
-            .copy_from_slice(&rest);
-        buffer[..4].copy_from_slice(MAGIC);
-        buffer[4] = VERSION;
-        buffer[5] = self.code();
-        buffer[6..8].copy_from_slice(&(rest.len() as u16).to_le_bytes());
-        for (at, number) in (8..).step_by(4).zip(numbers) {
-            buffer[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        let mut buffer = Box::new([0; BUFFER_BYTES]);
+        let (mut head, body) = buffer.split_at_mut(REQUEST_HEAD_BYTES);
+        body.get_mut(..rest.len())?.copy_from_slice(&rest);
+        head.put_slice(MAGIC);
+        head.put_slice(&[VERSION, self.code()]);
+        head.put_u16_le(rest.len() as u16);
+        for number in numbers {
+            head.put_u32_le(number);
         }
-        buffer[24..32].copy_from_slice(&ino.to_le_bytes());
+        head.put_u64_le(ino);
         Some(buffer)
     }
 
     /// `None` if it is none of this version.
     pub fn decode(buffer: &[u8]) -> Option<TeamOp> {
-        if buffer.get(..5)? != [&MAGIC[..], &[VERSION]].concat() {
-            return None;
-        }
-        let number = |at| Some(u32::from_le_bytes(read(buffer, at)?));
-        let len = u16::from_le_bytes(read(buffer, 6)?);
-        let rest = buffer.get(REQUEST_HEAD_BYTES..)?.get(..usize::from(len))?;
-        Some(match buffer.get(5)? {
+        let (head, body) = buffer.split_at_checked(REQUEST_HEAD_BYTES)?;
+        let mut head = head.strip_prefix(MAGIC)?.strip_prefix(&[VERSION])?;
+        let (code, len) = (head.get_u8(), head.get_u16_le());
+        let [number, here, flags, mode] = [(); 4].map(|()| head.get_u32_le());
+        let rest = body.get(..usize::from(len))?;
+        Some(match code {
             1 if rest.len().is_multiple_of(2) => TeamOp::Join {
-                number: number(8)?,
-                here: number(12)?,
+                number,
+                here,
                 members: rest
                     .chunks_exact(2)
                     .map(|two| u16::from_le_bytes([two[0], two[1]]))
@@ -154,19 +153,15 @@ impl TeamOp {
             },
             3 => TeamOp::Open {
                 path: rest.to_vec(),
-                flags: number(16)?,
-                mode: number(20)?,
+                flags,
+                mode,
             },
             4 => TeamOp::Close {
-                ino: u64::from_le_bytes(read(buffer, 24)?),
+                ino: head.get_u64_le(),
             },
             _ => return None,
         })
     }
-}
-
-fn read<const N: usize>(buffer: &[u8], at: usize) -> Option<[u8; N]> {
-    buffer.get(at..at + N)?.try_into().ok()
 }
 
 /// What a file is, in an answer.
@@ -196,49 +191,36 @@ impl FileAttributes {
     /// The answer to `op`.
     pub fn encode(&self, op: &TeamOp) -> [u8; ANSWER_BYTES] {
         let mut buffer = [0; ANSWER_BYTES];
-        buffer[..4].copy_from_slice(MAGIC);
-        buffer[4] = VERSION;
-        buffer[5] = op.code();
-        let wide = [
-            (8, self.ino),
-            (16, self.size),
-            (24, self.mtime.0 as u64),
-            (56, self.generation),
-        ];
-        for (at, number) in wide {
-            buffer[at..at + 8].copy_from_slice(&number.to_le_bytes());
-        }
-        let narrow = [
-            self.mtime.1,
-            self.mode,
-            self.uid,
-            self.gid,
-            self.nlink,
-            self.kind,
-        ];
-        for (at, number) in (32..).step_by(4).zip(narrow) {
-            buffer[at..at + 4].copy_from_slice(&number.to_le_bytes());
-        }
+        let mut answer = &mut buffer[..];
+        answer.put_slice(MAGIC);
+        answer.put_slice(&[VERSION, op.code(), 0, 0]);
+        answer.put_u64_le(self.ino);
+        answer.put_u64_le(self.size);
+        answer.put_i64_le(self.mtime.0);
+        answer.put_u32_le(self.mtime.1);
+        answer.put_u32_le(self.mode);
+        answer.put_u32_le(self.uid);
+        answer.put_u32_le(self.gid);
+        answer.put_u32_le(self.nlink);
+        answer.put_u32_le(self.kind);
+        answer.put_u64_le(self.generation);
         buffer
     }
 
     /// `None` if it is no answer to `op` of this version.
     pub fn decode(buffer: &[u8], op: &TeamOp) -> Option<FileAttributes> {
-        if buffer.get(..6)? != [&MAGIC[..], &[VERSION, op.code()]].concat() {
-            return None;
-        }
-        let narrow = |at| Some(u32::from_le_bytes(read(buffer, at)?));
-        let wide = |at| Some(u64::from_le_bytes(read(buffer, at)?));
+        let answer = buffer.get(..ANSWER_BYTES)?.strip_prefix(MAGIC)?;
+        let mut answer = answer.strip_prefix(&[VERSION, op.code()])?.get(2..)?;
         Some(FileAttributes {
-            ino: wide(8)?,
-            size: wide(16)?,
-            mtime: (wide(24)? as i64, narrow(32)?),
-            mode: narrow(36)?,
-            uid: narrow(40)?,
-            gid: narrow(44)?,
-            nlink: narrow(48)?,
-            kind: narrow(52)?,
-            generation: wide(56)?,
+            ino: answer.get_u64_le(),
+            size: answer.get_u64_le(),
+            mtime: (answer.get_i64_le(), answer.get_u32_le()),
+            mode: answer.get_u32_le(),
+            uid: answer.get_u32_le(),
+            gid: answer.get_u32_le(),
+            nlink: answer.get_u32_le(),
+            kind: answer.get_u32_le(),
+            generation: answer.get_u64_le(),
         })
     }
 }
