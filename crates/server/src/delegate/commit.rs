@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// How often a commit is planned because the file changes meanwhile.
 const PLAN_TRIES: u32 = 64;
 /// The pieces of a larger layer do not become windows: they would take more memory than they save questions.
-const MOST_WINDOW_PIECES: usize = 4096;
+const MAX_WINDOW_PIECES: usize = 4096;
 
 /// Why a commit did not happen.
 enum CommitFailure {
@@ -375,7 +375,7 @@ fn take_up_commit(
         state.map = None;
     }
     if state.attr.layout == ExtentLayout::Patterned
-        && attempt.layer.intervals.len() > MOST_WINDOW_PIECES
+        && attempt.layer.intervals.len() > MAX_WINDOW_PIECES
     {
         state.empty();
     } else {

@@ -95,3 +95,35 @@ impl DeferredCloses {
         self.thread.join();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_is_due_at_once_if_something_is_left_and_none_after_the_end() {
+        let far = Duration::from_secs(600);
+        let deferred = DeferredCloses::default();
+        deferred.retry_now();
+        assert!(!deferred.any() && !deferred.signals.lock().now);
+        deferred.add();
+        deferred.retry_now();
+        assert!(deferred.wait(far));
+        assert!(deferred.any(), "what is left stays until a round begins");
+        deferred.begin_round();
+        assert!(!deferred.any());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| deferred.wait(far));
+            deferred.stop();
+            assert!(!waits.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn bytes_that_stay_make_a_round_due() {
+        let deferred = DeferredCloses::default();
+        deferred.keep(&[(7, 0..10)]);
+        assert!(deferred.wait(Duration::ZERO));
+        assert_eq!(*deferred.unfreed.lock(), [(7, 0..10)]);
+    }
+}

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// More stale ranges than this are joined where they are nearest to each other.
-const MOST_STALE_RANGES: usize = 64;
+const MAX_STALE_RANGES: usize = 64;
 /// So many pieces are looked up before all that follow are gone through in order.
 const LOOKUPS_BEFORE_SCAN: usize = 2;
 
@@ -78,7 +78,7 @@ impl FileMap {
             whole = whole.start.min(r.start)..whole.end.max(r.end);
         }
         ranges.splice(first..behind, [whole]);
-        if ranges.len() > MOST_STALE_RANGES {
+        if ranges.len() > MAX_STALE_RANGES {
             let gap = |i: &usize| ranges[i + 1].start - ranges[*i].end;
             let nearest = (0..ranges.len() - 1).min_by_key(gap).unwrap_or_default();
             ranges[nearest].end = ranges[nearest + 1].end;

@@ -17,7 +17,7 @@ const RECORD_BYTES: u64 = 4;
 /// Records that each part of a pattern must stand for: a reader keeps the parts, and looks through them.
 const RECORDS_A_PART: u64 = 4;
 /// With fewer records no pattern is worth it: its frame alone is longer.
-const LEAST_RECORDS: u64 = 4;
+const MIN_RECORDS: u64 = 4;
 
 /// What is committed of a layer.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ fn shown(segments: &[Segment], left: &[Change], most: u64) -> bool {
 
 /// Extents of one log, by address. Returns the records that segments stand for.
 fn fold_log(extents: &[Extent], segments: &mut Vec<Segment>, left: &mut Vec<Change>) -> u64 {
-    if extents.iter().map(records).sum::<u64>() < LEAST_RECORDS {
+    if extents.iter().map(records).sum::<u64>() < MIN_RECORDS {
         left.extend(extents.iter().copied().map(Change::Put));
         return 0;
     }
@@ -101,7 +101,7 @@ fn fold_log(extents: &[Extent], segments: &mut Vec<Segment>, left: &mut Vec<Chan
         let segment = Segment::new(source, 0, pattern);
         let records = extents_of(&segment).map(|e| records(&e)).sum::<u64>();
         let nodes = segment.pattern.nodes() as u64;
-        let few = records < LEAST_RECORDS.max(RECORDS_A_PART * nodes);
+        let few = records < MIN_RECORDS.max(RECORDS_A_PART * nodes);
         if few || segment.encoded().len() as u64 >= RECORD_BYTES * records {
             left.extend(puts_of(&segment));
         } else {

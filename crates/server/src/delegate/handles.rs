@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Idle files remembered where memory allows.
-const MOST_IDLE: u64 = 4096;
+const MAX_IDLE: u64 = 4096;
 /// An idle file keeps windows and a map of at most so many pieces (some 8 KiB).
-const MOST_IDLE_PIECES: usize = 100;
+const MAX_IDLE_PIECES: usize = 100;
 
 /// An open file of this delegate.
 pub type Handle = u64;
@@ -74,7 +74,7 @@ pub struct OpenFileTable {
 impl OpenFileTable {
     /// Nothing is known yet. Idle files take at most about `idle_bytes` of memory.
     pub fn new(idle_bytes: u64) -> OpenFileTable {
-        let most = (idle_bytes / FILE_MEMORY).clamp(1, MOST_IDLE) as usize;
+        let most = (idle_bytes / FILE_MEMORY).clamp(1, MAX_IDLE) as usize;
         OpenFileTable {
             handles: RwLock::default(),
             next: AtomicU64::default(),
@@ -130,7 +130,7 @@ impl OpenFileTable {
         }
         let done = !state.dirty() && state.unreported_closes.is_empty();
         if done {
-            if state.cached() > MOST_IDLE_PIECES {
+            if state.cached() > MAX_IDLE_PIECES {
                 state.empty();
             }
             drop(state);

@@ -30,7 +30,7 @@
 //! | `Delegate` | `calls` | calls on handles: open, read, write, sync, release |
 //!
 //! Decisions of this part, beyond design section 4:
-//! - Pending writes are published early once a file has more than `MOST_PENDING` separate pieces, so that a writer that
+//! - Pending writes are published early once a file has more than `MAX_PENDING_PIECES` separate pieces, so that a writer that
 //!   never syncs cannot fill the memory. Visibility promises only what is visible after a commit, so this is allowed.
 //! - A commit that fails leaves its layer pending: fsync and close report the error, and the next of them tries again; once
 //!   nothing holds the file, a thread does (`close_finisher`).
@@ -105,7 +105,7 @@ use sync::FileSyncer;
 pub use team::{TeamClient, team_token};
 pub use traffic::{Traffic, TrafficCounters};
 use windows::OwnerExtents;
-pub use write::{LayerWriter, MOST_PENDING};
+pub use write::LayerWriter;
 
 /// One node's delegate. All calls take any thread. Errors carry the errno of the system call. Offsets and lengths in bytes.
 pub struct Delegate {

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// More separate pending pieces than this in one file are published early.
-pub const MOST_PENDING: usize = 64 << 10;
+const MAX_PENDING_PIECES: usize = 64 << 10;
 /// Replaced pending bytes are given back in lots of this many pieces.
-const MOST_DROPPED: usize = 1024;
+const MAX_DROPPED: usize = 1024;
 /// A write waits for this share of the deadline of requests for space that this node knows to be on its way back: 2 s by default.
 const SPACE_WAIT_SHARE: u32 = 5;
 /// And for this share if only other members may have some of it: 40 ms by default.
@@ -82,12 +82,16 @@ impl LayerWriter {
             pending.reach(range.end);
             pending.touch(Time::now());
             pending.attr.clear_setid |= setid;
-            let dropped = match pending.dropped.len() >= MOST_DROPPED {
+            let dropped = match pending.dropped.len() >= MAX_DROPPED {
                 true => std::mem::take(&mut pending.dropped),
                 false => Vec::new(),
             };
             let now = pending.intervals.len();
-            (now > MOST_PENDING, now.saturating_sub(before), dropped)
+            (
+                now > MAX_PENDING_PIECES,
+                now.saturating_sub(before),
+                dropped,
+            )
         };
         drop(appending);
         self.committer.give_back(&dropped);
@@ -227,7 +231,7 @@ impl LayerWriter {
             pending.dropped.clear();
             pending.reach(end);
             pending.touch(Time::now());
-            pending.intervals.len() > MOST_PENDING
+            pending.intervals.len() > MAX_PENDING_PIECES
         };
         match crowded {
             true => self.committer.publish(&open.file),

@@ -165,12 +165,12 @@ fn layers_above_stay_in_place() {
 #[test]
 fn many_stale_ranges_are_joined_where_they_are_nearest() {
     let mut map = FileMap::default();
-    for k in 0..MOST_STALE_RANGES as u64 {
+    for k in 0..MAX_STALE_RANGES as u64 {
         map.mark_stale(k * 100..k * 100 + 10);
     }
-    assert_eq!(map.stale_ranges.len(), MOST_STALE_RANGES);
+    assert_eq!(map.stale_ranges.len(), MAX_STALE_RANGES);
     map.mark_stale(515..520);
-    assert_eq!(map.stale_ranges.len(), MOST_STALE_RANGES);
+    assert_eq!(map.stale_ranges.len(), MAX_STALE_RANGES);
     assert_eq!(map.stale_range_at(512), Some(500..520));
     map.mark_stale(0..u64::MAX);
     assert_eq!(map.segment(7), (None, u64::MAX));

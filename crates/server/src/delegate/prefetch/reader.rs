@@ -21,7 +21,7 @@ const MAX_SCORE: usize = 64;
 /// Requests ahead at first.
 const FIRST_DEPTH: usize = 4;
 /// The least, once it has fallen.
-const LEAST_DEPTH: usize = 2;
+const MIN_DEPTH: usize = 2;
 /// So many in time, and the depth falls a little.
 const IN_TIME_READS: u32 = 256;
 /// What a predictor may hold, bytes: one that knows no loop starts again. Looked at once in so many requests.
@@ -223,9 +223,7 @@ impl HandleReader {
         self.in_time += 1;
         if self.in_time >= IN_TIME_READS {
             self.in_time = 0;
-            self.depth = (self.depth - self.depth / 4)
-                .max(LEAST_DEPTH)
-                .min(self.most);
+            self.depth = (self.depth - self.depth / 4).max(MIN_DEPTH).min(self.most);
         }
     }
 
@@ -234,7 +232,7 @@ impl HandleReader {
         if let Some(place) = self.ahead.iter().position(|r| *r == first) {
             self.ahead.truncate(place);
         }
-        self.depth = (self.depth / 2).max(LEAST_DEPTH).min(self.most);
+        self.depth = (self.depth / 2).max(MIN_DEPTH).min(self.most);
     }
 
     /// Nothing is fetched ahead for it now. What was, and is not read.

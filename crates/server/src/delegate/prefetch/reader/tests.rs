@@ -149,7 +149,7 @@ fn the_depth_follows_what_comes_too_late_within_its_bound() {
     let ahead = |reader: &mut HandleReader| reader.observe(at(0, 1)).fetch.len();
     assert_eq!(ahead(&mut reader), 0);
     reader.refused(at(7, 7));
-    assert_eq!(reader.depth(), LEAST_DEPTH);
+    assert_eq!(reader.depth(), MIN_DEPTH);
 }
 
 #[test]
