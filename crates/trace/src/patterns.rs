@@ -4,7 +4,7 @@
 //! what one log of the file system gets. The finder sees one group at a time and knows nothing of traces; this knows nothing of how
 //! patterns are found.
 
-use crate::{Kind, NO_OFFSET, Trace};
+use crate::{Kind, NO_OFFSET, Op, Trace};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -76,10 +76,10 @@ impl PatternStats {
     }
 }
 
-/// The groups of a trace, by file, writes first. Calls without length or known offset are left out.
-pub fn groups(trace: &Trace) -> Vec<CallGroup> {
+/// The groups of these calls, by file, writes first. Calls without length or known offset are left out.
+pub fn groups(ops: impl IntoIterator<Item = Op>) -> Vec<CallGroup> {
     let mut groups: BTreeMap<(u32, bool), CallGroup> = BTreeMap::new();
-    for op in &trace.ops {
+    for op in ops {
         if op.len == 0 || op.offset == NO_OFFSET {
             continue;
         }
@@ -98,7 +98,7 @@ pub fn groups(trace: &Trace) -> Vec<CallGroup> {
 /// Looks for patterns in every group of a trace.
 pub fn discover(trace: &Trace, mut find: impl FnMut(&CallGroup) -> FoundPatterns) -> PatternStats {
     let mut stats = PatternStats::default();
-    for group in groups(trace) {
+    for group in groups(trace.ops.iter().copied()) {
         let found = find(&group);
         let extents = group.streams.values().map(|s| s.len() as u64).sum();
         let name = trace.files.get(group.file as usize);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_group_has_what_each_rank_did_to_a_file() {
-        let groups = groups(&trace());
+        let groups = groups(trace().ops);
         let kinds: Vec<Kind> = groups.iter().map(|g| g.kind).collect();
         assert_eq!(kinds, [Kind::Write, Kind::Read]);
         for (rank, stream) in (0u64..).zip(groups[0].streams.values()) {

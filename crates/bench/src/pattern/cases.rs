@@ -3,8 +3,8 @@
 use crate::fail::{Context, Result};
 use crate::harness::Case;
 use forebay_pattern::Element;
-use forebay_trace::{Kind, NO_OFFSET, Op, workload};
-use std::collections::BTreeMap;
+use forebay_trace::patterns::{CallGroup, groups};
+use forebay_trace::{Kind, workload};
 use std::path::{Path, PathBuf};
 
 /// The logs of one file, each with its extents in log order.
@@ -74,52 +74,31 @@ pub fn all(traces: Option<&Path>) -> Result<Vec<Case<CallSource>>> {
 impl CallSource {
     /// The files' logs; `None` if the trace has no such calls.
     pub fn load(&self) -> Result<Option<Vec<FileLogs>>> {
-        let mut logs = LogsByRank::default();
-        match self {
+        let groups = match self {
             CallSource::Workload(spec) => {
                 let workload = workload::parse(spec).doing(spec)?;
-                let writes = workload.ops().filter(|op| op.kind == Kind::Write);
-                writes.for_each(|op| logs.add(&op));
+                groups(workload.ops().filter(|op| op.kind == Kind::Write))
             }
             CallSource::Trace(path, kind) => {
                 let trace = forebay_trace::load(path).doing(path.display())?;
-                let calls = trace.ops.iter().filter(|op| op.kind == *kind);
-                calls.for_each(|op| logs.add(op));
+                groups(trace.ops.into_iter().filter(|op| op.kind == *kind))
             }
-        }
-        Ok(logs.files())
+        };
+        let files: Vec<FileLogs> = groups.into_iter().map(file_logs).collect();
+        Ok((!files.is_empty()).then_some(files))
     }
 }
 
-/// Calls, by file and rank.
-#[derive(Debug, Default)]
-struct LogsByRank(BTreeMap<u32, BTreeMap<u32, Vec<Element>>>);
-
-impl LogsByRank {
-    fn add(&mut self, op: &Op) {
-        if op.offset == NO_OFFSET || op.len == 0 {
-            return;
-        }
-        let log = self
-            .0
-            .entry(op.file)
-            .or_default()
-            .entry(op.rank)
-            .or_default();
-        let addr = log.last().map_or(0, |e| e.addr + e.len);
-        log.push(Element {
-            offset: op.offset,
-            len: op.len,
-            addr,
+/// The logs of a group, as if each rank had written its calls one behind the other.
+fn file_logs(group: CallGroup) -> FileLogs {
+    let log = |(rank, calls): (u32, Vec<(u64, u64)>)| {
+        let mut addr = 0;
+        let extents = calls.into_iter().map(|(offset, len)| {
+            let extent = Element { offset, len, addr };
+            addr += len;
+            extent
         });
-    }
-
-    fn files(self) -> Option<Vec<FileLogs>> {
-        let file = |ranks: BTreeMap<u32, Vec<Element>>| {
-            let logs = ranks.into_iter().map(|(rank, log)| (u64::from(rank), log));
-            logs.collect()
-        };
-        let files: Vec<FileLogs> = self.0.into_values().map(file).collect();
-        (!files.is_empty()).then_some(files)
-    }
+        (u64::from(rank), extents.collect())
+    };
+    group.streams.into_iter().map(log).collect()
 }
