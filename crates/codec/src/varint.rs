@@ -2,6 +2,7 @@
 //! into the lowest bit (zigzag), so that small differences of either sign are short.
 
 /// Appends `value`.
+#[inline]
 pub fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

@@ -6,12 +6,11 @@
 //! Damaged span records cost what they name, and nothing else: reads that need them fail, all others go on. Which bytes
 //! they name is not known, so then every segment is kept as it is, and all of it counts as live.
 use crate::keyspaces::LOGS;
-use crate::poison::io_error;
 use crate::segment::header::{self, HEADER_BYTES};
 use crate::segment::{SEGMENT_BYTES, SegmentRange, SegmentUsage};
 use crate::span;
 use forebay_proto::{Error, Fid, LogId, Member, Result};
-use forebay_storage::{Error as StorageError, Io, Store};
+use forebay_storage::{Error as StorageError, Io, IoContext, Store};
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::Path;
@@ -38,12 +37,10 @@ pub struct RecoveredState {
 /// # Errors
 /// As disk and store; `Format` for segments of another member or a newer version.
 pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result<RecoveredState> {
-    io.create_dir_all(dir)
-        .map_err(|e| io_error("create", dir, e))?;
+    io.create_dir_all(dir).context("create", dir)?;
     // Its own name is on disk before anything in it is; those above it are the store's, which lies beside it.
     if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
-        io.sync_dir(parent)
-            .map_err(|e| io_error("sync", parent, e))?;
+        io.sync_dir(parent).context("sync", parent)?;
     }
     let mut found = RecoveredState {
         live: 0,
@@ -78,7 +75,7 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
         found.next = found.next.max(span.segment + 1);
     }
     let mut dead = Vec::new();
-    for entry in io.list(dir).map_err(|e| io_error("list", dir, e))? {
+    for entry in io.list(dir).context("list", dir)? {
         let Some(number) = header::number(&entry.name) else {
             continue;
         };
@@ -106,7 +103,7 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
     }
     for number in dead {
         let path = dir.join(header::name(number));
-        io.remove(&path).map_err(|e| io_error("remove", &path, e))?;
+        io.remove(&path).context("remove", &path)?;
     }
     if whole {
         found.gaps = gaps(stored, &found.table);
@@ -146,7 +143,7 @@ fn keep_everything(found: &mut RecoveredState) {
 
 /// A damaged header alone costs no data, since every piece has its own checksum.
 fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<()> {
-    let file = io.open(path).map_err(|e| io_error("open", path, e))?;
+    let file = io.open(path).context("open", path)?;
     match header::check_header(&*file, path, member, number) {
         Err(error @ Error::Storage(StorageError::Corrupt { .. })) => {
             tracing::warn!(%error, "reading on");

@@ -8,7 +8,7 @@ mod sync;
 
 use crate::poison::io_error;
 use forebay_proto::{Member, Result};
-use forebay_storage::{File, Io};
+use forebay_storage::{File, Io, IoContext};
 use header::{HEADER_BYTES, header, name};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -149,10 +149,7 @@ impl Segments {
     fn create(&self) -> Result<Arc<Segment>> {
         let number = self.next.fetch_add(1, Relaxed);
         let path = self.path(number);
-        let file = self
-            .io
-            .create(&path)
-            .map_err(|e| io_error("create", &path, e))?;
+        let file = self.io.create(&path).context("create", &path)?;
         if let Err(e) = file.write_at(&header(self.member, number), 0) {
             // Nothing names the file yet; recovery would remove it too.
             let _ = self.io.remove(&path);
@@ -183,7 +180,7 @@ impl Segments {
         segment
             .file
             .write_at(bytes, u64::from(offset))
-            .map_err(|e| io_error("write", &segment.path, e))?;
+            .context("write", &segment.path)?;
         self.written.lock().insert(segment.number);
         Ok(())
     }

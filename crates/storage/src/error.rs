@@ -233,6 +233,31 @@ impl Shortage {
     }
 }
 
+/// Says what an I/O call was for, and on which file, where it fails.
+pub trait IoContext<T> {
+    /// As [`Error::io`].
+    ///
+    /// # Errors
+    /// That of the call.
+    fn context(self, what: &'static str, path: &Path) -> Result<T>;
+
+    /// As [`Error::hard`].
+    ///
+    /// # Errors
+    /// That of the call.
+    fn hard_context(self, what: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> IoContext<T> for io::Result<T> {
+    fn context(self, what: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|e| Error::io(what, path, e))
+    }
+
+    fn hard_context(self, what: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|e| Error::hard(what, path, e))
+    }
+}
+
 /// Whether a call failed because the process, or the machine, has no file descriptor left.
 pub(crate) fn is_no_descriptor(error: &io::Error) -> bool {
     use rustix::io::Errno;

@@ -1,5 +1,6 @@
 //! The one trait through which every byte reaches a disk, and its plain implementation.
 //! Tests replace it by a twin that loses, tears and refuses.
+use crate::IoContext;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -291,6 +292,17 @@ pub(crate) fn reserve_room(file: &dyn File, offset: u64, len: u64) -> io::Result
         at += some as u64;
     }
     Ok(false)
+}
+
+/// Removes a file that may be there.
+///
+/// # Errors
+/// [`Error::Io`](crate::Error::Io).
+pub(crate) fn remove_if_there(io: &dyn Io, path: &Path) -> crate::Result<()> {
+    if io.exists(path).context("look for", path)? {
+        io.remove(path).context("remove", path)?;
+    }
+    Ok(())
 }
 
 /// Syncs files in several threads.

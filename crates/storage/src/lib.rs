@@ -7,7 +7,7 @@
 //! | `engine` | the trait that engines implement, and what they share: the end of the log, the manifest, file numbers |
 //! | `rows` | the row engine: MemTables, levels of table files, block cache |
 //! | `manifest`, `wal` | which files make up the store; every batch before it is applied |
-//! | `newest_first`, `table_file` | merging what engines read, and the files they read from |
+//! | `newest_first`, `table_file`, `table_footer` | merging what engines read, and the files they read from |
 //! | `io`, `pool`, `read_only`, [`fault`] | the I/O trait, and what implements it |
 //!
 //! **Knows**: bytes, keys, batches, files. **Must not know**: files of the mounted file system, extents, ranks,
@@ -33,13 +33,14 @@ mod rows;
 mod sectors;
 mod store;
 mod table_file;
+mod table_footer;
 mod wal;
 mod wire;
 
 pub use batch::{Batch, EngineEntry, Keyspace, Op};
 pub use damage::{Damage, DamageNotes, LogCut, LogEnd, Lost, Opened};
 pub use engine::{Engine, EngineHost, GroupLoad, LogTail, StoreHealth};
-pub use error::{Error, Result, Shortage};
+pub use error::{Error, IoContext, Result, Shortage};
 pub use io::{DirEntry, File, Io, OsIo};
 pub use manifest::{EngineEdit, Provenance};
 pub use newest_first::{NewestFirst, SortedCursor};
@@ -51,3 +52,4 @@ pub use store::Store;
 #[doc(hidden)]
 pub use store::StoredPiece;
 pub use table_file::{OpenTable, TableFile, UnreadableTables, remove_unnamed};
+pub use table_footer::TableFooter;

@@ -3,7 +3,7 @@
 //!
 //! A store may have thousands of tables and a process only so many open files: which of them stay open is the business of
 //! [`Io::open_kept`].
-use crate::{Error, File, Io, Result, sectors};
+use crate::{Error, File, Io, IoContext, Result, sectors};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -37,8 +37,7 @@ impl TableFile {
     /// # Errors
     /// [`Error::Io`], [`Error::NoDescriptors`].
     pub fn open(&self) -> Result<OpenTable<'_>> {
-        let file = self.io.open_kept(&self.path);
-        let file = file.map_err(|e| Error::io("open", &self.path, e))?;
+        let file = self.io.open_kept(&self.path).context("open", &self.path)?;
         let path = &self.path;
         Ok(OpenTable { file, path })
     }
@@ -74,8 +73,7 @@ impl OpenTable<'_> {
     /// # Errors
     /// [`Error::Io`].
     pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let read = sectors::read(&*self.file, self.path, offset, length);
-        read.map_err(|e| Error::io("read", self.path, e))
+        sectors::read(&*self.file, self.path, offset, length).context("read", self.path)
     }
 
     /// Its length, bytes.
@@ -83,8 +81,7 @@ impl OpenTable<'_> {
     /// # Errors
     /// [`Error::Io`].
     pub fn length(&self) -> Result<u64> {
-        let length = self.file.len();
-        length.map_err(|e| Error::io("measure", self.path, e))
+        self.file.len().context("measure", self.path)
     }
 }
 

@@ -1,13 +1,7 @@
-//! Small integers in files: little-endian, and variable-length (7 bits a byte, low bits first).
+//! Small integers in files: little-endian, and variable-length ([`varint`]).
+use forebay_codec::varint;
 
-/// Appends `value` as a variable-length integer (1 to 10 bytes).
-pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
+pub use forebay_codec::varint::put as put_varint;
 
 /// A reader over bytes that answers `None` instead of running past the end.
 #[derive(Debug, Clone)]
@@ -45,18 +39,7 @@ impl<'a> Cursor<'a> {
 
     /// The next variable-length integer.
     pub fn varint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            if shift == 63 && byte > 1 {
-                return None;
-            }
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
+        varint::take(&mut self.rest)
     }
 
     /// A length as a variable-length integer, then that many bytes.
@@ -92,15 +75,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #[test]
-        fn varints_come_back(values in proptest::collection::vec(any::<u64>(), 0..20)) {
-            let mut out = Vec::new();
-            for v in &values { put_varint(&mut out, *v); }
-            let mut cursor = Cursor::new(&out);
-            for v in &values { prop_assert_eq!(cursor.varint(), Some(*v)); }
-            prop_assert!(cursor.is_empty());
-        }
-
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut cursor = Cursor::new(&bytes);

@@ -10,9 +10,8 @@
 //! 24       zero to byte 4096, so that data starts on a page
 //! 4096     log bytes, at the offsets that span records name
 //! ```
-use crate::poison::io_error;
 use forebay_proto::{Error, Member, Result};
-use forebay_storage::{Error as StorageError, File};
+use forebay_storage::{Error as StorageError, File, IoContext};
 use std::path::Path;
 
 /// Size of the header: where the first log byte lies.
@@ -53,9 +52,7 @@ pub fn header(member: Member, number: u32) -> Vec<u8> {
 /// `Format` for a file of another member, number or a newer version; `Corrupt` if it is damaged.
 pub fn check_header(file: &dyn File, path: &Path, member: Member, number: u32) -> Result<()> {
     let mut h = [0; 24];
-    let n = file
-        .read_at(&mut h, 0)
-        .map_err(|e| io_error("read", path, e))?;
+    let n = file.read_at(&mut h, 0).context("read", path)?;
     let format = |reason: String| {
         Err(StorageError::Format {
             path: path.to_owned(),

@@ -4,6 +4,7 @@
 use super::{Segment, Segments};
 use crate::poison::io_error;
 use forebay_proto::Result;
+use forebay_storage::IoContext;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Segments {
@@ -12,14 +13,9 @@ impl Segments {
     /// # Errors
     /// As the disk.
     pub fn sync(&self, segment: &Segment) -> Result<()> {
-        segment
-            .file
-            .sync()
-            .map_err(|e| io_error("sync", &segment.path, e))?;
+        segment.file.sync().context("sync", &segment.path)?;
         if !segment.named.load(Relaxed) {
-            self.io
-                .sync_dir(&self.dir)
-                .map_err(|e| io_error("sync", &self.dir, e))?;
+            self.io.sync_dir(&self.dir).context("sync", &self.dir)?;
             segment.named.store(true, Relaxed);
         }
         Ok(())
@@ -60,9 +56,7 @@ impl Segments {
             }
         }
         if ahead.iter().any(|(s, _)| !s.named.load(Relaxed)) {
-            self.io
-                .sync_dir(&self.dir)
-                .map_err(|e| io_error("sync", &self.dir, e))?;
+            self.io.sync_dir(&self.dir).context("sync", &self.dir)?;
             ahead.iter().for_each(|(s, _)| s.named.store(true, Relaxed));
         }
         Ok(())

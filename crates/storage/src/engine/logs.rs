@@ -8,7 +8,7 @@ use super::queue::Member;
 use crate::manifest::{Edit, OpenMark};
 use crate::options::Durability;
 use crate::wal::{OldLog, payload, record, reserve, writer::LogWriter};
-use crate::{EngineEdit, Error, File, Io, Result, names};
+use crate::{EngineEdit, Error, File, Io, IoContext, Result, names};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ impl LogTail {
     /// Brings the names of new log files to disk.
     pub(crate) fn sync_directory(&mut self, io: &dyn Io, dir: &Path) -> Result<()> {
         if self.directory_synced != self.directory_changed {
-            io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
+            io.sync_dir(dir).hard_context("sync", dir)?;
             self.directory_synced = self.directory_changed;
         }
         Ok(())
@@ -32,10 +32,10 @@ impl LogTail {
 pub(crate) fn sync_logs(io: &dyn Io, dir: &Path, logs: &[UnsyncedLog]) -> Result<()> {
     for (file, path) in logs {
         if let Some(file) = file.upgrade() {
-            file.sync().map_err(|e| Error::hard("sync", path, e))?;
+            file.sync().hard_context("sync", path)?;
         }
     }
-    io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))
+    io.sync_dir(dir).hard_context("sync", dir)
 }
 
 impl EngineHost {
@@ -177,10 +177,7 @@ impl EngineHost {
     pub(crate) fn remove_logs(&self, numbers: Vec<u64>) -> Result<()> {
         for number in numbers {
             let path = names::log(self.dir(), number);
-            let removed = self
-                .io()
-                .remove(&path)
-                .map_err(|e| Error::io("remove", &path, e));
+            let removed = self.io().remove(&path).context("remove", &path);
             removed.map_err(|e| self.health.poison_unless_full(e))?;
         }
         Ok(())

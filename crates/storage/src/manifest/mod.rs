@@ -40,11 +40,11 @@ pub use edit::{Edit, EngineEdit, LEVELS, OpenMark, State, TableMeta};
 pub use provenance::Provenance;
 
 use crate::damage::{Damage, Lost};
-use crate::io::reserve_room;
+use crate::io::{remove_if_there, reserve_room};
 use crate::names;
 use crate::wal::header::{self, FileKind};
 use crate::wal::record;
-use crate::{Error, File, Io, Result};
+use crate::{Error, File, Io, IoContext, Result};
 use read::{COPIES, ReadManifest, read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -130,8 +130,7 @@ impl Manifest {
     fn open_copies(&mut self) -> Result<()> {
         for name in COPIES {
             let path = self.dir.join(name);
-            let file = self.io.open(&path);
-            let file = file.map_err(|e| Error::io("open", &path, e))?;
+            let file = self.io.open(&path).context("open", &path)?;
             self.copies.push(ManifestCopy { path, file });
         }
         Ok(())
@@ -191,11 +190,10 @@ impl Manifest {
         let temporary = COPIES.map(|name| dir.join(format!("{name}{}", names::TEMPORARY)));
         let made = temporary.iter().map(|path| {
             remove_if_there(&*io, path)?;
-            let file = io.create(path).map_err(|e| Error::io("create", path, e))?;
-            reserve_room(&*file, 0, allocated).map_err(|e| Error::io("allocate", path, e))?;
-            file.write_at(&bytes, 0)
-                .map_err(|e| Error::io("write", path, e))?;
-            file.sync().map_err(|e| Error::io("sync", path, e))?;
+            let file = io.create(path).context("create", path)?;
+            reserve_room(&*file, 0, allocated).context("allocate", path)?;
+            file.write_at(&bytes, 0).context("write", path)?;
+            file.sync().context("sync", path)?;
             Ok(file)
         });
         let files: Vec<_> = match made.collect::<Result<_>>() {
@@ -212,8 +210,7 @@ impl Manifest {
         let mut copies = Vec::new();
         for ((from, name), file) in temporary.iter().zip(COPIES).zip(files) {
             let path = dir.join(name);
-            io.rename(from, &path)
-                .map_err(|e| Error::hard("rename", from, e))?;
+            io.rename(from, &path).hard_context("rename", from)?;
             copies.push(ManifestCopy { path, file });
         }
         Ok(Manifest {
@@ -229,7 +226,7 @@ impl Manifest {
         if !self.named {
             self.io
                 .sync_dir(&self.dir)
-                .map_err(|e| Error::hard("sync", &self.dir, e))?;
+                .hard_context("sync", &self.dir)?;
             self.named = true;
         }
         Ok(())
@@ -311,8 +308,10 @@ impl Manifest {
     fn roll_back(&mut self) -> Result<()> {
         self.allocated = self.end;
         self.copies.iter().try_for_each(|copy| {
-            let cut = copy.file.set_len(self.end).and_then(|()| copy.file.sync());
-            cut.map_err(|e| Error::hard("roll back", &copy.path, e))
+            copy.file
+                .set_len(self.end)
+                .and_then(|()| copy.file.sync())
+                .hard_context("roll back", &copy.path)
         })
     }
 
@@ -342,33 +341,18 @@ impl Manifest {
 /// the one that it is made from stays whole meanwhile.
 fn mend(io: &dyn Io, dir: &Path, at: usize, bytes: &[u8]) -> Result<()> {
     let cut = |path: &Path, file: &dyn File| {
-        let done = file.set_len(bytes.len() as u64);
-        done.map_err(|e| Error::io("cut", path, e))?;
-        file.sync().map_err(|e| Error::hard("sync", path, e))
+        file.set_len(bytes.len() as u64).context("cut", path)?;
+        file.sync().hard_context("sync", path)
     };
     let source = dir.join(COPIES[at]);
-    let file = io
-        .open(&source)
-        .map_err(|e| Error::io("open", &source, e))?;
+    let file = io.open(&source).context("open", &source)?;
     cut(&source, &*file)?;
     let other = dir.join(COPIES[1 - at]);
-    let there = io.exists(&other);
-    let file = match there.map_err(|e| Error::io("look for", &other, e))? {
-        true => io.open(&other).map_err(|e| Error::io("open", &other, e))?,
-        false => io
-            .create(&other)
-            .map_err(|e| Error::io("create", &other, e))?,
+    let file = match io.exists(&other).context("look for", &other)? {
+        true => io.open(&other).context("open", &other)?,
+        false => io.create(&other).context("create", &other)?,
     };
-    let written = file.write_at(bytes, 0);
-    written.map_err(|e| Error::io("write", &other, e))?;
+    file.write_at(bytes, 0).context("write", &other)?;
     cut(&other, &*file)?;
-    io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))
-}
-
-fn remove_if_there(io: &dyn Io, path: &Path) -> Result<()> {
-    let there = io.exists(path);
-    if there.map_err(|e| Error::io("look for", path, e))? {
-        io.remove(path).map_err(|e| Error::io("remove", path, e))?;
-    }
-    Ok(())
+    io.sync_dir(dir).hard_context("sync", dir)
 }

@@ -16,12 +16,12 @@
 //! Invariant: only `remake` reads it, so damage here costs nothing while there is a manifest.
 use super::{Edit, EngineEdit};
 use crate::wire::{Cursor, put_sized, put_varint, u32_at};
-use crate::{Error, Io, Result, sectors};
+use crate::{Error, Io, IoContext, Result, TableFooter, sectors};
 use bytes::Bytes;
 use std::path::Path;
 
 /// Bytes of a table's footer, whichever engine's.
-pub const FOOTER: usize = 64;
+const FOOTER: usize = TableFooter::LENGTH;
 /// Bytes between payload and footer.
 const TAIL: usize = 8;
 /// Inputs of a file, at most, when it is read.
@@ -117,12 +117,10 @@ impl Provenance {
     /// # Errors
     /// `Corrupt`: it is damaged, or not there. `Io`.
     pub fn read(io: &dyn Io, path: &Path, number: u64) -> Result<(Provenance, u64)> {
-        let file = io
-            .open_to_read(path)
-            .map_err(|e| Error::io("open", path, e))?;
-        let length = file.len().map_err(|e| Error::io("measure", path, e))?;
+        let file = io.open_to_read(path).context("open", path)?;
+        let length = file.len().context("measure", path)?;
         let read = |offset: u64, bytes: usize| {
-            sectors::read(&*file, path, offset, bytes).map_err(|e| Error::io("read", path, e))
+            sectors::read(&*file, path, offset, bytes).context("read", path)
         };
         let corrupt = |expected, found| {
             let what = "place among the other tables, before the footer";

@@ -11,7 +11,7 @@ use crate::rows::{RowEngine, RowReplay};
 use crate::wal::OldLog;
 use crate::wal::recovery::{self, ExpectedLog, RecoveryMode};
 use crate::wal::reserve;
-use crate::{Batch, Error, Io, ReadOnly, Result};
+use crate::{Batch, Error, Io, IoContext, ReadOnly, Result};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ struct StoreFiles {
 impl StoreFiles {
     fn list(io: &dyn Io, dir: &Path) -> Result<StoreFiles> {
         let mut found = StoreFiles::default();
-        for entry in io.list(dir).map_err(|e| Error::io("list", dir, e))? {
+        for entry in io.list(dir).context("list", dir)? {
             match names::parse(&entry.name) {
                 Name::Log(n) => found.logs.push(n),
                 Name::Table(n) => found.tables.push(n),
@@ -96,13 +96,11 @@ impl Store {
     /// [`Error::Format`] if the store is of a newer version, or files are missing; [`Error::Corrupt`] if the log
     /// or the manifest is damaged beyond what a crash does; [`Error::Io`], [`Error::NoSpace`].
     pub fn open(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
-        io.create_dir_all(dir)
-            .map_err(|e| Error::io("create", dir, e))?;
+        io.create_dir_all(dir).context("create", dir)?;
         let found = StoreFiles::list(&*io, dir)?;
         for name in &found.temporaries {
             let path = dir.join(name);
-            io.remove(&path)
-                .map_err(|e| Error::io("remove", &path, e))?;
+            io.remove(&path).context("remove", &path)?;
         }
         let new = !found.manifest && found.logs.is_empty() && found.tables.is_empty();
         let (manifest, mut damage) = if new {
@@ -122,8 +120,8 @@ impl Store {
         };
         let store = place.replay(options, manifest, &found, damage, new)?;
         start_log(&store)?;
-        let started = store.engines.rows.start();
-        started.map_err(|e| Error::hard("start threads for", dir, e))?;
+        let rows = &store.engines.rows;
+        rows.start().hard_context("start threads for", dir)?;
         Ok(store)
     }
 
@@ -220,8 +218,7 @@ fn remove_orphans(io: &dyn Io, dir: &Path, found: &StoreFiles, state: &State) ->
     let files = found.engine_files.iter();
     let files = files.filter(|n| !state.engine_files.contains_key(n));
     for path in orphans.chain(files.map(|n| names::engine_file(dir, *n))) {
-        io.remove(&path)
-            .map_err(|e| Error::io("remove", &path, e))?;
+        io.remove(&path).context("remove", &path)?;
     }
     Ok(())
 }
@@ -339,8 +336,7 @@ fn start_log(store: &Store) -> Result<()> {
     let superfluous = |old: &OldLog| old.last <= flushed && (marked || Some(old.number) != named);
     for old in log.old.iter().filter(|old| superfluous(old)) {
         let path = names::log(dir, old.number);
-        io.remove(&path)
-            .map_err(|e| Error::io("remove", &path, e))?;
+        io.remove(&path).context("remove", &path)?;
     }
     log.old.retain(|old| !superfluous(old));
     if logged {

@@ -5,7 +5,7 @@ use super::record::{self, RecordStep, Records};
 use super::torn::{self, Hole};
 use super::{KIND, OldLog, header};
 use crate::damage::{Damage, LogCut, Lost};
-use crate::{Batch, Error, Io, Result};
+use crate::{Batch, Error, Io, IoContext, Result};
 use crate::{correction, names, sectors};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -86,22 +86,19 @@ impl CutPoint {
 
 /// Reads the whole file.
 pub fn read_file(io: &dyn Io, path: &Path) -> Result<Vec<u8>> {
-    let file = io.open(path).map_err(|e| Error::io("open", path, e))?;
-    let length = file.len().map_err(|e| Error::io("measure", path, e))?;
+    let file = io.open(path).context("open", path)?;
+    let length = file.len().context("measure", path)?;
     let mut bytes = vec![0; length as usize];
-    let n = file
-        .read_at(&mut bytes, 0)
-        .map_err(|e| Error::io("read", path, e))?;
+    let n = file.read_at(&mut bytes, 0).context("read", path)?;
     bytes.truncate(n);
     Ok(bytes)
 }
 
 /// The same, with zeros where the disk cannot read it.
 fn read_around(io: &dyn Io, path: &Path) -> Result<Vec<u8>> {
-    let file = io.open(path).map_err(|e| Error::io("open", path, e))?;
-    let length = file.len().map_err(|e| Error::io("measure", path, e))?;
-    let bytes = sectors::read(&*file, path, 0, length as usize);
-    bytes.map_err(|e| Error::io("read", path, e))
+    let file = io.open(path).context("open", path)?;
+    let length = file.len().context("measure", path)?;
+    sectors::read(&*file, path, 0, length as usize).context("read", path)
 }
 
 /// Replays log files `numbers` (ascending) into `apply`, batches that are not flushed only, each batch once and in
@@ -198,10 +195,10 @@ pub fn recover(
     }
     for file in &files {
         let path = names::log(dir, file.number);
-        let handle = io.open(&path).map_err(|e| Error::io("open", &path, e))?;
-        handle.sync().map_err(|e| Error::hard("sync", &path, e))?;
+        let handle = io.open(&path).context("open", &path)?;
+        handle.sync().hard_context("sync", &path)?;
     }
-    io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
+    io.sync_dir(dir).hard_context("sync", dir)?;
     Ok(Recovered {
         last,
         synced,
@@ -569,10 +566,9 @@ fn cut_log(
     named: Option<u64>,
 ) -> Result<()> {
     let shorten = |path: &Path, length| {
-        let file = io.open(path).map_err(|e| Error::io("open", path, e))?;
-        file.set_len(length)
-            .map_err(|e| Error::io("cut", path, e))?;
-        file.sync().map_err(|e| Error::hard("sync", path, e))
+        let file = io.open(path).context("open", path)?;
+        file.set_len(length).context("cut", path)?;
+        file.sync().hard_context("sync", path)
     };
     let keep = cut.file + usize::from(cut.offset > 0);
     for number in numbers[keep..].iter().rev() {
@@ -581,9 +577,8 @@ fn cut_log(
             shorten(&path, 0)?;
             continue;
         }
-        io.remove(&path)
-            .map_err(|e| Error::io("remove", &path, e))?;
-        io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
+        io.remove(&path).context("remove", &path)?;
+        io.sync_dir(dir).hard_context("sync", dir)?;
     }
     match cut.offset {
         0 => Ok(()),

@@ -6,9 +6,9 @@
 //!
 //! Invariant: a file under its final name is whole: allocated, synced, then renamed into place.
 use super::writer::LogWriter;
-use crate::io::reserve_room;
+use crate::io::{remove_if_there, reserve_room};
 use crate::names;
-use crate::{Error, Io, Result};
+use crate::{Io, IoContext, Result};
 use std::path::Path;
 
 /// Makes sure that the file `name` of `bytes` allocated bytes is there. `false` if there is no room for it.
@@ -20,28 +20,18 @@ pub fn ensure(io: &dyn Io, dir: &Path, name: &str, bytes: u64) -> Result<bool> {
     if bytes == 0 {
         return Ok(true);
     }
-    if io
-        .exists(&path)
-        .map_err(|e| Error::io("look for", &path, e))?
-    {
-        let file = io.open(&path).map_err(|e| Error::io("open", &path, e))?;
-        if file.len().map_err(|e| Error::io("measure", &path, e))? == bytes {
+    if io.exists(&path).context("look for", &path)? {
+        let file = io.open(&path).context("open", &path)?;
+        if file.len().context("measure", &path)? == bytes {
             return Ok(true);
         }
-        io.remove(&path)
-            .map_err(|e| Error::io("remove", &path, e))?;
+        io.remove(&path).context("remove", &path)?;
     }
     let temporary = dir.join(format!("{name}{}", names::TEMPORARY));
     match make(io, dir, &temporary, &path, bytes) {
         Ok(()) => Ok(true),
         Err(e) if e.is_no_space() => {
-            if io
-                .exists(&temporary)
-                .map_err(|e| Error::io("look for", &temporary, e))?
-            {
-                io.remove(&temporary)
-                    .map_err(|e| Error::io("remove", &temporary, e))?;
-            }
+            remove_if_there(io, &temporary)?;
             Ok(false)
         }
         Err(e) => Err(e),
@@ -49,28 +39,18 @@ pub fn ensure(io: &dyn Io, dir: &Path, name: &str, bytes: u64) -> Result<bool> {
 }
 
 fn make(io: &dyn Io, dir: &Path, temporary: &Path, path: &Path, bytes: u64) -> Result<()> {
-    if io
-        .exists(temporary)
-        .map_err(|e| Error::io("look for", temporary, e))?
-    {
-        io.remove(temporary)
-            .map_err(|e| Error::io("remove", temporary, e))?;
-    }
-    let file = io
-        .create(temporary)
-        .map_err(|e| Error::io("create", temporary, e))?;
-    let allocated =
-        reserve_room(&*file, 0, bytes).map_err(|e| Error::io("allocate", temporary, e))?;
+    remove_if_there(io, temporary)?;
+    let file = io.create(temporary).context("create", temporary)?;
+    let allocated = reserve_room(&*file, 0, bytes).context("allocate", temporary)?;
     if !allocated {
         tracing::warn!(
             file = %path.display(),
             "this file system cannot allocate room: it is kept by zeros, which some do not count"
         );
     }
-    file.sync().map_err(|e| Error::io("sync", temporary, e))?;
-    io.rename(temporary, path)
-        .map_err(|e| Error::io("rename", temporary, e))?;
-    io.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))
+    file.sync().context("sync", temporary)?;
+    io.rename(temporary, path).context("rename", temporary)?;
+    io.sync_dir(dir).context("sync", dir)
 }
 
 /// Turns the reserve into log file `number`, whose name the caller brings to disk. `None` if there is no reserve.
@@ -79,31 +59,23 @@ fn make(io: &dyn Io, dir: &Path, temporary: &Path, path: &Path, bytes: u64) -> R
 /// [`Error::NoDescriptors`]: nothing changed. Any other poisons.
 pub fn take(io: &dyn Io, dir: &Path, number: u64) -> Result<Option<LogWriter>> {
     let from = dir.join(names::RESERVE);
-    if !io
-        .exists(&from)
-        .map_err(|e| Error::io("look for", &from, e))?
-    {
+    if !io.exists(&from).context("look for", &from)? {
         return Ok(None);
     }
     let path = names::log(dir, number);
-    let file = io.open(&from).map_err(|e| Error::hard("open", &from, e))?;
-    let capacity = file.len().map_err(|e| Error::hard("measure", &from, e))?;
-    io.rename(&from, &path)
-        .map_err(|e| Error::hard("rename", &from, e))?;
+    let file = io.open(&from).hard_context("open", &from)?;
+    let capacity = file.len().hard_context("measure", &from)?;
+    io.rename(&from, &path).hard_context("rename", &from)?;
     Ok(Some(LogWriter::adopt(file, path, number, capacity)))
 }
 
 /// Gives the spare room back to the disk. `false` if there was none.
 pub fn release_spare(io: &dyn Io, dir: &Path) -> Result<bool> {
     let path = dir.join(names::SPARE);
-    if !io
-        .exists(&path)
-        .map_err(|e| Error::io("look for", &path, e))?
-    {
+    if !io.exists(&path).context("look for", &path)? {
         return Ok(false);
     }
-    io.remove(&path)
-        .map_err(|e| Error::io("remove", &path, e))?;
-    io.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+    io.remove(&path).context("remove", &path)?;
+    io.sync_dir(dir).context("sync", dir)?;
     Ok(true)
 }

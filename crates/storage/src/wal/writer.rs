@@ -4,7 +4,7 @@
 //! it (full disk), or the caller poisons the store.
 use super::{KIND, header, record};
 use crate::names;
-use crate::{Error, File, Io, Result};
+use crate::{Error, File, Io, IoContext, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,9 +21,7 @@ impl LogWriter {
     /// Creates log file `number`, still empty: its header goes with the first record.
     pub fn create(io: &dyn Io, dir: &Path, number: u64) -> Result<LogWriter> {
         let path = names::log(dir, number);
-        let file = io
-            .create(&path)
-            .map_err(|e| Error::io("create", &path, e))?;
+        let file = io.create(&path).context("create", &path)?;
         Ok(LogWriter {
             file,
             path,
@@ -103,7 +101,7 @@ impl LogWriter {
                     // its number went to another batch.
                     self.file
                         .set_len(self.end)
-                        .map_err(|e| Error::hard("roll back", &self.path, e))?;
+                        .hard_context("roll back", &self.path)?;
                     self.sync()?;
                 }
                 Err(error)
@@ -116,9 +114,7 @@ impl LogWriter {
     /// # Errors
     /// After a failure it is unknown what is on disk: the caller poisons the store.
     pub fn sync(&self) -> Result<()> {
-        self.file
-            .sync()
-            .map_err(|e| Error::hard("sync", &self.path, e))
+        self.file.sync().hard_context("sync", &self.path)
     }
 
     /// Writes a seal behind the last record: "everything up to `synced` is on disk". The next

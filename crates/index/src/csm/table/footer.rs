@@ -15,11 +15,11 @@
 //!
 //! A copy, with a copy of the region behind it, is at the beginning of the file, for a file whose end is damaged or cut off; there `region at` is
 //! 64.
-use forebay_storage::{Error, Result};
+use forebay_storage::{Error, Result, TableFooter};
 use std::path::Path;
 
 /// Bytes of a footer.
-pub const LENGTH: usize = 64;
+pub const LENGTH: usize = TableFooter::LENGTH;
 const MAGIC: [u8; 8] = *b"FBYIDX\r\n";
 /// Version written, and the only one read. In version 1 there was no copy at the beginning, in version 2 no provenance at the end.
 const VERSION: u32 = 3;
@@ -39,38 +39,17 @@ pub struct Footer {
     pub region_crc: u32,
 }
 
-fn u32_at(bytes: &[u8; LENGTH], at: usize) -> u32 {
-    let mut field = [0; 4];
-    field.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(field)
-}
-
-fn u64_at(bytes: &[u8; LENGTH], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(field)
-}
-
 impl Footer {
     /// Its bytes.
     pub fn encode(&self) -> [u8; LENGTH] {
-        let mut out = [0; LENGTH];
-        out[..8].copy_from_slice(&MAGIC);
         let words = [
             (8, VERSION),
             (12, self.blocks),
             (32, self.region_len),
             (36, self.region_crc),
         ];
-        for (at, word) in words {
-            out[at..at + 4].copy_from_slice(&word.to_le_bytes());
-        }
-        for (at, word) in [(16, self.records), (24, self.region_at)] {
-            out[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        let sum = crc32c::crc32c(&out[..60]);
-        out[60..].copy_from_slice(&sum.to_le_bytes());
-        out
+        let longs = [(16, self.records), (24, self.region_at)];
+        TableFooter::encode(MAGIC, &words, &longs)
     }
 
     /// Reads the footer of the file `path` of `length` bytes from its last bytes.
@@ -103,11 +82,9 @@ impl Footer {
         let Ok(bytes) = <&[u8; LENGTH]>::try_from(bytes) else {
             return Err(corrupt(path, offset, LENGTH as u32, bytes.len() as u32));
         };
-        let (expected, found) = (u32_at(bytes, 60), crc32c::crc32c(&bytes[..60]));
-        if bytes[..8] != MAGIC || expected != found {
-            return Err(corrupt(path, offset, expected, found));
-        }
-        let version = u32_at(bytes, 8);
+        let fields = TableFooter::check(bytes, MAGIC);
+        let fields = fields.map_err(|(expected, found)| corrupt(path, offset, expected, found))?;
+        let version = fields.version();
         if version != VERSION {
             return Err(Error::Format {
                 path: path.to_path_buf(),
@@ -117,11 +94,11 @@ impl Footer {
             });
         }
         Ok(Footer {
-            blocks: u32_at(bytes, 12),
-            records: u64_at(bytes, 16),
-            region_at: u64_at(bytes, 24),
-            region_len: u32_at(bytes, 32),
-            region_crc: u32_at(bytes, 36),
+            blocks: fields.word(12),
+            records: fields.long(16),
+            region_at: fields.long(24),
+            region_len: fields.word(32),
+            region_crc: fields.word(36),
         })
     }
 }

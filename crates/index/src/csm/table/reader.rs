@@ -191,8 +191,20 @@ impl Table {
     /// # Errors
     /// `Corrupt`: it is as it was.
     pub(super) fn correct(&self, place: &Place, raw: &mut [u8]) -> Result<()> {
+        let damage = self.corrected(place, raw);
+        let error = damage.error.again();
+        let corrected = damage.lost.is_nothing();
+        self.shared.damage_notes.note(damage);
+        match corrected {
+            true => Ok(()),
+            false => Err(error),
+        }
+    }
+
+    /// The same without a note: what is damaged, and what that costs.
+    fn corrected(&self, place: &Place, raw: &mut [u8]) -> Damage {
         let found = crc32c::crc32c(raw);
-        let error = || self.file.corrupt("block", place.offset, place.crc, found);
+        let error = self.file.corrupt("block", place.offset, place.crc, found);
         let mut copy = raw.to_vec();
         let byte = match raw.len() == place.length as usize {
             true => correction::correct(&mut copy, place.crc),
@@ -201,21 +213,15 @@ impl Table {
         let range = (place.first, place.last);
         let fits = || records_of(&copy, range, place.records, &mut Vec::new()).is_some();
         let lost = match byte.filter(|_| fits()) {
-            Some(byte) => Lost::Corrected {
-                byte: place.offset + byte as u64,
-            },
+            Some(byte) => {
+                raw.copy_from_slice(&copy);
+                Lost::Corrected {
+                    byte: place.offset + byte as u64,
+                }
+            }
             None => engine_keys(place.first, place.last),
         };
-        let corrected = lost.is_nothing();
-        let noted = error();
-        self.shared.damage_notes.note(Damage { error: noted, lost });
-        match corrected {
-            true => {
-                raw.copy_from_slice(&copy);
-                Ok(())
-            }
-            false => Err(error()),
-        }
+        Damage { error, lost }
     }
 
     /// The error for a block whose reader gave up in a panic.
@@ -257,32 +263,24 @@ impl Table {
         let mut records = Vec::new();
         for place in &places {
             records.clear();
-            let keys = || engine_keys(place.first, place.last);
-            let mut tell = |error, lost| damage.push(Damage { error, lost });
             let mut raw = match self.read_bytes(place.offset, place.length as usize) {
                 Ok(raw) => raw,
                 Err(error) => {
-                    tell(error, keys());
+                    let lost = engine_keys(place.first, place.last);
+                    damage.push(Damage { error, lost });
                     continue;
                 }
             };
             let found = crc32c::crc32c(&raw);
             let whole = found == place.crc && raw.len() == place.length as usize;
-            let byte = match whole {
-                true => None,
-                false => correction::correct(&mut raw, place.crc),
-            };
             let range = (place.first, place.last);
-            let fits = records_of(&raw, range, place.records, &mut records).is_some();
-            let damaged = |what| self.file.corrupt(what, place.offset, place.crc, found);
-            match (whole, fits, byte) {
-                (true, true, _) => {}
-                (true, false, _) => tell(damaged("block layout"), keys()),
-                (false, true, Some(byte)) => {
-                    let byte = place.offset + byte as u64;
-                    tell(damaged("block"), Lost::Corrected { byte });
-                }
-                (false, _, _) => tell(damaged("block"), keys()),
+            if !whole {
+                damage.push(self.corrected(place, &mut raw));
+            } else if records_of(&raw, range, place.records, &mut records).is_none() {
+                let what = "block layout";
+                let error = self.file.corrupt(what, place.offset, place.crc, found);
+                let lost = engine_keys(place.first, place.last);
+                damage.push(Damage { error, lost });
             }
         }
     }

@@ -3,7 +3,7 @@ use super::footer::{self, Footer};
 use super::region::{self, Place};
 use crate::csm::block::Block;
 use crate::csm::record::Key;
-use forebay_storage::{Error, File, Io, Result, remove_unnamed};
+use forebay_storage::{File, Io, IoContext, Result, remove_unnamed};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,8 +40,7 @@ impl Writer {
     /// # Errors
     /// Those of creating it.
     pub fn create(io: Arc<dyn Io>, path: PathBuf, number: u64) -> Result<Writer> {
-        let file = io.create(&path);
-        let file = file.map_err(|e| Error::io("create", &path, e))?;
+        let file = io.create(&path).context("create", &path)?;
         Ok(Writer {
             io,
             path,
@@ -112,8 +111,7 @@ impl Writer {
             ];
             let bytes = parts.concat();
             meta.bytes = bytes.len() as u64;
-            let written = self.file.write_at(&bytes, 0);
-            written.map_err(|e| Error::io("write", &self.path, e))
+            self.file.write_at(&bytes, 0).context("write", &self.path)
         });
         match written {
             Ok(()) => Ok((meta, self.file)),

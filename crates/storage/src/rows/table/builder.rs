@@ -6,7 +6,7 @@ use super::{filter, footer::Footer, frame, index};
 use crate::manifest::{Provenance, TableMeta};
 use crate::names;
 use crate::rows::block::{self, Entry};
-use crate::{Error, File, Io, Keyspace, Result, remove_unnamed};
+use crate::{Error, File, Io, IoContext, Keyspace, Result, remove_unnamed};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -53,9 +53,7 @@ impl<'a> TableBuilder<'a> {
         number: u64,
         block_bytes: usize,
     ) -> Result<TableBuilder<'a>> {
-        let file = io
-            .create(&path)
-            .map_err(|e| Error::io("create", &path, e))?;
+        let file = io.create(&path).context("create", &path)?;
         Ok(TableBuilder {
             io,
             file,
@@ -164,7 +162,7 @@ impl<'a> TableBuilder<'a> {
     fn write_out(&mut self) -> Result<()> {
         self.file
             .write_at(&self.buffer, self.written)
-            .map_err(|e| Error::io("write", &self.path, e))?;
+            .context("write", &self.path)?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
@@ -188,9 +186,7 @@ impl<'a> TableBuilder<'a> {
         };
         provenance.edit.add = vec![(level, own)];
         self.end(&provenance.encode(self.number))?;
-        self.io
-            .sync_dir(dir)
-            .map_err(|e| Error::io("sync", dir, e))?;
+        self.io.sync_dir(dir).context("sync", dir)?;
         Ok(TableMeta {
             number: self.number,
             bytes: self.written,
@@ -225,9 +221,7 @@ impl<'a> TableBuilder<'a> {
         self.buffer.extend_from_slice(told);
         self.buffer.extend_from_slice(&footer.encode());
         self.write_out()?;
-        self.file
-            .sync()
-            .map_err(|e| Error::io("sync", &self.path, e))
+        self.file.sync().context("sync", &self.path)
     }
 
     /// Removes the unfinished files. Failure leaves an orphan for the next open.

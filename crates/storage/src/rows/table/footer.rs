@@ -15,12 +15,11 @@
 //! - `deletes`: how many entries are deletes, saturating.
 //! - `crc`: CRC32C of bytes 0..60. Later versions keep magic, version and crc in place.
 use crate::wal::header::newer;
-use crate::wire::{u32_at, u64_at};
-use crate::{Error, Result};
+use crate::{Error, Result, TableFooter};
 use std::path::Path;
 
 /// Bytes of a footer.
-pub const LENGTH: usize = crate::manifest::provenance::FOOTER;
+pub const LENGTH: usize = TableFooter::LENGTH;
 const MAGIC: [u8; 8] = *b"FBYTBL\r\n";
 /// Version written, and the newest read. In version 1 blocks had no frames; in version 2 no [provenance](crate::Provenance) stood before the footer.
 pub const VERSION: u32 = 3;
@@ -51,33 +50,21 @@ pub struct Footer {
 impl Footer {
     /// The footer's bytes.
     pub fn encode(&self) -> [u8; LENGTH] {
-        let mut out = [0; LENGTH];
-        out[..8].copy_from_slice(&MAGIC);
-        for (at, v) in [
+        let words = [
             (8, VERSION),
             (12, self.format),
             (40, self.filter_len),
             (44, self.index_len),
-        ] {
-            out[at..at + 4].copy_from_slice(&v.to_le_bytes());
-        }
-        for (at, v) in [
             (48, self.filter_crc),
             (52, self.index_crc),
             (56, self.deletes),
-        ] {
-            out[at..at + 4].copy_from_slice(&v.to_le_bytes());
-        }
-        for (at, v) in [
+        ];
+        let longs = [
             (16, self.entries),
             (24, self.filter_at),
             (32, self.index_at),
-        ] {
-            out[at..at + 8].copy_from_slice(&v.to_le_bytes());
-        }
-        let sum = crc32c::crc32c(&out[..60]);
-        out[60..].copy_from_slice(&sum.to_le_bytes());
-        out
+        ];
+        TableFooter::encode(MAGIC, &words, &longs)
     }
 
     /// Reads and checks the footer of a file of `file_len` bytes.
@@ -88,28 +75,27 @@ impl Footer {
         let offset = file_len.saturating_sub(LENGTH as u64);
         let corrupt =
             |expected, found| Error::corrupt(path, "table footer", offset, expected, found);
-        if bytes.len() != LENGTH {
+        let Ok(bytes) = <&[u8; LENGTH]>::try_from(bytes) else {
             return Err(corrupt(0, crc32c::crc32c(bytes)));
-        }
-        let (expected, found) = (u32_at(bytes, 60), crc32c::crc32c(&bytes[..60]));
-        if expected != found || bytes[..8] != MAGIC {
-            return Err(corrupt(expected, found));
-        }
-        newer(u32_at(bytes, 8), VERSION, path)?;
+        };
+        let fields = TableFooter::check(bytes, MAGIC);
+        let fields = fields.map_err(|(expected, found)| corrupt(expected, found))?;
+        newer(fields.version(), VERSION, path)?;
         let footer = Footer {
-            format: u32_at(bytes, 12),
-            entries: u64_at(bytes, 16),
-            filter_at: u64_at(bytes, 24),
-            index_at: u64_at(bytes, 32),
-            filter_len: u32_at(bytes, 40),
-            index_len: u32_at(bytes, 44),
-            filter_crc: u32_at(bytes, 48),
-            index_crc: u32_at(bytes, 52),
-            deletes: u32_at(bytes, 56),
+            format: fields.word(12),
+            entries: fields.long(16),
+            filter_at: fields.long(24),
+            index_at: fields.long(32),
+            filter_len: fields.word(40),
+            index_len: fields.word(44),
+            filter_crc: fields.word(48),
+            index_crc: fields.word(52),
+            deletes: fields.word(56),
         };
         let end = |at: u64, len: u32| at.checked_add(u64::from(len)).is_some_and(|e| e <= offset);
         if !end(footer.filter_at, footer.filter_len) || !end(footer.index_at, footer.index_len) {
-            return Err(corrupt(expected, found));
+            let sum = fields.word(60);
+            return Err(corrupt(sum, sum));
         }
         Ok(footer)
     }

@@ -229,22 +229,21 @@ impl Table {
             Err(e @ (Error::Corrupt { .. } | Error::Io { .. })) if count == 1 => e,
             read => return read,
         };
-        match self.mended(opened, i) {
-            Some((block, lost)) => {
-                self.shared.damage_notes.note(Damage { error, lost });
-                Ok(vec![block])
-            }
-            None => {
-                let lost = keys_of(&opened.index, i);
-                let again = error.again();
-                self.shared.damage_notes.note(Damage { error: again, lost });
-                Err(error)
-            }
-        }
+        let (block, lost) = self.mended(opened, i);
+        let again = error.again();
+        self.shared.damage_notes.note(Damage { error: again, lost });
+        block.map(|block| vec![block]).ok_or(error)
     }
 
     /// Block `i`, which cannot be read in the table as it was written, and what that costs: from the copy, or with one bit put right.
-    fn mended(&self, opened: &TableMetadata, i: usize) -> Option<(Block, Lost)> {
+    fn mended(&self, opened: &TableMetadata, i: usize) -> (Option<Block>, Lost) {
+        match self.mended_block(opened, i) {
+            Some((block, lost)) => (Some(block), lost),
+            None => (None, keys_of(&opened.index, i)),
+        }
+    }
+
+    fn mended_block(&self, opened: &TableMetadata, i: usize) -> Option<(Block, Lost)> {
         let (first, last) = (opened.index.first(i), opened.index.last(i));
         if let Some(block) = self.copy.as_ref().and_then(|copy| copy.block(first, last)) {
             return Some((block, Lost::Nothing));
@@ -317,36 +316,31 @@ impl Table {
         let mut entries = 0;
         for i in 0..opened.index.len() {
             let place = opened.index.place(i);
-            let lost = || keys_of(&opened.index, i);
+            let wrong = |what| Damage {
+                error: self.file.corrupt(what, place.offset, 0, 0),
+                lost: keys_of(&opened.index, i),
+            };
             let block = match self.read_from(&opened, i, 1) {
                 Ok(mut blocks) => blocks.remove(0),
-                Err(error) => match self.mended(&opened, i) {
-                    Some((block, lost)) => {
-                        damage.push(Damage { error, lost });
-                        block
+                Err(error) => {
+                    let (block, lost) = self.mended(&opened, i);
+                    damage.push(Damage { error, lost });
+                    match block {
+                        Some(block) => block,
+                        None => continue,
                     }
-                    None => {
-                        let lost = lost();
-                        damage.push(Damage { error, lost });
-                        continue;
-                    }
-                },
+                }
             };
             entries += block.len() as u64;
             if let Err(error) = self.check_frame(&opened, i) {
                 damage.push(Damage::harmless(error));
             }
             if !is_between(&block, opened.index.first(i), opened.index.last(i)) {
-                let error = self.file.corrupt("key range of block", place.offset, 0, 0);
-                let lost = lost();
-                damage.push(Damage { error, lost });
+                damage.push(wrong("key range of block"));
             }
             let filtered = |k| filter::may_contain(&opened.filter, filter::hash(block.key(k)));
             if !(0..block.len()).all(filtered) {
-                let what = "filter (a key is missing) for block";
-                let error = self.file.corrupt(what, place.offset, 0, 0);
-                let lost = lost();
-                damage.push(Damage { error, lost });
+                damage.push(wrong("filter (a key is missing) for block"));
             }
         }
         if damage.len() == before && entries != self.meta.entries {
