@@ -12,7 +12,6 @@
 //! |---|---|
 //! | `log`, `tail`, `tail_memory` | open logs, their buffered ends, and the memory for these |
 //! | `write`, `read`, `verified_read` | the paths of a byte into a segment and out of it |
-//! | `requests` | what it answers to other members |
 //! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
 //! | [`span`], `span_table`, `span_cache` | the format of a span record; the records and what they count for; decoded ones |
 //! | `requests` | what other members ask of it |

@@ -1,49 +1,29 @@
 //! After a failed write or sync nobody knows what the disk holds. So no more data is accepted until the store is opened again.
 use forebay_proto::{Error, Result};
 use forebay_storage::Error as StorageError;
-use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::path::Path;
 
 /// Says whether the store still takes data, and why not.
 #[derive(Debug)]
-pub struct Poison {
-    dir: PathBuf,
-    poisoned: AtomicBool,
-    reason: Mutex<String>,
-}
+pub struct Poison(forebay_storage::Poison);
 
 impl Poison {
     /// Not poisoned. `dir`: named in errors.
     pub fn new(dir: &Path) -> Poison {
-        Poison {
-            dir: dir.to_owned(),
-            poisoned: AtomicBool::new(false),
-            reason: Mutex::default(),
-        }
+        Poison(forebay_storage::Poison::new(dir))
     }
 
     /// # Errors
     /// `Poisoned` after a failed write.
     pub fn check(&self) -> Result<()> {
-        if !self.poisoned.load(Relaxed) {
-            return Ok(());
-        }
-        Err(StorageError::Poisoned {
-            path: self.dir.clone(),
-            reason: self.reason.lock().clone(),
-        }
-        .into())
+        Ok(self.0.check()?)
     }
 
     /// Passes the error on; anything but a full disk or a lack of descriptors poisons the store.
     pub fn note(&self, error: Error) -> Error {
-        if ![Errno::NOSPC, Errno::NFILE].contains(&error.errno())
-            && !self.poisoned.swap(true, Relaxed)
-        {
+        if ![Errno::NOSPC, Errno::NFILE].contains(&error.errno()) && self.0.set(&error) {
             tracing::error!(%error, "a write failed; no more data is accepted until the store is opened again");
-            *self.reason.lock() = error.to_string();
         }
         error
     }
@@ -51,9 +31,8 @@ impl Poison {
     /// As `note`, for calls after which the state of earlier bytes is unknown (a failed sync): always poisons, unless there was no
     /// descriptor to make the call with.
     pub fn note_sync(&self, error: Error) -> Error {
-        if error.errno() != Errno::NFILE && !self.poisoned.swap(true, Relaxed) {
+        if error.errno() != Errno::NFILE && self.0.set(&error) {
             tracing::error!(%error, "a sync failed; no more data is accepted until the store is opened again");
-            *self.reason.lock() = error.to_string();
         }
         error
     }

@@ -8,7 +8,7 @@ use super::lookup::opened::OpenedBlock;
 use super::record::{Key, RECORD, Record};
 use super::table::footer::{Footer, LENGTH};
 use super::table::region;
-use super::table::{Place, TableMeta};
+use super::table::{BlockPlace, TableMeta};
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::Random;
 use std::path::Path;
@@ -108,15 +108,15 @@ fn blocks_and_log_entries() {
 #[test]
 fn regions() {
     let mut offset = 0;
-    let places: Vec<Place> = blocks()
+    let places: Vec<BlockPlace> = blocks()
         .iter()
         .map(|block| {
-            let place = Place::of(block, offset);
+            let place = BlockPlace::of(block, offset);
             offset = place.end();
             place
         })
         .collect();
-    let encoded = |places: &[Place]| {
+    let encoded = |places: &[BlockPlace]| {
         let mut bytes = Vec::new();
         region::encode(places, &mut bytes);
         bytes

@@ -42,8 +42,8 @@ pub struct Counts {
     pub made: u64,
 }
 
-/// One side: its next block, compressed or opened.
-struct Side<B> {
+/// One of the sequences: its next block, compressed or opened.
+struct MergeInput<B> {
     blocks: B,
     head: Option<Block>,
     /// The records of an opened block.
@@ -52,7 +52,7 @@ struct Side<B> {
     at: usize,
 }
 
-impl<B: Blocks> Side<B> {
+impl<B: Blocks> MergeInput<B> {
     /// The key of its next record, as a number. `None`: nothing is left.
     #[inline]
     fn next(&mut self) -> Result<Option<u128>> {
@@ -83,7 +83,7 @@ impl<B: Blocks> Side<B> {
 /// See the head of this file. It is itself a sequence of blocks.
 pub struct Merge<'a, B> {
     /// Those that have something left, the newest first.
-    sides: Vec<Side<B>>,
+    sides: Vec<MergeInput<B>>,
     /// The keys of their next records.
     order: LoserTree,
     /// The key of the last record that was taken: where another side has it too, that one is older.
@@ -108,7 +108,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
         cutter.clear();
         let (mut left, mut numbers) = (Vec::new(), Vec::new());
         for blocks in sides {
-            let mut side = Side {
+            let mut side = MergeInput {
                 blocks,
                 head: None,
                 opened: Vec::new(),

@@ -7,7 +7,7 @@ use super::block::records_of;
 use super::memtable::Run;
 use super::record::{Key, Record};
 use super::sorted::SortedRun;
-use super::table::{Places, WantedBlock};
+use super::table::{BlockPlaces, WantedBlock};
 use super::tree::Tree;
 use forebay_storage::{Error, NewestFirst, Result, SortedCursor};
 use std::ops::RangeInclusive;
@@ -52,7 +52,7 @@ struct Cursor {
     /// Blocks that were read with the one at hand, the next one last.
     read: Vec<WantedBlock>,
     /// The places of that table's blocks.
-    places: Arc<Places>,
+    places: Arc<BlockPlaces>,
     /// What cannot be read, where the cursor stands.
     failed: Option<Failure>,
     /// The same, where it was gone past.

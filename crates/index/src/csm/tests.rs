@@ -1,5 +1,5 @@
 //! What the tests of several files need.
-use super::table::{Shared, Table, Writer};
+use super::table::{Table, TableContext, Writer};
 use super::{Cutter, Key, Record, SortedRun, Tree};
 use crate::cluster::Alpha;
 use forebay_storage::OsIo;
@@ -49,7 +49,7 @@ pub fn on_disk_in(
 ) -> SortedRun {
     let tree = Tree::of(records, &mut Cutter::new(block_bytes));
     let blocks: Vec<_> = tree.iter().map(|leaf| leaf.block()).collect();
-    let shared = Arc::new(Shared::new(Arc::new(OsIo), 1 << 16, Alpha::default()));
+    let shared = Arc::new(TableContext::new(Arc::new(OsIo), 1 << 16, Alpha::default()));
     let tables = blocks.chunks(2).zip(first..).map(|(blocks, number)| {
         let path = dir.join(format!("{number}"));
         let mut writer = Writer::create(Arc::new(OsIo), path.clone(), number).unwrap();

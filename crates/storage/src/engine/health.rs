@@ -2,19 +2,17 @@
 //!
 //! Invariant: a poisoned store stays poisoned until it is opened again.
 use super::Engine;
-use crate::{Error, Result};
-use parking_lot::{Mutex, RwLock};
-use std::path::{Path, PathBuf};
+use crate::{Error, Poison, Result};
+use parking_lot::RwLock;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 /// See the head of this file.
 pub struct StoreHealth {
-    dir: PathBuf,
     salvaged: bool,
     closed: AtomicBool,
-    poisoned: AtomicBool,
-    reason: Mutex<String>,
+    poison: Poison,
     /// The rows first. The store owns them, and they own this.
     engines: RwLock<Vec<Weak<dyn Engine>>>,
 }
@@ -22,17 +20,15 @@ pub struct StoreHealth {
 impl StoreHealth {
     pub(super) fn new(dir: &Path, salvaged: bool) -> StoreHealth {
         StoreHealth {
-            dir: dir.to_path_buf(),
             salvaged,
             closed: AtomicBool::new(false),
-            poisoned: AtomicBool::new(false),
-            reason: Mutex::default(),
+            poison: Poison::new(dir),
             engines: RwLock::default(),
         }
     }
 
     pub(super) fn dir(&self) -> &Path {
-        &self.dir
+        self.poison.dir()
     }
 
     pub(super) fn is_salvaged(&self) -> bool {
@@ -57,13 +53,9 @@ impl StoreHealth {
 
     /// Refuses everything that changes the store from now on. Hands the error back.
     pub fn poison(&self, error: Error) -> Error {
-        let mut reason = self.reason.lock();
-        if reason.is_empty() {
-            tracing::error!(store = %self.dir.display(), "store closed after a failed write: {error}");
-            *reason = error.to_string();
+        if self.poison.set(&error) {
+            tracing::error!(store = %self.dir().display(), "store closed after a failed write: {error}");
         }
-        self.poisoned.store(true, Ordering::Release);
-        drop(reason);
         self.for_each_engine(|engine| engine.poisoned());
         error
     }
@@ -85,7 +77,7 @@ impl StoreHealth {
         if self.salvaged {
             return Err(Error::Io {
                 what: "change a store that is salvaged:",
-                path: self.dir.clone(),
+                path: self.dir().to_path_buf(),
                 source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
             });
         }
@@ -93,7 +85,7 @@ impl StoreHealth {
         if self.is_closed() {
             let reason = "it was closed".to_string();
             return Err(Error::Poisoned {
-                path: self.dir.clone(),
+                path: self.dir().to_path_buf(),
                 reason,
             });
         }
@@ -105,18 +97,12 @@ impl StoreHealth {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn check_writable(&self) -> Result<()> {
-        if self.poisoned.load(Ordering::Acquire) {
-            return Err(self.poison_error());
-        }
-        Ok(())
+        self.poison.check()
     }
 
     /// The error of a poisoned store.
     pub(crate) fn poison_error(&self) -> Error {
-        Error::Poisoned {
-            path: self.dir.clone(),
-            reason: self.reason.lock().clone(),
-        }
+        self.poison.error()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -146,7 +132,7 @@ impl PoisonOnPanic<'_> {
 impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.before {
-            let path = &self.health.dir;
+            let path = self.health.dir();
             let panicked = Error::invalid(path, "a thread panicked");
             self.health.poison(panicked);
         }

@@ -4,7 +4,7 @@
 //! - A [`View`] never changes but for the growing active MemTable; readers clone the pointer, *then* read `visible`.
 //!   Tables of a view only hold batches at or below any `visible` read after it.
 //! - The newest view has the tables that the manifest names.
-use super::table::{Table, TableBuilder, Tables};
+use super::table::{Table, TableBuilder, TableContext};
 use super::view::{RowReplay, View};
 use crate::engine::EngineHost;
 use crate::manifest::{Edit, TableMeta};
@@ -31,7 +31,7 @@ pub(super) fn count(counter: &AtomicU64, by: u64) {
 /// See the head of this file.
 pub struct RowState {
     pub(super) host: Arc<EngineHost>,
-    pub(super) tables: Arc<Tables>,
+    pub(super) tables: Arc<TableContext>,
     pub(super) view: RwLock<Arc<View>>,
     /// One MemTable is flushed at a time.
     pub(super) flushing: Mutex<()>,

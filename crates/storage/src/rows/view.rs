@@ -2,7 +2,7 @@
 use super::cache::BlockCache;
 use super::levels::Levels;
 use super::memtable::MemTable;
-use super::table::{Table, Tables};
+use super::table::{Table, TableContext};
 use crate::damage::DamageNotes;
 use crate::engine::UnsyncedLog;
 use crate::manifest::{Edit, State};
@@ -41,7 +41,7 @@ impl View {
 
 /// The first state, while the log is replayed.
 pub struct RowReplay {
-    tables: Arc<Tables>,
+    tables: Arc<TableContext>,
     view: View,
     memtable_bytes: usize,
     /// Batches through this one are in the tables.
@@ -57,7 +57,7 @@ impl RowReplay {
         salvaged: bool,
         state: &State,
     ) -> RowReplay {
-        let tables = Arc::new(Tables {
+        let tables = Arc::new(TableContext {
             io,
             dir: dir.to_path_buf(),
             cache: BlockCache::new(options.cache_bytes),
@@ -104,7 +104,7 @@ impl RowReplay {
         }
     }
 
-    pub(super) fn into_view(self) -> (Arc<Tables>, View) {
+    pub(super) fn into_view(self) -> (Arc<TableContext>, View) {
         (self.tables, self.view)
     }
 }

@@ -10,7 +10,7 @@ use super::super::block::Cutter;
 use super::super::merge::Merge;
 use super::super::sorted::SortedRun;
 use super::super::table::Table;
-use super::output::{Failure, Output};
+use super::output::{Failure, TableOutput};
 use super::urgent::UrgentWork;
 use super::view::{AgedRun, View};
 use super::{Core, files};
@@ -122,7 +122,7 @@ impl Core {
             .flatten()
             .map(|t| t.meta().number)
             .collect();
-        let mut output = Output::new(self, UrgentWork::with_flushes(self), age, inputs);
+        let mut output = TableOutput::new(self, UrgentWork::with_flushes(self), age, inputs);
         let mut moved = Vec::new();
         let mut result = Ok(());
         for group in groups {
@@ -176,7 +176,7 @@ impl Core {
         group: Group,
         bottom: bool,
         cutter: &mut Cutter,
-        output: &mut Output<'_>,
+        output: &mut TableOutput<'_>,
     ) -> Result<(), Failure> {
         let newest_first = group.into_iter().rev();
         let blocks = newest_first.map(|tables| SortedRun::new(tables).blocks());

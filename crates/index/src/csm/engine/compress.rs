@@ -5,7 +5,7 @@ use super::super::scan::damaged_memory;
 use super::super::sorted::SortedRun;
 use super::super::table::Table;
 use super::super::tree::Tree;
-use super::output::{Failure, Output};
+use super::output::{Failure, TableOutput};
 use super::urgent::UrgentWork;
 use super::view::{AgedRun, BufferedTree};
 use super::work::seal;
@@ -154,7 +154,7 @@ impl Core {
         let bottom = view.disk.is_empty();
         let trees = view.trees.iter().rev().map(TreeBlocks::of);
         let mut merge = Merge::new(trees, bottom, cutter)?;
-        let mut output = Output::new(self, UrgentWork::new(self), age, Vec::new());
+        let mut output = TableOutput::new(self, UrgentWork::new(self), age, Vec::new());
         let written = output.take(&mut merge);
         self.counters.merges(merge.counts());
         let tables = output.end(written).map_err(Failure::error)?;

@@ -7,7 +7,7 @@
 use super::super::block::{decode_columns, encode_columns};
 use super::super::record::{Key, Record};
 use super::super::sorted::SortedRun;
-use super::super::table::{Shared, Table, TableMeta};
+use super::super::table::{Table, TableContext, TableMeta};
 use super::view::AgedRun;
 use bytes::Bytes;
 use forebay_storage::{EngineEntry, EngineHost, Error, Result};
@@ -85,7 +85,7 @@ pub fn read(number: u64, bytes: &[u8]) -> Result<(u64, TableMeta), &'static str>
 }
 
 /// The runs that the manifest tells of, oldest first.
-pub fn runs(host: &EngineHost, shared: &Arc<Shared>) -> Result<Vec<AgedRun>> {
+pub fn runs(host: &EngineHost, shared: &Arc<TableContext>) -> Result<Vec<AgedRun>> {
     let mut runs: BTreeMap<u64, Vec<TableMeta>> = BTreeMap::new();
     for (number, bytes) in host.files() {
         let format = |reason: &str| Error::Format {

@@ -33,7 +33,7 @@ pub use view::View;
 use super::block::Cutter;
 use super::record::{Key, Record};
 use super::scan::Scan;
-use super::table::Shared;
+use super::table::TableContext;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
 use forebay_storage::{
@@ -155,7 +155,7 @@ struct Signals {
 
 struct Core {
     host: Arc<EngineHost>,
-    shared: Arc<Shared>,
+    shared: Arc<TableContext>,
     settings: Settings,
     view: RwLock<Arc<View>>,
     signals: Arc<Mutex<Signals>>,
@@ -188,7 +188,7 @@ impl CompressedEngine {
             reason,
         };
         settings.check().map_err(wrong)?;
-        let mut shared = Shared::new(host.io().clone(), settings.cache_bytes, settings.alpha);
+        let mut shared = TableContext::new(host.io().clone(), settings.cache_bytes, settings.alpha);
         shared.salvaged = host.is_salvaged();
         let shared = Arc::new(shared);
         let disk = files::runs(&host, &shared)?;

@@ -3,7 +3,7 @@
 //! A table is small, dozens of KiB, and a sync takes a disk about as long whatever the file's size. So many tables are synced at once by another
 //! thread. Meanwhile the next tables are made, and MemTables are compressed that writers wait for.
 //!
-//! Invariant: the tables that [`Output::end`] returns are on disk with their directory entries; if it fails, none of them is left.
+//! Invariant: the tables that [`TableOutput::end`] returns are on disk with their directory entries; if it fails, none of them is left.
 use super::super::block::Block;
 use super::super::merge::{Blocks, Merge};
 use super::super::table::{Table, TableMeta, Writer};
@@ -72,7 +72,7 @@ impl Drop for SyncEnd {
 }
 
 /// See the head of this file.
-pub struct Output<'a> {
+pub struct TableOutput<'a> {
     core: &'a Core,
     urgent: UrgentWork<'a>,
     /// The age of the run that they are to be, and the tables that they are made of.
@@ -85,10 +85,15 @@ pub struct Output<'a> {
     syncing: Option<Syncing>,
 }
 
-impl<'a> Output<'a> {
+impl<'a> TableOutput<'a> {
     /// Of none yet, for a run of this age, made of these tables; urgent work is done while they are made and synced.
-    pub fn new(core: &'a Core, urgent: UrgentWork<'a>, age: u64, inputs: Vec<u64>) -> Output<'a> {
-        Output {
+    pub fn new(
+        core: &'a Core,
+        urgent: UrgentWork<'a>,
+        age: u64,
+        inputs: Vec<u64>,
+    ) -> TableOutput<'a> {
+        TableOutput {
             core,
             urgent,
             age,

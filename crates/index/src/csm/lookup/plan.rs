@@ -8,7 +8,7 @@ use crate::csm::record::{Key, RECORD, Record};
 use crate::csm::scan::Source;
 use crate::csm::search::{from_hint, guess};
 use crate::csm::sorted::SortedRun;
-use crate::csm::table::{Places, Table, WantedBlock};
+use crate::csm::table::{BlockPlaces, Table, WantedBlock};
 use crate::csm::tree::{Leaf, Tree};
 use forebay_storage::Result;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct DiskPlan<'a> {
     start: usize,
     /// The table whose places are at hand; `usize::MAX` for none.
     loaded: usize,
-    places: Arc<Places>,
+    places: Arc<BlockPlaces>,
     groups: Vec<Group<'a>>,
     /// The range of the block planned last, of those in `groups`.
     last: Option<(Key, Key)>,
@@ -52,7 +52,7 @@ pub struct DiskPlan<'a> {
 struct Group<'a> {
     number: usize,
     table: &'a Table,
-    places: Arc<Places>,
+    places: Arc<BlockPlaces>,
     wants: Vec<WantedBlock>,
 }
 
@@ -283,7 +283,7 @@ fn want<'a>(
     groups: &mut Vec<Group<'a>>,
     number: usize,
     table: &'a Table,
-    places: &Arc<Places>,
+    places: &Arc<BlockPlaces>,
     block: usize,
 ) {
     if let Some(group) = groups.last_mut()

@@ -8,7 +8,7 @@
 //! - A waiting request is in the demand, or in the round that is being read. When a reader ends, even by a panic, the requests of its round
 //!   are answered and all waiting threads are woken; the first of them becomes the reader.
 //! - A read that fails fails the requests of its round, and no others.
-use super::places::Places;
+use super::places::BlockPlaces;
 use super::reader::Table;
 use super::slot::{BlockTicket, RawBlock, ReadPiece, SharedBlockTicket, SlotState};
 use crate::cluster::{Region, Round};
@@ -28,7 +28,7 @@ const WIDE_UNIT: u64 = 32 << 10;
 const NARROW_UNIT: u64 = 4 << 10;
 
 /// The region and what else lies in its units of so many bytes.
-fn widened(region: Region, places: &Places, unit: u64) -> Region {
+fn widened(region: Region, places: &BlockPlaces, unit: u64) -> Region {
     let start = places.offset(region.first as usize);
     let end = places.end(region.last as usize);
     let (from, to) = (start - start % unit, end.next_multiple_of(unit));
@@ -119,7 +119,7 @@ impl Table {
     }
 
     /// Until the ticket is answered: waits, or is the reader.
-    fn wait(&self, ticket: &SharedBlockTicket, places: &Places) {
+    fn wait(&self, ticket: &SharedBlockTicket, places: &BlockPlaces) {
         let (slot, shared) = (self.slot(), self.shared());
         let mut state = slot.state.lock();
         while ticket.lock().missing > 0 {
@@ -159,7 +159,11 @@ impl Table {
     }
 
     /// Reads a region, and says which blocks came whole. The checksums are verified here, once.
-    fn read_piece(&self, region: Region, places: &Places) -> Result<(Arc<ReadPiece>, Vec<u32>)> {
+    fn read_piece(
+        &self,
+        region: Region,
+        places: &BlockPlaces,
+    ) -> Result<(Arc<ReadPiece>, Vec<u32>)> {
         let blocks = region.first..region.last + 1;
         let start = places.offset(region.first as usize);
         let end = places.end(region.last as usize);
@@ -190,7 +194,7 @@ impl Table {
 /// The reader's role in one round. However it ends, nobody waits for it any more.
 struct ReaderRole<'a> {
     table: &'a Table,
-    places: &'a Places,
+    places: &'a BlockPlaces,
     requests: Vec<(u32, Vec<SharedBlockTicket>)>,
 }
 

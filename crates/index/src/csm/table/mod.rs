@@ -24,7 +24,7 @@ mod slot;
 mod writer;
 
 pub use fetch::WantedBlock;
-pub use places::Places;
-pub use reader::{Shared, Table};
-pub use region::Place;
+pub use places::BlockPlaces;
+pub use reader::{Table, TableContext};
+pub use region::BlockPlace;
 pub use writer::{TableMeta, Writer};

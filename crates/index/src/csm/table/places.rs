@@ -1,13 +1,13 @@
 //! The places of all blocks of a table, in memory. 32 bytes a block, because an index of many records has very many blocks.
 //!
 //! Invariants: blocks ascend by key, and follow each other in the file. The files' ids are kept only if the blocks are of several files.
-use super::region::Place;
+use super::region::BlockPlace;
 use crate::csm::record::Key;
 use crate::csm::search::{from_hint, guess};
 
 /// See the head of this file. Columns are apart, so that searches touch nothing else.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct BlockPlaces {
     /// The file, if all blocks are of one.
     fid: Option<u64>,
     /// The files of least and greatest key, if not.
@@ -31,15 +31,15 @@ struct Rest {
     records: u32,
 }
 
-impl Places {
+impl BlockPlaces {
     /// Of these, which ascend.
-    pub fn new(list: &[Place]) -> Places {
+    pub fn new(list: &[BlockPlace]) -> BlockPlaces {
         let one = match (list.first(), list.last()) {
             (Some(first), Some(last)) if first.first.fid == last.last.fid => Some(first.first.fid),
             _ => None,
         };
         let fids = list.iter().filter(|_| one.is_none());
-        Places {
+        BlockPlaces {
             fid: one,
             fids: fids.map(|p| (p.first.fid, p.last.fid)).collect(),
             firsts: list.iter().map(|p| p.first.offset).collect(),
@@ -110,9 +110,9 @@ impl Places {
     ///
     /// # Panics
     /// If there is no such block.
-    pub fn at(&self, i: usize) -> Place {
+    pub fn at(&self, i: usize) -> BlockPlace {
         let (offset, rest) = (self.offset(i), &self.rest[i]);
-        Place {
+        BlockPlace {
             first: self.first(i),
             last: self.last(i),
             offset,
@@ -125,7 +125,7 @@ impl Places {
     }
 
     /// All, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Place> {
+    pub fn iter(&self) -> impl Iterator<Item = BlockPlace> {
         (0..self.len()).map(|i| self.at(i))
     }
 
@@ -158,7 +158,7 @@ impl Places {
 
     /// Memory held, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<Places>()
+        size_of::<BlockPlaces>()
             + size_of_val(&self.fids[..])
             + size_of_val(&self.firsts[..])
             + size_of_val(&self.lasts[..])
@@ -175,13 +175,13 @@ mod tests {
     use proptest::prelude::*;
 
     /// The places of these records' blocks, as if they were in one file.
-    fn places(records: &[Record]) -> Vec<Place> {
+    fn places(records: &[Record]) -> Vec<BlockPlace> {
         let mut cutter = Cutter::new(200);
         let mut blocks: Vec<_> = records.iter().filter_map(|r| cutter.add(*r)).collect();
         blocks.extend(cutter.cut());
         let mut offset = 0;
         let place = |block| {
-            let place = Place::of(block, offset);
+            let place = BlockPlace::of(block, offset);
             offset = place.end();
             place
         };
@@ -192,7 +192,7 @@ mod tests {
         #[test]
         fn they_are_what_they_were_made_of(records in records(80), fid in 0u64..4, offset in 0u64..5000, hint in 0usize..30, at in 0u64..3000) {
             let list = places(&records);
-            let places = Places::new(&list);
+            let places = BlockPlaces::new(&list);
             prop_assert_eq!(places.iter().collect::<Vec<_>>(), list.clone());
             let key = Key { fid, offset };
             let above = list.iter().filter(|p| p.first <= key).count();
@@ -210,7 +210,7 @@ mod tests {
             };
             let records: Vec<Record> = gaps.iter().map(record).collect();
             let list = places(&records);
-            let places = Places::new(&list);
+            let places = BlockPlaces::new(&list);
             prop_assert_eq!(places.iter().collect::<Vec<_>>(), list.clone());
             let key = Key { fid: 9, offset: probe };
             prop_assert_eq!(places.above(key, hint), list.iter().filter(|p| p.first <= key).count());

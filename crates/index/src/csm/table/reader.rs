@@ -3,8 +3,8 @@
 //! The metadata region is kept in memory within a budget (`cache`); the file is [asked for](TableFile) at each read.
 use super::cache::Cache;
 use super::footer::{self, Footer};
-use super::places::Places;
-use super::region::{self, Place};
+use super::places::BlockPlaces;
+use super::region::{self, BlockPlace};
 use super::slot::{ReadCounters, Slot};
 use super::writer::TableMeta;
 use crate::cluster::Alpha;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 const TAIL_BYTES: u64 = 32 << 10;
 
 /// What all tables of an index share.
-pub struct Shared {
+pub struct TableContext {
     /// The file system.
     pub io: Arc<dyn Io>,
     /// What is kept of table files.
@@ -38,10 +38,10 @@ pub struct Shared {
     pub damage_notes: DamageNotes,
 }
 
-impl Shared {
+impl TableContext {
     /// Keeps at most `budget` bytes of table files.
-    pub fn new(io: Arc<dyn Io>, budget: usize, alpha: Alpha) -> Shared {
-        Shared {
+    pub fn new(io: Arc<dyn Io>, budget: usize, alpha: Alpha) -> TableContext {
+        TableContext {
             io,
             cache: Cache::new(budget),
             alpha,
@@ -55,7 +55,7 @@ impl Shared {
 /// A table file that something names. Its metadata region is read at first use, so that a damaged table fails only those reads
 /// that need it.
 pub struct Table {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<TableContext>,
     file: TableFile,
     meta: TableMeta,
     slot: Arc<Slot>,
@@ -63,7 +63,7 @@ pub struct Table {
 
 impl Table {
     /// The table that `meta` names, in the file `path`.
-    pub fn new(shared: Arc<Shared>, path: PathBuf, meta: TableMeta) -> Table {
+    pub fn new(shared: Arc<TableContext>, path: PathBuf, meta: TableMeta) -> Table {
         let slot = Arc::new(Slot::new(shared.alpha));
         shared.cache.enter(meta.number, slot.clone());
         Table {
@@ -78,7 +78,7 @@ impl Table {
         &self.slot
     }
 
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &TableContext {
         &self.shared
     }
 
@@ -111,12 +111,12 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt`, `Format`, `Io`.
-    pub fn places(&self) -> Result<Arc<Places>> {
+    pub fn places(&self) -> Result<Arc<BlockPlaces>> {
         if let Some(places) = self.slot.places() {
             return Ok(places);
         }
         // Two threads may both read it; the first to end stays.
-        let places = Arc::new(Places::new(&self.read_places(&self.file.open()?)?));
+        let places = Arc::new(BlockPlaces::new(&self.read_places(&self.file.open()?)?));
         let cache = &self.shared.cache;
         self.slot.touch(cache.tick());
         self.slot.keep_places(&places, |bytes| cache.more(bytes));
@@ -141,17 +141,17 @@ impl Table {
     /// `Corrupt` names the block; `Io`.
     pub fn read(&self, range: Range<usize>) -> Result<Vec<Block>> {
         let places = self.places()?;
-        let places: Vec<Place> = range.map(|i| places.at(i)).collect();
+        let places: Vec<BlockPlace> = range.map(|i| places.at(i)).collect();
         self.read_blocks(&places)
     }
 
-    fn read_blocks(&self, places: &[Place]) -> Result<Vec<Block>> {
+    fn read_blocks(&self, places: &[BlockPlace]) -> Result<Vec<Block>> {
         let (Some(first), Some(last)) = (places.first(), places.last()) else {
             return Ok(Vec::new());
         };
         let start = first.offset;
         let bytes = Bytes::from(self.read_bytes(start, (last.end() - start) as usize)?);
-        let block = |place: &Place| {
+        let block = |place: &BlockPlace| {
             let (from, to) = (place.offset - start, place.end() - start);
             let mut raw =
                 bytes.slice((from as usize).min(bytes.len())..(to as usize).min(bytes.len()));
@@ -180,7 +180,7 @@ impl Table {
     }
 
     /// The error for a block that was read with others as `bytes`, from `start` on, and has a wrong checksum.
-    pub(super) fn damaged(&self, place: &Place, start: u64, bytes: &[u8]) -> Error {
+    pub(super) fn damaged(&self, place: &BlockPlace, start: u64, bytes: &[u8]) -> Error {
         let at = |offset: u64| ((offset - start) as usize).min(bytes.len());
         let found = crc32c::crc32c(&bytes[at(place.offset)..at(place.end())]);
         self.file.corrupt("block", place.offset, place.crc, found)
@@ -190,7 +190,7 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt`: it is as it was.
-    pub(super) fn correct(&self, place: &Place, raw: &mut [u8]) -> Result<()> {
+    pub(super) fn correct(&self, place: &BlockPlace, raw: &mut [u8]) -> Result<()> {
         let damage = self.corrected(place, raw);
         let error = damage.error.again();
         let corrected = damage.lost.is_nothing();
@@ -202,7 +202,7 @@ impl Table {
     }
 
     /// The same without a note: what is damaged, and what that costs.
-    fn corrected(&self, place: &Place, raw: &mut [u8]) -> Damage {
+    fn corrected(&self, place: &BlockPlace, raw: &mut [u8]) -> Damage {
         let found = crc32c::crc32c(raw);
         let error = self.file.corrupt("block", place.offset, place.crc, found);
         let mut copy = raw.to_vec();
@@ -291,7 +291,7 @@ impl Table {
     }
 
     /// All blocks' places: from the end of the file, or from its beginning if the end is damaged or cut off.
-    fn read_places(&self, file: &OpenTable<'_>) -> Result<Vec<Place>> {
+    fn read_places(&self, file: &OpenTable<'_>) -> Result<Vec<BlockPlace>> {
         let error = match self.places_at_end(file) {
             Err(e @ Error::Corrupt { .. }) => e,
             read => return read,
@@ -305,7 +305,7 @@ impl Table {
         }
     }
 
-    fn places_at_end(&self, file: &OpenTable<'_>) -> Result<Vec<Place>> {
+    fn places_at_end(&self, file: &OpenTable<'_>) -> Result<Vec<BlockPlace>> {
         let length = file.length()?;
         let tail = length.min(TAIL_BYTES);
         let start = length - tail;
@@ -320,13 +320,13 @@ impl Table {
             None => file.read(footer.region_at, region_len)?,
         };
         let places = self.places_of(&footer, &region)?;
-        match places.last().map(Place::end) == Some(footer.region_at) {
+        match places.last().map(BlockPlace::end) == Some(footer.region_at) {
             true => Ok(places),
             false => Err(self.wrong_region(&footer, &region)),
         }
     }
 
-    fn places_at_start(&self, file: &OpenTable<'_>) -> Result<Vec<Place>> {
+    fn places_at_start(&self, file: &OpenTable<'_>) -> Result<Vec<BlockPlace>> {
         let bytes = file.read(0, footer::LENGTH)?;
         let footer = Footer::decode_copy(&bytes, self.path())?;
         // A length that does not fit into the file is wrong, and may be too much for the memory.
@@ -335,7 +335,7 @@ impl Table {
         self.places_of(&footer, &region)
     }
 
-    fn places_of(&self, footer: &Footer, region: &[u8]) -> Result<Vec<Place>> {
+    fn places_of(&self, footer: &Footer, region: &[u8]) -> Result<Vec<BlockPlace>> {
         if footer.region_crc != crc32c::crc32c(region) {
             return Err(self.wrong_region(footer, region));
         }
@@ -382,8 +382,8 @@ mod tests {
     use proptest::prelude::*;
     use std::path::Path;
 
-    fn shared() -> Arc<Shared> {
-        Arc::new(Shared::new(Arc::new(OsIo), 1 << 20, Alpha::default()))
+    fn shared() -> Arc<TableContext> {
+        Arc::new(TableContext::new(Arc::new(OsIo), 1 << 20, Alpha::default()))
     }
 
     fn written(dir: &Path, records: &[Record]) -> Option<TableMeta> {

@@ -16,7 +16,7 @@ pub const MOST: usize = 1 << 20;
 
 /// What is known of a block without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct BlockPlace {
     /// The least key.
     pub first: Key,
     /// The greatest key.
@@ -33,10 +33,10 @@ pub struct Place {
     pub deletes: bool,
 }
 
-impl Place {
+impl BlockPlace {
     /// The place of `block` if it is written at `offset`.
-    pub fn of(block: &Block, offset: u64) -> Place {
-        Place {
+    pub fn of(block: &Block, offset: u64) -> BlockPlace {
+        BlockPlace {
             first: block.first,
             last: block.last,
             offset,
@@ -54,8 +54,8 @@ impl Place {
 }
 
 /// Appends the region of these blocks, which follow each other.
-pub fn encode(places: &[Place], out: &mut Vec<u8>) {
-    let fields: [fn(&Place) -> u64; COLUMNS] = [
+pub fn encode(places: &[BlockPlace], out: &mut Vec<u8>) {
+    let fields: [fn(&BlockPlace) -> u64; COLUMNS] = [
         |p| p.first.fid,
         |p| p.first.offset,
         |p| p.last.fid,
@@ -70,7 +70,7 @@ pub fn encode(places: &[Place], out: &mut Vec<u8>) {
 }
 
 /// Reads the region of `blocks` blocks, the first of them at `start`. `None` if it is not one.
-pub fn decode(bytes: &[u8], blocks: u32, start: u64) -> Option<Vec<Place>> {
+pub fn decode(bytes: &[u8], blocks: u32, start: u64) -> Option<Vec<BlockPlace>> {
     let columns = Columns::<COLUMNS>::open(bytes, (blocks as usize).min(MOST))?;
     if columns.rows() != blocks as usize {
         return None;
@@ -93,7 +93,7 @@ pub fn decode(bytes: &[u8], blocks: u32, start: u64) -> Option<Vec<Place>> {
         crc,
     ] in rows
     {
-        let place = Place {
+        let place = BlockPlace {
             first: Key { fid, offset: from },
             last: Key {
                 fid: last_fid,

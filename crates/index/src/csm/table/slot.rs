@@ -1,7 +1,7 @@
 //! What is in memory of one table file: its metadata region, and blocks as they were read.
 //!
 //! Invariant: `bytes` of a slot is what the cache has counted for it; both change under the slot's lock.
-use super::places::Places;
+use super::places::BlockPlaces;
 use crate::cluster::{Alpha, Demand};
 use forebay_storage::{Error, Result};
 use parking_lot::{Condvar, Mutex};
@@ -24,7 +24,7 @@ pub struct RawBlock {
 }
 
 impl RawBlock {
-    pub(super) fn new(piece: &Arc<ReadPiece>, places: &Places, block: usize) -> RawBlock {
+    pub(super) fn new(piece: &Arc<ReadPiece>, places: &BlockPlaces, block: usize) -> RawBlock {
         let start = places.offset(block);
         RawBlock {
             piece: piece.clone(),
@@ -141,7 +141,7 @@ pub struct Slot {
 }
 
 pub(super) struct SlotState {
-    pub(super) places: Option<Arc<Places>>,
+    pub(super) places: Option<Arc<BlockPlaces>>,
     /// By block; no blocks at all until the first is read.
     pub(super) kept: Vec<Option<Arc<ReadPiece>>>,
     /// Memory of both.
@@ -188,12 +188,12 @@ impl Slot {
     }
 
     /// The metadata region, if it is here.
-    pub fn places(&self) -> Option<Arc<Places>> {
+    pub fn places(&self) -> Option<Arc<BlockPlaces>> {
         self.state.lock().places.clone()
     }
 
     /// Keeps it; `count` hears under the lock how many bytes more are kept.
-    pub fn keep_places(&self, places: &Arc<Places>, count: impl FnOnce(usize)) {
+    pub fn keep_places(&self, places: &Arc<BlockPlaces>, count: impl FnOnce(usize)) {
         let mut state = self.state.lock();
         if state.places.is_none() {
             state.places = Some(places.clone());

@@ -1,6 +1,6 @@
 //! Writing a table file.
 use super::footer::{self, Footer};
-use super::region::{self, Place};
+use super::region::{self, BlockPlace};
 use crate::csm::block::Block;
 use crate::csm::record::Key;
 use forebay_storage::{File, Io, IoContext, Result, remove_unnamed};
@@ -31,7 +31,7 @@ pub struct Writer {
     number: u64,
     file: Arc<dyn File>,
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<BlockPlace>,
 }
 
 impl Writer {
@@ -59,7 +59,8 @@ impl Writer {
     /// Adds a block, whose keys are above those before.
     pub fn add(&mut self, block: &Block) {
         // Where it is in the file is known once all are there; the region needs only its length.
-        self.places.push(Place::of(block, self.bytes.len() as u64));
+        self.places
+            .push(BlockPlace::of(block, self.bytes.len() as u64));
         self.bytes.extend_from_slice(&block.bytes);
     }
 

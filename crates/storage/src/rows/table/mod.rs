@@ -28,4 +28,4 @@ mod metadata;
 mod reader;
 
 pub use builder::TableBuilder;
-pub use reader::{Table, Tables};
+pub use reader::{Table, TableContext};

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// What all tables of a store share.
-pub struct Tables {
+pub struct TableContext {
     /// The file system.
     pub io: Arc<dyn Io>,
     /// The store's directory.
@@ -40,14 +40,14 @@ pub struct Table {
     file: TableFile,
     /// Of what is mirrored, if anything is.
     copy: Option<TableCopy>,
-    shared: Arc<Tables>,
+    shared: Arc<TableContext>,
     opened: OnceLock<TableMetadata>,
     opening: Mutex<()>,
 }
 
 impl Table {
     /// A table that the manifest names.
-    pub fn new(shared: Arc<Tables>, meta: TableMeta) -> Table {
+    pub fn new(shared: Arc<TableContext>, meta: TableMeta) -> Table {
         let of = |path| TableFile::new(shared.io.clone(), path);
         let copy = || TableCopy::new(of(names::table_copy(&shared.dir, meta.number)));
         Table {
@@ -237,24 +237,23 @@ impl Table {
 
     /// Block `i`, which cannot be read in the table as it was written, and what that costs: from the copy, or with one bit put right.
     fn mended(&self, opened: &TableMetadata, i: usize) -> (Option<Block>, Lost) {
-        match self.mended_block(opened, i) {
+        let mended = || {
+            let (first, last) = (opened.index.first(i), opened.index.last(i));
+            if let Some(block) = self.copy.as_ref().and_then(|copy| copy.block(first, last)) {
+                return Some((block, Lost::Nothing));
+            }
+            let place = opened.index.place(i);
+            let file = self.file.open().ok()?;
+            let raw = file.read(place.offset, place.length as usize);
+            let mut raw = raw.ok().filter(|raw| raw.len() == place.length as usize)?;
+            let byte = place.offset + correction::correct(&mut raw, place.crc)? as u64;
+            let block = Block::decode(&raw)?;
+            is_between(&block, first, last).then_some((block, Lost::Corrected { byte }))
+        };
+        match mended() {
             Some((block, lost)) => (Some(block), lost),
             None => (None, keys_of(&opened.index, i)),
         }
-    }
-
-    fn mended_block(&self, opened: &TableMetadata, i: usize) -> Option<(Block, Lost)> {
-        let (first, last) = (opened.index.first(i), opened.index.last(i));
-        if let Some(block) = self.copy.as_ref().and_then(|copy| copy.block(first, last)) {
-            return Some((block, Lost::Nothing));
-        }
-        let place = opened.index.place(i);
-        let file = self.file.open().ok()?;
-        let raw = file.read(place.offset, place.length as usize);
-        let mut raw = raw.ok().filter(|raw| raw.len() == place.length as usize)?;
-        let byte = place.offset + correction::correct(&mut raw, place.crc)? as u64;
-        let block = Block::decode(&raw)?;
-        is_between(&block, first, last).then_some((block, Lost::Corrected { byte }))
     }
 
     fn read_from(&self, opened: &TableMetadata, i: usize, count: usize) -> Result<Vec<Block>> {

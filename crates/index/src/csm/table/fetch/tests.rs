@@ -1,5 +1,5 @@
 //! Rounds: one I/O for many, whatever happens to the reader.
-use super::super::{Shared, TableMeta, Writer};
+use super::super::{TableContext, TableMeta, Writer};
 use super::*;
 use crate::cluster::Alpha;
 use crate::csm::block::{Cutter, records_of};
@@ -97,7 +97,7 @@ fn fixture(budget: usize) -> Fixture {
         Call::Read { .. } => reads.pass(),
         _ => Ok(()),
     });
-    let shared = Shared::new(Arc::new(io), budget, Alpha::default());
+    let shared = TableContext::new(Arc::new(io), budget, Alpha::default());
     let table = Table::new(Arc::new(shared), path, meta);
     // The metadata region is read before the gate is in use.
     let places = table.places().unwrap();
@@ -288,7 +288,7 @@ fn a_sector_that_the_disk_cannot_read_fails_those_who_asked_for_its_blocks() {
         }
         _ => Ok(()),
     });
-    let shared = Arc::new(Shared::new(Arc::new(io), 64 << 20, Alpha::default()));
+    let shared = Arc::new(TableContext::new(Arc::new(io), 64 << 20, Alpha::default()));
     let table = Table::new(shared, f._dir.path().join("t"), *f.table.meta());
     let fetch = |block| table.fetch(&mut [WantedBlock::one(block)]);
     assert!(matches!(fetch(50), Err(Error::Corrupt { .. })));
