@@ -101,6 +101,14 @@ impl Error {
         }
     }
 
+    /// What `path` is, or is of, cannot be taken, and what to do.
+    pub fn format(path: &Path, reason: impl Into<String>) -> Error {
+        Error::Format {
+            path: path.to_path_buf(),
+            reason: reason.into(),
+        }
+    }
+
     /// A caller's mistake, before anything was written.
     pub(crate) fn invalid(path: &Path, reason: &'static str) -> Error {
         let source = io::Error::new(io::ErrorKind::InvalidInput, reason);

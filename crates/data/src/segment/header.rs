@@ -10,7 +10,7 @@
 //! 24       zero to byte 4096, so that data starts on a page
 //! 4096     log bytes, at the offsets that span records name
 //! ```
-use forebay_proto::{Error, Member, Result};
+use forebay_proto::{Member, Result};
 use forebay_storage::{Error as StorageError, File, IoContext};
 use std::path::Path;
 
@@ -53,24 +53,12 @@ pub fn header(member: Member, number: u32) -> Vec<u8> {
 pub fn check_header(file: &dyn File, path: &Path, member: Member, number: u32) -> Result<()> {
     let mut h = [0; 24];
     let n = file.read_at(&mut h, 0).context("read", path)?;
-    let format = |reason: String| {
-        Err(StorageError::Format {
-            path: path.to_owned(),
-            reason,
-        }
-        .into())
-    };
+    let format = |reason: String| Err(StorageError::format(path, reason).into());
     let at = |i: usize| u32::from_le_bytes([h[i], h[i + 1], h[i + 2], h[i + 3]]);
     let (expected, found) = (at(20), crc32c::crc32c(&h[..20]));
     if n < h.len() || expected != found || &h[..8] != MAGIC {
         let what = "segment header";
-        return Err(Error::Storage(StorageError::Corrupt {
-            path: path.to_owned(),
-            what,
-            offset: 0,
-            expected,
-            found,
-        }));
+        return Err(StorageError::corrupt(path, what, 0, expected, found).into());
     }
     if at(8) > VERSION {
         return format(format!(
@@ -125,7 +113,7 @@ mod tests {
         file.write_at(b"X", 3).unwrap();
         assert!(matches!(
             check_header(&*file, &path, 2, 5),
-            Err(Error::Storage(StorageError::Corrupt { .. }))
+            Err(forebay_proto::Error::Storage(StorageError::Corrupt { .. }))
         ));
     }
 }

@@ -11,7 +11,7 @@ use super::table::{BlockPlaces, WantedBlock};
 use super::tree::Tree;
 use forebay_storage::{Error, NewestFirst, Result, SortedCursor};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Blocks that a long scan reads at once.
@@ -260,12 +260,8 @@ impl SortedCursor for Cursor {
 
 /// The error for a block in memory that does not decompress.
 pub fn damaged_memory() -> Error {
-    Error::Format {
-        path: PathBuf::from("compression buffer"),
-        reason: String::from(
-            "a block in memory does not decompress: the memory of this machine is at fault, or the program; restart it, and report this if it comes back",
-        ),
-    }
+    let reason = "a block in memory does not decompress: the memory of this machine is at fault, or the program; restart it, and report this if it comes back";
+    Error::format(Path::new("compression buffer"), reason)
 }
 
 /// Records in key order; after an error it ends, unless the store is salvaged.

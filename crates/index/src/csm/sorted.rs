@@ -5,6 +5,7 @@ use super::record::Key;
 use super::table::Table;
 use forebay_storage::{Error, Result};
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Blocks that a reader of the whole run reads at once.
@@ -113,9 +114,6 @@ fn damaged(run: &SortedRun, block: &Block) -> Error {
             let places = table.places().unwrap_or_default();
             table.no_block(places.ending_before(block.first))
         }
-        None => Error::Format {
-            path: Default::default(),
-            reason: String::from("a block of no table; report this"),
-        },
+        None => Error::format(Path::new(""), "a block of no table; report this"),
     }
 }

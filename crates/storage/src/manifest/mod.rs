@@ -323,13 +323,13 @@ impl Manifest {
             Ok(read) => {
                 damage.extend(read.damage);
                 if read.state != self.state {
-                    let error = Error::Corrupt {
-                        path: self.dir.join(names::MANIFEST),
-                        what: "manifest state",
-                        offset: self.end,
-                        expected: self.edits as u32,
-                        found: read.edits as u32,
-                    };
+                    let error = Error::corrupt(
+                        &self.dir.join(names::MANIFEST),
+                        "manifest state",
+                        self.end,
+                        self.edits as u32,
+                        read.edits as u32,
+                    );
                     damage.push(Damage { error, lost });
                 }
             }

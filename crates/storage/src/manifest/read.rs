@@ -84,12 +84,8 @@ impl CopyBytes {
         };
         let from = header::LENGTH.min(self.bytes.len());
         let mut records = Records::new(&self.bytes, generation, from);
-        let corrupt = |what, offset: usize, expected, found| Error::Corrupt {
-            path: self.path.clone(),
-            what,
-            offset: offset as u64,
-            expected,
-            found,
+        let corrupt = |what, offset: usize, expected, found| {
+            Error::corrupt(&self.path, what, offset as u64, expected, found)
         };
         while let Some(step) = records.next() {
             match step {
@@ -152,13 +148,13 @@ pub fn read(io: &dyn Io, dir: &Path) -> Result<ReadManifest> {
 }
 
 fn missing(copy: &CopyBytes) -> Error {
-    Error::Corrupt {
-        path: copy.path.clone(),
-        what: "manifest (no edit), and its copy,",
-        offset: header::LENGTH as u64,
-        expected: 0,
-        found: 0,
-    }
+    Error::corrupt(
+        &copy.path,
+        "manifest (no edit), and its copy,",
+        header::LENGTH as u64,
+        0,
+        0,
+    )
 }
 
 fn of_generation(copies: &[CopyBytes; 2], generation: u64) -> Result<ReadManifest> {
@@ -216,11 +212,11 @@ fn of_generation(copies: &[CopyBytes; 2], generation: u64) -> Result<ReadManifes
 
 /// The error for a copy that lacks edits at its end.
 fn cut(copy: &CopyBytes, held: &WholeRecords, edits: u64) -> Error {
-    Error::Corrupt {
-        path: copy.path.clone(),
-        what: "manifest end (edits are missing)",
-        offset: held.end,
-        expected: edits as u32,
-        found: held.edits.len() as u32,
-    }
+    Error::corrupt(
+        &copy.path,
+        "manifest end (edits are missing)",
+        held.end,
+        edits as u32,
+        held.edits.len() as u32,
+    )
 }

@@ -58,12 +58,8 @@ impl StoreFiles {
         let file = files.filter(|n| !self.engine_files.contains(n));
         let file = file.map(|n| names::engine_file(dir, *n));
         if let Some(path) = table.chain(file).next() {
-            return Err(Error::Format {
-                path,
-                reason: String::from(
-                    "the file is missing; put it back, or keep what is left with `forebay fsck --repair`, or read it with `forebay mount --salvage`",
-                ),
-            });
+            let reason = "the file is missing; put it back, or keep what is left with `forebay fsck --repair`, or read it with `forebay mount --salvage`";
+            return Err(Error::format(&path, reason));
         }
         for (_, meta) in &state.tables {
             if meta.has_copy() && !self.copies.contains(&meta.number) {
@@ -76,14 +72,10 @@ impl StoreFiles {
     }
 
     fn must_have_manifest(&self, dir: &Path) -> Result<()> {
+        let reason = "has no MANIFEST and no copy of it: put MANIFEST back from a copy; without one `forebay fsck --repair` makes it of the tables and logs, and `forebay mount --salvage` reads them";
         match self.manifest {
             true => Ok(()),
-            false => Err(Error::Format {
-                path: dir.to_path_buf(),
-                reason: String::from(
-                    "has no MANIFEST and no copy of it: put MANIFEST back from a copy; without one `forebay fsck --repair` makes it of the tables and logs, and `forebay mount --salvage` reads them",
-                ),
-            }),
+            false => Err(Error::format(dir, reason)),
         }
     }
 }

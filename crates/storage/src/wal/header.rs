@@ -48,10 +48,8 @@ pub fn encode(kind: FileKind, number: u64) -> [u8; LENGTH] {
 pub fn check(kind: FileKind, number: u64, bytes: &[u8], path: &Path) -> Result<()> {
     let found = read(kind, bytes, path)?;
     if found != number {
-        return Err(Error::Format {
-            path: path.to_path_buf(),
-            reason: format!("is file number {found}, under a wrong name; rename it back"),
-        });
+        let reason = format!("is file number {found}, under a wrong name; rename it back");
+        return Err(Error::format(path, reason));
     }
     Ok(())
 }
@@ -70,21 +68,17 @@ pub fn read(kind: FileKind, bytes: &[u8], path: &Path) -> Result<u64> {
         return Err(corrupt(expected, found));
     }
     if head[..8] != kind.magic {
-        return Err(Error::Format {
-            path: path.to_path_buf(),
-            reason: "not the file its name says; restore it from a copy".to_string(),
-        });
+        let reason = "not the file its name says; restore it from a copy";
+        return Err(Error::format(path, reason));
     }
     let version = u32_at(head, 8);
     newer(version, kind.version, path)?;
     if version < kind.oldest {
-        return Err(Error::Format {
-            path: path.to_path_buf(),
-            reason: format!(
-                "format version {version} is older than this program's {}; copy the files out with the forebay release that wrote it",
-                kind.oldest
-            ),
-        });
+        let reason = format!(
+            "format version {version} is older than this program's {}; copy the files out with the forebay release that wrote it",
+            kind.oldest
+        );
+        return Err(Error::format(path, reason));
     }
     Ok(u64_at(head, 16))
 }
@@ -97,10 +91,7 @@ pub fn newer(found: u32, known: u32, path: &Path) -> Result<()> {
     let reason = format!(
         "format version {found} is newer than this program's {known}; use the forebay release that wrote it, or a later one"
     );
-    Err(Error::Format {
-        path: path.to_path_buf(),
-        reason,
-    })
+    Err(Error::format(path, reason))
 }
 
 #[cfg(test)]

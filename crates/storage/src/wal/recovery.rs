@@ -67,13 +67,13 @@ struct CutPoint {
 
 impl CutPoint {
     fn error(&self) -> Error {
-        Error::Corrupt {
-            path: self.path.clone(),
-            what: self.what,
-            offset: self.offset,
-            expected: self.expected,
-            found: self.found,
-        }
+        Error::corrupt(
+            &self.path,
+            self.what,
+            self.offset,
+            self.expected,
+            self.found,
+        )
     }
 
     fn damage(&self, first: u64, last: Option<u64>) -> Damage {
@@ -210,12 +210,8 @@ pub fn recover(
 
 /// What is missing at the end of the log although the manifest tells of it.
 fn missing(dir: &Path, numbers: &[u64], expected: ExpectedLog, last: u64) -> Option<Damage> {
-    let error = |path: PathBuf, what, expected: u64, found: u64| Error::Corrupt {
-        path,
-        what,
-        offset: 0,
-        expected: expected as u32,
-        found: found as u32,
+    let error = |path: PathBuf, what, expected: u64, found: u64| {
+        Error::corrupt(&path, what, 0, expected as u32, found as u32)
     };
     if let Some(end) = expected.last.filter(|end| last < *end) {
         let path = names::log(dir, numbers.last().copied().unwrap_or(0));
@@ -617,12 +613,8 @@ pub fn check(
     {
         report(e, lost(seen));
     }
-    let corrupt = |what, offset: usize, expected, found| Error::Corrupt {
-        path: path.clone(),
-        what,
-        offset: offset as u64,
-        expected,
-        found,
+    let corrupt = |what, offset: usize, expected, found| {
+        Error::corrupt(&path, what, offset as u64, expected, found)
     };
     let mut records = Records::new(&bytes, number, header::LENGTH.min(bytes.len()));
     while let Some(step) = records.next() {

@@ -44,9 +44,11 @@ pub fn table_record(age: u64, meta: &TableMeta, path: &Path) -> Result<Bytes> {
         deletes: meta.deletes,
     };
     let encoded = postcard::to_extend(&record, vec![VERSION]);
-    encoded.map(Bytes::from).map_err(|e| Error::Format {
-        path: path.to_path_buf(),
-        reason: format!("the manifest cannot tell of it ({e}); report this"),
+    encoded.map(Bytes::from).map_err(|e| {
+        Error::format(
+            path,
+            format!("the manifest cannot tell of it ({e}); report this"),
+        )
     })
 }
 
@@ -88,10 +90,7 @@ pub fn read(number: u64, bytes: &[u8]) -> Result<(u64, TableMeta), &'static str>
 pub fn runs(host: &EngineHost, shared: &Arc<TableContext>) -> Result<Vec<AgedRun>> {
     let mut runs: BTreeMap<u64, Vec<TableMeta>> = BTreeMap::new();
     for (number, bytes) in host.files() {
-        let format = |reason: &str| Error::Format {
-            path: host.path(number),
-            reason: reason.into(),
-        };
+        let format = |reason: &str| Error::format(&host.path(number), reason);
         let (age, mut meta) = read(number, &bytes).map_err(format)?;
         if meta.bytes == 0 {
             // The file told it of itself, see `Provenance`.

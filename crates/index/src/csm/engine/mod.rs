@@ -183,10 +183,7 @@ impl CompressedEngine {
     /// `Format`: wrong settings, or files of a newer version.
     pub fn attach(store: &Store, settings: Settings) -> Result<Arc<CompressedEngine>> {
         let host = store.engine_host().clone();
-        let wrong = |reason| Error::Format {
-            path: host.dir().to_path_buf(),
-            reason,
-        };
+        let wrong = |reason| Error::format(host.dir(), reason);
         settings.check().map_err(wrong)?;
         let mut shared = TableContext::new(host.io().clone(), settings.cache_bytes, settings.alpha);
         shared.salvaged = host.is_salvaged();

@@ -28,10 +28,11 @@ impl Core {
         let Some(runs) = runs else {
             // It was logged with a checksum, so a program wrote it so.
             let reason = "a log record of the index is none; use the version of Forebay that wrote it, or report this";
-            self.fail(self.host.health.poison(Error::Format {
-                path: self.host.dir().to_path_buf(),
-                reason: reason.into(),
-            }));
+            self.fail(
+                self.host
+                    .health
+                    .poison(Error::format(self.host.dir(), reason)),
+            );
             return;
         };
         let puts: usize = runs.iter().map(|run| run.len()).sum();
@@ -264,12 +265,10 @@ impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let host = &self.0.host;
-            self.0.fail(host.health.poison(Error::Format {
-                path: host.dir().to_path_buf(),
-                reason: String::from(
-                    "the thread of the index panicked; start the service again, and report this",
-                ),
-            }));
+            let reason =
+                "the thread of the index panicked; start the service again, and report this";
+            let panicked = Error::format(host.dir(), reason);
+            self.0.fail(host.health.poison(panicked));
         }
     }
 }

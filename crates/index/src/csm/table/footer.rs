@@ -86,12 +86,12 @@ impl Footer {
         let fields = fields.map_err(|(expected, found)| corrupt(path, offset, expected, found))?;
         let version = fields.version();
         if version != VERSION {
-            return Err(Error::Format {
-                path: path.to_path_buf(),
-                reason: format!(
+            return Err(Error::format(
+                path,
+                format!(
                     "it has version {version}, this program knows {VERSION}; use a newer Forebay"
                 ),
-            });
+            ));
         }
         Ok(Footer {
             blocks: fields.word(12),

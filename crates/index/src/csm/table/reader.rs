@@ -226,12 +226,12 @@ impl Table {
 
     /// The error for a block whose reader gave up in a panic.
     pub(super) fn given_up(&self, block: u32) -> Error {
-        Error::Format {
-            path: self.path().to_path_buf(),
-            reason: format!(
+        Error::format(
+            self.path(),
+            format!(
                 "the thread that read block {block} for others panicked; try again, and report this"
             ),
-        }
+        )
     }
 
     /// Reads everything and reports all damage.

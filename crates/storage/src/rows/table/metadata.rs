@@ -57,10 +57,7 @@ impl TableTail {
                 footer.format,
                 block::FORMAT
             );
-            return Err(Error::Format {
-                path: of.path().to_path_buf(),
-                reason,
-            });
+            return Err(Error::format(of.path(), reason));
         }
         let mut filter = file.read(footer.filter_at, footer.filter_len as usize)?;
         let found = crc32c::crc32c(&filter);
