@@ -5,6 +5,7 @@ use crate::common::{LONG, identity};
 use crate::conformance::{self, ClosureHandler, FabricBarrier, RankBarrier};
 use forebay_fabric::session::{Ending, Health, Identity, Session, StartError, Timing};
 use forebay_fabric::{Error, Fabric, Message, Rank, Replier, mpi};
+use forebay_testkit::wait::until;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -323,6 +324,11 @@ fn ring_killed() {
     assert_eq!(session.stop(LONG), Ending::Abandoned);
 }
 
+/// The file by which the process `pid` says that it knows of its expulsion: over the fabric it cannot.
+fn heard_of_expulsion(pid: u32) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("forebay-test-expelled-{pid}"))
+}
+
 /// Rank 0 stops the process of rank 1 until it counts as dead, and lets it go on: it stays dead, is told so, and finds itself alone.
 fn stopped() {
     let session = joined();
@@ -351,8 +357,10 @@ fn stopped() {
         let asked = own.call(1, Message::default(), LONG);
         kill_process(pid, Signal::CONT).expect("it still runs");
         assert_eq!(asked, Err(Error::Dead(1)));
-        // It is awake, and sends heartbeats until it notices.
-        std::thread::sleep(Duration::from_millis(600));
+        // It is awake, and sends heartbeats until it is told; nobody would tell it if this session ended before.
+        let heard = heard_of_expulsion(pid.as_raw_nonzero().get() as u32);
+        until("rank 1 has heard that it is dead", || heard.exists());
+        std::fs::remove_file(heard).expect("it is there");
         assert_eq!(session.peers()[1].health, Health::Dead);
         assert_eq!(own.call(1, Message::default(), LONG), Err(Error::Dead(1)));
     }
@@ -361,6 +369,7 @@ fn stopped() {
     if session.rank() == 1 {
         let by = expulsions.recv_timeout(Duration::from_secs(1));
         println!("declared dead by rank {by:?}");
+        std::fs::write(heard_of_expulsion(std::process::id()), "").expect("a place for files");
         assert_eq!(own.call(0, Message::default(), LONG), Err(Error::Dead(0)));
     } else {
         assert!(expulsions.is_empty());
