@@ -55,11 +55,11 @@ pub fn run(args: &PatternArgs) -> Result<()> {
             continue;
         };
         for _ in 0..args.run.runs {
-            for subject in SUBJECTS {
-                let found = (subject.measure)(&files)?;
+            for (subject, measure) in SUBJECTS {
+                let found = measure(&files)?;
                 for (metric, unit, value) in METRICS {
                     if let Some(value) = value(&found) {
-                        report.add(case.name, metric, subject.name, unit, value);
+                        report.add(case.name, metric, subject, unit, value);
                     }
                 }
             }
@@ -89,10 +89,10 @@ const HEAD: &str = "case                               subject          encoded 
 
 fn rows(report: &Report, case: &str) -> String {
     let mut out = String::new();
-    for subject in SUBJECTS {
+    for (subject, _) in SUBJECTS {
         let show = |metric: &str, scale: f64, digits: usize| {
             report
-                .spread(case, metric, subject.name)
+                .spread(case, metric, subject)
                 .map_or("-".into(), |found| {
                     format!("{:.digits$}", found.median / scale)
                 })
@@ -100,7 +100,7 @@ fn rows(report: &Report, case: &str) -> String {
         let _ = writeln!(
             out,
             "{case:<34} {:<10} {:>13} {:>13} {:>13} {:>12} {:>13} {:>10}",
-            subject.name,
+            subject,
             show("encoded_bytes", 1.0, 0),
             show("merged_bytes", 1.0, 0),
             show("memory_bytes", 1.0, 0),

@@ -35,32 +35,15 @@ pub struct IndexMeasurement {
     pub resolve: Option<f64>,
 }
 
-/// A way to index.
-pub struct Subject {
-    /// Its name.
-    pub name: &'static str,
-    /// Does it once.
-    pub measure: fn(&[FileLogs]) -> Result<IndexMeasurement>,
-}
+/// A way to index: its name, and what does it once.
+pub type Subject = (&'static str, fn(&[FileLogs]) -> Result<IndexMeasurement>);
 
 /// All of them.
-pub const SUBJECTS: &[Subject] = &[
-    Subject {
-        name: "forebay",
-        measure: forebay,
-    },
-    Subject {
-        name: "published",
-        measure: published,
-    },
-    Subject {
-        name: "raw",
-        measure: raw,
-    },
-    Subject {
-        name: "zstd",
-        measure: zstd,
-    },
+pub const SUBJECTS: [Subject; 4] = [
+    ("forebay", forebay),
+    ("published", published),
+    ("raw", raw),
+    ("zstd", zstd),
 ];
 
 fn count(files: &[FileLogs]) -> f64 {
