@@ -249,7 +249,7 @@ pub trait IoContext<T> {
     /// That of the call.
     fn context(self, what: &'static str, path: &Path) -> Result<T>;
 
-    /// As [`Error::hard`].
+    /// The same of a call after which the state of the file is unknown, as of a sync: a full disk is no [`Error::NoSpace`].
     ///
     /// # Errors
     /// That of the call.

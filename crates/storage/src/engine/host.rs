@@ -148,7 +148,7 @@ impl EngineHost {
     /// Names files of the attached engine in the manifest, on disk when it returns; removes log files that are superfluous then.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Anything else has poisoned the store.
+    /// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::NoDescriptors`](crate::Error::NoDescriptors): nothing changed. Anything else has poisoned the store.
     pub fn edit(&self, engine: EngineEdit) -> Result<()> {
         let flushed = engine.flushed;
         if let Some(batch) = flushed {

@@ -54,7 +54,7 @@ use crate::{Batch, Damage, Result};
 use std::any::Any;
 use std::sync::Arc;
 
-/// What a store asks of an engine; see the [module](self).
+/// What a store asks of an engine.
 pub trait Engine: Send + Sync + 'static {
     /// Called before a batch is queued for the log, with no lock held: may wait for the engine's own background work.
     ///

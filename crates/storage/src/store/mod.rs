@@ -153,7 +153,7 @@ impl Store {
         &self.host
     }
 
-    /// Makes this the engine for the [entries](Batch::put_entry) of batches, and gives it those that only the log holds. Once, before the first
+    /// Makes this the engine for the [entries](crate::Batch::put_entry) of batches, and gives it those that only the log holds. Once, before the first
     /// batch.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Store {
         self.engines.attached()?.clone().as_any().downcast().ok()
     }
 
-    /// Whether it works in threads of its own, see [`Options::background`].
+    /// Whether it works in threads of its own, see [`Options::background`](crate::Options::background).
     pub fn in_background(&self) -> bool {
         self.host.options.background
     }
