@@ -14,7 +14,7 @@
 //! | tag | at | value | from | until |
 //! |---|---|---|---|---|
 //! | `I` intent | coordinator | `Intent` | the commit point | every member has its steps on disk |
-//! | `P` prepared | participant | `Vec<Need>` | `PrepareIntent` | `FinishIntent` or `AbortIntent` |
+//! | `P` prepared | participant | `Vec<Precondition>` | `PrepareIntent` | `FinishIntent` or `AbortIntent` |
 //! | `A` applied | participant | nothing | `FinishIntent` | the watermark passes it |
 //! | `W` watermark | participant | `u64` | | moves up only; intents below it are over |
 //! | `G` gate | member 0 | `IntentId` | a directory move starts | it is over |
