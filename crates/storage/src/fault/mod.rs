@@ -79,7 +79,7 @@ impl FaultIo {
     /// The power fails now: every call on this disk fails from now on, and what the disk then holds is returned.
     pub fn crash(&self) -> Image {
         let mut disk = self.disk.lock();
-        disk.stop();
+        disk.faults.stop();
         disk.crashed()
     }
 
@@ -87,7 +87,7 @@ impl FaultIo {
     /// is returned.
     pub fn kill(&self) -> Image {
         let mut disk = self.disk.lock();
-        disk.stop();
+        disk.faults.stop();
         disk.live()
     }
 
@@ -98,27 +98,27 @@ impl FaultIo {
 
     /// Number of calls so far.
     pub fn calls(&self) -> u64 {
-        self.disk.lock().calls()
+        self.disk.lock().faults.calls()
     }
 
     /// The `n`-th call from now (1 is the next) fails with `kind`, once.
     pub fn fail_after(&self, n: u64, kind: io::ErrorKind) {
-        self.disk.lock().fail_after(n, kind);
+        self.disk.lock().faults.fail_after(n, kind);
     }
 
     /// The `n`-th call from now (1 is the next) and all later ones fail.
     pub fn stop_after(&self, n: u64) {
-        self.disk.lock().stop_after(n);
+        self.disk.lock().faults.stop_after(n);
     }
 
     /// The name of the call that failed as asked for, once it has.
     pub fn failed_call(&self) -> Option<&'static str> {
-        self.disk.lock().failed_call()
+        self.disk.lock().faults.failed_call()
     }
 
     /// Files may own this many bytes, in pages of 4 KiB.
     pub fn set_capacity(&self, bytes: u64) {
-        self.disk.lock().set_capacity(bytes);
+        self.disk.lock().capacity = bytes;
     }
 
     /// Bytes that files own, in pages of 4 KiB.

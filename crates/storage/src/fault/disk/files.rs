@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 impl Disk {
     pub fn read_at(&mut self, number: u64, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.call("read_at")?;
+        self.faults.call("read_at")?;
         let live = &self.inode(number)?.live;
         let from = (offset as usize).min(live.len());
         let n = buf.len().min(live.len() - from);
@@ -13,15 +13,15 @@ impl Disk {
     }
 
     pub fn len(&mut self, number: u64) -> io::Result<u64> {
-        self.call("len")?;
+        self.faults.call("len")?;
         Ok(self.inode(number)?.live.len() as u64)
     }
 
     pub fn write_at(&mut self, number: u64, buf: &[u8], offset: u64) -> io::Result<()> {
-        if let Err(e) = self.call("write_at") {
-            let part = self.draw(buf.len() as u64) as usize;
+        if let Err(e) = self.faults.call("write_at") {
+            let part = self.draws.below(buf.len() as u64) as usize;
             // The process that was stopped for good writes nothing more, except at the very call where it stopped.
-            if self.stop.is_none_or(|at| self.calls == at) {
+            if !self.faults.was_stopped_before() {
                 self.write_part(number, &buf[..part], offset)?;
             }
             return Err(e);
@@ -73,7 +73,7 @@ impl Disk {
 
     /// Changes the length, or zeroes a range; both may free pages.
     pub fn change(&mut self, number: u64, change: Change) -> io::Result<()> {
-        self.call("change")?;
+        self.faults.call("change")?;
         let inode = self.inode(number)?;
         let before = inode.pages.len();
         match &change {
@@ -91,7 +91,7 @@ impl Disk {
     }
 
     pub fn allocate(&mut self, number: u64, offset: u64, length: u64) -> io::Result<()> {
-        self.call("allocate")?;
+        self.faults.call("allocate")?;
         if self.room(number, offset, length)? < length {
             return Err(ErrorKind::StorageFull.into());
         }
@@ -105,8 +105,8 @@ impl Disk {
     }
 
     pub fn sync(&mut self, number: u64) -> io::Result<()> {
-        let result = self.call("sync");
-        let stopped = self.stop.is_some_and(|at| self.calls >= at);
+        let result = self.faults.call("sync");
+        let stopped = self.faults.is_stopped();
         let inode = self.inode(number)?;
         match result {
             Ok(()) => inode

@@ -1,0 +1,62 @@
+//! Which calls fail, counted from the first.
+use std::io::{self, ErrorKind};
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct CallFaults {
+    calls: u64,
+    fail: Option<(u64, ErrorKind)>,
+    stop: Option<u64>,
+    failed: Option<&'static str>,
+}
+
+impl CallFaults {
+    pub fn stop(&mut self) {
+        self.stop = Some(self.calls);
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    pub fn fail_after(&mut self, n: u64, kind: ErrorKind) {
+        self.fail = Some((self.calls + n, kind));
+        self.failed = None;
+    }
+
+    pub fn stop_after(&mut self, n: u64) {
+        self.stop = Some(self.calls + n);
+        self.failed = None;
+    }
+
+    pub fn failed_call(&self) -> Option<&'static str> {
+        self.failed
+    }
+
+    /// Counts a call of that name; the error that it shall fail with, if any.
+    pub fn call(&mut self, name: &'static str) -> io::Result<()> {
+        self.calls += 1;
+        if self.stop.is_some_and(|at| self.calls >= at) {
+            self.failed = Some(name);
+            return Err(io::Error::other("the process was stopped here"));
+        }
+        if let Some((at, kind)) = self.fail
+            && self.calls == at
+        {
+            self.fail = None;
+            self.failed = Some(name);
+            return Err(kind.into());
+        }
+        Ok(())
+    }
+
+    /// Whether the process was stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|at| self.calls >= at)
+    }
+
+    /// Whether it was, and not by this call.
+    pub fn was_stopped_before(&self) -> bool {
+        self.stop.is_some_and(|at| self.calls != at)
+    }
+}
