@@ -147,7 +147,7 @@ impl File {
             .at("stat", &self.path)
     }
 
-    /// Gives back, zeroes or reserves `len` bytes at `offset`.
+    /// Punches out, zeroes or reserves `len` bytes at `offset`.
     ///
     /// # Errors
     /// `EBADF`, `EINVAL` for an empty range, `ENOSPC`, `EIO`.

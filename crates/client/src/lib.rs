@@ -4,8 +4,8 @@
 //! reads, with the same semantics: on one node a read sees every earlier write; on other nodes it does after
 //! [`File::commit`] or [`File::close`].
 //!
-//! This crate knows paths, symbolic links and file positions. It must not know extents, logs or members: those
-//! belong to the delegate. Names and errors follow `std::fs`.
+//! This crate knows paths, symbolic links and file positions. It must not know extents or logs: those belong
+//! to the delegate. Staging and teams know member numbers, to place work. Names and errors follow `std::fs`.
 //!
 //! Permission bits are stored, not checked: a store belongs to one user, and a process that can open it can change
 //! them. The kernel checks them on a mount.

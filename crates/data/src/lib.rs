@@ -15,7 +15,7 @@
 //! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
 //! | [`span`], `span_table`, `span_cache` | the format of a span record; the records and what they count for; decoded ones |
 //! | `requests` | what other members ask of it |
-//! | `reclaim` | giving disk space back in the background |
+//! | `reclaim` | reclaiming disk space in the background |
 //! | `disk_reserve`, `byte_budget`, `space_signal`, `poison` | what may be stored: disk space left to records, limits, news of freed space, the end after a failed write |
 //! | `recover` | what is there when a store is opened |
 //! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |
@@ -115,7 +115,7 @@ pub struct LogStoreStats {
     pub span_hits: u64,
     /// Lookups that had to ask the store.
     pub span_misses: u64,
-    /// Freed ranges of segments that wait to be given back to the disk.
+    /// Freed ranges of segments whose disk space is not reclaimed yet.
     pub cleaning: u64,
 }
 
@@ -383,7 +383,7 @@ impl LogStore {
         })
     }
 
-    /// Wakes those that wait until an append that met `ENOSPC` may succeed: bytes were freed, or given back to the disk.
+    /// Wakes those that wait until an append that met `ENOSPC` may succeed: bytes were freed, or their disk space reclaimed.
     pub fn space_freed(&self) -> &Arc<SpaceSignal> {
         &self.space_freed
     }
@@ -412,7 +412,7 @@ impl LogStore {
         self.segments.disk_bytes(stop)
     }
 
-    /// Gives back what is free; with `evacuate`, also moves the last live bytes out of mostly dead segments. What the cleaning
+    /// Reclaims what is free; with `evacuate`, also moves the last live bytes out of mostly dead segments. What the cleaning
     /// thread does, for those that do without it.
     ///
     /// # Errors

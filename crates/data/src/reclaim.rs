@@ -1,9 +1,9 @@
-//! Giving disk space back: freed parts of segments are punched out, segments without live bytes are removed, and mostly dead
+//! Reclaiming disk space: freed parts of segments are punched out, segments without live bytes are removed, and mostly dead
 //! ones are emptied (`evacuate`). A thread does it in the background (`run`), and also brings full segments to disk ahead of the
 //! flushes that will ask for it.
 //!
 //! Invariants: the batch that freed the bytes is on disk before their space goes (else a power loss would bring the records
-//! back without the bytes); one thread cleans at a time; one failure keeps nothing else from being given back, and while
+//! back without the bytes); one thread cleans at a time; one failure keeps nothing else from being reclaimed, and while
 //! anything is left to do the thread looks again without being woken.
 mod evacuate;
 mod queue;
@@ -25,7 +25,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Freed bytes that are given back at once; fewer wait for `GATHER_DELAY`, so that one sync serves many frees.
+/// Freed bytes that are reclaimed at once; fewer wait for `GATHER_DELAY`, so that one sync serves many frees.
 const RECLAIM_AT_ONCE_BYTES: u64 = 16 << 20;
 const GATHER_DELAY: Duration = Duration::from_millis(500);
 /// Holes are punched in whole pages of this size.
@@ -43,10 +43,10 @@ pub struct Reclaimer {
     cleaning: Mutex<()>,
 }
 
-/// What a round gave back.
+/// What a round reclaimed.
 #[derive(Default)]
 struct Reclaimed {
-    /// Something was given back.
+    /// Something was reclaimed.
     any: bool,
     /// The first failure.
     failure: Option<Error>,
@@ -122,7 +122,7 @@ impl Reclaimer {
         self.queue.len() > 0 || !self.segments.sealed(|u| u.live == 0).is_empty()
     }
 
-    /// Gives back what is free; with `evacuate`, also empties mostly dead segments. One caller at a time.
+    /// Reclaims what is free; with `evacuate`, also empties mostly dead segments. One caller at a time.
     ///
     /// # Errors
     /// The first failure of disk or store; all else was done. What was not done is done later or at the next start.

@@ -1,5 +1,5 @@
-//! Wakes writers that wait for space. Whoever may have made some notifies: the log store when bytes are freed or given back to the
-//! disk, and others when what they do may lead to that.
+//! Wakes writers that wait for space. Whoever may have made some notifies: the log store when bytes are freed or their disk
+//! space is reclaimed, and others when what they do may lead to that.
 //!
 //! Invariant: a waiter that took [`SpaceSignal::epoch`] before it looked for space misses no notification after that look. So
 //! nobody need look again before a change, and a notification with no waiter costs two atomic operations.

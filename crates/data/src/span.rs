@@ -1,8 +1,8 @@
 //! A span: where bytes of a log lie, and their checksums. One record of `keyspaces::SPANS` each.
 //!
 //! The bytes of a span were written by one call to one segment file. They are cut into **pieces** at multiples of
-//! 4 KiB *of the log address* (and at the start of the span), and each piece has a CRC32C: the record is the checksum
-//! sidecar of the design. A span may be freed in parts. What is left keeps whole pieces, because only a whole piece can
+//! 4 KiB *of the log address* (and at the start of the span), and each piece has a CRC32C. Checksums are
+//! stored in the span record, not beside the segment. A span may be freed in parts. What is left keeps whole pieces, because only a whole piece can
 //! be verified, and says exactly which addresses are live.
 //!
 //! ```text

@@ -60,7 +60,7 @@ pub struct SpanTable {
     store: Arc<Store>,
     segments: Arc<Segments>,
     poison: Arc<Poison>,
-    /// Live bytes of all logs, against the quota. They are taken when they are appended, and given back here.
+    /// Live bytes of all logs, against the quota. Taken when bytes are appended, released here.
     live: Arc<ByteBudget>,
     cache: SpanCache,
     locks: LogLocks,

@@ -52,7 +52,7 @@ impl Tail {
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
-    /// Everything up to `end` is in a segment now (or dropped); gives back the emptied buffer.
+    /// Everything up to `end` is in a segment now (or dropped); returns the emptied buffer.
     pub fn advance(&mut self, end: u64) -> Vec<u8> {
         self.start = end;
         self.freed.clear();

@@ -1,7 +1,7 @@
-//! How ranks talk: requests with replies, one-way messages, bulk bytes with both.
+//! Transport between ranks: requests with replies, one-way messages, bulk bytes with both.
 //!
-//! What this crate knows: ranks, messages, deadlines, who is dead. What it must not know: what a message means, which
-//! member runs at a rank, where anything is stored.
+//! What this crate knows: ranks, messages, deadlines, who is dead. What it must not know: what a message means,
+//! where anything is stored. In a [`session`] a rank is the number of a member; which process runs it is agreed at the handshake.
 //!
 //! A transport implements [`Fabric`] and passes the conformance suite (`tests/it/conformance`). Here are [`local`] (ranks are
 //! threads of one process), [`session`] (ranks are processes of a job), and [`fault`], a wrapper that loses, delays and kills

@@ -1,9 +1,9 @@
-//! The kernel's view of a node: a mount whose every request goes to the node's delegate.
+//! The FUSE mount of a node: translates the kernel's requests to calls of the node's delegate.
 //!
 //! This crate knows FUSE: what the kernel caches and for how long, how requests and replies look, how a file system is
 //! mounted and unmounted without touching any other mount. It must not know where bytes lie or how members talk.
 //!
-//! What the kernel may cache follows from the semantics (design section 4): no write-back cache, so every write reaches the
+//! What the kernel may cache follows from the semantics (README, "What a program may rely on"): no write-back cache, so every write reaches the
 //! delegate before it returns; pages survive an open only if the content is unchanged; names and attributes live for a
 //! second in a service of one member and not at all otherwise, except the attributes of laminated files.
 

@@ -314,7 +314,7 @@ impl Arena {
         self.by_print.clear();
     }
 
-    /// Gives back memory that only adding needs.
+    /// Frees memory that only adding needs.
     pub(crate) fn freeze(&mut self) {
         self.by_print = LoopsByFingerprint::default();
         self.loops.shrink_to_fit();

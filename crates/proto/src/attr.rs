@@ -50,7 +50,7 @@ impl Time {
     }
 }
 
-/// Whether a file is read-only for ever, and by whose word (design section 4).
+/// Whether a file is laminated (read-only), and by what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lamination {
     /// It may be written.

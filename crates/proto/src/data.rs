@@ -26,7 +26,7 @@ service! {
     }
 }
 
-/// Reads pieces, all in one request. `Gone` if bytes of one were given back.
+/// Reads pieces, all in one request. `Gone` if bytes of one were freed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadPieces {
     /// What to read; at most `READ_BYTES` together.

@@ -17,7 +17,7 @@ pub enum Error {
     /// The outcome POSIX names for this call.
     #[error("{0}")]
     Posix(Errno),
-    /// The bytes at this address were given back; ask the index again.
+    /// The bytes at this address were freed; ask the index again.
     #[error("log {log} address {addr} of member {member} was given back")]
     Gone {
         /// Whose log.

@@ -392,7 +392,7 @@ pub struct GetNamedRanges {
 /// The reply to [`GetNamedRanges`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedRanges {
-    /// Log, first address, and the one behind the last. Some of a pattern that were given back may be among them.
+    /// Log, first address, and the one after the last. For a pattern these may include bytes that were freed.
     pub ranges: Vec<(LogId, u64, u64)>,
     /// Ask again from this offset for more.
     pub next: Option<u64>,

@@ -261,7 +261,7 @@ pub struct FinishIntent {
     pub part: IntentPart,
 }
 
-/// Between members: the intent did not happen (or is over); give back what it holds here.
+/// Between members: the intent did not happen (or is over); release what it holds here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AbortIntent {
     /// Which operation.

@@ -15,6 +15,7 @@
 //! | `finish` | what must wait until everything else is done |
 //! | `worker`, `journal` | one node: its sides and its batch; what it has finished, so that a run can go on after an interruption |
 //! | `tree`, `plain`, `service` | the two sides behind the same calls |
+//! | `hash` | a hash that is the same on every node: names of temporary files and journal records |
 //! | `options`, `manifest`, `report`, `error` | what a run is told, and what it tells |
 //!
 //! Invariants:

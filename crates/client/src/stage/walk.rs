@@ -160,7 +160,7 @@ impl<F: FnMut(u16, CopyTask) -> bool> Walk<'_, F> {
         avoid
     }
 
-    /// One name; a directory is given back.
+    /// One name. If it is a directory, returns it, to be walked next.
     fn entry(
         &mut self,
         folder: &Arc<DirectoryPair>,

@@ -46,7 +46,7 @@ impl ReclaimQueue {
         }
     }
 
-    /// Could not be given back now; it is tried again after a while, and at the next free.
+    /// Could not be reclaimed now; it is tried again after a while, and at the next free.
     pub fn put_back(&self, ranges: Vec<SegmentRange>) {
         self.waiting.lock().ranges.extend(ranges);
     }

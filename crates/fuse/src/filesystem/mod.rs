@@ -3,6 +3,8 @@
 //!
 //! | file | what it keeps right |
 //! |---|---|
+//! | `requests` | the kernel's requests, one method each |
+//! | `init` | which features of FUSE the mount asks the kernel for |
 //! | `cache_policy` | what the kernel may keep, and for how long |
 //! | `file_handle` | the bits of a file handle |
 //! | `files` | open files and their bytes |
@@ -13,6 +15,7 @@
 //! | `team` | the directory of teams, and the calls of teams |
 //! | `listings` | open directories |
 //! | `attrs`, `names`, `xattrs` | changes that the kernel leaves rules for |
+//! | `waiter` | threads that wait in the place of those that answer requests |
 //!
 //! Invariants: every request gets exactly one reply; no handler takes a lock while it waits for the delegate, except a
 //! directory listing's own.

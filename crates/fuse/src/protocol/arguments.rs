@@ -76,7 +76,7 @@ pub(crate) struct WriteRequest<'a> {
     pub direct: bool,
 }
 
-/// Room to reserve, zero or give back.
+/// A range to reserve, zero or punch out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AllocateRequest {
     pub fh: FileHandle,

@@ -151,7 +151,7 @@ impl CutTest {
         self.rig.position()
     }
 
-    /// The disk's position, and where it is once freed bytes are given back, which happens in the background.
+    /// The disk's position, and where it is once freed bytes are reclaimed, which happens in the background.
     fn points_until_given_back(&self) -> Vec<usize> {
         let end = self.rig.position();
         std::thread::sleep(Duration::from_millis(1500));

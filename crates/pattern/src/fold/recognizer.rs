@@ -8,9 +8,9 @@
 //!            [ stack of terms ]           repeat at the top? then it becomes the open loop
 //! ```
 //!
-//! What the stack sees is closed, so a row of 16 is never folded with the first 8 elements of the next. An open loop over leaves
+//! The stack holds closed terms only, so a row of 16 is never folded with the first 8 elements of the next. An open loop over leaves
 //! that is left in the middle of an iteration keeps what it has: the last iteration of a loop may be cut. One over rows
-//! gives it back (`retreat`).
+//! undoes it (`retreat`).
 //!
 //! # Invariants
 //! 1. Terms of the stack, then the open loop, then the run are all elements so far, in order, each once.

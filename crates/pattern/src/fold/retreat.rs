@@ -1,10 +1,10 @@
-//! Gives back the last iteration of an open loop over rows when it turns out to be the start of something else.
+//! Undoes the last iteration of an open loop over rows when it turns out to be the start of another structure.
 //!
 //! A plane of 20 rows may begin as the plane of 21 rows that follows it; a row of 20 as one of 24. Kept as the cut last iteration of the
 //! loop, it would tear the next plane apart, at a place that depends on what was before; so equal planes of two logs
-//! would get different shapes. Given back, it is folded again with what follows.
+//! would get different shapes. Undone, it is folded again with what follows.
 //!
-//! At most half of the loop's elements are given back, and a loop is closed each time, so the cost of an element stays bounded.
+//! At most half of the loop's elements are undone, and a loop is closed each time, so the cost of an element stays bounded.
 
 use super::closed::OpenRepeat;
 use super::recognizer::{FoldState, LoopRecognizer};
@@ -12,7 +12,7 @@ use crate::Element;
 use crate::cursor::Cursor;
 use crate::shape::ShapeKind;
 
-/// More elements are not given back: so memory stays bounded.
+/// More elements are not undone: so memory stays bounded.
 const MAX_GIVEN_BACK: u64 = 1 << 14;
 
 impl LoopRecognizer {

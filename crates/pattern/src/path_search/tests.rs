@@ -1,3 +1,4 @@
+//! Answers against sets of bytes, and how many steps a search takes.
 use super::*;
 use crate::shape::{Arena, Shape};
 use proptest::prelude::*;

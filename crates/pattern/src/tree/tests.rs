@@ -1,3 +1,4 @@
+//! Looking up every offset of a pattern, against a list of its elements.
 use super::*;
 use crate::{Element, Folder, Pattern};
 use proptest::prelude::*;

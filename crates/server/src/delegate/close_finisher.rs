@@ -75,7 +75,7 @@ impl CloseFinisher {
         finished
     }
 
-    /// Brings a left file to its end: published, or without a name and given back; then the owner hears of its closes.
+    /// Finishes a left file: publishes it, or frees its bytes if it has no name; then the owner hears of its closes.
     pub fn finish(&self, file: &Arc<OpenFile>) -> Result<()> {
         if self.is_nameless(file)? {
             self.abandon(file)?;
@@ -95,7 +95,7 @@ impl CloseFinisher {
         }
     }
 
-    /// Gives back what nobody can read any more: pending writes of a file that has no name, and no handle here.
+    /// Frees what nobody can read any more: pending writes of a file that has no name, and no handle here.
     fn abandon(&self, file: &OpenFile) -> Result<()> {
         let _commit = file.commit_lock.lock();
         loop {

@@ -1,14 +1,14 @@
-//! Publishing pending writes: the layer's bytes on disk, staged at the other slice owners, then one commit at the owner.
+//! Publishing pending writes: flush the layer's bytes, stage its changes at the other slice owners, then commit at the file's owner.
 //!
 //! ```text
-//! pending -> committing -> flush logs -> Stage (other members) -> Commit (owner) -> windows, at the new generation
-//!    ^                                                               |
-//!    +---- refused: dropped at the stages, put back under newer -----+---- no answer: stays, sent again as it was
+//! pending -> committing -> flush logs -> StageChanges (other members) -> Commit (owner) -> windows, at the new generation
+//!    ^                                                                      |
+//!    +---- refused: dropped at the stages, put back under newer ------------+---- no answer: stays, sent again as it was
 //! ```
 //!
 //! Why a commit without an answer is sent again as it was, before anything else: it may have happened. Under the same
 //! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first
-//! extents would be given back under the second.
+//! extents' bytes would be freed while the second still names them.
 use super::attempt::{CommitAttempt, CommitPlanner};
 use super::context::{DelegateContext, ViewRetry};
 use super::intervals::ByteSource;
@@ -311,7 +311,7 @@ impl LayerCommitter {
         Ok(())
     }
 
-    /// Seals the logs of closed handles; everything of them is published or given back.
+    /// Seals the logs of closed handles; everything of them is published or freed.
     fn seal(&self, logs: &[LogId]) {
         for log in logs {
             if let Err(e) = self.ctx.node.data.seal(*log) {

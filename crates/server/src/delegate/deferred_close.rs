@@ -20,7 +20,7 @@ pub(super) struct DeferredCloses {
     signals: Mutex<RetrySignals>,
     wake: Condvar,
     closing: AtomicBool,
-    /// Bytes to give back that a full disk kept.
+    /// Bytes to free: freeing them failed on a full disk.
     pub(super) unfreed: Mutex<Vec<LogRange>>,
     /// Held through a round.
     pub(super) round: Mutex<()>,
@@ -43,7 +43,7 @@ impl DeferredCloses {
         }
     }
 
-    /// Bytes that could not be given back.
+    /// Bytes that could not be freed.
     pub(super) fn keep(&self, ranges: &[LogRange]) {
         self.unfreed.lock().extend_from_slice(ranges);
         self.add();

@@ -24,12 +24,13 @@
 //! | `OpenClient` | `opens` | opens as owners count them |
 //! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
 //! | `LayerWriter` | `write`, `cut` | writing; truncate, holes, preallocation |
-//! | `KernelPages` | `kernel_pages` | what the kernel may hold of a file, and when it must go |
+//! | `KernelPages` | `kernel_pages` | which pages the kernel may cache, and when they are invalidated |
 //! | `NamespaceClient` | `namespace` | names and attributes |
+//! | `TrafficCounters` | `traffic` | counters of the requests of a mount or library |
 //! | `TeamClient` | `team` | what the clients of a team ask for together |
 //! | `Delegate` | `calls` | calls on handles: open, read, write, sync, release |
 //!
-//! Decisions of this part, beyond design section 4:
+//! Decisions of this part:
 //! - Pending writes are published early once a file has more than `MAX_PENDING_PIECES` separate pieces, so that a writer that
 //!   never syncs cannot fill the memory. Visibility promises only what is visible after a commit, so this is allowed.
 //! - A commit that fails leaves its layer pending: fsync and close report the error, and the next of them tries again; once

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often it starts again because bytes were given back: each time the index says something newer.
+/// How often it starts again because bytes were freed: each time the index says something newer.
 const MAX_GONE_TRIES: u32 = 64;
 /// Pieces that a read works on at a time: a share of the delegate's, within these bounds. A piece costs some 250 bytes
 /// on the way.

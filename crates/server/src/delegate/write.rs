@@ -19,7 +19,7 @@ use std::time::Instant;
 
 /// More separate pending pieces than this in one file are published early.
 const MAX_PENDING_PIECES: usize = 64 << 10;
-/// Replaced pending bytes are given back in lots of this many pieces.
+/// Replaced pending bytes are freed in lots of this many pieces.
 const MAX_DROPPED: usize = 1024;
 /// A write waits for this share of the deadline of requests for space that this node knows to be on its way back: 2 s by default.
 const SPACE_WAIT_SHARE: u32 = 5;
@@ -28,7 +28,7 @@ const UNKNOWN_SPACE_WAIT_SHARE: u32 = 250;
 
 /// Writes to this node's logs and files' pending layers.
 ///
-/// Invariant: bytes are in a log before a layer names them; what no layer names any more is given back.
+/// Invariant: bytes are in a log before a layer names them; what no layer names any more is freed.
 pub struct LayerWriter {
     pub(super) ctx: Arc<DelegateContext>,
     pub(super) committer: Arc<LayerCommitter>,
@@ -111,7 +111,7 @@ impl LayerWriter {
 
     /// Appends. If there is no space, what is on its way back is waited for, because the program deleted or replaced it
     /// already: on a disk that space would be there. For that, pending layers are published early, this file's first: the
-    /// committed bytes that they replace are given back then.
+    /// committed bytes that they replace are freed then.
     fn append_to(&self, file: &OpenFile, log: LogId, data: &[u8]) -> Result<u64> {
         let append = || match self.ctx.node.data.append(log, data) {
             Err(e) if e.errno() == Errno::NOSPC => Ok(Err(e)),
@@ -145,7 +145,7 @@ impl LayerWriter {
                 Ok(addr) => return Ok(addr),
                 Err(full) => full,
             };
-            // Of other members it is not known whether they have bytes of ours to give back: that is waited for less long.
+            // Of other members it is not known whether they will free bytes of ours: that is waited for less long.
             let until = match self.reclaim_now() {
                 true => until,
                 false if self.ctx.members() > 1 => *unknown_until
@@ -179,7 +179,7 @@ impl LayerWriter {
         }
     }
 
-    /// Gives back now what this node would give back later. `false` if there was nothing.
+    /// Frees now what this node would free later. `false` if there was nothing.
     fn reclaim_now(&self) -> bool {
         let mut found = false;
         for file in self.ctx.table.all_known() {

@@ -1,3 +1,4 @@
+//! Collectives over the local fabric: what all members hear when all goes well, and when members fail, disagree or stay away.
 use super::super::{Group, Limits, Shape, topology::fan_in};
 use super::*;
 use crate::fault::{Faults, Odds};

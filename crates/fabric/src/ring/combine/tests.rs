@@ -1,3 +1,4 @@
+//! No answer is older than its request, whatever the order of events; a panic is heard by those that wait.
 use super::*;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use proptest::prelude::*;

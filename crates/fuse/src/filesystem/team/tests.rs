@@ -1,3 +1,4 @@
+//! Who gets the handles that a team has opened, what becomes of those nobody takes, and whose rights count.
 use super::*;
 use forebay_server::{Config, Service};
 

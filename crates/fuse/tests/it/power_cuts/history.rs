@@ -104,7 +104,7 @@ pub fn run(seed: u64, nodes: u16, disk: bool, cuts: u64) {
         history.write_back(served.store());
         history.moment();
     }
-    // What is given back in the background belongs to the history too.
+    // What is reclaimed in the background belongs to the history too.
     std::thread::sleep(std::time::Duration::from_millis(1200));
     history.moment();
     let recording = history.rig.end(served);

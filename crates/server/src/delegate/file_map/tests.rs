@@ -1,3 +1,4 @@
+//! A file map against a model that knows of each byte what is newest, and what looking for data or a hole costs.
 use super::*;
 use forebay_pattern::{Folder, Segment};
 use proptest::prelude::*;

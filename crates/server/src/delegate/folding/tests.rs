@@ -1,3 +1,4 @@
+//! Which puts become patterns and which stay extents; no byte is lost or put twice.
 use super::*;
 use forebay_pattern::decode_all;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Fetching what clients will read before they ask (design section 6; `docs/prefetch.md`).
+//! Fetching what clients will read before they ask (`docs/prefetch.md`).
 //!
 //! ```text
 //! read -> [ reader ]  what comes next?  -> [ pieces ]  room for it -> [ pool ]  threads: read as the client would
@@ -16,6 +16,7 @@
 //! | `pool` | threads and their queue |
 //! | `prefetcher` | all of it together; what a thread does: one piece, as the file is at one generation |
 //! | `waits` | whether a handle's reads wait for other nodes |
+//! | `stats` | what became of the bytes fetched ahead, for status and metrics |
 //!
 //! Invariants:
 //! - A piece holds committed bytes of one generation of a file. A read takes it only while that is the file's generation here and

@@ -1,3 +1,4 @@
+//! Which messages an operation keeps, which it refuses, and what makes room.
 use super::*;
 
 fn id(round: u64) -> OperationId {

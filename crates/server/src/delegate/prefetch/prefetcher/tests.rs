@@ -1,3 +1,4 @@
+//! Markov chains of many files share one bound on memory.
 use super::*;
 use crate::delegate::prefetch::markov::{BLOCK, MarkovPredictor};
 
