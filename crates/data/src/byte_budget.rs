@@ -1,4 +1,4 @@
-//! A number of bytes with a limit: live bytes against the quota, memory of tails against its share.
+//! A byte counter with a limit: for live bytes (the quota) and the memory of tails.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A number of bytes with a limit.

@@ -1,4 +1,4 @@
-//! After a failed write or sync nobody knows what the disk holds. So no more data is accepted until the store is opened again.
+//! A failed write or sync leaves the disk in an unknown state. So the store is poisoned: it accepts no more data until it is opened again.
 use forebay_proto::{Error, Result};
 use forebay_storage::Error as StorageError;
 use rustix::io::Errno;

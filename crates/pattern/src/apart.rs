@@ -1,14 +1,14 @@
-//! Whether the elements of a commit are disjoint, which an owner must know before it counts their bytes.
+//! Validates a commit: no byte of the file may be in two of its elements. An owner must know so before it counts their bytes.
 //!
 //! ```text
 //! a term    its strides nest, largest first, each with room for all inside: no byte twice in it; else by its paths
 //! two       a search through their strides (`path_search`), as far as a budget of steps reaches
-//! the rest  elements of the terms that nothing was told of are sorted and looked at, if they are not too many
+//! the rest  elements of the remaining terms are sorted and compared, if they are not too many
 //! ```
 //!
 //! # Invariants
 //! 1. The answer is exact where there is one.
-//! 2. The cost is bounded by the number of terms, the budget of steps and the elements that may be looked at, whatever loops say of themselves.
+//! 2. The cost is bounded by the number of terms, the budget of steps and the elements that may be compared, whatever counts loops claim.
 
 use crate::disjoint::MOST_STEPS;
 use crate::lattice::Lattice;

@@ -1,4 +1,4 @@
-//! Whether two patterns surely share no byte, without a look at their elements.
+//! A fast, conservative test whether two patterns share a byte, without enumerating their elements.
 //!
 //! Terms are compared in the order of their lowest bytes, each with those of the other side that are still open there: as
 //! [paths](crate::path), which a [search](crate::path_search) through their strides tells apart. So are ranks that interleave, tiles, blocks of

@@ -1,4 +1,4 @@
-//! One extent of one log.
+//! An element: one extent of one log.
 
 /// Bytes of a file and where they are in a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

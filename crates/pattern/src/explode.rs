@@ -1,4 +1,4 @@
-//! Taking a nest apart: a loop over several items becomes one loop for each, so that the parts can join those of other logs.
+//! Loop distribution: splits a loop over several items into one loop for each, so that the parts can join those of other logs.
 //!
 //! ```text
 //! loop(k, [a, b])   ->   loop(k, [a]) with a gap as long as b in the log, loop(k, [b]) with a gap as long as a

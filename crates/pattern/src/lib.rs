@@ -1,18 +1,37 @@
-//! Patterns: an index in a few bytes, and reads before they are asked for (Pattern PLFS, improved).
+//! Patterns: nested loops that stand for many extents, to compress the index and to predict reads (Pattern PLFS, improved).
 //!
+//! # Words
+//! - **Element**: one extent of a log: offset in the file, length, log address.
+//! - **Shape**: a nest of loops without a start; its innermost parts are **leaves**, each a length.
+//! - **Term**: a shape at a start offset and a log address.
+//! - **Pattern**: the terms found in one log, in log order.
+//! - **Segment**: a pattern with its log, the commits that made it, and where the file was truncated. It is what is committed,
+//!   stored and sent.
+//! - **Global pattern**: one shape at many places of a file, each a **slot** with its own log, sequence and log address.
+//! - **Lattice**: a shape in which each stride leaves room for everything inside, so an offset is found by one division a loop. Its
+//!   innermost part is a **cell**.
+//! - **Row**: elements of one length and one stride, one after the other. **Piece**: bytes of one log that a lookup answers.
+//! - **Grain**: the unit in which a body is encoded: the largest of which all its distances and strides are multiples, and another
+//!   for its lengths. **Frame**: kind, version, length and checksum around what is encoded.
+//!
+//! # Modules
 //! | module | what |
 //! |---|---|
 //! | `fold` | [`Folder`]: a stream of extents becomes nested loops, online, in bounded memory |
-//! | `stack`, `cursor`, `shape` | its parts: repeats of closed terms, the open loop, hash-consed loops |
+//! | `stack`, `cursor`, `shape`, `measure` | its parts: repeats of closed terms, the open loop, hash-consed loops, what follows from a loop |
+//! | `predict` | [`Predictor`]: what a reader asks for next |
 //! | `element`, `pattern` | [`Element`]: one extent; [`Pattern`]: what was found; any element by its number, without decoding |
-//! | `within` | its log bytes in a range; whether one has all of another |
+//! | `within`, `tree` | its log bytes in a range; whether one has all of another; a shape by offset |
 //! | `segment`, `encode`, `parse`, `recent`, `frame` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
 //! | `map`, `global`, `merge` | [`PatternMap`]: a file by offset; [`GlobalPattern`]: one shape of many logs; [`merge`] makes them |
+//! | `lattice`, `owners`, `explode` | a shape by division; who wrote the slots; a loop split into one for each item, for merging |
+//! | `global_codec`, `column` | the encoded form of a global pattern; of a column of its numbers |
 //! | `patterns` | [`Patterns`]: all of a file, as they are stored and sent |
 //! | `rows`, `pieces` | [`Pieces`]: all of a range in order |
-//! | `skip` | past many extents at once |
-//! | `disjoint`, `apart` | whether two patterns surely share no byte; whether those of a commit are apart |
+//! | `skip`, `overlay` | past many extents at once; laying ranges over each other |
+//! | `disjoint`, `apart` | whether two patterns surely share no byte; whether all elements of a commit are disjoint |
 //! | `path`, `path_search` | shapes as plain steps to their leaves, and how these tell them apart |
+//! | `show`, `error` | patterns as text; what can be wrong |
 //!
 //! What this crate knows: offsets, lengths, log addresses and sequences, as numbers. What it must not know: where segments
 //! are stored, who writes them. It does no I/O.

@@ -1,4 +1,4 @@
-//! What follows from a loop's steps and body: bounds, bytes, order; of the whole and of its first elements.
+//! Derived properties of a loop and of its first elements: bounds, bytes, order.
 
 use crate::shape::{Arena, Loop, LoopItem, MAX_DEPTH, Shape, ShapeKind, Steps};
 

@@ -1,4 +1,4 @@
-//! Whether two paths have a byte in common: a search through the distances of their leaves.
+//! Whether two paths have a byte in common, for `apart` and `disjoint`: a search through the distances of their leaves.
 //!
 //! ```text
 //! distance   from a leaf of `a` to one of `b`:  d + k0 * stride0 + k1 * stride1 + ...,  low <= k <= high,  stride0 > stride1 > ...

@@ -1,7 +1,8 @@
 //! Skips many extents at once: to the end of bytes without a hole.
 //!
 //! ```text
-//! filled   cells as long as the innermost stride, and so on outwards: the block of cells around the offset has every byte
+//! filled   the cell is as long as the innermost stride, that row as long as the next stride, and so on outwards: then the block
+//!          of cells around the offset has every byte
 //! ```
 
 use crate::global::{Axis, GlobalPattern, MAX_DIMS};

@@ -2,7 +2,7 @@
 //!
 //! A repeat of `b` terms: the last `b` have the shapes and distances of the `b` before. The search is by a 32-bit print of each
 //! term (its shape and its distance from the one below), shortest first, so it costs a vector compare of [`WINDOW`] prints when nothing
-//! repeats. What a print promises is verified.
+//! repeats. A match of prints is verified.
 
 use crate::shape::{Arena, MAX_DEPTH, Shape, mix};
 

@@ -1,4 +1,4 @@
-//! Any shape by offset: which element holds a byte, the newest if several do, and where the next one starts.
+//! Looks up an offset in any shape: which element holds the byte, the newest if several do, and where the next one starts.
 //!
 //! A loop's candidates are the iterations whose bounds hold the offset: one division, and one candidate if iterations do not
 //! overlap. Nothing is decoded.

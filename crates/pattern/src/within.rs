@@ -1,5 +1,5 @@
-//! Which log bytes of a pattern lie in a range of the file, and in which range one pattern has all bytes of another; neither looks
-//! at each element.
+//! Which log bytes of a pattern lie in a range of the file, and in which range one pattern has all bytes of another, both without
+//! enumerating elements.
 //!
 //! ```text
 //! loop    iterations inside the range: one run of the log

@@ -1,4 +1,4 @@
-//! Attributes of files as every part knows them, and what callers ask for: open flags, changes of attributes, new inodes.
+//! Attributes of files, shared by all parts, and the argument types of operations: open flags, changes of attributes, new inodes.
 use crate::Fid;
 use serde::{Deserialize, Serialize};
 

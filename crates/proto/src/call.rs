@@ -8,7 +8,7 @@
 //! head of a reply     | 0 | the reply's fields |  or  | 1 | WireError |                postcard
 //! ```
 //!
-//! A reply says nothing of its type: who asked knows it. Bulk bytes travel beside the head, never in it.
+//! A reply carries no tag of its type: the requester knows it. Bulk bytes travel beside the head, never in it.
 use crate::{Error, Member, Result, WireError};
 use bytes::Bytes;
 use forebay_fabric::Message;

@@ -1,7 +1,7 @@
 //! Requests about advisory locks. A request goes to the file's attribute owner ("owner"), but for those that say otherwise.
 //!
-//! **Session**: one life of a node as a user of another member's locks. A greater one ends those before it, and with them
-//! all that they held. **Service**: one life of an owner as a keeper of locks; it forgets all locks when it ends, so a node
+//! **Session**: one incarnation of a node as a lock client of another member. A greater one ends those before it, and with them
+//! all that they held. **Service**: one incarnation of an owner as a lock server; it forgets all locks when it ends, so a node
 //! that meets another service than before knows that what it held there is lost.
 //!
 //! A request that changes something carries a **token**: a slot and a number that grows with each use of the slot. A node

@@ -1,4 +1,4 @@
-//! Where things are: at which rank a member runs, and which member has which slices of a file. Pure arithmetic: every member
+//! Placement: at which rank a member runs, and which member has which slices of a file. Pure arithmetic: every member
 //! computes the same answer. Commits are planned with it, and checked with it by the owner.
 use crate::Member;
 use forebay_fabric::Rank;

@@ -1,6 +1,6 @@
 //! Reading a column, whole or as far as any value of it needs.
 //!
-//! Both look at every token only once, and never beyond the rows that they were told of.
+//! Both read each token once, and never produce more than the given number of rows.
 use super::{LONG_MATCH, SHORTEST_MATCH};
 use crate::varint;
 

@@ -1,4 +1,4 @@
-//! Calls on handles: open, create, read, write, sync, seek, release. Each is put together here of what the delegate's parts do.
+//! Calls on handles: open, create, read, write, sync, seek, release. Each is composed here from calls of the delegate's parts.
 //!
 //! The kernel keeps pages across opens only if the file's generation is the one whose pages it holds: set when an open
 //! told it to drop its pages (and it then used the handle), moved along by this node's own commits when nothing foreign

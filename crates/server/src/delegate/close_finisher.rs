@@ -2,12 +2,12 @@
 //! answer): a thread tries again, because no handle will.
 //!
 //! Invariants:
-//! - A file without handles that has something to publish, or a close to report, is *left*: the table keeps it. It is tried again after
+//! - A file without handles that has unpublished writes or unsent closes is *left*: it stays in the table. It is tried again after
 //!   a pause, and at once when a name was removed here.
 //! - A left file without a name has no reader that could still see its writes. They are dropped, their log bytes freed, and the
 //!   closes reported, so that the owner can remove the file. A commit whose outcome is unknown is resolved first: its bytes may belong to
 //!   extents.
-//! - Opens without an answer are closed from here, and unlocks without one sent again (`keepers`).
+//! - Opens without an answer are closed from here, and unlocks without an answer are sent again (`keepers`).
 use super::commit::LayerCommitter;
 use super::context::DelegateContext;
 use super::deferred_close::DeferredCloses;

@@ -1,11 +1,11 @@
-//! Requests of this node that ask another member the same thing at the same time: one message for many.
+//! Combines concurrent identical requests of this node to another member into one message.
 //!
 //! # Invariants
 //! - Those that come while one is in flight form the next one; none joins one that was sent, which could answer with a state from
 //!   before it came (see [`Combiner`]). So none waits for a group: only for what is already under way.
-//! - What is asked is all of the key, so who asks makes no difference to the answer: lookups and attributes are the same for
-//!   everyone (the kernel checks permissions), an open's key has its flags, and a create's what the file is made with. What says
-//!   yes to one only (an exclusive create, a removal), and what changes attributes, is never combined.
+//! - The key contains everything that the answer depends on: lookups and attributes are the same for
+//!   everyone (the kernel checks permissions), an open's key has its flags, and a create's what the file is made with. Requests
+//!   that succeed for one caller only (an exclusive create, a removal), and changes of attributes, are never combined.
 //! - An open or create that is asked for several is counted once at the owner, for all of their handles; the one that sent a
 //!   create has made the file, the others found it.
 use super::counted_open::CountedOpen;

@@ -1,6 +1,6 @@
 //! What the types of a delegate share, and how they ask other members; an owner's *view* of a file is its attributes and generation.
 //!
-//! Invariant: a view only moves a file forward (`FileState::observe`); answers may overtake each other.
+//! Invariant: a view only moves a file forward (`FileState::observe`); replies may arrive out of order.
 use super::combine::RequestCombiner;
 use super::deferred_close::DeferredCloses;
 use super::handles::OpenFileTable;

@@ -1,4 +1,4 @@
-//! Opens as the file's owner counts them: one for several handles, where several were asked for at once.
+//! An open that the file's owner counts: one for several handles, where several were asked for at once.
 //!
 //! Invariant: the owner hears of the close when all handles that the open was counted for are gone, and not before.
 use crate::Fid;

@@ -1,5 +1,5 @@
-//! Notes that closes left work behind, wakes the thread that finishes it (`close_finisher`), and keeps log bytes that a full disk did not
-//! let go.
+//! Notes that closes left work behind, wakes the thread that finishes it (`close_finisher`), and keeps a list of log bytes whose
+//! freeing failed on a full disk, to be freed later.
 use crate::worker_thread::WorkerThread;
 use forebay_data::LogRange;
 use parking_lot::{Condvar, Mutex};

@@ -1,4 +1,4 @@
-//! What `forebay stat` shows of a file's committed bytes: its patterns as they are kept, and its extents as the patterns they would fold
+//! The layout of a file's committed bytes, as `forebay stat` shows it: its patterns as they are kept, and its extents as the patterns they would fold
 //! to.
 use super::intervals::ByteSource;
 use super::locate::ByteLocator;

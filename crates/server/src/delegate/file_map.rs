@@ -1,8 +1,8 @@
-//! The committed bytes of a file with patterns, as of one generation: asked once, however many extents the patterns stand for.
+//! The committed bytes of a file with patterns, as of one generation: fetched once, however many extents the patterns stand for.
 //!
 //! Three things together say where a byte is:
 //! - the patterns' newest piece there,
-//! - the holes that were cut into patterns: one hides what has its sequence or an older one,
+//! - the holes that were cut into patterns: a hole hides bytes whose sequence is not newer than its own,
 //! - the *stale* ranges, where there may be something newer than the patterns, so that the owner must be asked.
 //!
 //! Invariants: holes are flat (sorted, disjoint, each with the largest sequence that was cut there); stale ranges are sorted

@@ -1,11 +1,11 @@
-//! Folding a layer before its commit: what many extents say in a row becomes a pattern of a few bytes.
+//! Folding a layer before its commit: regular sequences of extents are replaced by patterns of a few bytes.
 //!
 //! A layer's puts are taken log by log, in order of log address: so a writer's strides appear as it made them, whatever other
 //! logs wrote between. A log's pattern is committed in place of its extents only if that is worth it, for the index and for
 //! the readers, who keep a pattern's parts in memory. So small files, and commits of pieces without order, stay extents.
 //!
-//! The owner takes patterns only if it can see that they are apart. Pieces of a layer are; but if there are very many, and no stride
-//! shows it, they stay extents.
+//! The owner accepts patterns only if it can verify that they do not overlap. Pieces of a layer do not; but if there are very many, and
+//! no stride shows it, they stay extents.
 //!
 //! Invariant: each byte that was put is put by exactly one of the patterns and the changes that are left, from the same log byte.
 use crate::files::MOST_COMPARED;

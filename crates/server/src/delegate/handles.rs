@@ -3,7 +3,7 @@
 //! Invariants:
 //! - One [`OpenFile`] a file while anything holds it (a handle, or a call that works without one), so that all of the
 //!   node's writes to a file meet in one pending layer.
-//! - A file nothing holds stays for a while among the idle ones: its windows, and what pages the kernel may hold, are
+//! - A file that nothing holds stays cached as idle for a while: its windows, and what pages the kernel may hold, are
 //!   right if its generation is unchanged when it is opened again.
 //! - A file with pending writes is never idle.
 use super::counted_open::CountedOpen;

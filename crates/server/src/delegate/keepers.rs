@@ -1,4 +1,5 @@
-//! Requests to the members that keep locks: sessions, lost answers, unconfirmed unlocks, holders that may be dead.
+//! The client side of the lock protocol: sessions with the members that keep locks, retries of lost replies, unconfirmed unlocks,
+//! holders that may be dead.
 use super::context::DelegateContext;
 use super::lock_owners::LockHolders;
 use crate::{Fid, Member, Result};

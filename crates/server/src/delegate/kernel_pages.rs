@@ -1,6 +1,6 @@
 //! Which pages this node's kernel may hold, for the mount that keeps them right.
 //!
-//! Two things make pages old. Another node changes the file: then the generation moves past the one that the pages are of
+//! Pages become outdated in two ways. Another node changes the file: then the generation moves past the one that the pages are of
 //! ([`StalePages`]). Or a program of this node writes past the page cache (direct I/O), and the kernel reads the page back while
 //! the write is on its way: for asynchronous writes the kernel does not look at its pages again afterwards. So the mount says when
 //! bytes go into the page cache, and drops the range of a direct write, if there may be pages, before the write is answered.

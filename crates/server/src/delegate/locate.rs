@@ -1,4 +1,4 @@
-//! Which members store the bytes of a file, so that work can go where its bytes are.
+//! Which members store the bytes of a file, so that work (staging) can go where its bytes are.
 use super::context::DelegateContext;
 use super::handles::Handle;
 use super::intervals::ByteSource;

@@ -1,6 +1,6 @@
 //! Keeping pending writes and windows of all files inside the delegate's share of the memory.
 //!
-//! Counting is done now and then, not on every write: layers report how many pieces they grew by, and when that sums up
+//! Memory is not counted on every write: layers report how many pieces they grew by, and when that sums up
 //! to an eighth of the limit, all files are looked at. Windows and maps are a cache, and are emptied. Pending writes are published
 //! early, fullest file first.
 use super::commit::LayerCommitter;

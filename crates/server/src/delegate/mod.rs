@@ -2,7 +2,7 @@
 //!
 //! Writes go to this node's own logs and into the file's pending layer; nothing crosses the network until a flush, fsync
 //! or close commits the layer at the owners. Reads look at pending layers, then at cached committed extents, then ask the
-//! owners. [`Delegate`] puts calls on handles together of what these types do. Each stands alone, and uses only those above it:
+//! owners. [`Delegate`] composes calls on handles from these types. Each uses only those above it:
 //!
 //! | type | file | what |
 //! |---|---|---|

@@ -1,8 +1,8 @@
-//! Opens of this node as the files' owners count them: asked for, told closed, and what becomes of lost answers.
+//! Open and close requests to the files' owners, which count opens; and the handling of lost replies.
 //!
 //! # Invariants
 //! 1. An owner hears of a close only when the writes before it are published.
-//! 2. An open without an answer is told closed in the background: nothing stays counted for nobody.
+//! 2. An open whose reply was lost is closed in the background, so no count leaks.
 use super::combine::NewFile;
 use super::commit::LayerCommitter;
 use super::context::DelegateContext;

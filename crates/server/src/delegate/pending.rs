@@ -1,7 +1,7 @@
 //! Writes of this node that no other node can see yet: one layer of a file's content above what is committed.
 //!
 //! Later local writes win at once, so a layer holds each byte of the file at most once and its changes may be published
-//! in any order. Bytes that a later write covers before they were published belong to nobody: they go to `dropped`.
+//! in any order. Bytes that a later write covers before they were published are collected in `dropped`, to be freed.
 use super::intervals::{ByteSource, Intervals};
 use crate::{Error, Member, Result, Time};
 use forebay_data::{LogId, LogRange};

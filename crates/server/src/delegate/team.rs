@@ -1,6 +1,6 @@
 //! Steps of calls that the clients of a team make together: this node's part, and the part of the call's root.
 //!
-//! A call is put together by its users, which know paths; here is only what a client could not ask alone.
+//! Building blocks only, beyond requests that a client can make alone: `team` of the crate `client` combines them, because it knows paths.
 use super::commit::LayerCommitter;
 use super::context::DelegateContext;
 use super::counted_open::TeamOpenClaims;

@@ -4,9 +4,9 @@
 //! published nothing newer: so all windows of a file show one generation.
 //!
 //! A file with patterns has all at its owner. The patterns themselves are asked for, once a generation, and become its map; extents
-//! only where the map is stale. Answers about extents know of patterns too: a window is right wherever it is.
+//! only where the map is stale. Answers about extents take patterns into account, so a window is valid in files with patterns too.
 //!
-//! The first question about a generation is a narrow one: where nodes take turns under a lock, each reads a little of what
+//! The first lookup of a generation asks only for what is read: where nodes take turns under a lock, each reads a little of what
 //! the other has just written, and then the windows are old again. Only from the second on is more fetched than asked for,
 //! and patterns are.
 use super::context::DelegateContext;

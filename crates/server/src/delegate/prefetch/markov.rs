@@ -3,8 +3,8 @@
 //! A file's transitions are counted while it is read; they are used from the next run on. A run ends when the last of the
 //! file's readers here is gone.
 //!
-//! All chains together have so much room (`ChainMemory`). What finds none is not counted; the prefetcher forgets chains that nobody reads by,
-//! those first that were not used for longest.
+//! All chains together have so much room (`ChainMemory`). When it is used up, nothing is added; the prefetcher evicts chains
+//! without readers, least recently used first.
 use forebay_pattern::ReadRequest;
 use parking_lot::Mutex;
 use std::collections::HashMap;

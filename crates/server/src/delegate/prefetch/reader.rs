@@ -1,6 +1,6 @@
 //! One watched handle: what it will read next, how far ahead to fetch, and when to stop fetching.
 //!
-//! Pure: told of requests, it says which to fetch and which to give up.
+//! Pure: it gets the requests of the handle, and returns which to fetch and which fetches to cancel.
 //!
 //! - **Trust.** A source of predictions is believed after [`TRUSTED_SCORE`] that came right. Each right one adds to its score, each
 //!   wrong one takes more than half of it: so a loop that ends now and then stays trusted, and random reads never are.

@@ -1,4 +1,4 @@
-//! Steps of a file's readers: which request followed two others. Readers of a shared file often make the same steps one after the other,
+//! A second-order history of a file's readers: which request followed the two before it. Readers of a shared file often make the same steps one after the other,
 //! also where no loop is in them, as when all ranks open one HDF5 file. Two requests, because one alone (a header) may be read again
 //! and again, each time with another successor.
 //!
