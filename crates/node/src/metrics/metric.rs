@@ -35,16 +35,49 @@ impl Metric {
     }
 }
 
-pub(super) const MEMBER: &[&str] = &["member"];
+impl From<u64> for Value {
+    fn from(whole: u64) -> Value {
+        Value::Whole(whole)
+    }
+}
 
-pub(super) fn members(
+impl From<f64> for Value {
+    fn from(real: f64) -> Value {
+        Value::Real(real)
+    }
+}
+
+/// What a row of the table gives: a number, or none where it is not known.
+pub(super) trait Figure {
+    fn value(self) -> Option<Value>;
+}
+
+impl Figure for u64 {
+    fn value(self) -> Option<Value> {
+        Some(self.into())
+    }
+}
+
+impl Figure for f64 {
+    fn value(self) -> Option<Value> {
+        Some(self.into())
+    }
+}
+
+impl<T: Into<Value>> Figure for Option<T> {
+    fn value(self) -> Option<Value> {
+        self.map(Into::into)
+    }
+}
+
+pub(super) fn members<F: Figure>(
     status: &Status,
-    value: impl Fn(&MemberStatus) -> Option<Value>,
+    figure: impl Fn(&MemberStatus) -> F,
 ) -> Vec<Sample> {
     let sample = |m: &Member| {
         Some(Sample {
             labels: vec![("member", m.figures.member.to_string())],
-            value: value(&m.figures)?,
+            value: figure(&m.figures).value()?,
         })
     };
     status.members.iter().filter_map(sample).collect()
@@ -54,7 +87,7 @@ pub(super) fn members(
 pub(super) fn kinds<const N: usize>(
     status: &Status,
     label: &'static str,
-    values: impl Fn(&MemberStatus) -> [(&'static str, Option<u64>); N],
+    values: impl Fn(&MemberStatus) -> [(&'static str, Option<Value>); N],
 ) -> Vec<Sample> {
     let samples = |m: &Member| {
         let member = m.figures.member.to_string();
@@ -63,24 +96,24 @@ pub(super) fn kinds<const N: usize>(
             .filter_map(move |(kind, value)| {
                 Some(Sample {
                     labels: vec![("member", member.clone()), (label, kind.to_string())],
-                    value: Value::Whole(value?),
+                    value: value?,
                 })
             })
     };
     status.members.iter().flat_map(samples).collect()
 }
 
-pub(super) fn process(status: &Status, value: impl Fn(&Process) -> Option<Value>) -> Vec<Sample> {
+pub(super) fn process<F: Figure>(status: &Status, figure: impl Fn(&Process) -> F) -> Vec<Sample> {
     let sample = |p: &Process| {
         Some(Sample {
             labels: Vec::new(),
-            value: value(p)?,
+            value: figure(p).value()?,
         })
     };
     status.processes.iter().take(1).filter_map(sample).collect()
 }
 
-pub(super) fn peers(status: &Status, value: impl Fn(&Peer) -> Value) -> Vec<Sample> {
+pub(super) fn peers<F: Into<Value>>(status: &Status, figure: impl Fn(&Peer) -> F) -> Vec<Sample> {
     let mut samples = Vec::new();
     for process in &status.processes {
         for (member, peer) in process
@@ -93,35 +126,63 @@ pub(super) fn peers(status: &Status, value: impl Fn(&Peer) -> Value) -> Vec<Samp
                     ("member", member.to_string()),
                     ("peer", peer.member.to_string()),
                 ],
-                value: value(peer),
+                value: figure(peer).into(),
             });
         }
     }
     samples
 }
 
-/// A figure of each member.
-macro_rules! of_member {
-    ($name:literal, $help:literal, |$m:ident| $value:expr) => {
-        Metric {
+/// The table `METRICS`: a row is whose figure it is, its name, how it is read in brackets, and its help.
+macro_rules! metrics {
+    ($($of:ident $name:literal ($($read:tt)*) $help:literal;)*) => {
+        /// All metrics, in the order of the page.
+        pub const METRICS: &[$crate::metrics::Metric] = &[
+            $($crate::metrics::metric::row!($of $name ($($read)*) $help)),*
+        ];
+    };
+}
+
+/// One row of [`metrics`].
+macro_rules! row {
+    (member $name:literal (|$m:ident| $figure:expr) $help:literal) => {
+        $crate::metrics::metric::row!($name, $help, &["member"], |status| {
+            $crate::metrics::metric::members(status, |$m| $figure)
+        })
+    };
+    (kinds $name:literal ($label:literal, |$m:ident| $($kind:literal => $figure:expr,)*) $help:literal) => {
+        $crate::metrics::metric::row!($name, $help, &["member", $label], |status| {
+            use $crate::metrics::metric::{Figure, kinds};
+            kinds(status, $label, |$m| [$(($kind, Figure::value($figure))),*])
+        })
+    };
+    (peers $name:literal (|$peer:ident| $figure:expr) $help:literal) => {
+        $crate::metrics::metric::row!($name, $help, &["member", "peer"], |status| {
+            $crate::metrics::metric::peers(status, |$peer| $figure)
+        })
+    };
+    (process $name:literal (|$process:ident| $figure:expr) $help:literal) => {
+        $crate::metrics::metric::row!($name, $help, &[], |status| {
+            $crate::metrics::metric::process(status, |$process| $figure)
+        })
+    };
+    // Always 1, with a text of the status in a label.
+    (label $name:literal ($label:literal, |$status:ident| $text:expr) $help:literal) => {
+        $crate::metrics::metric::row!($name, $help, &[$label], |$status| {
+            vec![$crate::metrics::metric::Sample {
+                labels: vec![($label, $text)],
+                value: $crate::metrics::metric::Value::Whole(1),
+            }]
+        })
+    };
+    ($name:literal, $help:literal, $labels:expr, $read:expr) => {
+        $crate::metrics::Metric {
             name: $name,
             help: $help,
-            labels: MEMBER,
-            read: |status| members(status, |$m| $value),
+            labels: $labels,
+            read: $read,
         }
     };
 }
 
-/// Figures of each member, one a kind.
-macro_rules! of_kinds {
-    ($name:literal, $label:literal, $help:literal, |$m:ident| $values:expr) => {
-        Metric {
-            name: $name,
-            help: $help,
-            labels: &["member", $label],
-            read: |status| kinds(status, $label, |$m| $values),
-        }
-    };
-}
-
-pub(super) use {of_kinds, of_member};
+pub(super) use {metrics, row};
