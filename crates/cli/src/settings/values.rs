@@ -1,11 +1,13 @@
 //! How the text of a setting becomes its value. A text that is none is refused with how to write it.
-use forebay_node::settings::Settings;
 use forebay_node::units::{parse_duration, parse_size};
 use forebay_pattern::ReadRequest;
 use forebay_server::delegate::KnownReads;
+use forebay_server::{Alpha, Consistency};
+use forebay_storage::Durability;
 use forebay_trace::{Kind, NO_OFFSET};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +53,97 @@ pub(super) fn future(text: &str) -> Result<Option<Arc<KnownReads>>, String> {
     Ok(Some(Arc::new(KnownReads::new(readers.into_values()))))
 }
 
-/// What is wrong with the index's setting that was just given, if anything is.
-pub(super) fn index(settings: &Settings) -> Result<(), String> {
-    settings.service.index.check().map_err(|(_, text)| text)
+/// The number of node servers.
+pub(super) fn nodes(text: &str) -> Result<u16, String> {
+    let nodes = text.parse().ok().filter(|n| (1..=64).contains(n));
+    nodes.ok_or_else(|| format!("'{text}' is not a number of nodes; write a number from 1 to 64"))
+}
+
+/// The value of one of these words; `wrong` says what another word is not, and how to write it.
+fn one_of<T: Copy>(text: &str, words: &[(&str, T)], wrong: &str) -> Result<T, String> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found
+        .map(|(_, value)| *value)
+        .ok_or_else(|| format!("'{text}' {wrong}"))
+}
+
+pub(super) fn durability(text: &str) -> Result<Durability, String> {
+    let words = [
+        ("none", Durability::None),
+        ("process", Durability::Process),
+        ("disk", Durability::Disk),
+    ];
+    let wrong = "is not a durability level; write none, process or disk";
+    one_of(text, &words, wrong)
+}
+
+pub(super) fn consistency(text: &str) -> Result<Consistency, String> {
+    let words = [
+        ("commit", Consistency::Commit),
+        ("posix", Consistency::Posix),
+    ];
+    let wrong = "is not a consistency mode; write commit or posix";
+    one_of(text, &words, wrong)
+}
+
+pub(super) fn on_off(text: &str) -> Result<bool, String> {
+    let wrong = "is neither; write on or off";
+    one_of(text, &[("on", true), ("off", false)], wrong)
+}
+
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    let wrong = "is not a switch; write true or false";
+    one_of(text, &[("true", true), ("false", false)], wrong)
+}
+
+/// Most bytes of file data; `None` for no quota.
+pub(super) fn quota(text: &str) -> Result<Option<u64>, String> {
+    match text {
+        "none" => Ok(None),
+        _ => match parse_size(text)? {
+            0 => Err(format!(
+                "'{text}' leaves no room for any file; write a size such as 10G, or none for no quota"
+            )),
+            bytes => Ok(Some(bytes)),
+        },
+    }
+}
+
+/// The memory of a node, bytes.
+pub(super) fn memory(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes < 16 << 20 => Err(format!(
+            "'{text}' is too little memory; give each node at least 16MiB"
+        )),
+        bytes => Ok(bytes),
+    }
+}
+
+/// The locality factor of reads of the index.
+pub(super) fn alpha(text: &str) -> Result<Alpha, String> {
+    let alpha = text.parse().ok().and_then(Alpha::new);
+    alpha.ok_or_else(|| {
+        format!("'{text}' is no locality factor; write a number above 0 and at most 1, such as 0.8")
+    })
+}
+
+fn number<T: FromStr>(text: &str, wrong: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("'{text}' {wrong}"))
+}
+
+pub(super) fn table_blocks<T: FromStr>(text: &str) -> Result<T, String> {
+    number(text, "is no number of blocks; write one such as 256")
+}
+
+pub(super) fn prefetch_depth<T: FromStr>(text: &str) -> Result<T, String> {
+    number(text, "is no number of requests; write 1 to 4096")
+}
+
+pub(super) fn log_filter(text: &str) -> Result<String, String> {
+    match text.parse::<tracing_subscriber::filter::Targets>() {
+        Ok(_) => Ok(text.to_string()),
+        Err(e) => Err(format!(
+            "'{text}' is not a log filter ({e}); write a level such as info"
+        )),
+    }
 }
