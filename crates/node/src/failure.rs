@@ -51,8 +51,13 @@ impl Failure {
 
     /// Exit code 1 without another word: the verb's own output says it.
     pub fn silent() -> Failure {
+        Failure::silent_with(FAILED)
+    }
+
+    /// The same with another exit code.
+    pub fn silent_with(code: u8) -> Failure {
         Failure {
-            code: FAILED,
+            code,
             text: String::new(),
         }
     }

@@ -225,6 +225,7 @@ impl Demo<'_> {
                     "see its log",
                 ));
             }
+            // A service answers questions only: it cannot tell when its count is done.
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -164,10 +164,7 @@ pub fn run(parent: u32, command: &[OsString]) -> Result {
     end_all_below(own, &[], processes::start_ticks(own));
     match code(status) {
         0 => Ok(()),
-        code => Err(Failure {
-            code,
-            text: String::new(),
-        }),
+        code => Err(Failure::silent_with(code)),
     }
 }
 

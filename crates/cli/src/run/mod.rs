@@ -71,10 +71,7 @@ pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
     if let Err(failure) = stopped {
         tell(format!("forebay: {failure}"));
     }
-    Err(Failure {
-        code,
-        text: String::new(),
-    })
+    Err(Failure::silent_with(code))
 }
 
 /// Stages in, runs the command, stages out; the exit code, `None` if the command was ended because the service had.

@@ -18,10 +18,7 @@ pub fn check(args: &ConfigArgs, config: Option<&Path>) -> Result {
         Ok(resolved) => resolved,
         Err(failure) if args.json => {
             print(json(&json!({ "valid": false, "error": failure.text }))?)?;
-            return Err(Failure {
-                text: String::new(),
-                ..failure
-            });
+            return Err(Failure::silent_with(failure.code));
         }
         Err(failure) => return Err(failure),
     };

@@ -63,10 +63,7 @@ pub fn run(args: &RecordArgs) -> Result {
     let recording = join(&spec, &services, &mut problems);
     if recording.calls.is_empty() && NOT_RUN_CODES.contains(&code) {
         tell("forebay: nothing was recorded; no trace was written");
-        return Err(Failure {
-            code,
-            text: String::new(),
-        });
+        return Err(Failure::silent_with(code));
     }
     convert::write(&recording, &output)?;
     tell(format!(
@@ -83,10 +80,7 @@ pub fn run(args: &RecordArgs) -> Result {
     match code {
         0 if whole => Ok(()),
         0 => Err(Failure::silent()),
-        code => Err(Failure {
-            code,
-            text: String::new(),
-        }),
+        code => Err(Failure::silent_with(code)),
     }
 }
 

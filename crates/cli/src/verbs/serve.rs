@@ -42,10 +42,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
                 follows: false,
                 for_others: false,
             });
-            return Err(Failure {
-                code: failure.code,
-                text: String::new(),
-            });
+            return Err(Failure::silent_with(failure.code));
         }
         start => start?,
     };

@@ -110,6 +110,7 @@ fn follow(
             return Ok(seen);
         }
         if seen.lines.is_empty() {
+            // The control socket answers questions and sends no word of its own. A signal that cancels is seen after the wait.
             std::thread::sleep((since.elapsed() / POLL_SHARE).clamp(MIN_POLL, MAX_POLL));
         }
     }

@@ -42,6 +42,7 @@ pub fn run(args: &StatusArgs) -> Result {
     let until = Instant::now() + FIRST_COUNT_LIMIT;
     let mut status = ask(&store, false)?;
     while status.members.iter().any(|m| m.figures.files.is_none()) && Instant::now() < until {
+        // A service answers questions only: it cannot tell when its count is done.
         std::thread::sleep(FIRST_COUNT_POLL);
         status = ask(&store, false)?;
     }

@@ -117,6 +117,7 @@ impl Coordinator<'_> {
         match others.values().all(RemotePart::over) {
             true => self.part.wait(None),
             false if ended => {
+                // The parts that still run are on other servers, which answer questions and send no word of their own.
                 std::thread::sleep(pause);
                 true
             }

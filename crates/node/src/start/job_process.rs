@@ -90,10 +90,7 @@ pub fn run(start: &JobStart, report: impl Fn(&ServerReport) + Send + Sync + 'sta
         );
     }
     // The report has said it; standard error may be the log by now.
-    result.map_err(|failed| Failure {
-        text: String::new(),
-        ..failed.failure
-    })
+    result.map_err(|failed| Failure::silent_with(failed.failure.code))
 }
 
 /// Whoever started it may be gone; the launcher's end stops the server.

@@ -56,10 +56,7 @@ pub fn background(resolve: impl FnOnce(&BTreeMap<String, String>) -> Result<Sett
             for_others: false,
         });
         // Standard error may be the starting terminal; the report has said it.
-        Failure {
-            text: String::new(),
-            ..failure
-        }
+        Failure::silent_with(failure.code)
     })
 }
 
