@@ -1,4 +1,4 @@
-//! What stops a benchmark: one sentence for a person.
+//! What stops a benchmark: one line of text.
 use std::fmt;
 
 /// A result with a [`Failure`].

@@ -1,4 +1,4 @@
-//! The comparison: every case, some rounds; in a round every subject in turn, in alternating order, so that a slow drift of
+//! Benchmark `mount`: every case, some rounds; in a round every subject in turn, in alternating order, so that a slow drift of
 //! the machine touches all alike.
 use crate::cache::Cold;
 use crate::cases::{CASES, CaseWork, ProcessWork, RecordLayout};

@@ -1,4 +1,4 @@
-//! Random numbers that follow from a seed: SplitMix64.
+//! Random numbers that follow from a seed: SplitMix64. (The crate `testkit` has some too, but only tests may depend on it.)
 
 /// Numbers from a seed.
 pub struct SeededNumbers(pub u64);

@@ -1,4 +1,4 @@
-//! Errors of the library: the operation, the path, and the outcome that the same system call would have.
+//! Errors of the library: the operation, the path, and the errno of the corresponding system call.
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};

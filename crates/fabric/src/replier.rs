@@ -1,4 +1,4 @@
-//! The right to answer one request, once.
+//! A one-shot handle for the reply to one request.
 
 use crate::Message;
 use std::fmt;

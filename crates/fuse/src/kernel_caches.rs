@@ -1,4 +1,4 @@
-//! Making what the kernel keeps of files new: its pages are dropped, and it is told attributes.
+//! Invalidating the kernel's caches of files: drops pages, updates attributes.
 //!
 //! A notification drops pages, but it does not change the size that the kernel has for a file; buffered reads within that
 //! size, `sendfile`, `splice` and `copy_file_range` do not ask for another. So after the pages are gone, the mount looks the

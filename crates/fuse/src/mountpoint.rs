@@ -1,7 +1,7 @@
 //! Whether a path may become a mount point, and unmounting by path.
 //!
 //! Invariant: no call here touches a path through a FUSE mount that might not answer. A server that looks through its own
-//! mount, or through a dead one, waits for ever; so the walk to a mount point consults the table before each step, and an
+//! mount, or through a dead one, never returns; so the walk to a mount point consults the table before each step, and an
 //! unknown mount is asked by a child process that can be given up.
 use crate::errors::MountError;
 use crate::mount_calls;

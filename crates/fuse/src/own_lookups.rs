@@ -1,5 +1,5 @@
-//! Looking up paths of the mount from the process that serves it: so the kernel hears what no notification can tell it,
-//! as that a file has become shorter.
+//! Looking up paths of the mount from the process that serves it: this updates state of the kernel for which FUSE has no
+//! notification, such as a smaller file size.
 //!
 //! Invariants:
 //! - Look-ups run on threads of their own, which hold no descriptor of the connection: their descriptor table is not

@@ -1,8 +1,8 @@
-//! The thread that made a request, as `/proc` shows it: whether it has a signal to take, which call it is in, and its groups.
+//! The thread that made a request, as `/proc` shows it: whether it has a pending signal, which call it is in, and its groups.
 //!
 //! A wait ends with `EINTR` only if the caller will certainly act on a signal when its call returns (the kernel would hand
 //! a stray "restart" to the program otherwise): a signal of its own thread; or one of its process, if it is the only thread
-//! or the first, which the kernel wakes before others. Every fatal signal, SIGKILL first, is one of each thread's own.
+//! or the first, which the kernel wakes before others. A fatal signal, SIGKILL above all, is pending on each thread by itself.
 use std::fs;
 use std::io::ErrorKind;
 

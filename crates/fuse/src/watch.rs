@@ -1,6 +1,6 @@
-//! Watching a mount: while a recorder is set, every request that the kernel sends is told to it when it is answered.
+//! Recording a mount: while a recorder is set, every request of the kernel is reported to it when it is answered.
 //!
-//! Nobody watches most mounts, and then a request costs one look at a flag. A watched mount may also have the kernel keep
+//! Most mounts are not recorded; then a request costs one check of a flag. A recorded mount may also have the kernel keep
 //! nothing: files opened from then on bypass the page cache, names and attributes are asked for each time. So what programs do
 //! is seen as they do it, and not what the kernel made of it.
 use crate::conversions::TEAM_DIRECTORY;

@@ -30,7 +30,8 @@ pub enum Error {
     /// Stored bytes are not what was written. Reads answer `EIO`.
     #[error("{0}")]
     Corrupt(String),
-    /// A commit's state changed while it was read; ask again (never leaves the delegate).
+    /// A read, or the plan of a commit, is from an outdated view of the file; ask anew and plan again (callers of a delegate never
+    /// see it).
     #[error("the file changed while it was read")]
     Stale,
     /// The member's store failed.

@@ -1,7 +1,7 @@
-//! Tools for the tests of several crates: seeds and counts, mutated bytes, a disk that fails as told, and hosts made of namespaces.
+//! Tools for the tests of several crates: seeds and iteration counts, mutated bytes, a recording disk, and hosts made of namespaces.
 //!
 //! It is a dependency of tests only. It knows devices, networks and processes; it does not know what Forebay keeps on them,
-//! and no crate of the workspace stands below it.
+//! and depends on no crate of the workspace.
 pub mod disk;
 pub mod hosts;
 pub mod machine;

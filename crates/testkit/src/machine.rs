@@ -1,6 +1,5 @@
-//! What tests need of a machine, and what becomes of a test on a machine that lacks it.
-//!
-//! It is skipped, saying so; where the machine must have it, which a variable says, it fails:
+//! Detects what tests need of a machine. A test that lacks something is skipped, saying so; it fails instead if a variable says that the
+//! machine must have it:
 //!
 //! | variable | what must be there |
 //! |---|---|

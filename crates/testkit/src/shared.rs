@@ -1,4 +1,4 @@
-//! Real traces, fields and checkpoints, which are no part of the repository.
+//! Real traces, fields and checkpoints, which are not in the repository, but in `../shared` or where `FOREBAY_SHARED` says.
 use std::path::{Path, PathBuf};
 
 /// A directory of them: in `../shared`, or where `FOREBAY_SHARED` says. `None` (and a word on standard output) if it is not there.

@@ -1,4 +1,4 @@
-//! Which tests of one program run beside each other.
+//! Shared and exclusive locks (*turns*) that decide which tests of one program run in parallel.
 //!
 //! `cargo test` runs the tests of a program as threads of one process. A process that one of them starts has the files that all
 //! tests beside it hold open, until it runs its own program. Then they are closed there: that commits what is written till then,

@@ -1,4 +1,4 @@
-//! What calls do, by number and by name.
+//! The kinds of calls (open, read, write ...), as numbers and names.
 
 use crate::Kind;
 

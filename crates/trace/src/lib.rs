@@ -1,4 +1,4 @@
-//! Traces of parallel I/O: what they are, where they come from, what they show, and how they are done again.
+//! Traces of parallel I/O: what they are, where they come from, what they show, and how they are replayed.
 //!
 //! - [`Trace`] and [`Op`]: who did what to which bytes, when.
 //! - [`Recording`] and [`Call`]: every operation of a job, opens and closes too, and what was lost of them.

@@ -1,4 +1,4 @@
-//! How much of a trace is read: a file that somebody made up, or that never ends, must not take the machine's memory.
+//! How much of a trace is read: a crafted file, or one that never ends, must not take the machine's memory.
 
 use crate::{Error, Result};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The trace model: one read or write of one rank, and a whole trace of them.
+//! The trace model: one read or write of one rank, and a whole trace of them. Calls of every kind are in `recording`.
 
 use serde::{Deserialize, Serialize};
 

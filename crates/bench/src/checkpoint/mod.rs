@@ -12,8 +12,8 @@
 //! - `index_disk_bytes`: records of patterns, and table files of the extent index. `index_memory_bytes`: what the node of that process
 //!   holds of the file afterwards; all processes of a node share it.
 //!
-//! Cases without data do all that but the bytes: log addresses are given that hold none, a read ends when it is known where its bytes
-//! are, and "bytes" are those that would be moved.
+//! Cases without data do all that except moving bytes: extents name log addresses that hold nothing, reads stop once it is known where
+//! their bytes are, and "bytes" are those that would be moved.
 
 mod cases;
 mod job;

@@ -1,5 +1,5 @@
-//! The same times as the simulator's, server by server instead of event by event: below a server nothing depends on what is
-//! above it, and on the way down the other way round. For the thousands of sizes of one case; a test compares the two.
+//! Computes the simulator's times server by server instead of event by event: on the way up, times at a server depend only on
+//! servers below it; on the way down, only on those above it. For the thousands of sizes of one case; a test compares the two.
 
 use super::OperationOutcome;
 use super::network::{Network, SimulatedServer};

@@ -1,7 +1,7 @@
 //! Teams for processes that are not the server: the ranks of a job, through the mount of their node.
 //!
-//! [`Rank`] is what [`Team`](crate::Team) is in the server's process, with the same calls and the same results; it needs nothing but the
-//! mount. A process opens the directory of teams once. Each call is an `ioctl` on it (`wire`), which the server makes in the name
+//! [`Rank`] offers a process, through the mount, what [`Team`](crate::Team) offers inside the server's process: the same calls with the
+//! same results. A process opens the directory of teams once. Each call is an `ioctl` on it (`wire`), which the server makes in the name
 //! of the process; an open leaves the handle at a name in that directory, where only the thread that asked finds it, once.
 //! So a call costs the process no look-up, and the service no message but those of the collective.
 //!

@@ -1,4 +1,4 @@
-//! The request of a process to its node's server through the mount, and the answer: one buffer each way, in one `ioctl`. Numbers
+//! The messages of an `ioctl` between a process and its node's server: request and reply, one buffer each. Numbers
 //! are little-endian. Both sides are on one machine, so there is no checksum.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Files that are written under temporary names and wait for their own.
+//! Files that are written under temporary names and wait to be renamed.
 use super::task::CopyTask;
 use super::tree::ObjectStat;
 use std::ffi::OsString;

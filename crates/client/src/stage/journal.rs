@@ -23,7 +23,7 @@
 //! | 2 written | whole under its temporary name, perhaps not on disk |
 //! | 3 done | whole under its own name (a piece: in the temporary file); its bytes were on disk before |
 //! | 4 done unsynced | the same, perhaps not on disk |
-//! | 5 void | what was said of this key and stamp does not hold: the copy was found damaged |
+//! | 5 void | cancels earlier records of this key and stamp: the copy was found damaged |
 //!
 //! Why a cut at any point is safe. A record is written after what it tells of has happened, so a missing one costs a copy. A torn
 //! one has a wrong checksum; it and what follows is cut off. A killed process loses nothing that the system has, so all records of

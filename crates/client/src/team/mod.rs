@@ -7,10 +7,10 @@
 //! - an open or create gives each client a handle of its own. With `create_new` the team succeeds as one: the file is made by this call. Owner
 //!   and mode of a new file are those that the client at the lowest member gives. The file is emptied once if any client says so.
 //! - a close publishes what each node wrote, then closes for all at once, and shows the file as it is after that.
-//! - nobody's call ends before the last client has made it; so a call is a barrier, too.
+//! - no call ends before the last client has made it; so a call is a barrier, too.
 //!
 //! If a client stays away, or a server dies, the call fails with `EIO` for all that wait, within limits that follow from the deadline
-//! of the service. Then an open is taken back everywhere, and a close done by each node alone. A file that such a call created may be there.
+//! of the service. Then an open is undone everywhere, and each node closes by itself. A file that such a call created may be there.
 
 #[cfg(test)]
 mod fuzz;

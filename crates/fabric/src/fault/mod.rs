@@ -1,4 +1,4 @@
-//! A wrapper that does to any transport what bad networks and dead nodes do.
+//! A fault-injecting wrapper of any transport: it does what bad networks and dead nodes do.
 //!
 //! # The faults
 //! - A request, its reply, or a one-way message is lost, each with its own probability. A lost request or reply shows
@@ -11,8 +11,8 @@
 //! Not among them: bytes changed on the way, messages of one sender out of order, anything twice. Transports rule
 //! these out.
 //!
-//! All choices come from one seed. One thread's calls replay exactly; threads that call at once share the choices out
-//! as they come.
+//! All choices come from one seed. One thread's calls replay exactly; concurrent threads draw from one sequence in
+//! order of arrival, so their runs do not.
 
 mod intercept;
 

@@ -1,10 +1,10 @@
-//! The calls of MPI, made safe: buffers live as long as MPI may touch them.
+//! Safe wrappers of the calls of MPI: buffers live as long as MPI may touch them.
 //!
 //! Everything here stays on the thread that called [`init`]: the types hold a pointer that is not `Send`. So
 //! `MPI_THREAD_FUNNELED` is enough. Errors are returned, not fatal.
 //!
 //! **Invariant:** a buffer given to MPI is freed only after MPI has said that it is done with it. A transfer that is
-//! given up (its peer is dead) keeps its buffer for ever: MPI may still read or write it, and cancelling a send is
+//! given up (its peer is dead) leaks its buffer: MPI may still read or write it, and cancelling a send is
 //! not something MPI libraries do.
 
 use bytes::Bytes;

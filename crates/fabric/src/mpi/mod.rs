@@ -1,6 +1,6 @@
 //! Sessions over MPI: processes of a job of OpenMPI or MPICH, started by `mpirun` or `srun`.
 //!
-//! Everything that is not MPI's is in [`session`]. Here are the calls of MPI made safe, the
+//! Everything that is not MPI's is in [`session`]. Here are safe wrappers of the calls of MPI, the
 //! [`ByteTransport`] made of them, and how its thread waits.
 //!
 //! - All MPI calls are made on the session's progress thread, so `MPI_THREAD_FUNNELED` is enough. MPI has nothing to wait

@@ -1,6 +1,6 @@
 //! Log-ring collectives: many ranks ask one rank the same thing at once, and it receives `ceil(log2 n)` messages for it.
 //!
-//! - [`topology`]: who is next on the way to a root, by bit operations on the distance. Pure.
+//! - [`topology`]: the next hop to a root, by bit operations on the distance. Pure.
 //! - [`Tree`]: the tree below any root as a table, in one of the [`Shape`]s. Pure.
 //! - [`Group`]: the ranks that act together, on a ring of their own.
 //! - [`Reduction`]: what one rank does in one collective. Pure; the simulator of `bench` runs it too.

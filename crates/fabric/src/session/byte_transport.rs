@@ -9,7 +9,7 @@
 //!   in the order in which they are asked for with [`receive_large`](ByteTransport::receive_large). Between the two there is no
 //!   order: a first message may arrive before the large buffers of one sent earlier.
 //! - No call blocks but [`sleep`](ByteTransport::sleep), up to its bound, and [`finish`](ByteTransport::finish).
-//! - An error of a call that names a peer, or a transfer with one, is for ever: the session declares that peer dead.
+//! - An error of a call that names a peer, or a transfer with one, is final: the session declares that peer dead.
 //!
 //! # What it need not know
 //! Frames, members, heartbeats, deadlines, who is dead: a peer that is gone may simply be silent. It need not check bytes

@@ -1,4 +1,4 @@
-//! The queue of what other threads ask of the progress thread, and how they wake it.
+//! The queue of commands from other threads to the progress thread, and how they wake it.
 //!
 //! **Invariant:** no command waits while the progress thread sleeps. That thread sets its flag `asleep` and then checks
 //! the queue; a sender queues its command and then checks the flag. So one of the two sees the other.

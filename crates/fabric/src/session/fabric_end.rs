@@ -1,4 +1,4 @@
-//! One member's end of one fabric of the session.
+//! One member's endpoint of one fabric of the session.
 //!
 //! Calls register at its port, hand their frame to the progress thread and wait; the progress thread brings what arrives.
 //! No lock is held while a handler runs or a frame is handed over.

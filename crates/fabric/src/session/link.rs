@@ -2,7 +2,7 @@
 //!
 //! - First messages are read in the order they were sent, so the large buffers that follow them are received in that order
 //!   too.
-//! - One-way messages are handed on in the order they were sent. A `Bye` comes after all that was sent before it. Requests
+//! - One-way messages are handed on in the order they were sent. A `Bye` (the peer leaves) comes after all that was sent before it. Requests
 //!   and replies do not wait for a large message before them.
 
 use super::byte_transport::ByteTransport;

@@ -1,4 +1,4 @@
-//! Fabrics between the processes of a job: everything of them but moving bytes.
+//! The session layer between the processes of a job: everything except moving bytes.
 //!
 //! A session makes the processes that a launcher started the members of one service, knows which of them live, and carries
 //! the messages of its fabrics between them. Below it is a [`ByteTransport`] (see `mpi`); another network needs another one of
@@ -18,7 +18,7 @@
 //!
 //! # Death
 //! A peer is dead when nothing was heard of it for [`Timing::limit`], when the transport reports an error on its link, or when
-//! it sends what is no frame. Calls to it end with `Dead`, calls to others go on; callers' deadlines hold whatever happens.
+//! it sends an invalid frame. Calls to it end with `Dead`, calls to others go on; callers' deadlines hold whatever happens.
 //! **A peer that was declared dead stays dead for this job**, also if it was only slow: its late frames are dropped, and
 //! it gets no heartbeats, so that it declares this rank dead too, and neither waits for the other. To come back the job is
 //! restarted.

@@ -1,6 +1,7 @@
 //! Where the kernel has each directory, as far as it was told.
 //!
-//! Invariant: a directory is kept as long as the kernel knows its inode: as many answers are counted as the kernel then forgets.
+//! Invariant: a directory is kept as long as the kernel knows its inode: answers that named it are
+//! counted as the kernel counts them (`nlookup`), and `FORGET` subtracts its count.
 use forebay_server::Fid;
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! What a mount and the kernel agree on before the first request.
+//! Which features of FUSE the mount asks the kernel for, before the first request.
 use crate::options::READAHEAD;
 use crate::protocol::{InitFlags, KernelConfig};
 use std::io;

@@ -1,4 +1,4 @@
-//! Open directories: from the kernel's numbers to the delegate's names.
+//! Open directories: maps the kernel's offsets to the delegate's names.
 //!
 //! The kernel continues a listing by a number, the delegate by a name. A listing numbers its entries in the order it
 //! first met them (0 is `.`, 1 is `..`), keeps a window of them, and remembers the name at every [`MARK_INTERVAL`]th number, so that

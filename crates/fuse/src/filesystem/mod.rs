@@ -1,5 +1,5 @@
-//! What answers the kernel's requests. `requests` has one method for each: it names the request for whoever watches, has the
-//! delegate or an owner below do it, and gives the answer to the reply.
+//! What answers the kernel's requests. `requests` has one method for each: it reports the request to the recorder, calls the
+//! delegate or a module below, and gives the answer to the reply.
 //!
 //! | file | what it keeps right |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The kernel's requests, one method each; in one file because one trait has them all. Each names what is asked for whoever
-//! watches, has the delegate or an owner of `Filesystem` do it, and gives the answer to the reply.
+//! The kernel's requests, one method each; in one file because one trait has them all. Each reports its request to the
+//! recorder, calls the delegate or a part of `Filesystem`, and gives the answer to the reply.
 use super::file_handle::{handle, open_flags};
 use super::init::agree;
 use super::team::TeamDirectory;

@@ -1,4 +1,4 @@
-//! What requests say behind their heads.
+//! The arguments of requests: what follows their heads.
 //!
 //! Each structure is read by a method of [`Arguments`] that draws its bytes. A field that no handler wants is passed over.
 use super::names::{FileHandle, INodeNo, OpenFlags, RenameFlags, Request, TimeOrNow, WriteFlags};

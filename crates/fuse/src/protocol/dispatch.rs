@@ -1,4 +1,4 @@
-//! Which method of the handler answers which request.
+//! Decodes requests, and calls the handler's method for each.
 use super::arguments::{
     AllocateRequest, Arguments, CopyRequest, CreateRequest, LockRequest, ReadRequest,
     RenameRequest, RequestTooShort, SetAttrRequest, WriteRequest,

@@ -1,4 +1,4 @@
-//! What the kernel and a mount agree on in the first request.
+//! The first request (`INIT`) and its answer, byte by byte.
 //!
 //! ```text
 //! init     | major 4 | minor 4 | most readahead 4 | flags 4 | flags 4 | 0 44 |

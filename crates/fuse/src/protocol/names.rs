@@ -1,4 +1,4 @@
-//! The protocol's nouns.
+//! Basic types of the protocol.
 use rustix::fs::FileType;
 
 /// An inode's number.

@@ -4,7 +4,7 @@
 //!  answering threads --- shard of the thread --- full, or a second old --- writer thread --- file
 //! ```
 //!
-//! A call costs its thread two looks at a table and a copy into a buffer. If the disk is slower than the calls, they wait for
+//! A call costs its thread two table lookups and a copy into a buffer. If the disk is slower than the calls, they wait for
 //! it: nothing is left out, and memory stays bounded. A process that is killed loses what was recorded in its last second.
 //!
 //! Invariants: a call is written after the names of its file and rank; calls of one thread are written in order.

@@ -9,7 +9,7 @@
 //! # Invariants
 //! - **The operation runs once at most**, and only on the values of all members: a rank that misses one sends nothing up but
 //!   the failure.
-//! - **Nobody waits for ever.** A rank waits for its children as long as [`Limits::gather`](super::Limits::gather) says, and
+//! - **Every wait is bounded.** A rank waits for its children as long as [`Limits::gather`](super::Limits::gather) says, and
 //!   for the whole operation as long as [`Limits::whole`](super::Limits::whole). The rank that fails first tells its parent and,
 //!   by its answers, its children; so all hear who is missing about when the first one notices.
 //! - If a rank hears a failure for which [`Failure::may_have_happened`] is false, the operation never ran and never will,

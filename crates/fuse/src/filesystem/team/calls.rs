@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - Each call is answered once: at its end, or before that with `EINTR` if its thread has been killed.
-//! - Signals that do not kill wait for the end: others take part in the call, so it cannot be taken back.
+//! - Signals that do not kill wait for the end: others take part in the call, so it cannot be undone.
 //!
 //! A thread looks for kills some times a second while calls are under way, because nothing would wake it: the kernel tells of the
 //! first signal to a request's thread only (`FUSE_INTERRUPT`), so of no kill after a signal that the call outlives; and a killed
