@@ -1,7 +1,7 @@
 //! Starting a server as a process of its own, and waiting until it is ready.
 //!
 //! The server is this program again under a hidden verb: nothing is forked after threads have started.
-use crate::control::{Client, NoServer};
+use crate::control::Client;
 use crate::failure::{Context, Failure, Result};
 use crate::mount_table::{self, How};
 use crate::process_handle::wait_for_child;
@@ -148,12 +148,13 @@ impl ServerProcess {
     /// # Errors
     /// If it cannot be reached or refuses.
     pub fn client(&self) -> Result<Client> {
-        Client::connect(&self.spec.store).map_err(|e| match e {
-            NoServer::Silent(failure) | NoServer::Failed(failure) => failure,
-            NoServer::NotRunning => Failure::new(
-                "the service has ended by itself",
-                format!("see {}", self.spec.store.join("log").display()),
-            ),
+        Client::connect(&self.spec.store).map_err(|e| {
+            e.failure(|| {
+                Failure::new(
+                    "the service has ended by itself",
+                    format!("see {}", self.spec.store.join("log").display()),
+                )
+            })
         })
     }
 

@@ -8,7 +8,7 @@
 //! `run` sees to it that nothing stays behind; the demo asks it to end when the user wants to stop.
 use super::phase::Phase;
 use super::{WRITERS, reader, sandbox};
-use crate::settings::{Resolved, TABLE};
+use crate::settings::Resolved;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::wait_for_child;
 use forebay_node::transport;
@@ -78,12 +78,7 @@ fn job(base: &Path, size: u64, settings: &Resolved, interrupted: &AtomicBool) ->
     command.args(["run", "--launcher", "mpirun"]);
     command.arg("--store").arg(base.join("n{rank}"));
     command.arg("--mount").arg(base.join("m{rank}"));
-    let texts = settings.texts();
-    for setting in TABLE {
-        if let Some(text) = texts.get(setting.key) {
-            command.arg(format!("--{}={text}", setting.flag));
-        }
-    }
+    command.args(settings.flags(|_| true));
     command.arg("--").arg(&program);
     command.args(["__over-mpi", &size.to_string()]);
     let mut child = command

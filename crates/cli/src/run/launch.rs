@@ -15,7 +15,7 @@ use super::reports::Reports;
 use super::{Servers, exec};
 use crate::args::{Launcher, RunArgs};
 use crate::output::{escaped, tell};
-use crate::settings::{Resolved, TABLE};
+use crate::settings::Resolved;
 use forebay_node::control::Client;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table::{self, How};
@@ -93,12 +93,7 @@ pub fn start(
     command.arg("serve").arg("--launched");
     command.arg("--store").arg(&args.store);
     command.arg("--mount").arg(&args.mount);
-    let texts = settings.texts();
-    for setting in TABLE.iter().filter(|s| s.key != "nodes") {
-        if let Some(text) = texts.get(setting.key) {
-            command.arg(format!("--{}={text}", setting.flag));
-        }
-    }
+    command.args(settings.flags(|key| key != "nodes"));
     let secret: String = [
         forebay_server::superblock::random_id(),
         forebay_server::superblock::random_id(),

@@ -189,6 +189,14 @@ impl Resolved {
             .collect()
     }
 
+    /// Those settings that are `wanted`, by key, as flags of a command line.
+    pub fn flags(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let wanted = TABLE.iter().filter(|s| wanted(s.key));
+        wanted
+            .filter_map(|s| Some(format!("--{}={}", s.flag, self.texts.get(s.key)?.0)))
+            .collect()
+    }
+
     /// The settings another process handed over.
     ///
     /// # Errors

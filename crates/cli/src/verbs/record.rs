@@ -5,7 +5,7 @@ use super::umount::store_of;
 use crate::args::RecordArgs;
 use crate::output::{name, tell};
 use crate::run::{Guard, Signals};
-use forebay_node::control::{Client, NoServer, RecordPart, RecordSpec};
+use forebay_node::control::{Client, RecordPart, RecordSpec};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::units::count;
@@ -146,12 +146,13 @@ fn start(stores: Vec<PathBuf>, spec: &RecordSpec) -> Result<Vec<Service>> {
     let mut services: Vec<Service> = Vec::new();
     let mut why = None;
     for store in stores {
-        let started = Client::connect(&store).map_err(|e| match e {
-            NoServer::NotRunning => Failure::new(
-                format!("no service runs on {}", store.display()),
-                "mount it first: `forebay mount`",
-            ),
-            NoServer::Silent(failure) | NoServer::Failed(failure) => failure,
+        let started = Client::connect(&store).map_err(|e| {
+            e.failure(|| {
+                Failure::new(
+                    format!("no service runs on {}", store.display()),
+                    "mount it first: `forebay mount`",
+                )
+            })
         });
         let started = started.and_then(|mut client| {
             let parts = client.start_recording(spec, REPLY_TIMEOUT)?;

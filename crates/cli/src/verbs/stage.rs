@@ -4,7 +4,7 @@ use crate::args::StageArgs;
 use crate::output::{json, name, print, tell};
 use crate::progress;
 use forebay_client::stage::{Counts, LineKind, ReportLine};
-use forebay_node::control::{Client, NoServer, StageJob, StageSpec, StageState};
+use forebay_node::control::{Client, StageJob, StageSpec, StageState};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::{counted, rate, size};
 use indicatif::ProgressBar;
@@ -198,14 +198,13 @@ fn outcome(seen: &StageJob) -> Result {
 /// If none runs, or it cannot be asked.
 pub fn connect(store: &Path) -> Result<Client> {
     let shown = store.display();
-    match Client::connect(store) {
-        Ok(client) => Ok(client),
-        Err(NoServer::Silent(failure) | NoServer::Failed(failure)) => Err(failure),
-        Err(NoServer::NotRunning) => Err(Failure::new(
+    let not_running = || {
+        Failure::new(
             format!("no Forebay service runs on {shown}"),
             format!("start it with `forebay mount {shown} MOUNTPOINT`"),
-        )),
-    }
+        )
+    };
+    Client::connect(store).map_err(|e| e.failure(not_running))
 }
 
 /// Adds to a failure of a stage job that the same command goes on later.

@@ -1,5 +1,5 @@
 //! What `forebay stat` shows of a file.
-use forebay_node::units::{count, size};
+use forebay_node::units::{count, counted, size};
 use forebay_server::delegate::{FileDescription, PatternRow, PatternRows};
 use std::fmt::Write;
 
@@ -20,8 +20,8 @@ pub fn text(file: &str, d: &FileDescription, extents: bool) -> String {
             out,
             "patterns: {} for {} of {}{holes}",
             size(d.encoded),
-            many(d.patterns.extents, "extent"),
-            many(d.patterns.logs, "log"),
+            counted(d.patterns.extents, "extent"),
+            counted(d.patterns.logs, "log"),
         );
         if extents {
             rows(&mut out, &d.patterns);
@@ -32,8 +32,8 @@ pub fn text(file: &str, d: &FileDescription, extents: bool) -> String {
         let _ = writeln!(
             out,
             "index: {more}{} of {}",
-            many(d.extents.extents, "extent"),
-            many(d.extents.logs, "log"),
+            counted(d.extents.extents, "extent"),
+            counted(d.extents.logs, "log"),
         );
         if extents {
             rows(&mut out, &d.extents);
@@ -60,13 +60,8 @@ fn whose(row: &PatternRow) -> String {
     let members: Vec<String> = row.members.0.iter().map(span).collect();
     let one = row.members.iter().count() == 1;
     let nodes = if one { "node" } else { "nodes" };
-    let logs = many(row.logs, "log");
+    let logs = counted(row.logs, "log");
     format!(" ({logs} of {nodes} {})", members.join(", "))
-}
-
-fn many(n: u64, what: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", count(n))
 }
 
 #[cfg(test)]

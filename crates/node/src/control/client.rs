@@ -15,6 +15,16 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+/// What a reply of one kind holds; none if it is of another.
+macro_rules! only {
+    ($reply:pat => $held:expr) => {
+        |reply| match reply {
+            $reply => Some($held),
+            _ => None,
+        }
+    };
+}
+
 /// A connection to a running service.
 pub struct Client {
     stream: BufReader<UnixStream>,
@@ -33,6 +43,16 @@ pub enum NoServer {
     Silent(Failure),
     /// There is one, but it cannot be asked.
     Failed(Failure),
+}
+
+impl NoServer {
+    /// As a failure; `not_running` is that of no server.
+    pub fn failure(self, not_running: impl FnOnce() -> Failure) -> Failure {
+        match self {
+            NoServer::NotRunning => not_running(),
+            NoServer::Silent(failure) | NoServer::Failed(failure) => failure,
+        }
+    }
 }
 
 /// Whom the way to a service belongs to.
@@ -188,10 +208,11 @@ impl Client {
     /// # Errors
     /// As of every request: if the server refuses, is gone, or does not answer within `limit`.
     pub fn status(&mut self, limit: Duration) -> Result<Status> {
-        self.call(&ControlRequest::Status, limit, |reply| match reply {
-            ControlReply::Status(status) => Some(*status),
-            _ => None,
-        })
+        self.call(
+            &ControlRequest::Status,
+            limit,
+            only!(ControlReply::Status(status) => *status),
+        )
     }
 
     /// Has the service commit, unmount and close; also if files are open there, with `force`. Gives the members that had been declared dead.
@@ -202,10 +223,7 @@ impl Client {
         self.call(
             &ControlRequest::Stop { force },
             limit,
-            |reply| match reply {
-                ControlReply::Stopped { dead } => Some(dead),
-                _ => None,
-            },
+            only!(ControlReply::Stopped { dead } => dead),
         )
     }
 
@@ -217,10 +235,7 @@ impl Client {
         self.stage(
             StageRequest::Start(Box::new(spec)),
             limit,
-            |reply| match reply {
-                StageReply::Job(job) => Some(job),
-                _ => None,
-            },
+            only!(StageReply::Job(job) => job),
         )
     }
 
@@ -232,10 +247,7 @@ impl Client {
         self.stage(
             StageRequest::Look { job, from },
             limit,
-            |reply| match reply {
-                StageReply::Seen(job) => Some(*job),
-                _ => None,
-            },
+            only!(StageReply::Seen(job) => *job),
         )
     }
 
@@ -248,10 +260,7 @@ impl Client {
             true => StageRequest::Forget,
             false => StageRequest::List,
         };
-        self.stage(request, limit, |reply| match reply {
-            StageReply::Jobs(jobs) => Some(jobs),
-            _ => None,
-        })
+        self.stage(request, limit, only!(StageReply::Jobs(jobs) => jobs))
     }
 
     /// Ends a stage job soon.
@@ -259,10 +268,11 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub fn cancel_stage_job(&mut self, job: u64, limit: Duration) -> Result {
-        self.stage(StageRequest::Cancel { job }, limit, |reply| match reply {
-            StageReply::Job(_) => Some(()),
-            _ => None,
-        })
+        self.stage(
+            StageRequest::Cancel { job },
+            limit,
+            only!(StageReply::Job(_) => ()),
+        )
     }
 
     /// Has the service record all requests of its mounts; the files that it records into.
@@ -275,10 +285,11 @@ impl Client {
         limit: Duration,
     ) -> Result<Vec<RecordPart>> {
         let request = ControlRequest::Record(RecordRequest::Start(spec.clone()));
-        self.call(&request, limit, |reply| match reply {
-            ControlReply::Record(RecordReply::Started(parts)) => Some(parts),
-            _ => None,
-        })
+        self.call(
+            &request,
+            limit,
+            only!(ControlReply::Record(RecordReply::Started(parts)) => parts),
+        )
     }
 
     /// Ends a recording; what is wrong with its parts, as sentences for people.
@@ -287,10 +298,11 @@ impl Client {
     /// As [`Client::status`].
     pub fn stop_recording(&mut self, id: u64, limit: Duration) -> Result<Vec<String>> {
         let request = ControlRequest::Record(RecordRequest::Stop { id });
-        self.call(&request, limit, |reply| match reply {
-            ControlReply::Record(RecordReply::Stopped(problems)) => Some(problems),
-            _ => None,
-        })
+        self.call(
+            &request,
+            limit,
+            only!(ControlReply::Record(RecordReply::Stopped(problems)) => problems),
+        )
     }
 
     fn stage<T>(
