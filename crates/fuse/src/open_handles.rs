@@ -1,5 +1,5 @@
-//! What the kernel has open on a mount: which files and directories, and who opened them. For whoever wants to unmount: another
-//! user's processes are not to be looked into, but what they hold open is known here.
+//! What the kernel has open on a mount: which files and directories, and who opened them. For those that want to unmount: another
+//! user's processes cannot be looked into, but what they hold open is known here.
 //!
 //! The kernel opens inodes, not paths. The name by which each was last looked up is remembered for some thousands of
 //! them, in two generations; a path is put together from such names when it is asked for, and may lack its beginning.

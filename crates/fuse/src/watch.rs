@@ -30,7 +30,7 @@ impl Watch {
         self.on.store(true, Ordering::SeqCst);
     }
 
-    /// Tells nobody any more; gives the recorder back. Requests that are being answered may still be told to it.
+    /// Stops recording; returns the recorder. Requests that are being answered may still be reported to it.
     pub fn end(&self) -> Option<Arc<Recorder>> {
         self.on.store(false, Ordering::SeqCst);
         self.exact.store(false, Ordering::SeqCst);
@@ -141,7 +141,7 @@ impl<'a> CallInfo<'a> {
     }
 }
 
-/// A request that is being answered; nothing comes of it if nobody watches.
+/// A request that is being answered; not reported if the mount is not recorded.
 pub(crate) struct CallRecord(Option<WatchedCall>);
 
 impl CallRecord {

@@ -207,8 +207,8 @@ pub struct Commit {
 pub enum CommitReply {
     /// It has happened.
     Committed(Committed),
-    /// It did not happen. Its bytes must be on disk before it does: an fsync may have promised some of the file, which has
-    /// patterns: what a power cut leaves of them could not be mended. Ask again with `sync`.
+    /// It did not happen. Its bytes must be on disk before it does: some of the file may have been fsynced, and it has
+    /// patterns: what a power cut leaves of them could not be repaired. Ask again with `sync`.
     SyncFirst,
 }
 

@@ -53,7 +53,7 @@ pub enum Precondition {
         /// The inode.
         fid: Fid,
     },
-    /// The file can have one more name. It is counted at once, and taken back if the operation does not happen.
+    /// The file can have one more name. It is counted at once, and uncounted if the operation does not happen.
     Link {
         /// The inode.
         fid: Fid,
@@ -67,7 +67,7 @@ pub enum Precondition {
         /// What it is.
         inode: Box<Inode>,
     },
-    /// The file never had a name, may get one, and is open. The name is counted at once, and taken back if the operation does not
+    /// The file never had a name, may get one, and is open. The name is counted at once, and uncounted if the operation does not
     /// happen: then the file may get one as before.
     Name {
         /// The inode.

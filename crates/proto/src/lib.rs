@@ -1,4 +1,4 @@
-//! What the members of a service say to each other, and the nouns that they say it with.
+//! The protocol between the members of a service: requests, replies, and the types in them.
 //!
 //! | module | what it is |
 //! |---|---|

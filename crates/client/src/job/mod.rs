@@ -199,7 +199,7 @@ impl Rank {
     /// mapping are not waited for: `msync` them first.
     ///
     /// # Errors
-    /// As close, of this node; the file is closed all the same. A rank that does not come in time makes nobody's close fail.
+    /// As close, of this node; the file is closed all the same. A rank that does not come in time does not make the close of others fail.
     pub fn close(&mut self, opened: Opened) -> io::Result<FileAttributes> {
         let shown = self.call(&TeamOp::Close { ino: opened.ino });
         drop(opened);

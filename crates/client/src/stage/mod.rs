@@ -16,7 +16,7 @@
 //! | `worker`, `journal` | one node: its sides and its batch; what it has finished, so that a run can go on after an interruption |
 //! | `tree`, `plain`, `service` | the two sides behind the same calls |
 //! | `hash` | a hash that is the same on every node: names of temporary files and journal records |
-//! | `options`, `manifest`, `report`, `error` | what a run is told, and what it tells |
+//! | `options`, `manifest`, `report`, `error` | the input of a run, and its report |
 //!
 //! Invariants:
 //! - Nothing has its own name before it is whole; and, unless told not to sync, before its bytes are on disk.

@@ -51,7 +51,7 @@ impl PartResult {
     /// Adds what the parts of another process left, of which `failed` names failed.
     ///
     /// # Errors
-    /// If its walk saw something else: then some of the tasks may have been nobody's, and there must be no end.
+    /// If its walk saw something else: then some tasks may have been assigned to no process, and the run must not be finished.
     pub fn join(&mut self, other: &PartSummary, failed: u64) -> Result<(), String> {
         if self.summary.digest != other.digest {
             return Err(match &other.walk_failure {

@@ -48,7 +48,7 @@ pub struct ObjectStat {
     pub ctime: Time,
     /// Its file system and number there.
     pub id: (u64, u64),
-    /// When it was made, where that is told. With `id` it names a file for ever, for numbers are given again.
+    /// When it was made, if the file system says so. With `id` it identifies a file for good; the number alone may be reused.
     pub created: Option<Time>,
     /// It may have extended attributes.
     pub xattrs: bool,

@@ -41,7 +41,7 @@ impl RunContext {
         self.report.stopped() || self.walk_report.stopped()
     }
 
-    /// A task failed. Of a large file's pieces the first that fails is told.
+    /// A task failed. Of a large file's pieces only the first failure is reported.
     pub fn task_failed(&self, task: &CopyTask, error: &StageError) {
         if task.piece.is_none() || self.broken.lock().insert(task.key) {
             self.report.failed(error);
@@ -108,7 +108,7 @@ impl NodeWorker {
     /// Notes in the journal how far the copy of this source has come.
     ///
     /// # Errors
-    /// A full store is told as what it is: it must not end in copies that look unfinished.
+    /// A full store is reported as such: it must not end in copies that look unfinished.
     pub fn note(
         &self,
         task: &CopyTask,

@@ -185,7 +185,7 @@ impl Team {
     /// of this team opened are closed by one request; others by each client alone, once all have come.
     ///
     /// # Errors
-    /// Those of [`File::commit`], of this node. A client that does not come in time makes nobody's close fail.
+    /// Those of [`File::commit`], of this node. A client that does not come in time does not make the close of others fail.
     pub fn close(&mut self, file: File) -> Result<Metadata> {
         let (handle, path) = file.into_parts();
         let attr = self.close_handle(handle);

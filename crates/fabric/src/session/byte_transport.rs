@@ -1,8 +1,8 @@
 //! The transport that a session stands on: it moves bytes between the processes of a job.
 //!
 //! A transport is driven by one thread, the session's progress thread, which makes and drops it. It moves two kinds of
-//! byte strings to a peer: **first messages**, which come unannounced, and **large buffers**, whose lengths the first
-//! message before them has told. So a large buffer is sent from where it is and received into its final place.
+//! byte strings to a peer: **first messages**, which come unannounced, and **large buffers**, whose lengths are in the first
+//! message before them. So a large buffer is sent from where it is and received into its final place.
 //!
 //! # What a transport promises
 //! - First messages of one process arrive in the order they were sent, each once and whole; its large buffers too,

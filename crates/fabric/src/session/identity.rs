@@ -83,7 +83,7 @@ pub enum IdentityError {
         first: String,
         /// The other.
         second: String,
-        /// A member that nobody runs.
+        /// A member that no process runs.
         missing: Rank,
     },
     /// A number that no member has.

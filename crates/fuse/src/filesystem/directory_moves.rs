@@ -1,15 +1,15 @@
-//! Directories that other nodes move: the kernel is made to move them too.
+//! Directories that other nodes move: makes this node's kernel move them too.
 //!
-//! The kernel has a directory at one place. When a look-up finds it at another, the kernel moves it there; but this takes
-//! the lock that a rename between directories holds around its own look-ups, so there it fails. The kernel then makes the
-//! whole call once more, and if that fails too, the program gets `ESTALE`. Nothing can be done about a call that holds the
-//! lock. But when it is made again, it begins with the parents, and holds nothing: so the next look-up of the same
-//! thread waits until the mount has looked the directory up in itself, where it is now. That also moves one that is in use (a
-//! working directory, open files), which a notification could only cut off.
+//! When another node has moved a directory, this kernel still has it under its old parent. The kernel moves a directory when a
+//! look-up finds it under another parent; but this takes the lock that a rename between directories holds around its own
+//! look-ups, so there it fails. The kernel then repeats the whole call, and if that fails too, the program gets `ESTALE`. Nothing
+//! can be done about a call that holds the lock. But the repeated call begins with the parents, and holds no lock then: so the next
+//! look-up of the same thread is delayed until the mount has looked the directory up through itself, at its new place. That also
+//! moves one that is in use (a working directory, open files), which a notification could only cut off.
 //!
-//! So that this is rare, a mount that moves a directory to another parent tells the other nodes, and the call returns when they
-//! have heard. Each looks it up in itself, if its kernel has it (`invalidation`). While a mount waits for others so, it does not
-//! let others wait: their look-up might need the lock that its own call holds.
+//! To make this rare, a mount that moves a directory to another parent informs the other nodes, and the call returns when they
+//! have answered. Each looks the directory up through itself, if its kernel has it (`invalidation`). While a mount waits for others
+//! in this way, it does not make others wait: their look-up might need the lock that its own call holds.
 //!
 //! Invariant: only a reply waits, on a thread of its own, and not for long: a call that holds a lock (it names its parents by
 //! descriptors) waits for nothing but time.

@@ -1,4 +1,4 @@
-//! Where the kernel has each directory, as far as it was told.
+//! The parent and name of each directory that the kernel knows, and whether the kernel may still have it elsewhere.
 //!
 //! Invariant: a directory is kept as long as the kernel knows its inode: answers that named it are
 //! counted as the kernel counts them (`nlookup`), and `FORGET` subtracts its count.

@@ -103,7 +103,7 @@ fn wait_for_last_close(
     }
 }
 
-/// Tells whoever watches, and answers.
+/// Reports the call to the recorder, and replies.
 fn answer(done: std::result::Result<(), Errno>, record: CallRecord, reply: ReplyEmpty) {
     record.end(&done);
     reply.done(done);

@@ -114,7 +114,7 @@ impl Filesystem {
         }
     }
 
-    /// Runs a handler and tells whoever watches.
+    /// Runs a handler, and reports the call to the recorder.
     fn attempt<T: RecordedAnswer>(
         &self,
         req: &Request,

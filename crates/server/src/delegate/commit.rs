@@ -287,7 +287,7 @@ impl LayerCommitter {
         }
     }
 
-    /// Tells members to forget what they staged. One that cannot be told asks the owner when it starts again.
+    /// Has members drop what they staged. One that cannot be reached asks the owner when it starts again.
     fn drop_staged(&self, file: &OpenFile, token: u64, staged: &[CommitPart]) {
         for part in staged {
             let request = DropStaged {

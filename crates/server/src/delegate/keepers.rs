@@ -24,7 +24,7 @@ const SUSPECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Asks the members that keep locks.
 ///
-/// Invariant: an unlock without an answer is carried out before anything else is asked of its keeper.
+/// Invariant: an unlock without an answer is sent again, and answered, before any other request to its keeper.
 pub(super) struct LockKeepers {
     pub ctx: Arc<DelegateContext>,
     pub holders: Mutex<LockHolders>,

@@ -89,7 +89,7 @@ impl std::fmt::Debug for LockWait {
 ///
 /// Invariants:
 /// - Giving a lock up publishes what this node has pending of the file; taking one sees what was published before.
-/// - An owner is known here before its lock is asked for, so that a lost answer leaves no lock that nobody gives up.
+/// - An owner is known here before its lock is asked for, so that a lost answer leaves no lock that is never released.
 pub struct LockClient {
     pub(super) ctx: Arc<DelegateContext>,
     pub(super) committer: Arc<LayerCommitter>,
@@ -123,7 +123,7 @@ impl LockClient {
     /// Waits until the lock is granted, or `interrupted` says so (asked some times a second).
     ///
     /// # Errors
-    /// `EINTR`: nothing was granted, nor will be. `EDEADLK`: it would wait for ever. Else as [`LockClient::lock`].
+    /// `EINTR`: nothing was granted, nor will be. `EDEADLK`: a deadlock. Else as [`LockClient::lock`].
     pub fn wait_for_lock(
         &self,
         wait: LockWait,

@@ -11,7 +11,7 @@
 //! | `OpenFile` | `open_file` | one file's layers, shared by its handles |
 //! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
 //! | `RequestCombiner` | `combine` | requests of this node that ask another member the same thing at once |
-//! | `DeferredCloses` | `deferred_close` | what closes left behind, and when it is tried again |
+//! | `DeferredCloses` | `deferred_close` | work that closes could not finish, and when it is retried |
 //! | `DelegateContext` | `context` | what all those below share; owners' views of files |
 //! | `LayerCommitter` | `commit` | publishing a layer |
 //! | `LayerMemory` | `memory` | keeping the layers of all files small |

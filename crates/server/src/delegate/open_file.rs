@@ -70,7 +70,7 @@ pub struct FileState {
     pub kernel: Option<u64>,
     /// Logs of closed handles, sealed when nothing of them is pending.
     pub retired: Vec<LogId>,
-    /// Opens whose close is not told to the owner yet, because a commit of this file has still to succeed.
+    /// Opens whose close was not sent to the owner yet, because a commit of this file has still to succeed.
     pub unreported_closes: Vec<u64>,
     /// Logs and members that hold committed bytes not known to be on disk.
     pub unsynced: UnsyncedParts,
@@ -140,7 +140,7 @@ pub struct StalePages {
     pub(super) generation: u64,
 }
 
-/// What one call was told of the view it is at, and holds itself: windows and map may be emptied at any moment.
+/// What one call fetched for its view, held by the call itself: windows and map may be emptied at any moment.
 #[derive(Debug, Default)]
 pub struct FetchedExtents {
     /// Committed extents and holes.

@@ -136,13 +136,13 @@ impl OpenClient {
         cut.map(|()| attr)
     }
 
-    /// An open that may be counted without anyone here having it: the owner is told in the background.
+    /// An open that may be counted at the owner without a handle here: it is closed in the background.
     pub(super) fn lose(&self, lost: UnansweredOpen) {
         self.lost_opens.lock().push(lost);
         self.ctx.deferred_closes.add();
     }
 
-    /// Closes what was opened without an answer; whether nothing of that is left.
+    /// Closes opens whose reply was lost; whether none is left.
     pub(super) fn close_lost(&self) -> bool {
         let lost = std::mem::take(&mut *self.lost_opens.lock());
         let told = |lost: &UnansweredOpen| match *lost {
@@ -196,14 +196,14 @@ impl OpenClient {
         }
     }
 
-    /// Ends a hold on the file. What could not be published or told is tried again in the background.
+    /// Ends a hold on the file. Commits and closes that failed are retried in the background.
     pub(super) fn unhold(&self, file: &Arc<OpenFile>) {
         if !self.ctx.table.unhold(file) {
             self.ctx.deferred_closes.add();
         }
     }
 
-    /// Tells the owner of closes whose writes are published. What cannot be told stays unreported.
+    /// Sends the owner the closes whose writes are published. Those that cannot be sent stay in `unreported_closes`.
     pub(super) fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
         let closes = std::mem::take(&mut file.state.lock().unreported_closes);
         for (i, token) in closes.iter().enumerate() {
@@ -228,7 +228,7 @@ impl OpenClient {
         Ok(())
     }
 
-    /// Tells every member that an open is abandoned; whether all that live know.
+    /// Sends every member that an open is abandoned; whether all live members have answered.
     pub(super) fn tell_abandoned(&self, token: u64) -> bool {
         let told = |member| match self.ctx.call(member, files::AbandonOpen { token }) {
             Ok(_) => true,

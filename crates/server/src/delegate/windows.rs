@@ -35,8 +35,8 @@ pub(super) struct OwnerExtents {
 impl OwnerExtents {
     /// Asks for the first of these ranges, and for the others as long as `asked` has fewer than `most` pieces. What is
     /// learned goes to the windows, and what lies from the first range to the end of the last also to `asked`, which is
-    /// of `generation` and the caller's own: the windows may be emptied at any moment, also by this very answer, and who
-    /// relied on them could ask for ever. Afterwards `asked` has at least the first byte of the first range, or a map that it had not
+    /// of `generation` and the caller's own: the windows may be emptied at any moment, also by this very answer, and a
+    /// caller that relied on them might never finish. Afterwards `asked` has at least the first byte of the first range, or a map that it had not
     /// before. `Stale` if the file has moved on.
     pub fn ask_extents(
         &self,

@@ -15,7 +15,7 @@ pub(super) struct Arrival {
     pub from: Rank,
     pub root: Rank,
     pub content: Result<Bytes, Failure>,
-    /// None with a failure: nobody waits.
+    /// `None` with a failure: its sender does not wait for a reply.
     pub replier: Option<Replier>,
 }
 
@@ -88,7 +88,7 @@ impl OperationId {
 pub(super) struct PendingOperations {
     bounds: MemoryBounds,
     pending: HashMap<OperationId, Pending>,
-    /// What those that come late are told.
+    /// The failures that answer late messages.
     ended: HashMap<OperationId, Failure>,
     /// The same, the oldest first.
     order: VecDeque<OperationId>,

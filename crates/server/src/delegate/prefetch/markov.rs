@@ -25,7 +25,7 @@ type BlockCounts = HashMap<u64, Vec<(u64, u32)>>;
 pub struct ChainMemory {
     most: u64,
     held: AtomicU64,
-    /// Somebody found none since it was looked at.
+    /// A chain found no room since this was last read.
     wanted: AtomicBool,
 }
 
@@ -50,7 +50,7 @@ impl ChainMemory {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody found none since this was asked.
+    /// Whether a chain found no room since the last call.
     pub fn wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Relaxed)
     }

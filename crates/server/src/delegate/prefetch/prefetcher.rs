@@ -267,7 +267,7 @@ fn fetch(reader: &LayerReader, job: &FetchJob, waited: &mut Duration) -> Option<
     still().then_some(bytes)
 }
 
-/// Forgets files that nobody reads now, those first that were not used for longest, until chains have some room.
+/// Evicts chains of files without readers, least recently used first, until chains have some room.
 fn make_room(files: &mut LruCache<Fid, FileHistory>, room: &ChainMemory) {
     let idle = |(fid, memory): (&Fid, &FileHistory)| {
         (Arc::strong_count(&memory.chain) == 1).then_some(*fid)
