@@ -4,7 +4,7 @@
 //! for each call, from its start to its end and over the bytes it touched. [`Chart::svg`] draws it; [`Chart::page`] makes a page of
 //! its own that lets one look closer.
 //!
-//! [`svg`], [`axis`] and [`png`] know nothing of traces: whatever else draws figures uses them too.
+//! [`svg`], [`axis`] and `png` (cargo feature `png`) know nothing of traces: whatever else draws figures uses them too.
 
 pub mod axis;
 mod colour;

@@ -1,4 +1,4 @@
-//! What callers see when a peer does not answer, is closed, or never was.
+//! What callers see when a peer does not answer, is closed, or does not exist.
 
 use super::handlers::number;
 use super::{ClosureHandler, LONG, RankContext, SHORT};
