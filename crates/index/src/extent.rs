@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Bytes of file offsets that one member owns together: 64 MiB (design section 2).
+/// Bytes of file offsets that one member owns together: 64 MiB.
 pub const SLICE: u64 = 64 << 20;
 /// No stored extent is longer, so a search for `off` starts at `off - MAX_EXTENT`.
 pub const MAX_EXTENT: u64 = 1 << 20;

@@ -7,7 +7,7 @@ use forebay_storage::{Durability, Options};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When other nodes see a write (design section 4).
+/// When other nodes see a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
     /// After the writer's fsync or close.

@@ -1,22 +1,28 @@
-//! A node server: attributes, ranges, the data plane, and the delegate that speaks to the node's own clients.
+//! A node server: names and attributes, commits and extents, locks, recovery and repair, and the delegate that serves the
+//! node's own clients.
 //!
 //! | module | what it is | must not know |
 //! |---|---|---|
 //! | `meta` | names, directories, attributes that this member owns | extents, logs |
 //! | `files` | content of the files it owns: sequences, commits, extents of its slices | names, log bytes |
-//! | `team` | clients of several nodes that act together | what about |
+//! | `team` | clients of several nodes that act together | what the operation is |
 //! | `locks` | advisory locks on the files it owns; what its node waits for | what a file holds |
 //! | `delegate` | every file operation of the node's clients | what another member stores, and how |
 //! | `outbox` | messages that must arrive | what a file holds |
+//! | `inodes`, `keys` | inode records and their locks; the keyspaces of a member's store | what an operation is |
 //! | `node` | the parts of one member, wired to each other and to the other members | what requests mean |
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
 //! | `service`, `layout` | a service in one process and its directory | |
-//! | `joined_member`, `member_barrier`, `member_directory` | one member among members in other processes, and its directory | how they talk |
-//! | `superblock`, `config`, `index_config` | what a directory is; settings | |
-//! | `fsck`, `index_files` | work on the stores of a service that does not run | how a running one is reached |
+//! | `joined_member`, `member_barrier`, `member_directory` | one member among members in other processes, and its directory | which transport they use |
+//! | `superblock`, `config`, `index_config`, `prefetch_config` | what a directory is; settings | |
+//! | `status`, `cached_stats`, `stats_scans` | the figures of a member, and the scans that some of them take | how they are shown |
+//! | `worker_thread`, `escape` | a background thread of a part; texts from outside, made safe to show | |
+//! | `stopped`, `fsck`, `index_files` | opening and checking the stores of a service that does not run | how a running one is reached |
+//! | `rebuild`, `repair`, `repair_under_way`, `salvage` | new records for damaged stores, put in their place or served beside them | how a running one is reached |
+//! | `paths`, `record_subject` | the path of an inode, and what a record describes, for reports of damage | |
 //!
-//! Architecture invariant: parts of different members meet only through requests of the crate `proto`; so members can become
-//! processes without a change in `meta`, `files` and `delegate`.
+//! Architecture invariant: parts of different members meet only through requests of the crate `proto`; so `meta`, `files`
+//! and `delegate` are the same whether members share a process or not.
 
 mod cached_stats;
 pub mod config;

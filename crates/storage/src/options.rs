@@ -1,7 +1,7 @@
 //! Settings and counters of a store.
 use std::time::Duration;
 
-/// When a batch counts as safe (design section 4).
+/// When a batch counts as safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// Kept in memory until flushed: there is no log, and `sync` flushes.

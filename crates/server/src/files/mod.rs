@@ -1,12 +1,12 @@
-//! The content side of the files that one member owns, and of the slices it holds: opens, sequences, commits, cuts,
-//! extents, freeing, lamination, removal.
+//! The content of the files that one member owns, and of the slices it holds: opens, sequences, commits, truncates and
+//! holes, extents, freeing, lamination, removal.
 //!
 //! Knows: the inode's content fields, the extent index of this member's slices, commits in flight. Must not know: names
 //! and directories (`meta`), log bytes (`data`), pending writes (`delegate`).
 //!
-//! Each owner guards state of its own, and calls only owners below it in this table:
+//! Each component guards state of its own, and calls only components below it in this table:
 //!
-//! | owner | module | what it owns |
+//! | component | module | what it guards |
 //! |---|---|---|
 //! | `BackgroundWorker` | `background` | what is retried, and what a restart begins |
 //! | `Restore` | `restore` | putting back, after a power cut, what commits displaced |
@@ -21,7 +21,9 @@
 //! | `SliceIndex` | `slice_index` | extents of this member's slices, and what becomes of displaced bytes |
 //! | `CommitLocks`, `OpenTable`, `FileSequences`, `WorkQueue` | `commit/locks`, `open_table`, `sequences`, `work_queue` | one table in memory each |
 //!
-//! The first four, and `OpenFiles`, have those below them together as `FileOwners` (`owners`).
+//! The first four, and `OpenFiles`, have those below them together as `FileOwners` (`owners`). `requests` answers the
+//! other members, `hook` the namespace of this one (`meta`). `context` is what every component is given, `records` the
+//! durable records of commits in flight, `ranges` sorted sets of ranges; `check` is `forebay fsck` of file content.
 //!
 //! # Invariants
 //! 1. A commit is decided by one batch at the file's owner (`commit`). Readers see all of it or nothing (`reader`).

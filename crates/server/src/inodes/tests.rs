@@ -1,4 +1,4 @@
-//! Inodes: fids, locks, records of both versions and of none.
+//! Inodes: fids, locks, records of versions 1, 2 and 3, of a newer version, and damaged ones.
 use super::record::{VERSION, VERSION_1, VERSION_2};
 use super::*;
 use crate::{ExtentLayout, Time};

@@ -1,10 +1,11 @@
 //! All locks and waiting requests of the files one member owns: a state machine without clock, threads or messages.
 //!
 //! # Invariants
-//! 1. A request in the queue conflicts with a lock that is held: whatever takes a lock away sweeps the queue.
+//! 1. A request in the queue conflicts with a lock that is held: every removal of a lock looks through the queue again.
 //! 2. Waiting requests are looked at in the order they came. A new request overtakes those that wait for other reasons (as in
 //!    the kernel: `F_SETLK` fails only because of locks that are held).
-//! 3. A token is carried out once. What a later number in its slot finds behind it is never answered again.
+//! 3. A token is executed once. A request with a smaller number than the latest of its slot does nothing, and is answered
+//!    `Late`.
 //! 4. A session holds nothing after it has ended.
 use super::table::LockTable;
 use crate::{Fid, Member};

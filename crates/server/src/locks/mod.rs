@@ -1,26 +1,27 @@
 //! Advisory locks: those on the files this member owns, and what its own node waits for elsewhere.
 //!
 //! ```text
-//! delegate --Lock--> owner of the file: Granted | Denied | Waiting (for whom)
+//! delegate --Lock--> owner of the file: Granted | Denied | Waiting (for whom) | Cancelled
 //!    |                  |
 //!    | Waiting:         +-- GrantNotice, one way, when granted; `Lock` with the same token asks again in case it was lost
 //!    +-- GetWaits ----> nodes of the owners it waits for:   what do they wait for?
-//!    +-- GetBlockers -> owners of those files:              and who is in their way?   ... until it comes back to itself
+//!    +-- GetBlockers -> owners of those files:              and who is in their way?   ... until a path leads back to itself
 //! ```
 //!
 //! # Decisions
 //! - **Locks live in memory** at the file's owner. If that member restarts, the locks on its files are gone; a node that
 //!   held some meets another *service* at its next call about them, and that call fails with `ENOLCK`.
-//! - **A node's end** frees what it held: in order (`BeginSession` of one that will not be used), after a restart (`BeginSession`
-//!   at its start), or because it is dead: whoever is kept waiting by a node that does not answer tells the manager
-//!   (`SuspectMember`), which asks that node itself and ends its session only if the transport says that it is dead. A node that
-//!   was taken for dead is answered `Ended`, and what it held is lost to it in the same way.
-//! - **Deadlock** is found by edge chasing (Chandy, Misra, Haas): no member has the whole wait-for graph. The request that closes
-//!   the circle finds it, when it begins to wait (and at times while it does): it asks its way from owner to owner, and it must
-//!   find the same waits twice. So an edge can be missed by none: of two
-//!   requests that close a circle together, each is known to its manager before it looks, so the later look sees both. If
-//!   both see it, the one with the greater name gives up. Only requests for which the kernel looks for deadlocks count
-//!   (POSIX record locks).
+//! - **A node's end** frees what it held: in order (`BeginSession` of one that will not be used), after a restart
+//!   (`BeginSession` at its start), or because it is dead: whoever is kept waiting by a node that does not answer tells
+//!   the manager (`SuspectMember`), which asks that node itself and ends its session only if the transport says that it
+//!   is dead. A live node whose session was ended gets `InSession::Ended`, and what it held is lost to it in the same
+//!   way.
+//! - **Deadlock** is found by edge chasing (Chandy, Misra, Haas): no member has the whole wait-for graph. The request
+//!   that closes the cycle finds it, when it begins to wait (and at times while it does): it follows the waits-for edges
+//!   from lock owner to lock owner, and it must find the same waits twice. So no edge can be missed: of two requests that
+//!   close a cycle together, each is known to its manager before it looks, so the later look sees both. If both see it,
+//!   the one with the greater (member, token) gives up with `EDEADLK`. Only requests for which the kernel looks for
+//!   deadlocks count (POSIX record locks).
 //! - No request is held open while a lock is waited for, and no thread of the manager.
 //!
 //! Invariant: the manager's mutex is held for its own work only, never while a member is called or told.

@@ -1,4 +1,4 @@
-//! The table and the manager against a model that knows every byte, and circles against all paths there are.
+//! The table and the manager against a model that knows every byte, and cycles against all paths there are.
 use super::manager::{LockManager, ManagerAnswer};
 use super::table::LockTable;
 use crate::{Fid, Member};

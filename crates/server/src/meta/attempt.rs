@@ -1,4 +1,4 @@
-//! Attempts of an operation: why one ended, and how that travels between members.
+//! Why an attempt of an operation failed, and how that is sent between members.
 use crate::{Error, Member, Result};
 use forebay_proto::intents::IntentId;
 use forebay_proto::meta::HoldReply;

@@ -133,7 +133,7 @@ impl IntentCoordinator {
         Ok(())
     }
 
-    /// The intent did not happen: gives back what is held for it, as far as members can be reached; the others ask.
+    /// The intent did not happen: releases what is held for it, as far as members can be reached; the others ask.
     fn give_up(&self, id: IntentId, intent: &Intent) {
         self.local.holds.release(id);
         let mut members: Vec<Member> = intent.parts.iter().map(|(m, _)| *m).collect();

@@ -1,4 +1,5 @@
-//! What running operations hold at this member: entries that must not change, directories that must stay empty.
+//! Locks (*holds*) that unfinished intents have at this member: on entries that must not change, on directories that must
+//! stay empty.
 //!
 //! Invariants:
 //! - An entry or directory is held by one intent at most.
@@ -77,7 +78,7 @@ impl Holds {
             .map(|(needs, _)| needs.clone())
     }
 
-    /// Gives back all that the intent holds and wakes who waits for it.
+    /// Releases all that the intent holds and wakes who waits for it.
     pub fn release(&self, id: IntentId) {
         let mut table = self.table.lock();
         for need in table

@@ -5,8 +5,9 @@
 //!   by that; after a crash only intents with a record (committed ones) are live, the others never happened.
 //! - The record names the members that may lack steps, or lack them on disk; it is deleted when there are none. They are asked to sync
 //!   for many intents at once, now and then, because it costs each of them a sync of its log.
-//! - So while a member is dead, only the intents stay that it had a part of when it died: a new one cannot be decided without it. And
-//!   they stay for that member alone: the others are told that these are over, and keep no markers of later ones (`applied`).
+//! - So while a member is dead, only intents remain that it took part in before it died; a new one cannot be decided
+//!   without it. They remain for that member only: the others are told that these are over, and keep no markers of later
+//!   ones (`applied`).
 use super::records::{self, Intent, RecordTag};
 use crate::{Member, Result};
 use forebay_data::Counter;

@@ -4,7 +4,7 @@
 //! an intent (`plan`): the directory's owner coordinates, holds what the plan needs at every member, decides with
 //! one batch (its own changes and the intent record: the commit point), has the steps done everywhere, and forgets.
 //!
-//! | owner | module | what it owns |
+//! | component | module | what it guards |
 //! |---|---|---|
 //! | `NamespaceOperations` | `operations`, `create`, `link`, `remove`, `rename` | looking, planning, and trying again |
 //! | `IntentRecovery` | `recover` | what a crash left, and what waits for a member |
@@ -13,7 +13,9 @@
 //! | `IntentParticipant` | `participant`, `applied`, `move_gate` | this member's part in intents of others |
 //! | `LocalNamespace` | `local`, `attrs`, `xattrs`, `steps`, `holds` | this member's records; all that needs no other member |
 //!
-//! Each calls only those below it in this table.
+//! Each calls only those below it in this table. They share `entries` (records of directory entries), `names` (valid
+//! names; which member a new directory goes to), `records` (durable records of intents) and `attempt` (why an attempt
+//! failed). `check` is `forebay fsck` of the namespace.
 //!
 //! Invariants:
 //! - Entries live at their directory's owner (`fid.owner()`). New files, symlinks, FIFOs and sockets get their inode

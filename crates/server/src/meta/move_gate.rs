@@ -1,9 +1,9 @@
-//! The lock of directory moves, kept by the root's owner.
+//! The lock of directory moves (the *gate*), kept by the root's owner.
 //!
-//! A move of a directory to another parent could close a loop together with another such move, though each alone is
-//! fine. So such moves (and only they: a new name under the same parent changes no ancestry) go one at a time:
-//! the mover has the gate from before its loop check (`coordinator`) until the new parent is written everywhere. The gate is on disk, so
-//! that a restart of member 0 does not open it early; a holder that crashed before it decided is found by asking it.
+//! A move of a directory to another parent could close a loop together with another such move, though each alone is fine.
+//! So such moves (and only they: a new name under the same parent changes no ancestry) go one at a time: the mover holds
+//! it from before its loop check (`coordinator`) until the new parent is written everywhere. It is on disk, so that a
+//! restart of member 0 does not release it early; a holder that crashed before it decided is found by asking it.
 use super::attempt::AttemptError;
 use super::local::LocalNamespace;
 use super::records::{self, RecordTag};

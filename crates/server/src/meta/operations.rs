@@ -1,5 +1,5 @@
-//! Operations of the namespace: each looks at names and attributes, makes a plan, and has it run; again where another
-//! operation came between.
+//! Operations of the namespace: each reads names and attributes, makes a plan and runs it; it starts again if another
+//! operation changed them meanwhile.
 //!
 //! Until an operation that spans members has done its last step, a name may still show what it was before.
 use super::attempt::AttemptError;

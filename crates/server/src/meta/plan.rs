@@ -2,7 +2,8 @@
 //!
 //! The protocol of an intent, and why a crash at each point is safe:
 //!
-//! 1. The coordinator takes a number, the gate if directories move, and holds its own needs in memory.
+//! 1. The coordinator takes a number, the gate (the lock of directory moves, `move_gate`) if directories move, and holds
+//!    its own needs in memory.
 //!    *Crash:* nothing is on disk but perhaps the gate; the next who wants it asks the coordinator, and it is free.
 //! 2. `PrepareIntent` at each other member: needs are checked and held there, durably, with what they make (a link more, a new
 //!    inode), on disk unless that is all new. *Crash:* there is no intent record; whoever meets what is held asks the coordinator, hears that the
@@ -12,12 +13,12 @@
 //!    is found at the next start and the rest is done again.
 //! 4. `FinishIntent` at each other member: its steps, the end of its holds and the marker land in one batch.
 //!    *Crash:* repeated, and the marker keeps steps from being done twice (`applied`).
-//! 5. The gate is given back. *Crash before:* 4 is repeated, with no effect.
+//! 5. The gate is released. *Crash before:* 4 is repeated, with no effect.
 //! 6. Later, for many intents at once: the members that took part bring their steps to disk, then the records are
 //!    deleted (`intents`). *Crash before:* 4 is repeated where a power cut took it back.
 //!
 //! # A power cut, below durability `disk`
-//! Each store comes back as a beginning of what was written to it, some longer than others.
+//! Each store comes back as a prefix of what was written to it, some longer than others.
 //! - *The decision is lost:* it was not on disk, so no step was asked for. What members prepared is taken back as after any crash.
 //! - *A member's steps are lost:* the record is there, because it goes only once they are on disk; 4 is repeated.
 //! - *What a member prepared:* it is on disk before the decision, and with it all that it builds on: the inode that gets another name, the

@@ -1,4 +1,4 @@
-//! Taking names away: unlink and rmdir.
+//! Removing names: unlink and rmdir.
 use super::names;
 use super::operations::NamespaceOperations;
 use super::plan::{NameInDirectory, Plan};

@@ -7,6 +7,7 @@
 //! | names | `names` | entries and inodes are made to fit each other again |
 //! | content | `content`, `unplaced` | extents against sizes, byte counts and spans |
 //! | write | this file | one new key-value store a member, with the index |
+//! | report | `losses` | the list of what was lost |
 //!
 //! Invariants:
 //! - The old stores and segment files are only read: new records name the bytes where they lie. Damaged pieces of segment files are

@@ -1,3 +1,4 @@
+//! Calls of teams over several servers in memory: who is counted, who takes a seat, and what a client that stays away ends.
 use super::*;
 use forebay_fabric::ring::Failure;
 use forebay_fabric::ring::MemoryBounds;

@@ -1,7 +1,7 @@
 //! The check of a whole namespace, given the stores of its members, none of them served: what `forebay fsck` shows.
 //!
-//! Operations that a crash cut off are finished at the next start. The check reports them as `Unfinished`, and finds no
-//! fault with the inodes they name.
+//! Operations that a crash cut off are finished at the next start. The check reports them as `Unfinished` (a note of
+//! `forebay fsck`, no damage), and finds no fault with the inodes they name.
 mod finding;
 
 pub use finding::NamespaceFinding;

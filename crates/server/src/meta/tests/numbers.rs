@@ -1,4 +1,4 @@
-//! Numbers of intents that no coordinator sends, and looks that never end: neither stops a member, nor takes all its time.
+//! Invalid intent numbers, and lookups that never end: neither stops a member, nor takes all its time.
 use super::net::*;
 use crate::meta::attempt::AttemptError;
 use crate::*;

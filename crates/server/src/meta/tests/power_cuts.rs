@@ -1,5 +1,5 @@
 //! What a power cut takes back at one member while another's decision is on disk, without a disk: records are deleted as
-//! if they had never been written. (Cuts of a whole service are tried in `crates/fuse/tests/power_cuts.rs`.)
+//! if they had never been written. (Cuts of a whole service are tried in `crates/fuse/tests/it/power_cuts.rs`.)
 use super::net::*;
 use crate::meta::records::{self, Intent, RecordTag};
 use crate::*;

@@ -1,3 +1,4 @@
+//! Which bytes a change of a patterned file displaces, and that few steps find them.
 use super::super::records::PatternId;
 use super::super::table::HoleRecord;
 use super::*;
