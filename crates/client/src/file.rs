@@ -170,7 +170,7 @@ impl File {
     /// The first offset at or after `offset` that is a hole; the end of the file counts as one.
     ///
     /// # Errors
-    /// `ENXIO` if `offset` lies behind the end.
+    /// `ENXIO` if `offset` lies after the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.delegate
             .seek(self.handle, offset, SeekTarget::Hole)

@@ -98,7 +98,7 @@ impl TailMemory {
         self.budget.give(buffer.capacity() as u64);
     }
 
-    /// The log queued longest of those behind `ticket`, with its ticket.
+    /// The log queued longest of those after `ticket`, with its ticket.
     pub fn queued_after(&self, ticket: u64) -> Option<(u64, Arc<Log>)> {
         let queue = self.queue.lock();
         queue

@@ -148,7 +148,7 @@ impl LogWriter {
         state.tail.advance(end)
     }
 
-    /// Writes `bytes` behind the (empty) tail's end without buffering them.
+    /// Writes `bytes` after the (empty) tail's end without buffering them.
     fn write_direct(&self, log: &Log, state: &mut LogState, bytes: &[u8]) -> Result<()> {
         let start = state.tail.end();
         let mut spans = Vec::with_capacity(bytes.len().div_ceil(MAX_SPAN_BYTES));

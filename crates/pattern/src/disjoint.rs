@@ -22,7 +22,7 @@ pub(crate) const MOST_STEPS: usize = 1 << 15;
 
 impl Segment {
     /// Whether it is certain that no byte is in both. From bounds and strides, so `false` says only that one may be; bytes
-    /// behind a limit count as not there where bounds show it.
+    /// from a limit on count as not there where bounds show it.
     pub fn surely_disjoint(&self, other: &Segment) -> bool {
         let within = parts_bounds(other.pattern.bounds(), other.limit);
         let Some(own) = self.parts(within) else {

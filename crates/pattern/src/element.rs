@@ -12,7 +12,7 @@ pub struct Element {
 }
 
 impl Element {
-    /// The offset behind the last byte.
+    /// The offset after the last byte.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }

@@ -107,7 +107,7 @@ impl Folder {
         self.loops.closed.take_finished()
     }
 
-    /// Closes all and returns the patterns not yet taken; the folder starts anew behind the last address.
+    /// Closes all and returns the patterns not yet taken; the folder starts anew after the last address.
     pub fn finish(&mut self) -> Vec<Pattern> {
         let held = std::mem::take(&mut self.held);
         if held.len > 0 {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - *kind* 0 is a [segment](crate::segment), 1 a [global pattern](crate::global_codec); *version* is 1.
-//! - *length* counts the bytes behind it. Frames of every version begin so: a reader steps over what it does not know.
+//! - *length* counts the bytes after it. Frames of every version begin so: a reader steps over what it does not know.
 //! - *checksum*: CRC-32C of all before it, little-endian.
 
 use crate::{Error, Result};
@@ -27,9 +27,9 @@ pub(crate) fn put(out: &mut Vec<u8>, kind: u8, inside: &[u8]) {
     out.extend_from_slice(&sum.to_le_bytes());
 }
 
-/// Takes a frame off the start of `bytes`, which is `at` bytes behind the start of all: its kind, and what is inside.
+/// Takes a frame off the start of `bytes`, which is `at` bytes after the start of all: its kind, and what is inside.
 ///
-/// After an error `bytes` stands behind the frame if its length could be read, else at its end.
+/// After an error `bytes` stands after the frame if its length could be read, else at its end.
 pub(crate) fn take<'a>(bytes: &mut &'a [u8], at: usize) -> Result<(u8, &'a [u8])> {
     let whole = *bytes;
     *bytes = &[];

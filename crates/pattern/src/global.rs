@@ -128,7 +128,7 @@ impl GlobalPattern {
         self.start.wrapping_add(self.lattice.low as u64)
     }
 
-    /// Offsets from the lowest to behind the highest byte that there may be.
+    /// Offsets from the lowest to after the highest byte that there may be.
     pub fn bounds(&self) -> (u64, u64) {
         let (base, end) = (self.base(), self.base().saturating_add(self.extent));
         let limit = self.limit.unwrap_or(u64::MAX);
@@ -140,12 +140,12 @@ impl GlobalPattern {
         self.slots
     }
 
-    /// Number of extents, those behind the limit too.
+    /// Number of extents, those after the limit too.
     pub fn elements(&self) -> u64 {
         self.slots.saturating_mul(self.lattice.elements())
     }
 
-    /// Bytes of all extents, those behind the limit too.
+    /// Bytes of all extents, those after the limit too.
     pub fn bytes(&self) -> u64 {
         self.slots.saturating_mul(self.arena.bytes(self.shape))
     }
@@ -156,7 +156,7 @@ impl GlobalPattern {
     }
 
     /// Places in every axis of the cell that would hold `offset`, the slot, and the byte in the cell. Behind the last cell of an axis the
-    /// byte is behind the cell.
+    /// byte is after the cell.
     #[inline]
     pub(crate) fn locate(&self, offset: u64, at: &mut [u64; MAX_DIMS]) -> Option<(u64, u64)> {
         let mut rest = offset.checked_sub(self.base())?;
@@ -238,7 +238,7 @@ impl GlobalPattern {
         })
     }
 
-    /// A place behind `offset` and not behind the next start of an extent. `None` if there is none.
+    /// A place after `offset` and not after the next start of an extent. `None` if there is none.
     pub(crate) fn next_start(&self, offset: u64) -> Option<u64> {
         let base = self.base();
         if offset < base {

@@ -280,7 +280,7 @@ impl Lattice {
     }
 
     /// The elements of a cell's body in the order of the log: their runs, where the first is relative to `base`, and its log bytes before. Only
-    /// from the first element on that ends behind byte `rest`. `base` is the offset of the cell's lowest byte.
+    /// from the first element on that ends after byte `rest`. `base` is the offset of the cell's lowest byte.
     pub(crate) fn runs(
         &self,
         arena: &Arena,
@@ -304,7 +304,7 @@ impl Lattice {
         Some((run, cursor, bytes_before))
     }
 
-    /// The least start behind byte `rest` in one cell, relative to the cell's lowest byte.
+    /// The least start after byte `rest` in one cell, relative to the cell's lowest byte.
     pub(crate) fn next_in_cell(&self, arena: &Arena, rest: u64) -> Option<u64> {
         let body = self.items(arena)?;
         let per = self.levels.last()?.per;

@@ -171,7 +171,7 @@ impl PatternMap {
         self.entries.len()
     }
 
-    /// The offset behind the last byte that may be held.
+    /// The offset after the last byte that may be held.
     pub fn end(&self) -> u64 {
         let root = self.entries.len() / 2;
         self.highest.get(root).copied().unwrap_or(0)
@@ -248,7 +248,7 @@ impl PatternMap {
         }
     }
 
-    /// A place behind `offset` where an extent of the entry may start, before which none does.
+    /// A place after `offset` where an extent of the entry may start, before which none does.
     fn next_start(&self, entry: &MapEntry, offset: u64) -> Option<u64> {
         let next = match &entry.part {
             EntryPart::Leaf { .. } => None,
@@ -294,7 +294,7 @@ impl PatternMap {
         MapLookup::Hole(at)
     }
 
-    /// What is at `offset` of the sequences above one, or of all. A hole may go on behind its end.
+    /// What is at `offset` of the sequences above one, or of all. A hole may go on after its end.
     pub(crate) fn look(&self, offset: u64, above: Option<u64>) -> MapLookup {
         let counts = |sequence: u64| above.is_none_or(|above| sequence > above);
         let mut best: Option<(PlacedExtent, &MapEntry)> = None;

@@ -21,7 +21,7 @@ pub(crate) struct Path {
     pub(crate) len: u64,
     /// Stride and count, which is more than one.
     pub(crate) steps: Vec<(u64, u64)>,
-    /// Bytes from the start to behind the last leaf.
+    /// Bytes from the start to after the last leaf.
     pub(crate) span: i128,
 }
 

@@ -92,7 +92,7 @@ impl Pattern {
         runs
     }
 
-    /// Offsets from the lowest to behind the highest byte. Empty at 0 if there is none.
+    /// Offsets from the lowest to after the highest byte. Empty at 0 if there is none.
     pub fn bounds(&self) -> (u64, u64) {
         let bounds = self.terms.iter().map(|t| self.term_bounds(t));
         bounds
@@ -100,7 +100,7 @@ impl Pattern {
             .unwrap_or_default()
     }
 
-    /// Whether each extent begins behind the one before it, in log order. Then no byte is in two of them, and [`Pattern::within`] finds
+    /// Whether each extent begins at or after the end of the one before it, in log order. Then no byte is in two of them, and [`Pattern::within`] finds
     /// what lies in a range without a look at each.
     pub fn is_increasing(&self) -> bool {
         let bounds = |t: &Term| self.term_bounds(t);

@@ -1,4 +1,4 @@
-//! The patterns of a file: global patterns and segments, encoded one behind the other, each in its [frame](crate::frame).
+//! The patterns of a file: global patterns and segments, encoded one after the other, each in its [frame](crate::frame).
 
 use crate::frame::{SEGMENT, take};
 use crate::{Error, GlobalPattern, LogSource, PatternMap, Segment};
@@ -31,7 +31,7 @@ impl Patterns {
         Patterns { globals, segments }
     }
 
-    /// All of them, one behind the other.
+    /// All of them, one after the other.
     pub fn encoded(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.globals.iter().for_each(|g| g.encode(&mut out));

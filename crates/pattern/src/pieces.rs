@@ -8,7 +8,7 @@
 //! ```
 //!
 //! # Invariants
-//! 1. All pieces before the offset were given out; the current piece of every open entry ends behind the offset.
+//! 1. All pieces before the offset were given out; the current piece of every open entry ends after the offset.
 
 use crate::map::{EntryPart, MapEntry, MapLookup, PatternMap};
 use crate::rows::{Row, RowAdvance, Rows};
@@ -37,7 +37,7 @@ struct OpenEntry<'a> {
     entry: &'a MapEntry,
     /// None for a single extent.
     rows: Option<Rows<'a>>,
-    /// What is not behind the offset yet of the current row.
+    /// What is not after the offset yet of the current row.
     row: Row,
 }
 

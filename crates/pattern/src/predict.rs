@@ -1,7 +1,7 @@
 //! Prediction: what a reader asks for next, from the loop it is in.
 //!
 //! The folder stays open. An open loop goes on as its iterations did, at every level. While a row is new, the row before tells its
-//! length and where the next one starts: so a reader that is inside a row is never sent behind its end.
+//! length and where the next one starts: so a reader that is inside a row is never sent past its end.
 
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::fold::OpenRepeat;

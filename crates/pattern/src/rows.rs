@@ -37,7 +37,7 @@ pub(crate) struct Row {
 pub(crate) enum RowAdvance {
     /// The address, by this.
     Log(SlotOwner, u64),
-    /// The slot, by this; each so many bytes behind its first.
+    /// The slot, by this; each so many bytes after its first.
     Slots(u64, u64, u64),
 }
 
@@ -187,7 +187,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Goes to the next cell, as far as axis number `axes` goes through; those behind begin anew.
+    /// Goes to the next cell, as far as axis number `axes` goes through; those after it begin anew.
     fn carry(&mut self, axes: usize) {
         for at in (0..axes).rev() {
             self.at[at] += 1;

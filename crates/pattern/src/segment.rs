@@ -10,7 +10,7 @@
 //! - *flags* say which of the last fields and of the body's parts are there; unknown ones are refused.
 //! - *member*, *log*: whose bytes they are.
 //! - *first* and *last* sequence (flag 1): one commit has one. A segment spans several only if the owner knows that nothing else
-//!   changed the file between, so any other change is before all of it or behind all of it.
+//!   changed the file between, so any other change is before all of it or after all of it.
 //! - *limit* (flag 2): bytes from here on were truncated away.
 //! - *address* of the first element (flag 4; 0 if not given), then the [body](crate::encode) (flags 8 to 64).
 
@@ -49,7 +49,7 @@ pub struct PlacedExtent {
 }
 
 impl PlacedExtent {
-    /// The offset behind the last byte.
+    /// The offset after the last byte.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }
@@ -76,7 +76,7 @@ pub struct Segment {
     pub first: u64,
     /// The last commit it holds.
     pub last: u64,
-    /// Bytes at this offset and behind it do not count: the file was truncated there.
+    /// Bytes at this offset and after it do not count: the file was truncated there.
     pub limit: Option<u64>,
     /// The extents.
     pub pattern: Pattern,
@@ -137,10 +137,10 @@ impl Segment {
         out
     }
 
-    /// Takes a segment off the start of `bytes`, which is `at` bytes behind the start of all (for messages).
+    /// Takes a segment off the start of `bytes`, which is `at` bytes after the start of all (for messages).
     ///
     /// # Errors
-    /// `Short`, `Newer`, `Checksum`, `Malformed`. `bytes` then stands behind the segment if its length could be read, else at its end.
+    /// `Short`, `Newer`, `Checksum`, `Malformed`. `bytes` then stands after the segment if its length could be read, else at its end.
     pub fn decode(bytes: &mut &[u8], at: usize) -> Result<Segment> {
         let (kind, inside) = frame::take(bytes, at)?;
         let malformed = |what| Error::Malformed { at, what };

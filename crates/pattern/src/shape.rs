@@ -74,7 +74,7 @@ pub(crate) struct Steps {
     /// Bytes of the file from an iteration to the next.
     pub(crate) stride: i64,
     pub(crate) elements: u64,
-    /// Bytes of the log behind each iteration that belong to something else; 0 in what one log's folding finds.
+    /// Bytes of the log after each iteration that belong to something else; 0 in what one log's folding finds.
     pub(crate) gap: u64,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Loop {
     pub(crate) per: u64,
     /// Bytes of all elements, gaps of the log between them included.
     pub(crate) bytes: u64,
-    /// Bytes of one iteration, with the gap behind it.
+    /// Bytes of one iteration, with the gap after it.
     pub(crate) per_bytes: u64,
     pub(crate) items: (u32, u32),
     /// Bounds of the whole loop.
@@ -94,7 +94,7 @@ pub(crate) struct Loop {
     /// Bounds of one iteration.
     pub(crate) body: (i64, i64),
     pub(crate) depth: u8,
-    /// Every element starts behind the end of the one before.
+    /// Every element starts at the end of the one before, or after it.
     pub(crate) increasing: bool,
 }
 

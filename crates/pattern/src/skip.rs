@@ -9,7 +9,7 @@ use crate::global::{Axis, GlobalPattern, MAX_DIMS};
 use crate::map::{EntryPart, MapEntry, PatternMap};
 
 impl PatternMap {
-    /// The offset behind some bytes from `offset` on that are all held; `None` if that at `offset` is not.
+    /// The offset after some bytes from `offset` on that are all held; `None` if that at `offset` is not.
     pub fn filled(&self, offset: u64) -> Option<u64> {
         let mut end = None;
         self.around(0, self.entries.len(), offset, &mut |entry: &MapEntry| {
@@ -26,7 +26,7 @@ impl PatternMap {
 }
 
 impl GlobalPattern {
-    /// The offset behind bytes that are all held, from the one at `offset` on, which is. 0 if that is not known at once.
+    /// The offset after bytes that are all held, from the one at `offset` on, which is. 0 if that is not known at once.
     fn filled(&self, offset: u64) -> u64 {
         let mut at = [0; MAX_DIMS];
         let (Some((_, rest)), Some(mut extent)) =

@@ -33,7 +33,7 @@ pub(crate) struct Repeat {
 pub(crate) struct Stack {
     pub(crate) terms: Vec<Term>,
     prints: Vec<u32>,
-    /// Log address behind the top term.
+    /// Log address after the top term.
     end: u64,
     /// Terms that do not follow the one below in the log, ever.
     breaks: u32,

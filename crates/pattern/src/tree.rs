@@ -76,7 +76,7 @@ pub(crate) fn hit_body(
     })
 }
 
-/// The least start of an element behind `rel`.
+/// The least start of an element after `rel`.
 pub(crate) fn next_start(arena: &Arena, shape: Shape, elements: u64, rel: i64) -> Option<i64> {
     match shape.kind() {
         ShapeKind::Leaf(_) => (rel < 0).then_some(0),

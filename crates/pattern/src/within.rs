@@ -37,7 +37,7 @@ impl Pattern {
         runs
     }
 
-    /// Address of the first byte at `offset` or behind it, in an increasing term; the term's end if there is none.
+    /// Address of the first byte at `offset` or after it, in an increasing term; the term's end if there is none.
     fn addr_of(&self, term: &Term, offset: u64) -> u64 {
         let (mut from, mut to) = (0, self.arena.elements(term.shape));
         while from < to {

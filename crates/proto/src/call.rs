@@ -99,7 +99,7 @@ where
 /// The requests that one part of a member answers: its service, with a method for each; the enum that travels; and for each
 /// request the type of its reply.
 ///
-/// A line is `method(Request) -> Reply;`. `bulk FIELD` behind it names the field of the reply whose bytes travel beside the
+/// A line is `method(Request) -> Reply;`. `bulk FIELD` after it names the field of the reply whose bytes travel beside the
 /// head.
 macro_rules! service {
     (

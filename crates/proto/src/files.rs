@@ -191,7 +191,7 @@ pub struct Commit {
     pub token: u64,
     /// The owner's part; of a file with patterns all of it, in any slice.
     pub own: Vec<Change>,
-    /// Segments of `forebay_pattern`, encoded, one behind the other, in place of the extents that they describe. The owner gives
+    /// Segments of `forebay_pattern`, encoded, one after the other, in place of the extents that they describe. The owner gives
     /// them their sequence. No two of their elements, and no put of `own`, hold the same byte; they lie over cuts of `own`.
     pub patterns: Vec<u8>,
     /// Members that hold staged parts.
@@ -371,7 +371,7 @@ pub struct PatternsReply {
     pub bytes: Vec<u8>,
     /// Bytes of older patterns that are no more. They may overlap.
     pub holes: Vec<PatternHole>,
-    /// First bytes of ranges, and the bytes behind their last: only here may something else be seen than what patterns and holes
+    /// First bytes of ranges, and the bytes after their last: only here may something else be seen than what patterns and holes
     /// say. The index has extents here, newer than any pattern, or a pattern cannot be read. [`GetExtents`] says what is right.
     pub residual: Vec<(u64, u64)>,
     /// The file's sequence that this shows.

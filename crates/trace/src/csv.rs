@@ -20,7 +20,7 @@ const FIELDS: [&str; 8] = [
     "rank", "op", "file_id", "offset", "length", "start", "end", "error",
 ];
 const HEADER: &str = "rank,op,file_id,offset,length,start,end";
-/// What a recording has behind that.
+/// What a recording has after that.
 const ERROR_FIELD: &str = ",error";
 /// Longest line, bytes: a name of 4096 bytes and the numbers before it are far shorter.
 const LONGEST_LINE: usize = 65_536;
@@ -207,7 +207,7 @@ fn shorten(found: &str) -> String {
     found.chars().take(40).collect()
 }
 
-/// One line; `all` if it may be any action, with an error behind it.
+/// One line; `all` if it may be any action, with an error after it.
 fn parse(line: &str, all: bool, place: &FieldPlace<'_>) -> Result<Call> {
     let count = if all { "eight fields" } else { "seven fields" };
     let mut fields = line.split(',');

@@ -48,7 +48,7 @@ impl Op {
         }
     }
 
-    /// The offset behind the last byte.
+    /// The offset after the last byte.
     pub fn stop(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }

@@ -111,7 +111,7 @@ impl fmt::Display for Process {
 pub struct Loss {
     /// Where the whole part ends, bytes.
     pub at: u64,
-    /// Bytes behind it that are of no use.
+    /// Bytes after it that are of no use.
     pub bytes: u64,
     /// Calls that were read.
     pub calls: u64,
@@ -148,7 +148,7 @@ pub struct Recording {
 
 impl Recording {
     /// The successful reads and writes, with file names that are plain and all different. What was called otherwise only (a
-    /// directory, a file that was but opened) is left out, and the files behind it move up.
+    /// directory, a file that was but opened) is left out, and the files after it move up.
     pub fn trace(&self) -> Trace {
         let mut kept = vec![true; self.files.len()];
         for call in &self.calls {

@@ -224,7 +224,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// Shown with a binary unit and at most three digits behind.
+/// Shown with a binary unit and at most three digits after the point.
 pub(crate) struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {

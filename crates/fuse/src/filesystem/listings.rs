@@ -117,7 +117,7 @@ impl Listing {
         }
     }
 
-    /// The entry numbered `index` (without dots), read by `fetch(after, limit)`; `None` behind the last.
+    /// The entry numbered `index` (without dots), read by `fetch(after, limit)`; `None` after the last.
     fn entry(&mut self, index: u64, fetch: &mut Fetch<'_>) -> Result<Option<&DirEntry>> {
         if index < self.base {
             // Numbers beyond the remembered names cannot come here: the base only grows with the marks.

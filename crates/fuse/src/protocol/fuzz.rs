@@ -1,4 +1,4 @@
-//! Requests of any bytes: each is answered once, by whomever, and nothing is read behind its end. Requests come from the kernel
+//! Requests of any bytes: each is answered once, by whomever, and nothing is read past its end. Requests come from the kernel
 //! alone, but a mistake there, or here about its structures, must not end the service. Short form: 30,000 requests; `SOAK=1`:
 //! 3,000,000.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
@@ -153,7 +153,7 @@ impl Handler for GivesUp {
     }
 }
 
-/// Bytes behind the head of a request.
+/// Bytes after the head of a request.
 const MOST: usize = 400;
 
 /// Arguments of a request: numbers that lengths and counts are got wrong by, names, and noise.

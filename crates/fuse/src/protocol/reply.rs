@@ -72,7 +72,7 @@ impl Drop for Reply {
     }
 }
 
-/// Numbers, one behind the other.
+/// Numbers, one after the other.
 struct ReplyFields(Vec<u8>);
 
 impl ReplyFields {
@@ -306,7 +306,7 @@ impl ReplyDirectory {
         }
     }
 
-    /// `next`: where a listing goes on behind it. True if it does not fit: then it is not in the reply.
+    /// `next`: where a listing goes on after it. True if it does not fit: then it is not in the reply.
     #[must_use]
     pub fn add(
         &mut self,

@@ -39,7 +39,7 @@ pub(super) enum FoldState {
 pub(crate) struct LoopRecognizer {
     /// What comes next if the open loop or run goes on; `left` is 0 if there is none.
     pub(super) expected: ExpectedRun,
-    /// Log address behind the newest element.
+    /// Log address after the newest element.
     pub(super) addr: u64,
     pub(super) state: FoldState,
     pub(super) cursor: Cursor,

@@ -32,7 +32,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Adds `count` extents of one length, one behind the other in the log.
+    /// Adds `count` extents of one length, one after the other in the log.
     fn push_row(&mut self, first: Element, stride: u64, count: u64) -> Result<()> {
         let at = |i: u64| Element {
             offset: first.offset.wrapping_add(stride.wrapping_mul(i)),

@@ -17,7 +17,7 @@ pub struct Fallocate {
     pub punch: bool,
     /// Make it read as zeros.
     pub zero: bool,
-    /// The size stays, also if the range ends behind it.
+    /// The size stays, also if the range ends after it.
     pub keep_size: bool,
 }
 

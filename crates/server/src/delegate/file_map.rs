@@ -276,7 +276,7 @@ impl MapPatterns {
         }
     }
 
-    /// Whether there is a hole at `at`, and an offset behind it up to where it is the same.
+    /// Whether there is a hole at `at`, and an offset after it up to where it is the same.
     fn stretch(&self, at: u64) -> (bool, u64) {
         let (cut, until) = self.cut(at);
         let filled = match cut {

@@ -22,7 +22,7 @@ const MIN_RECORDS: u64 = 4;
 /// What is committed of a layer.
 #[derive(Debug, Default)]
 pub struct FoldedLayer {
-    /// Encoded segments, one behind the other; no sequence yet.
+    /// Encoded segments, one after the other; no sequence yet.
     pub patterns: Vec<u8>,
     /// What they stand for, in records of the index.
     pub records: u64,

@@ -115,7 +115,7 @@ pub fn read(from: impl Read, path: &Path) -> Result<Trace> {
     })
 }
 
-/// Reads all calls of a trace. One that was cut off behind its header is read as far as it is whole,
+/// Reads all calls of a trace. One that was cut off after its header is read as far as it is whole,
 /// and says so in [`Recording::loss`]. `path` is for messages.
 ///
 /// # Errors

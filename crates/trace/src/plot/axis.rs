@@ -27,7 +27,7 @@ impl Axis {
         Axis::in_units(title, low, high, &TIMES, &[1.0, 2.0, 5.0], 10.0)
     }
 
-    /// Of exactly these bytes, with marks at multiples of powers of two, and the unit behind the title.
+    /// Of exactly these bytes, with marks at multiples of powers of two, and the unit after the title.
     pub fn bytes(title: &str, low: u64, high: u64) -> Axis {
         Axis::in_units(title, low, high, &SIZES, &[1.0], 2.0)
     }

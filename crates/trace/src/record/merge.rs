@@ -13,7 +13,7 @@ pub struct NodeRecording {
 }
 
 /// Joins recordings of one time: files of one service are the same by inode, ranks by machine, process and thread. Ranks that
-/// a launcher gave keep their number; all others follow behind, in the order of their first calls. Calls are in order of their
+/// a launcher gave keep their number; all others follow, in the order of their first calls. Calls are in order of their
 /// start.
 pub fn merge(name: &str, begun: u64, parts: Vec<NodeRecording>) -> Recording {
     let mut whole = Recording {

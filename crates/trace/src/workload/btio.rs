@@ -16,7 +16,7 @@ pub struct Btio {
     pub q: u32,
     /// Points along an edge of the cube; at least `q`. The classes are S 12, W 24, A 64, B 102, C 162, D 408, E 1020.
     pub grid: u64,
-    /// Cubes written one behind the other.
+    /// Cubes written one after the other.
     pub dumps: u64,
 }
 

@@ -15,7 +15,7 @@ pub enum MilcLayout {
     Serial,
     /// (B) rank by rank.
     Contiguous,
-    /// (C) rank by rank, behind headers.
+    /// (C) rank by rank, after headers.
     Headed,
 }
 

@@ -26,7 +26,7 @@ pub struct Nested {
 
 impl Nested {
     /// `counts` steps of each level, innermost first: ranks take turns in the inner level; each outer level starts a gap
-    /// of `gap` bytes behind the inner one's end. Ranks do not overlap.
+    /// of `gap` bytes after the inner one's end. Ranks do not overlap.
     pub fn in_turn(ranks: u32, len: u64, counts: &[u64], gap: u64) -> Nested {
         let mut stride = u64::from(ranks) * len;
         let mut levels = Vec::new();
