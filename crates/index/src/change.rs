@@ -1,9 +1,9 @@
 //! Changing a file's extents: a batch of puts and cuts over what is stored.
 //!
-//! The batch is first folded by itself ([`fold`]). Pieces that meet nothing stored are written as they are; memory knows nearly
-//! always which these are (`free`). The others are laid over the stored extents run by run. A run is a group of
-//! pieces that are near each other, or that one stored extent joins; what is stored there is read by range scans. The result is compared with
-//! what was read, and only the differences are written, in key order.
+//! The batch is first folded by itself ([`fold`]). Pieces that overlap no stored extent are written as they are; the
+//! coverage in memory nearly always tells which (`free`). The others are laid over the stored extents run by run. A run
+//! is a group of pieces that are near each other, or that one stored extent joins; what is stored there is read by range
+//! scans. The result is compared with what was read, and only the differences are written, in key order.
 
 use crate::csm::engine::View;
 use crate::csm::{Key, Record};

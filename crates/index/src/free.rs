@@ -1,4 +1,5 @@
-//! Which pieces of a change meet nothing that is stored: as a rule all, and memory knows it ([`coverage`](crate::coverage)).
+//! Which pieces of a change overlap no stored extent: as a rule all, as the coverage in memory tells
+//! ([`coverage`](crate::coverage)).
 use crate::ExtentIndex;
 use crate::coverage::{KnownPieces, PAGE};
 use crate::get::{SECOND_SEARCH, extents};

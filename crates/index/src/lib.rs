@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `extent` | one extent: a run of a file's bytes and the log bytes that hold them |
 //! | `change`, `overlay` | laying new extents over stored ones |
 //! | `get`, `get_many`, `found` | which extents hold a range, or each of many |
 //! | `coverage`, `free` | which puts overlap nothing that is stored |

@@ -1,4 +1,4 @@
-//! What a batch of changes leaves behind, before it meets the stored extents: an ordered map of pieces.
+//! The net effect of a batch of changes, before it is laid over the stored extents: an ordered map of pieces.
 //!
 //! Invariants: pieces do not overlap; none is empty; the newest change of a byte owns it.
 

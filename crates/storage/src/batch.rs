@@ -73,9 +73,8 @@ impl Batch {
         Batch::default()
     }
 
-    /// An empty batch whose changes give space back although some of them are puts (a smaller
-    /// record instead of a larger one): on a full disk it may use the log's reserve, as batches
-    /// that only delete always may. Keep such batches small.
+    /// An empty batch whose changes free space although some of them are puts (a smaller record instead of a larger one):
+    /// on a full disk it may use the log's reserve, as batches that only delete always may. Keep such batches small.
     pub fn reclaiming() -> Batch {
         Batch {
             reclaiming: true,

@@ -1,4 +1,4 @@
-//! One flipped bit of a block with a checksum is put right: the checksum says which bit it was.
+//! Corrects a single flipped bit of a block with a checksum: the difference of the CRC-32C tells which bit it was.
 //!
 //! CRC-32C is linear: the difference between the checksum that a block should have and the one that it has depends on the places of the
 //! wrong bits only, not on the block. Of one wrong bit it is `x^(32 + n)` modulo the polynomial, `n` the number of bits behind it. These
@@ -12,10 +12,11 @@
 //! - *Anything else* (an overwritten sector) has an odd number of wrong bits in half of the cases, and then some bit fits by chance: 32,768 differences of
 //!   2^32 fit a block of 4 KiB, which is 1 in 131,072, and 1 in 8,192 at [`LONGEST`].
 //!
-//! So what was put right counts only once it is also what it must be by its structure: it decodes to its end, in order, with the ends or the number that
-//! others say it has. And it is told like all damage ([`Lost::Corrected`](crate::Lost::Corrected)). Records are corrected so, tables and log, also while a store is
-//! in use: what they would answer otherwise is an error for all that stands beside the flipped bit, too. File data has no structure to be judged by,
-//! and is never corrected.
+//! So a corrected block is used only if it then also decodes as it must: to its end, in key order, with the bounds or the
+//! count that are recorded elsewhere. Corrections are reported like all damage
+//! ([`Lost::Corrected`](crate::Lost::Corrected)). Records are corrected so, tables and log, also while a store is in use:
+//! what they would answer otherwise is an error for all that stands beside the flipped bit, too. File data has no
+//! structure to be judged by, and is never corrected.
 //!
 //! A log record that checks after one flip was written whole, so no part of an unfinished write comes back with it. Where a crash can
 //! have torn it, a store that goes on corrects short ones only: of 4 KiB, one torn record in 262,144 fits by chance, and then has to decode too.

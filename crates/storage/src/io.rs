@@ -1,5 +1,5 @@
-//! The one trait through which every byte reaches a disk, and its plain implementation.
-//! Tests replace it by a twin that loses, tears and refuses.
+//! The one trait through which every byte reaches a disk, and its plain implementation. Tests replace it by
+//! `fault::FaultIo`, which loses, tears and refuses writes.
 use crate::IoContext;
 use std::io;
 use std::path::Path;
@@ -285,7 +285,7 @@ pub(crate) fn reserve_room(file: &dyn File, offset: u64, len: u64) -> io::Result
     while at < end {
         let some = ((end - at) as usize).min(zeros.len());
         if let Err(e) = file.write_at(&zeros[..some], at) {
-            // What was taken is given back, as after an allocation that fails.
+            // What was allocated is freed, as after an allocation that fails.
             file.set_len(before)?;
             return Err(e);
         }

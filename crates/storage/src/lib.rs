@@ -1,5 +1,5 @@
-//! The log-structured storage core on which Forebay's stores stand: one write-ahead log, one manifest and one I/O trait with its
-//! fault-injecting twin, under engines that sort what batches bring.
+//! The log-structured storage core on which Forebay's stores stand: one write-ahead log, one manifest and one I/O trait
+//! with its fault-injecting implementation, under engines that each keep one kind of a batch's changes.
 //!
 //! | module | what |
 //! |---|---|
@@ -9,6 +9,8 @@
 //! | `manifest`, `wal` | which files make up the store; every batch before it is applied |
 //! | `newest_first`, `table_file`, `table_footer` | merging what engines read, and the files they read from |
 //! | `io`, `pool`, `read_only`, [`fault`] | the I/O trait, and what implements it |
+//! | `batch`, `options`, `error`, `names`, `wire` | batches, settings and counters, errors, names of files, integers in files |
+//! | `damage`, [`correction`], `sectors`, `poison` | what is damaged, single flipped bits, unreadable sectors, stores that a failed write has closed |
 //!
 //! **Knows**: bytes, keys, batches, files. **Must not know**: files of the mounted file system, extents, ranks,
 //! networks, configuration files.

@@ -3,9 +3,9 @@
 //! Cursors are given newest first. Each key is yielded once, in ascending order, from the newest cursor that has it. Nothing is collected, and
 //! nothing is called dynamically.
 //!
-//! What a cursor cannot read is a failure at its first key, so a caller that stops before that key never meets it. After the failure the merge is
-//! over, unless the cursor went on behind it, as in a store that is salvaged: then older entries of keys that may have stood there are left
-//! out, because newer ones may be lost.
+//! A range that a cursor cannot read is an error at the first key of the range, so a caller that stops before that key
+//! does not see it. The error ends the merge, unless the cursor goes on after the range, as in a store that is salvaged:
+//! then older entries of keys inside the range are left out, because newer ones may be lost.
 //!
 //! The least key is looked for among all cursors: they are few, one for each MemTable, level or run.
 

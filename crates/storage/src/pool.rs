@@ -1,4 +1,4 @@
-//! Files that are kept open, within one number of descriptors for all stores of a process.
+//! A cache of open files, with one limit of descriptors for all stores of a process.
 //!
 //! Files that are written stay open for as long as somebody writes them: few for each member. Those that are only read, segments and
 //! tables, may be thousands: [`Io::open_kept`] keeps the most recently used ones open, as many as the pool has places. The number comes from

@@ -17,12 +17,12 @@ impl ReadOnly {
 /// A file of which nothing is changed.
 pub struct ReadOnlyFile {
     file: Arc<dyn File>,
-    /// Whether giving space back and syncing fail, as all other changes do. Else they do nothing.
+    /// Whether freeing space and syncing fail, as all other changes do. Else they do nothing.
     strict: bool,
 }
 
 impl ReadOnlyFile {
-    /// Of which nothing is given back or synced either: that succeeds, and does nothing.
+    /// Of which nothing is freed or synced either: that succeeds, and does nothing.
     pub fn lenient(file: Arc<dyn File>) -> ReadOnlyFile {
         ReadOnlyFile {
             file,

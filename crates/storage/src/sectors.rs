@@ -1,7 +1,8 @@
 //! Reading around what a disk cannot read.
 //!
-//! Invariant: for bytes with checksums only. A sector that cannot be read is zeros, so whatever checksum covers it is wrong, and it is damaged like any
-//! bytes that are not what was written. Where zeros have a meaning of their own (the end of a log that goes on), an error of the disk stays one.
+//! Invariant: for bytes with checksums only. A sector that cannot be read is returned as zeros, so the checksum that
+//! covers it is wrong, and it is treated as damage like any bytes that are not what was written. Where zeros are
+//! meaningful (the end of a log that is still appended to), a read error is returned as an error.
 use crate::File;
 use rustix::io::Errno;
 use std::io;

@@ -1,5 +1,5 @@
-//! A file of tables, whichever engine's: opened at each read, and removed with its last user once it is superseded. And which of them merges
-//! leave out because they cannot be read.
+//! A handle of a table file of any engine: opened at each read, and removed once it is superseded and no reader holds it.
+//! Also the set of unreadable tables that merges leave out.
 //!
 //! A store may have thousands of tables and a process only so many open files: which of them stay open is the business of
 //! [`Io::open_kept`].

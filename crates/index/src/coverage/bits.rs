@@ -1,15 +1,15 @@
-//! One bit for each unit of a page.
+//! A bitmap of the units of one page: set where some byte of the unit is stored.
 //!
 //! ```text
 //!  | unit, shift, left | bits ...   words of 8 bytes; of the first unit and left have 21 bits, shift 20
 //!
 //!  unit k:  bytes  [ k * unit - shift, (k + 1) * unit - shift )  of the page; the first and the last may lie in it in part
-//!  left:    units whose bit is not set
+//!  left:    number of units whose bit is not set
 //! ```
 //!
 //! A unit may be of any length and begin anywhere: so the lines of an array need one bit each, as blocks do.
 //!
-//! Invariants: `shift < unit <= PAGE`, so there is a unit for each byte; bits behind the last unit are 0.
+//! Invariants: `shift < unit <= PAGE`, so there is a unit for each byte; bits after the last unit are 0.
 
 /// Bytes of a page.
 pub const PAGE: u64 = 1 << 20;

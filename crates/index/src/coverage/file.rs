@@ -1,6 +1,7 @@
 //! Which bytes of one file are stored: its pages, by slice, and its streams.
 //!
-//! Invariants: a stored byte is covered; a slice that is not in the map is unknown below `unknown`, and empty from there on.
+//! Invariants: a stored byte is covered; of a slice that is not in the map nothing is known below the offset `unknown`;
+//! at and above it the slice is empty.
 use super::bits::{Adjacency, PAGE};
 use super::page::Page;
 use super::slice::{CachedSlice, PAGES, Slice, SliceStep};

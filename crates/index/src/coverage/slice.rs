@@ -1,7 +1,8 @@
 //! What is known of one slice: its pages. Slices of equal content may share it.
 //!
-//! When many processes write a checkpoint in turns, each commit adds bytes at the same places of each slice. Slices that were equal before such
-//! a commit are equal after it, so one copy serves all of them: a [`SliceStep`] remembers what the commit made of the slice before.
+//! When many processes write a checkpoint in turns, each commit adds bytes at the same places of each slice. Slices that
+//! were equal before such a commit are equal after it, so one copy serves all of them: a [`SliceStep`] caches, for a
+//! slice before and a commit, the slice after.
 //!
 //! Invariant: the memory that a file counts is that of its distinct contents, each counted once.
 use super::bits::PAGE;

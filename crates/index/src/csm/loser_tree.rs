@@ -6,7 +6,7 @@
 //! Invariants
 //! - Each place is the winner or the loser of one game; a game's loser is the winner of the half that the tree's winner did not
 //!   come from.
-//! - Of equal numbers the first wins, so places of no number, which stand behind all others, never do while there is one.
+//! - Of equal numbers the first wins, so empty places, which come after all others, never win while a number is left.
 
 /// A number and its place.
 type Player = (u128, u32);

@@ -1,4 +1,4 @@
-//! One index record: an extent of a file, or the word that there is none any more.
+//! One index record: an extent of a file, or a delete (a tombstone).
 use crate::Extent;
 
 /// Bytes of a record before compression: fid 8, offset 8, len 4, member 2, log 8, addr 8, seq 8.

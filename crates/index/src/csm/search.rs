@@ -1,4 +1,4 @@
-//! Searching what is sorted, from about where the answer is.
+//! Galloping search in a sorted sequence, from a guess of where the answer is.
 
 /// About where `value` is among `len` values from `first` to `last`, if they are regular.
 pub fn guess(value: u64, first: u64, last: u64, len: usize) -> usize {

@@ -95,7 +95,7 @@ impl Tree {
         self.records += u64::from(block.records);
     }
 
-    /// Gives back memory that no block needs: no more are added.
+    /// Frees memory that no block needs: no more are added.
     pub fn trim(&mut self) {
         self.nodes.shrink_to_fit();
         self.data.shrink_to_fit();

@@ -5,7 +5,7 @@
 //! hold while they write files, `manifest`, what engines hold while they change what readers see.
 //!
 //! # Invariants
-//! - `visible` names the last batch that all engines have; it moves only to the end of a batch.
+//! - `visible` is the number of the last batch that all engines have applied; it moves on only once a batch is applied whole.
 //! - `synced` never names a batch that is not on disk.
 use super::health::StoreHealth;
 use super::queue::Queue;

@@ -1,5 +1,5 @@
-//! The log files of a store at work: appending groups of batches, the next file, the reserve of a full disk, files that
-//! are superfluous after a flush, syncing.
+//! The log files of an open store: appending groups of batches, going on to the next file, using the reserve when the
+//! disk is full, removing files after a flush, syncing.
 //!
 //! Batches are in the log in the order of their numbers, file after file; a log file goes only when all engines hold its batches in
 //! files.

@@ -1,4 +1,4 @@
-//! Engines: what sorts the changes that batches bring, in memory and in files, over one log and one manifest.
+//! Storage engines: each keeps one kind of a batch's changes, in memory and in files, over one shared log and manifest.
 //!
 //! ```text
 //!                 one batch = one record of the log
@@ -82,7 +82,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Nothing for an engine whose MemTable ends with each log file.
     fn request_flush(&self) {}
 
-    /// The disk is full: the log goes on in its reserve, for batches that give space back. Called with the end of the log held: must not wait.
+    /// The disk is full: the log goes on in its reserve, for batches that free space. Called with the end of the log
+    /// held: must not wait.
     fn log_in_reserve(&self) {}
 
     /// The store was [poisoned](StoreHealth::poison): whoever waits for this engine looks again.
@@ -111,7 +112,7 @@ pub trait Engine: Send + Sync + 'static {
 /// What an engine may want to know of one batch, or of several that are logged together, whatever they bring for it.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupLoad {
-    /// All of them give space back: on a full disk they may use reserves.
+    /// All of them free space: on a full disk they may use reserves.
     pub reclaiming: bool,
     /// Some delete rows.
     pub deletes: bool,

@@ -1,4 +1,4 @@
-//! What a disk holds at one moment: files by path. Can be damaged, and kept in a real directory.
+//! A snapshot of a disk: files by path. A test can damage it, or write it to a real directory.
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};

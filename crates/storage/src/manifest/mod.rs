@@ -1,14 +1,15 @@
-//! The manifest: which table files make up the store, and through which batch they hold the log.
+//! The manifest: which table files make up the store, and up to which batch they contain the log.
 //!
-//! It stands in two files of the same bytes, `MANIFEST` and `MANIFEST.copy`: a 32-byte [header](crate::wal::header) whose number is
-//! their generation, and log [records](crate::wal::record) numbered from 1, each one [edit](edit); the state is their sum.
+//! It stands in two files of the same bytes, `MANIFEST` and `MANIFEST.copy`: a 32-byte [header](crate::wal::header) whose
+//! number is their generation, and log [records](crate::wal::record) numbered from 1, each one [edit](edit); the state is
+//! the result of applying them in order.
 //!
 //! # Invariants
 //! 1. A table that an edit adds is on disk, directory entry included, before the edit is written.
 //! 2. An edit is on disk in both copies before anything that it makes superfluous is removed (old tables, log files).
-//! 3. When the files have grown, or none of them has all edits at open, their sum is written as one edit of the next generation to
-//!    `MANIFEST.tmp` and `MANIFEST.copy.tmp`; both are synced, then both renamed. No edit is appended before
-//!    the directory is synced.
+//! 3. When the files have grown, or none of them has all edits at open, the state is written as one edit of the next
+//!    generation to `MANIFEST.tmp` and `MANIFEST.copy.tmp`; both are synced, then both renamed. No edit is appended
+//!    before the directory is synced.
 //!
 //! # Why a crash is safe, case by case
 //! - *Before an edit is whole on disk in either copy.* Recovery cuts it. The state before it stands: its tables and log files are
@@ -17,7 +18,8 @@
 //!   both states are right. The longer one is taken, for the copy that has it may be the only one that is read next time.
 //! - *After the edit, before old files are removed.* They are named by nothing: removed at the next open. Log records
 //!   through the flushed batch are skipped.
-//! - *While a copy is mended in place at open* from the other one, which has all edits: that one is cut behind its last edit, and not written.
+//! - *While a copy is repaired in place at open* from the other one, which has all edits: that one is cut after its last
+//!   edit, and not written.
 //! - *While the manifest is rewritten.* Until the first rename is on disk the old files stand. After one rename the files are of two
 //!   generations and say the same (3): the newer is read. While the first manifest of a store is made, the copy may not be there.
 //! - *Disk full.* The files own blocks ahead of their end. When those are used up, the append is rolled back in both, and

@@ -1,4 +1,5 @@
-//! A manifest made again from the table files and logs of a directory, to salvage a store of which neither copy can be read.
+//! Reconstructs the manifest from the table files and logs of a directory, to salvage a store of which neither copy can
+//! be read.
 //!
 //! Every table file holds its [`Provenance`]. These rules say which files make up the store, and in which order:
 //! - *Merges happen one after the other.* Files made by one merge have the same inputs. If a later merge used one of its files, or an input

@@ -1,6 +1,5 @@
-//! The two background threads: one flushes, one compacts. Neither sleeps through work: conditions are looked at
-//! under the `signals` lock, which everybody takes who makes one true and wakes. If one panics, the store is poisoned, so
-//! that nobody waits for it.
+//! The two background threads: one flushes, one compacts. No wake-up is lost: conditions are checked, and made true,
+//! under the `signals` lock. If one thread panics, the store is poisoned, so that nobody waits for it.
 use super::RowEngine;
 use super::signals::SignalState;
 use crate::engine::{LogTail, PoisonOnPanic};

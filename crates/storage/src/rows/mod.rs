@@ -1,4 +1,4 @@
-//! The row engine: puts and deletes of numbered keyspaces, in MemTables and in levels of table files.
+//! The row engine: key-value rows, put and deleted in numbered keyspaces, in MemTables and in levels of table files.
 //!
 //! ```text
 //!  batch -> MemTable -> visible
@@ -17,7 +17,7 @@
 //! | `read`, `merge` | gets, snapshots, scans |
 //! | `room` | sealing MemTables, waiting for flushes |
 //! | `flush`, `compact` | writing table files, merging them |
-//! | `reclaim`, `spare` | giving space back on a full disk |
+//! | `reclaim`, `spare` | reclaiming space on a full disk |
 //! | `background`, `signals` | the threads that do all this, and what they and writers tell each other |
 //!
 //! # Locks

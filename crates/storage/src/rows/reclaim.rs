@@ -1,11 +1,12 @@
-//! Giving space back on a full disk that holds deletes: they are flushed and compacted in the spare room, so that what they delete goes.
+//! Reclaiming space on a full disk: `RESERVE` lets deletes be logged (`wal/reserve`); `SPARE` (`spare`) is removed to
+//! make room for flushing and compacting them, which drops what they delete.
 use super::RowEngine;
 use super::background::LOG_WAIT;
 use crate::Result;
 use crate::engine::GroupLoad;
 
 impl RowEngine {
-    /// Remembers that the disk is full, and asks for space to be given back when there are deletes to do it with.
+    /// Remembers that the disk is full, and asks for space to be reclaimed when there are deletes to do it with.
     pub(super) fn note_room(&self, load: GroupLoad, outcome: &Result<()>) {
         let full = matches!(outcome, Err(e) if e.is_no_space());
         if !full && !load.deletes && !self.signals.is_full() {
@@ -54,7 +55,7 @@ impl RowEngine {
     fn try_reclaim(&self) -> Result<bool> {
         self.spare.release()?;
         let done = self.shrink();
-        // What failed for want of room has given its room back: nobody else may have it before the spare room.
+        // What failed for want of room has freed its room: nobody else may have it before the spare room.
         let renewed = self.spare.renew()?;
         Ok(done? && renewed)
     }

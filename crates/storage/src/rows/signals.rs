@@ -12,13 +12,13 @@ pub struct SignalState {
     pub shortage: Option<Shortage>,
     /// Attempts that failed for a shortage.
     pub shortages: u64,
-    /// The disk is full and there are deletes: compact everything to give space back.
+    /// The disk is full and there are deletes: compact everything to reclaim space.
     pub reclaim: bool,
     /// Most entries of the tables may be deleted: compact everything, for there is time.
     pub shrink: bool,
     /// The last put found no room.
     pub full: bool,
-    /// Refused puts, and deletes, since giving space back was last tried.
+    /// Refused puts, and deletes, since reclaiming was last tried.
     pub requests: u64,
     /// How often that was tried since it last helped.
     pub tries: u32,

@@ -1,4 +1,5 @@
-//! The spare room: blocks of the disk that are given back while a full disk is flushed and compacted, so that deletes can make room.
+//! The spare room: blocks of the disk, held by the file `SPARE`, that are freed while a full disk is flushed and
+//! compacted (`reclaim`).
 use crate::engine::EngineHost;
 use crate::wal::reserve;
 use crate::{Result, names};
@@ -11,7 +12,7 @@ pub struct SpareRoom {
     host: Arc<EngineHost>,
     /// Whether it is in use or could not be made: puts are refused.
     used: AtomicBool,
-    /// Held while space is given back.
+    /// Held while space is reclaimed.
     giving_back: Mutex<()>,
 }
 
@@ -48,19 +49,19 @@ impl SpareRoom {
         if !self.used.load(Ordering::Acquire) {
             return Ok(true);
         }
-        // While space is being given back, it is in use and not to be taken.
+        // While space is being reclaimed, it is in use and not to be taken.
         match self.giving_back.try_lock() {
             Some(_one) => self.renew(),
             None => Ok(false),
         }
     }
 
-    /// While this is held nobody else renews it or gives space back.
+    /// While this is held nobody else renews it or reclaims space.
     pub fn lock(&self) -> MutexGuard<'_, ()> {
         self.giving_back.lock()
     }
 
-    /// Gives it to the disk. The caller holds the lock.
+    /// Frees it. The caller holds the lock.
     pub fn release(&self) -> Result<()> {
         self.used.store(true, Ordering::Release);
         let released = reserve::release_spare(&**self.host.io(), self.host.dir());

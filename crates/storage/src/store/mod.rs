@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  apply -> group commit -> log record -> each engine -> visible
-//!  get, scan: the rows; other engines are read through what they are
+//!  get, scan: the row engine; other engines are read through their own types
 //! ```
 //! Invariants stand in `engine` (what engines promise), `rows` (its state and locks), `wal` and `manifest` (crashes).
 mod commit;

@@ -1,8 +1,8 @@
 //! The write-ahead log: every batch as one record, before it is applied.
 //!
-//! A store's log is a row of files `wal-N.log` with rising `N`: a 32-byte [`header`], then
-//! [`record`]s whose payload is a batch ([`payload`]). Each MemTable has its own files; they go
-//! when that MemTable is in a table file.
+//! A store's log is a row of files `wal-N.log` with rising `N`: a 32-byte [`header`], then [`record`]s whose payload is a
+//! batch ([`payload`]). A file is removed when all engines hold its batches in files of their own. A MemTable of the
+//! row engine ends with its log file.
 //!
 //! # Invariants
 //! 1. Batches are numbered 1, 2, 3, ... ; the log holds them in this order without a gap, but for

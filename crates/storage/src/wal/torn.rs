@@ -1,11 +1,11 @@
-//! Whether bytes of a log that are no record are what a crash leaves, or damage of what once was there.
+//! Tells whether bytes of a log that are no record are what a crash leaves, or damage to a record that was whole.
 //!
 //! A log is only appended to, and a record may be written over the seal before it. A killed process leaves a prefix of what it was
 //! writing, and behind it what was there before. A power failure leaves each sector either as written or as it was before: zeros, the seal,
 //! or behind the file's end. So of a record that a crash tore, some sector's part or the end is one of these. Where none is, every sector was
 //! written, and was changed later.
 //!
-//! No batch is as short as a seal, so fewer bytes at the end of a file are none that was whole.
+//! Every batch is longer than a seal, so a shorter remainder at the end of a file was never a whole batch.
 use super::record;
 
 /// What a disk writes whole, bytes.

@@ -1,5 +1,5 @@
-//! Compressing sealed MemTables in the middle of a flush or a merge. Those take seconds, a MemTable is full after milliseconds, and writers wait
-//! while too many are sealed.
+//! Compressing sealed MemTables in the middle of a flush or a merge, so that writers do not stall. Those take seconds, a
+//! MemTable is full after milliseconds, and writers wait while too many are sealed.
 use super::super::block::Cutter;
 use super::Core;
 use forebay_storage::Result;

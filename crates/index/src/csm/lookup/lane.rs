@@ -1,4 +1,4 @@
-//! One source as the pass goes through it: a run of records, or the planned blocks.
+//! A forward cursor over one source of a batched lookup: a run of records, or the blocks that are planned for it.
 //!
 //! Blocks are decoded when a request needs them, each once as long as requests ascend.
 use super::opened::OpenedBlock;

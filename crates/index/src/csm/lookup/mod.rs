@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `plan` | which blocks of one source the requests need |
 //! | `opened` | one of them, decoded as far as needed |
-//! | `lane` | a source's blocks as the pass goes through them |
+//! | `lane` | a forward cursor over one source's blocks |
 //!
 //! Requests come sorted by file and start, in pieces whose blocks fit in a bounded part of memory. For each piece the blocks are
 //! planned, then fetched table by table (where requests of all threads meet), then passed through.
 //!
-//! Of a source's records that start before a request only the last can reach it, and only if none starts just there: extents do
-//! not overlap. So a lookup looks at the record before its start and those within, and nothing else; what is rare and does not fit
-//! into that (the record before it is a delete) is left to a scan.
+//! Of a source's records that start before a request only the last can reach it, and only if none starts just there:
+//! extents do not overlap. So a lookup reads the last record before its start and those within, and nothing else. The
+//! rare case in which that record before is a delete is left to a scan.
 mod lane;
 pub(in crate::csm) mod opened;
 mod plan;

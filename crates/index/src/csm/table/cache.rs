@@ -7,8 +7,8 @@
 //! Memory that MemTables and compression buffer do not use is lent to the cache, so an index that is only read keeps as much as one that is
 //! written to uses in all.
 //!
-//! Invariant: what is kept is at most the budget and what is lent, except while a read is being put in, by that read, and until the next trim after
-//! lent memory was taken back.
+//! Invariant: cached bytes are at most the budget plus the lent memory, except during an insert, by what it inserts, and
+//! from when lent memory is taken back until the next trim.
 use super::slot::Slot;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ impl Cache {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// So many bytes are lent from now on. [`trim`](Cache::trim) gives back what is too much.
+    /// Sets how many bytes are lent from now on. [`trim`](Cache::trim) frees what is too much.
     pub fn lend(&self, bytes: usize) {
         self.lent.store(bytes, Ordering::Relaxed);
     }

@@ -1,4 +1,5 @@
-//! Blocks of one table file for all who ask: from memory, or read in rounds (MetaKV, section III-B).
+//! Reading blocks of one table file for concurrent requests: from the cache, or in shared rounds of I/O (MetaKV, section
+//! III-B).
 //!
 //! Requests for blocks that are not in memory wait in the table's [`Demand`](crate::cluster::Demand). One waiting thread is the reader: it takes a round, which is
 //! the region with the most requests a block, reads it in one I/O, and gives each request its blocks. Requests that arrive during the read join
