@@ -1,6 +1,7 @@
 //! The `forebay` command: arguments, settings, verbs, and the text that people read.
 //!
-//! Knows a server process as `forebay_node` starts and asks it, the client library and traces. Must not know how any of them works inside.
+//! Uses a server process only through `forebay_node`, and the client library and traces by their interfaces. Must not
+//! know how any of them works inside.
 //!
 //! Invariants: each setting is defined once ([`settings::TABLE`]); each failure is one line that says what, where and
 //! what next ([`failure::Failure`]); no wait is without a limit.

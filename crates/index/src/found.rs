@@ -1,4 +1,4 @@
-//! What a batched get found: the extents of all its requests in one list.
+//! The result of a batched get: the extents of all its requests in one list.
 //!
 //! Invariant: the spans do not overlap and lie inside the list.
 use crate::Extent;

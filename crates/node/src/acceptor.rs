@@ -1,8 +1,9 @@
 //! Accepting connections on a local socket: one thread that accepts, a short-lived one for each connection. The control socket and the
 //! metrics are served so.
 //!
-//! Invariants: a fixed number of connections is served at once; one more is told so and closed. Where [`Acceptor::reserve`] asks for
-//! it one descriptor is held back, so that a process that has run out of them still accepts.
+//! Invariants: a fixed number of connections is served at once; a further one gets an error and is closed. Where
+//! [`Acceptor::reserve`] asks for it one descriptor is held back, so that a process that has run out of them still
+//! accepts.
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Work with a limit on its time, on a thread of its own.
+//! Runs a function on a thread of its own, with a time limit.
 use crate::failure::{Failure, Result};
 use std::sync::mpsc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Starting a server as a process of its own, and waiting until it is ready.
 //!
-//! The server is this program again under a hidden verb: nothing is forked after threads have started.
+//! The server is this executable again, started with a hidden subcommand: nothing is forked after threads have started.
 use crate::control::Client;
 use crate::failure::{Context, Failure, Result};
 use crate::mount_table::{self, How};

@@ -1,7 +1,7 @@
 //! Texts from outside (names of files, what a service answers) as part of what people read.
 //!
-//! They may hold what a terminal obeys (ESC, BEL, a C1 byte) or what shows another text than there is (a newline, a turned direction of
-//! reading): [`escaped`] replaces it. A backslash stays as it is, so escaping twice is escaping once.
+//! They may hold what a terminal obeys (ESC, BEL, a C1 byte) or what shows another text than there is (a newline, a
+//! bidirectional override): [`escaped`] replaces it. A backslash stays as it is, so escaping twice is escaping once.
 use std::borrow::Cow;
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The index of a service that does not run, brought to table files whole: what the service itself does in the background once its
+//! Flushes the whole index of a stopped service to table files, as the service itself does in the background once its
 //! memory for new records is full.
 //!
 //! Invariant: what the stores hold stays the same; a cut anywhere leaves what was there, or the new tables.

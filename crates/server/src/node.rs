@@ -1,4 +1,5 @@
-//! One member at work: its store, its parts, and its end of the fabric.
+//! The parts of one member, wired to each other, to its store and to its end of the fabric. Their start and stop are
+//! `node_server`'s.
 //!
 //! Knows how to wire the parts and how a request reaches them; what a request means is the parts' business.
 use crate::files::Files;

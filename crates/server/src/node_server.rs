@@ -1,4 +1,5 @@
-//! One member as it runs: its node, its delegate, and the order in which they start and stop.
+//! The life of one member: the order in which its node (`node`: the wired parts) and its delegate start, recover and
+//! stop.
 //!
 //! A service in one process has several ([`Service`](crate::Service)); a process of an MPI job has one
 //! ([`JoinedMember`](crate::JoinedMember)). Both take the same steps: each step of [`NodeServer::START_STEPS`] asks members that have done the

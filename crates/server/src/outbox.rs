@@ -1,11 +1,11 @@
-//! Messages that must arrive: log bytes to give back, addressed to the member that has them.
+//! A durable queue of messages that must arrive: log bytes to free, sent to the member that stores them, at least once.
 //!
 //! Invariants:
 //! - A message is written in the batch that made it true (an index change that displaced extents), and leaves the store
 //!   only after the member has answered. So it arrives at least once; freeing twice is harmless.
 //! - The store is synced before a message goes out: after a crash of the machine the index must not name bytes that the
-//!   other member has already given back. For the same reason what a commit without a sync displaced becomes a message only once
-//!   the bytes of that commit are on disk (`displaced`).
+//!   other member has already freed. For the same reason what a commit without a sync displaced becomes a message only
+//!   once the bytes of that commit are on disk (`displaced`).
 //!
 //! ```text
 //! OUTBOX   key  | member 2 | number 8 |    numbers grow, also across restarts
@@ -344,7 +344,7 @@ impl MessageScan {
     }
 }
 
-/// Every range that still has to be given back: member, then log, address and length.
+/// Every range that still has to be freed: member, then log, address and length.
 ///
 /// # Errors
 /// When the store cannot be read, or a message is damaged.

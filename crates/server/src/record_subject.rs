@@ -1,4 +1,5 @@
-//! What a record of a member's store is of, by its key alone: for people who read of damage, and for tests that damage records.
+//! Tells from its key alone what a record of a member's store describes (a file, a directory, a log): for reports of
+//! damage, and for tests that damage records.
 use crate::escape::escaped_name;
 use crate::paths::{self, Named};
 use crate::{Fid, keys};

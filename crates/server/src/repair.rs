@@ -12,7 +12,7 @@
 //! - Until [`Repair::put_in_place`] the stores are as they were; cut off before it marks them, the next repair begins anew.
 //! - From the first mark on the repair is finished by the next one, whatever happens, and no service starts before that.
 //! - Everything of the old stores stays in `damaged-T` until the user removes it.
-//! - No log byte goes that may be somebody's: a start gives back what no record names, so that is set aside first.
+//! - No log byte that may belong to a file is freed: a start frees what no record names, so that is set aside first.
 
 use crate::rebuild::{ByteCheck, Losses, MemberRemains, rebuild};
 use crate::repair_under_way::{self, NEW_RECORDS};

@@ -1,7 +1,8 @@
 //! A service of stores that are damaged, to read what is whole: `forebay mount --salvage`.
 //!
-//! New records are made beside the stores, in a directory for the time being ([`rebuild`](crate::rebuild)), and an ordinary service
-//! runs on them. The file data stays where it is: the service sees the segment files of the stores as if they lay with its records.
+//! New records are made beside the stores, in a temporary directory ([`rebuild`](crate::rebuild)), and an ordinary
+//! service runs on them. The file data stays where it is: the service sees the segment files of the stores as if they lay
+//! with its records.
 //!
 //! Invariants: nothing in a damaged store is written, cut, punched or removed, but for the text of its lock; a member whose store is
 //! missing or cannot be read at all is one of which everything is lost; records are all those of before a repair or all those of after it.

@@ -26,7 +26,7 @@ pub struct MemberStatus {
     pub logical_bytes: Option<u64>,
     /// Extents in its slices. `None`: not counted yet.
     pub extents: Option<u64>,
-    /// Messages to other members, or itself, that give bytes back and are not delivered yet. `None`: not counted yet.
+    /// Messages to other members, or itself, that free bytes and are not delivered yet. `None`: not counted yet.
     pub undelivered: Option<u64>,
     /// Patterns in its records, each of one log and commit. `None`: not counted yet.
     pub patterns: Option<u64>,
@@ -100,7 +100,7 @@ pub struct MemberStatus {
     pub unpublished: u64,
     /// MemTables that wait to be written to table files.
     pub flushing: u64,
-    /// Freed places in segments that wait to be given back to the disk.
+    /// Freed places in segments whose blocks on the disk are not freed yet.
     pub cleaning: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The files of a store's directory and how they are called.
+//! The files of a store's directory and their names.
 use std::path::{Path, PathBuf};
 
 /// The manifest: which tables make up the store.

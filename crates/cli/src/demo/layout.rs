@@ -1,7 +1,8 @@
 //! The shared file of the demo: which record lies where, whose it is, and what its bytes are.
 //!
 //! Records of seven sizes follow one another, round and round; record `k` is written by writer `k mod writers` and read
-//! by reader `k mod readers`. Seven has no common factor with 16 or 6, so everyone meets every size.
+//! by reader `k mod readers`. Seven has no common factor with 16 or 6, so every process writes, or reads, records of
+//! every size.
 //!
 //! Invariant: bytes are derived from (seed, offset) alone, so that any reader can verify any byte.
 

@@ -1,6 +1,6 @@
 //! One writing or reading process of the demo.
 //!
-//! It opens its file, says `ready`, waits for a line on standard input, works, and says how far it is and how it ended:
+//! It opens its file, says `ready`, waits for a line on standard input, works, and reports its progress and its outcome:
 //! one JSON object a line. It ends when the demo does.
 use super::layout::{LONGEST, fill, records, verify};
 use forebay_node::failure::{Context, Failure, Result};

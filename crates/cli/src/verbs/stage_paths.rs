@@ -1,4 +1,4 @@
-//! Which service a stage job is for, and what its paths are called there.
+//! Finds the service of a stage job, and translates paths below a mount to paths in it.
 use crate::args::StageArgs;
 use crate::files::read_text;
 use forebay_client::stage::parse_manifest;

@@ -1,4 +1,4 @@
-//! What a running service tells of itself: its members, its server processes, and what they know of each other.
+//! The status of a running service: its members, its server processes, and what they know of each other.
 //!
 //! Invariants: a figure is of one member and told by the process it runs in; a member whose process did not answer is in
 //! `missing`, with the reason, and in no sum; what is not known is absent, never zero.

@@ -1,5 +1,6 @@
-//! Remote procedure calls between the server processes of one service: for what `forebay status` shows of all of them, and for what
-//! they do together.
+//! Remote procedure calls between the server processes of one service: for what `forebay status` shows of all of them,
+//! and for what they do together (stage jobs, recordings). Requests of the file system between members are
+//! `forebay_proto`'s.
 //!
 //! ```text
 //!  client -- control socket --> ControlService of the asked server -- PeerRpc --> ControlService of the others

@@ -1,4 +1,5 @@
-//! What a part of a stage job needs of the server it runs in: nodes, journals, and the paths that are the service's own.
+//! What a part of a stage job uses of the server that it runs in: nodes, journals, and the paths that are the service's
+//! own.
 use crate::control::StageSpec;
 use crate::members::{LocalMembers, SharedMembers};
 use forebay_client::Client;

@@ -1,7 +1,7 @@
 //! What one server does of a stage job: the part of its own nodes, for its own coordinator or for that of another server.
 //!
-//! Invariants: a part for another server ends by itself once nobody has asked for its progress for a while. Its result stays
-//! until then, or until its coordinator ends it.
+//! Invariants: a part for another server ends by itself once its coordinator has not asked for its progress for a while.
+//! Its result stays until then, or until its coordinator ends it.
 use crate::peer_rpc::messages::PartProgress;
 use crate::threads;
 use forebay_client::stage::{PartResult, Report, StageRun};

@@ -15,9 +15,10 @@
 //!
 //! What the servers send each other is in [`messages`](crate::peer_rpc::messages).
 //!
-//! Invariants: the server that is asked leads the job; a service in one process is the same with no other server. A part whose
-//! coordinator asks for its progress no more ends by itself. A job is finished only after all parts have ended well and have seen the same
-//! source; only then do the journals go. Job numbers are the service's: any server tells from one who leads the job.
+//! Invariants: the server that is asked leads the job; a service in one process is the same with no other server. A part
+//! whose coordinator stops asking for its progress ends by itself. A job is finished only after all parts have ended well
+//! and have seen the same source; only then do the journals go. Job numbers are the service's: any server tells from one
+//! who leads the job.
 mod coordinator;
 mod host;
 mod job_part;

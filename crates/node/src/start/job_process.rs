@@ -1,10 +1,10 @@
 //! A server that is one process of a job, and serves one member of a service over all of them: `forebay serve`.
 //!
-//! How the processes talk is a [session] over whatever transport this program has; which one it is does not
-//! matter here. A process should not fork once that has started, so mounts and their watcher come first; until the members have agreed
-//! and recovered, a mount makes whoever touches it wait.
+//! How the processes talk is a [session] over whatever transport this program has; which one it is does not matter here.
+//! A process should not fork once the transport has started (under MPI that may fail), so the mounts and the mount
+//! cleaner are started first; accesses to a mount wait until the members have agreed and recovered.
 //!
-//! Invariant: one that stops makes all stop.
+//! Invariant: if one process stops, all stop.
 use super::job_member::JobMember;
 use super::launcher::{follow, mount_users, run_process};
 use super::server_paths::ServerPaths;

@@ -1,5 +1,5 @@
-//! The start of a server process: one order of steps for every `World`. A world is how the members of the service are spread over
-//! processes.
+//! The start of a server process: one order of steps for every `World`, which says whether all members of the service run
+//! in this process or each in its own.
 //!
 //! ```text
 //!  new store:      prepare (mount points, metrics, mounts) -> open the store --------------------------> join -> answer -> ready

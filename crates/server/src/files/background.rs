@@ -1,5 +1,5 @@
-//! The background work of the content side: removes files without a name, publishes what could not be published, asks
-//! about staged parts whose writer has gone, and sweeps receipts of closed files.
+//! Background work on file content: removes files without a name, publishes decided commits that could not be published,
+//! asks about staged parts whose writer is gone, and deletes receipts of closed files.
 //!
 //! After a restart, once all members answer, the same is begun:
 //! - A part staged here: its owner says whether it was decided. If so it is published; if not, the owner promises that

@@ -1,4 +1,4 @@
-//! What every owner of the content side is given: this member's store and inodes, and the way to the other members.
+//! What every component of `files` is given: this member's store and inodes, and calls to the other members.
 use crate::inodes::Inodes;
 use crate::{Fid, Member, Result, keys};
 use forebay_proto::PeerRpc;

@@ -1,10 +1,10 @@
-//! What the namespace (`meta`) asks and tells the content side of its member.
+//! The interface through which the namespace (`meta`) calls `files` in the same member.
 use super::Files;
 use crate::Fid;
 use crate::inodes::Inode;
 use forebay_storage::Batch;
 
-/// What the namespace asks and tells the content side of this member.
+/// What the namespace asks and tells `files` of this member.
 pub trait FilesHook: Send + Sync {
     /// Whether some member holds `fid` open for writing. Called with the inode's lock held: take no inode lock.
     fn writers(&self, fid: Fid) -> bool;

@@ -9,8 +9,8 @@
 //! | component | module | what it guards |
 //! |---|---|---|
 //! | `BackgroundWorker` | `background` | what is retried, and what a restart begins |
-//! | `Restore` | `restore` | putting back, after a power cut, what commits displaced |
-//! | `FileRemover` | `removal` | the end of files without a name |
+//! | `Restore` | `restore` | restoring, after a power cut, what commits displaced |
+//! | `FileRemover` | `removal` | the removal of files without a name |
 //! | `Committer` | `commit` | deciding a commit: one batch |
 //! | `ContentReader` | `reader` | what readers see: a commit whole or not at all |
 //! | `OpenFiles` | `opens` | opens, appends, lamination |
@@ -73,7 +73,7 @@ use restore::{NamedBytes, Restore};
 use staged::StagedParts;
 use std::sync::Arc;
 
-/// The content side of one member: its owners, and the threads that work for them.
+/// File content at one member: the components, and the threads that work for them.
 pub struct Files {
     owners: Arc<FileOwners>,
     outbox: Arc<Outbox>,
@@ -88,8 +88,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// The content side over an open store, with its background threads. `recover` comes later. `space_freed`: writers of this
-    /// node that wait for space.
+    /// Over an open store, with its background threads. `recover` comes later. `space_freed`: writers of this node that
+    /// wait for space.
     ///
     /// # Errors
     /// When the store cannot be read, or a thread not be started.
@@ -220,7 +220,7 @@ impl Files {
         self.owners.opens.len() as u64
     }
 
-    /// Work left for the background: removals, and batches of bytes to give back.
+    /// Work left for the background: removals, and batches of bytes to free.
     ///
     /// # Errors
     /// When the store cannot be read.

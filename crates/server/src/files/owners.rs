@@ -1,5 +1,5 @@
-//! What a member keeps of its files: the owners that commits, opens, removals and the background thread stand on. See the table in
-//! `files`.
+//! What a member keeps of its files: the components that commits, opens, removals and the background thread use. See the
+//! table in `files`.
 use super::commit::{CommitLocks, CommitOutcomes, DecidedCommits};
 use super::context::MemberContext;
 use super::open_table::OpenTable;

@@ -1,4 +1,4 @@
-//! Sets of offsets or addresses as sorted ranges that are apart.
+//! Sets of offsets or addresses as sorted, disjoint ranges.
 use std::ops::Range;
 
 /// Sorted, and joined where they touch.

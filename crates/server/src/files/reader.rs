@@ -76,8 +76,8 @@ impl ContentReader {
     /// Which log addresses of `member` the file names here: what a member that was cut off asks, to know which bytes of its
     /// unfinished logs are in use.
     ///
-    /// Of a pattern all addresses are named, as one range a term, however many extents it stands for. Those that were given back are
-    /// gone, and naming them once more does not bring them back.
+    /// Of a pattern all addresses are named, as one range a term, however many extents it stands for. Those that were
+    /// freed are gone, and naming them once more does not bring them back.
     pub fn named(&self, fid: Fid, member: Member, from: u64) -> Result<NamedRanges> {
         self.staged.publish_decided(fid)?;
         let mut named = LogRanges::default();

@@ -30,7 +30,7 @@ pub(super) struct FileRemover {
 struct RemovalInBatch<'a> {
     remover: &'a FileRemover,
     fid: Fid,
-    /// Whether the batch gives bytes back.
+    /// Whether the batch frees bytes.
     freed: bool,
     _commit: CommitLock<'a>,
 }
@@ -100,7 +100,7 @@ impl FileRemover {
         Ok(())
     }
 
-    /// The batch that removes the file has landed. `freed`: it gives bytes back.
+    /// The batch that removes the file has landed. `freed`: it frees bytes.
     fn forget(&self, fid: Fid, freed: bool) {
         self.owners.decided.forget(fid);
         self.owners.patterns.forget(fid);

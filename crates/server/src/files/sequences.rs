@@ -1,5 +1,5 @@
-//! The sequences of this member's files, and which files an fsync may have promised something of: those that had one in this run, or
-//! had content before it.
+//! The sequences of this member's files, and which files may hold bytes that an fsync has *promised* to keep: those that
+//! had an fsync in this run, or content before it.
 //!
 //! # Invariants
 //! 1. Sequences of one file only grow, also over restarts. The counter jumps ahead at every start, so that a sequence that a machine crash

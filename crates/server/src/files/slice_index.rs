@@ -1,8 +1,8 @@
 //! The extents of this member's slices, and what becomes of the bytes that changes displace.
 //!
 //! # Invariants
-//! 1. What a change displaces is noted in the change's own batch: as a message of the outbox, which gives the bytes back,
-//!    or, if the change's own bytes need not be on disk yet, as a record that holds the displaced ones until they are.
+//! 1. What a change displaces is noted in the change's own batch: as a message of the outbox, which frees the bytes, or,
+//!    if the change's own bytes need not be on disk yet, as a record that holds the displaced ones until they are.
 //! 2. Stored extents of one file never overlap (`forebay_index`).
 //!
 //! Whoever changes a file's extents here has the lock that its caller names: the inode's of a file of this member, the
@@ -96,7 +96,7 @@ impl SliceIndex {
         Ok((added, freed))
     }
 
-    /// Adds to `batch` changes whose puts have their sequence. Returns what they displace; the caller gives it back with
+    /// Adds to `batch` changes whose puts have their sequence. Returns what they displace; the caller frees it with
     /// `free` in the same batch.
     pub fn change_and_return_displaced(
         &self,
@@ -126,7 +126,7 @@ impl SliceIndex {
         }
     }
 
-    /// A batch landed that gives bytes back.
+    /// A batch landed that frees bytes.
     pub fn wake_outbox(&self) {
         self.outbox.wake();
     }

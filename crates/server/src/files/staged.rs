@@ -1,8 +1,9 @@
 //! The slices held here of other members' files: parts of commits are staged, then published or dropped.
 //!
 //! # Invariants
-//! 1. A staged part is kept durably, and unseen. It goes only by `PublishStaged`, by `RemoveSlices`, or when the owner is asked (after a
-//!    restart, for `DropStaged`, or after long silence) and says that the commit was decided (then it is published here) or never will be.
+//! 1. A staged part is durable and invisible. It is removed only by `PublishStaged`, by `RemoveSlices`, or after the
+//!    owner was asked (after a restart, for `DropStaged`, or after long silence) and said that the commit was decided
+//!    (then it is published here) or never will be.
 //! 2. Publishing is one batch: extents, freed bytes, the published sequence, the staged record's end. A sequence not
 //!    above the published one was applied before, and is only answered.
 //! 3. All of a file's records and extents here change under its slice lock.
@@ -170,7 +171,7 @@ impl StagedParts {
                 .context
                 .store
                 .get(keys::STAGED, &id.key(records::STAGED_CHANGES))?;
-            // This was promised when it was staged: it may use the room kept for giving back.
+            // This was promised when it was staged: it may use the room kept for freeing.
             let mut batch = Batch::reclaiming();
             batch.delete(keys::STAGED, id.key(records::STAGED_CHANGES));
             let reply = match staged {

@@ -60,7 +60,7 @@ pub struct Report {
     pub segments: u64,
     /// Log bytes read and verified.
     pub bytes: u64,
-    /// Log bytes that no file names and nothing will give back.
+    /// Log bytes that no file names and nothing will free.
     pub leaked: u64,
     /// Bytes of files that a repair has found lost: extents of [`LOST_LOG`].
     pub lost: u64,

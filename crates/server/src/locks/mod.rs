@@ -12,7 +12,7 @@
 //! - **Locks live in memory** at the file's owner. If that member restarts, the locks on its files are gone; a node that
 //!   held some meets another *service* at its next call about them, and that call fails with `ENOLCK`.
 //! - **A node's end** frees what it held: in order (`BeginSession` of one that will not be used), after a restart
-//!   (`BeginSession` at its start), or because it is dead: whoever is kept waiting by a node that does not answer tells
+//!   (`BeginSession` at its start), or because it is dead: a node that is kept waiting by one that does not answer tells
 //!   the manager (`SuspectMember`), which asks that node itself and ends its session only if the transport says that it
 //!   is dead. A live node whose session was ended gets `InSession::Ended`, and what it held is lost to it in the same
 //!   way.

@@ -1,4 +1,4 @@
-//! What a running member tells of itself: its counters, and what a scan of its store counts.
+//! The figures of a running member: its counters, and what a scan of its store counts.
 use super::NodeServer;
 use crate::Result;
 use crate::cached_stats::StatsScan;

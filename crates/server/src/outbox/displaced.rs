@@ -1,4 +1,4 @@
-//! What commits displaced whose own bytes may not be on disk yet: not given back before they are.
+//! Extents displaced by commits whose own bytes may not be on disk yet: kept until those are.
 //!
 //! A commit without a sync takes effect at once, and its records may reach the disk long before its bytes do: the kernel
 //! writes what it likes. After a power cut the index then names bytes that are not there. So what such a
@@ -97,8 +97,9 @@ impl DisplacedBytes {
         self.files.lock().iter().any(|files| files.contains(&fid))
     }
 
-    /// Adds to `batch`, a commit's, what it displaces and what it writes in pages of older bytes. Its own bytes need not be on disk: these
-    /// are given back once they are. Call [`Outbox::wake`](super::Outbox::wake) once the batch is applied.
+    /// Adds to `batch`, a commit's, what it displaces and what it writes in pages of older bytes. Its own bytes need not
+    /// be on disk yet: the displaced ones are freed once they are. Call [`Outbox::wake`](super::Outbox::wake) once the
+    /// batch is applied.
     ///
     /// # Errors
     /// When the record cannot be encoded.

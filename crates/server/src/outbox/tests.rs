@@ -9,7 +9,7 @@ use forebay_storage::{Options, OsIo};
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Notes what is given back; members in `dead` do not answer.
+/// Notes what is freed; members in `dead` do not answer.
 #[derive(Default)]
 struct Frees {
     dead: Mutex<Vec<Member>>,

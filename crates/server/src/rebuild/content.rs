@@ -1,8 +1,10 @@
 //! Files and their bytes: the extents of all members against sizes, byte counts and spans.
 //!
-//! An inode counts the bytes that its extents and patterns hold. Where it counts more, some are lost, and where they were is not known:
-//! everything in the file that nothing holds is `EIO` then, holes too. Where it counts fewer, or an extent is newer than the inode, the
-//! inode itself is an older one, and so it may be where lost batches may have placed bytes in it: besides, the file ends in a byte that is `EIO`, so that no reader takes its end for the end.
+//! An inode counts the bytes that its extents and patterns hold. Where it counts more, some are lost, and where they were
+//! is not known: everything in the file that nothing holds is `EIO` then, holes too. Where it counts fewer, or an extent
+//! is newer than the inode, the inode is an old version. The same may be true where lost batches may have placed bytes in
+//! the file. In these cases one more byte, at the file's end, is `EIO`, so that no reader takes that end for the real
+//! one.
 use super::NewStore;
 use super::collect::CollectedRecords;
 use super::losses::Losses;

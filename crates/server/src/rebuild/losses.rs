@@ -1,4 +1,4 @@
-//! What is not as it was, for people and programs.
+//! The list of what a rebuild lost, as text and as data.
 use serde::{Deserialize, Serialize};
 
 /// One name and what is the matter with it.

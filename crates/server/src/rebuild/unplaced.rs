@@ -84,7 +84,7 @@ impl UnplacedBytes {
             let m = &collected.members[usize::from(member)];
             let live = m.live.get(&log).map_or(&[][..], Vec::as_slice);
             let left = ranges.into_iter().flat_map(|range| subtract(range, placed));
-            // What was given back since is nobody's.
+            // What was freed since is nobody's.
             let left = left.flat_map(|range| {
                 let gone = subtract(range.clone(), live);
                 subtract(range, &gone)

@@ -4,7 +4,7 @@
 //! The servers then reduce along the tree of [`forebay_fabric::ring`] to the call's root, which carries it out once, and the answer
 //! comes back the same way. So a root among `n` servers receives `ceil(log2 n)` messages, however many clients there are.
 //!
-//! What a call is about is its users' business: values and answers are bytes here.
+//! Values and answers are opaque bytes here; what they mean is known to the users of a call.
 //!
 //! # Invariants
 //! - All clients of a team make the same calls in the same order, as in MPI; a client makes one at a time. Calls are told apart

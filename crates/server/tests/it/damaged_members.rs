@@ -1,5 +1,5 @@
-//! Services of one and of three members whose stores are damaged: a repair of all members is one step, superblocks and members that are missing
-//! cost what only they held, and what a repair or a salvage gives back is what was written.
+//! Services of one and of three members whose stores are damaged: a repair of all members is one step, superblocks and
+//! members that are missing cost what only they held, and what a repair or a salvage restores is what was written.
 use crate::common::*;
 use forebay_server::repair::Repair;
 use forebay_server::repair_under_way::MARK;

@@ -138,7 +138,7 @@ fn a_write_that_waits_for_space_is_woken_when_some_is_freed() {
     here.release(old).unwrap();
     settle(&service);
     let (new, handle) = create(&here, "new");
-    // This member has something to give back, and cannot: so a write may hope for space, and waits.
+    // This member has something to free, and cannot: so a write may hope for space, and waits.
     faults.set(Odds {
         lose_request: 1000,
         ..Odds::default()

@@ -15,7 +15,7 @@ fn an_fsync_shows_what_others_had_published_and_says_that_pages_are_old() {
     let foreign = there.open(fid, BOTH).unwrap();
     there.write(foreign.handle, 0, b"else", ROOT).unwrap();
     there.flush(foreign.handle).unwrap();
-    // Until the next fsync both are right: the old bytes, unless they were given back already.
+    // Until the next fsync both are right: the old bytes, unless they were freed already.
     let before = here.read(handle, 0, 10).unwrap();
     assert!([b"data", b"else"].contains(&before[..].try_into().unwrap()));
     let stale = here.fsync(handle).unwrap();

@@ -1,4 +1,4 @@
-//! A node that remembers where bytes were, after those were given back, reads the newer ones: never zeros, never others.
+//! A node that remembers where bytes were, after those were freed, reads the newer ones: never zeros, never others.
 use crate::common::*;
 use forebay_server::SetAttr;
 

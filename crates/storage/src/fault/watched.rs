@@ -1,4 +1,4 @@
-//! A disk that tells a test of each call before it is made. The test counts it, refuses it, holds it up, or panics.
+//! A file system with a hook that runs before each call: a test counts the call, refuses it, delays it, or panics.
 use crate::{DirEntry, File, Io};
 use std::io;
 use std::path::{Path, PathBuf};

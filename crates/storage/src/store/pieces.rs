@@ -1,4 +1,4 @@
-//! Which records stand where in the files of a store: for tests that damage a file and must know what it held.
+//! Where the records lie in the files of a store: for tests that damage a file and must know what it held.
 //!
 //! Not part of the interface; hidden from the documentation.
 use super::Store;

@@ -1,4 +1,4 @@
-//! A full disk refuses puts, takes deletes, and takes puts again once the deletes gave space back.
+//! A full disk refuses puts, takes deletes, and takes puts again once the deletes have freed space.
 
 use crate::support::*;
 use forebay_storage::fault::{Call, FaultIo, Watched};
@@ -65,7 +65,7 @@ fn fill_delete_fill(durability: Durability, background: bool, allocates: bool) {
             let key = format!("{round}-{}", keys.len());
             match store.apply(put(&key, 700)) {
                 Ok(()) => keys.push(key),
-                // Space may just be being given back.
+                // Space may just be being reclaimed.
                 Err(_) if insist(&store, &put(&key, 700), background) => keys.push(key),
                 Err(e) => break e,
             }
@@ -204,7 +204,7 @@ fn without_log_deletes_are_taken_and_room_helps() {
 #[test]
 fn the_reserve_is_replayed() {
     for seed in 0..seeds::count(20, 1000) {
-        // No spare room: nothing is given back, so the reserve stays in use.
+        // No spare room: nothing is reclaimed, so the reserve stays in use.
         let options = Options {
             memtable_bytes: 1 << 20,
             table_reserve_bytes: 0,

@@ -1,4 +1,4 @@
-//! What the engine tells of itself.
+//! Statistics of the engine.
 //!
 //! Invariant: every figure is in the one list below, so that none is missing from the sum of several indexes or from where figures
 //! are shown.

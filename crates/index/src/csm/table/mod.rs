@@ -8,9 +8,9 @@
 //! | file | what |
 //! |---|---|
 //! | `footer`, `region`, `writer`, `reader` | the parts of a file, and the whole |
-//! | `places` | where the blocks of a table are, in memory |
+//! | `places` | the location of each block of a table, in memory |
 //! | `slot`, `cache` | what is in memory of one table, and of all within a budget |
-//! | `fetch` | blocks read in rounds, for all who wait for some |
+//! | `fetch` | blocks read in rounds, for concurrent requests |
 //!
 //! Invariants: a table file is whole and on disk before anything names it; it never changes; the ranges of its blocks ascend
 //! and do not overlap.

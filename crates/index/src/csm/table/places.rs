@@ -1,4 +1,5 @@
-//! The places of all blocks of a table, in memory. 32 bytes a block, because an index of many records has very many blocks.
+//! The locations of all blocks of a table, in memory. 32 bytes a block, because an index of many records has very many
+//! blocks.
 //!
 //! Invariants: blocks ascend by key, and follow each other in the file. The files' ids are kept only if the blocks are of several files.
 use super::region::BlockPlace;

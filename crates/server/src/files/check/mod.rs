@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Bound::Unbounded;
 use std::sync::Arc;
 
-/// Checks the content side of all members; `stores` has every member's.
+/// Checks the file content of all members; `stores` has every member's.
 ///
 /// # Errors
 /// When a store cannot be read at all; damage of single records is reported as a problem.

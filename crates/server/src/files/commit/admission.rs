@@ -1,4 +1,5 @@
-//! Whether a commit may be decided for a file as it is, and where the file's extents are kept after it. Pure.
+//! Whether a commit may be decided for a file as it is, and where the file's extents are kept after it (transitions of
+//! its layout). Pure.
 //!
 //! ```text
 //! Fresh --- a commit with staged parts ---> Spread

@@ -6,8 +6,8 @@
 //! cannot retry what only the disk would remember.
 //!
 //! # Invariants
-//! 1. A commit is either decided or given up, never both: decisions are made, and promises that there will be none are written,
-//!    under the inode's lock.
+//! 1. A commit is either decided or given up, never both: both decisions and abort records (a promise that the commit is
+//!    never decided) are written under the inode's lock.
 //! 2. A receipt is written in the batch of its commit, and deleted only if no newer commit of its writer has taken its place.
 use super::super::context::MemberContext;
 use super::super::records::{self, CommitId, HISTORY, is_receipt, receipt_key, receipt_of};

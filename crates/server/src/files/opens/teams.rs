@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! - They are opens like any other (`open_table`): each member's ends with a close of its own, or all together with the team's.
-//! - A member that did not hear what became of the request abandons it, at every member, as it may not know the file. What
-//!   was counted for it is closed; if the request is still on its way, it counts nothing for that member when it comes.
+//! - A member that did not hear what became of the request abandons it, at every member, as it may not know the file.
+//!   Opens already registered for it are closed; a request that arrives later registers none for a member that abandoned
+//!   it.
 use crate::{Fid, Member};
 use forebay_proto::files::MemberSet;
 use parking_lot::Mutex;

@@ -1,4 +1,4 @@
-//! What the check of a stopped service wants to know of patterns.
+//! What `forebay fsck` reads of the patterns of a stopped service.
 use super::index_overlay::{IndexOverlay, ReadPage, read_page};
 use super::log_ranges::LogRanges;
 use super::records;

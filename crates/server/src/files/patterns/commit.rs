@@ -1,7 +1,9 @@
-//! Changing a file with patterns: extents and cuts go to the index, patterns to the table, and what either displaces is given back.
+//! Changing a file with patterns: extents and cuts (truncates, holes) go to the index, patterns to the table, and what
+//! either displaces is freed.
 //!
-//! Extents of the index are newer than any pattern there. So a commit with patterns cuts the index under their elements; and a
-//! cut leaves a hole record over patterns that stay, or what an extent hid would come to light.
+//! Extents of the index are newer than any pattern there. So a commit with patterns cuts the index under their elements;
+//! and a cut leaves a hole record over patterns that stay; otherwise older pattern bytes under a removed extent would
+//! become visible.
 use super::displace::{DisplacedBytes, IncomingChange, displaced};
 use super::index_overlay::IndexOverlay;
 use super::log_ranges::LogRanges;
@@ -149,7 +151,7 @@ impl PatternStore {
         own.extend(under);
         let index_freed = self.slices.change_and_return_displaced(batch, fid, own)?;
         let freed = stored_bytes(&index_freed).saturating_add(gone.bytes());
-        // No log byte is given back that the change names, wherever it stood before.
+        // No log byte is freed that the change names, wherever it stood before.
         let mut of_index = LogRanges::default();
         index_freed.iter().for_each(|e| of_index.add_extent(e));
         let of_index = of_index.sorted().without(&named.sorted());

@@ -1,8 +1,9 @@
 //! Cuts ranges out of one segment by finding their ends in its pattern. The cost does not depend on the number of elements.
 //!
-//! A byte of a segment does not count if a hole is over it, or an extent of the index, or a later segment. Holes and extents are ranges:
-//! they are taken out of the ranges to cut before anything is searched. Most segments that were cut before are hidden by holes alone,
-//! which a sum of their bytes shows. Where a later segment may lie over this one, the answer is `None`.
+//! A byte of a segment is hidden if a hole is over it, or an extent of the index, or a later segment. Holes and extents
+//! are ranges: they are taken out of the ranges to cut before anything is searched. Most segments that were cut before
+//! are hidden by holes alone, which a sum of their bytes shows. Where a later segment may lie over this one, the answer
+//! is `None`.
 use super::index_overlay::{IndexOverlay, ReadPage};
 use super::segment::StoredSegment;
 use super::table::PatternTable;

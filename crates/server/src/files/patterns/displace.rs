@@ -1,9 +1,9 @@
-//! Which bytes of stored patterns a change displaces: exactly those that counted before, each once.
+//! Which live bytes of stored patterns a change displaces (overwrites or removes), each exactly once.
 //!
 //! The ways to find them, the cheapest first:
 //! 1. Nothing is displaced, which is usual: bounds and strides show it without a look at elements.
-//! 2. The change covers a segment wholly, by a range or by a pattern in the same places. The segment's log ranges are given back as they
-//!    are. Some of their bytes may have been given back before; giving back twice does no harm.
+//! 2. The change covers a segment wholly, by a range or by a pattern in the same places. The segment's log ranges are
+//!    freed as they are. Some of their bytes may have been freed before; freeing twice does no harm.
 //! 3. A range cuts a part out of a segment. A search finds where the part begins and ends (`cut_out`), after holes and extents that
 //!    lie over the segment are taken out of the range.
 //! 4. Patterns lie over each other in another way: each element is looked at.
@@ -35,7 +35,7 @@ pub(super) struct IncomingChange<'a> {
 pub(super) struct DisplacedBytes {
     /// Bytes by the place of their segment in the table.
     pub by_segment: BTreeMap<usize, u64>,
-    /// What can be given back.
+    /// What can be freed.
     pub freed: LogRanges,
     /// Steps of searches, and pieces that were looked at.
     pub steps: u64,

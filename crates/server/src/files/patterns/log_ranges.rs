@@ -1,4 +1,4 @@
-//! Ranges of log addresses: what a change gives back, or what it names anew.
+//! Ranges of log addresses: what a change frees, or what it names anew.
 use crate::files::ranges::{joined, without};
 use forebay_index::Extent;
 use forebay_pattern::LogSource;

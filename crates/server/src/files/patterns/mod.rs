@@ -6,7 +6,7 @@
 //! | `store` | `PatternStore`, which owns all of this |
 //! | `records` | what is on disk |
 //! | `segment`, `table`, `holes` | the same decoded, and what it says of an offset |
-//! | `commit`, `displace`, `cut_out`, `log_ranges` | changes, and what they give back |
+//! | `commit`, `displace`, `cut_out`, `log_ranges` | changes, and the log bytes that they free |
 //! | `index_overlay` | extents of the index over patterns |
 //! | `record_writer` | the records that a change adds and deletes |
 //! | `rewrite`, `join` | the same in fewer records |
@@ -15,9 +15,9 @@
 //! | `check` | what `forebay fsck` looks at |
 //!
 //! # Invariants
-//! 1. All of a file's records change under the inode's lock, in the batch of the commit. Tables in memory are read and replaced under it.
-//!    What takes long is found before: nobody but a lamination changes tables without the file's commit lock, and under the inode's it is
-//!    seen whether one did.
+//! 1. All of a file's records change under the inode's lock, in the batch of the commit. Tables in memory are read and
+//!    replaced under it. Slow work is done before, under the file's commit lock only: nothing but a lamination changes
+//!    tables without that lock, and under the inode's lock it is checked whether one did.
 //! 2. Where the index has an extent of the file, that is newer than any pattern there.
 pub(super) mod check;
 mod commit;

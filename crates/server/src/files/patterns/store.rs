@@ -1,4 +1,4 @@
-//! The owner of the patterns of this member's files: their records, and the decoded tables in memory.
+//! The patterns of this member's files: their records, and the decoded tables in memory.
 use super::index_overlay::read_page;
 use super::log_ranges::LogRanges;
 use super::table::PatternTable;
@@ -71,8 +71,8 @@ impl PatternStore {
         self.tables.forget(fid);
     }
 
-    /// Adds to `batch` the end of all patterns of a file that is removed. Returns whether bytes are given back. The caller has the
-    /// inode's lock.
+    /// Adds to `batch` the end of all patterns of a file that is removed. Returns whether bytes are freed. The caller has
+    /// the inode's lock.
     pub fn remove(&self, batch: &mut Batch, fid: Fid) -> Result<bool> {
         let table = self.table(fid)?;
         let mut freed = LogRanges::default();

@@ -55,7 +55,7 @@ struct UnreadableTail {
     end: u64,
     /// Of the commit that cuts it off.
     token: u64,
-    /// Records that are not needed once it is cut off, and what is given back then.
+    /// Records that are not needed once it is cut off, and what is freed then.
     records: Vec<(u64, Vec<Extent>)>,
     /// A step could not tell what it had to know: what is left to do for this file waits for the next start.
     waits: bool,

@@ -1,4 +1,4 @@
-//! What the disk has to do with it: a full one refuses commits and still lets files go; `sync` reaches every member.
+//! A full disk refuses commits and still lets files be removed; `sync` reaches every member.
 use super::super::check::check;
 use super::patterned::{Layer, Model};
 use super::world::*;

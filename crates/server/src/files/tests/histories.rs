@@ -295,7 +295,7 @@ impl History {
         extents
     }
 
-    /// Everything settled: contents, sums, and each log byte either used or given back.
+    /// Everything settled: contents, sums, and each log byte either used or freed.
     fn settle(mut self) {
         self.world.clear_rule();
         for pending in std::mem::take(&mut self.pending) {

@@ -1,4 +1,4 @@
-//! Tests of the content side over several members: a small service without fabric, delegate and data plane.
+//! Tests of `files` over several members: a small service without fabric, delegate and data plane.
 //!
 //! Fault model: a request or a reply is lost (the asker sees a deadline); a member is cut off at its n-th step (that step
 //! and all later ones fail, as if the process had died there) and restarted from its store; a member is unreachable.

@@ -160,7 +160,7 @@ impl Model {
         }
     }
 
-    /// What was given back is all that no byte of the file is in any more. Everything is drained.
+    /// What was freed is all that no byte of the file is in any more. Everything is drained.
     pub(super) fn freed(&self, world: &World) {
         let mut freed = BTreeSet::new();
         for ((member, log), ranges) in &*world.net.freed.lock() {

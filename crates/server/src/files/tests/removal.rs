@@ -1,4 +1,4 @@
-//! Files without a name: when they go, that they go wholly, and that their bytes come back.
+//! Files without a name: when they go, that they go wholly, and that their bytes are freed.
 use super::super::check::{ContentProblem, check};
 use super::world::*;
 use crate::*;

@@ -31,7 +31,7 @@ pub(super) enum Fate {
 
 type Rule = Box<dyn FnMut(Member, Member, &FilesRequest) -> Fate + Send>;
 
-/// Log bytes given back: `(member, log)` to ranges of addresses.
+/// Log bytes freed: `(member, log)` to ranges of addresses.
 type Freed = BTreeMap<(Member, u64), Vec<Range<u64>>>;
 
 /// The way between members.
@@ -39,7 +39,7 @@ pub(super) struct Net {
     pub members: u16,
     nodes: TestMembers<Files>,
     rule: Mutex<Option<Rule>>,
-    /// Log bytes given back: `(member, log)` to ranges of addresses.
+    /// Log bytes freed: `(member, log)` to ranges of addresses.
     pub freed: Mutex<Freed>,
     /// Logs whose bytes cannot be read.
     pub lost: Mutex<BTreeSet<(Member, u64)>>,
@@ -271,7 +271,7 @@ impl World {
         self.net.nodes.get(k).expect("the member runs")
     }
 
-    /// Log bytes given back.
+    /// Log bytes freed.
     pub(super) fn freed_bytes(&self) -> u64 {
         let freed = self.net.freed.lock();
         freed.values().flatten().map(|r| r.end - r.start).sum()
