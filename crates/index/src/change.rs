@@ -24,7 +24,7 @@ pub enum Change {
     Cut {
         /// First byte of the hole.
         start: u64,
-        /// The offset behind its last byte; may be `u64::MAX` (truncate).
+        /// The offset after its last byte; may be `u64::MAX` (truncate).
         end: u64,
     },
 }

@@ -28,7 +28,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The offset just behind the last byte.
+    /// The offset just after the last byte.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }

@@ -128,7 +128,7 @@ impl ExtentIndex {
     }
 }
 
-/// The extents of `fid` that start at `from` or behind it, within the bound.
+/// The extents of `fid` that start at `from` or after it, within the bound.
 pub(crate) fn extents(
     view: &View,
     fid: u64,

@@ -1,4 +1,5 @@
-//! What a running server answers: clients on its control socket, the other servers of its service, and whoever reads its metrics.
+//! The answers of a running server: to clients on its control socket, to the other servers of its service, and to readers
+//! of its metrics.
 use crate::control::{
     ControlHandler, ControlReply, ControlRequest, Member, MissingMember, MountStatus, Peer,
     Process, Status,

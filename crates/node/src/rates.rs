@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Looks that are kept: the rates are over so many times `SAMPLE_INTERVAL`, about.
+/// Samples that are kept: the rates are over about this many times `SAMPLE_INTERVAL`.
 const SAMPLES_KEPT: usize = 10;
 
 /// What was counted at one moment, by member.

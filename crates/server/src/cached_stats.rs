@@ -7,8 +7,9 @@
 //!        -> else a thread scans, waited for `max_wait` at most -------------> the new one, or the last one with its age
 //! ```
 //!
-//! Invariants: one scan at a time; scanning takes at most 1/RESCAN_COST_FACTOR of the time of one core, however often is asked;
-//! nobody waits for a scan longer than `max_wait`; a scan that fails is told to whoever asks next, and is then tried again.
+//! Invariants: one scan at a time; scanning takes at most 1/RESCAN_COST_FACTOR of the time of one core, however often the
+//! figures are asked for; no caller waits for a scan longer than `max_wait`; the next caller gets the error of a scan
+//! that failed, and the scan is then tried again.
 use crate::Result;
 use crate::worker_thread::WorkerThread;
 use parking_lot::{Condvar, Mutex};
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A scan is repeated after so many times what it took.
+/// A scan is repeated after this many times the time that it took.
 const RESCAN_COST_FACTOR: u32 = 20;
 /// A scan that took no longer is repeated whenever it is asked for.
 const CHEAP_SCAN: Duration = Duration::from_millis(5);

@@ -58,7 +58,7 @@ const _: () = {
     }
 };
 
-/// The first key behind all that start with `prefix`. `None`: there is none, for `prefix` has only bytes 255.
+/// The first key after all that start with `prefix`. `None`: there is none, for `prefix` has only bytes 255.
 pub fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|b| *b != u8::MAX)?;
     let mut key = prefix[..=last].to_vec();

@@ -81,7 +81,7 @@ impl Default for PrefetchConfig {
 
 /// The least of a cache.
 const MIN_CACHE: u64 = 64 << 10;
-/// The part of a cache that chains have, as 1 in so many.
+/// Chains have 1 / `CHAIN_SHARE` of a cache.
 const CHAIN_SHARE: u64 = 4;
 const DEPTHS: std::ops::RangeInclusive<u32> = 1..=4096;
 

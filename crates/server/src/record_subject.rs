@@ -26,7 +26,7 @@ pub enum RecordSubject {
     Span {
         /// The log.
         log: u64,
-        /// The address behind its last byte.
+        /// The address after its last byte.
         end: u64,
     },
     /// A commit of a file that is on its way, or what is known of those before.
@@ -59,13 +59,13 @@ impl RecordSubject {
             keys::INODES => RecordSubject::Inode(keys::fid_of(key)?),
             keys::DENTRIES => RecordSubject::Entry {
                 dir: keys::fid_of(key)?,
-                // A key made to be just behind a name ends in a zero, which no name has.
+                // A key made to be just after a name ends in a zero, which no name has.
                 name: key[8..].strip_suffix(&[0]).unwrap_or(&key[8..]).to_vec(),
             },
             keys::XATTRS => RecordSubject::Attributes(keys::fid_of(key)?),
             keys::PATTERNS => RecordSubject::Patterns(keys::fid_of(key)?),
             keys::SPANS => {
-                // A key made to be just behind another is longer.
+                // A key made to be just after another is longer.
                 let (log, end) = span::split_key(key.get(..16)?)?;
                 RecordSubject::Span { log, end }
             }

@@ -12,8 +12,9 @@
 //! Numbers are big-endian.
 //!
 //! Invariants:
-//! - While any member has a mark, the new records of all members are whole and on disk, and no service starts. So the exchange can only go
-//!   forward: whoever finds a mark finishes it. That there is a mark says so much; a torn or damaged one counts.
+//! - While any member has a mark, the new records of all members are whole and on disk, and no service starts. So the
+//!   exchange can only go forward: a repair that finds a mark finishes the exchange. Only that there is a mark matters: a
+//!   torn or damaged one counts.
 //! - A marked member's `kv.repair` is there until it has become `kv`. So each member tells how far it is:
 //!
 //! | `kv.repair` | `kv` | what is left to do |
@@ -255,7 +256,7 @@ mod tests {
         (0..members).map(make).collect()
     }
 
-    /// A disk whose `n`-th change fails, and all calls behind it too if the process is killed by it.
+    /// A disk whose `n`-th change fails, and all calls after it too if the process is killed by it.
     fn failing(n: u64, killed: bool) -> Watched {
         let changes = AtomicU64::new(0);
         Watched::new(OsIo, move |_, call| {

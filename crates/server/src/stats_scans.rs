@@ -41,7 +41,7 @@ impl StatsScan for RecordScan {
                     return Some(Err(Error::Refused("the service stops".into())));
                 }
                 match entry {
-                    // What is behind it is not counted; the damage itself is told.
+                    // What is after it is not counted; the damage itself is told.
                     Err(forebay_storage::Error::Corrupt { .. }) => None,
                     entry => Some(entry.map_err(Error::from)),
                 }

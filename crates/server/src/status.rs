@@ -84,7 +84,7 @@ pub struct MemberStatus {
     pub asked: u64,
     /// Requests that another request of its node brought the answer to, so that they cost no message: since the start.
     pub combined: u64,
-    /// Operations that it carried out together with the clients of a team, since the start.
+    /// Operations that it executed together with the clients of a team, since the start.
     pub team_calls: u64,
     /// Those of them that failed because a client or a server was missing, slow or of another opinion.
     pub team_failures: u64,

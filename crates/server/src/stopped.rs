@@ -14,7 +14,7 @@ use std::ops::Bound::Unbounded;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Members of a service whose directories are looked for behind one that is missing, if no superblock tells how many there are.
+/// Members of a service whose directories are looked for after one that is missing, if no superblock tells how many there are.
 const MAX_MEMBERS_SOUGHT: u16 = 64;
 
 /// Opens (and locks) the stores in `dirs`, in any order.

@@ -10,7 +10,7 @@ pub struct Keyspace(pub u8);
 impl Keyspace {
     /// How many keyspaces a store has.
     pub const COUNT: usize = 16;
-    /// Tables keep the entries of this keyspace and those behind it twice: what an owner must read before it can do anything, and
+    /// Tables keep the entries of this keyspace and those after it twice: what an owner must read before it can do anything, and
     /// of which there is little.
     pub const FIRST_MIRRORED: Keyspace = Keyspace(5);
 }
@@ -109,7 +109,7 @@ impl Batch {
         });
     }
 
-    /// An entry for the [engine](crate::Engine) attached to the store, behind those before; `adds` if it does not only remove something.
+    /// An entry for the [engine](crate::Engine) attached to the store, after those before; `adds` if it does not only remove something.
     pub fn put_entry(&mut self, entry: impl Into<EngineEntry>, adds: bool) {
         self.entries.push(entry.into());
         self.entries_add |= adds;

@@ -1,7 +1,7 @@
 //! Corrects a single flipped bit of a block with a checksum: the difference of the CRC-32C tells which bit it was.
 //!
 //! CRC-32C is linear: the difference between the checksum that a block should have and the one that it has depends on the places of the
-//! wrong bits only, not on the block. Of one wrong bit it is `x^(32 + n)` modulo the polynomial, `n` the number of bits behind it. These
+//! wrong bits only, not on the block. Of one wrong bit it is `x^(32 + n)` modulo the polynomial, `n` the number of bits after it. These
 //! powers repeat only after 2^31 - 1 steps, so in a block up to [`LONGEST`] each place has a difference of its own, and so has each bit of the stored
 //! checksum (a difference with one bit). The search steps through the powers from the last bit of the block to the first: one shift a bit, a 30,000th of
 //! a second for 4 KiB, and only where a check has failed.

@@ -172,7 +172,7 @@ pub enum LogEnd {
     },
 }
 
-/// Where the log was cut: everything behind it is gone.
+/// Where the log was cut: everything after it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogCut {
     /// The number of the log file.

@@ -269,7 +269,7 @@ pub(crate) fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// As [`File::allocate`]; where the file system cannot do that, the part of the range behind the end of the file is written with zeros, which
+/// As [`File::allocate`]; where the file system cannot do that, the part of the range after the end of the file is written with zeros, which
 /// takes the blocks as well, unless the file system copies what is overwritten, or compresses. `false`: so it was.
 ///
 /// # Errors

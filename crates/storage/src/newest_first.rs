@@ -37,10 +37,10 @@ pub trait SortedCursor {
     /// Ends the merge.
     fn advance(&mut self) -> Result<(), Self::Failure>;
 
-    /// What cannot be read at hand, if that is so. A cursor of a salvaged store goes on behind it.
+    /// What cannot be read at hand, if that is so. A cursor of a salvaged store goes on after it.
     fn fail(&mut self) -> Option<Self::Failure>;
 
-    /// Whether it went on behind something that it could not read.
+    /// Whether it went on after something that it could not read.
     fn has_gaps(&self) -> bool;
 
     /// Whether an entry of this key may have stood there.

@@ -19,7 +19,7 @@ pub struct Options {
     pub durability: Durability,
     /// A MemTable is sealed and flushed at this size. Up to `sealed_limit` sealed ones wait.
     pub memtable_bytes: usize,
-    /// A log file is ended, and what is in memory sealed, at this size. With two of them behind it, engines are asked to
+    /// A log file is ended, and what is in memory sealed, at this size. With two of them after it, engines are asked to
     /// bring what they hold into files.
     pub wal_bytes: u64,
     /// Budget of the block cache.

@@ -47,7 +47,7 @@ impl<R> Demand<R> {
         self.add_many(block, 1, request);
     }
 
-    /// A request that counts as `count` of them: for so many things in `block`.
+    /// A request that counts as `count` of them: it is for that many things in `block`.
     pub fn add_many(&mut self, block: u32, count: u64, request: R) {
         let waiting = self.waiting.entry(block);
         let (counted, requests) = waiting.or_insert((0, Vec::new()));

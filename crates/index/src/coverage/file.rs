@@ -215,12 +215,12 @@ impl FileCover {
         }
     }
 
-    /// What was read of the page `number`: its extents, and with them those that reach into it; and where the next extent behind
+    /// What was read of the page `number`: its extents, and with them those that reach into it; and where the next extent after
     /// it starts, if there is one.
     pub fn learn(&mut self, number: u64, extents: &[Extent], next: Option<u64>, now: u64) {
         let of = number / PAGES;
         if next.is_none() {
-            // What is not known and lies behind is empty.
+            // What is not known and lies after that is empty.
             self.unknown = self.unknown.min(of + 1);
         }
         if of < self.unknown {

@@ -38,7 +38,8 @@ const PAGE_READ_WORTH: i64 = 8;
 /// What a page with more extents than one wants to read counts.
 const DENSE_PAGE_MISSES: i64 = 64;
 
-/// A file is followed from its second change on, or from one of so many pieces: most small files are written once.
+/// Coverage of a file is tracked from its second change on, or from one of this many pieces: most small files are written
+/// once.
 const FOLLOWED_PIECES: usize = 8;
 /// Files that are remembered to have been changed once.
 const SEEN_FILES: usize = 1024;
@@ -179,7 +180,7 @@ impl Coverage {
     }
 
     /// What stood at this version in a page that was unknown: extents that start in it or reach into it, by offset, and the start of
-    /// the next one behind it. `None`: too much to read.
+    /// the next one after it. `None`: too much to read.
     pub fn learn(
         &self,
         fid: u64,

@@ -9,7 +9,7 @@
 //! are too small is rounded to those that there are. Spans are exact, however many there are.
 use super::bits::{Adjacency, Bits, END, common};
 
-/// Bits are not made finer beyond so many bytes.
+/// Bits are not made finer if that took more than this many bytes.
 const MAX_EXACT_BITS_BYTES: usize = 4096;
 
 /// See the head of this file.

@@ -17,7 +17,7 @@ pub const PAGES: u64 = SLICE / PAGE;
 #[derive(Debug, Default, Clone)]
 pub struct Slice {
     pages: Vec<Page>,
-    /// The pages behind these: all empty, all full, or all unknown.
+    /// The pages after these: all empty, all full, or all unknown.
     rest: Page,
     /// Memory of the pages, bytes.
     bytes: usize,
@@ -182,7 +182,7 @@ pub struct SliceStep<'a, T> {
 }
 
 impl<'a, T> SliceStep<'a, T> {
-    /// Adds `added` to a slice that begins at `start`; `place` tells the first byte of a piece and the one behind it. If `last` did the same
+    /// Adds `added` to a slice that begins at `start`; `place` tells the first byte of a piece and the one after it. If `last` did the same
     /// to the same content, its outcome is taken; else it is replaced by this step, if others may follow it.
     pub fn take(
         last: &mut Option<SliceStep<'a, T>>,

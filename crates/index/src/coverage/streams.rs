@@ -18,7 +18,7 @@ struct Stream {
     seq: u64,
     /// The least address, and [`Extent::delta`] of the extent that has it.
     first: (u64, u64),
-    /// The address behind the greatest, and the same of its extent.
+    /// The address after the greatest, and the same of its extent.
     end: (u64, u64),
     /// More may be stored of it than this tells.
     more: bool,

@@ -17,7 +17,7 @@ pub struct LoserTree {
     winner: Player,
     /// Who lost game `g`, in which the winners of `2 g` and `2 g + 1` met. The first is no game; as many as there are places.
     losers: Vec<Player>,
-    /// Places that have a number. Those behind them, up to a power of two, have the greatest there is.
+    /// Places that have a number. Those after them, up to a power of two, have the greatest there is.
     players: usize,
 }
 
@@ -90,7 +90,7 @@ impl LoserTree {
         self.winner = here;
     }
 
-    /// Without the least; places behind it are one less.
+    /// Without the least; places after it are one less.
     pub fn remove(&mut self) {
         let mut others: Vec<Player> = self.losers[1..].to_vec();
         others.retain(|(_, place)| (*place as usize) < self.players);

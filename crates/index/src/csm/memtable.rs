@@ -112,12 +112,12 @@ fn sorted(mut records: Vec<Record>) -> Vec<Record> {
     records
 }
 
-/// Runs of which each lies behind the one before, and what is left of the first of them: something, while it is merged.
+/// Runs of which each lies after the one before, and what is left of the first of them: something, while it is merged.
 struct Chain<'a> {
     left: &'a [Record],
     /// Of the run at hand: the greater the newer.
     age: usize,
-    /// The runs behind it and their ages, the next one last.
+    /// The runs after it and their ages, the next one last.
     behind: Vec<(&'a [Record], usize)>,
 }
 
@@ -161,8 +161,8 @@ fn chains(runs: &[Run]) -> Vec<Chain<'_>> {
     chains
 }
 
-/// One run of many, oldest first, none empty, of so many records; the newest of equals stays. A writer's batches follow each other,
-/// so the runs are few chains; where these do not overlap, whole pieces are taken.
+/// Merges many runs, oldest first, none empty, of `records` records together, into one; the newest of equals stays. A
+/// writer's batches follow each other, so the runs are few chains; where these do not overlap, whole pieces are taken.
 fn merge_all(runs: &[Run], records: usize) -> Vec<Record> {
     let mut chains = chains(runs);
     let mut order = LoserTree::of(chains.iter().map(Chain::next));
@@ -200,7 +200,7 @@ fn merge_all(runs: &[Run], records: usize) -> Vec<Record> {
 
 /// One run of two; the newer of equals stays.
 fn merge(older: &[Record], newer: &[Record]) -> Vec<Record> {
-    // Mostly one lies behind the other.
+    // Mostly one lies after the other.
     if older
         .last()
         .zip(newer.first())

@@ -214,7 +214,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
         Ok(true)
     }
 
-    /// The next block of a side overlaps nothing of the others: it passes, behind the block of what waits; or is taken in.
+    /// The next block of a side overlaps nothing of the others: it passes, after the block of what waits; or is taken in.
     fn pass_or_open(&mut self, at: usize) -> Result<()> {
         let waiting = self.cutter.pending();
         let little = |records: usize| records < self.cutter.full() / 4;

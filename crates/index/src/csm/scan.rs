@@ -34,7 +34,7 @@ struct Failure {
     range: RangeInclusive<Key>,
     /// Why.
     error: Error,
-    /// What comes behind it: a table, and the number of a block in it.
+    /// What comes after it: a table, and the number of a block in it.
     behind: (usize, usize),
 }
 
@@ -45,7 +45,7 @@ struct Cursor {
     opened: Vec<Record>,
     /// The next record: in `opened`, or in the run.
     at: usize,
-    /// The block behind the one at hand: its table (of table files) and its number.
+    /// The block after the one at hand: its table (of table files) and its number.
     next: (usize, usize),
     /// Blocks to read at once: the longer a scan goes, the more.
     ahead: usize,
@@ -82,7 +82,7 @@ impl Cursor {
             }
             Source::Disk(run) => {
                 let table = run.tables().partition_point(|t| t.meta().last < from);
-                // None: behind the last table. If it cannot be told, reading fails in the same way.
+                // None: after the last table. If it cannot be told, reading fails in the same way.
                 cursor.next = match run.find(from) {
                     Ok(found) => found.unwrap_or((run.tables().len(), 0)),
                     Err(_) => (table, 0),

@@ -141,7 +141,7 @@ impl Tree {
         self.nodes[range].iter().map(|node| self.leaf(node))
     }
 
-    /// The last block that starts at or before `at`, if it ends at or behind `far`, and all that start behind `at` and before `end`.
+    /// The last block that starts at or before `at`, if it ends at or after `far`, and all that start after `at` and before `end`.
     pub fn reach(&self, far: Key, at: Key, end: Key) -> impl Iterator<Item = Leaf<'_>> {
         let behind = self.nodes.partition_point(|n| n.first <= at);
         let before = behind.checked_sub(1);

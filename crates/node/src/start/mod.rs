@@ -107,7 +107,7 @@ struct ServerPlan<'a> {
     log: Log,
 }
 
-/// The steps of a start, as its watchdog and whoever waits for it hear of them.
+/// The steps of a start, as they are told to its watchdog and to the process that waits for it.
 struct Steps {
     watchdog: Watchdog,
     report: Reporter,

@@ -65,7 +65,7 @@ impl MemberContext {
     ) -> Result<()> {
         let end = keys::behind(prefix);
         let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        // Without the upper end a scan would step over the deletes of all files behind this one.
+        // Without the upper end a scan would step over the deletes of all files after this one.
         for entry in self.store.scan(keyspace, Bound::Included(prefix), to) {
             batch.delete(keyspace, entry?.0);
         }

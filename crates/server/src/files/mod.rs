@@ -198,7 +198,7 @@ impl Files {
         self.restore.restore()
     }
 
-    /// Sets files back to the end that they had where a power cut took what was behind it. All members have restored.
+    /// Sets files back to the end that they had where a power cut took what was after it. All members have restored.
     ///
     /// # Errors
     /// When the own store fails. What members that cannot be reached have waits for the next start.

@@ -219,7 +219,7 @@ fn open(
     let mut store = Store::salvage(io.clone(), kv, options.clone())?;
     let corrected = |damage: &Damage| matches!(damage.lost, Lost::Corrected { .. });
     if !store.opened().damage.iter().all(corrected) {
-        // What a crash has torn is cut by a start, and what is behind it goes too; what is damaged is refused.
+        // What a crash has torn is cut by a start, and what is after it goes too; what is damaged is refused.
         let log = |damage: &&Damage| matches!(damage.lost, Lost::Batches { .. });
         match Store::open(io.clone(), kv, options) {
             Ok(opened) => store = opened,

@@ -55,7 +55,7 @@ pub(crate) struct DisplacedBytes {
     first: AtomicU64,
     /// Members that wrote bytes of commits since they were last asked to bring them to disk.
     writers: Mutex<BTreeSet<Member>>,
-    /// Files that got a record since the last release, and since the one before: a record may land just behind a release.
+    /// Files that got a record since the last release, and since the one before: a record may land just after a release.
     files: Mutex<[HashSet<Fid>; 2]>,
 }
 

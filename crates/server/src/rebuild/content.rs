@@ -16,7 +16,7 @@ use forebay_proto::placement::SliceMap;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-/// Lost bytes that are marked in one file, at most: what lies behind is cut off. An extent a MiB.
+/// Lost bytes that are marked in one file, at most: what lies after them is cut off. An extent a MiB.
 const MAX_LOST_BYTES: u64 = 16 << 40;
 /// Gaps between the patterns of a file that are told apart.
 const MAX_PATTERN_GAPS: usize = 1 << 20;

@@ -89,7 +89,7 @@ impl LocalTeam {
         Some(calls.next)
     }
 
-    /// Gives a seat up. Those who take_seat down once all have done so go on behind the last call.
+    /// Gives a seat up. Those who take_seat down once all have done so go on after the last call.
     pub fn leave(&self, next: u64) {
         let mut calls = self.calls.lock();
         calls.seats -= 1;

@@ -1,8 +1,9 @@
 //! Teams: clients of one or more nodes that do the same thing at once, as the ranks of a job open one file.
 //!
-//! A call of a team goes in two levels. The clients of a node meet at their server (`local_team`); the last to come asks for all of them.
-//! The servers then reduce along the tree of [`forebay_fabric::ring`] to the call's root, which carries it out once, and the answer
-//! comes back the same way. So a root among `n` servers receives `ceil(log2 n)` messages, however many clients there are.
+//! A call of a team goes in two levels. The clients of a node meet at their server (`local_team`); the last to come asks
+//! for all of them. The servers then reduce along the tree of [`forebay_fabric::ring`] to the call's root, which executes
+//! it once, and the answer comes back the same way. So a root among `n` servers receives `ceil(log2 n)` messages, however
+//! many clients there are.
 //!
 //! Values and answers are opaque bytes here; what they mean is known to the users of a call.
 //!
@@ -12,7 +13,7 @@
 //!   one alone. Clients that do different things after a failure of some are no team any more: they form one with another number.
 //! - A call lasts [`Limits::whole`] and the wait for the node's own clients at most. Both grow from the deadline of the service,
 //!   the first with the logarithm of the number of servers.
-//! - A call is carried out once at most. What ends it early says whether that may have happened.
+//! - A call is executed once at most. What ends it early says whether that may have happened.
 
 mod local_team;
 mod past_rounds;
@@ -49,7 +50,7 @@ pub struct TeamPlan {
 }
 
 impl TeamPlan {
-    /// A digest of number and members, which make a team: where it is formed again, it goes on behind its last call.
+    /// A digest of number and members, which make a team: where it is formed again, it goes on after its last call.
     pub fn identity(&self) -> u64 {
         let members = self.members.iter().flat_map(|m| m.to_le_bytes());
         let bytes = self.number.to_le_bytes().into_iter().chain(members);

@@ -1,6 +1,6 @@
 //! The next round of each team that has no clients any more: one number a team, kept when the team itself is forgotten.
 //!
-//! The token of an open is made of its team and its round. A team that is formed again therefore goes on behind its last
+//! The token of an open is made of its team and its round. A team that is formed again therefore goes on after its last
 //! round: were it to begin at 0, it would give out old tokens again, and an open under a token that a member has abandoned
 //! is not counted. A team of other members is another team and begins at 0, as not all of them may know the last round.
 //!

@@ -98,7 +98,7 @@ fn seats_are_given_out_once_and_again_when_left() {
     };
     assert!(refused(&twice).contains("twice"));
     drop((a, b));
-    // Another team may have the number now; it goes on behind the calls of the last.
+    // Another team may have the number now; it goes on after the calls of the last.
     let mut only = node.join(&plan(3, 1, 1)).unwrap();
     assert_eq!(count(&mut only, 0).unwrap(), 2);
     drop(only);

@@ -193,21 +193,21 @@ impl EngineHost {
         )
     }
 
-    /// Starts a new log file behind the current one.
+    /// Starts a new log file after the current one.
     pub(crate) fn next_log(&self, tail: &mut LogTail) -> Result<()> {
         let log = LogWriter::create(&**self.io(), self.dir(), self.new_number())?;
         self.replace_log(tail, log);
         Ok(())
     }
 
-    /// Ends the log file with the MemTable that is sealed, and asks engines for a flush if files behind it are long. Returns the files that
+    /// Ends the log file with the MemTable that is sealed, and asks engines for a flush if files after it are long. Returns the files that
     /// may not be on disk yet.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Anything else has poisoned the store.
     pub(crate) fn end_log_file(&self, tail: &mut LogTail) -> Result<Vec<UnsyncedLog>> {
         // The reserve is left only for another one: until there is room, deletes of the next MemTable are logged
-        // behind those of this one.
+        // after those of this one.
         let stay = match &tail.file {
             None => true,
             Some(log) => {

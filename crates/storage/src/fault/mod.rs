@@ -1,4 +1,4 @@
-//! The fault-injecting implementation of [`Io`](crate::Io): a file system in memory that loses, tears and refuses writes.
+//! The fault-injecting implementation of [`Io`]: a file system in memory that loses, tears and refuses writes.
 //! For tests, of this crate and of others.
 //!
 //! # The fault model
@@ -15,9 +15,9 @@
 //!   later `sync` does not make up for it (as Linux behaves).
 //! - **Stopped process.** [`stop_after`](FaultIo::stop_after) makes every call from a certain one on fail, as if the process was
 //!   gone; a write that is stopped may be written in part.
-//! - **Full disk.** [`set_capacity`](FaultIo::set_capacity) limits the bytes in 4 KiB pages that files own; a write behind the
-//!   limit fails with `StorageFull` after a first part. Names cost nothing; removed files give their pages back once
-//!   nobody has them open.
+//! - **Full disk.** [`set_capacity`](FaultIo::set_capacity) limits the bytes in 4 KiB pages that files own; a write
+//!   beyond the limit fails with `StorageFull` after a first part. Names cost nothing; removed files give their pages
+//!   back once nobody has them open.
 //! - **Damage.** An [`Image`] can be changed byte by byte before it is opened again.
 //!
 //! Not in the model: sectors that change by themselves while mounted, bytes that reads return wrongly, directories that lose

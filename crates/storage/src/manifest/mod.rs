@@ -26,10 +26,10 @@
 //!   the flush or compaction is tried again later; the log still holds the data.
 //!
 //! # Why one damaged copy costs nothing
-//! Whatever of one file is changed, cut off or gone, the other has every edit that was ever synced, and a record is
-//! known to be whole by its checksums, which cover the generation. So the edits that are whole in either file are all of them: none
-//! that something was removed for is missing (2). That both files say so many were on disk is in their seals: if an edit is damaged in both,
-//! opening fails with `Corrupt` instead of falling back to an older state, whose files are gone.
+//! Whatever of one file is changed, cut off or gone, the other has every edit that was ever synced, and a record is known
+//! to be whole by its checksums, which cover the generation. So the edits that are whole in either file are all of them:
+//! none that something was removed for is missing (2). The seals in both files say how many edits were on disk: if an
+//! edit is damaged in both, opening fails with `Corrupt` instead of falling back to an older state, whose files are gone.
 //!
 //! A crash leaves both copies with the same edits but for the last one. So a copy that lacks more was damaged, and so was one with
 //! bytes that no crash leaves (see [`torn`](crate::wal::torn)): that is told, and it is written anew.
@@ -306,7 +306,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Cuts both copies behind the last edit.
+    /// Cuts both copies after the last edit.
     fn roll_back(&mut self) -> Result<()> {
         self.allocated = self.end;
         self.copies.iter().try_for_each(|copy| {

@@ -102,7 +102,7 @@ impl RowEngine {
         let Some(mut log) = self.host.log.try_lock_for(LOG_WAIT) else {
             return false;
         };
-        // Before the log is looked at: a batch behind this makes it true again.
+        // Before the log is looked at: a batch after this makes it true again.
         self.grown.store(false, Ordering::Relaxed);
         let logged = log.bytes();
         if logged == 0 || logged < self.host.options.wal_bytes / 32 {

@@ -259,7 +259,7 @@ impl TableRun {
         }
     }
 
-    /// The error at hand. Goes on behind what cannot be read if the store is salvaged.
+    /// The error at hand. Goes on after what cannot be read if the store is salvaged.
     fn fail(&mut self) -> Option<(Bytes, Error)> {
         let (lost, error) = self.failed.take()?;
         let key = lost.first.slice(self.skip..);
@@ -278,7 +278,7 @@ impl TableRun {
         Some((key, error))
     }
 
-    /// Whether something that could not be read may hold a newer entry of this key than sources behind this one.
+    /// Whether something that could not be read may hold a newer entry of this key than sources after this one.
     fn may_hide(&self, key: &[u8]) -> bool {
         if self.lost.is_empty() {
             return false;

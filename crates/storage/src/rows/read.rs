@@ -134,7 +134,7 @@ impl Snapshot {
         let first = match from {
             Bound::Included(key) => table_key(keyspace, key),
             Bound::Unbounded => vec![keyspace.0],
-            // The smallest key behind `key`.
+            // The smallest key after `key`.
             Bound::Excluded(key) => {
                 let mut first = table_key(keyspace, key);
                 first.push(0);
@@ -176,7 +176,7 @@ impl Snapshot {
 }
 
 /// Entries in ascending key order, read as the iteration goes. An error is the last item, unless the store is salvaged: then the scan goes on
-/// behind what cannot be read.
+/// after what cannot be read.
 pub struct Scan {
     merge: Merge,
     error: Option<Error>,

@@ -66,7 +66,7 @@ impl RowEngine {
         view.levels.level(0).len() < options.level0_limit || !self.compactor.is_due(&view)
     }
 
-    /// Makes the active MemTable a sealed one, with a new log file behind it.
+    /// Makes the active MemTable a sealed one, with a new log file after it.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed.

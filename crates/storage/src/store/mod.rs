@@ -76,7 +76,7 @@ impl Store {
         self.engines.rows.state.snapshot()
     }
 
-    /// The store as it was after this batch, as far as batches behind it are only in the log: of what tables hold, the newest is shown.
+    /// The store as it was after this batch, as far as batches after it are only in the log: of what tables hold, the newest is shown.
     pub fn snapshot_at(&self, batch: u64) -> Snapshot {
         self.engines.rows.state.snapshot_at(batch)
     }

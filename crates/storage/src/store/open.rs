@@ -118,7 +118,7 @@ impl Store {
     }
 
     /// Opens a store to read all of it that is whole, whatever is damaged. No file is written or removed, no thread started, and every batch
-    /// is refused. Whole batches behind damaged ones of the log are there; scans go on behind what cannot be read (see [`Scan`](crate::Scan)). A manifest that
+    /// is refused. Whole batches after damaged ones of the log are there; scans go on after what cannot be read (see [`Scan`](crate::Scan)). A manifest that
     /// is lost, both copies, is made again from the tables and logs.
     ///
     /// # Errors

@@ -7,10 +7,10 @@
 //! # Invariants
 //! 1. Batches are numbered 1, 2, 3, ... ; the log holds them in this order without a gap, but for
 //!    those that the manifest says are flushed.
-//! 2. Bytes behind the last whole record are never part of the log: a failed append is rolled
+//! 2. Bytes after the last whole record are never part of the log: a failed append is rolled
 //!    back (full disk) or poisons the store (any other failure), so nothing follows torn bytes.
 //! 3. A record's `synced` field never names a batch that was not on disk.
-//! 4. After recovery no file holds a record behind the point where the log was cut.
+//! 4. After recovery no file holds a record after the point where the log was cut.
 //!
 //! # Why a crash is safe, case by case
 //! - *While a record is written.* Its checksums fail, or its bytes are missing. It was not
@@ -19,7 +19,7 @@
 //! - *Power lost at durability `process`.* Any unsynced sectors may be missing, so whole records may
 //!   follow a hole. None of them has a `synced` at or above the hole's batch, because that batch was
 //!   never synced: recovery cuts at the hole, and what remains is a prefix of the batches.
-//!   That is told as lost: the batches behind the hole were whole.
+//!   That is told as lost: the batches after the hole were whole.
 //! - *A byte changes, synced or not.* Either a later record says `synced` at or above the damaged batch, or the bytes are none that a
 //!   crash leaves ([`torn`]): no sector of the record is as it was before. That is no crash but damage, and opening for writing fails with
 //!   [`Corrupt`](crate::Error::Corrupt), for later batches may depend on the one that is lost. A store that is salvaged skips it, and applies what follows.
@@ -29,7 +29,7 @@
 //!   says after which batch the log ended, and through which everything was on disk.
 //! - *The directory entry of a new log file is lost.* At `disk` it is synced before the first batch in
 //!   it is acknowledged. At `process` its batches are missing: the gap in the numbers is cut like a hole.
-//! - *Between cutting and the first new batch.* Files behind the cut are removed, last one first, and the
+//! - *Between cutting and the first new batch.* Files after the cut are removed, last one first, and the
 //!   directory is synced before any batch gets a number again; a crash in between cuts again.
 //! - *After a flush, before the log files are removed.* The manifest holds the flushed number;
 //!   recovery skips those records. A record is never applied twice over newer data.

@@ -10,7 +10,7 @@
 //! All integers little-endian.
 //! - `head crc`: CRC32C of the log's number (u64) and header bytes 4..28. The number makes a record
 //!   valid in its own file only. A header checksum of its own lets a reader find the next whole
-//!   record behind damage without trusting a damaged length.
+//!   record after damage without trusting a damaged length.
 //! - `sequence`: rises by one from record to record, across files: a missing record is noticed.
 //! - `synced`: every record up to this sequence was on disk when this one was written. It tells
 //!   loss that a crash may cause (never synced) from damage (once synced, now gone).
@@ -58,7 +58,7 @@ pub fn padded(length: usize) -> usize {
     (HEADER + length).next_multiple_of(8)
 }
 
-/// Where the payload of the record at `at` ends, if its header is whole; that may be behind the file's end.
+/// Where the payload of the record at `at` ends, if its header is whole; that may be after the file's end.
 pub fn end(bytes: &[u8], log: u64, at: usize) -> Option<usize> {
     let head = bytes.get(at..at + HEADER)?;
     let whole = u32_at(head, 0) == head_sum(log, &head[4..]);
@@ -133,7 +133,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Starts at byte `from`, a multiple of 8 (behind the file's header).
+    /// Starts at byte `from`, a multiple of 8 (after the file's header).
     pub fn new(bytes: &'a [u8], log: u64, from: usize) -> Records<'a> {
         Records {
             bytes,

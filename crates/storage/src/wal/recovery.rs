@@ -61,7 +61,7 @@ struct CutPoint {
     what: &'static str,
     /// Whether a crash can have left it so.
     torn: bool,
-    /// The last whole batch behind it.
+    /// The last whole batch after it.
     behind: u64,
 }
 
@@ -102,7 +102,7 @@ fn read_around(io: &dyn Io, path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Replays log files `numbers` (ascending) into `apply`, batches that are not flushed only, each batch once and in
-/// order. A store that goes on: cuts a torn end on disk too, so that nothing behind it can come back, and syncs the files that stay.
+/// order. A store that goes on: cuts a torn end on disk too, so that nothing after it can come back, and syncs the files that stay.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the store is to go on and a batch is damaged or missing that no crash can have torn; [`Error::Format`] for a newer
@@ -552,7 +552,7 @@ fn head(number: u64, bytes: &[u8], path: &Path) -> Result<FileHead> {
     }
 }
 
-/// Removes everything behind the cut, last file first. Of the file that the manifest names, `named`, the bytes go only: after another crash it
+/// Removes everything after the cut, last file first. Of the file that the manifest names, `named`, the bytes go only: after another crash it
 /// would be missed.
 fn cut_log(
     io: &dyn Io,

@@ -2,7 +2,7 @@
 //!
 //! A log is only appended to, and a record may be written over the seal before it. A killed process leaves a prefix of what it was
 //! writing, and behind it what was there before. A power failure leaves each sector either as written or as it was before: zeros, the seal,
-//! or behind the file's end. So of a record that a crash tore, some sector's part or the end is one of these. Where none is, every sector was
+//! or after the file's end. So of a record that a crash tore, some sector's part or the end is one of these. Where none is, every sector was
 //! written, and was changed later.
 //!
 //! Every batch is longer than a seal, so a shorter remainder at the end of a file was never a whole batch.
@@ -23,14 +23,14 @@ pub struct Hole<'a> {
     pub to: usize,
 }
 
-/// The seal that was written behind batch `last`.
+/// The seal that was written after batch `last`.
 fn seal(log: u64, last: u64) -> Vec<u8> {
     let mut seal = Vec::with_capacity(record::SEAL);
     record::write(&mut seal, log, last, last, |_| {});
     seal
 }
 
-/// Whether a crash can have left the hole behind batch `last`.
+/// Whether a crash can have left the hole after batch `last`.
 pub fn by_crash(hole: &Hole<'_>, log: u64, last: u64) -> bool {
     let (bytes, from) = (hole.bytes, hole.from);
     let at_end = hole.to == bytes.len();
@@ -63,7 +63,7 @@ pub fn by_crash(hole: &Hole<'_>, log: u64, last: u64) -> bool {
     false
 }
 
-/// Whether the hole is but the seal behind batch `last`, torn or damaged: it held no batch.
+/// Whether the hole is but the seal after batch `last`, torn or damaged: it held no batch.
 pub fn is_seal(hole: &Hole<'_>, log: u64, last: u64) -> bool {
     let held = &hole.bytes[hole.from..hole.to];
     let seal = seal(log, last);
@@ -79,7 +79,7 @@ mod tests {
 
     const LOG: u64 = 3;
 
-    /// A log file with a record of so many bytes behind one of so many, and where the second begins.
+    /// A log file with a record of `first` bytes and after it one of `second`, and where the second begins.
     fn two(first: usize, second: usize) -> (Vec<u8>, usize) {
         let mut bytes = vec![7; 32];
         record::write(&mut bytes, LOG, 1, 0, |out| {

@@ -117,7 +117,7 @@ impl LogWriter {
         self.file.sync().hard_context("sync", &self.path)
     }
 
-    /// Writes a seal behind the last record: "everything up to `synced` is on disk". The next
+    /// Writes a seal after the last record: "everything up to `synced` is on disk". The next
     /// append overwrites it, so it costs no room; a full disk goes without.
     pub fn seal(&mut self, synced: u64) -> Result<()> {
         if self.end == 0 || !self.fits(record::SEAL) {

@@ -53,7 +53,7 @@ fn only(group: &Group) -> Option<&Arc<Table>> {
 }
 
 /// The newest two runs of which the older is not twice as large as the newer, and with them those before, as long as none is twice
-/// as large as all behind it together: they would be merged next. None of them has an unreadable table.
+/// as large as all after it together: they would be merged next. None of them has an unreadable table.
 pub fn similar(disk: &[AgedRun], unreadable: &HashSet<u64>) -> Option<Range<usize>> {
     let whole = |i: usize| {
         let mut tables = disk[i].run.tables().iter();
@@ -157,7 +157,7 @@ impl Core {
         {
             let mut current = self.view.write();
             let disk = &mut Arc::make_mut(&mut current).disk;
-            // Runs that came meanwhile stand behind.
+            // Runs that came meanwhile stand later.
             let merged = (!tables.is_empty()).then(|| AgedRun {
                 age,
                 run: SortedRun::new(tables),

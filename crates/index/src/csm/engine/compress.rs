@@ -51,7 +51,7 @@ fn many(trees: &[BufferedTree]) -> Option<usize> {
     (trees[from].tree.records() < newest * MERGED_TREES as u64 / 2).then_some(from)
 }
 
-/// Where the newest trees begin of which none is twice as large as all behind it together.
+/// Where the newest trees begin of which none is twice as large as all after it together.
 fn two_or_more(trees: &[BufferedTree]) -> Option<usize> {
     let (newest, older) = trees.split_last()?;
     let mut all = newest.tree.records();
@@ -121,7 +121,7 @@ impl Core {
         };
         let end = view.trees.len();
         let mut view = self.view.write();
-        // Only this thread takes trees away, and those added meanwhile stand behind.
+        // Only this thread takes trees away, and those added meanwhile stand later.
         let new = Arc::make_mut(&mut view);
         new.trees.splice(from..end, [grown]);
         self.lend(new);

@@ -229,7 +229,7 @@ impl CompressedEngine {
         Ok(engine)
     }
 
-    /// Makes the batch carry these records too, behind those before.
+    /// Makes the batch carry these records too, after those before.
     pub fn add(&self, batch: &mut Batch, records: Vec<Record>) {
         for (entry, adds) in files::entries(records) {
             batch.put_entry(entry, adds);

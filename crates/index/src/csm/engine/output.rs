@@ -148,7 +148,7 @@ impl<'a> TableOutput<'a> {
         !self.unsynced.is_empty() || self.syncing.is_some()
     }
 
-    /// Ends the table at hand, so that another may stand behind it.
+    /// Ends the table at hand, so that another may stand after it.
     pub fn cut(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             let path = writer.path().to_path_buf();

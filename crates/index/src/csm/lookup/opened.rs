@@ -7,9 +7,9 @@ use crate::csm::search::{from_hint, guess};
 use forebay_codec::{Columns, LazyColumn};
 use std::ops::Range;
 
-/// Columns behind those of the key.
+/// Columns after those of the key.
 const REST: usize = COLUMNS - 2;
-/// If one record in so many is wanted, decoding whole columns costs less.
+/// If one record in this many is wanted, decoding whole columns costs less.
 const WHOLE: usize = 4;
 
 /// See the head of this file. Made for one block after the other, it keeps its buffers.
@@ -27,7 +27,7 @@ pub struct OpenedBlock<'a> {
     rest: Rest,
 }
 
-/// How far the columns behind those of the key are decoded.
+/// How far the columns after those of the key are decoded.
 #[derive(Default)]
 struct Rest {
     state: State,

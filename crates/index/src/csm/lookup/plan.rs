@@ -89,7 +89,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Plans the blocks for a request, which starts at or behind those before; returns the bytes that this adds. Stops once these
+    /// Plans the blocks for a request, which starts at or after those before; returns the bytes that this adds. Stops once these
     /// are `most` or more.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl DiskPlan<'_> {
                 self.loaded = number;
             }
             let places = &self.places;
-            // Mostly the block behind the one planned last, so this and that one start before the request.
+            // Mostly the block after the one planned last, so this and that one start before the request.
             let hint = behind.map_or(0, |(t, b)| if t == number { b + 2 } else { 1 });
             let above = places.above(request.at, hint);
             for i in above.saturating_sub(1)..places.len() {
@@ -260,7 +260,7 @@ impl DiskPlan<'_> {
                     gap.0 = last;
                     continue;
                 }
-                // Of this block on, until one that starts behind the request, there is no gap.
+                // Of this block on, until one that starts after the request, there is no gap.
                 gap.0 = Key::MAX;
                 if behind.is_some_and(|b| (number, i) <= b) {
                     continue;

@@ -28,12 +28,12 @@ const WIDE_UNIT: u64 = 32 << 10;
 /// The units while hardly anybody asks for those other blocks: the system reads so much anyway.
 const NARROW_UNIT: u64 = 4 << 10;
 
-/// The region and what else lies in its units of so many bytes.
+/// The region, widened at both ends to whole units of `unit` bytes.
 fn widened(region: Region, places: &BlockPlaces, unit: u64) -> Region {
     let start = places.offset(region.first as usize);
     let end = places.end(region.last as usize);
     let (from, to) = (start - start % unit, end.next_multiple_of(unit));
-    // The first that starts there or behind: the one behind the last that ends before.
+    // The first that starts there or after: the one after the last that ends before.
     let first = match from.checked_sub(1) {
         Some(before) => places.within(before) + 1,
         None => 0,

@@ -13,7 +13,7 @@
 //! ```
 //! Little-endian. `crc`: CRC32C of bytes 0..60. Later versions keep magic, version and crc in place.
 //!
-//! A copy, with a copy of the region behind it, is at the beginning of the file, for a file whose end is damaged or cut off; there `region at` is
+//! A copy, with a copy of the region after it, is at the beginning of the file, for a file whose end is damaged or cut off; there `region at` is
 //! 64.
 use forebay_storage::{Error, Result, TableFooter};
 use std::path::Path;

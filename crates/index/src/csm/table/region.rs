@@ -5,7 +5,7 @@
 //!  first fid | first offset | last fid | last offset | records | deletes, 0 or 1 | length | CRC32C
 //! ```
 //!
-//! Blocks stand one behind the other from the first on, so their offsets are the sums of the lengths before.
+//! Blocks stand one after the other from the first on, so their offsets are the sums of the lengths before.
 use super::super::block::{self, Block};
 use super::super::record::Key;
 use forebay_codec::{Columns, Encoder};
@@ -47,7 +47,7 @@ impl BlockPlace {
         }
     }
 
-    /// The offset behind its last byte.
+    /// The offset after its last byte.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.length)
     }

@@ -70,9 +70,9 @@ pub(super) struct ReadWidth {
 }
 
 impl ReadWidth {
-    /// Looked at after so many reads.
+    /// Looked at after this many reads.
     const WINDOW_READS: u64 = 256;
-    /// So many blocks asked for to a read are few: a wide read takes as long as two or three narrow ones.
+    /// Fewer blocks asked for per read than this are few: a wide read takes as long as two or three narrow ones.
     const FEW_BLOCKS_A_READ: u64 = 2;
 
     /// Whether wide reads did not pay of late.

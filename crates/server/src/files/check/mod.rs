@@ -1,6 +1,6 @@
 //! What `forebay fsck` checks of file content, over the stores of all members, with the service stopped.
 //!
-//! Damage is what no crash may leave: extents that overlap, lie in another member's slice, behind the file's end or in no
+//! Damage is what no crash may leave: extents that overlap, lie in another member's slice, beyond the file's end or in no
 //! file, a file whose inode counts other bytes than its extents and patterns hold, and patterns that cannot be read or
 //! belong to no file. Not damage, but *unsettled*, is what a crash may leave and the next start settles (`forebay fsck`
 //! shows it as a note): staged parts, decisions, records of files that are gone.

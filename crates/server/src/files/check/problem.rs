@@ -18,7 +18,7 @@ pub enum ContentProblem {
         fid: Fid,
         /// The one before.
         first: Extent,
-        /// The one behind.
+        /// The one after.
         second: Extent,
     },
     /// An extent that its member does not own, or that crosses a slice's end.
@@ -34,7 +34,7 @@ pub enum ContentProblem {
         /// The extent.
         extent: Extent,
     },
-    /// An extent behind the end of its file.
+    /// An extent beyond the end of its file.
     #[error(
         "member {member}, file {fid:#x}: extent {} lies behind the end, {size}",
         range(extent)

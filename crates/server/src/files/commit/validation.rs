@@ -17,8 +17,8 @@ use std::ops::Range;
 /// Bytes that the puts of one commit hold together, at most: the index makes a record of each MiB.
 const MOST_PUT: u64 = 1 << 46;
 
-/// Elements and puts of a commit that are looked at one by one, at most. A commit of more must show by its strides that they are
-/// apart; whoever folds keeps to that.
+/// Elements and puts of a commit that are looked at one by one, at most. A commit of more must show by its strides that
+/// they do not overlap; the delegate that folds them keeps to that.
 pub(crate) const MOST_COMPARED: u64 = 1 << 22;
 
 /// Log bytes that a commit names.

@@ -191,7 +191,7 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Reserves `len` bytes behind the published size, every reservation before, and the asker's own pending writes, so that
+    /// Reserves `len` bytes after the published size, every reservation before, and the asker's own pending writes, so that
     /// appends of several nodes never overlap. Reservations end when nobody holds the file open, or with a truncate.
     pub fn append(&self, fid: Fid, len: u64, pending_end: u64) -> Result<u64> {
         let _inode = self.owners.context.inodes.lock(fid);

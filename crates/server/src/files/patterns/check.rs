@@ -86,7 +86,7 @@ pub(crate) struct PatternGaps {
 /// The segments of the file that an extent holds and whose log bytes are not there.
 pub(crate) type Missing<'a> = dyn Fn(&Extent) -> Vec<Range<u64>> + 'a;
 
-/// Looks for gaps in `[0, size)`, at most `most` of them; then all behind the last counts as one.
+/// Looks for gaps in `[0, size)`, at most `most` of them; then all after the last counts as one.
 ///
 /// # Errors
 /// When the store or the index cannot be read.

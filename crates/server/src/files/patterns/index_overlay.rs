@@ -46,7 +46,7 @@ impl<'a> IndexOverlay<'a> {
         }
     }
 
-    /// The extents around `at`, and an offset behind it up to where they are all.
+    /// The extents around `at`, and an offset after it up to where they are all.
     pub(super) fn at(&mut self, at: u64) -> Result<(&[Extent], u64)> {
         if !self.window.contains(&at) {
             let back = self.window.end - self.window.start;

@@ -151,7 +151,7 @@ fn first(stored: &StoredSegment) -> u64 {
     stored.runs.first().map_or(0, |r| r.start)
 }
 
-/// Whether each lies behind the one before in the log: an address is found in a segment by its runs, which go up.
+/// Whether each lies after the one before in the log: an address is found in a segment by its runs, which go up.
 fn in_turn(segments: &[&StoredSegment]) -> bool {
     let end = |stored: &StoredSegment| stored.runs.last().map_or(0, |r| r.end);
     segments.windows(2).all(|w| end(w[0]) <= first(w[1]))

@@ -5,7 +5,7 @@ use forebay_pattern::LogSource;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Log addresses by log. Neighbours that come one behind the other are one range at once, so that displacing a strided row
+/// Log addresses by log. Neighbours that come one after the other are one range at once, so that displacing a strided row
 /// keeps one range a log, not one a record.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct LogRanges(BTreeMap<LogSource, Vec<Range<u64>>>);

@@ -14,8 +14,9 @@
 //! - The *frame* has a version and a checksum of its own. The bounds before it have another one: so it is known which bytes of
 //!   the file a damaged segment may have held.
 //! - *hidden* has the key of its segment, and says how many bytes of it newer changes have displaced; none: there is no such record.
-//! - *merged* is what readers of a laminated file get: its segments, so many, joined over logs. It only saves the work of joining
-//!   them, so one that is damaged or does not fit is passed over; the next change of the file deletes it.
+//! - *merged* is what readers of a laminated file get: its segments, with their number, joined over logs. It only saves
+//!   the work of joining them, so one that is damaged or does not fit is passed over; the next change of the file deletes
+//!   it.
 //! - *crc*: CRC-32C of all before it in the value.
 use crate::{Error, Fid, Result};
 use bytes::Bytes;
@@ -65,7 +66,7 @@ fn framed(numbers: &[u64]) -> Vec<u8> {
     value
 }
 
-/// The numbers, and what is behind them.
+/// The numbers, and what is after them.
 fn take<const N: usize>(value: &[u8]) -> Result<([u64; N], &[u8]), String> {
     let head = 1 + 8 * N;
     let short = || format!("{} bytes, at least {} expected", value.len(), head + 4);

@@ -10,7 +10,7 @@ use forebay_index::Extent;
 use forebay_proto::files::PatternsReply;
 use std::ops::Range;
 
-/// Extents of the index looked at for the ranges that it has any in; behind them it may have more anywhere.
+/// Extents of the index looked at for the ranges that it has any in; after them it may have more anywhere.
 const RESIDUAL_EXTENTS: usize = 4096;
 /// Ranges named to a reader.
 const RESIDUAL_RANGES: usize = 64;
@@ -27,7 +27,7 @@ impl PatternStore {
         let table = self.table(fid)?;
         let mut seen = ExtentResolver {
             table: &table,
-            // What is behind the end was never written, even if that cannot be read.
+            // What is after the end was never written, even if that cannot be read.
             end: range.end.min(inode.size.max(table.map().end())),
             out: Vec::new(),
             limit,

@@ -13,7 +13,7 @@ pub(super) struct StoredSegment {
     pub segment: Arc<Segment>,
     /// Its log addresses.
     pub runs: Arc<[Range<u64>]>,
-    /// Offsets from the lowest to behind the highest byte.
+    /// Offsets from the lowest to after the highest byte.
     pub bounds: (u64, u64),
     /// Of all its elements.
     pub bytes: u64,

@@ -293,7 +293,7 @@ impl PatternTable {
         self.holes.iter().map(hole).collect()
     }
 
-    /// What is at `at`, and an offset behind it up to where that holds.
+    /// What is at `at`, and an offset after it up to where that holds.
     pub(super) fn look(&self, at: u64) -> (OffsetContent, u64) {
         let (seen, mut until) = look(self.map(), self, at);
         if self.lost.is_empty() {

@@ -9,11 +9,11 @@
 //! 2. **Restore bytes** (`restore`), from the newest record to the oldest:
 //!    - The member reads what its index names now where the commit wrote. If all of it can be read, nothing was lost.
 //!    - An extent that cannot be read is replaced by the displaced extent, if that one can be read, and by a hole where there was
-//!      nothing before. What lies behind the old end of the file is left to step 3. What older commits displaced
+//!      nothing before. What lies after the old end of the file is left to step 3. What older commits displaced
 //!      there is not put back: it was gone before this commit.
 //!    - The replacement is a commit like any other, with a sync. Displaced extents that the index names again are kept, the others
 //!      become messages of the outbox. Then the record is deleted; the record of a file whose end may move, in step 3.
-//! 3. **Cut ends** (`cut_unreadable_tails`), for the files of step 1 and those that step 2 left. What cannot be read behind the old end
+//! 3. **Cut ends** (`cut_unreadable_tails`), for the files of step 1 and those that step 2 left. What cannot be read after the old end
 //!    becomes a hole. If nothing there can be read, and no later truncate set a larger size, the file ends where it ended
 //!    before. The stored bytes of a file over several members are counted again.
 //!
@@ -45,7 +45,7 @@ use std::sync::Arc;
 /// Tokens of these commits are not those of a delegate, which counts from 1.
 const TOKENS: u64 = 1 << 63;
 
-/// What is behind the end that a file had, and cannot be read.
+/// What is after the end that a file had, and cannot be read.
 struct UnreadableTail {
     /// The least size that the file may be cut to.
     size: u64,

@@ -130,7 +130,7 @@ fn appends_of_several_members_never_overlap() {
     world.write(0, fid, 0..100, 1).unwrap();
     assert_eq!(append(&world, 1, fid, 10, 0), 100);
     assert_eq!(append(&world, 2, fid, 5, 0), 110);
-    // Own pending writes behind the reservations.
+    // Own pending writes after the reservations.
     assert_eq!(append(&world, 1, fid, 1, 500), 500);
     assert_eq!(append(&world, 2, fid, 1, 0), 501);
     world.truncate(2, fid, 50).unwrap();

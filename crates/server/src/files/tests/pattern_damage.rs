@@ -93,7 +93,7 @@ fn bytes_that_a_damaged_pattern_may_have_held_are_lost_and_no_others() {
     assert!(!lost.is_empty());
     for at in 900..1500 {
         let Some((_, log, addr)) = model.bytes.get(&at).copied() else {
-            // A hole that is newer, and what is behind its bounds, stays a hole.
+            // A hole that is newer, and what is after its bounds, stays a hole.
             assert!(!whole.contains_key(&at));
             let older = !(1200..1250).contains(&at) && (1010..1400).contains(&at);
             assert_eq!(lost.contains(&at), older, "{at}");

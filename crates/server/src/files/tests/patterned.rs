@@ -14,7 +14,7 @@ pub(super) type Byte = (Member, u64, u64);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layer {
     pub bytes: BTreeMap<u64, Byte>,
-    /// One behind the other; they come before the bytes.
+    /// One after the other; they come before the bytes.
     pub cuts: Vec<Range<u64>>,
 }
 

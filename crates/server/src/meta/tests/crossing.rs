@@ -1,4 +1,4 @@
-//! Many threads rename across each other's ways: nothing waits for ever, nothing is lost, no loop closes.
+//! Many threads rename across each other's paths: every wait ends, nothing is lost, no loop of directories is made.
 use super::net::*;
 use crate::*;
 use forebay_testkit::random::Random;

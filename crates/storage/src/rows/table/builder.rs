@@ -197,7 +197,7 @@ impl<'a> TableBuilder<'a> {
         })
     }
 
-    /// Writes what stands behind the blocks, `told` before the footer, and brings the file to disk, without its directory entry.
+    /// Writes what stands after the blocks, `told` before the footer, and brings the file to disk, without its directory entry.
     fn end(&mut self, told: &[u8]) -> Result<()> {
         self.cut_block()?;
         let filter = filter::build(&self.hashes);

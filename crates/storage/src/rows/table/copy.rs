@@ -23,7 +23,7 @@ impl TableCopy {
         }
     }
 
-    /// What is behind its blocks, if that can be read.
+    /// What is after its blocks, if that can be read.
     pub fn metadata(&self) -> Option<&TableMetadata> {
         if let Some(copy) = self.opened.get() {
             return copy.as_ref();

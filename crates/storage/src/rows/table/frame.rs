@@ -50,7 +50,7 @@ fn block_at(bytes: &[u8], table: u64, offset: u64) -> Option<&[u8]> {
 
 /// A whole block of a file.
 struct FoundBlock<'a> {
-    /// Where it is, behind its frame.
+    /// Where it is, after its frame.
     offset: usize,
     raw: &'a [u8],
     first: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What stands behind the blocks of a table file, or of a copy, and the blocks that it locates.
+//! What stands after the blocks of a table file, or of a copy, and the blocks that it locates.
 //!
 //! Invariant: no byte of a block is used before its checksum was compared, and is right.
 use super::footer::{self, Footer};
@@ -18,7 +18,7 @@ pub struct TableMetadata {
     pub damage: Vec<Error>,
 }
 
-/// What stands behind the blocks of a file.
+/// What stands after the blocks of a file.
 pub enum TableTail {
     /// All of it can be read, but perhaps the filter.
     Whole(TableMetadata),

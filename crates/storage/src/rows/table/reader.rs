@@ -2,8 +2,8 @@
 //!
 //! Invariant: no byte of a block is used before its checksum was compared, and is right.
 //!
-//! What cannot be read in the table is read in the [copy](TableCopy) of what is mirrored, if it is there, or with one flipped bit put right
-//! ([`correction`]). Either way it is noted, for whoever asks what of the store is damaged.
+//! What cannot be read in the table is read in the [copy](TableCopy) of what is mirrored, if it is there, or with one
+//! flipped bit put right ([`correction`]). Either way it is noted for the report of what is damaged in the store.
 use super::copy::{TableCopy, is_missing};
 use super::metadata::{TableMetadata, TableTail, is_between, read_in};
 use super::{filter, frame, index::Index};
@@ -135,7 +135,7 @@ impl Table {
         })
     }
 
-    /// What is behind the blocks of the copy, if there is one whose region can be read.
+    /// What is after the blocks of the copy, if there is one whose region can be read.
     fn copy_metadata(&self) -> Option<&TableMetadata> {
         self.copy.as_ref()?.metadata()
     }
@@ -182,7 +182,7 @@ impl Table {
         Ok(self.opened()?.index.len())
     }
 
-    /// The only block that can hold `key`, or the first behind it.
+    /// The only block that can hold `key`, or the first after it.
     pub fn find(&self, key: &[u8]) -> Result<usize> {
         Ok(self.opened()?.index.find(key))
     }
