@@ -4,7 +4,7 @@
 //! bytes), or characters that show another text than there is (newlines, changes of the reading direction). [`forebay_server::escape`]
 //! lists them and escapes them.
 //!
-//! Invariants: [`print`] and [`tell`] escape all of those but the newlines and tabs of our own text. A text from outside stays on one line if it went
+//! Invariants: [`print()`] and [`tell`] escape all of those but the newlines and tabs of our own text. A text from outside stays on one line if it went
 //! through [`name`] or [`escaped`]. JSON stays JSON, with the same text in it ([`json`]). A reader that stops early, as `head` does, is no failure.
 //!
 //! Clippy refuses `println!` and its like elsewhere in this crate.
@@ -17,7 +17,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Text of several lines, as [`print`] prints it.
+/// Text of several lines, as [`print()`] prints it.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped_but(text, &['\n', '\t'])
 }
@@ -35,7 +35,7 @@ pub fn print(text: impl AsRef<str>) -> Result {
     screen(&lines(text.as_ref())).map(drop)
 }
 
-/// A value as one line of JSON for [`print`]: what [`print`] would escape is written as JSON itself escapes it.
+/// A value as one line of JSON for [`print()`]: what [`print()`] would escape is written as JSON itself escapes it.
 ///
 /// # Errors
 /// If the value is nothing that JSON can hold.
@@ -57,7 +57,7 @@ pub fn json(value: &impl serde::Serialize) -> Result<String> {
 /// reader has seen enough.
 ///
 /// # Errors
-/// As for [`print`].
+/// As for [`print()`].
 pub fn screen(text: &str) -> Result<bool> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

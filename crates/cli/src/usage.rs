@@ -85,7 +85,7 @@ fn apart(verb: &str, args: &[String]) -> Option<String> {
     })
 }
 
-/// "Usage: forebay trace gen [OPTIONS] <KIND>" -> "forebay trace gen".
+/// `Usage: forebay trace gen [OPTIONS] <KIND>` -> `forebay trace gen`.
 fn verb(usage: &str) -> String {
     let words = usage.trim_start_matches("Usage:").split_whitespace();
     words

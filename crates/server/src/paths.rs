@@ -4,7 +4,7 @@ use crate::{Fid, meta::entries};
 use forebay_storage::Store;
 use std::collections::HashMap;
 
-/// Levels of directories that a path is followed up; deeper ones, and circles, are shown from there on.
+/// Levels of directories that a path is followed up; deeper ones, and cycles, are shown from there on.
 const DEEPEST: usize = 4096;
 
 /// A name of each inode: the directory, and the name in it.

@@ -18,7 +18,7 @@ pub struct WaitingRequest {
     pub fid: Fid,
     /// The owner it is for.
     pub owner: u64,
-    /// It counts when circles are looked for.
+    /// It counts when cycles are looked for.
     pub detect: bool,
     state: Mutex<WaitState>,
     changed: Condvar,
@@ -56,7 +56,7 @@ impl WaitingRequest {
         }
     }
 
-    /// Says whether a circle is being looked for.
+    /// Says whether a cycle is being looked for.
     pub fn look(&self, looking: bool) {
         self.state.lock().looking = looking;
     }
@@ -143,7 +143,7 @@ impl LockWaits {
         self.waiting.lock().len()
     }
 
-    /// What an owner waits for, as far as circles are concerned.
+    /// What an owner waits for, as far as deadlocks are concerned.
     pub fn of(&self, owner: u64) -> Vec<OwnerWait> {
         let all = self.waiting.lock();
         let of_owner = all.values().filter(|w| w.owner == owner && w.detect);

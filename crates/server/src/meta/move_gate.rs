@@ -55,7 +55,7 @@ impl MoveGate {
         Ok(())
     }
 
-    /// Gives the gate back, if this intent has it.
+    /// Releases the gate, if this intent has it.
     pub fn leave(&self, id: IntentId) -> Result<()> {
         let mut holder = self.holder.lock();
         if *holder == Some(id) {

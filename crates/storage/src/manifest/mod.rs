@@ -1,7 +1,7 @@
 //! The manifest: which table files make up the store, and up to which batch they contain the log.
 //!
-//! It stands in two files of the same bytes, `MANIFEST` and `MANIFEST.copy`: a 32-byte [header](crate::wal::header) whose
-//! number is their generation, and log [records](crate::wal::record) numbered from 1, each one [edit](edit); the state is
+//! It stands in two files of the same bytes, `MANIFEST` and `MANIFEST.copy`: a 32-byte [header] whose
+//! number is their generation, and log [records](crate::wal::record) numbered from 1, each one [edit]; the state is
 //! the result of applying them in order.
 //!
 //! # Invariants

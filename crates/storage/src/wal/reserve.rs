@@ -56,7 +56,7 @@ fn make(io: &dyn Io, dir: &Path, temporary: &Path, path: &Path, bytes: u64) -> R
 /// Turns the reserve into log file `number`, whose name the caller brings to disk. `None` if there is no reserve.
 ///
 /// # Errors
-/// [`Error::NoDescriptors`]: nothing changed. Any other poisons.
+/// [`Error::NoDescriptors`](crate::Error::NoDescriptors): nothing changed. Any other poisons.
 pub fn take(io: &dyn Io, dir: &Path, number: u64) -> Result<Option<LogWriter>> {
     let from = dir.join(names::RESERVE);
     if !io.exists(&from).context("look for", &from)? {
