@@ -31,7 +31,7 @@ use super::staged::StagedParts;
 use crate::outbox::{HeldBytes, Outbox};
 use crate::{Error, ExtentLayout, Fid, Member, Result};
 use forebay_index::{Change, Extent};
-use forebay_proto::files::{Commit, CommitAttr, CommitReply, StageChanges};
+use forebay_proto::files::{Commit, CommitAttr, CommitReply, DropStaged, StageChanges};
 use forebay_proto::placement::{split_by_member, touched};
 use forebay_storage::Batch;
 pub(super) use named_bytes::NamedBytes;
@@ -82,6 +82,19 @@ impl UnreadableTail {
     }
 }
 
+/// Whether a file is not there any more. One without a name may be removed while it is looked at: then there is nothing to put back, and
+/// what was displaced of it is not needed.
+fn is_removed(error: &Error) -> bool {
+    matches!(error, Error::Posix(Errno::STALE))
+}
+
+fn unless_removed(done: Result<()>) -> Result<()> {
+    done.or_else(|error| match is_removed(&error) {
+        true => Ok(()),
+        false => Err(error),
+    })
+}
+
 /// See the head of this file.
 pub(super) struct Restore {
     owners: Arc<FileOwners>,
@@ -114,7 +127,7 @@ impl Restore {
     pub fn find_unreadable_tails(&self) -> Result<()> {
         self.outbox.displaced.begin_restore();
         for (number, held) in self.outbox.displaced.left()? {
-            if let Err(error) = self.find_unreadable_tail(number, &held) {
+            if let Err(error) = unless_removed(self.find_unreadable_tail(number, &held)) {
                 self.wait_for_next_start(held.fid, number);
                 tracing::warn!(fid = held.fid.0, %error, "cannot tell whether a power cut took the end of this file; the next start looks again");
             }
@@ -203,7 +216,7 @@ impl Restore {
         let tails = std::mem::take(&mut *self.tails.lock());
         for (fid, tail) in tails.into_iter().filter(|(_, tail)| !tail.waits) {
             let cut = self.cut_tail(fid, &tail);
-            match cut.and_then(|()| self.count_stored(fid)) {
+            match unless_removed(cut.and_then(|()| self.count_stored(fid))) {
                 Ok(()) => {
                     let mut batch = Batch::reclaiming();
                     for (number, freed) in &tail.records {
@@ -265,7 +278,7 @@ impl Restore {
             }
         }
         if !changes.is_empty() {
-            self.commit_restored(fid, TOKENS | number, changes, None)?;
+            unless_removed(self.commit_restored(fid, TOKENS | number, changes, None))?;
         }
         let mut freed = Vec::new();
         for extent in &held.extents {
@@ -401,7 +414,7 @@ impl Restore {
             token,
             own,
             patterns: Vec::new(),
-            staged,
+            staged: staged.clone(),
             attr: CommitAttr {
                 size,
                 ..CommitAttr::default()
@@ -409,15 +422,28 @@ impl Restore {
             sync: true,
         };
         let reply = match owner == member {
-            true => self.committer.commit(member, commit)?,
-            false => self.owners.context.peers.call(owner, commit)?,
+            true => self.committer.commit(member, commit),
+            false => self.owners.context.peers.call(owner, commit),
         };
         match reply {
-            CommitReply::Committed(_) => Ok(()),
-            CommitReply::SyncFirst => Err(Error::Peer {
+            Ok(CommitReply::Committed(_)) => Ok(()),
+            Ok(CommitReply::SyncFirst) => Err(Error::Peer {
                 member: owner,
                 reason: "asked for a sync that had come with the commit".into(),
             }),
+            Err(error) => {
+                if is_removed(&error) {
+                    for to in staged {
+                        let request = DropStaged {
+                            fid,
+                            writer: member,
+                            token,
+                        };
+                        self.owners.context.peers.call(to, request)?;
+                    }
+                }
+                Err(error)
+            }
         }
     }
 
