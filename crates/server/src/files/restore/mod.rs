@@ -17,6 +17,8 @@
 //!    becomes a hole. If nothing there can be read, and no later truncate set a larger size, the file ends where it ended
 //!    before. The stored bytes of a file over several members are counted again.
 //!
+//! A deleted file may be removed meanwhile: its records end, and parts staged for it are dropped.
+//!
 //! A crash in between does no harm: the next start finds that what was put back can be read and is named by the index. If a member does
 //! not answer a question about a file, the file's records stay for the next start. (Only of a file over several members
 //! the end may then stay where it was, with a hole before it.)
