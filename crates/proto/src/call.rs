@@ -1,7 +1,8 @@
 //! A request and the one reply it has; how a part of a member declares the requests that it answers.
 //!
-//! A new request is a struct, a line in the table of its part (`service!` in `meta`, `files`, `data`, `locks`), and a method
-//! of that part's service: the compiler asks for the method. A line at the end of a table keeps the encoding of all others.
+//! A new request is declared in the `service!` of its part (in `meta`, `files`, `data`, `locks`), with its fields and its reply,
+//! and answered by a method of that part's service: the compiler asks for the method. At the end of the list it leaves the
+//! encoding of all others as it is.
 //!
 //! ```text
 //! head of a request   | tag of the part | tag of the request | its fields |          postcard
@@ -96,18 +97,35 @@ where
     }
 }
 
-/// The requests that one part of a member answers: its service, with a method for each; the enum that travels; and for each
-/// request the type of its reply.
+/// The requests that one part of a member answers: a struct for each, with its reply; the service, with a method for each; and
+/// the enum that travels, in which the place of a request in the list is its tag.
 ///
-/// A line is `method(Request) -> Reply;`. `bulk FIELD` after it names the field of the reply whose bytes travel beside the
-/// head.
+/// One is `method(Request { FIELDS }) -> Reply;`. `bulk FIELD` after it names the field of the reply whose bytes travel beside
+/// the head.
 macro_rules! service {
+    (@request $(#[$what:meta])* $Request:ident) => {
+        $(#[$what])*
+        #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+        pub struct $Request;
+    };
+    (@request $(#[$what:meta])* $Request:ident { $( $(#[$which:meta])* $field:ident: $Type:ty, )* }) => {
+        $(#[$what])*
+        #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+        pub struct $Request {
+            $( $(#[$which])* pub $field: $Type, )*
+        }
+    };
     (
         $(#[$about:meta])*
         $Service:ident, $Requests:ident {
-            $( $method:ident($Request:ident) -> $Reply:ty $(, bulk $bulk:ident)?; )*
+            $(
+                $(#[$what:meta])*
+                $method:ident($Request:ident $($fields:tt)?) -> $Reply:ty $(, bulk $bulk:ident)?;
+            )*
         }
     ) => {
+        $( $crate::call::service! { @request $(#[$what])* $Request $($fields)? } )*
+
         $(#[$about])*
         ///
         /// # Errors

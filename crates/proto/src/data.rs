@@ -18,19 +18,30 @@ pub struct LogPiece {
 service! {
     /// What a member answers about the log bytes that it stores.
     DataService, DataRequest {
-        read_pieces(ReadPieces) -> PiecesRead, bulk buffers;
-        free_ranges(FreeRanges) -> ();
+        /// Reads pieces, all in one request. `Gone` if bytes of one were freed.
+        read_pieces(ReadPieces {
+            /// What to read; at most `READ_BYTES` together.
+            pieces: Vec<LogPiece>,
+        }) -> PiecesRead, bulk buffers;
+
+        /// Frees bytes that no file uses any more (from a slice owner's outbox; idempotent).
+        free_ranges(FreeRanges {
+            /// Log, first address, length.
+            ranges: Vec<(LogId, u64, u64)>,
+        }) -> ();
+
+        /// All log bytes that were written before are on disk when it answers, and the records that find them.
         sync_logs(SyncLogs) -> ();
-        verify_ranges(VerifyRanges) -> Vec<bool>;
+
+        /// Which of these can be read whole: verified, not sent. Answers one word a range, in the order asked.
+        verify_ranges(VerifyRanges {
+            /// Log, first address, length.
+            ranges: Vec<(LogId, u64, u64)>,
+        }) -> Vec<bool>;
+
+        /// How full the member is.
         get_usage(GetUsage) -> StoreUsage;
     }
-}
-
-/// Reads pieces, all in one request. `Gone` if bytes of one were freed.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ReadPieces {
-    /// What to read; at most `READ_BYTES` together.
-    pub pieces: Vec<LogPiece>,
 }
 
 /// The reply to [`ReadPieces`].
@@ -40,28 +51,6 @@ pub struct PiecesRead {
     #[serde(skip)]
     pub buffers: Vec<Bytes>,
 }
-
-/// Gives bytes back that no file uses any more (from a slice owner's outbox; idempotent).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct FreeRanges {
-    /// Log, first address, length.
-    pub ranges: Vec<(LogId, u64, u64)>,
-}
-
-/// All log bytes that were written before are on disk when it answers, and the records that find them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SyncLogs;
-
-/// Which of these can be read whole: verified, not sent. Answers one word a range, in the order asked.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct VerifyRanges {
-    /// Log, first address, length.
-    pub ranges: Vec<(LogId, u64, u64)>,
-}
-
-/// How full the member is.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GetUsage;
 
 /// The reply to [`GetUsage`], in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -141,7 +141,10 @@ pub enum WireError {
 impl From<&Error> for WireError {
     fn from(error: &Error) -> WireError {
         match error {
-            Error::Posix(e) => WireError::Errno(e.raw_os_error()),
+            Error::Posix(_)
+            | Error::Storage(Storage::NoSpace { .. } | Storage::NoDescriptors { .. }) => {
+                WireError::Errno(error.errno().raw_os_error())
+            }
             Error::Gone { member, log, addr } => WireError::Gone {
                 member: *member,
                 log: *log,
@@ -150,12 +153,6 @@ impl From<&Error> for WireError {
             Error::Corrupt(text) => WireError::Corrupt(text.clone()),
             Error::Stale => WireError::Stale,
             Error::Refused(text) => WireError::Refused(text.clone()),
-            Error::Storage(Storage::NoSpace { .. }) => {
-                WireError::Errno(Errno::NOSPC.raw_os_error())
-            }
-            Error::Storage(Storage::NoDescriptors { .. }) => {
-                WireError::Errno(Errno::NFILE.raw_os_error())
-            }
             Error::Storage(e @ Storage::Corrupt { .. }) => WireError::Corrupt(e.to_string()),
             Error::Fabric(Fabric::Dead(rank)) => WireError::Dead(*rank),
             Error::Fabric(Fabric::Deadline { rank, after }) => WireError::Deadline(*rank, *after),

@@ -90,116 +90,212 @@ pub struct UnnamedFile {
 service! {
     /// What a member answers about the content of the files that it owns, and of the slices that it holds.
     FilesService, FilesRequest {
-        open(Open) -> Attr;
-        open_unnamed(OpenUnnamed) -> Attr;
-        close(Close) -> ();
-        open_team(OpenTeam) -> Attr;
-        close_team(CloseTeam) -> Attr;
-        abandon_open(AbandonOpen) -> ();
-        commit(Commit) -> CommitReply;
-        stage_changes(StageChanges) -> ();
-        publish_staged(PublishStaged) -> Option<Published>;
-        drop_staged(DropStaged) -> ();
-        get_decision(GetDecision) -> Option<u64>;
-        get_view(GetView) -> Attr;
-        get_extents(GetExtents) -> ExtentsReply;
-        reserve_append(ReserveAppend) -> u64;
-        laminate(Laminate) -> Attr;
-        sync_file(SyncFile) -> ();
-        survey_files(SurveyFiles) -> Vec<Option<FileSurvey>>;
-        get_patterns(GetPatterns) -> PatternsReply;
-        get_named_ranges(GetNamedRanges) -> NamedRanges;
-        remove_slices(RemoveSlices) -> RemoveProgress;
+        /// To the owner: counts the open of the asking member, answers the attributes. For writing, a file laminated for ever is
+        /// `EPERM`, and a softly laminated one becomes writable. `ESTALE` if it was removed.
+        open(Open {
+            /// The file.
+            fid: Fid,
+            /// `truncate` is the delegate's: it sends its own commit afterwards.
+            flags: OpenFlags,
+            /// Names this open.
+            token: u64,
+        }) -> Attr;
+
+        /// To the asking member itself: makes a file without a name there (`O_TMPFILE`), and counts its open. Answers the
+        /// attributes.
+        open_unnamed(OpenUnnamed {
+            /// What it is.
+            new: UnnamedFile,
+            /// For writing.
+            write: bool,
+            /// Names this open.
+            token: u64,
+        }) -> Attr;
+
+        /// To the owner: undoes the [`Open`] of this token, if it was carried out.
+        close(Close {
+            /// The file.
+            fid: Fid,
+            /// Of the open.
+            token: u64,
+        }) -> ();
+
+        /// To the owner: as an [`Open`] of each of these members, all with the same token, for a call that a team made. Answers the
+        /// attributes.
+        open_team(OpenTeam {
+            /// The file.
+            fid: Fid,
+            /// `truncate` is the asker's.
+            flags: OpenFlags,
+            /// Names the open of each; made by the team.
+            token: u64,
+            /// Whose.
+            members: MemberSet,
+        }) -> Attr;
+
+        /// To the owner: as a [`Close`] of each of these members. Answers the attributes as they are then.
+        close_team(CloseTeam {
+            /// The file.
+            fid: Fid,
+            /// Of the opens.
+            token: u64,
+            /// Whose.
+            members: MemberSet,
+        }) -> Attr;
+
+        /// To any member: the asker does not know whether an [`OpenTeam`] of this token counted it, here or elsewhere. It is
+        /// counted no more, also if the request is still on its way.
+        abandon_open(AbandonOpen {
+            /// Of the open.
+            token: u64,
+        }) -> ();
+
+        /// To the owner: publish these changes as one. The owner's own part goes straight in; parts of
+        /// other members must have been staged there under `token` before. A POSIX error or `Stale` means that nothing
+        /// happened: try again as it is, or [`DropStaged`] the parts and plan again with a new token (after `Stale` from a
+        /// new view). Any other error: it may have happened, ask again.
+        commit(Commit {
+            /// The file.
+            fid: Fid,
+            /// The asker's name for this commit.
+            token: u64,
+            /// The owner's part; of a file with patterns all of it, in any slice.
+            own: Vec<Change>,
+            /// Segments of `forebay_pattern`, encoded, one after the other, in place of the extents that they describe. The
+            /// owner gives them their sequence. No two of their elements, and no put of `own`, hold the same byte; they lie
+            /// over cuts of `own`.
+            patterns: Vec<u8>,
+            /// Members that hold staged parts.
+            staged: Vec<u16>,
+            /// Attributes.
+            attr: CommitAttr,
+            /// On disk everywhere before the answer.
+            sync: bool,
+        }) -> CommitReply;
+
+        /// To a slice owner: keep these, unseen, until the owner decides.
+        stage_changes(StageChanges {
+            /// The file.
+            fid: Fid,
+            /// Of the commit.
+            token: u64,
+            /// This member's part.
+            changes: Vec<Change>,
+            /// On disk before the answer.
+            sync: bool,
+        }) -> ();
+
+        /// Owner to slice owner: make the staged changes visible. `None`: nothing is staged here under that token.
+        publish_staged(PublishStaged {
+            /// The file.
+            fid: Fid,
+            /// Who staged them.
+            writer: u16,
+            /// Of the commit.
+            token: u64,
+            /// Of the commit.
+            seq: u64,
+            /// An fsync may have promised something of the file.
+            promised: bool,
+            /// On disk before the answer.
+            sync: bool,
+        }) -> Option<Published>;
+
+        /// To a slice owner: the writer gives the commit up. The owner is asked: if it was decided after all, the changes are
+        /// published instead; if not, it never will be.
+        drop_staged(DropStaged {
+            /// The file.
+            fid: Fid,
+            /// Who staged them.
+            writer: u16,
+            /// Of the commit.
+            token: u64,
+        }) -> ();
+
+        /// Slice owner to owner: was it decided, and with which sequence? `None`: it was not.
+        get_decision(GetDecision {
+            /// The file.
+            fid: Fid,
+            /// Who staged it.
+            writer: u16,
+            /// Of the commit.
+            token: u64,
+            /// `None` shall also be a promise, kept on disk, that it never will be decided.
+            abort: bool,
+        }) -> Option<u64>;
+
+        /// To the owner: attributes, and the sequence (generation) that a read must show: the generation is
+        /// the sequence of the last decided commit.
+        get_view(GetView {
+            /// The file.
+            fid: Fid,
+        }) -> Attr;
+
+        /// To a slice owner: extents overlapping the range. If `published` in the reply is above the reader's
+        /// view, the reader takes a new view and asks everyone again.
+        get_extents(GetExtents {
+            /// The file.
+            fid: Fid,
+            /// First byte.
+            start: u64,
+            /// Behind the last byte.
+            end: u64,
+            /// At most so many extents.
+            limit: u32,
+        }) -> ExtentsReply;
+
+        /// To the owner: where the next append goes.
+        reserve_append(ReserveAppend {
+            /// The file.
+            fid: Fid,
+            /// Length of the append.
+            len: u64,
+            /// End of the asker's own pending writes.
+            pending_end: u64,
+        }) -> u64;
+
+        /// To the owner: read-only for ever; `EBUSY` while a member holds it open for writing. Answers the
+        /// attributes.
+        laminate(Laminate {
+            /// The file.
+            fid: Fid,
+        }) -> Attr;
+
+        /// To the owner or a slice owner: everything published of the file before is on disk when it answers. Leaf.
+        sync_file(SyncFile {
+            /// The file.
+            fid: Fid,
+        }) -> ();
+
+        /// To the owner of all of them: what a copy of many files wants to know of each, in the order asked;
+        /// `None`: it was removed.
+        survey_files(SurveyFiles {
+            /// The files, or other objects.
+            fids: Vec<Fid>,
+        }) -> Vec<Option<FileSurvey>>;
+
+        /// To the owner: the patterns of a file, to read it by.
+        get_patterns(GetPatterns {
+            /// The file.
+            fid: Fid,
+        }) -> PatternsReply;
+
+        /// To the owner or a slice owner: which log addresses of a member the file's extents and patterns name there.
+        get_named_ranges(GetNamedRanges {
+            /// The file.
+            fid: Fid,
+            /// Whose logs.
+            member: u16,
+            /// Extents from this offset on.
+            from: u64,
+        }) -> NamedRanges;
+
+        /// Owner to slice owner: remove all extents of a removed file.
+        remove_slices(RemoveSlices {
+            /// The file.
+            fid: Fid,
+        }) -> RemoveProgress;
     }
-}
-
-/// To the owner: counts the open of the asking member, answers the attributes. For writing, a file laminated for ever is
-/// `EPERM`, and a softly laminated one becomes writable. `ESTALE` if it was removed.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Open {
-    /// The file.
-    pub fid: Fid,
-    /// `truncate` is the delegate's: it sends its own commit afterwards.
-    pub flags: OpenFlags,
-    /// Names this open.
-    pub token: u64,
-}
-
-/// To the asking member itself: makes a file without a name there (`O_TMPFILE`), and counts its open. Answers the
-/// attributes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct OpenUnnamed {
-    /// What it is.
-    pub new: UnnamedFile,
-    /// For writing.
-    pub write: bool,
-    /// Names this open.
-    pub token: u64,
-}
-
-/// To the owner: undoes the [`Open`] of this token, if it was carried out.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Close {
-    /// The file.
-    pub fid: Fid,
-    /// Of the open.
-    pub token: u64,
-}
-
-/// To the owner: as an [`Open`] of each of these members, all with the same token, for a call that a team made. Answers the
-/// attributes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct OpenTeam {
-    /// The file.
-    pub fid: Fid,
-    /// `truncate` is the asker's.
-    pub flags: OpenFlags,
-    /// Names the open of each; made by the team.
-    pub token: u64,
-    /// Whose.
-    pub members: MemberSet,
-}
-
-/// To the owner: as a [`Close`] of each of these members. Answers the attributes as they are then.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct CloseTeam {
-    /// The file.
-    pub fid: Fid,
-    /// Of the opens.
-    pub token: u64,
-    /// Whose.
-    pub members: MemberSet,
-}
-
-/// To any member: the asker does not know whether an [`OpenTeam`] of this token counted it, here or elsewhere. It is counted no
-/// more, also if the request is still on its way.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct AbandonOpen {
-    /// Of the open.
-    pub token: u64,
-}
-
-/// To the owner: publish these changes as one. The owner's own part goes straight in; parts of
-/// other members must have been staged there under `token` before. A POSIX error or `Stale` means that nothing
-/// happened: try again as it is, or [`DropStaged`] the parts and plan again with a new token (after `Stale` from a new view).
-/// Any other error: it may have happened, ask again.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Commit {
-    /// The file.
-    pub fid: Fid,
-    /// The asker's name for this commit.
-    pub token: u64,
-    /// The owner's part; of a file with patterns all of it, in any slice.
-    pub own: Vec<Change>,
-    /// Segments of `forebay_pattern`, encoded, one after the other, in place of the extents that they describe. The owner gives
-    /// them their sequence. No two of their elements, and no put of `own`, hold the same byte; they lie over cuts of `own`.
-    pub patterns: Vec<u8>,
-    /// Members that hold staged parts.
-    pub staged: Vec<u16>,
-    /// Attributes.
-    pub attr: CommitAttr,
-    /// On disk everywhere before the answer.
-    pub sync: bool,
 }
 
 /// The reply to [`Commit`].
@@ -226,36 +322,6 @@ pub struct Committed {
     pub open_at: MemberSet,
 }
 
-/// To a slice owner: keep these, unseen, until the owner decides.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct StageChanges {
-    /// The file.
-    pub fid: Fid,
-    /// Of the commit.
-    pub token: u64,
-    /// This member's part.
-    pub changes: Vec<Change>,
-    /// On disk before the answer.
-    pub sync: bool,
-}
-
-/// Owner to slice owner: make the staged changes visible. `None`: nothing is staged here under that token.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct PublishStaged {
-    /// The file.
-    pub fid: Fid,
-    /// Who staged them.
-    pub writer: u16,
-    /// Of the commit.
-    pub token: u64,
-    /// Of the commit.
-    pub seq: u64,
-    /// An fsync may have promised something of the file.
-    pub promised: bool,
-    /// On disk before the answer.
-    pub sync: bool,
-}
-
 /// The reply to [`PublishStaged`]: the part is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
@@ -263,53 +329,6 @@ pub struct Published {
     pub added: u64,
     /// Bytes of older extents that it displaced.
     pub freed: u64,
-}
-
-/// To a slice owner: the writer gives the commit up. The owner is asked: if it was decided after all, the changes are
-/// published instead; if not, it never will be.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct DropStaged {
-    /// The file.
-    pub fid: Fid,
-    /// Who staged them.
-    pub writer: u16,
-    /// Of the commit.
-    pub token: u64,
-}
-
-/// Slice owner to owner: was it decided, and with which sequence? `None`: it was not.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GetDecision {
-    /// The file.
-    pub fid: Fid,
-    /// Who staged it.
-    pub writer: u16,
-    /// Of the commit.
-    pub token: u64,
-    /// `None` shall also be a promise, kept on disk, that it never will be decided.
-    pub abort: bool,
-}
-
-/// To the owner: attributes, and the sequence (generation) that a read must show: the generation is
-/// the sequence of the last decided commit.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GetView {
-    /// The file.
-    pub fid: Fid,
-}
-
-/// To a slice owner: extents overlapping the range. If `published` in the reply is above the reader's
-/// view, the reader takes a new view and asks everyone again.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GetExtents {
-    /// The file.
-    pub fid: Fid,
-    /// First byte.
-    pub start: u64,
-    /// Behind the last byte.
-    pub end: u64,
-    /// At most so many extents.
-    pub limit: u32,
 }
 
 /// The reply to [`GetExtents`].
@@ -321,47 +340,6 @@ pub struct ExtentsReply {
     pub published: u64,
     /// The limit was reached: ask again from the last end.
     pub more: bool,
-}
-
-/// To the owner: where the next append goes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ReserveAppend {
-    /// The file.
-    pub fid: Fid,
-    /// Length of the append.
-    pub len: u64,
-    /// End of the asker's own pending writes.
-    pub pending_end: u64,
-}
-
-/// To the owner: read-only for ever; `EBUSY` while a member holds it open for writing. Answers the
-/// attributes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Laminate {
-    /// The file.
-    pub fid: Fid,
-}
-
-/// To the owner or a slice owner: everything published of the file before is on disk when it answers. Leaf.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SyncFile {
-    /// The file.
-    pub fid: Fid,
-}
-
-/// To the owner of all of them: what a copy of many files wants to know of each, in the order asked;
-/// `None`: it was removed.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SurveyFiles {
-    /// The files, or other objects.
-    pub fids: Vec<Fid>,
-}
-
-/// To the owner: the patterns of a file, to read it by.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GetPatterns {
-    /// The file.
-    pub fid: Fid,
 }
 
 /// The reply to [`GetPatterns`]: what lies beneath the extents that the owner's index has of the file.
@@ -378,17 +356,6 @@ pub struct PatternsReply {
     pub published: u64,
 }
 
-/// To the owner or a slice owner: which log addresses of a member the file's extents and patterns name there.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GetNamedRanges {
-    /// The file.
-    pub fid: Fid,
-    /// Whose logs.
-    pub member: u16,
-    /// Extents from this offset on.
-    pub from: u64,
-}
-
 /// The reply to [`GetNamedRanges`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedRanges {
@@ -396,13 +363,6 @@ pub struct NamedRanges {
     pub ranges: Vec<(LogId, u64, u64)>,
     /// Ask again from this offset for more.
     pub next: Option<u64>,
-}
-
-/// Owner to slice owner: remove all extents of a removed file.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RemoveSlices {
-    /// The file.
-    pub fid: Fid,
 }
 
 /// The reply to [`RemoveSlices`].

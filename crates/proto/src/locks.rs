@@ -105,14 +105,78 @@ pub struct GrantNotice {
 service! {
     /// What a member answers about the locks on the files that it owns, and about what its own node waits for.
     LocksService, LocksRequest {
-        lock(Lock) -> InSession<LockReply>;
-        unlock(Unlock) -> InSession<Unlocked>;
-        cancel_wait(CancelWait) -> InSession<CancelReply>;
-        test_lock(TestLock) -> Option<HeldLock>;
-        get_blockers(GetBlockers) -> Vec<LockOwner>;
-        get_waits(GetWaits) -> WaitsReply;
-        suspect_member(SuspectMember) -> bool;
-        begin_session(BeginSession) -> InSession<()>;
+        /// Lock.
+        lock(Lock {
+            /// Of the asking node.
+            session: u64,
+            /// Names the request.
+            token: LockToken,
+            /// What to lock.
+            place: LockRange,
+            /// How.
+            mode: LockMode,
+            /// The process, as `F_GETLK` shows it.
+            pid: u32,
+            /// Wait rather than be denied.
+            wait: bool,
+        }) -> InSession<LockReply>;
+
+        /// Unlock.
+        unlock(Unlock {
+            /// Of the asking node.
+            session: u64,
+            /// Names the request.
+            token: LockToken,
+            /// What to unlock.
+            place: LockRange,
+        }) -> InSession<Unlocked>;
+
+        /// A waiting request of this token shall end.
+        cancel_wait(CancelWait {
+            /// Of the asking node.
+            session: u64,
+            /// That of the waiting request.
+            token: LockToken,
+            /// The file it waits for.
+            fid: Fid,
+        }) -> InSession<CancelReply>;
+
+        /// Which lock is in the way? The lowest of them, or none.
+        test_lock(TestLock {
+            /// What would be locked.
+            place: LockRange,
+            /// How.
+            mode: LockMode,
+        }) -> Option<HeldLock>;
+
+        /// Who keeps this request of that member waiting? Nobody, if it does not wait.
+        get_blockers(GetBlockers {
+            /// The file it waits for.
+            fid: Fid,
+            /// Whose request.
+            member: Member,
+            /// Its token.
+            token: LockToken,
+        }) -> Vec<LockOwner>;
+
+        /// To any member: what does this owner of yours wait for?
+        get_waits(GetWaits {
+            /// Its number.
+            owner: u64,
+        }) -> WaitsReply;
+
+        /// That member does not answer any more: see for yourself, and drop what it holds if it is dead, or held in an
+        /// earlier life. Answers whether something was dropped.
+        suspect_member(SuspectMember {
+            /// Which.
+            member: Member,
+        }) -> bool;
+
+        /// Sessions of the asking node before this one have ended; drop what they held.
+        begin_session(BeginSession {
+            /// The new one.
+            session: u64,
+        }) -> InSession<()>;
     }
 }
 
@@ -125,23 +189,6 @@ pub enum InSession<T> {
     Late,
     /// The session has ended (its node was taken for dead): begin a new one.
     Ended,
-}
-
-/// Lock.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Lock {
-    /// Of the asking node.
-    pub session: u64,
-    /// Names the request.
-    pub token: LockToken,
-    /// What to lock.
-    pub place: LockRange,
-    /// How.
-    pub mode: LockMode,
-    /// The process, as `F_GETLK` shows it.
-    pub pid: u32,
-    /// Wait rather than be denied.
-    pub wait: bool,
 }
 
 /// The reply to [`Lock`].
@@ -161,33 +208,11 @@ pub enum LockReply {
     Cancelled,
 }
 
-/// Unlock.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Unlock {
-    /// Of the asking node.
-    pub session: u64,
-    /// Names the request.
-    pub token: LockToken,
-    /// What to unlock.
-    pub place: LockRange,
-}
-
 /// The reply to [`Unlock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unlocked {
     /// By this service.
     pub service: u64,
-}
-
-/// A waiting request of this token shall end.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct CancelWait {
-    /// Of the asking node.
-    pub session: u64,
-    /// That of the waiting request.
-    pub token: LockToken,
-    /// The file it waits for.
-    pub fid: Fid,
 }
 
 /// The reply to [`CancelWait`].
@@ -202,33 +227,6 @@ pub enum CancelReply {
     },
 }
 
-/// Which lock is in the way? The lowest of them, or none.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct TestLock {
-    /// What would be locked.
-    pub place: LockRange,
-    /// How.
-    pub mode: LockMode,
-}
-
-/// Who keeps this request of that member waiting? Nobody, if it does not wait.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GetBlockers {
-    /// The file it waits for.
-    pub fid: Fid,
-    /// Whose request.
-    pub member: Member,
-    /// Its token.
-    pub token: LockToken,
-}
-
-/// To any member: what does this owner of yours wait for?
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GetWaits {
-    /// Its number.
-    pub owner: u64,
-}
-
 /// The reply to [`GetWaits`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitsReply {
@@ -236,19 +234,4 @@ pub struct WaitsReply {
     pub waits: Vec<OwnerWait>,
     /// The number of the answering member's life.
     pub life: u64,
-}
-
-/// That member does not answer any more: see for yourself, and drop what it holds if it is dead, or held in an earlier life.
-/// Answers whether something was dropped.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SuspectMember {
-    /// Which.
-    pub member: Member,
-}
-
-/// Sessions of the asking node before this one have ended; drop what they held.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct BeginSession {
-    /// The new one.
-    pub session: u64,
 }
