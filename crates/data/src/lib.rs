@@ -73,7 +73,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use tail_memory::TailMemory;
-use write::LogWriter;
+use write::LogAppender;
 
 /// A part of a log: `[addr, addr + len)`, bytes.
 pub type LogRange = (LogId, Range<u64>);
@@ -132,7 +132,7 @@ pub struct LogStore {
     reserve: Arc<DiskReserve>,
     poison: Arc<Poison>,
     space_freed: Arc<SpaceSignal>,
-    writer: LogWriter,
+    writer: LogAppender,
     reader: LogReader,
     reclaimer: Arc<Reclaimer>,
     /// Logs that a crash left unsealed and nobody has retained yet.
@@ -212,7 +212,7 @@ impl LogStore {
         let reclaimer = Arc::new(reclaimer);
         let logs = Arc::new(OpenLogs::default());
         let store_of_logs = LogStore {
-            writer: LogWriter {
+            writer: LogAppender {
                 logs: logs.clone(),
                 memory: TailMemory::new(buffer_bytes),
                 segments: segments.clone(),

@@ -25,7 +25,7 @@ const DIRECT_WRITE_BYTES: usize = 256 << 10;
 const MAX_SPAN_BYTES: usize = 1 << 20;
 
 /// The path of appended bytes to the segments. Shared by threads.
-pub struct LogWriter {
+pub struct LogAppender {
     /// Logs that take appends.
     pub logs: Arc<OpenLogs>,
     /// Where bytes wait.
@@ -44,7 +44,7 @@ pub struct LogWriter {
     pub poison: Arc<Poison>,
 }
 
-impl LogWriter {
+impl LogAppender {
     /// Appends; the address of the first byte.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Changing a file's extents: a batch of puts and cuts over what is stored.
 //!
 //! The batch is first folded by itself ([`fold`]). Pieces that overlap no stored extent are written as they are; the
-//! coverage in memory nearly always tells which (`free`). The others are laid over the stored extents run by run. A run
+//! coverage in memory nearly always tells which (`unoverlapped`). The others are laid over the stored extents run by run. A run
 //! is a group of pieces that are near each other, or that one stored extent joins; what is stored there is read by range
 //! scans. The result is compared with what was read, and only the differences are written, in key order.
 
@@ -41,7 +41,7 @@ impl ExtentIndex {
     /// Those of reading the store. `batch` may then hold a part of the changes: do not apply it.
     pub fn change(&self, batch: &mut Batch, fid: u64, changes: &[Change]) -> Result<Vec<Extent>> {
         let (pieces, mut displaced) = fold(changes);
-        let free = self.free(fid, &pieces)?;
+        let free = self.unoverlapped(fid, &pieces)?;
         let mut records = Vec::with_capacity(pieces.len());
         let mut view = None;
         let mut at = 0;

@@ -1,7 +1,7 @@
 //! Reading the index: a range, a whole file to remove, everything.
 
 use crate::csm::engine::View;
-use crate::csm::lookup::{Lookup, LookupResult, Request};
+use crate::csm::lookup::{Lookup, LookupResult, RangeRequest};
 use crate::csm::{Key, Record};
 use crate::extent::search_start;
 use crate::{Extent, ExtentIndex};
@@ -61,7 +61,7 @@ impl ExtentIndex {
         if limit < SCAN_BELOW {
             self.scan_into(&view, fid, &range, limit, &mut found)?;
         } else {
-            let request = Request::new(fid, &range);
+            let request = RangeRequest::new(fid, &range);
             Lookup::new(&view, LOOKUP_BYTES).answer(&[request], |_, answer| match answer {
                 LookupResult::Records(records) => {
                     let extents = records.iter().filter_map(Record::extent);

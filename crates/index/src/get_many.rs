@@ -1,6 +1,6 @@
 //! Many ranges looked up at once.
-use crate::csm::lookup::{Lookup, LookupResult, Request};
-use crate::{Extent, ExtentIndex, Found};
+use crate::csm::lookup::{Lookup, LookupResult, RangeRequest};
+use crate::{Extent, ExtentIndex, FoundExtents};
 use forebay_storage::Result;
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ impl ExtentIndex {
     ///
     /// # Errors
     /// Those of reading the store, and `Format` for an entry that is no extent.
-    pub fn get_many(&self, requests: &[(u64, Range<u64>)]) -> Result<Found> {
+    pub fn get_many(&self, requests: &[(u64, Range<u64>)]) -> Result<FoundExtents> {
         let view = self.engine.view();
-        let mut found = Found::of(requests.len());
+        let mut found = FoundExtents::of(requests.len());
         // Those that ask for nothing get nothing.
         let asked = |i: &usize| !requests[*i].1.is_empty();
         let start = |i: &usize| (requests[*i].0, requests[*i].1.start);
@@ -24,8 +24,8 @@ impl ExtentIndex {
             order.extend((0..requests.len()).filter(asked));
             order.sort_unstable_by_key(start);
         }
-        let request = |i: usize| Request::new(requests[i].0, &requests[i].1);
-        let sorted: Vec<Request> = if as_they_are {
+        let request = |i: usize| RangeRequest::new(requests[i].0, &requests[i].1);
+        let sorted: Vec<RangeRequest> = if as_they_are {
             (0..requests.len()).map(request).collect()
         } else {
             order.iter().map(|i| request(*i)).collect()

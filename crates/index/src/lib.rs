@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `extent` | one extent: a run of a file's bytes and the log bytes that hold them |
 //! | `change`, `overlay` | laying new extents over stored ones |
-//! | `get`, `get_many`, `found` | which extents hold a range, or each of many |
-//! | `coverage`, `free` | which puts overlap nothing that is stored |
+//! | `get`, `get_many`, `found_extents` | which extents hold a range, or each of many |
+//! | `coverage`, `unoverlapped` | which puts overlap nothing that is stored |
 //! | [`csm`] | how records are kept: compressed, in memory and on disk (MetaKV, section III-A) |
 //! | [`cluster`] | which blocks are read together (MetaKV, section III-B) |
 //!
@@ -23,17 +23,17 @@ pub mod cluster;
 mod coverage;
 pub mod csm;
 mod extent;
-mod found;
-mod free;
+mod found_extents;
 mod get;
 mod get_many;
 mod overlay;
 #[cfg(test)]
 mod tests;
+mod unoverlapped;
 
 pub use change::Change;
 pub use extent::{Extent, MAX_EXTENT, SLICE};
-pub use found::Found;
+pub use found_extents::FoundExtents;
 
 use csm::engine::{CompressedEngine, Settings};
 use forebay_storage::{Result, Store};

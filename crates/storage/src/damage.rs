@@ -20,7 +20,7 @@ pub struct Damage {
 pub enum Lost {
     /// Nothing that is not elsewhere too: a second copy, a checksum of something whole, what a table file holds already.
     Nothing,
-    /// Nothing: one bit was flipped, and is [put right](crate::correction) wherever the bytes are read.
+    /// Nothing: one bit was flipped, and is [put right](crate::bit_correction) wherever the bytes are read.
     Corrected {
         /// The byte of the file that it is in.
         byte: u64,

@@ -9,8 +9,8 @@
 //! | `manifest`, `wal` | which files make up the store; every batch before it is applied |
 //! | `newest_first`, `table_file`, `table_footer` | merging what engines read, and the files they read from |
 //! | `io`, `pool`, `read_only`, [`fault`] | the I/O trait, and what implements it |
-//! | `batch`, `options`, `error`, `names`, `wire` | batches, settings and counters, errors, names of files, integers in files |
-//! | `damage`, [`correction`], `sectors`, `poison` | what is damaged, single flipped bits, unreadable sectors, stores that a failed write has closed |
+//! | `batch`, `options`, `error`, `names`, `encoding` | batches, settings and counters, errors, names of files, integers in files |
+//! | `damage`, [`bit_correction`], `sectors`, `poison` | what is damaged, single flipped bits, unreadable sectors, stores that a failed write has closed |
 //!
 //! **Knows**: bytes, keys, batches, files. **Must not know**: files of the mounted file system, extents, ranks,
 //! networks, configuration files.
@@ -19,8 +19,9 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod batch;
-pub mod correction;
+pub mod bit_correction;
 mod damage;
+mod encoding;
 mod engine;
 mod error;
 pub mod fault;
@@ -38,11 +39,10 @@ mod store;
 mod table_file;
 mod table_footer;
 mod wal;
-mod wire;
 
 pub use batch::{Batch, EngineEntry, Keyspace, Op};
 pub use damage::{Damage, DamageNotes, LogCut, LogEnd, Lost, Opened};
-pub use engine::{Engine, EngineHost, GroupLoad, LogTail, StoreHealth};
+pub use engine::{Engine, EngineHost, GroupSummary, LogTail, StoreHealth};
 pub use error::{Error, IoContext, Result, Shortage};
 pub use io::{DirEntry, File, Io, OsIo};
 pub use manifest::{EngineEdit, Provenance};
@@ -52,8 +52,8 @@ pub use poison::Poison;
 pub use pool::PooledIo;
 pub use read_only::{ReadOnly, ReadOnlyFile};
 pub use rows::{Scan, Snapshot};
-pub use store::Store;
 #[doc(hidden)]
-pub use store::StoredPiece;
+pub use store::RecordLocation;
+pub use store::Store;
 pub use table_file::{OpenTable, TableFile, UnreadableTables, remove_unnamed};
 pub use table_footer::TableFooter;

@@ -14,7 +14,7 @@ pub const SPARE: &str = "SPARE";
 
 /// What a file name means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Name {
+pub enum FileName {
     /// A log file, by number.
     Log(u64),
     /// A table file, by number.
@@ -54,7 +54,7 @@ pub fn engine_file(dir: &Path, number: u64) -> PathBuf {
 }
 
 /// Understands a file name.
-pub fn parse(name: &str) -> Name {
+pub fn parse(name: &str) -> FileName {
     let number = |prefix: &str, suffix: &str| -> Option<u64> {
         name.strip_prefix(prefix)?
             .strip_suffix(suffix)?
@@ -62,28 +62,28 @@ pub fn parse(name: &str) -> Name {
             .ok()
     };
     if let Some(n) = number("wal-", ".log") {
-        return Name::Log(n);
+        return FileName::Log(n);
     }
     if let Some(n) = number("table-", ".tbl") {
-        return Name::Table(n);
+        return FileName::Table(n);
     }
     if let Some(n) = number("table-", ".copy") {
-        return Name::TableCopy(n);
+        return FileName::TableCopy(n);
     }
     if let Some(n) = number("side-", ".tbl") {
-        return Name::EngineFile(n);
+        return FileName::EngineFile(n);
     }
     match name {
-        MANIFEST | MANIFEST_COPY => Name::Manifest,
-        RESERVE | SPARE => Name::Reserve,
+        MANIFEST | MANIFEST_COPY => FileName::Manifest,
+        RESERVE | SPARE => FileName::Reserve,
         _ if name.ends_with(TEMPORARY)
             && (name.starts_with(MANIFEST)
                 || name.starts_with(RESERVE)
                 || name.starts_with(SPARE)) =>
         {
-            Name::Temporary
+            FileName::Temporary
         }
-        _ => Name::Other,
+        _ => FileName::Other,
     }
 }
 
@@ -95,18 +95,18 @@ mod tests {
     fn names_are_understood() {
         let dir = Path::new("d");
         let name = |p: PathBuf| p.file_name().unwrap().to_string_lossy().into_owned();
-        assert_eq!(parse(&name(log(dir, 7))), Name::Log(7));
+        assert_eq!(parse(&name(log(dir, 7))), FileName::Log(7));
         assert_eq!(
             parse(&name(table(dir, 12_345_678_901))),
-            Name::Table(12_345_678_901)
+            FileName::Table(12_345_678_901)
         );
-        assert_eq!(parse(&name(table_copy(dir, 8))), Name::TableCopy(8));
-        assert_eq!(parse(&name(engine_file(dir, 9))), Name::EngineFile(9));
-        assert_eq!(parse("MANIFEST"), Name::Manifest);
-        assert_eq!(parse("MANIFEST.copy"), Name::Manifest);
-        assert_eq!(parse("MANIFEST.tmp"), Name::Temporary);
-        assert_eq!(parse("MANIFEST.copy.tmp"), Name::Temporary);
-        assert_eq!(parse("notes.tmp"), Name::Other);
-        assert_eq!(parse("wal-x.log"), Name::Other);
+        assert_eq!(parse(&name(table_copy(dir, 8))), FileName::TableCopy(8));
+        assert_eq!(parse(&name(engine_file(dir, 9))), FileName::EngineFile(9));
+        assert_eq!(parse("MANIFEST"), FileName::Manifest);
+        assert_eq!(parse("MANIFEST.copy"), FileName::Manifest);
+        assert_eq!(parse("MANIFEST.tmp"), FileName::Temporary);
+        assert_eq!(parse("MANIFEST.copy.tmp"), FileName::Temporary);
+        assert_eq!(parse("notes.tmp"), FileName::Other);
+        assert_eq!(parse("wal-x.log"), FileName::Other);
     }
 }

@@ -7,7 +7,7 @@
 //!  +----------------+--------+------------------------------------------+--------+
 //! ```
 //! Little-endian. `crc`: CRC32C of bytes 0..60. Later versions keep magic, version and crc in place.
-use crate::wire::{u32_at, u64_at};
+use crate::encoding::{u32_at, u64_at};
 
 /// See the head of this file.
 #[derive(Debug, Clone, Copy)]

@@ -23,7 +23,7 @@ pub struct Demand<R> {
 
 /// What one I/O is for.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Round<R> {
+pub struct ReadRound<R> {
     /// What to read.
     pub region: Region,
     /// The requests by block, in ascending order of blocks. Blocks of the region that nobody asked for are not here.
@@ -75,7 +75,7 @@ impl<R> Demand<R> {
     ///
     /// Clusters anew when the number of waiting requests has reached another level, or no region of the last clustering is left;
     /// what was asked for between two clusterings and lies in no region waits until then.
-    pub fn round(&mut self, widen: impl FnOnce(Region) -> Region) -> Option<Round<R>> {
+    pub fn round(&mut self, widen: impl FnOnce(Region) -> Region) -> Option<ReadRound<R>> {
         if self.waiting.is_empty() {
             return None;
         }
@@ -102,7 +102,7 @@ impl<R> Demand<R> {
         self.count -= rest.values().map(|(count, _)| count).sum::<u64>();
         let requests = rest.into_iter().map(|(block, (_, r))| (block, r));
         let requests = requests.collect();
-        Some(Round { region, requests })
+        Some(ReadRound { region, requests })
     }
 
     /// Takes the blocks of `region` out of the regions that are left to read. If one of these reaches beyond it, all are formed anew.
@@ -223,7 +223,7 @@ mod tests {
             let widen = |r: Region| Region { first: r.first / unit * unit, last: r.last / unit * unit + unit - 1 };
             let mut demand = Demand::new(Alpha::new(a).unwrap());
             let (mut added, mut served) = (Vec::new(), Vec::new());
-            let mut take = |round: Round<(u32, usize)>| {
+            let mut take = |round: ReadRound<(u32, usize)>| {
                 for (block, requests) in round.requests {
                     assert!(round.region.holds(block) && !requests.is_empty());
                     assert!(requests.iter().all(|(b, _)| *b == block));

@@ -7,5 +7,5 @@
 mod demand;
 mod regions;
 
-pub use demand::{Demand, Round};
+pub use demand::{Demand, ReadRound};
 pub use regions::{Alpha, Region, cluster};

@@ -128,7 +128,7 @@ impl Coder {
 
 /// Cuts ascending records into blocks.
 #[derive(Debug)]
-pub struct Cutter {
+pub struct BlockSplitter {
     /// Records of a full block.
     full: usize,
     pending: Vec<Record>,
@@ -136,10 +136,10 @@ pub struct Cutter {
     bytes: Vec<u8>,
 }
 
-impl Cutter {
+impl BlockSplitter {
     /// Cuts blocks of about `block_bytes` before compression.
-    pub fn new(block_bytes: usize) -> Cutter {
-        Cutter {
+    pub fn new(block_bytes: usize) -> BlockSplitter {
+        BlockSplitter {
             full: (block_bytes / RECORD).clamp(1, MAX_RECORDS),
             pending: Vec::new(),
             coder: Coder::default(),
@@ -211,10 +211,10 @@ mod tests {
         fn records_come_back_in_blocks_of_the_size_asked_for(
             records in records(300), block_bytes in 1usize..8000,
         ) {
-            let mut cutter = Cutter::new(block_bytes);
-            let mut blocks: Vec<Block> = records.iter().filter_map(|r| cutter.add(*r)).collect();
-            blocks.extend(cutter.cut());
-            prop_assert_eq!(cutter.cut(), None);
+            let mut splitter = BlockSplitter::new(block_bytes);
+            let mut blocks: Vec<Block> = records.iter().filter_map(|r| splitter.add(*r)).collect();
+            blocks.extend(splitter.cut());
+            prop_assert_eq!(splitter.cut(), None);
             let mut back = Vec::new();
             for (i, block) in blocks.iter().enumerate() {
                 block.records(&mut back).unwrap();
@@ -225,7 +225,7 @@ mod tests {
 
         #[test]
         fn a_block_whose_range_or_count_is_another_is_refused(records in records(50)) {
-            let Some(block) = Cutter::new(1 << 20).encode(&records) else { return Ok(()) };
+            let Some(block) = BlockSplitter::new(1 << 20).encode(&records) else { return Ok(()) };
             let mut out = Vec::new();
             let wrong = [
                 Block { records: block.records + 1, ..block.clone() },

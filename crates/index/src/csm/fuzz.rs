@@ -2,13 +2,13 @@
 //! limits, and no flipped bits are accepted where there is a checksum.
 //!
 //! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
-use super::block::{Block, Cutter, decode_columns, encode_columns};
+use super::block::{Block, BlockSplitter, decode_columns, encode_columns};
 use super::engine::files;
-use super::lookup::opened::OpenedBlock;
+use super::lookup::lazy_block::LazyBlock;
 use super::record::{Key, RECORD, Record};
 use super::table::footer::{Footer, LENGTH};
 use super::table::region;
-use super::table::{BlockPlace, TableMeta};
+use super::table::{BlockLocation, TableMeta};
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::Random;
 use std::path::Path;
@@ -46,9 +46,9 @@ fn samples() -> Vec<Vec<Record>> {
 
 fn blocks() -> Vec<Block> {
     let records: Vec<Record> = samples().pop().unwrap_or_default();
-    let mut cutter = Cutter::new(1000);
-    let mut blocks: Vec<Block> = records.iter().filter_map(|r| cutter.add(*r)).collect();
-    blocks.extend(cutter.cut());
+    let mut splitter = BlockSplitter::new(1000);
+    let mut blocks: Vec<Block> = records.iter().filter_map(|r| splitter.add(*r)).collect();
+    blocks.extend(splitter.cut());
     blocks
 }
 
@@ -81,7 +81,7 @@ fn blocks_and_log_entries() {
             // As a lookup opens it, which knows the range of keys from elsewhere.
             let of = corpus.iter().position(|c| c == first).unwrap_or_default();
             let (from, to) = (samples[of][0].key, samples[of][samples[of].len() - 1].key);
-            let mut opened = OpenedBlock::default();
+            let mut opened = LazyBlock::default();
             if opened.open(&bytes, from, to, random.index(400)).is_some() {
                 let mut out = Vec::new();
                 let at = opened.at_or_above(samples[of][samples[of].len() / 2].key, 0);
@@ -108,15 +108,15 @@ fn blocks_and_log_entries() {
 #[test]
 fn regions() {
     let mut offset = 0;
-    let places: Vec<BlockPlace> = blocks()
+    let places: Vec<BlockLocation> = blocks()
         .iter()
         .map(|block| {
-            let place = BlockPlace::of(block, offset);
+            let place = BlockLocation::of(block, offset);
             offset = place.end();
             place
         })
         .collect();
-    let encoded = |places: &[BlockPlace]| {
+    let encoded = |places: &[BlockLocation]| {
         let mut bytes = Vec::new();
         region::encode(places, &mut bytes);
         bytes

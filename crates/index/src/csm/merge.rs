@@ -13,7 +13,7 @@
 //!
 //! Records that are pending when a block could pass would become a small block of their own, and blocks would shrink from merge to merge. So with
 //! less than a quarter of a block pending, the next block is decompressed instead of passed.
-use super::block::{Block, Cutter};
+use super::block::{Block, BlockSplitter};
 use super::loser_tree::LoserTree;
 use super::record::Record;
 use forebay_storage::Result;
@@ -88,7 +88,7 @@ pub struct Merge<'a, B> {
     order: LoserTree,
     /// The key of the last record that was taken: where another side has it too, that one is older.
     taken: Option<u128>,
-    cutter: &'a mut Cutter,
+    splitter: &'a mut BlockSplitter,
     drop_deletes: bool,
     ready: VecDeque<Block>,
     counts: Counts,
@@ -102,10 +102,10 @@ impl<'a, B: Blocks> Merge<'a, B> {
     pub fn new(
         sides: impl IntoIterator<Item = B>,
         drop_deletes: bool,
-        cutter: &'a mut Cutter,
+        splitter: &'a mut BlockSplitter,
     ) -> Result<Merge<'a, B>> {
         // What an earlier merge left when it failed.
-        cutter.clear();
+        splitter.clear();
         let (mut left, mut numbers) = (Vec::new(), Vec::new());
         for blocks in sides {
             let mut side = MergeInput {
@@ -123,7 +123,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
             sides: left,
             order: LoserTree::of(numbers),
             taken: None,
-            cutter,
+            splitter,
             drop_deletes,
             ready: VecDeque::new(),
             counts: Counts::default(),
@@ -145,7 +145,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
                 return Ok(Some(block));
             }
             if !(self.take_opened()? || self.step()?) {
-                let last = self.cutter.cut();
+                let last = self.splitter.cut();
                 self.counts.made += u64::from(last.is_some());
                 return Ok(last);
             }
@@ -166,7 +166,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
             let older = self.taken.replace(key) == Some(key);
             if !older
                 && (record.len > 0 || !self.drop_deletes)
-                && let Some(block) = self.cutter.add(*record)
+                && let Some(block) = self.splitter.add(*record)
             {
                 self.counts.made += 1;
                 self.ready.push_back(block);
@@ -216,8 +216,8 @@ impl<'a, B: Blocks> Merge<'a, B> {
 
     /// The next block of a side overlaps nothing of the others: it passes, after the block of what waits; or is taken in.
     fn pass_or_open(&mut self, at: usize) -> Result<()> {
-        let waiting = self.cutter.pending();
-        let little = |records: usize| records < self.cutter.full() / 4;
+        let waiting = self.splitter.pending();
+        let little = |records: usize| records < self.splitter.full() / 4;
         let crumbles = |block: &Block| {
             waiting > 0 && little(waiting)
                 || little(block.records as usize)
@@ -230,7 +230,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
                 return side.open(&mut self.counts);
             }
             passed => {
-                let rest = self.cutter.cut();
+                let rest = self.splitter.cut();
                 self.counts.made += u64::from(rest.is_some());
                 self.counts.passed += u64::from(passed.is_some());
                 self.ready.extend(rest);
@@ -255,7 +255,7 @@ mod tests {
 
     impl Given {
         fn of(records: &[Record], block_bytes: usize) -> Given {
-            let tree = Tree::of(records, &mut Cutter::new(block_bytes));
+            let tree = Tree::of(records, &mut BlockSplitter::new(block_bytes));
             Given(tree.iter().map(|leaf| leaf.block()).collect())
         }
     }
@@ -283,7 +283,7 @@ mod tests {
 
     fn merged(a: &[Record], b: &[Record], bytes: usize, drop: bool) -> (Vec<Block>, Counts) {
         let (newer, older) = (Given::of(a, bytes), Given::of(b, bytes));
-        all(Merge::new([newer, older], drop, &mut Cutter::new(bytes)).unwrap())
+        all(Merge::new([newer, older], drop, &mut BlockSplitter::new(bytes)).unwrap())
     }
 
     fn strided(from: u64, n: u64, step: u64) -> Vec<Record> {
@@ -318,8 +318,8 @@ mod tests {
         let mut all_blocks = Given::of(&[], bytes);
         for round in 0..60u64 {
             let new = Given::of(&strided(round * 7, 70, 60), bytes);
-            let mut cutter = Cutter::new(bytes);
-            let merge = Merge::new([new, all_blocks], false, &mut cutter);
+            let mut splitter = BlockSplitter::new(bytes);
+            let merge = Merge::new([new, all_blocks], false, &mut splitter);
             let (blocks, _) = all(merge.unwrap());
             all_blocks = Given(blocks.into());
         }
@@ -333,9 +333,9 @@ mod tests {
         let bytes = 10 * RECORD;
         let mut bad = Given::of(&strided(0, 20, 10), bytes);
         bad.0[0].records += 1;
-        let mut cutter = Cutter::new(bytes);
+        let mut splitter = BlockSplitter::new(bytes);
         let good = Given::of(&strided(5, 20, 10), bytes);
-        let mut merge = Merge::new([bad, good], false, &mut cutter).unwrap();
+        let mut merge = Merge::new([bad, good], false, &mut splitter).unwrap();
         assert!(merge.block().is_err());
     }
 
@@ -345,8 +345,8 @@ mod tests {
             sides in proptest::collection::vec((records(120), 1usize..1500), 0..7), block_bytes in 1usize..1500, drop: bool,
         ) {
             let given = sides.iter().map(|(records, bytes)| Given::of(records, *bytes));
-            let mut cutter = Cutter::new(block_bytes);
-            let (blocks, counts) = all(Merge::new(given, drop, &mut cutter).unwrap());
+            let mut splitter = BlockSplitter::new(block_bytes);
+            let (blocks, counts) = all(Merge::new(given, drop, &mut splitter).unwrap());
             let mut want: BTreeMap<Key, Record> = BTreeMap::new();
             for (records, _) in sides.iter().rev() {
                 want.extend(records.iter().map(|r| (r.key, *r)));

@@ -30,7 +30,7 @@ pub mod table;
 mod tests;
 mod tree;
 
-pub use block::{Block, Cutter};
+pub use block::{Block, BlockSplitter};
 pub use memtable::{MemTable, Run};
 pub use merge::{Blocks, Counts, Merge};
 pub use record::{Key, RECORD, Record};

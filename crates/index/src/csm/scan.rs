@@ -7,7 +7,7 @@ use super::block::records_of;
 use super::memtable::Run;
 use super::record::{Key, Record};
 use super::sorted::SortedRun;
-use super::table::{BlockPlaces, WantedBlock};
+use super::table::{BlockMap, WantedBlock};
 use super::tree::Tree;
 use forebay_storage::{Error, NewestFirst, Result, SortedCursor};
 use std::ops::RangeInclusive;
@@ -52,7 +52,7 @@ struct Cursor {
     /// Blocks that were read with the one at hand, the next one last.
     read: Vec<WantedBlock>,
     /// The places of that table's blocks.
-    places: Arc<BlockPlaces>,
+    places: Arc<BlockMap>,
     /// What cannot be read, where the cursor stands.
     failed: Option<Failure>,
     /// The same, where it was gone past.
@@ -295,7 +295,7 @@ impl Iterator for Scan {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{on_disk, records};
-    use super::super::{Cutter, Tree};
+    use super::super::{BlockSplitter, Tree};
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -314,7 +314,7 @@ mod tests {
                 model.extend(records.iter().map(|r| (r.key, *r)));
                 sources.push(match kind {
                     0 => Source::Run(records.clone().into()),
-                    1 => Source::Tree(Arc::new(Tree::of(records, &mut Cutter::new(200)))),
+                    1 => Source::Tree(Arc::new(Tree::of(records, &mut BlockSplitter::new(200)))),
                     _ => Source::Disk(on_disk(dir.path(), i as u64 * 100, records)),
                 });
             }

@@ -1,6 +1,6 @@
 //! What the tests of several files need.
 use super::table::{Table, TableContext, Writer};
-use super::{Cutter, Key, Record, SortedRun, Tree};
+use super::{BlockSplitter, Key, Record, SortedRun, Tree};
 use crate::cluster::Alpha;
 use forebay_storage::OsIo;
 use proptest::prelude::*;
@@ -47,7 +47,7 @@ pub fn on_disk_in(
     records: &[Record],
     block_bytes: usize,
 ) -> SortedRun {
-    let tree = Tree::of(records, &mut Cutter::new(block_bytes));
+    let tree = Tree::of(records, &mut BlockSplitter::new(block_bytes));
     let blocks: Vec<_> = tree.iter().map(|leaf| leaf.block()).collect();
     let shared = Arc::new(TableContext::new(Arc::new(OsIo), 1 << 16, Alpha::default()));
     let tables = blocks.chunks(2).zip(first..).map(|(blocks, number)| {

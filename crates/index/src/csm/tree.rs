@@ -6,7 +6,7 @@
 //! would take, and the buffer holds so many more records.
 //!
 //! Invariant: the ranges of its blocks do not overlap.
-use super::block::{Block, Cutter, records_of};
+use super::block::{Block, BlockSplitter, records_of};
 use super::record::{Key, Record};
 use bytes::Bytes;
 use std::ops::Range;
@@ -67,11 +67,11 @@ pub struct Tree {
 
 impl Tree {
     /// The tree of these records, in strictly ascending order.
-    pub fn of(records: &[Record], cutter: &mut Cutter) -> Tree {
+    pub fn of(records: &[Record], splitter: &mut BlockSplitter) -> Tree {
         let mut tree = Tree::default();
         let blocks = records
-            .chunks(cutter.full())
-            .map(|piece| cutter.encode(piece));
+            .chunks(splitter.full())
+            .map(|piece| splitter.encode(piece));
         blocks.flatten().for_each(|block| tree.push(&block));
         tree.trim();
         tree
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn what_a_failed_merge_left_is_in_no_tree() {
         let record = |offset| Record::delete(Key { fid: 1, offset });
-        let mut cutter = Cutter::new(1 << 20);
-        cutter.add(record(1));
-        let tree = Tree::of(&[record(5), record(6)], &mut cutter);
+        let mut splitter = BlockSplitter::new(1 << 20);
+        splitter.add(record(1));
+        let tree = Tree::of(&[record(5), record(6)], &mut splitter);
         assert_eq!((tree.records(), tree.len()), (2, 1));
     }
 
@@ -181,8 +181,8 @@ mod tests {
         fn blocks_are_found_by_their_keys(
             records in records(200), block_bytes in 1usize..1000, probes in proptest::collection::vec((0u64..4, 0u64..5000, 0u64..4, 0u64..5000), 10),
         ) {
-            let mut cutter = Cutter::new(block_bytes);
-            let tree = Tree::of(&records, &mut cutter);
+            let mut splitter = BlockSplitter::new(block_bytes);
+            let tree = Tree::of(&records, &mut splitter);
             prop_assert_eq!(tree.records(), records.len() as u64);
             let mut back = Vec::new();
             let blocks: Vec<Leaf<'_>> = tree.iter().collect();

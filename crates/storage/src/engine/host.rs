@@ -13,7 +13,7 @@ use crate::damage::Opened;
 use crate::manifest::{Edit, EngineEdit, Manifest};
 use crate::options::{Durability, Options};
 use crate::wal::OldLog;
-use crate::wal::writer::LogWriter;
+use crate::wal::writer::WalWriter;
 use crate::{Io, Result, names};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Default)]
 pub struct LogTail {
     /// The log file; none at durability `none`.
-    pub(crate) file: Option<LogWriter>,
+    pub(crate) file: Option<WalWriter>,
     /// Files before it, in order.
     pub(crate) old: Vec<OldLog>,
     /// The last batch's number.
@@ -42,7 +42,7 @@ impl LogTail {
     /// Size of all log files, bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let old: u64 = self.old.iter().map(|old| old.bytes).sum();
-        old + self.file.as_ref().map_or(0, LogWriter::end)
+        old + self.file.as_ref().map_or(0, WalWriter::end)
     }
 }
 

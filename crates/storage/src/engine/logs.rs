@@ -4,10 +4,10 @@
 //! Batches are in the log in the order of their numbers, file after file; a log file goes only when all engines hold its batches in
 //! files.
 use super::host::{EngineHost, LogTail};
-use super::queue::Member;
-use crate::manifest::{Edit, OpenMark};
+use super::queue::QueuedBatch;
+use crate::manifest::{Edit, OpenState};
 use crate::options::Durability;
-use crate::wal::{OldLog, payload, record, reserve, writer::LogWriter};
+use crate::wal::{OldLog, payload, record, reserve, writer::WalWriter};
 use crate::{EngineEdit, Error, File, Io, IoContext, Result, names};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ impl EngineHost {
     pub(crate) fn log_group(
         &self,
         tail: &mut LogTail,
-        group: &[Member],
+        group: &[QueuedBatch],
         reclaiming: bool,
     ) -> Result<()> {
         let mut result = self.append(tail, group, reclaiming);
@@ -64,7 +64,7 @@ impl EngineHost {
         Ok(())
     }
 
-    fn append(&self, tail: &mut LogTail, group: &[Member], reclaiming: bool) -> Result<()> {
+    fn append(&self, tail: &mut LogTail, group: &[QueuedBatch], reclaiming: bool) -> Result<()> {
         if self.options.durability == Durability::Disk {
             tail.sync_directory(&**self.io(), self.dir())?;
         }
@@ -78,9 +78,9 @@ impl EngineHost {
         let synced = self.synced.load(Ordering::Acquire);
         let encode = |buffer: &mut Vec<u8>, number| {
             buffer.clear();
-            for (i, member) in group.iter().enumerate() {
+            for (i, queued) in group.iter().enumerate() {
                 record::write(buffer, number, *sequence + 1 + i as u64, synced, |out| {
-                    payload::encode(out, &member.batch.ops, &member.batch.entries)
+                    payload::encode(out, &queued.batch.ops, &queued.batch.entries)
                 });
             }
         };
@@ -110,7 +110,7 @@ impl EngineHost {
     /// Nothing goes that another engine does not hold in its files.
     pub(crate) fn retire_logs(&self, tail: &mut LogTail, flushed: u64) -> Result<Vec<u64>> {
         let flushed = flushed.min(self.manifest.lock().state().engine_flushed);
-        if tail.file.as_ref().is_some_and(LogWriter::is_reserve) && self.renew_reserve()? {
+        if tail.file.as_ref().is_some_and(WalWriter::is_reserve) && self.renew_reserve()? {
             match self.next_log(tail) {
                 // No room yet: it stays in the reserve, and what is superfluous goes all the same.
                 Err(e) if !e.is_transient() => return Err(e),
@@ -154,7 +154,7 @@ impl EngineHost {
                     flushed: Some(behind.unwrap_or(last)),
                     ..EngineEdit::default()
                 },
-                mark: Some(OpenMark::Closed(last)),
+                mark: Some(OpenState::Closed(last)),
                 ..Edit::default()
             };
             match manifest.append(edit) {
@@ -195,7 +195,7 @@ impl EngineHost {
 
     /// Starts a new log file after the current one.
     pub(crate) fn next_log(&self, tail: &mut LogTail) -> Result<()> {
-        let log = LogWriter::create(&**self.io(), self.dir(), self.new_number())?;
+        let log = WalWriter::create(&**self.io(), self.dir(), self.new_number())?;
         self.replace_log(tail, log);
         Ok(())
     }
@@ -233,7 +233,7 @@ impl EngineHost {
     }
 
     /// Goes on in this file.
-    fn replace_log(&self, tail: &mut LogTail, log: LogWriter) {
+    fn replace_log(&self, tail: &mut LogTail, log: WalWriter) {
         self.newest_log.store(log.number(), Ordering::Release);
         if let Some(old) = tail.file.replace(log) {
             let unsynced = Some((old.file(), old.path().to_path_buf()));

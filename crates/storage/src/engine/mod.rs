@@ -48,7 +48,7 @@ pub use health::StoreHealth;
 pub(crate) use host::RecoveredStore;
 pub use host::{EngineHost, LogTail};
 pub(crate) use logs::{UnsyncedLog, sync_logs};
-pub(crate) use queue::Member;
+pub(crate) use queue::QueuedBatch;
 
 use crate::{Batch, Damage, Result};
 use std::any::Any;
@@ -67,7 +67,7 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// # Errors
     /// The group is refused; nothing of it was logged.
-    fn admit(&self, _log: &mut LogTail, _group: GroupLoad) -> Result<()> {
+    fn admit(&self, _log: &mut LogTail, _group: GroupSummary) -> Result<()> {
         Ok(())
     }
 
@@ -76,7 +76,7 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Called after each batch, whatever its outcome, with no lock held. A store that works in no thread of its own does here what was
     /// [asked for](Engine::request_flush). What fails is tried again, or has poisoned the store.
-    fn applied(&self, load: GroupLoad, outcome: &Result<()>);
+    fn applied(&self, load: GroupSummary, outcome: &Result<()>);
 
     /// The log has grown long: what the engine holds should come into files soon. Called with locks of the store held: must not wait.
     /// Nothing for an engine whose MemTable ends with each log file.
@@ -111,7 +111,7 @@ pub trait Engine: Send + Sync + 'static {
 
 /// What an engine may want to know of one batch, or of several that are logged together, whatever they bring for it.
 #[derive(Debug, Clone, Copy)]
-pub struct GroupLoad {
+pub struct GroupSummary {
     /// All of them free space: on a full disk they may use reserves.
     pub reclaiming: bool,
     /// Some delete rows.

@@ -2,9 +2,9 @@
 //!
 //! A thread that finds no leader becomes the leader and commits its own batch alone; threads that come meanwhile queue up and sleep. When the
 //! leader is done, the thread that has waited longest becomes the next leader, and commits the batches that are queued by then. Each thread is
-//! woken once, as leader or with its outcome. If a leader panics, the members of its group get the outcomes that were known, and the next
+//! woken once, as leader or with its outcome. If a leader panics, the batches of its group get the outcomes that were known, and the next
 //! leader is woken.
-use super::GroupLoad;
+use super::GroupSummary;
 use crate::{Batch, Error};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use std::thread::Thread;
 const GROUP_BYTES: u64 = 1 << 20;
 
 /// A batch on its way, and how it ended.
-pub(crate) struct Member {
+pub(crate) struct QueuedBatch {
     /// What to apply.
     pub batch: Batch,
     /// What engines may want to know of it.
-    pub load: GroupLoad,
+    pub load: GroupSummary,
     /// The outcome, once known.
     pub outcome: Option<Result<(), Error>>,
 }
 
 enum WaiterState {
-    Waiting(Member),
+    Waiting(QueuedBatch),
     Taken,
-    Leads(Member),
-    Done(Member),
+    Leads(QueuedBatch),
+    Done(QueuedBatch),
 }
 
 struct Waiter {
@@ -48,22 +48,22 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Runs `commit` on this member, alone or in a group, in this thread or in another. Returns the member
-    /// with its outcome. `commit` sets the outcome of each member that it gets; a member comes back without one if `commit`
+    /// Runs `commit` on this batch, alone or in a group, in this thread or in another. Returns the batch
+    /// with its outcome. `commit` sets the outcome of each batch that it gets; a batch comes back without one if `commit`
     /// panicked in the thread that ran it.
-    pub fn run(&self, member: Member, commit: impl FnOnce(&mut [Member])) -> Member {
+    pub fn run(&self, queued: QueuedBatch, commit: impl FnOnce(&mut [QueuedBatch])) -> QueuedBatch {
         let mut inner = self.inner.lock();
         if !inner.led {
             inner.led = true;
             drop(inner);
             let _lead = LeadGuard(self);
-            let mut group = [member];
+            let mut group = [queued];
             commit(&mut group);
-            let [member] = group;
-            return member;
+            let [queued] = group;
+            return queued;
         }
         let waiter = Arc::new(Waiter {
-            state: Mutex::new(WaiterState::Waiting(member)),
+            state: Mutex::new(WaiterState::Waiting(queued)),
             thread: std::thread::current(),
         });
         inner.waiting.push_back(waiter.clone());
@@ -72,34 +72,34 @@ impl Queue {
             std::thread::park();
             let mut state = waiter.state.lock();
             match std::mem::replace(&mut *state, WaiterState::Taken) {
-                WaiterState::Done(member) => return member,
-                WaiterState::Leads(member) => break member,
+                WaiterState::Done(queued) => return queued,
+                WaiterState::Leads(queued) => break queued,
                 other => *state = other,
             }
         };
         let _lead = LeadGuard(self);
         let mut group = LeaderGroup {
-            members: vec![own],
+            batches: vec![own],
             followers: Vec::new(),
         };
-        group.followers = self.take(group.members[0].load.bytes, &mut group.members);
-        commit(&mut group.members);
+        group.followers = self.take(group.batches[0].load.bytes, &mut group.batches);
+        commit(&mut group.batches);
         match group.end() {
-            Some(member) => member,
-            None => unreachable!("the leader's own member is the first of its group"),
+            Some(queued) => queued,
+            None => unreachable!("the leader's own batch is the first of its group"),
         }
     }
 
-    /// Moves waiting members into the group while they are small enough together.
-    fn take(&self, mut bytes: u64, group: &mut Vec<Member>) -> Vec<Arc<Waiter>> {
+    /// Moves waiting batches into the group while they are small enough together.
+    fn take(&self, mut bytes: u64, group: &mut Vec<QueuedBatch>) -> Vec<Arc<Waiter>> {
         let mut inner = self.inner.lock();
         let mut others = Vec::new();
         while let Some(waiter) = inner.waiting.front() {
             let mut state = waiter.state.lock();
             match std::mem::replace(&mut *state, WaiterState::Taken) {
-                WaiterState::Waiting(member) if bytes + member.load.bytes <= GROUP_BYTES => {
-                    bytes += member.load.bytes;
-                    group.push(member);
+                WaiterState::Waiting(queued) if bytes + queued.load.bytes <= GROUP_BYTES => {
+                    bytes += queued.load.bytes;
+                    group.push(queued);
                 }
                 other => {
                     *state = other;
@@ -113,19 +113,19 @@ impl Queue {
     }
 }
 
-/// A leader's group: its own member, and those of the threads that sleep until they get theirs back.
+/// A leader's group: its own batch, and those of the threads that sleep until they get theirs back.
 struct LeaderGroup {
-    members: Vec<Member>,
+    batches: Vec<QueuedBatch>,
     followers: Vec<Arc<Waiter>>,
 }
 
 impl LeaderGroup {
-    /// Wakes the followers with their members, as they are now. Returns the leader's, the first time.
-    fn end(&mut self) -> Option<Member> {
-        let mut members = std::mem::take(&mut self.members).into_iter();
-        let own = members.next();
-        for (waiter, member) in self.followers.drain(..).zip(members) {
-            *waiter.state.lock() = WaiterState::Done(member);
+    /// Wakes the followers with their batches, as they are now. Returns the leader's, the first time.
+    fn end(&mut self) -> Option<QueuedBatch> {
+        let mut batches = std::mem::take(&mut self.batches).into_iter();
+        let own = batches.next();
+        for (waiter, queued) in self.followers.drain(..).zip(batches) {
+            *waiter.state.lock() = WaiterState::Done(queued);
             waiter.thread.unpark();
         }
         own
@@ -148,10 +148,10 @@ impl Drop for LeadGuard<'_> {
             None => inner.led = false,
             Some(next) => {
                 let mut state = next.state.lock();
-                if let WaiterState::Waiting(member) =
+                if let WaiterState::Waiting(queued) =
                     std::mem::replace(&mut *state, WaiterState::Taken)
                 {
-                    *state = WaiterState::Leads(member);
+                    *state = WaiterState::Leads(queued);
                 }
                 drop(state);
                 next.thread.unpark();
@@ -166,14 +166,14 @@ mod tests {
     use crate::Keyspace;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    const LOAD: GroupLoad = GroupLoad {
+    const LOAD: GroupSummary = GroupSummary {
         reclaiming: false,
         deletes: false,
         bytes: 10,
     };
 
     #[test]
-    fn every_member_runs_once_and_one_at_a_time() {
+    fn every_batch_runs_once_and_one_at_a_time() {
         let (queue, inside, ran) = (Queue::default(), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for thread in 0..8u8 {
@@ -184,15 +184,15 @@ mod tests {
                         batch.put(Keyspace(thread), i.to_be_bytes().to_vec(), "v");
                         let want = batch.clone();
                         let done = queue.run(
-                            Member {
+                            QueuedBatch {
                                 batch,
                                 load: LOAD,
                                 outcome: None,
                             },
                             |group| {
                                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                                for member in group.iter_mut() {
-                                    assert!(member.outcome.replace(Ok(())).is_none());
+                                for queued in group.iter_mut() {
+                                    assert!(queued.outcome.replace(Ok(())).is_none());
                                     ran.fetch_add(1, Ordering::SeqCst);
                                 }
                                 inside.fetch_sub(1, Ordering::SeqCst);
@@ -207,8 +207,8 @@ mod tests {
         assert_eq!(ran.load(Ordering::SeqCst), 4000);
     }
 
-    fn member() -> Member {
-        Member {
+    fn queued() -> QueuedBatch {
+        QueuedBatch {
             batch: Batch::new(),
             load: LOAD,
             outcome: None,
@@ -223,7 +223,7 @@ mod tests {
         std::thread::scope(|scope| {
             let queue = &queue;
             let first = scope.spawn(move || {
-                queue.run(member(), |group| {
+                queue.run(queued(), |group| {
                     leads.send(()).unwrap();
                     while queue.inner.lock().waiting.len() < 5 {
                         std::thread::yield_now();
@@ -236,7 +236,7 @@ mod tests {
                 .map(|_| {
                     let groups = &groups;
                     scope.spawn(move || {
-                        queue.run(member(), |group| {
+                        queue.run(queued(), |group| {
                             groups.lock().push(group.len());
                             group[1].outcome = Some(Ok(()));
                             panic!("on purpose");
@@ -246,23 +246,27 @@ mod tests {
                 .collect();
             assert!(matches!(first.join().unwrap().outcome, Some(Ok(()))));
             let ends: Vec<_> = others.into_iter().map(|t| t.join()).collect();
-            let count =
-                |f: fn(&std::thread::Result<Member>) -> bool| ends.iter().filter(|e| f(e)).count();
+            let count = |f: fn(&std::thread::Result<QueuedBatch>) -> bool| {
+                ends.iter().filter(|e| f(e)).count()
+            };
             assert_eq!(count(|e| e.is_err()), 1, "the leader");
             assert_eq!(
                 count(|e| matches!(
                     e,
-                    Ok(Member {
+                    Ok(QueuedBatch {
                         outcome: Some(Ok(())),
                         ..
                     })
                 )),
                 1
             );
-            assert_eq!(count(|e| matches!(e, Ok(Member { outcome: None, .. }))), 3);
+            assert_eq!(
+                count(|e| matches!(e, Ok(QueuedBatch { outcome: None, .. }))),
+                3
+            );
         });
         assert_eq!(*groups.lock(), [5]);
-        let after = queue.run(member(), |group| group[0].outcome = Some(Ok(())));
+        let after = queue.run(queued(), |group| group[0].outcome = Some(Ok(())));
         assert!(matches!(after.outcome, Some(Ok(()))));
     }
 }

@@ -18,7 +18,7 @@
 //! ```
 //! Numbers are varints, keys a varint length and bytes.
 use crate::Keyspace;
-use crate::wire::{Cursor, put_sized, put_varint};
+use crate::encoding::{Cursor, put_sized, put_varint};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ pub struct EngineEdit {
 
 /// Whether the store is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OpenMark {
+pub enum OpenState {
     /// It was opened, and not closed since.
     #[default]
     Open,
@@ -93,7 +93,7 @@ pub struct Edit {
     /// There is a log file of this number; 0: none need be. It goes only after an edit that names another, or closes the store.
     pub log: Option<u64>,
     /// The store is opened or closed.
-    pub mark: Option<OpenMark>,
+    pub mark: Option<OpenState>,
 }
 
 impl Edit {
@@ -135,11 +135,11 @@ impl Edit {
             put_varint(out, number);
         }
         match self.mark {
-            Some(OpenMark::Closed(batch)) => {
+            Some(OpenState::Closed(batch)) => {
                 out.push(9);
                 put_varint(out, batch);
             }
-            Some(OpenMark::Open) => out.push(10),
+            Some(OpenState::Open) => out.push(10),
             None => {}
         }
     }
@@ -173,8 +173,8 @@ impl Edit {
                 6 => edit.engine.remove.push(cursor.varint()?),
                 7 => edit.engine.flushed = Some(cursor.varint()?),
                 8 => edit.log = Some(cursor.varint()?),
-                9 => edit.mark = Some(OpenMark::Closed(cursor.varint()?)),
-                10 => edit.mark = Some(OpenMark::Open),
+                9 => edit.mark = Some(OpenState::Closed(cursor.varint()?)),
+                10 => edit.mark = Some(OpenState::Open),
                 _ => return None,
             }
         }
@@ -198,7 +198,7 @@ pub struct State {
     /// There is a log file of this number, while the store is open.
     pub log: Option<u64>,
     /// Whether the store is in use.
-    pub mark: OpenMark,
+    pub mark: OpenState,
 }
 
 impl State {

@@ -36,9 +36,9 @@
 mod edit;
 pub mod provenance;
 mod read;
-pub mod remake;
+pub mod reconstruct;
 
-pub use edit::{Edit, EngineEdit, LEVELS, OpenMark, State, TableMeta};
+pub use edit::{Edit, EngineEdit, LEVELS, OpenState, State, TableMeta};
 pub use provenance::Provenance;
 
 use crate::damage::{Damage, Lost};
@@ -153,8 +153,8 @@ impl Manifest {
         Ok((Manifest::of(io, dir, state, 0, edits, generation), damage))
     }
 
-    /// One that was [made again](remake), of which nothing is written.
-    pub fn remade(io: Arc<dyn Io>, dir: &Path, state: State) -> Manifest {
+    /// One that was [reconstructed](reconstruct), of which nothing is written.
+    pub fn reconstructed(io: Arc<dyn Io>, dir: &Path, state: State) -> Manifest {
         Manifest::of(io, dir, state, 0, 0, 0)
     }
 

@@ -6,7 +6,7 @@ use crate::names;
 use crate::wal::header;
 use crate::wal::record::{RecordStep, Records};
 use crate::wal::recovery::read_file;
-use crate::wal::torn::{self, Hole};
+use crate::wal::torn::{self, TornRange};
 use crate::{Error, Io, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ impl CopyBytes {
                     found,
                 } => {
                     out.torn = true;
-                    let hole = Hole {
+                    let hole = TornRange {
                         bytes: &self.bytes,
                         from: offset,
                         to: records.offset(),

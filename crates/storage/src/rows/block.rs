@@ -7,7 +7,7 @@
 //!
 //! Invariant: a decoded [`Block`] is in strictly ascending key order, whatever the bytes were.
 //! The checksum of a block stands in its table's metadata region, not in the block.
-use crate::wire::{Cursor, put_varint};
+use crate::encoding::{Cursor, put_varint};
 use bytes::Bytes;
 
 /// One entry on its way into a block. Keys start with the keyspace byte. `None` marks a delete.

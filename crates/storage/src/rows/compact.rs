@@ -163,7 +163,7 @@ impl Compactor {
     fn merge(&self, job: &Compaction, written: &mut Vec<TableMeta>) -> Result<(), Failure> {
         let provenance = self.provenance(job.inputs().map(|t| t.meta().number).collect());
         let below = (job.level + 1) as u8;
-        let run = |tables| Source::TableContext(TableRun::whole(tables));
+        let run = |tables| Source::Tables(TableRun::whole(tables));
         let upper = job.upper.iter().map(|table| run(vec![table.clone()]));
         let sources: Vec<Source> = upper.chain([run(job.lower.clone())]).collect();
         let mut merge = Merge::new(sources);
@@ -259,13 +259,13 @@ impl Compactor {
         let mut sources = Vec::new();
         for table in newer {
             let run = TableRun::starting(vec![table.clone()], &meta.first);
-            sources.push(Source::TableContext(run));
+            sources.push(Source::Tables(run));
         }
         let own = sources.len();
         if own == 0 {
             return Ok(());
         }
-        sources.push(Source::TableContext(TableRun::whole(vec![table.clone()])));
+        sources.push(Source::Tables(TableRun::whole(vec![table.clone()])));
         let mut merge = Merge::new(sources);
         let provenance = self.provenance(vec![meta.number]);
         let mut builder = self.rows.new_table().map_err(Failure::Output)?;

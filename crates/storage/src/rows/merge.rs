@@ -300,7 +300,7 @@ pub enum Source {
     /// A MemTable.
     Memory(MemoryRun),
     /// Tables in key order.
-    TableContext(TableRun),
+    Tables(TableRun),
 }
 
 /// Rows of several sources, as [`NewestFirst`] yields them.
@@ -315,14 +315,14 @@ impl SortedCursor for Source {
     fn key(&self) -> Option<&[u8]> {
         match self {
             Source::Memory(m) => m.copied.front().map(|(k, _)| &k[..]),
-            Source::TableContext(t) => t.key(),
+            Source::Tables(t) => t.key(),
         }
     }
 
     fn entry(&self) -> Option<RowEntry> {
         match self {
             Source::Memory(m) => m.copied.front().cloned(),
-            Source::TableContext(t) => t
+            Source::Tables(t) => t
                 .block
                 .as_ref()
                 .map(|b| (b.shared_key(t.at, t.skip), b.shared_value(t.at))),
@@ -339,7 +339,7 @@ impl SortedCursor for Source {
     fn advance(&mut self) -> Result<(), (Bytes, Error)> {
         match self {
             Source::Memory(m) => m.advance(),
-            Source::TableContext(t) => t.advance(),
+            Source::Tables(t) => t.advance(),
         }
         Ok(())
     }
@@ -347,18 +347,18 @@ impl SortedCursor for Source {
     fn fail(&mut self) -> Option<(Bytes, Error)> {
         match self {
             Source::Memory(_) => None,
-            Source::TableContext(t) => t.fail(),
+            Source::Tables(t) => t.fail(),
         }
     }
 
     fn has_gaps(&self) -> bool {
-        matches!(self, Source::TableContext(t) if !t.lost.is_empty())
+        matches!(self, Source::Tables(t) if !t.lost.is_empty())
     }
 
     fn may_hide(&self, key: &[u8]) -> bool {
         match self {
             Source::Memory(_) => false,
-            Source::TableContext(t) => t.may_hide(key),
+            Source::Tables(t) => t.may_hide(key),
         }
     }
 }

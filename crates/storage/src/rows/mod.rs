@@ -15,9 +15,9 @@
 //! | `memtable`, `block`, `table`, `levels`, `cache` | what holds rows, in memory and on disk |
 //! | `state`, `view` | what there is now, and at one moment |
 //! | `read`, `merge` | gets, snapshots, scans |
-//! | `room` | sealing MemTables, waiting for flushes |
+//! | `write_stall` | sealing MemTables, waiting for flushes |
 //! | `flush`, `compact` | writing table files, merging them |
-//! | `reclaim`, `spare` | reclaiming space on a full disk |
+//! | `reclaim`, `compaction_reserve` | reclaiming space on a full disk |
 //! | `background`, `signals` | the threads that do all this, and what they and writers tell each other |
 //!
 //! # Locks
@@ -32,29 +32,29 @@ mod background;
 pub mod block;
 mod cache;
 mod compact;
+mod compaction_reserve;
 mod flush;
 mod levels;
 mod memtable;
 mod merge;
 mod read;
 mod reclaim;
-mod room;
 mod signals;
-mod spare;
 mod state;
 pub mod table;
 mod view;
+mod write_stall;
 
 pub use read::{Scan, Snapshot};
 pub use view::RowReplay;
 
-use crate::engine::{Engine, EngineHost, GroupLoad, LogTail};
+use crate::engine::{Engine, EngineHost, GroupSummary, LogTail};
 use crate::options::Stats;
 use crate::{Batch, Damage, Error, Result};
 use compact::Compactor;
+use compaction_reserve::CompactionReserve;
 use parking_lot::Mutex;
 use signals::WorkSignals;
-use spare::SpareRoom;
 use state::{RowState, count};
 use std::any::Any;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub struct RowEngine {
     /// What readers need.
     pub state: Arc<RowState>,
     compactor: Compactor,
-    spare: SpareRoom,
+    spare: CompactionReserve,
     signals: WorkSignals,
     /// A batch came since the log was last trimmed: the flush thread waits for a pause.
     grown: AtomicBool,
@@ -81,7 +81,7 @@ impl RowEngine {
         let state = Arc::new(RowState::new(host.clone(), replayed));
         RowEngine {
             compactor: Compactor::new(state.clone()),
-            spare: SpareRoom::new(host.clone()),
+            spare: CompactionReserve::new(host.clone()),
             host,
             state,
             signals: WorkSignals::default(),
@@ -150,7 +150,7 @@ impl Engine for RowEngine {
         Ok(())
     }
 
-    fn admit(&self, log: &mut LogTail, group: GroupLoad) -> Result<()> {
+    fn admit(&self, log: &mut LogTail, group: GroupSummary) -> Result<()> {
         if !group.reclaiming && !self.spare.is_there()? {
             return Err(Error::NoSpace {
                 path: self.host.dir().to_path_buf(),
@@ -165,7 +165,7 @@ impl Engine for RowEngine {
         active.insert(number, std::mem::take(&mut batch.ops));
     }
 
-    fn applied(&self, load: GroupLoad, outcome: &Result<()>) {
+    fn applied(&self, load: GroupSummary, outcome: &Result<()>) {
         self.note_room(load, outcome);
     }
 

@@ -154,10 +154,7 @@ impl Snapshot {
             .iter()
             .filter(|t| t.meta().overlaps(&first, &last))
         {
-            sources.push(Source::TableContext(TableRun::scan(
-                vec![table.clone()],
-                &first,
-            )));
+            sources.push(Source::Tables(TableRun::scan(vec![table.clone()], &first)));
         }
         for level in 1..LEVELS {
             let tables = levels.level(level);
@@ -168,7 +165,7 @@ impl Snapshot {
                 .cloned()
                 .collect();
             if !row.is_empty() {
-                sources.push(Source::TableContext(TableRun::scan(row, &first)));
+                sources.push(Source::Tables(TableRun::scan(row, &first)));
             }
         }
         Ok(Merge::new(sources))

@@ -3,11 +3,11 @@
 use super::RowEngine;
 use super::background::LOG_WAIT;
 use crate::Result;
-use crate::engine::GroupLoad;
+use crate::engine::GroupSummary;
 
 impl RowEngine {
     /// Remembers that the disk is full, and asks for space to be reclaimed when there are deletes to do it with.
-    pub(super) fn note_room(&self, load: GroupLoad, outcome: &Result<()>) {
+    pub(super) fn note_room(&self, load: GroupSummary, outcome: &Result<()>) {
         let full = matches!(outcome, Err(e) if e.is_no_space());
         if !full && !load.deletes && !self.signals.is_full() {
             return;

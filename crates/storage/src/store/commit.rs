@@ -1,6 +1,6 @@
 //! Applying batches: log first, then the engines, then visible.
 use super::Store;
-use crate::engine::{GroupLoad, LogTail, Member, PoisonOnPanic};
+use crate::engine::{GroupSummary, LogTail, PoisonOnPanic, QueuedBatch};
 use crate::wal::{payload, record};
 use crate::{Batch, Error, Keyspace, Result};
 use std::sync::atomic::Ordering;
@@ -39,20 +39,20 @@ impl Store {
         for engine in self.engines.all() {
             engine.make_room(&batch)?;
         }
-        let load = GroupLoad {
+        let load = GroupSummary {
             reclaiming: batch.is_reclaiming(),
             deletes: batch.ops.iter().any(|op| op.value.is_none()),
             bytes: bytes as u64,
         };
-        let member = host.queue.run(
-            Member {
+        let queued = host.queue.run(
+            QueuedBatch {
                 batch,
                 load,
                 outcome: None,
             },
             |group| self.commit_group(group),
         );
-        let outcome = member
+        let outcome = queued
             .outcome
             .unwrap_or_else(|| Err(host.health.poison_error()));
         for engine in self.engines.all() {
@@ -61,9 +61,9 @@ impl Store {
         outcome
     }
 
-    /// Writes a group. On a full disk each member is tried alone, because those that delete may still go;
+    /// Writes a group. On a full disk each batch is tried alone, because those that delete may still go;
     /// without descriptors too, because none of them has gone.
-    fn commit_group(&self, group: &mut [Member]) {
+    fn commit_group(&self, group: &mut [QueuedBatch]) {
         // Before the log is free again: what it was in the middle of is not known.
         let mut log = self.host.log.lock();
         let _panic = PoisonOnPanic::new(&self.host.health);
@@ -76,10 +76,10 @@ impl Store {
                 }
             }
             Err(e) => {
-                // The first member gets the cause; the others learn that the store is poisoned.
+                // The first batch gets the cause; the others learn that the store is poisoned.
                 let mut first = Some(e);
-                for member in group {
-                    member.outcome = Some(Err(first
+                for queued in group {
+                    queued.outcome = Some(Err(first
                         .take()
                         .unwrap_or_else(|| self.host.health.poison_error())));
                 }
@@ -87,10 +87,10 @@ impl Store {
         }
     }
 
-    fn write_group(&self, log: &mut LogTail, group: &mut [Member]) -> Result<()> {
+    fn write_group(&self, log: &mut LogTail, group: &mut [QueuedBatch]) -> Result<()> {
         let host = &*self.host;
         host.health.check_open()?;
-        let load = GroupLoad {
+        let load = GroupSummary {
             reclaiming: group.iter().all(|m| m.load.reclaiming),
             deletes: group.iter().any(|m| m.load.deletes),
             bytes: group.iter().map(|m| m.load.bytes).sum(),
@@ -103,12 +103,12 @@ impl Store {
         if logged {
             host.log_group(log, group, load.reclaiming)?;
         }
-        for (number, member) in (first..).zip(group.iter_mut()) {
-            if !member.batch.entries.is_empty() {
+        for (number, queued) in (first..).zip(group.iter_mut()) {
+            if !queued.batch.entries.is_empty() {
                 host.last_entries.store(number, Ordering::Release);
             }
             for engine in self.engines.all() {
-                engine.apply(number, &mut member.batch);
+                engine.apply(number, &mut queued.batch);
             }
         }
         log.sequence += group.len() as u64;

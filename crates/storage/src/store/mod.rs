@@ -8,10 +8,10 @@
 mod commit;
 mod engines;
 mod open;
-mod pieces;
+mod record_locations;
 
 #[doc(hidden)]
-pub use pieces::StoredPiece;
+pub use record_locations::RecordLocation;
 
 use crate::engine::{Engine, EngineHost};
 use crate::options::{Durability, Stats};

@@ -3,9 +3,9 @@ use super::Store;
 use super::engines::StoreEngines;
 use crate::damage::{Damage, LogEnd, Opened};
 use crate::engine::{EngineHost, RecoveredStore};
-use crate::manifest::remake::remake;
-use crate::manifest::{Edit, Manifest, OpenMark, State};
-use crate::names::{self, Name};
+use crate::manifest::reconstruct::reconstruct;
+use crate::manifest::{Edit, Manifest, OpenState, State};
+use crate::names::{self, FileName};
 use crate::options::{Durability, Options};
 use crate::rows::{RowEngine, RowReplay};
 use crate::wal::OldLog;
@@ -35,13 +35,13 @@ impl StoreFiles {
         let mut found = StoreFiles::default();
         for entry in io.list(dir).context("list", dir)? {
             match names::parse(&entry.name) {
-                Name::Log(n) => found.logs.push(n),
-                Name::Table(n) => found.tables.push(n),
-                Name::TableCopy(n) => found.copies.push(n),
-                Name::EngineFile(n) => found.engine_files.push(n),
-                Name::Manifest => found.manifest = true,
-                Name::Temporary => found.temporaries.push(entry.name),
-                Name::Reserve | Name::Other => {}
+                FileName::Log(n) => found.logs.push(n),
+                FileName::Table(n) => found.tables.push(n),
+                FileName::TableCopy(n) => found.copies.push(n),
+                FileName::EngineFile(n) => found.engine_files.push(n),
+                FileName::Manifest => found.manifest = true,
+                FileName::Temporary => found.temporaries.push(entry.name),
+                FileName::Reserve | FileName::Other => {}
             }
         }
         found.logs.sort_unstable();
@@ -144,7 +144,7 @@ impl Store {
         let (manifest, damage) = match read {
             Ok(read) => read,
             Err((error, true)) if !found.logs.is_empty() || !found.tables.is_empty() => {
-                remade(&io, dir, &found, error)
+                reconstructed(&io, dir, &found, error)
             }
             Err((error, _)) => return Err(error),
         };
@@ -158,17 +158,17 @@ impl Store {
 }
 
 /// The manifest made again from the tables and logs that were found, because of this error; and what is damaged.
-fn remade(
+fn reconstructed(
     io: &Arc<dyn Io>,
     dir: &Path,
     found: &StoreFiles,
     error: Error,
 ) -> (Manifest, Vec<Damage>) {
-    let (state, lost) = remake(&**io, dir, &found.tables, &found.engine_files, &found.logs);
+    let (state, lost) = reconstruct(&**io, dir, &found.tables, &found.engine_files, &found.logs);
     let tables = state.tables.len();
     tracing::warn!(store = %dir.display(), tables, "the manifest was made again from the tables and logs: {error}");
     let harmless = Damage::harmless(error);
-    let manifest = Manifest::remade(io.clone(), dir, state);
+    let manifest = Manifest::reconstructed(io.clone(), dir, state);
     (manifest, [harmless].into_iter().chain(lost).collect())
 }
 
@@ -230,13 +230,13 @@ impl StorePlace<'_> {
         let (rows_flushed, engine_flushed) = (state.flushed, state.engine_flushed);
         let flushed = state.flushed_by_all();
         let expected = match state.mark {
-            OpenMark::Open => ExpectedLog {
+            OpenState::Open => ExpectedLog {
                 flushed,
                 synced: rows_flushed.max(engine_flushed),
                 last: None,
                 file: state.log.filter(|_| !new),
             },
-            OpenMark::Closed(last) => ExpectedLog {
+            OpenState::Closed(last) => ExpectedLog {
                 flushed,
                 synced: flushed,
                 last: Some(last),
@@ -264,7 +264,7 @@ impl StorePlace<'_> {
         let last = recovered.last;
         let end = match state.mark {
             _ if new => LogEnd::New,
-            OpenMark::Closed(closed) if closed == last => LogEnd::Clean,
+            OpenState::Closed(closed) if closed == last => LogEnd::Clean,
             _ => LogEnd::Unclean {
                 last,
                 synced: recovered.synced,
@@ -316,7 +316,7 @@ fn start_log(store: &Store) -> Result<()> {
     let edit = Edit {
         next_file: host.next_file.load(Ordering::Relaxed),
         log: Some(host.newest_log.load(Ordering::Relaxed)),
-        mark: Some(OpenMark::Open),
+        mark: Some(OpenState::Open),
         ..Edit::default()
     };
     let marked = match host.manifest.lock().append(edit) {

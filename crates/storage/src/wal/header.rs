@@ -11,7 +11,7 @@
 //!   magic, the version and the checksum where they are, so that it can be told from damage.
 //! - `number`: the number in the file's name, so that a file under a wrong name is noticed.
 //! - `crc`: CRC32C of bytes 0..28.
-use crate::wire::{u32_at, u64_at};
+use crate::encoding::{u32_at, u64_at};
 use crate::{Error, Result};
 use std::path::Path;
 

@@ -5,7 +5,7 @@
 //!               |           or: 16    | length varint | an entry for the attached engine
 //! ```
 //! `tag` is the keyspace (0..=15), with bit 7 set for a delete, which has no value.
-use crate::wire::{Cursor, put_sized, put_varint};
+use crate::encoding::{Cursor, put_sized, put_varint};
 use crate::{Batch, EngineEntry, Keyspace, Op};
 use bytes::Bytes;
 

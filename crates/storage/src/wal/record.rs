@@ -19,8 +19,8 @@
 //!   the record before it.
 //!
 //! Records start at multiples of 8. Zeros to the end of the file are its clean end (preallocation).
-use crate::correction::{self, FlippedBit};
-use crate::wire::{u32_at, u64_at};
+use crate::bit_correction::{self, FlippedBit};
+use crate::encoding::{u32_at, u64_at};
 
 /// Bytes of a record's header.
 pub const HEADER: usize = 28;
@@ -71,7 +71,7 @@ pub fn correct(bytes: &mut [u8], log: u64, at: usize) -> Option<(usize, u8)> {
     let head = bytes.get(at..)?.get(..HEADER)?;
     let (expected, found) = (u32_at(head, 0), head_sum(log, &head[4..]));
     let (byte, mask) = if expected != found {
-        match correction::flipped_bit(HEADER - 4, expected, found)? {
+        match bit_correction::flipped_bit(HEADER - 4, expected, found)? {
             FlippedBit::InBlock { byte, mask } => (at + 4 + byte, mask),
             FlippedBit::InChecksum { mask } => {
                 let byte = mask.trailing_zeros() / 8;
@@ -81,7 +81,7 @@ pub fn correct(bytes: &mut [u8], log: u64, at: usize) -> Option<(usize, u8)> {
     } else {
         let payload = bytes.get(at + HEADER..end(bytes, log, at)?)?;
         let (expected, found) = (u32_at(head, 24), crc32c::crc32c(payload));
-        match correction::flipped_bit(payload.len(), expected, found)? {
+        match bit_correction::flipped_bit(payload.len(), expected, found)? {
             FlippedBit::InBlock { byte, mask } => (at + HEADER + byte, mask),
             // It is whole, for the header is.
             FlippedBit::InChecksum { .. } => return None,

@@ -2,11 +2,11 @@
 //! The rule and its argument stand in the [module above](super).
 use super::payload;
 use super::record::{self, RecordStep, Records};
-use super::torn::{self, Hole};
+use super::torn::{self, TornRange};
 use super::{KIND, OldLog, header};
 use crate::damage::{Damage, LogCut, Lost};
 use crate::{Batch, Error, Io, IoContext, Result};
-use crate::{correction, names, sectors};
+use crate::{bit_correction, names, sectors};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -329,7 +329,7 @@ impl Replay {
                     Some(RecordStep::Record(_)) => header::LENGTH,
                     _ => ahead.offset(),
                 };
-                let hole = Hole {
+                let hole = TornRange {
                     bytes: &bytes,
                     from: 0,
                     to,
@@ -344,7 +344,7 @@ impl Replay {
         while let Some(step) = records.next() {
             let record = match step {
                 RecordStep::Record(record) if misplaced.contains(&record.offset) => {
-                    let hole = Hole {
+                    let hole = TornRange {
                         bytes: &bytes,
                         from: record.offset,
                         to: records.offset(),
@@ -368,7 +368,7 @@ impl Replay {
                         continue;
                     }
                     records = Records::new(&bytes, number, to);
-                    let hole = Hole {
+                    let hole = TornRange {
                         bytes: &bytes,
                         from: offset,
                         to,
@@ -438,7 +438,7 @@ impl Replay {
         to: usize,
         (expected, found): (u32, u32),
     ) -> Option<Damage> {
-        let hole = Hole {
+        let hole = TornRange {
             bytes: &*bytes,
             from: offset,
             to,
@@ -446,7 +446,7 @@ impl Replay {
         let longest =
             match self.mode == RecoveryMode::GoOn && torn::by_crash(&hole, number, self.last) {
                 true => LONGEST_TORN,
-                false => correction::LONGEST,
+                false => bit_correction::LONGEST,
             };
         let byte = correct(bytes, number, offset, longest)?;
         let error = Error::corrupt(path, "log record", offset as u64, expected, found);
@@ -460,7 +460,7 @@ impl Replay {
         file: usize,
         number: u64,
         path: &Path,
-        hole: &Hole<'_>,
+        hole: &TornRange<'_>,
         (what, expected, found): (&'static str, u32, u32),
     ) {
         let cut = CutPoint {
@@ -627,7 +627,8 @@ pub fn check(
             } => {
                 let to = records.offset();
                 let error = corrupt("log record", offset, expected, found);
-                let Some(byte) = correct(&mut bytes, number, offset, correction::LONGEST) else {
+                let Some(byte) = correct(&mut bytes, number, offset, bit_correction::LONGEST)
+                else {
                     report(error, lost(seen));
                     records = Records::new(&bytes, number, to);
                     continue;
@@ -654,7 +655,7 @@ pub fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::super::writer::LogWriter;
+    use super::super::writer::WalWriter;
     use super::*;
     use crate::Keyspace;
     use crate::fault::FaultIo;
@@ -673,7 +674,7 @@ mod tests {
     fn a_record_written_to_a_wrong_place_hides_none_of_those_behind_it() {
         let (io, dir) = (FaultIo::new(1), Path::new("/node"));
         io.create_dir_all(dir).unwrap();
-        let mut log = LogWriter::create(&io, dir, 1).unwrap();
+        let mut log = WalWriter::create(&io, dir, 1).unwrap();
         let mut places = Vec::new();
         for sequence in 1..=6 {
             log.append(&batch(sequence, 1)).unwrap();
@@ -700,11 +701,11 @@ mod tests {
     fn a_seal_torn_before_the_next_file_began_is_no_damage() {
         let (io, dir) = (FaultIo::new(1), Path::new("/node"));
         io.create_dir_all(dir).unwrap();
-        let mut first = LogWriter::create(&io, dir, 1).unwrap();
+        let mut first = WalWriter::create(&io, dir, 1).unwrap();
         first.append(&batch(1, 1)).unwrap();
         let seal = first.end();
         first.file().write_at(&[9; record::SEAL], seal).unwrap();
-        let mut second = LogWriter::create(&io, dir, 2).unwrap();
+        let mut second = WalWriter::create(&io, dir, 2).unwrap();
         second.append(&batch(2, 2)).unwrap();
         let mut found = Vec::new();
         let recovered = recover(
@@ -736,7 +737,7 @@ mod tests {
     fn last_of(bytes: &[u8]) -> (u64, Vec<Damage>) {
         let (io, dir) = (FaultIo::new(1), Path::new("/node"));
         io.create_dir_all(dir).unwrap();
-        let mut log = LogWriter::create(&io, dir, 1).unwrap();
+        let mut log = WalWriter::create(&io, dir, 1).unwrap();
         log.append(&batch(1, 1)).unwrap();
         log.append(bytes).unwrap();
         let apply = &mut |_, _| Ok(());

@@ -5,7 +5,7 @@
 //! drop the deleted data find room; it is made again afterwards.
 //!
 //! Invariant: a file under its final name is whole: allocated, synced, then renamed into place.
-use super::writer::LogWriter;
+use super::writer::WalWriter;
 use crate::io::{remove_if_there, reserve_room};
 use crate::names;
 use crate::{Io, IoContext, Result};
@@ -57,7 +57,7 @@ fn make(io: &dyn Io, dir: &Path, temporary: &Path, path: &Path, bytes: u64) -> R
 ///
 /// # Errors
 /// [`Error::NoDescriptors`](crate::Error::NoDescriptors): nothing changed. Any other poisons.
-pub fn take(io: &dyn Io, dir: &Path, number: u64) -> Result<Option<LogWriter>> {
+pub fn take(io: &dyn Io, dir: &Path, number: u64) -> Result<Option<WalWriter>> {
     let from = dir.join(names::RESERVE);
     if !io.exists(&from).context("look for", &from)? {
         return Ok(None);
@@ -66,7 +66,7 @@ pub fn take(io: &dyn Io, dir: &Path, number: u64) -> Result<Option<LogWriter>> {
     let file = io.open(&from).hard_context("open", &from)?;
     let capacity = file.len().hard_context("measure", &from)?;
     io.rename(&from, &path).hard_context("rename", &from)?;
-    Ok(Some(LogWriter::adopt(file, path, number, capacity)))
+    Ok(Some(WalWriter::adopt(file, path, number, capacity)))
 }
 
 /// Gives the spare room back to the disk. `false` if there was none.

@@ -14,7 +14,7 @@ const SECTOR: usize = 512;
 const FLIPPED: usize = 4;
 
 /// Bytes of a log file that are no record.
-pub struct Hole<'a> {
+pub struct TornRange<'a> {
     /// The whole file.
     pub bytes: &'a [u8],
     /// Where they begin.
@@ -31,7 +31,7 @@ fn seal(log: u64, last: u64) -> Vec<u8> {
 }
 
 /// Whether a crash can have left the hole after batch `last`.
-pub fn by_crash(hole: &Hole<'_>, log: u64, last: u64) -> bool {
+pub fn by_crash(hole: &TornRange<'_>, log: u64, last: u64) -> bool {
     let (bytes, from) = (hole.bytes, hole.from);
     let at_end = hole.to == bytes.len();
     let mut to = hole.to;
@@ -64,7 +64,7 @@ pub fn by_crash(hole: &Hole<'_>, log: u64, last: u64) -> bool {
 }
 
 /// Whether the hole is but the seal after batch `last`, torn or damaged: it held no batch.
-pub fn is_seal(hole: &Hole<'_>, log: u64, last: u64) -> bool {
+pub fn is_seal(hole: &TornRange<'_>, log: u64, last: u64) -> bool {
     let held = &hole.bytes[hole.from..hole.to];
     let seal = seal(log, last);
     let (held, rest) = held.split_at(held.len().min(seal.len()));
@@ -109,11 +109,11 @@ mod tests {
             let mut torn = whole.clone();
             let end = ((sector + 1) * SECTOR).min(whole.len());
             torn[sector * SECTOR..end].copy_from_slice(&before[sector * SECTOR..end]);
-            let hole = Hole { bytes: &torn, from, to: torn.len() };
+            let hole = TornRange { bytes: &torn, from, to: torn.len() };
             prop_assert!(by_crash(&hole, LOG, 1), "sector {sector}");
             // Cut anywhere.
             let cut = from + pick.index(whole.len() - from).max(1);
-            let hole = Hole { bytes: &whole[..cut], from, to: cut };
+            let hole = TornRange { bytes: &whole[..cut], from, to: cut };
             if cut < from + record::HEADER + second {
                 prop_assert!(by_crash(&hole, LOG, 1), "cut at {cut}");
             }
@@ -121,7 +121,7 @@ mod tests {
             let at = from + pick.index(record::HEADER + second);
             let mut flipped = whole.clone();
             flipped[at] ^= 1 << bit;
-            let hole = Hole { bytes: &flipped, from, to: flipped.len() };
+            let hole = TornRange { bytes: &flipped, from, to: flipped.len() };
             // The last bytes may be alone in their sector, and one of them zero then.
             let alone = flipped.len() - flipped.len() / SECTOR * SECTOR;
             prop_assume!(alone > 8 || at + 8 < flipped.len());
@@ -136,7 +136,7 @@ mod tests {
             bytes.extend(seal(LOG, 1));
             bytes[from + at] ^= 1 << bit;
             bytes.resize(bytes.len() + zeros, 0);
-            let hole = Hole { bytes: &bytes, from, to: bytes.len() };
+            let hole = TornRange { bytes: &bytes, from, to: bytes.len() };
             prop_assert!(is_seal(&hole, LOG, 1));
         }
     }

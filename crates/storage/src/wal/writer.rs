@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An open log file, written at its end.
-pub struct LogWriter {
+pub struct WalWriter {
     file: Arc<dyn File>,
     path: PathBuf,
     number: u64,
@@ -17,12 +17,12 @@ pub struct LogWriter {
     capacity: u64,
 }
 
-impl LogWriter {
+impl WalWriter {
     /// Creates log file `number`, still empty: its header goes with the first record.
-    pub fn create(io: &dyn Io, dir: &Path, number: u64) -> Result<LogWriter> {
+    pub fn create(io: &dyn Io, dir: &Path, number: u64) -> Result<WalWriter> {
         let path = names::log(dir, number);
         let file = io.create(&path).context("create", &path)?;
-        Ok(LogWriter {
+        Ok(WalWriter {
             file,
             path,
             number,
@@ -32,8 +32,8 @@ impl LogWriter {
     }
 
     /// Takes over a file of allocated zeros of `capacity` bytes, already named as log `number`.
-    pub fn adopt(file: Arc<dyn File>, path: PathBuf, number: u64, capacity: u64) -> LogWriter {
-        LogWriter {
+    pub fn adopt(file: Arc<dyn File>, path: PathBuf, number: u64, capacity: u64) -> WalWriter {
+        WalWriter {
             file,
             path,
             number,

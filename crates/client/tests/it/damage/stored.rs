@@ -162,7 +162,7 @@ impl StoredBytes {
             for (fid, extent) in pattern_extents(&store, &index)? {
                 add(fid, extent);
             }
-            for stored in store.pieces()? {
+            for stored in store.record_locations()? {
                 let mut piece = Piece::new(member, dir, &stored.path, stored.bytes);
                 piece.batch = stored.batch;
                 stored.rows.iter().for_each(|row| piece.row(row));
@@ -173,7 +173,7 @@ impl StoredBytes {
                 records.flatten().for_each(|r| piece.extent(&r));
                 pieces.push(piece);
             }
-            for (path, bytes, records) in index.engine().pieces()? {
+            for (path, bytes, records) in index.engine().stored_blocks()? {
                 let mut piece = Piece::new(member, dir, &path, bytes);
                 records.iter().for_each(|r| piece.extent(r));
                 pieces.push(piece);

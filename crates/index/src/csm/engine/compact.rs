@@ -6,14 +6,14 @@
 //! lookup looks into each run. So under puts that never pause up to three runs of each size remain.
 //!
 //! A run with a table that cannot be read is left as it is, and merged no more until the next start.
-use super::super::block::Cutter;
+use super::super::block::BlockSplitter;
 use super::super::merge::Merge;
 use super::super::sorted::SortedRun;
 use super::super::table::Table;
+use super::inline_compression::InlineCompression;
 use super::output::{Failure, TableOutput};
-use super::urgent::UrgentWork;
 use super::view::{AgedRun, View};
-use super::{Core, files};
+use super::{EngineState, files};
 use forebay_storage::{EngineEdit, Result};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -71,15 +71,15 @@ pub fn similar(disk: &[AgedRun], unreadable: &HashSet<u64>) -> Option<Range<usiz
     Some(from..end)
 }
 
-impl Core {
+impl EngineState {
     /// Merges runs of similar size, if there are so many or more of them. `false` if not.
-    pub fn compact_due(&self, least: usize, cutter: &mut Cutter) -> Result<bool> {
+    pub fn compact_due(&self, least: usize, splitter: &mut BlockSplitter) -> Result<bool> {
         let view = self.view.read().clone();
         let runs = similar(&view.disk, &self.unreadable.numbers());
         let Some(runs) = runs.filter(|runs| runs.len() >= least) else {
             return Ok(false);
         };
-        match self.compact(&view, runs.clone(), cutter) {
+        match self.compact(&view, runs.clone(), splitter) {
             Err(Failure::Input(e)) if !e.is_transient() => {
                 tracing::error!(store = %self.host.dir().display(), "the index leaves a damaged table as it is: {e}");
                 let tables = view.disk[runs].iter().flat_map(|a| a.run.tables());
@@ -92,13 +92,14 @@ impl Core {
     }
 
     /// Merges all runs; a single one that holds deletes, with nothing. `false` if there is nothing to do.
-    pub fn compact_all(&self, cutter: &mut Cutter) -> Result<bool> {
+    pub fn compact_all(&self, splitter: &mut BlockSplitter) -> Result<bool> {
         let view = self.view.read().clone();
         let runs = view.disk.len();
         if runs == 0 || runs == 1 && view.tables().all(|t| !t.meta().deletes) {
             return Ok(false);
         }
-        self.compact(&view, 0..runs, cutter).map_err(Failure::error)
+        self.compact(&view, 0..runs, splitter)
+            .map_err(Failure::error)
     }
 
     /// Merges these runs of `view`.
@@ -106,7 +107,7 @@ impl Core {
         &self,
         view: &View,
         runs: Range<usize>,
-        cutter: &mut Cutter,
+        splitter: &mut BlockSplitter,
     ) -> Result<bool, Failure> {
         let merged = &view.disk[runs.clone()];
         let age = merged.last().map_or(0, |aged| aged.age);
@@ -122,7 +123,7 @@ impl Core {
             .flatten()
             .map(|t| t.meta().number)
             .collect();
-        let mut output = TableOutput::new(self, UrgentWork::with_flushes(self), age, inputs);
+        let mut output = TableOutput::new(self, InlineCompression::with_flushes(self), age, inputs);
         let mut moved = Vec::new();
         let mut result = Ok(());
         for group in groups {
@@ -131,7 +132,7 @@ impl Core {
                     moved.push(one);
                     output.cut().map_err(Failure::Output)
                 }
-                _ => self.merge(group, bottom, cutter, &mut output),
+                _ => self.merge(group, bottom, splitter, &mut output),
             };
             if result.is_err() {
                 break;
@@ -175,12 +176,12 @@ impl Core {
         &self,
         group: Group,
         bottom: bool,
-        cutter: &mut Cutter,
+        splitter: &mut BlockSplitter,
         output: &mut TableOutput<'_>,
     ) -> Result<(), Failure> {
         let newest_first = group.into_iter().rev();
         let blocks = newest_first.map(|tables| SortedRun::new(tables).blocks());
-        let mut merge = Merge::new(blocks, bottom, cutter).map_err(Failure::Input)?;
+        let mut merge = Merge::new(blocks, bottom, splitter).map_err(Failure::Input)?;
         let result = output.take(&mut merge);
         self.counters.merges(merge.counts());
         result

@@ -1,15 +1,15 @@
 //! From sealed MemTables to the compression buffer, and from there to disk.
-use super::super::block::{Block, Cutter};
+use super::super::block::{Block, BlockSplitter};
 use super::super::merge::{Blocks, Merge};
 use super::super::scan::damaged_memory;
 use super::super::sorted::SortedRun;
 use super::super::table::Table;
 use super::super::tree::Tree;
+use super::background::seal;
+use super::inline_compression::InlineCompression;
 use super::output::{Failure, TableOutput};
-use super::urgent::UrgentWork;
 use super::view::{AgedRun, BufferedTree};
-use super::work::seal;
-use super::{Core, files};
+use super::{EngineState, files};
 use forebay_storage::{EngineEdit, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -66,14 +66,14 @@ fn two_or_more(trees: &[BufferedTree]) -> Option<usize> {
     (from < older.len()).then_some(from)
 }
 
-impl Core {
+impl EngineState {
     /// Compresses the oldest sealed MemTable. `false` if none is sealed.
-    pub fn compress_oldest(&self, cutter: &mut Cutter) -> Result<bool> {
+    pub fn compress_oldest(&self, splitter: &mut BlockSplitter) -> Result<bool> {
         let Some(sealed) = self.view.read().sealed.first().cloned() else {
             return Ok(false);
         };
         let run = sealed.table.into_run();
-        let tree = Tree::of(&run, cutter);
+        let tree = Tree::of(&run, splitter);
         self.counters
             .made
             .fetch_add(tree.len() as u64, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Core {
 
     /// Merges the newest trees, if they are many of similar size; if the thread is idle, two are enough, for readers look into each.
     /// `false` if that is not so, or there is no room for the result beside them.
-    pub fn merge_trees(&self, idle: bool, cutter: &mut Cutter) -> Result<bool> {
+    pub fn merge_trees(&self, idle: bool, splitter: &mut BlockSplitter) -> Result<bool> {
         let view = self.view.read().clone();
         let from = if idle {
             two_or_more(&view.trees)
@@ -106,8 +106,8 @@ impl Core {
         if view.buffer_bytes() + bytes > self.settings.buffer_bytes {
             return Ok(false);
         }
-        let mut merge = Merge::new(trees.iter().rev().map(TreeBlocks::of), false, cutter)?;
-        let mut urgent = UrgentWork::new(self);
+        let mut merge = Merge::new(trees.iter().rev().map(TreeBlocks::of), false, splitter)?;
+        let mut urgent = InlineCompression::new(self);
         let mut tree = Tree::default();
         while let Some(block) = merge.block()? {
             tree.push(&block);
@@ -131,20 +131,20 @@ impl Core {
     }
 
     /// Brings everything in memory to disk.
-    pub fn flush_all(&self, cutter: &mut Cutter) -> Result<()> {
+    pub fn flush_all(&self, splitter: &mut BlockSplitter) -> Result<()> {
         self.host.health.check_writable()?;
         seal(Arc::make_mut(&mut self.view.write()));
         while !self.view.read().sealed.is_empty() {
             if !self.view.read().has_room(&self.settings) {
-                self.flush_buffer(cutter)?;
+                self.flush_buffer(splitter)?;
             }
-            self.compress_oldest(cutter)?;
+            self.compress_oldest(splitter)?;
         }
-        self.flush_buffer(cutter)
+        self.flush_buffer(splitter)
     }
 
     /// Brings the compression buffer to disk, as one sorted run.
-    pub fn flush_buffer(&self, cutter: &mut Cutter) -> Result<()> {
+    pub fn flush_buffer(&self, splitter: &mut BlockSplitter) -> Result<()> {
         let view = self.view.read().clone();
         let Some(newest) = view.trees.last() else {
             return Ok(());
@@ -153,8 +153,8 @@ impl Core {
         // With nothing older, deletes have nothing to hide.
         let bottom = view.disk.is_empty();
         let trees = view.trees.iter().rev().map(TreeBlocks::of);
-        let mut merge = Merge::new(trees, bottom, cutter)?;
-        let mut output = TableOutput::new(self, UrgentWork::new(self), age, Vec::new());
+        let mut merge = Merge::new(trees, bottom, splitter)?;
+        let mut output = TableOutput::new(self, InlineCompression::new(self), age, Vec::new());
         let written = output.take(&mut merge);
         self.counters.merges(merge.counts());
         let tables = output.end(written).map_err(Failure::error)?;

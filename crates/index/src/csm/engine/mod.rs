@@ -22,22 +22,23 @@ mod compress;
 pub(in crate::csm) mod files;
 mod output;
 
+mod background;
+mod inline_compression;
 mod stats;
-mod urgent;
 mod view;
-mod work;
 
 pub use stats::Stats;
 pub use view::View;
 
-use super::block::Cutter;
+use super::block::BlockSplitter;
 use super::record::{Key, Record};
 use super::scan::Scan;
 use super::table::TableContext;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
 use forebay_storage::{
-    Batch, Damage, Engine, EngineHost, Error, GroupLoad, Result, Shortage, Store, UnreadableTables,
+    Batch, Damage, Engine, EngineHost, Error, GroupSummary, Result, Shortage, Store,
+    UnreadableTables,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::any::Any;
@@ -153,7 +154,7 @@ struct Signals {
     failed: Option<String>,
 }
 
-struct Core {
+struct EngineState {
     host: Arc<EngineHost>,
     shared: Arc<TableContext>,
     settings: Settings,
@@ -164,7 +165,7 @@ struct Core {
     /// Wakes those who wait for it.
     progress: Condvar,
     /// Held while the background work is done, by the worker or whoever does it instead.
-    working: Mutex<Cutter>,
+    working: Mutex<BlockSplitter>,
     counters: Counters,
     unreadable: UnreadableTables,
     coverage: Coverage,
@@ -172,7 +173,7 @@ struct Core {
 
 /// See the head of this file. Dropping the last one, or closing the store, ends its thread.
 pub struct CompressedEngine {
-    core: Arc<Core>,
+    state: Arc<EngineState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -189,10 +190,10 @@ impl CompressedEngine {
         shared.salvaged = host.is_salvaged();
         let shared = Arc::new(shared);
         let disk = files::runs(&host, &shared)?;
-        let cutter = Cutter::new(settings.block_bytes);
+        let splitter = BlockSplitter::new(settings.block_bytes);
         let background = settings.background && !host.is_salvaged();
         let coverage = Coverage::new(settings.coverage_bytes);
-        let core = Arc::new(Core {
+        let state = Arc::new(EngineState {
             host,
             shared,
             settings,
@@ -203,15 +204,15 @@ impl CompressedEngine {
             signals: Arc::default(),
             work: Arc::default(),
             progress: Condvar::new(),
-            working: Mutex::new(cutter),
+            working: Mutex::new(splitter),
             counters: Counters::default(),
             unreadable: UnreadableTables::default(),
             coverage,
         });
         let thread = if background {
-            let core = core.clone();
+            let state = state.clone();
             let thread = std::thread::Builder::new().name("index".into());
-            let spawned = thread.spawn(move || core.work_loop());
+            let spawned = thread.spawn(move || state.work_loop());
             Some(spawned.map_err(|source| Error::Io {
                 what: "start the thread of the index for",
                 path: store.engine_host().dir().to_path_buf(),
@@ -220,9 +221,9 @@ impl CompressedEngine {
         } else {
             None
         };
-        core.lend(&core.view.read());
+        state.lend(&state.view.read());
         let engine = Arc::new(CompressedEngine {
-            core,
+            state,
             thread: Mutex::new(thread),
         });
         store.attach(engine.clone())?;
@@ -238,12 +239,12 @@ impl CompressedEngine {
 
     /// What is known of stored ranges.
     pub(crate) fn coverage(&self) -> &Coverage {
-        &self.core.coverage
+        &self.state.coverage
     }
 
     /// The state as of now.
     pub fn view(&self) -> Arc<View> {
-        self.core.view_to_read()
+        self.state.view_to_read()
     }
 
     /// All extents' records from `from` on, as of now.
@@ -256,7 +257,7 @@ impl CompressedEngine {
 
     /// Counts ranges that were looked up, and the extents found.
     pub(crate) fn count_gets(&self, ranges: usize, extents: usize) {
-        let reads = &self.core.shared.reads;
+        let reads = &self.state.shared.reads;
         reads.gets.fetch_add(ranges as u64, Ordering::Relaxed);
         reads.found.fetch_add(extents as u64, Ordering::Relaxed);
     }
@@ -266,25 +267,25 @@ impl CompressedEngine {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::NoDescriptors`]: what is in memory stays there, and in the log.
     pub fn compact(&self) -> Result<()> {
-        let mut cutter = self.core.working.lock();
-        self.core.flush_all(&mut cutter)?;
-        while self.core.compact_all(&mut cutter)? {}
+        let mut splitter = self.state.working.lock();
+        self.state.flush_all(&mut splitter)?;
+        while self.state.compact_all(&mut splitter)? {}
         Ok(())
     }
 
     /// Counters and sizes.
     pub fn stats(&self) -> Stats {
-        let view = self.core.view.read().clone();
+        let view = self.state.view.read().clone();
         let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
-        let c = &self.core.counters;
-        let coverage = self.core.coverage.stats();
-        let reads = &self.core.shared.reads;
+        let c = &self.state.counters;
+        let coverage = self.state.coverage.stats();
+        let reads = &self.state.shared.reads;
         let region_bytes = view.tables().map(|t| t.resident_bytes() as u64).sum();
         Stats {
             puts: load(&c.puts),
             memtable_bytes: view.memtable_bytes() as u64,
             buffer_bytes: view.buffer_bytes() as u64,
-            cache_bytes: (self.core.shared.cache.bytes() as u64).saturating_sub(region_bytes),
+            cache_bytes: (self.state.shared.cache.bytes() as u64).saturating_sub(region_bytes),
             region_bytes,
             coverage_bytes: coverage.bytes,
             coverage_hits: coverage.hits,
@@ -322,8 +323,8 @@ impl CompressedEngine {
     /// # Errors
     /// Those of reading.
     #[doc(hidden)]
-    pub fn pieces(&self) -> Result<Vec<StoredBlock>> {
-        let mut pieces = Vec::new();
+    pub fn stored_blocks(&self) -> Result<Vec<StoredBlock>> {
+        let mut blocks = Vec::new();
         for table in self.view().tables() {
             let places = table.places()?;
             for (i, place) in places.iter().enumerate() {
@@ -332,14 +333,14 @@ impl CompressedEngine {
                     // A block that cannot be understood holds nothing that is known.
                     let _ = block.records(&mut records);
                 }
-                pieces.push((
+                blocks.push((
                     table.path().to_path_buf(),
                     place.offset..place.end(),
                     records,
                 ));
             }
         }
-        Ok(pieces)
+        Ok(blocks)
     }
 
     /// The records in an entry of the log: for the same tests.
@@ -352,10 +353,10 @@ impl CompressedEngine {
 
     fn end(&self) {
         {
-            let mut signals = self.core.signals.lock();
+            let mut signals = self.state.signals.lock();
             signals.stop = true;
-            self.core.work.notify_all();
-            self.core.progress.notify_all();
+            self.state.work.notify_all();
+            self.state.progress.notify_all();
         }
         let thread = self.thread.lock().take();
         // The worker itself may hold the last pointer to the store.
@@ -363,7 +364,7 @@ impl CompressedEngine {
         if let Some(thread) = thread.filter(|t| t.thread().id() != own)
             && thread.join().is_err()
         {
-            tracing::error!(store = %self.core.host.dir().display(), "the thread of the index panicked");
+            tracing::error!(store = %self.state.host.dir().display(), "the thread of the index panicked");
         }
     }
 }
@@ -372,31 +373,31 @@ impl Engine for CompressedEngine {
     fn make_room(&self, batch: &Batch) -> Result<()> {
         match batch.entries().is_empty() || batch.is_reclaiming() {
             true => Ok(()),
-            false => self.core.make_room(),
+            false => self.state.make_room(),
         }
     }
 
     fn apply(&self, number: u64, batch: &mut Batch) {
         if !batch.entries().is_empty() {
-            self.core.apply(number, batch.entries());
+            self.state.apply(number, batch.entries());
         }
     }
 
-    fn applied(&self, _load: GroupLoad, _outcome: &Result<()>) {
-        self.core.catch_up();
+    fn applied(&self, _load: GroupSummary, _outcome: &Result<()>) {
+        self.state.catch_up();
     }
 
     fn request_flush(&self) {
-        self.core.signals.lock().flush_requested = true;
-        self.core.work.notify_all();
+        self.state.signals.lock().flush_requested = true;
+        self.state.work.notify_all();
     }
 
     fn flush(&self) -> Result<()> {
-        let mut cutter = self.core.working.lock();
-        self.core.flush_all(&mut cutter)?;
-        drop(cutter);
+        let mut splitter = self.state.working.lock();
+        self.state.flush_all(&mut splitter)?;
+        drop(splitter);
         // There may be runs to merge.
-        self.core.wake();
+        self.state.wake();
         Ok(())
     }
 
@@ -412,7 +413,7 @@ impl Engine for CompressedEngine {
     }
 
     fn damage_notes(&self) -> Vec<Arc<Damage>> {
-        self.core.shared.damage_notes.all()
+        self.state.shared.damage_notes.all()
     }
 
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

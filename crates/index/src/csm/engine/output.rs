@@ -7,8 +7,8 @@
 use super::super::block::Block;
 use super::super::merge::{Blocks, Merge};
 use super::super::table::{Table, TableMeta, Writer};
-use super::urgent::UrgentWork;
-use super::{Core, Signals, files};
+use super::inline_compression::InlineCompression;
+use super::{EngineState, Signals, files};
 use forebay_storage::{Error, File, Io, Provenance, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -73,8 +73,8 @@ impl Drop for SyncEnd {
 
 /// See the head of this file.
 pub struct TableOutput<'a> {
-    core: &'a Core,
-    urgent: UrgentWork<'a>,
+    state: &'a EngineState,
+    urgent: InlineCompression<'a>,
     /// The age of the run that they are to be, and the tables that they are made of.
     age: u64,
     inputs: Vec<u64>,
@@ -88,13 +88,13 @@ pub struct TableOutput<'a> {
 impl<'a> TableOutput<'a> {
     /// Of none yet, for a run of this age, made of these tables; urgent work is done while they are made and synced.
     pub fn new(
-        core: &'a Core,
-        urgent: UrgentWork<'a>,
+        state: &'a EngineState,
+        urgent: InlineCompression<'a>,
         age: u64,
         inputs: Vec<u64>,
     ) -> TableOutput<'a> {
         TableOutput {
-            core,
+            state,
             urgent,
             age,
             inputs,
@@ -131,14 +131,14 @@ impl<'a> TableOutput<'a> {
             }
         };
         writer.add(block);
-        if writer.blocks() >= self.core.settings.table_blocks {
+        if writer.blocks() >= self.state.settings.table_blocks {
             self.cut()?;
         }
         Ok(())
     }
 
     fn create(&self) -> Result<Writer> {
-        let host = &self.core.host;
+        let host = &self.state.host;
         let number = host.new_number();
         Writer::create(host.io().clone(), host.path(number), number)
     }
@@ -158,14 +158,14 @@ impl<'a> TableOutput<'a> {
                 Ok(made.encode(meta.number))
             };
             let (meta, file) = writer.finish(provenance)?;
-            self.core
+            self.state
                 .counters
                 .written
                 .fetch_add(meta.bytes, Ordering::Relaxed);
-            let table = Arc::new(Table::new(self.core.shared.clone(), path.clone(), meta));
+            let table = Arc::new(Table::new(self.state.shared.clone(), path.clone(), meta));
             self.tables.insert(meta.number, table);
             self.unsynced.push((path, file));
-            let most = self.core.host.io().open_at_once() / 2;
+            let most = self.state.host.io().open_at_once() / 2;
             if self.unsynced.len() >= SYNCED_TOGETHER.min(most) {
                 self.sync_behind()?;
             }
@@ -177,17 +177,17 @@ impl<'a> TableOutput<'a> {
     fn sync_behind(&mut self) -> Result<()> {
         self.wait()?;
         let (io, unsynced) = (
-            self.core.host.io().clone(),
+            self.state.host.io().clone(),
             std::mem::take(&mut self.unsynced),
         );
-        if self.core.settings.background {
+        if self.state.settings.background {
             let unsynced = Arc::new(unsynced);
             let (io_there, there) = (io.clone(), unsynced.clone());
             let over = Arc::new(AtomicBool::new(false));
             let end = SyncEnd {
                 over: over.clone(),
-                signals: self.core.signals.clone(),
-                work: self.core.work.clone(),
+                signals: self.state.signals.clone(),
+                work: self.state.work.clone(),
             };
             let work = move || {
                 let _end = end;
@@ -209,15 +209,15 @@ impl<'a> TableOutput<'a> {
         while let Some(Syncing { over, .. }) = &self.syncing
             && !over.load(Ordering::Acquire)
         {
-            let sealed = || self.core.view.read().sealed.len();
+            let sealed = || self.state.view.read().sealed.len();
             let before = sealed();
             match self.urgent.do_some() {
                 Ok(true) => {}
                 Ok(false) => {
-                    let mut signals = self.core.signals.lock();
+                    let mut signals = self.state.signals.lock();
                     // Both are made true before `work` is notified under this lock.
                     if !over.load(Ordering::Acquire) && sealed() <= before {
-                        self.core.work.wait_for(&mut signals, SYNC_WAIT);
+                        self.state.work.wait_for(&mut signals, SYNC_WAIT);
                     }
                 }
                 Err(e) => {
@@ -237,7 +237,7 @@ impl<'a> TableOutput<'a> {
         syncing.thread.join().unwrap_or_else(|_| {
             Err(Error::Io {
                 what: "sync tables in",
-                path: self.core.host.dir().to_path_buf(),
+                path: self.state.host.dir().to_path_buf(),
                 source: io::Error::other("the thread panicked"),
             })
         })
@@ -250,8 +250,8 @@ impl<'a> TableOutput<'a> {
             self.sync_behind()?;
         }
         self.wait()?;
-        let dir = self.core.host.dir();
-        let synced = self.core.host.io().sync_dir(dir);
+        let dir = self.state.host.dir();
+        let synced = self.state.host.io().sync_dir(dir);
         synced.map_err(|source| Error::Io {
             what: "sync",
             path: dir.to_path_buf(),
@@ -274,7 +274,7 @@ impl<'a> TableOutput<'a> {
             self.tables.values().for_each(|t| t.make_obsolete());
             match failure {
                 Failure::Output(e) if !e.is_transient() => {
-                    Failure::Output(self.core.host.health.poison(e))
+                    Failure::Output(self.state.host.health.poison(e))
                 }
                 other => other,
             }

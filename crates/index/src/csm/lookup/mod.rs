@@ -3,8 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `plan` | which blocks of one source the requests need |
-//! | `opened` | one of them, decoded as far as needed |
-//! | `lane` | a forward cursor over one source's blocks |
+//! | `lazy_block` | one of them, decoded as far as needed |
+//! | `source_cursor` | a forward cursor over one source's blocks |
 //!
 //! Requests come sorted by file and start, in pieces whose blocks fit in a bounded part of memory. For each piece the blocks are
 //! planned, then fetched table by table (where requests of all threads meet), then passed through.
@@ -12,9 +12,9 @@
 //! Of a source's records that start before a request only the last can reach it, and only if none starts just there:
 //! extents do not overlap. So a lookup reads the last record before its start and those within, and nothing else. The
 //! rare case in which that record before is a delete is left to a scan.
-mod lane;
-pub(in crate::csm) mod opened;
+pub(in crate::csm) mod lazy_block;
 mod plan;
+mod source_cursor;
 #[cfg(test)]
 mod tests;
 
@@ -23,8 +23,8 @@ use super::record::{Key, Record};
 use super::scan::Source;
 use crate::extent::search_start;
 use forebay_storage::Result;
-use lane::Lane;
 use plan::Plan;
+use source_cursor::SourceCursor;
 use std::ops::Range;
 
 /// Compressed blocks of one piece, bytes.
@@ -32,7 +32,7 @@ const PIECE_BYTES: usize = 4 << 20;
 
 /// One request: the records of a file that may reach into a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub struct RangeRequest {
     /// The least key that may reach the range.
     far: Key,
     /// The start of the range.
@@ -41,11 +41,11 @@ pub struct Request {
     end: Key,
 }
 
-impl Request {
+impl RangeRequest {
     /// For this range of the file.
-    pub fn new(fid: u64, range: &Range<u64>) -> Request {
+    pub fn new(fid: u64, range: &Range<u64>) -> RangeRequest {
         let key = |offset| Key { fid, offset };
-        Request {
+        RangeRequest {
             far: key(search_start(range.start)),
             at: key(range.start),
             end: key(range.end),
@@ -82,11 +82,11 @@ impl Lookup {
     /// Those of reading table files.
     pub fn answer(
         &self,
-        requests: &[Request],
+        requests: &[RangeRequest],
         mut answer: impl FnMut(usize, LookupResult<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut plans: Vec<Plan<'_>> = self.sources.iter().map(Plan::new).collect();
-        let mut pass = Pass::default();
+        let mut pass = LookupPass::default();
         let mut next = 0;
         while next < requests.len() {
             let (start, mut bytes) = (next, 0);
@@ -103,9 +103,10 @@ impl Lookup {
                 next += 1;
             }
             plans.iter_mut().try_for_each(Plan::fetch)?;
-            let mut lanes: Vec<Lane<'_>> = plans.iter().filter_map(Plan::lane).collect();
+            let mut cursors: Vec<SourceCursor<'_>> =
+                plans.iter().filter_map(Plan::cursor).collect();
             for (i, request) in requests.iter().enumerate().take(next).skip(start) {
-                answer(i, pass.one(i, request, &mut lanes)?)?;
+                answer(i, pass.one(i, request, &mut cursors)?)?;
             }
         }
         Ok(())
@@ -114,27 +115,27 @@ impl Lookup {
 
 /// Buffers of the pass.
 #[derive(Default)]
-struct Pass {
+struct LookupPass {
     found: Vec<Record>,
     /// Requests of the piece whose blocks are too many.
     large: Vec<usize>,
 }
 
-impl Pass {
+impl LookupPass {
     fn one(
         &mut self,
         i: usize,
-        request: &Request,
-        lanes: &mut [Lane<'_>],
+        request: &RangeRequest,
+        cursors: &mut [SourceCursor<'_>],
     ) -> Result<LookupResult<'_>> {
         if self.large.contains(&i) {
             return Ok(LookupResult::Scan);
         }
         self.found.clear();
         let mut mixed = false;
-        for lane in &mut *lanes {
+        for cursor in &mut *cursors {
             let before = self.found.len();
-            lane.gather(request.at, request.end, &mut self.found)?;
+            cursor.gather(request.at, request.end, &mut self.found)?;
             mixed |= before > 0 && self.found.len() > before;
         }
         if let [only] = &self.found[..]
@@ -156,15 +157,15 @@ impl Pass {
             }
             _ => {
                 let mut last: Option<(Key, usize)> = None;
-                for (k, lane) in lanes.iter().enumerate() {
+                for (k, cursor) in cursors.iter().enumerate() {
                     // Of equals the first is the newest.
-                    let key = lane.before().filter(|key| *key >= request.far);
+                    let key = cursor.before().filter(|key| *key >= request.far);
                     if let Some(key) = key.filter(|key| last.is_none_or(|(last, _)| *key > last)) {
                         last = Some((key, k));
                     }
                 }
                 if let Some((_, k)) = last {
-                    let record = lanes[k].take_before()?;
+                    let record = cursors[k].take_before()?;
                     if record.len == 0 {
                         return Ok(LookupResult::Scan);
                     }

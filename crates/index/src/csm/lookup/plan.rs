@@ -2,13 +2,13 @@
 //!
 //! Invariant: planned blocks ascend, each once; a request's blocks are the last one that starts at or before it, if that can reach
 //! it, and all that start within it.
-use super::Request;
-use super::lane::{Lane, LaneSource, LaneStep};
+use super::RangeRequest;
+use super::source_cursor::{BlockOrigin, PlannedBlock, SourceCursor};
 use crate::csm::record::{Key, RECORD, Record};
 use crate::csm::scan::Source;
 use crate::csm::search::{from_hint, guess};
 use crate::csm::sorted::SortedRun;
-use crate::csm::table::{BlockPlaces, Table, WantedBlock};
+use crate::csm::table::{BlockMap, Table, WantedBlock};
 use crate::csm::tree::{Leaf, Tree};
 use forebay_storage::Result;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct DiskPlan<'a> {
     start: usize,
     /// The table whose places are at hand; `usize::MAX` for none.
     loaded: usize,
-    places: Arc<BlockPlaces>,
+    places: Arc<BlockMap>,
     groups: Vec<Group<'a>>,
     /// The range of the block planned last, of those in `groups`.
     last: Option<(Key, Key)>,
@@ -52,7 +52,7 @@ pub struct DiskPlan<'a> {
 struct Group<'a> {
     number: usize,
     table: &'a Table,
-    places: Arc<BlockPlaces>,
+    places: Arc<BlockMap>,
     wants: Vec<WantedBlock>,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Plan<'a> {
     ///
     /// # Errors
     /// Those of reading metadata regions.
-    pub fn add(&mut self, request: &Request, most: usize) -> Result<usize> {
+    pub fn add(&mut self, request: &RangeRequest, most: usize) -> Result<usize> {
         match self {
             // Nothing to fetch; but who asks for few bytes does not want all records of a long run.
             Plan::Run(run, at) => {
@@ -121,57 +121,57 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// The lane through what was fetched, if there is anything.
-    pub fn lane(&self) -> Option<Lane<'_>> {
-        let lane = match self {
+    /// The cursor through what was fetched, if there is anything.
+    pub fn cursor(&self) -> Option<SourceCursor<'_>> {
+        let cursor = match self {
             Plan::Run([], _) => return None,
-            Plan::Run(run, _) => Lane::of_run(run),
+            Plan::Run(run, _) => SourceCursor::of_run(run),
             Plan::Tree(plan) if plan.blocks.is_empty() => return None,
             Plan::Disk(plan) if plan.groups.is_empty() => return None,
             Plan::Tree(plan) => {
-                let step = |(block, requests): &(Leaf<'a>, u32)| LaneStep {
+                let step = |(block, requests): &(Leaf<'a>, u32)| PlannedBlock {
                     first: block.first,
                     last: block.last,
                     bytes: block.bytes,
                     requests: *requests,
-                    home: LaneSource::Memory,
+                    home: BlockOrigin::Memory,
                 };
-                Lane::of_blocks(plan.blocks.iter().map(step).collect())
+                SourceCursor::of_blocks(plan.blocks.iter().map(step).collect())
             }
             Plan::Disk(plan) => {
                 let steps = plan.groups.iter().flat_map(Group::steps);
-                Lane::of_blocks(steps.collect())
+                SourceCursor::of_blocks(steps.collect())
             }
         };
-        Some(lane)
+        Some(cursor)
     }
 }
 
 impl Group<'_> {
-    fn steps(&self) -> impl Iterator<Item = LaneStep<'_>> {
+    fn steps(&self) -> impl Iterator<Item = PlannedBlock<'_>> {
         self.wants.iter().map(|want| {
             let block = want.block as usize;
             let bytes = want.raw.as_ref().map_or(&[][..], |raw| raw.bytes());
             // Looked at here, where nothing waits for it: the processor gets the bytes of many blocks from memory at once.
             std::hint::black_box(bytes.first().copied());
-            LaneStep {
+            PlannedBlock {
                 first: self.places.first(block),
                 last: self.places.last(block),
                 bytes,
                 requests: want.requests,
-                home: LaneSource::Table(self.table, block),
+                home: BlockOrigin::Table(self.table, block),
             }
         })
     }
 }
 
 /// Whether the request needs no other blocks than the one with these keys, which was planned last.
-fn inside(request: &Request, first: Key, last: Key) -> bool {
+fn inside(request: &RangeRequest, first: Key, last: Key) -> bool {
     first <= request.at && request.end <= last
 }
 
 impl TreePlan<'_> {
-    fn add(&mut self, request: &Request, most: usize) -> usize {
+    fn add(&mut self, request: &RangeRequest, most: usize) -> usize {
         let last = self.blocks.last_mut();
         let behind = match last {
             Some((block, requests)) if inside(request, block.first, block.last) => {
@@ -199,7 +199,7 @@ impl TreePlan<'_> {
 }
 
 impl DiskPlan<'_> {
-    fn add(&mut self, request: &Request, most: usize) -> Result<usize> {
+    fn add(&mut self, request: &RangeRequest, most: usize) -> Result<usize> {
         if self.gap.0 < request.far && request.end <= self.gap.1 {
             return Ok(0);
         }
@@ -283,7 +283,7 @@ fn want<'a>(
     groups: &mut Vec<Group<'a>>,
     number: usize,
     table: &'a Table,
-    places: &Arc<BlockPlaces>,
+    places: &Arc<BlockMap>,
     block: usize,
 ) {
     if let Some(group) = groups.last_mut()

@@ -1,7 +1,7 @@
 //! Lookups over runs, trees and tables against a plain map.
 use super::*;
 use crate::csm::tests::{on_disk, on_disk_in, records};
-use crate::csm::{Cutter, Tree};
+use crate::csm::{BlockSplitter, Tree};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ proptest! {
             model.extend(records.iter().map(|r| (r.key, *r)));
             sources.push(match kind {
                 0 => Source::Run(records.into()),
-                1 => Source::Tree(Arc::new(Tree::of(&records, &mut Cutter::new(200)))),
+                1 => Source::Tree(Arc::new(Tree::of(&records, &mut BlockSplitter::new(200)))),
                 _ => Source::Disk(on_disk(dir.path(), i as u64 * 100, &records)),
             });
         }
@@ -69,12 +69,12 @@ proptest! {
         let behind = hole + counts.0 * (len + space);
         let all: Vec<Record> = (0..counts.0).map(|i| record(i, 7)).chain((0..counts.1).map(|i| record(i, 7 + behind))).collect();
         let (first, second) = all.split_at(counts.0 as usize);
-        let mut cutter = Cutter::new(4096);
+        let mut splitter = BlockSplitter::new(4096);
         let disk = |number, records: &[Record]| Source::Disk(on_disk_in(dir.path(), number, records, 3000));
         let sources = match kind {
             0 => vec![disk(1, second), disk(1000, first)],
             1 => vec![disk(1, &all)],
-            _ => vec![disk(1, first), Source::Tree(Arc::new(Tree::of(second, &mut cutter)))],
+            _ => vec![disk(1, first), Source::Tree(Arc::new(Tree::of(second, &mut splitter)))],
         };
         let offset = |i: u64| start + i * step * (len + space);
         let end = behind + (counts.1 + 9) * (len + space);
@@ -89,9 +89,9 @@ proptest! {
 
 /// Checks all answers; how many requests were left to a scan.
 fn scans(lookup: Lookup, model: &BTreeMap<Key, Record>, asked: &[(u64, Range<u64>)]) -> usize {
-    let requests: Vec<Request> = asked
+    let requests: Vec<RangeRequest> = asked
         .iter()
-        .map(|(fid, range)| Request::new(*fid, range))
+        .map(|(fid, range)| RangeRequest::new(*fid, range))
         .collect();
     let (mut next, mut scans) = (0, 0);
     let answered = lookup.answer(&requests, |i, answer| {

@@ -9,7 +9,7 @@
 //!
 //! Invariant: cached bytes are at most the budget plus the lent memory, except during an insert, by what it inserts, and
 //! from when lent memory is taken back until the next trim.
-use super::slot::Slot;
+use super::cached_table::CachedTable;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Cache {
     lent: AtomicUsize,
     bytes: AtomicUsize,
     /// Of each table in use, by number.
-    slots: Mutex<HashMap<u64, Arc<Slot>>>,
+    slots: Mutex<HashMap<u64, Arc<CachedTable>>>,
     /// Counts uses of tables: their clock.
     uses: AtomicU64,
 }
@@ -61,12 +61,12 @@ impl Cache {
     }
 
     /// Makes the table `number` one of those that are emptied when there is too much.
-    pub(super) fn enter(&self, number: u64, slot: Arc<Slot>) {
+    pub(super) fn enter(&self, number: u64, slot: Arc<CachedTable>) {
         self.slots.lock().insert(number, slot);
     }
 
     /// The table is no more. Another one of its number stays.
-    pub(super) fn leave(&self, number: u64, slot: &Arc<Slot>) {
+    pub(super) fn leave(&self, number: u64, slot: &Arc<CachedTable>) {
         let mut slots = self.slots.lock();
         if slots.get(&number).is_some_and(|s| Arc::ptr_eq(s, slot)) {
             slots.remove(&number);
@@ -93,7 +93,7 @@ impl Cache {
             return;
         }
         let slots = self.slots.lock();
-        let mut by_use: Vec<(u64, &Arc<Slot>)> = slots
+        let mut by_use: Vec<(u64, &Arc<CachedTable>)> = slots
             .values()
             .filter_map(|slot| Some((slot.last_use()?, slot)))
             .collect();
@@ -123,10 +123,10 @@ mod tests {
     const EACH: usize = 1000;
 
     /// A cache with room for so many of these tables.
-    fn cache(room: usize, tables: usize) -> (Cache, Vec<Arc<Slot>>) {
+    fn cache(room: usize, tables: usize) -> (Cache, Vec<Arc<CachedTable>>) {
         let cache = Cache::new(room * EACH);
-        let slot = |_| Arc::new(Slot::new(Alpha::default()));
-        let slots: Vec<Arc<Slot>> = (0..tables).map(slot).collect();
+        let slot = |_| Arc::new(CachedTable::new(Alpha::default()));
+        let slots: Vec<Arc<CachedTable>> = (0..tables).map(slot).collect();
         for (number, slot) in (0..).zip(&slots) {
             cache.enter(number, slot.clone());
         }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     /// Uses a table; whether it was in memory.
-    fn use_one(cache: &Cache, slot: &Slot) -> bool {
+    fn use_one(cache: &Cache, slot: &CachedTable) -> bool {
         slot.touch(cache.tick());
         let there = slot.last_use().is_some();
         if !there {

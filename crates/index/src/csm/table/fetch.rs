@@ -9,10 +9,10 @@
 //! - A waiting request is in the demand, or in the round that is being read. When a reader ends, even by a panic, the requests of its round
 //!   are answered and all waiting threads are woken; the first of them becomes the reader.
 //! - A read that fails fails the requests of its round, and no others.
-use super::places::BlockPlaces;
+use super::block_map::BlockMap;
+use super::cached_table::{BlockTicket, CachedTableState, RawBlock, ReadPiece, SharedBlockTicket};
 use super::reader::Table;
-use super::slot::{BlockTicket, RawBlock, ReadPiece, SharedBlockTicket, SlotState};
-use crate::cluster::{Region, Round};
+use crate::cluster::{ReadRound, Region};
 use forebay_storage::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const WIDE_UNIT: u64 = 32 << 10;
 const NARROW_UNIT: u64 = 4 << 10;
 
 /// The region, widened at both ends to whole units of `unit` bytes.
-fn widened(region: Region, places: &BlockPlaces, unit: u64) -> Region {
+fn widened(region: Region, places: &BlockMap, unit: u64) -> Region {
     let start = places.offset(region.first as usize);
     let end = places.end(region.last as usize);
     let (from, to) = (start - start % unit, end.next_multiple_of(unit));
@@ -120,7 +120,7 @@ impl Table {
     }
 
     /// Until the ticket is answered: waits, or is the reader.
-    fn wait(&self, ticket: &SharedBlockTicket, places: &BlockPlaces) {
+    fn wait(&self, ticket: &SharedBlockTicket, places: &BlockMap) {
         let (slot, shared) = (self.slot(), self.shared());
         let mut state = slot.state.lock();
         while ticket.lock().missing > 0 {
@@ -134,7 +134,7 @@ impl Table {
                 WIDE_UNIT
             };
             // Not answered and nobody reads: it is in the demand.
-            let Some(Round { region, requests }) =
+            let Some(ReadRound { region, requests }) =
                 state.demand.round(|region| widened(region, places, unit))
             else {
                 break;
@@ -160,11 +160,7 @@ impl Table {
     }
 
     /// Reads a region, and says which blocks came whole. The checksums are verified here, once.
-    fn read_piece(
-        &self,
-        region: Region,
-        places: &BlockPlaces,
-    ) -> Result<(Arc<ReadPiece>, Vec<u32>)> {
+    fn read_piece(&self, region: Region, places: &BlockMap) -> Result<(Arc<ReadPiece>, Vec<u32>)> {
         let blocks = region.first..region.last + 1;
         let start = places.offset(region.first as usize);
         let end = places.end(region.last as usize);
@@ -195,13 +191,13 @@ impl Table {
 /// The reader's role in one round. However it ends, nobody waits for it any more.
 struct ReaderRole<'a> {
     table: &'a Table,
-    places: &'a BlockPlaces,
+    places: &'a BlockMap,
     requests: Vec<(u32, Vec<SharedBlockTicket>)>,
 }
 
 impl ReaderRole<'_> {
     /// Answers the requests with a piece and the blocks that are whole in it.
-    fn end(mut self, state: &mut SlotState, read: &Result<(Arc<ReadPiece>, Vec<u32>)>) {
+    fn end(mut self, state: &mut CachedTableState, read: &Result<(Arc<ReadPiece>, Vec<u32>)>) {
         let places = self.places;
         self.answer(|table, block| match read {
             Ok((piece, whole)) if whole.binary_search(&block).is_ok() => Ok(piece.clone()),

@@ -8,23 +8,23 @@
 //! | file | what |
 //! |---|---|
 //! | `footer`, `region`, `writer`, `reader` | the parts of a file, and the whole |
-//! | `places` | the location of each block of a table, in memory |
-//! | `slot`, `cache` | what is in memory of one table, and of all within a budget |
+//! | `block_map` | the location of each block of a table, in memory |
+//! | `cached_table`, `cache` | what is in memory of one table, and of all within a budget |
 //! | `fetch` | blocks read in rounds, for concurrent requests |
 //!
 //! Invariants: a table file is whole and on disk before anything names it; it never changes; the ranges of its blocks ascend
 //! and do not overlap.
+mod block_map;
 mod cache;
+mod cached_table;
 mod fetch;
 pub(in crate::csm) mod footer;
-mod places;
 mod reader;
 pub(in crate::csm) mod region;
-mod slot;
 mod writer;
 
+pub use block_map::BlockMap;
 pub use fetch::WantedBlock;
-pub use places::BlockPlaces;
 pub use reader::{Table, TableContext};
-pub use region::BlockPlace;
+pub use region::BlockLocation;
 pub use writer::{TableMeta, Writer};

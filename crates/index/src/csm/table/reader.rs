@@ -1,18 +1,18 @@
 //! Reading a table file.
 //!
 //! The metadata region is kept in memory within a budget (`cache`); the file is [asked for](TableFile) at each read.
+use super::block_map::BlockMap;
 use super::cache::Cache;
+use super::cached_table::{CachedTable, ReadCounters};
 use super::footer::{self, Footer};
-use super::places::BlockPlaces;
-use super::region::{self, BlockPlace};
-use super::slot::{ReadCounters, Slot};
+use super::region::{self, BlockLocation};
 use super::writer::TableMeta;
 use crate::cluster::Alpha;
 use crate::csm::block::{Block, records_of};
 use crate::csm::record::Key;
 use bytes::Bytes;
 use forebay_storage::{
-    Damage, DamageNotes, Error, Io, Lost, OpenTable, Provenance, Result, TableFile, correction,
+    Damage, DamageNotes, Error, Io, Lost, OpenTable, Provenance, Result, TableFile, bit_correction,
 };
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -58,13 +58,13 @@ pub struct Table {
     pub(super) shared: Arc<TableContext>,
     file: TableFile,
     meta: TableMeta,
-    slot: Arc<Slot>,
+    slot: Arc<CachedTable>,
 }
 
 impl Table {
     /// The table that `meta` names, in the file `path`.
     pub fn new(shared: Arc<TableContext>, path: PathBuf, meta: TableMeta) -> Table {
-        let slot = Arc::new(Slot::new(shared.alpha));
+        let slot = Arc::new(CachedTable::new(shared.alpha));
         shared.cache.enter(meta.number, slot.clone());
         Table {
             file: TableFile::new(shared.io.clone(), path),
@@ -74,7 +74,7 @@ impl Table {
         }
     }
 
-    pub(super) fn slot(&self) -> &Arc<Slot> {
+    pub(super) fn slot(&self) -> &Arc<CachedTable> {
         &self.slot
     }
 
@@ -111,12 +111,12 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt`, `Format`, `Io`.
-    pub fn places(&self) -> Result<Arc<BlockPlaces>> {
+    pub fn places(&self) -> Result<Arc<BlockMap>> {
         if let Some(places) = self.slot.places() {
             return Ok(places);
         }
         // Two threads may both read it; the first to end stays.
-        let places = Arc::new(BlockPlaces::new(&self.read_places(&self.file.open()?)?));
+        let places = Arc::new(BlockMap::new(&self.read_places(&self.file.open()?)?));
         let cache = &self.shared.cache;
         self.slot.touch(cache.tick());
         self.slot.keep_places(&places, |bytes| cache.more(bytes));
@@ -141,17 +141,17 @@ impl Table {
     /// `Corrupt` names the block; `Io`.
     pub fn read(&self, range: Range<usize>) -> Result<Vec<Block>> {
         let places = self.places()?;
-        let places: Vec<BlockPlace> = range.map(|i| places.at(i)).collect();
+        let places: Vec<BlockLocation> = range.map(|i| places.at(i)).collect();
         self.read_blocks(&places)
     }
 
-    fn read_blocks(&self, places: &[BlockPlace]) -> Result<Vec<Block>> {
+    fn read_blocks(&self, places: &[BlockLocation]) -> Result<Vec<Block>> {
         let (Some(first), Some(last)) = (places.first(), places.last()) else {
             return Ok(Vec::new());
         };
         let start = first.offset;
         let bytes = Bytes::from(self.read_bytes(start, (last.end() - start) as usize)?);
-        let block = |place: &BlockPlace| {
+        let block = |place: &BlockLocation| {
             let (from, to) = (place.offset - start, place.end() - start);
             let mut raw =
                 bytes.slice((from as usize).min(bytes.len())..(to as usize).min(bytes.len()));
@@ -180,7 +180,7 @@ impl Table {
     }
 
     /// The error for a block that was read with others as `bytes`, from `start` on, and has a wrong checksum.
-    pub(super) fn damaged(&self, place: &BlockPlace, start: u64, bytes: &[u8]) -> Error {
+    pub(super) fn damaged(&self, place: &BlockLocation, start: u64, bytes: &[u8]) -> Error {
         let at = |offset: u64| ((offset - start) as usize).min(bytes.len());
         let found = crc32c::crc32c(&bytes[at(place.offset)..at(place.end())]);
         self.file.corrupt("block", place.offset, place.crc, found)
@@ -190,7 +190,7 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt`: it is as it was.
-    pub(super) fn correct(&self, place: &BlockPlace, raw: &mut [u8]) -> Result<()> {
+    pub(super) fn correct(&self, place: &BlockLocation, raw: &mut [u8]) -> Result<()> {
         let damage = self.corrected(place, raw);
         let error = damage.error.again();
         let corrected = damage.lost.is_nothing();
@@ -202,12 +202,12 @@ impl Table {
     }
 
     /// The same without a note: what is damaged, and what that costs.
-    fn corrected(&self, place: &BlockPlace, raw: &mut [u8]) -> Damage {
+    fn corrected(&self, place: &BlockLocation, raw: &mut [u8]) -> Damage {
         let found = crc32c::crc32c(raw);
         let error = self.file.corrupt("block", place.offset, place.crc, found);
         let mut copy = raw.to_vec();
         let byte = match raw.len() == place.length as usize {
-            true => correction::correct(&mut copy, place.crc),
+            true => bit_correction::correct(&mut copy, place.crc),
             false => None,
         };
         let range = (place.first, place.last);
@@ -291,7 +291,7 @@ impl Table {
     }
 
     /// All blocks' places: from the end of the file, or from its beginning if the end is damaged or cut off.
-    fn read_places(&self, file: &OpenTable<'_>) -> Result<Vec<BlockPlace>> {
+    fn read_places(&self, file: &OpenTable<'_>) -> Result<Vec<BlockLocation>> {
         let error = match self.places_at_end(file) {
             Err(e @ Error::Corrupt { .. }) => e,
             read => return read,
@@ -305,7 +305,7 @@ impl Table {
         }
     }
 
-    fn places_at_end(&self, file: &OpenTable<'_>) -> Result<Vec<BlockPlace>> {
+    fn places_at_end(&self, file: &OpenTable<'_>) -> Result<Vec<BlockLocation>> {
         let length = file.length()?;
         let tail = length.min(TAIL_BYTES);
         let start = length - tail;
@@ -320,13 +320,13 @@ impl Table {
             None => file.read(footer.region_at, region_len)?,
         };
         let places = self.places_of(&footer, &region)?;
-        match places.last().map(BlockPlace::end) == Some(footer.region_at) {
+        match places.last().map(BlockLocation::end) == Some(footer.region_at) {
             true => Ok(places),
             false => Err(self.wrong_region(&footer, &region)),
         }
     }
 
-    fn places_at_start(&self, file: &OpenTable<'_>) -> Result<Vec<BlockPlace>> {
+    fn places_at_start(&self, file: &OpenTable<'_>) -> Result<Vec<BlockLocation>> {
         let bytes = file.read(0, footer::LENGTH)?;
         let footer = Footer::decode_copy(&bytes, self.path())?;
         // A length that does not fit into the file is wrong, and may be too much for the memory.
@@ -335,7 +335,7 @@ impl Table {
         self.places_of(&footer, &region)
     }
 
-    fn places_of(&self, footer: &Footer, region: &[u8]) -> Result<Vec<BlockPlace>> {
+    fn places_of(&self, footer: &Footer, region: &[u8]) -> Result<Vec<BlockLocation>> {
         if footer.region_crc != crc32c::crc32c(region) {
             return Err(self.wrong_region(footer, region));
         }
@@ -375,7 +375,7 @@ impl Drop for Table {
 mod tests {
     use super::super::Writer;
     use super::*;
-    use crate::csm::block::Cutter;
+    use crate::csm::block::BlockSplitter;
     use crate::csm::record::Record;
     use crate::csm::tests::records;
     use forebay_storage::OsIo;
@@ -387,9 +387,9 @@ mod tests {
     }
 
     fn written(dir: &Path, records: &[Record]) -> Option<TableMeta> {
-        let mut cutter = Cutter::new(500);
-        let mut blocks: Vec<Block> = records.iter().filter_map(|r| cutter.add(*r)).collect();
-        blocks.extend(cutter.cut());
+        let mut splitter = BlockSplitter::new(500);
+        let mut blocks: Vec<Block> = records.iter().filter_map(|r| splitter.add(*r)).collect();
+        blocks.extend(splitter.cut());
         let mut writer = Writer::create(Arc::new(OsIo), dir.join("t"), 7).unwrap();
         if blocks.is_empty() {
             writer.abandon();

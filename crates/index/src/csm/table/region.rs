@@ -16,7 +16,7 @@ pub const MOST: usize = 1 << 20;
 
 /// What is known of a block without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockPlace {
+pub struct BlockLocation {
     /// The least key.
     pub first: Key,
     /// The greatest key.
@@ -33,10 +33,10 @@ pub struct BlockPlace {
     pub deletes: bool,
 }
 
-impl BlockPlace {
+impl BlockLocation {
     /// The place of `block` if it is written at `offset`.
-    pub fn of(block: &Block, offset: u64) -> BlockPlace {
-        BlockPlace {
+    pub fn of(block: &Block, offset: u64) -> BlockLocation {
+        BlockLocation {
             first: block.first,
             last: block.last,
             offset,
@@ -54,8 +54,8 @@ impl BlockPlace {
 }
 
 /// Appends the region of these blocks, which follow each other.
-pub fn encode(places: &[BlockPlace], out: &mut Vec<u8>) {
-    let fields: [fn(&BlockPlace) -> u64; COLUMNS] = [
+pub fn encode(places: &[BlockLocation], out: &mut Vec<u8>) {
+    let fields: [fn(&BlockLocation) -> u64; COLUMNS] = [
         |p| p.first.fid,
         |p| p.first.offset,
         |p| p.last.fid,
@@ -70,7 +70,7 @@ pub fn encode(places: &[BlockPlace], out: &mut Vec<u8>) {
 }
 
 /// Reads the region of `blocks` blocks, the first of them at `start`. `None` if it is not one.
-pub fn decode(bytes: &[u8], blocks: u32, start: u64) -> Option<Vec<BlockPlace>> {
+pub fn decode(bytes: &[u8], blocks: u32, start: u64) -> Option<Vec<BlockLocation>> {
     let columns = Columns::<COLUMNS>::open(bytes, (blocks as usize).min(MOST))?;
     if columns.rows() != blocks as usize {
         return None;
@@ -93,7 +93,7 @@ pub fn decode(bytes: &[u8], blocks: u32, start: u64) -> Option<Vec<BlockPlace>> 
         crc,
     ] in rows
     {
-        let place = BlockPlace {
+        let place = BlockLocation {
             first: Key { fid, offset: from },
             last: Key {
                 fid: last_fid,

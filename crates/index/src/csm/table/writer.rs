@@ -1,6 +1,6 @@
 //! Writing a table file.
 use super::footer::{self, Footer};
-use super::region::{self, BlockPlace};
+use super::region::{self, BlockLocation};
 use crate::csm::block::Block;
 use crate::csm::record::Key;
 use forebay_storage::{File, Io, IoContext, Result, remove_unnamed};
@@ -31,7 +31,7 @@ pub struct Writer {
     number: u64,
     file: Arc<dyn File>,
     bytes: Vec<u8>,
-    places: Vec<BlockPlace>,
+    places: Vec<BlockLocation>,
 }
 
 impl Writer {
@@ -60,7 +60,7 @@ impl Writer {
     pub fn add(&mut self, block: &Block) {
         // Where it is in the file is known once all are there; the region needs only its length.
         self.places
-            .push(BlockPlace::of(block, self.bytes.len() as u64));
+            .push(BlockLocation::of(block, self.bytes.len() as u64));
         self.bytes.extend_from_slice(&block.bytes);
     }
 

@@ -8,7 +8,7 @@
 //! ```
 //! `probes` bits are set per key, at `h1 + i * h2` modulo the number of bits; `h1` and `h2` are the halves of a
 //! 64-bit hash that is part of the format. Ten bits a key and seven probes: 1 % false alarms.
-use crate::wire::{u32_at, u64_at};
+use crate::encoding::{u32_at, u64_at};
 
 const BITS_PER_KEY: usize = 10;
 const PROBES: u32 = 7;

@@ -11,9 +11,9 @@
 //! where it was written, and a length that was changed does not fit. The checksum that reads compare stands in the region.
 use super::index::{self, Index};
 use crate::Keyspace;
+use crate::encoding::u32_at;
 use crate::manifest::TableMeta;
 use crate::rows::block::Block;
-use crate::wire::u32_at;
 
 /// Bytes of a frame before its block.
 pub const LENGTH: usize = 8;

@@ -9,7 +9,7 @@
 //! ```
 //! Blocks stand in key order; ranges do not overlap. `crc` is the CRC32C of the block's bytes.
 //! In memory the region stays as it is, with one small record per block pointing into it.
-use crate::wire::{Cursor, put_sized, put_varint};
+use crate::encoding::{Cursor, put_sized, put_varint};
 
 /// Place and checksum of a block, and where its keys stand in the region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub fn push(region: &mut Vec<u8>, offset: u64, length: u32, crc: u32, first: &[u
     if region.is_empty() {
         region.extend_from_slice(&[0; 4]);
     }
-    let count = crate::wire::u32_at(region, 0) + 1;
+    let count = crate::encoding::u32_at(region, 0) + 1;
     region[..4].copy_from_slice(&count.to_le_bytes());
     put_varint(region, offset);
     put_varint(region, u64::from(length));

@@ -3,11 +3,11 @@
 //! Invariant: no byte of a block is used before its checksum was compared, and is right.
 //!
 //! What cannot be read in the table is read in the [copy](TableCopy) of what is mirrored, if it is there, or with one
-//! flipped bit put right ([`correction`]). Either way it is noted for the report of what is damaged in the store.
+//! flipped bit put right ([`bit_correction`]). Either way it is noted for the report of what is damaged in the store.
 use super::copy::{TableCopy, is_missing};
 use super::metadata::{TableMetadata, TableTail, is_between, read_in};
 use super::{filter, frame, index::Index};
-use crate::correction;
+use crate::bit_correction;
 use crate::damage::{Damage, DamageNotes, Lost};
 use crate::manifest::{Provenance, TableMeta};
 use crate::names;
@@ -246,7 +246,7 @@ impl Table {
             let file = self.file.open().ok()?;
             let raw = file.read(place.offset, place.length as usize);
             let mut raw = raw.ok().filter(|raw| raw.len() == place.length as usize)?;
-            let byte = place.offset + correction::correct(&mut raw, place.crc)? as u64;
+            let byte = place.offset + bit_correction::correct(&mut raw, place.crc)? as u64;
             let block = Block::decode(&raw)?;
             is_between(&block, first, last).then_some((block, Lost::Corrected { byte }))
         };

@@ -2,7 +2,7 @@
 use super::super::{TableContext, TableMeta, Writer};
 use super::*;
 use crate::cluster::Alpha;
-use crate::csm::block::{Cutter, records_of};
+use crate::csm::block::{BlockSplitter, records_of};
 use crate::csm::record::{Key, Record};
 use bytes::Bytes;
 use forebay_storage::fault::{Call, Watched};
@@ -82,8 +82,8 @@ fn fixture(budget: usize) -> Fixture {
     let records: Vec<Record> = (0..BLOCKS * PER_BLOCK).map(record).collect();
     let path = dir.path().join("t");
     let mut writer = Writer::create(Arc::new(OsIo), path.clone(), 3).unwrap();
-    let mut cutter = Cutter::new(PER_BLOCK as usize * 46);
-    for block in records.iter().filter_map(|r| cutter.add(*r)) {
+    let mut splitter = BlockSplitter::new(PER_BLOCK as usize * 46);
+    for block in records.iter().filter_map(|r| splitter.add(*r)) {
         writer.add(&block);
     }
     assert_eq!(writer.blocks() as u64, BLOCKS);

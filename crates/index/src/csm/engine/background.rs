@@ -1,9 +1,9 @@
 //! Taking batches, and the loop of the background thread.
-use super::super::block::Cutter;
+use super::super::block::BlockSplitter;
 use super::super::memtable::{MemTable, Run};
 use super::compact::similar;
 use super::view::{SealedMemTable, View};
-use super::{Core, Signals, files};
+use super::{EngineState, Signals, files};
 use forebay_storage::{EngineEntry, Error, Result, Shortage};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const SIMILAR_RUNS: usize = 4;
 /// Without a put for so long, two are enough.
 const PUTS_PAUSE: Duration = Duration::from_millis(50);
 
-impl Core {
+impl EngineState {
     /// Takes the entries of a batch.
     pub fn apply(&self, batch: u64, entries: &[EngineEntry]) {
         let runs: Option<Vec<Run>> = entries.iter().map(files::records).collect();
@@ -102,8 +102,8 @@ impl Core {
         let result = if self.settings.background {
             self.wait_for_room()
         } else {
-            let mut cutter = self.working.lock();
-            self.do_all(&mut cutter)
+            let mut splitter = self.working.lock();
+            self.do_all(&mut splitter)
         };
         let nanos = start.elapsed().as_nanos() as u64;
         self.counters.stalled.fetch_add(nanos, Ordering::Relaxed);
@@ -115,9 +115,9 @@ impl Core {
         if self.settings.background || !self.signals.lock().flush_requested {
             return;
         }
-        let mut cutter = self.working.lock();
+        let mut splitter = self.working.lock();
         // The batch before is safe in the log. On a full disk it is tried again after the next one.
-        if let Err(e) = self.do_all(&mut cutter) {
+        if let Err(e) = self.do_all(&mut splitter) {
             tracing::debug!("the index could not be brought to disk: {e}");
         }
     }
@@ -156,33 +156,33 @@ impl Core {
     }
 
     /// Does whatever is due.
-    pub fn do_all(&self, cutter: &mut Cutter) -> Result<()> {
-        while self.do_next(cutter)? {}
+    pub fn do_all(&self, splitter: &mut BlockSplitter) -> Result<()> {
+        while self.do_next(splitter)? {}
         Ok(())
     }
 
     /// Does what is most urgent; `false` if nothing is due. A failure other than a want of room or descriptors poisons the store: without this
     /// work memory would grow without end.
-    fn do_next(&self, cutter: &mut Cutter) -> Result<bool> {
+    fn do_next(&self, splitter: &mut BlockSplitter) -> Result<bool> {
         self.host.health.check_writable()?;
-        self.step(cutter).map_err(|e| match e {
+        self.step(splitter).map_err(|e| match e {
             Error::Poisoned { .. } => e,
             e if e.is_transient() => e,
             other => self.host.health.poison(other),
         })
     }
 
-    fn step(&self, cutter: &mut Cutter) -> Result<bool> {
+    fn step(&self, splitter: &mut BlockSplitter) -> Result<bool> {
         let room = self.view.read().has_room(&self.settings);
-        if room && self.compress_oldest(cutter)? || self.merge_trees(false, cutter)? {
+        if room && self.compress_oldest(splitter)? || self.merge_trees(false, splitter)? {
             return Ok(true);
         }
         let requested = std::mem::take(&mut self.signals.lock().flush_requested);
         if requested || self.view.read().is_buffer_full(&self.settings) {
             let flushed = if requested {
-                self.flush_all(cutter)
+                self.flush_all(splitter)
             } else {
-                self.flush_buffer(cutter)
+                self.flush_buffer(splitter)
             };
             if flushed.is_err() {
                 self.signals.lock().flush_requested |= requested;
@@ -191,7 +191,7 @@ impl Core {
         }
         let quiet = !self.settings.background || self.is_quiet();
         let runs = if quiet { 2 } else { SIMILAR_RUNS };
-        Ok(self.compact_due(runs, cutter)? || self.merge_trees(true, cutter)?)
+        Ok(self.compact_due(runs, splitter)? || self.merge_trees(true, splitter)?)
     }
 
     fn puts(&self) -> u64 {
@@ -220,8 +220,8 @@ impl Core {
         let _panic = FailOnPanic(self);
         loop {
             let done = {
-                let mut cutter = self.working.lock();
-                self.do_next(&mut cutter)
+                let mut splitter = self.working.lock();
+                self.do_next(&mut splitter)
             };
             let mut full = false;
             match done {
@@ -259,7 +259,7 @@ impl Core {
 }
 
 /// If the thread of the engine panics, the store is poisoned, so that nobody waits for it.
-struct FailOnPanic<'a>(&'a Core);
+struct FailOnPanic<'a>(&'a EngineState);
 
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {

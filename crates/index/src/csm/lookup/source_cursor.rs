@@ -1,7 +1,7 @@
 //! A forward cursor over one source of a batched lookup: a run of records, or the blocks that are planned for it.
 //!
 //! Blocks are decoded when a request needs them, each once as long as requests ascend.
-use super::opened::OpenedBlock;
+use super::lazy_block::LazyBlock;
 use crate::csm::record::{Key, Record};
 use crate::csm::scan::damaged_memory;
 use crate::csm::search::from_hint;
@@ -10,7 +10,7 @@ use forebay_storage::{Error, Result};
 
 /// Where a block came from: for the error if it is none.
 #[derive(Clone, Copy)]
-pub enum LaneSource<'a> {
+pub enum BlockOrigin<'a> {
     /// The compression buffer.
     Memory,
     /// A table's block of this number.
@@ -18,7 +18,7 @@ pub enum LaneSource<'a> {
 }
 
 /// A planned block.
-pub struct LaneStep<'a> {
+pub struct PlannedBlock<'a> {
     /// Its least key.
     pub first: Key,
     /// Its greatest key.
@@ -28,20 +28,20 @@ pub struct LaneStep<'a> {
     /// How many requests are for it, about.
     pub requests: u32,
     /// Where it came from.
-    pub home: LaneSource<'a>,
+    pub home: BlockOrigin<'a>,
 }
 
-impl LaneStep<'_> {
+impl PlannedBlock<'_> {
     fn damaged(&self) -> Error {
         match self.home {
-            LaneSource::Memory => damaged_memory(),
-            LaneSource::Table(table, block) => table.no_block(block),
+            BlockOrigin::Memory => damaged_memory(),
+            BlockOrigin::Table(table, block) => table.no_block(block),
         }
     }
 }
 
 /// See the head of this file.
-pub enum Lane<'a> {
+pub enum SourceCursor<'a> {
     /// Records, and the place of the last seek.
     Run {
         /// All of them.
@@ -50,15 +50,15 @@ pub enum Lane<'a> {
         at: usize,
     },
     /// Blocks.
-    Blocks(Box<BlockLane<'a>>),
+    Blocks(Box<BlockCursor<'a>>),
 }
 
 /// Blocks, and the place of the last seek.
-pub struct BlockLane<'a> {
-    steps: Vec<LaneStep<'a>>,
+pub struct BlockCursor<'a> {
+    steps: Vec<PlannedBlock<'a>>,
     /// The block that is open; `usize::MAX` for none.
     open: usize,
-    opened: OpenedBlock<'a>,
+    opened: LazyBlock<'a>,
     /// The first record at or above the key sought: its block and row. No row: the first, and the block need not be open.
     at: (usize, usize),
     /// Rows between the last two keys sought.
@@ -69,18 +69,18 @@ pub struct BlockLane<'a> {
     before: Option<Key>,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> SourceCursor<'a> {
     /// Through these records.
-    pub fn of_run(records: &'a [Record]) -> Lane<'a> {
-        Lane::Run { records, at: 0 }
+    pub fn of_run(records: &'a [Record]) -> SourceCursor<'a> {
+        SourceCursor::Run { records, at: 0 }
     }
 
     /// Through these blocks.
-    pub fn of_blocks(steps: Vec<LaneStep<'a>>) -> Lane<'a> {
-        Lane::Blocks(Box::new(BlockLane {
+    pub fn of_blocks(steps: Vec<PlannedBlock<'a>>) -> SourceCursor<'a> {
+        SourceCursor::Blocks(Box::new(BlockCursor {
             steps,
             open: usize::MAX,
-            opened: OpenedBlock::default(),
+            opened: LazyBlock::default(),
             at: (0, 0),
             stride: 1,
             near: 0,
@@ -91,18 +91,18 @@ impl<'a> Lane<'a> {
     /// Goes to the first record at or above `key`, and appends those from there to `end`, excluded.
     pub fn gather(&mut self, key: Key, end: Key, out: &mut Vec<Record>) -> Result<()> {
         match self {
-            Lane::Run { records, at } => {
+            SourceCursor::Run { records, at } => {
                 *at = from_hint(*at, records.len(), |i| records[i].key < key);
                 let within = records[*at..].iter().take_while(|r| r.key < end);
                 out.extend(within);
                 Ok(())
             }
-            Lane::Blocks(lane) => {
-                if lane.gather_expected(key, end, out)? {
+            SourceCursor::Blocks(cursor) => {
+                if cursor.gather_expected(key, end, out)? {
                     return Ok(());
                 }
-                lane.seek(key)?;
-                lane.collect(end, out)
+                cursor.seek(key)?;
+                cursor.collect(end, out)
             }
         }
     }
@@ -110,21 +110,23 @@ impl<'a> Lane<'a> {
     /// The key of the record before the place sought.
     pub fn before(&self) -> Option<Key> {
         match self {
-            Lane::Run { records, at } => at.checked_sub(1).map(|before| records[before].key),
-            Lane::Blocks(lane) => lane.before,
+            SourceCursor::Run { records, at } => {
+                at.checked_sub(1).map(|before| records[before].key)
+            }
+            SourceCursor::Blocks(cursor) => cursor.before,
         }
     }
 
     /// The record before the place sought, which is there.
     pub fn take_before(&mut self) -> Result<Record> {
         match self {
-            Lane::Run { records, at } => Ok(records[*at - 1]),
-            Lane::Blocks(lane) => lane.take_before(),
+            SourceCursor::Run { records, at } => Ok(records[*at - 1]),
+            SourceCursor::Blocks(cursor) => cursor.take_before(),
         }
     }
 }
 
-impl BlockLane<'_> {
+impl BlockCursor<'_> {
     fn open(&mut self, block: usize) -> Result<()> {
         if self.open == block {
             return Ok(());

@@ -40,7 +40,7 @@ struct Candidate {
 }
 
 /// The state of the store whose files have these numbers, and what cannot be told.
-pub fn remake(
+pub fn reconstruct(
     io: &dyn Io,
     dir: &Path,
     tables: &[u64],

@@ -2,13 +2,13 @@
 //! blocks.
 //!
 //! Invariants: blocks ascend by key, and follow each other in the file. The files' ids are kept only if the blocks are of several files.
-use super::region::BlockPlace;
+use super::region::BlockLocation;
 use crate::csm::record::Key;
 use crate::csm::search::{from_hint, guess};
 
 /// See the head of this file. Columns are apart, so that searches touch nothing else.
 #[derive(Debug, Default)]
-pub struct BlockPlaces {
+pub struct BlockMap {
     /// The file, if all blocks are of one.
     fid: Option<u64>,
     /// The files of least and greatest key, if not.
@@ -32,15 +32,15 @@ struct Rest {
     records: u32,
 }
 
-impl BlockPlaces {
+impl BlockMap {
     /// Of these, which ascend.
-    pub fn new(list: &[BlockPlace]) -> BlockPlaces {
+    pub fn new(list: &[BlockLocation]) -> BlockMap {
         let one = match (list.first(), list.last()) {
             (Some(first), Some(last)) if first.first.fid == last.last.fid => Some(first.first.fid),
             _ => None,
         };
         let fids = list.iter().filter(|_| one.is_none());
-        BlockPlaces {
+        BlockMap {
             fid: one,
             fids: fids.map(|p| (p.first.fid, p.last.fid)).collect(),
             firsts: list.iter().map(|p| p.first.offset).collect(),
@@ -111,9 +111,9 @@ impl BlockPlaces {
     ///
     /// # Panics
     /// If there is no such block.
-    pub fn at(&self, i: usize) -> BlockPlace {
+    pub fn at(&self, i: usize) -> BlockLocation {
         let (offset, rest) = (self.offset(i), &self.rest[i]);
-        BlockPlace {
+        BlockLocation {
             first: self.first(i),
             last: self.last(i),
             offset,
@@ -126,7 +126,7 @@ impl BlockPlaces {
     }
 
     /// All, in order.
-    pub fn iter(&self) -> impl Iterator<Item = BlockPlace> {
+    pub fn iter(&self) -> impl Iterator<Item = BlockLocation> {
         (0..self.len()).map(|i| self.at(i))
     }
 
@@ -159,7 +159,7 @@ impl BlockPlaces {
 
     /// Memory held, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<BlockPlaces>()
+        size_of::<BlockMap>()
             + size_of_val(&self.fids[..])
             + size_of_val(&self.firsts[..])
             + size_of_val(&self.lasts[..])
@@ -170,19 +170,19 @@ impl BlockPlaces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::csm::block::Cutter;
+    use crate::csm::block::BlockSplitter;
     use crate::csm::record::Record;
     use crate::csm::tests::records;
     use proptest::prelude::*;
 
     /// The places of these records' blocks, as if they were in one file.
-    fn places(records: &[Record]) -> Vec<BlockPlace> {
-        let mut cutter = Cutter::new(200);
-        let mut blocks: Vec<_> = records.iter().filter_map(|r| cutter.add(*r)).collect();
-        blocks.extend(cutter.cut());
+    fn places(records: &[Record]) -> Vec<BlockLocation> {
+        let mut splitter = BlockSplitter::new(200);
+        let mut blocks: Vec<_> = records.iter().filter_map(|r| splitter.add(*r)).collect();
+        blocks.extend(splitter.cut());
         let mut offset = 0;
         let place = |block| {
-            let place = BlockPlace::of(block, offset);
+            let place = BlockLocation::of(block, offset);
             offset = place.end();
             place
         };
@@ -193,7 +193,7 @@ mod tests {
         #[test]
         fn they_are_what_they_were_made_of(records in records(80), fid in 0u64..4, offset in 0u64..5000, hint in 0usize..30, at in 0u64..3000) {
             let list = places(&records);
-            let places = BlockPlaces::new(&list);
+            let places = BlockMap::new(&list);
             prop_assert_eq!(places.iter().collect::<Vec<_>>(), list.clone());
             let key = Key { fid, offset };
             let above = list.iter().filter(|p| p.first <= key).count();
@@ -211,7 +211,7 @@ mod tests {
             };
             let records: Vec<Record> = gaps.iter().map(record).collect();
             let list = places(&records);
-            let places = BlockPlaces::new(&list);
+            let places = BlockMap::new(&list);
             prop_assert_eq!(places.iter().collect::<Vec<_>>(), list.clone());
             let key = Key { fid: 9, offset: probe };
             prop_assert_eq!(places.above(key, hint), list.iter().filter(|p| p.first <= key).count());

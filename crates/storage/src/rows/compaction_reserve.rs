@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// See the head of this file.
-pub struct SpareRoom {
+pub struct CompactionReserve {
     host: Arc<EngineHost>,
     /// Whether it is in use or could not be made: puts are refused.
     used: AtomicBool,
@@ -16,10 +16,10 @@ pub struct SpareRoom {
     giving_back: Mutex<()>,
 }
 
-impl SpareRoom {
+impl CompactionReserve {
     /// Not made yet.
-    pub fn new(host: Arc<EngineHost>) -> SpareRoom {
-        SpareRoom {
+    pub fn new(host: Arc<EngineHost>) -> CompactionReserve {
+        CompactionReserve {
             host,
             used: AtomicBool::new(false),
             giving_back: Mutex::default(),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// Bytes of a file that are checked as a whole, and what they hold.
 #[derive(Debug, Clone)]
-pub struct StoredPiece {
+pub struct RecordLocation {
     /// The file.
     pub path: PathBuf,
     /// Where in it.
@@ -30,8 +30,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of reading.
-    pub fn pieces(&self) -> Result<Vec<StoredPiece>> {
-        let mut pieces = Vec::new();
+    pub fn record_locations(&self) -> Result<Vec<RecordLocation>> {
+        let mut locations = Vec::new();
         for table in self.engines.rows.state.view().levels.all() {
             for i in 0..table.blocks()? {
                 let (block, place) = (table.block(i)?, table.place(i)?);
@@ -43,7 +43,7 @@ impl Store {
                         value: block.shared_value(k),
                     })
                 };
-                pieces.push(StoredPiece {
+                locations.push(RecordLocation {
                     path: table.path().to_path_buf(),
                     bytes: place.start - frame::LENGTH as u64..place.end,
                     batch: None,
@@ -64,7 +64,7 @@ impl Store {
                     continue;
                 };
                 let start = r.offset as u64;
-                pieces.push(StoredPiece {
+                locations.push(RecordLocation {
                     path: path.clone(),
                     bytes: start..start + (record::HEADER + r.payload.len()) as u64,
                     batch: Some(r.sequence),
@@ -73,6 +73,6 @@ impl Store {
                 });
             }
         }
-        Ok(pieces)
+        Ok(locations)
     }
 }

@@ -14,7 +14,7 @@ const WHOLE: usize = 4;
 
 /// See the head of this file. Made for one block after the other, it keeps its buffers.
 #[derive(Default)]
-pub struct OpenedBlock<'a> {
+pub struct LazyBlock<'a> {
     columns: Option<Columns<'a, COLUMNS>>,
     /// The file, if all records are of one.
     fid: Option<u64>,
@@ -73,7 +73,7 @@ impl Rest {
     }
 }
 
-impl<'a> OpenedBlock<'a> {
+impl<'a> LazyBlock<'a> {
     /// Opens the block with the keys from `first` to `last`, for the reading of about `wanted` records. `None` if the bytes are no
     /// such block.
     pub fn open(&mut self, bytes: &'a [u8], first: Key, last: Key, wanted: usize) -> Option<()> {

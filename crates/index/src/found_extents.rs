@@ -6,16 +6,16 @@ use std::ops::Range;
 
 /// The extents found for each request of a batch; see [`ExtentIndex::get_many`](crate::ExtentIndex::get_many).
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct FoundExtents {
     extents: Vec<Extent>,
     /// Where each request's extents are.
     spans: Vec<Range<usize>>,
 }
 
-impl Found {
+impl FoundExtents {
     /// Room for so many requests; nothing found for any.
-    pub(crate) fn of(requests: usize) -> Found {
-        Found {
+    pub(crate) fn of(requests: usize) -> FoundExtents {
+        FoundExtents {
             extents: Vec::with_capacity(requests),
             spans: vec![0..0; requests],
         }

@@ -2,7 +2,7 @@
 use super::RowEngine;
 use super::state::count;
 use super::view::{Sealed, View};
-use crate::engine::{GroupLoad, LogTail};
+use crate::engine::{GroupSummary, LogTail};
 use crate::{Result, Shortage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const ROOM_WAIT: Duration = Duration::from_millis(100);
 
 impl RowEngine {
     /// Seals the MemTable if it or its log file is full. Waits, and measures the wait, while too many are sealed or level 0 is too long.
-    pub(super) fn seal_if_full(&self, log: &mut LogTail, group: GroupLoad) -> Result<()> {
+    pub(super) fn seal_if_full(&self, log: &mut LogTail, group: GroupSummary) -> Result<()> {
         let options = &self.host.options;
         let long = log
             .file

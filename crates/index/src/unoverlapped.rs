@@ -12,7 +12,7 @@ const MAX_PAGE_RECORDS: usize = 4096;
 
 impl ExtentIndex {
     /// For each piece whether it is free: nothing stored overlaps it, or joins with it.
-    pub(crate) fn free(&self, fid: u64, pieces: &[Piece]) -> Result<Vec<bool>> {
+    pub(crate) fn unoverlapped(&self, fid: u64, pieces: &[Piece]) -> Result<Vec<bool>> {
         let coverage = self.engine.coverage();
         let ranges = || pieces.iter().map(|p| (p.start, p.end, p.source.as_ref()));
         let mut look = coverage.look(fid, ranges());

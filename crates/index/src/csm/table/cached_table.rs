@@ -1,7 +1,7 @@
 //! What is in memory of one table file: its metadata region, and blocks as they were read.
 //!
 //! Invariant: `bytes` of a slot is what the cache has counted for it; both change under the slot's lock.
-use super::places::BlockPlaces;
+use super::block_map::BlockMap;
 use crate::cluster::{Alpha, Demand};
 use forebay_storage::{Error, Result};
 use parking_lot::{Condvar, Mutex};
@@ -24,7 +24,7 @@ pub struct RawBlock {
 }
 
 impl RawBlock {
-    pub(super) fn new(piece: &Arc<ReadPiece>, places: &BlockPlaces, block: usize) -> RawBlock {
+    pub(super) fn new(piece: &Arc<ReadPiece>, places: &BlockMap, block: usize) -> RawBlock {
         let start = places.offset(block);
         RawBlock {
             piece: piece.clone(),
@@ -132,16 +132,16 @@ pub(super) struct BlockTicket {
 pub(super) type SharedBlockTicket = Arc<Mutex<BlockTicket>>;
 
 /// What is kept of a table, and who waits for more.
-pub struct Slot {
-    pub(super) state: Mutex<SlotState>,
+pub struct CachedTable {
+    pub(super) state: Mutex<CachedTableState>,
     /// Wakes those who wait, after each round.
     pub(super) changed: Condvar,
     /// When it was used last.
     used: AtomicU64,
 }
 
-pub(super) struct SlotState {
-    pub(super) places: Option<Arc<BlockPlaces>>,
+pub(super) struct CachedTableState {
+    pub(super) places: Option<Arc<BlockMap>>,
     /// By block; no blocks at all until the first is read.
     pub(super) kept: Vec<Option<Arc<ReadPiece>>>,
     /// Memory of both.
@@ -151,11 +151,11 @@ pub(super) struct SlotState {
     pub(super) reading: bool,
 }
 
-impl Slot {
+impl CachedTable {
     /// Nothing kept.
-    pub fn new(alpha: Alpha) -> Slot {
-        Slot {
-            state: Mutex::new(SlotState {
+    pub fn new(alpha: Alpha) -> CachedTable {
+        CachedTable {
+            state: Mutex::new(CachedTableState {
                 places: None,
                 kept: Vec::new(),
                 bytes: 0,
@@ -188,12 +188,12 @@ impl Slot {
     }
 
     /// The metadata region, if it is here.
-    pub fn places(&self) -> Option<Arc<BlockPlaces>> {
+    pub fn places(&self) -> Option<Arc<BlockMap>> {
         self.state.lock().places.clone()
     }
 
     /// Keeps it; `count` hears under the lock how many bytes more are kept.
-    pub fn keep_places(&self, places: &Arc<BlockPlaces>, count: impl FnOnce(usize)) {
+    pub fn keep_places(&self, places: &Arc<BlockMap>, count: impl FnOnce(usize)) {
         let mut state = self.state.lock();
         if state.places.is_none() {
             state.places = Some(places.clone());
@@ -209,7 +209,7 @@ impl Slot {
     }
 }
 
-impl SlotState {
+impl CachedTableState {
     /// Keeps blocks of a piece; returns how many bytes more are kept.
     pub(super) fn keep(&mut self, blocks: usize, piece: &Arc<ReadPiece>, whole: &[u32]) -> usize {
         let mut more = piece.bytes.len();
