@@ -11,56 +11,15 @@
 //! Invariants: nothing has a name outside of the namespaces, so whatever becomes of the test, the kernel clears up once the first process
 //! of each host has ended, and that ends with the test; no traffic leaves the namespaces, for none of them has an interface of the machine.
 //! `/tmp` of a host is a directory of the test, so what lies on the host's own disk, below its mounts, is seen from outside: [`Hosts::bare`].
-use crate::machine::{self, skip};
+use crate::machine::{self, run, skip};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Why hosts could not be made, or what is done to them did not succeed.
-#[derive(Debug, thiserror::Error)]
-pub enum HostsError {
-    /// A file or directory of the hosts.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A program that cannot be started.
-    #[error("{command} cannot be started: {source}")]
-    NotStarted {
-        /// It and its arguments.
-        command: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A program that ended with a failure.
-    #[error("{command}: {said}")]
-    Failed {
-        /// It and its arguments.
-        command: String,
-        /// Its standard error.
-        said: String,
-    },
-    /// The first process of a namespace that said something else than "ready", or nothing.
-    #[error("{command} has ended before it was ready")]
-    NotReady {
-        /// It and its arguments.
-        command: String,
-    },
-    /// Hosts that are there and do not reach each other.
-    #[error("in {LIMIT:?} not every host reached every other one by ssh")]
-    Unreached,
-}
-
-type Result<T> = std::result::Result<T, HostsError>;
-
 /// What did not succeed with the file at `path`.
-fn file_error(path: &Path) -> impl FnOnce(io::Error) -> HostsError {
-    let path = path.to_path_buf();
-    move |source| HostsError::File { path, source }
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    move |e| io::Error::other(format!("{}: {e}", path.display()))
 }
 
 /// See the head of this file. Dropping it ends everything on the hosts.
@@ -157,7 +116,7 @@ impl Hosts {
         }
     }
 
-    fn make(n: usize, program: &Path) -> Result<Hosts> {
+    fn make(n: usize, program: &Path) -> io::Result<Hosts> {
         let below = Path::new("/var/tmp");
         let mut builder = tempfile::Builder::new();
         let dir = builder.prefix("forebay-hosts-").tempdir_in(below);
@@ -184,7 +143,9 @@ impl Hosts {
         for host in 0..n {
             while hosts.sh(host, all).0 != 0 {
                 if Instant::now() > end {
-                    return Err(HostsError::Unreached);
+                    let text =
+                        format!("in {LIMIT:?} not every host reached every other one by ssh");
+                    return Err(io::Error::other(text));
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -192,12 +153,12 @@ impl Hosts {
         Ok(hosts)
     }
 
-    fn add(&mut self, host: usize, n: usize, program: &Path) -> Result<()> {
+    fn add(&mut self, host: usize, n: usize, program: &Path) -> io::Result<()> {
         let own = self.dir.path().join(Hosts::name(host));
         let (etc, tmp) = (own.join("etc"), own.join("tmp"));
         let write = |path: &Path, text: &str| std::fs::write(path, text).map_err(file_error(path));
         std::fs::create_dir_all(&tmp).map_err(file_error(&tmp))?;
-        succeed(Command::new("cp").args(["-a", "/etc"]).arg(&etc))?;
+        run(Command::new("cp").args(["-a", "/etc"]).arg(&etc))?;
         let replace = |name: &str, text: &str| {
             let path = etc.join(name);
             // It may be a link to what is the machine's.
@@ -294,7 +255,7 @@ impl Hosts {
     /// # Errors
     ///
     /// What `ip` says.
-    pub fn cut(&self, host: usize) -> Result<()> {
+    pub fn cut(&self, host: usize) -> io::Result<()> {
         let port = format!("port{host}");
         self.switch.enter(&["ip", "link", "set", &port, "nomaster"])
     }
@@ -304,7 +265,7 @@ impl Hosts {
     /// # Errors
     ///
     /// What `ip` says.
-    pub fn heal(&self, host: usize) -> Result<()> {
+    pub fn heal(&self, host: usize) -> io::Result<()> {
         let port = format!("port{host}");
         let join = ["ip", "link", "set", &port, "master", "br0"];
         self.switch.enter(&join)
@@ -323,7 +284,7 @@ impl Hosts {
     /// # Errors
     ///
     /// What `ip` says.
-    pub fn add_lonely_interface(&self) -> Result<()> {
+    pub fn add_lonely_interface(&self) -> io::Result<()> {
         for host in &self.hosts {
             host.enter(&["ip", "link", "add", "docker0", "type", "bridge"])?;
             host.enter(&["ip", "address", "add", "172.30.0.1/16", "dev", "docker0"])?;
@@ -364,7 +325,7 @@ impl Drop for Hosts {
 
 impl FirstProcess {
     /// Starts `unshare`; waits until what it runs has said "ready".
-    fn start(command: &mut Command) -> Result<FirstProcess> {
+    fn start(command: &mut Command) -> io::Result<FirstProcess> {
         use std::os::unix::process::CommandExt;
         // SAFETY: one call that is allowed between fork and exec; it touches no memory.
         unsafe {
@@ -376,7 +337,7 @@ impl FirstProcess {
             });
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut unshare = command.spawn().map_err(not_started(command))?;
+        let mut unshare = command.spawn()?;
         let mut line = String::new();
         if let Some(said) = unshare.stdout.take() {
             // What cannot be read is not "ready".
@@ -390,9 +351,8 @@ impl FirstProcess {
                 // It may have ended; and what it runs ends with it.
                 let _ = unshare.kill();
                 let _ = unshare.wait();
-                Err(HostsError::NotReady {
-                    command: format!("{command:?}"),
-                })
+                let text = format!("{command:?} has ended before it was ready");
+                Err(io::Error::other(text))
             }
         }
     }
@@ -403,8 +363,8 @@ impl FirstProcess {
         command
     }
 
-    fn enter(&self, words: &[&str]) -> Result<()> {
-        succeed(self.nsenter().args(words))
+    fn enter(&self, words: &[&str]) -> io::Result<()> {
+        run(self.nsenter().args(words))
     }
 
     fn end(&self) {
@@ -445,29 +405,11 @@ fn lacking() -> Option<String> {
     }
 }
 
-fn make_keys(dir: &Path) -> Result<()> {
+fn make_keys(dir: &Path) -> io::Result<()> {
     for name in ["test_key", "test_host_key"] {
         let mut command = Command::new("ssh-keygen");
         command.args(["-q", "-t", "ed25519", "-N", "", "-C", "a test", "-f"]);
-        succeed(command.arg(dir.join(name)))?;
+        run(command.arg(dir.join(name)))?;
     }
     Ok(())
-}
-
-fn not_started(command: &Command) -> impl FnOnce(io::Error) -> HostsError {
-    let command = format!("{command:?}");
-    move |source| HostsError::NotStarted { command, source }
-}
-
-/// Runs a command to its end.
-fn succeed(command: &mut Command) -> Result<()> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(not_started(command))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(HostsError::Failed {
-        command: format!("{command:?}"),
-        said: String::from_utf8_lossy(&output.stderr).trim().to_string(),
-    })
 }

@@ -10,8 +10,10 @@
 //! | `FOREBAY_REQUIRE_HOSTS` | what [`hosts`](crate::hosts) need |
 //! | `FOREBAY_REQUIRE_DISK` | what a [`disk`](crate::disk) needs |
 use std::fmt::Display;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// Says that a test is skipped, and why.
@@ -71,4 +73,17 @@ pub fn scratch() -> TempDir {
         false => TempDir::new(),
     };
     made.unwrap_or_else(|e| panic!("no directory for a test: {e}"))
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// If it cannot be started or fails; names it and what it said.
+pub(crate) fn run(command: &mut Command) -> io::Result<()> {
+    let text = match command.stdin(Stdio::null()).output() {
+        Ok(out) if out.status.success() => return Ok(()),
+        Ok(out) => format!("{}: {}", out.status, String::from_utf8_lossy(&out.stderr)),
+        Err(e) => format!("it cannot be started: {e}"),
+    };
+    Err(io::Error::other(format!("{command:?}: {}", text.trim())))
 }

@@ -11,9 +11,10 @@
 //!
 //! A turn is the test's: a thread that has one gets another at once, and all end with the last. Threads that a test starts (they
 //! have no name, as those of tests have) get along with what their test has: else they would wait for one that waits for it.
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::sync::{MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::MutexGuard;
 
 static PROGRAM: RwLock<()> = RwLock::new(());
 
@@ -36,7 +37,7 @@ pub struct Turn {
 
 /// Waits until no test has the program for itself.
 pub fn shared() -> Turn {
-    take(|| Lock::Shared(PROGRAM.read().unwrap_or_else(PoisonError::into_inner)))
+    take(|| Lock::Shared(PROGRAM.read()))
 }
 
 /// Waits until no other test has a turn.
@@ -46,7 +47,7 @@ pub fn shared() -> Turn {
 /// The thread has a shared turn: two such would wait for each other. Or it is not a test's first.
 #[track_caller]
 pub fn exclusive() -> Turn {
-    let turn = take(|| Lock::Exclusive(PROGRAM.write().unwrap_or_else(PoisonError::into_inner)));
+    let turn = take(|| Lock::Exclusive(PROGRAM.write()));
     let is_exclusive = HELD.with_borrow(|(_, lock)| matches!(lock, Some(Lock::Exclusive(_))));
     assert!(
         is_exclusive,
@@ -55,7 +56,6 @@ pub fn exclusive() -> Turn {
     turn
 }
 
-// Another test's failure is not this one's: a lock that it poisoned is taken all the same.
 fn take(lock: impl FnOnce() -> Lock) -> Turn {
     let is_counted = std::thread::current().name().is_some();
     if is_counted {
@@ -92,8 +92,8 @@ mod tests {
     /// Whether another thread would have to wait for a shared turn, and for an exclusive one.
     fn others_wait() -> (bool, bool) {
         let tried = thread::spawn(|| {
-            let shared = PROGRAM.try_read().is_err();
-            (shared, PROGRAM.try_write().is_err())
+            let shared = PROGRAM.try_read().is_none();
+            (shared, PROGRAM.try_write().is_none())
         });
         tried.join().unwrap()
     }

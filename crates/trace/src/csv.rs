@@ -12,7 +12,7 @@
 //! end in seconds, up to nine decimals; error is 0 or an error number. File names may come from a second CSV,
 //! `file_id,record_id,basename`.
 
-use crate::{Action, Call, Error, NO_OFFSET, Recording, Result, Trace, TraceFile, limits};
+use crate::{Action, Call, Error, NO_OFFSET, Recording, Result, TraceFile, limits};
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
 
@@ -25,14 +25,6 @@ const ERROR_FIELD: &str = ",error";
 /// Longest line, bytes: a name of 4096 bytes and the numbers before it are far shorter.
 const LONGEST_LINE: usize = 65_536;
 const NAMES: &str = "file_id,record_id,basename";
-
-/// Reads the reads and writes of a trace. `path` is for messages; files are named by their number (see [`read_file_names`]).
-///
-/// # Errors
-/// `Io`, and `Line` for the first line that is not as it should be.
-pub fn read(from: impl BufRead, path: &Path) -> Result<Trace> {
-    Ok(read_recording(from, path)?.trace())
-}
 
 /// Reads all calls of a trace; its files have no names (see [`read_file_names`]). `path` is for messages.
 ///
@@ -87,7 +79,7 @@ fn read_line(from: &mut impl BufRead, line: &mut String, place: &FieldPlace<'_>)
 /// Reads the table of file names as they are. Files that it does not name stay as they are; others that it names do not matter.
 ///
 /// # Errors
-/// `Io`, and `Line` as for [`read`].
+/// As for [`read_recording`].
 pub fn read_file_names(mut from: impl BufRead, path: &Path, files: &mut [TraceFile]) -> Result<()> {
     let mut text = String::new();
     for number in 1u64.. {
@@ -135,40 +127,15 @@ pub fn write_file_names(mut to: impl Write, files: &[TraceFile]) -> std::io::Res
 pub fn write_recording(mut to: impl Write, recording: &Recording) -> std::io::Result<()> {
     writeln!(to, "{HEADER}{ERROR_FIELD}")?;
     for call in &recording.calls {
-        write_call(&mut to, call)?;
-        writeln!(to, ",{}", call.error)?;
+        write!(to, "{},{},{},", call.rank, call.action.name(), call.file)?;
+        match call.offset {
+            NO_OFFSET => write!(to, "-1")?,
+            offset => write!(to, "{offset}")?,
+        }
+        let (start, end) = (ShownSeconds(call.start), ShownSeconds(call.end));
+        writeln!(to, ",{},{start},{end},{}", call.len, call.error)?;
     }
     to.flush()
-}
-
-/// Writes the trace as [`read`] reads it.
-///
-/// # Errors
-/// Those of `to`.
-pub fn write(mut to: impl Write, trace: &Trace) -> std::io::Result<()> {
-    writeln!(to, "{HEADER}")?;
-    for op in &trace.ops {
-        write_call(&mut to, &Call::from(op))?;
-        writeln!(to)?;
-    }
-    to.flush()
-}
-
-/// The seven fields that every trace has.
-fn write_call(to: &mut impl Write, call: &Call) -> std::io::Result<()> {
-    write!(to, "{},{},{},", call.rank, call.action.name(), call.file)?;
-    if call.offset == NO_OFFSET {
-        write!(to, "-1")?;
-    } else {
-        write!(to, "{}", call.offset)?;
-    }
-    write!(
-        to,
-        ",{},{},{}",
-        call.len,
-        ShownSeconds(call.start),
-        ShownSeconds(call.end)
-    )
 }
 
 /// Nanoseconds shown as seconds: six decimals, or nine where six lose something.
@@ -293,9 +260,10 @@ fn nanos(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Trace;
 
-    fn read_text(text: &str) -> Result<Trace> {
-        read(text.as_bytes(), Path::new("t.csv"))
+    fn read_text(text: &str) -> Result<Recording> {
+        read_recording(text.as_bytes(), Path::new("t.csv"))
     }
 
     #[test]
@@ -303,17 +271,18 @@ mod tests {
         let text = format!(
             "{HEADER}\n3,write,0,50331648,16777216,0.004220,0.020995\n0,read,1,-1,0,12.000000,12.000000001\n"
         );
-        let trace = read_text(&text).unwrap();
+        let recording = read_text(&text).unwrap();
+        let trace = recording.trace();
         assert_eq!((trace.ranks, trace.files.len(), trace.ops.len()), (4, 2, 2));
         assert_eq!(
             (trace.ops[0].start, trace.ops[1].offset, trace.ops[1].end),
             (4_220_000, NO_OFFSET, 12_000_000_001)
         );
         let mut out = Vec::new();
-        write(&mut out, &trace).unwrap();
+        write_recording(&mut out, &recording).unwrap();
         assert_eq!(
             read_text(std::str::from_utf8(&out).unwrap()).unwrap(),
-            trace
+            recording
         );
     }
 

@@ -201,18 +201,6 @@ impl Recording {
     }
 }
 
-impl From<&Trace> for Recording {
-    fn from(trace: &Trace) -> Recording {
-        Recording {
-            name: trace.name.clone(),
-            ranks: trace.ranks,
-            files: trace.files.iter().map(TraceFile::named).collect(),
-            calls: trace.ops.iter().map(Call::from).collect(),
-            ..Recording::default()
-        }
-    }
-}
-
 /// The names as they are if they are plain and all different, else each with its number before it.
 fn plain_names(names: &[&str]) -> Vec<String> {
     let plain = |name: &&str| {

@@ -34,7 +34,7 @@ pub fn requests(results: &Results) -> Option<Figure> {
     results.get(BENCH, "pagoda", "io_time_s", "forebay")?;
     let layout = workload::parse("pagoda").ok()?.layout;
     let calls = layout.calls(0);
-    let steps = 2 * calls / workload::Pagoda::default().steps;
+    let steps = workload::parse("pagoda:steps=2").ok()?.layout.calls(0);
     Some(Figure {
         title: "Requests of one process over time (the paper's Figure 20)".into(),
         panels: vec![

@@ -24,7 +24,7 @@ pub use mounted::{Mounted, make_ext4};
 pub use recording::{Loss, Recording, position};
 pub use server::serve;
 
-use crate::machine::skip;
+use crate::machine::{program, skip};
 use std::path::Path;
 
 /// The file that is the disk, in the directory that [`serve`] is given.
@@ -35,18 +35,12 @@ pub const IMAGE: &str = "disk.img";
 /// # Panics
 /// If the variable is set and something is missing.
 pub fn can_record() -> bool {
-    let root =
-        std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
-    let found = |program: &str| {
-        let dirs = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"];
-        dirs.iter().any(|dir| Path::new(dir).join(program).exists())
-    };
     let missing = match () {
-        () if !root => Some("root's rights"),
+        () if !rustix::process::geteuid().is_root() => Some("root's rights"),
         () if !Path::new("/dev/fuse").exists() => Some("/dev/fuse"),
         () if !Path::new("/dev/loop-control").exists() => Some("loop devices"),
-        () if !found("mkfs.ext4") => Some("mkfs.ext4"),
-        () if !found("unshare") => Some("unshare"),
+        () if program("mkfs.ext4").is_none() => Some("mkfs.ext4"),
+        () if program("unshare").is_none() => Some("unshare"),
         () => None,
     };
     let Some(missing) = missing else { return true };

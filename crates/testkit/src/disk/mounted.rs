@@ -1,4 +1,5 @@
 //! ext4 on an image file, over a loop device.
+use crate::machine::run;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -71,17 +72,5 @@ impl Drop for Mounted {
         {
             eprintln!("{} stays mounted: {e}", self.point.display());
         }
-    }
-}
-
-fn run(command: &mut Command) -> io::Result<()> {
-    let out = command.stdin(Stdio::null()).output()?;
-    match out.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!(
-            "{command:?}: {}: {}",
-            out.status,
-            String::from_utf8_lossy(&out.stderr).trim()
-        ))),
     }
 }

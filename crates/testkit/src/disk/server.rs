@@ -12,12 +12,12 @@ use fuser::{
     LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
     ReplyWrite, Request, WriteFlags,
 };
+use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) const WRITE: u8 = b'W';
@@ -37,10 +37,7 @@ struct Disk {
 
 impl Disk {
     fn note(&self, record: &[u8]) -> io::Result<()> {
-        let mut spool = match self.spool.lock() {
-            Ok(spool) => spool,
-            Err(poisoned) => poisoned.into_inner(),
-        };
+        let mut spool = self.spool.lock();
         spool.0.write_all(record)?;
         spool.1 += 1;
         Ok(())
@@ -104,11 +101,7 @@ impl Filesystem for Disk {
         reply: ReplyData,
     ) {
         if ino == POSITION_NODE {
-            let count = match self.spool.lock() {
-                Ok(spool) => spool.1,
-                Err(poisoned) => poisoned.into_inner().1,
-            };
-            let text = count.to_string();
+            let text = self.spool.lock().1.to_string();
             return reply.data(text.as_bytes().get(offset as usize..).unwrap_or_default());
         }
         let len = u64::from(size).min(self.bytes.saturating_sub(offset));

@@ -17,7 +17,7 @@ pub(crate) fn put_difference(out: &mut Vec<u8>, now: u64, before: u64) {
     varint::put(out, varint::fold(now.wrapping_sub(before)));
 }
 
-pub(super) fn take_difference(bytes: &mut &[u8], value: &mut u64) -> Option<()> {
+fn take_difference(bytes: &mut &[u8], value: &mut u64) -> Option<()> {
     *value = value.wrapping_add(varint::unfold(varint::take(bytes)?));
     Some(())
 }
@@ -123,7 +123,18 @@ impl Calls {
     }
 }
 
-pub(super) fn take_calls(mut bytes: &[u8], count: usize, calls: &mut Vec<Call>) -> Option<()> {
+/// The first column of a call: its rank, the number of its action, and whether its error number follows.
+pub(super) fn split_head(column: u64) -> (u64, u64, bool) {
+    (column >> 6, column & 31, column & FAILED != 0)
+}
+
+/// Takes calls whose first columns `split_head` understands.
+pub(super) fn take_calls(
+    mut bytes: &[u8],
+    count: usize,
+    split_head: impl Fn(u64) -> (u64, u64, bool),
+    calls: &mut Vec<Call>,
+) -> Option<()> {
     // A head may lie; seven bytes are the least a call needs, nearly.
     calls.reserve(count.min(bytes.len() / 6 + 1));
     let mut now = [0u64; 6];
@@ -131,14 +142,14 @@ pub(super) fn take_calls(mut bytes: &[u8], count: usize, calls: &mut Vec<Call>) 
         for column in &mut now {
             take_difference(&mut bytes, column)?;
         }
-        let error = match now[0] & FAILED {
-            0 => 0,
-            _ => take_number(&mut bytes).filter(|e| *e != 0)?,
+        let (rank, action, failed) = split_head(now[0]);
+        let error = match failed {
+            false => 0,
+            true => take_number(&mut bytes).filter(|e| *e != 0)?,
         };
-        let rank = now[0] >> 6;
         calls.push(Call {
             rank: (rank <= MOST).then_some(rank as u32)?,
-            action: Action::from_code((now[0] & 31) as u8)?,
+            action: Action::from_code(action as u8)?,
             file: u32::try_from(now[1]).ok()?,
             offset: now[2],
             len: now[3],

@@ -27,7 +27,7 @@
 //! header has no number of ranks, the reader counts them, and sorts the calls by their start.
 //!
 //! Two sums a block tell damage from a cut: a length that is not whole is damage, and reported; a block that ends early under
-//! a sound head was cut off. [`recover`] then gives what is whole and says what is missing; [`read`] refuses.
+//! a sound head was cut off. [`recover`] then gives what is whole and says what is missing.
 //!
 //! Version 1 (reads and writes only, names in the header) is read, and not written any more.
 
@@ -65,7 +65,7 @@ pub fn is_trace(start: &[u8]) -> bool {
     start.starts_with(&MAGIC)
 }
 
-/// Writes the trace as [`read`] reads it.
+/// Writes the trace as [`recover`] reads it.
 ///
 /// # Errors
 /// Those of `to`; `InvalidInput` if a name is too long.
@@ -92,27 +92,6 @@ pub fn write_recording(to: impl Write, recording: &Recording) -> std::io::Result
         .chunks(BLOCK_CALLS)
         .try_for_each(|calls| writer.calls(calls))?;
     writer.finish().map(|_| ())
-}
-
-/// Reads the reads and writes of a trace. `path` is for messages.
-///
-/// # Errors
-/// `Io`, and `Format` for the first thing that is damaged, missing, or of another version.
-pub fn read(from: impl Read, path: &Path) -> Result<Trace> {
-    let recording = recover(from, path)?;
-    if let Some(loss) = recording.loss {
-        return Err(Error::Format {
-            path: path.to_owned(),
-            offset: loss.at,
-            reason: damage("the file is cut short"),
-        });
-    }
-    Ok(Trace {
-        ops: recording.calls.iter().filter_map(Call::data).collect(),
-        name: recording.name,
-        ranks: recording.ranks,
-        files: recording.files.into_iter().map(|file| file.path).collect(),
-    })
 }
 
 /// Reads all calls of a trace. One that was cut off after its header is read as far as it is whole,
@@ -161,11 +140,11 @@ fn read_blocks(input: &mut BlockReader<'_, impl Read>, start: Vec<u8>) -> Result
             PROCESSES => body::take_processes(&body, count, &mut recording.processes),
             CALLS => {
                 limits::more_calls(before, count, input.path)?;
-                body::take_calls(&body, count, &mut recording.calls)
+                body::take_calls(&body, count, body::split_head, &mut recording.calls)
             }
             END => {
-                let total: Option<[u8; 8]> = body.as_slice().try_into().ok();
-                if total.map(u64::from_le_bytes) != Some(recording.calls.len() as u64) {
+                let total = (body.len() == 8).then(|| u64_at(&body, 0));
+                if total != Some(recording.calls.len() as u64) {
                     return Err(input.damaged(at, "blocks are missing"));
                 }
                 if input.take_some(1)?.len() == 1 {
@@ -204,7 +183,7 @@ fn read_header(input: &mut BlockReader<'_, impl Read>, mut header: Vec<u8>) -> R
     match name {
         Some(name) if crc32c::crc32c(&header) == u32_at(&crc, 0) => Ok(Recording {
             name: name.to_owned(),
-            begun: u64::from(u32_at(&header, 12)) | u64::from(u32_at(&header, 16)) << 32,
+            begun: u64_at(&header, 12),
             ranks: u32_at(&header, 20),
             ..Recording::default()
         }),
@@ -231,11 +210,6 @@ fn read_block(input: &mut BlockReader<'_, impl Read>) -> Result<Option<(Vec<u8>,
         return Err(input.damaged(at, "a block is damaged"));
     }
     Ok(Some((head, body)))
-}
-
-/// What is wrong, and what to do.
-fn damage(what: &str) -> String {
-    format!("{what}; take another copy of the file")
 }
 
 struct BlockReader<'a, R> {
@@ -265,7 +239,7 @@ impl<R: Read> BlockReader<'_, R> {
 
     /// The file is not as it was written.
     fn damaged(&self, offset: u64, what: &str) -> Error {
-        self.error(offset, &damage(what))
+        self.error(offset, &format!("{what}; take another copy of the file"))
     }
 
     /// A block's checksum is right, but not what it says.
@@ -289,4 +263,9 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
         .iter()
         .rev()
         .fold(0, |n, b| n << 8 | u32::from(*b))
+}
+
+/// The eight bytes at `at`, likewise.
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

@@ -20,17 +20,6 @@ pub struct Btio {
     pub dumps: u64,
 }
 
-impl Default for Btio {
-    /// 16 ranks, class W, two dumps.
-    fn default() -> Btio {
-        Btio {
-            q: 4,
-            grid: 24,
-            dumps: 2,
-        }
-    }
-}
-
 /// A rank's cell in one layer of z.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BtioCell {

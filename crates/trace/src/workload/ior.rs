@@ -27,20 +27,6 @@ pub struct Ior {
     pub file_per_rank: bool,
 }
 
-impl Default for Ior {
-    /// 16 ranks, 64 fixed strides of 47,008 bytes (the papers' odd size) in one file.
-    fn default() -> Ior {
-        Ior {
-            name: "ior",
-            ranks: 16,
-            segments: 64,
-            transfers: 1,
-            transfer: 47_008,
-            file_per_rank: false,
-        }
-    }
-}
-
 impl Layout for Ior {
     fn ranks(&self) -> u32 {
         self.ranks

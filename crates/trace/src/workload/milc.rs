@@ -13,10 +13,10 @@ use super::{CallRange, Layout};
 pub enum MilcLayout {
     /// (A) in lattice order.
     Serial,
-    /// (B) rank by rank.
-    Contiguous,
-    /// (C) rank by rank, after headers.
-    Headed,
+    /// (B) rank by rank, at most `buffer` bytes a call.
+    Contiguous { buffer: u64 },
+    /// (C) the same after a header of each rank, in bytes.
+    Headed { buffer: u64, header: u64 },
 }
 
 /// See the module. Each rank has a block of `local` sites of a lattice of `grid_x * grid_y` such blocks.
@@ -30,27 +30,8 @@ pub struct Milc {
     pub local: [u64; 4],
     /// Bytes of a site: four matrices of 3 x 3 complex floats are 288.
     pub site: u64,
-    /// Most bytes of a call in B and C.
-    pub buffer: u64,
-    /// Bytes of a rank's header in C.
-    pub header: u64,
     /// Which of the three.
     pub layout: MilcLayout,
-}
-
-impl Default for Milc {
-    /// 16 ranks with 4^3 x 8 sites each, in lattice order.
-    fn default() -> Milc {
-        Milc {
-            grid_x: 4,
-            grid_y: 4,
-            local: [4, 4, 4, 8],
-            site: 288,
-            buffer: 64 << 10,
-            header: 96,
-            layout: MilcLayout::Serial,
-        }
-    }
 }
 
 impl Milc {
@@ -73,13 +54,13 @@ impl Milc {
         }
     }
 
-    fn piece_of_part(&self, rank: u32, index: u64, start: u64) -> CallRange {
-        let at = index * self.buffer;
+    fn piece_of_part(&self, rank: u32, index: u64, buffer: u64, start: u64) -> CallRange {
+        let at = index * buffer;
         let offset = start + u64::from(rank) * self.part() + at;
         CallRange {
             file: 0,
             offset,
-            len: self.buffer.min(self.part() - at),
+            len: buffer.min(self.part() - at),
         }
     }
 }
@@ -96,22 +77,22 @@ impl Layout for Milc {
     fn calls(&self, _rank: u32) -> u64 {
         match self.layout {
             MilcLayout::Serial => self.local[1..].iter().product(),
-            MilcLayout::Contiguous => self.part().div_ceil(self.buffer),
-            MilcLayout::Headed => 1 + self.part().div_ceil(self.buffer),
+            MilcLayout::Contiguous { buffer } => self.part().div_ceil(buffer),
+            MilcLayout::Headed { buffer, .. } => 1 + self.part().div_ceil(buffer),
         }
     }
 
     fn access(&self, rank: u32, index: u64) -> CallRange {
         match (self.layout, index) {
             (MilcLayout::Serial, _) => self.row_of_sites(rank, index),
-            (MilcLayout::Contiguous, _) => self.piece_of_part(rank, index, 0),
-            (MilcLayout::Headed, 0) => CallRange {
+            (MilcLayout::Contiguous { buffer }, _) => self.piece_of_part(rank, index, buffer, 0),
+            (MilcLayout::Headed { header, .. }, 0) => CallRange {
                 file: 0,
-                offset: u64::from(rank) * self.header,
-                len: self.header,
+                offset: u64::from(rank) * header,
+                len: header,
             },
-            (MilcLayout::Headed, _) => {
-                self.piece_of_part(rank, index - 1, u64::from(self.ranks()) * self.header)
+            (MilcLayout::Headed { buffer, header }, _) => {
+                self.piece_of_part(rank, index - 1, buffer, u64::from(self.ranks()) * header)
             }
         }
     }

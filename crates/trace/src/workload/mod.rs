@@ -15,13 +15,7 @@ mod tests;
 mod tile;
 
 pub use btio::{Btio, BtioCell};
-pub use ior::Ior;
-pub use milc::{Milc, MilcLayout};
-pub use nested::{Nested, NestedLevel};
-pub use pagoda::{Pagoda, PagodaVariable};
-pub use random::Random;
 pub use spec::{KINDS, parse};
-pub use tile::Tile;
 
 use crate::{Kind, Op, Trace};
 
@@ -64,17 +58,6 @@ pub struct Workload {
 const STEP: u64 = 1000;
 
 impl Workload {
-    /// Write, then read back by the same ranks.
-    pub fn new(name: &str, layout: impl Layout + 'static) -> Workload {
-        let readers = layout.ranks();
-        Workload {
-            name: name.to_owned(),
-            layout: Box::new(layout),
-            write: true,
-            readers,
-        }
-    }
-
     /// The calls in order. In step `i` every rank makes its call `i`; all of a step start together.
     pub fn ops(&self) -> impl Iterator<Item = Op> + '_ {
         let writes = self

@@ -43,13 +43,6 @@ impl Nested {
     }
 }
 
-impl Default for Nested {
-    /// 16 ranks, two levels of 16, calls of 4 KiB, gaps of 64 KiB.
-    fn default() -> Nested {
-        Nested::in_turn(16, 4096, &[16, 16], 64 << 10)
-    }
-}
-
 impl Layout for Nested {
     fn ranks(&self) -> u32 {
         self.ranks

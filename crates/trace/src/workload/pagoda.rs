@@ -10,19 +10,28 @@
 use super::{CallRange, Layout};
 
 /// One variable of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PagodaVariable {
+struct PagodaVariable {
     /// Rows of it that are read.
-    pub rows: u64,
+    rows: u64,
     /// Bytes of a rank's part of a row.
-    pub len: u64,
+    len: u64,
     /// One row in so many is read.
-    pub every: u64,
+    every: u64,
 }
 
 const fn variable(rows: u64, len: u64, every: u64) -> PagodaVariable {
     PagodaVariable { rows, len, every }
 }
+
+/// Variables of a step, in their order in the file and in the order of the reads.
+const VARIABLES: [PagodaVariable; 6] = [
+    variable(32, 4096, 1),
+    variable(24, 8192, 2),
+    variable(48, 2048, 3),
+    variable(16, 16384, 1),
+    variable(64, 1024, 4),
+    variable(12, 12288, 2),
+];
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -31,26 +40,6 @@ pub struct Pagoda {
     pub ranks: u32,
     /// Time steps.
     pub steps: u64,
-    /// Variables of a step, in their order in the file and in the order of the reads.
-    pub variables: Vec<PagodaVariable>,
-}
-
-impl Default for Pagoda {
-    /// 4 ranks, 12 steps of six variables.
-    fn default() -> Pagoda {
-        Pagoda {
-            ranks: 4,
-            steps: 12,
-            variables: vec![
-                variable(32, 4096, 1),
-                variable(24, 8192, 2),
-                variable(48, 2048, 3),
-                variable(16, 16384, 1),
-                variable(64, 1024, 4),
-                variable(12, 12288, 2),
-            ],
-        }
-    }
 }
 
 impl Pagoda {
@@ -70,15 +59,15 @@ impl Layout for Pagoda {
     }
 
     fn calls(&self, _rank: u32) -> u64 {
-        self.steps * self.variables.iter().map(|v| v.rows).sum::<u64>()
+        self.steps * VARIABLES.iter().map(|v| v.rows).sum::<u64>()
     }
 
     fn access(&self, rank: u32, index: u64) -> CallRange {
-        let rows: u64 = self.variables.iter().map(|v| v.rows).sum();
-        let step: u64 = self.variables.iter().map(|v| self.segment(v)).sum();
+        let rows: u64 = VARIABLES.iter().map(|v| v.rows).sum();
+        let step: u64 = VARIABLES.iter().map(|v| self.segment(v)).sum();
         let (mut start, mut row) = (index / rows * step, index % rows);
         let (mut stride, mut len) = (0, 0);
-        for v in &self.variables {
+        for v in &VARIABLES {
             (stride, len) = (v.every * v.len * u64::from(self.ranks), v.len);
             if row < v.rows {
                 break;

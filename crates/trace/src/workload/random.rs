@@ -17,19 +17,6 @@ pub struct Random {
     pub seed: u64,
 }
 
-impl Default for Random {
-    /// 16 ranks, 64 blocks of 4 KiB each, every block once.
-    fn default() -> Random {
-        Random {
-            ranks: 16,
-            calls: 64,
-            len: 4096,
-            overlap: false,
-            seed: 1,
-        }
-    }
-}
-
 impl Random {
     fn blocks(&self) -> u64 {
         u64::from(self.ranks) * self.calls

@@ -2,7 +2,13 @@
 //!
 //! Every workload takes `write` (0 or 1) and `readers` as well. Numbers may end in `k`, `m` or `g` (powers of 1024).
 
-use super::{Btio, Ior, Layout, Milc, MilcLayout, Nested, Pagoda, Random, Tile, Workload};
+use super::ior::Ior;
+use super::milc::{Milc, MilcLayout};
+use super::nested::Nested;
+use super::pagoda::Pagoda;
+use super::random::Random;
+use super::tile::Tile;
+use super::{Btio, Layout, Workload};
 use crate::{Error, Result};
 
 /// The names, and what each is.
@@ -90,60 +96,44 @@ pub fn parse(spec: &str) -> Result<Workload> {
 
 fn layout(name: &str, v: &mut Values<'_>) -> Result<Box<dyn Layout>> {
     Ok(match name {
-        "ior-strided" | "ior-segmented" | "ior-n-n" => {
-            let d = Ior::default();
-            let ranks = v.rank_count("ranks", d.ranks, 1)?;
+        "ior-strided" | "ior-segmented" | "ior-n-n" | "fs-test" | "fs-test-segmented"
+        | "fs-test-n-n" => {
+            // The odd size is that of the papers.
+            let (family, calls, size) = match name.starts_with("ior") {
+                true => ("ior", 64, 47_008),
+                false => ("fs-test", 256, 4096),
+            };
+            let ranks = v.rank_count("ranks", 16, 1)?;
             let (segments, transfers) = match name {
                 "ior-segmented" => (v.positive("segments", 4)?, v.positive("calls", 16)?),
-                _ => (v.positive("calls", d.segments)?, 1),
+                "fs-test-segmented" => (1, v.positive("calls", calls)?),
+                _ => (v.positive("calls", calls)?, 1),
             };
             Box::new(Ior {
+                name: family,
                 ranks,
                 segments,
                 transfers,
-                transfer: v.positive("size", d.transfer)?,
-                file_per_rank: name == "ior-n-n",
-                ..d
+                transfer: v.positive("size", size)?,
+                file_per_rank: name.ends_with("-n-n"),
             })
         }
-        "fs-test" | "fs-test-segmented" | "fs-test-n-n" => {
-            let ranks = v.rank_count("ranks", 16, 1)?;
-            let calls = v.positive("calls", 256)?;
-            let (segments, transfers) = match name {
-                "fs-test-segmented" => (1, calls),
-                _ => (calls, 1),
-            };
-            Box::new(Ior {
-                name: "fs-test",
-                ranks,
-                segments,
-                transfers,
-                transfer: v.positive("size", 4096)?,
-                file_per_rank: name == "fs-test-n-n",
-            })
-        }
-        "tile" => {
-            let d = Tile::default();
-            Box::new(Tile {
-                tiles_x: v.rank_count("x", d.tiles_x, 1)?,
-                tiles_y: v.rank_count("y", d.tiles_y, 1)?,
-                width: v.positive("width", d.width)?,
-                height: v.positive("height", d.height)?,
-                element: v.positive("element", d.element)?,
-            })
-        }
+        // MetaKV's 16 tiles along y with rows of 4,096 bytes; 64 rows, not 32,768.
+        "tile" => Box::new(Tile {
+            tiles_x: v.rank_count("x", 1, 1)?,
+            tiles_y: v.rank_count("y", 16, 1)?,
+            width: v.positive("width", 4096)?,
+            height: v.positive("height", 64)?,
+            element: v.positive("element", 1)?,
+        }),
+        // Class W.
         "btio" => {
-            let d = Btio::default();
-            let q = v.rank_count("q", d.q, 1)?;
-            let grid = v.positive("grid", d.grid)?;
+            let (q, grid) = (v.rank_count("q", 4, 1)?, v.positive("grid", 24)?);
             if grid < u64::from(q) {
                 return Err(v.error(format!("grid={grid} is smaller than q={q}")));
             }
-            Box::new(Btio {
-                q,
-                grid,
-                dumps: v.positive("dumps", d.dumps)?,
-            })
+            let dumps = v.positive("dumps", 2)?;
+            Box::new(Btio { q, grid, dumps })
         }
         "milc-a" | "milc-b" | "milc-c" => Box::new(milc(name, v)?),
         "nested-2d" | "nested-3d" => {
@@ -159,24 +149,17 @@ fn layout(name: &str, v: &mut Values<'_>) -> Result<Box<dyn Layout>> {
                 v.take("gap", 64 << 10)?,
             ))
         }
-        "pagoda" => {
-            let d = Pagoda::default();
-            Box::new(Pagoda {
-                ranks: v.rank_count("ranks", d.ranks, 1)?,
-                steps: v.positive("steps", d.steps)?,
-                variables: d.variables,
-            })
-        }
-        "random" | "random-overlap" => {
-            let d = Random::default();
-            Box::new(Random {
-                ranks: v.rank_count("ranks", d.ranks, 1)?,
-                calls: v.positive("calls", d.calls)?,
-                len: v.positive("size", d.len)?,
-                overlap: name == "random-overlap",
-                seed: v.take("seed", d.seed)?,
-            })
-        }
+        "pagoda" => Box::new(Pagoda {
+            ranks: v.rank_count("ranks", 4, 1)?,
+            steps: v.positive("steps", 12)?,
+        }),
+        "random" | "random-overlap" => Box::new(Random {
+            ranks: v.rank_count("ranks", 16, 1)?,
+            calls: v.positive("calls", 64)?,
+            len: v.positive("size", 4096)?,
+            overlap: name == "random-overlap",
+            seed: v.take("seed", 1)?,
+        }),
         _ => {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
             return Err(v.error(format!("no such workload; there are: {}", names.join(", "))));
@@ -185,24 +168,26 @@ fn layout(name: &str, v: &mut Values<'_>) -> Result<Box<dyn Layout>> {
 }
 
 fn milc(name: &str, v: &mut Values<'_>) -> Result<Milc> {
-    let mut milc = Milc {
-        grid_x: v.rank_count("x", Milc::default().grid_x, 1)?,
-        grid_y: v.rank_count("y", Milc::default().grid_y, 1)?,
-        ..Milc::default()
+    let (grid_x, grid_y) = (v.rank_count("x", 4, 1)?, v.rank_count("y", 4, 1)?);
+    let (lx, ly) = (v.positive("lx", 4)?, v.positive("ly", 4)?);
+    let (lz, lt) = (v.positive("lz", 4)?, v.positive("lt", 8)?);
+    let site = v.positive("site", 288)?;
+    let buffer = |v: &mut Values<'_>| v.positive("buffer", 64 << 10);
+    let layout = match name {
+        "milc-a" => MilcLayout::Serial,
+        "milc-b" => MilcLayout::Contiguous { buffer: buffer(v)? },
+        _ => MilcLayout::Headed {
+            buffer: buffer(v)?,
+            header: v.positive("header", 96)?,
+        },
     };
-    for (key, sites) in ["lx", "ly", "lz", "lt"].into_iter().zip(&mut milc.local) {
-        *sites = v.positive(key, *sites)?;
-    }
-    milc.site = v.positive("site", milc.site)?;
-    if name != "milc-a" {
-        milc.layout = MilcLayout::Contiguous;
-        milc.buffer = v.positive("buffer", milc.buffer)?;
-    }
-    if name == "milc-c" {
-        milc.layout = MilcLayout::Headed;
-        milc.header = v.positive("header", milc.header)?;
-    }
-    Ok(milc)
+    Ok(Milc {
+        grid_x,
+        grid_y,
+        local: [lx, ly, lz, lt],
+        site,
+        layout,
+    })
 }
 
 struct Values<'a> {

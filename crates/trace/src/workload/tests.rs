@@ -105,13 +105,8 @@ fn other_readers_share_the_calls_out() {
 
 #[test]
 fn ior_strides_as_in_the_paper() {
-    let ior = Ior {
-        ranks: 4,
-        segments: 3,
-        transfer: 10,
-        ..Ior::default()
-    };
-    let offsets: Vec<u64> = accesses(&ior, 1).iter().map(|a| a.offset).collect();
+    let ior = parse("ior-strided:ranks=4,calls=3,size=10").unwrap().layout;
+    let offsets: Vec<u64> = accesses(&*ior, 1).iter().map(|a| a.offset).collect();
     assert_eq!(offsets, [10, 50, 90]);
 }
 
@@ -142,19 +137,12 @@ fn a_rank_of_btio_has_one_cell_in_every_layer_and_row_and_column() {
 
 #[test]
 fn tile_makes_the_papers_number_of_calls() {
-    let tile = Tile {
-        height: 32_768,
-        ..Tile::default()
-    };
+    let tile = parse("tile:height=32k").unwrap().layout;
     let calls: u64 = (0..tile.ranks()).map(|r| tile.calls(r)).sum();
     assert_eq!(calls, 524_288);
-    let wide = Tile {
-        tiles_x: 4,
-        tiles_y: 2,
-        width: 8,
-        height: 3,
-        element: 2,
-    };
+    let wide = parse("tile:x=4,y=2,width=8,height=3,element=2")
+        .unwrap()
+        .layout;
     assert_eq!(
         wide.access(6, 1),
         CallRange {
@@ -167,10 +155,8 @@ fn tile_makes_the_papers_number_of_calls() {
 
 #[test]
 fn milc_in_lattice_order_has_two_strides() {
-    let offsets: Vec<u64> = accesses(&Milc::default(), 5)
-        .iter()
-        .map(|a| a.offset)
-        .collect();
+    let milc = parse("milc-a").unwrap().layout;
+    let offsets: Vec<u64> = accesses(&*milc, 5).iter().map(|a| a.offset).collect();
     let mut strides: Vec<u64> = offsets.windows(2).map(|w| w[1] - w[0]).collect();
     strides.sort_unstable();
     strides.dedup();
@@ -180,10 +166,7 @@ fn milc_in_lattice_order_has_two_strides() {
 
 #[test]
 fn milc_headers_come_first() {
-    let milc = Milc {
-        layout: MilcLayout::Headed,
-        ..Milc::default()
-    };
+    let milc = parse("milc-c").unwrap().layout;
     assert_eq!(
         milc.access(3, 0),
         CallRange {
@@ -197,7 +180,7 @@ fn milc_headers_come_first() {
 
 #[test]
 fn nested_levels_step_inside_out() {
-    let nested = Nested::in_turn(2, 10, &[3, 2, 2], 5);
+    let nested = nested::Nested::in_turn(2, 10, &[3, 2, 2], 5);
     let offsets: Vec<u64> = accesses(&nested, 1).iter().map(|a| a.offset).collect();
     assert_eq!(
         offsets,

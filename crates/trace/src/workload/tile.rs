@@ -22,19 +22,6 @@ pub struct Tile {
     pub element: u64,
 }
 
-impl Default for Tile {
-    /// MetaKV's 16 tiles along y with rows of 4,096 bytes; 64 rows, not 32,768.
-    fn default() -> Tile {
-        Tile {
-            tiles_x: 1,
-            tiles_y: 16,
-            width: 4096,
-            height: 64,
-            element: 1,
-        }
-    }
-}
-
 impl Layout for Tile {
     fn ranks(&self) -> u32 {
         self.tiles_x * self.tiles_y

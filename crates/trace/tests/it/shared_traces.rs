@@ -84,7 +84,10 @@ fn shared_traces_have_the_figures_of_their_table() {
             bytes.len()
         );
         assert!(
-            format::read(&bytes[..], Path::new(name)).unwrap() == trace,
+            format::recover(&bytes[..], Path::new(name))
+                .unwrap()
+                .trace()
+                == trace,
             "{name}"
         );
     }
