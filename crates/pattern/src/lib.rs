@@ -29,7 +29,7 @@
 //! | `patterns` | [`Patterns`]: all of a file, as they are stored and sent |
 //! | `rows`, `pieces` | [`Pieces`]: all of a range in order |
 //! | `skip`, `overlay` | past many extents at once; laying ranges over each other |
-//! | `disjoint`, `apart` | whether two patterns surely share no byte; whether all elements of a commit are disjoint |
+//! | `disjoint`, `commit_validation` | whether two patterns surely share no byte; whether all elements of a commit are disjoint |
 //! | `path`, `path_search` | shapes as plain steps to their leaves, and how these tell them apart |
 //! | `show`, `error` | patterns as text; what can be wrong |
 //!
@@ -37,8 +37,8 @@
 //! are stored, who writes them. It does no I/O.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod apart;
 mod column;
+mod commit_validation;
 mod cursor;
 mod disjoint;
 mod element;
@@ -72,7 +72,7 @@ mod stack;
 mod tree;
 mod within;
 
-pub use apart::apart;
+pub use commit_validation::all_disjoint;
 pub use element::Element;
 pub use error::{Error, Result};
 pub use fold::Folder;

@@ -9,6 +9,7 @@
 //! 2. Strides are not negative: a step down is counted from its end. The largest comes first.
 
 use crate::shape::{Arena, Shape, ShapeKind};
+use crate::stack::Term;
 use std::cell::OnceCell;
 
 /// Paths of a shape, at most.
@@ -26,7 +27,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    fn new(start: i128, len: u64, steps: &[(u64, u64)]) -> Path {
+    pub(crate) fn new(start: i128, len: u64, steps: &[(u64, u64)]) -> Path {
         let mut steps: Vec<(u64, u64)> = steps.iter().copied().filter(|s| s.1 > 1).collect();
         steps.sort_unstable_by(|a, b| b.cmp(a));
         let wide = steps
@@ -52,40 +53,42 @@ impl Path {
     }
 }
 
-/// Paths that are made when they are first asked for.
-#[derive(Debug, Default)]
-pub(crate) struct LazyPaths(OnceCell<Option<Vec<Path>>>);
+/// A term with its bounds, and its paths once they were asked for.
+#[derive(Debug)]
+pub(crate) struct PlacedTerm<'a> {
+    pub(crate) term: Term,
+    pub(crate) lo: u64,
+    pub(crate) hi: u64,
+    pub(crate) arena: &'a Arena,
+    paths: OnceCell<Option<Vec<Path>>>,
+}
 
-impl LazyPaths {
-    /// `None`: they are too many, or no step is left. They count as steps, and too many as the most there may be, so that those of all
-    /// terms together are not too many either.
-    pub(crate) fn get(
-        &self,
-        left: &mut usize,
-        make: impl FnOnce() -> Option<Vec<Path>>,
-    ) -> Option<&[Path]> {
+impl<'a> PlacedTerm<'a> {
+    pub(crate) fn new(arena: &'a Arena, term: Term, (lo, hi): (u64, u64)) -> PlacedTerm<'a> {
+        PlacedTerm {
+            term,
+            lo,
+            hi,
+            arena,
+            paths: OnceCell::new(),
+        }
+    }
+
+    /// Its paths. `None`: they are too many, or no step is left. They count as steps, and too many as the most there may be, so
+    /// that those of all terms together are not too many either.
+    pub(crate) fn paths(&self, left: &mut usize) -> Option<&[Path]> {
         if *left == 0 {
             return None;
         }
-        let paths = self.0.get_or_init(|| {
-            let paths = make();
-            let all = paths.as_ref().map_or(MOST_PATHS, Vec::len);
-            *left = left.saturating_sub(1 + all);
-            paths
+        let paths = self.paths.get_or_init(|| {
+            let (mut steps, mut found) = (Vec::new(), Vec::new());
+            let start = self.term.start.into();
+            let all = walk(self.arena, self.term.shape, start, &mut steps, &mut found);
+            *left = left.saturating_sub(1 + found.len().min(MOST_PATHS));
+            all.then_some(found)
         });
         paths.as_deref()
     }
-}
-
-/// The paths of a shape at `start`, with `steps` (stride and count) around it; `None` if there are too many.
-pub(crate) fn paths(
-    arena: &Arena,
-    shape: Shape,
-    start: u64,
-    mut steps: Vec<(u64, u64)>,
-) -> Option<Vec<Path>> {
-    let mut out = Vec::new();
-    walk(arena, shape, start.into(), &mut steps, &mut out).then_some(out)
 }
 
 /// Appends the paths of a shape; `false` if there are too many.

@@ -1,4 +1,4 @@
-//! Whether two paths have a byte in common, for `apart` and `disjoint`: a search through the distances of their leaves.
+//! Whether two paths have a byte in common, for `commit_validation` and `disjoint`: a search through the distances of their leaves.
 //!
 //! ```text
 //! distance   from a leaf of `a` to one of `b`:  d + k0 * stride0 + k1 * stride1 + ...,  low <= k <= high,  stride0 > stride1 > ...
@@ -16,7 +16,7 @@
 //! 2. A step is taken for each k and for each pair of paths whose bounds meet. Of pairs that are only looked at there are
 //!    [`PAIRS_PER_STEP`] for each step; when they are used up, no step is left.
 
-use crate::path::Path;
+use crate::path::{Path, PlacedTerm};
 
 /// Both paths span less together, so that sums fit.
 const MAX_SPAN: i128 = 1 << 62;
@@ -52,20 +52,28 @@ impl PathSearch {
         }
     }
 
-    /// Whether it is certain that no byte is in both.
-    pub(crate) fn pairs(&mut self, a: &[Path], b: &[Path]) -> bool {
-        a.iter().all(|a| b.iter().all(|b| self.apart(a, b)))
+    /// Whether it is certain that no byte is in both terms.
+    pub(crate) fn terms_disjoint(&mut self, a: &PlacedTerm<'_>, b: &PlacedTerm<'_>) -> bool {
+        match (a.paths(&mut self.left), b.paths(&mut self.left)) {
+            (Some(a), Some(b)) => self.paths_disjoint(a, b),
+            _ => false,
+        }
+    }
+
+    /// Whether it is certain that no byte is in a path of `a` and in one of `b`.
+    fn paths_disjoint(&mut self, a: &[Path], b: &[Path]) -> bool {
+        a.iter().all(|a| b.iter().all(|b| self.disjoint(a, b)))
     }
 
     /// Whether it is certain that no byte of these paths is in two of their leaves.
     pub(crate) fn none_shared(&mut self, paths: &[Path]) -> bool {
         let mut others = paths.iter().enumerate();
         paths.iter().all(Path::nests)
-            && others.all(|(i, a)| paths[..i].iter().all(|b| self.apart(a, b)))
+            && others.all(|(i, a)| paths[..i].iter().all(|b| self.disjoint(a, b)))
     }
 
     /// Whether it is certain that no byte is in both.
-    pub(crate) fn apart(&mut self, a: &Path, b: &Path) -> bool {
+    fn disjoint(&mut self, a: &Path, b: &Path) -> bool {
         let Some(looks) = self.looks.checked_sub(1) else {
             self.left = 0;
             return false;

@@ -1,12 +1,10 @@
 //! Answers against sets of bytes, and how many steps a search takes.
 use super::*;
-use crate::shape::{Arena, Shape};
 use proptest::prelude::*;
 use std::collections::HashSet;
 
 fn path(start: u64, len: u64, steps: &[(u64, u64)]) -> Path {
-    let found = crate::path::paths(&Arena::default(), Shape::leaf(len), start, steps.to_vec());
-    found.unwrap_or_default().remove(0)
+    Path::new(start.into(), len, steps)
 }
 
 fn bytes(path: &Path) -> HashSet<i128> {
@@ -22,7 +20,10 @@ fn bytes(path: &Path) -> HashSet<i128> {
 /// How many steps it took to see that they are apart.
 fn steps(a: &Path, b: &Path) -> usize {
     let mut search = PathSearch::new(1 << 20);
-    assert!(search.apart(a, b) && search.apart(b, a), "{a:?} {b:?}");
+    assert!(
+        search.disjoint(a, b) && search.disjoint(b, a),
+        "{a:?} {b:?}"
+    );
     (1 << 20) - search.left
 }
 
@@ -34,8 +35,8 @@ fn pairs_that_are_only_looked_at_are_counted_too() {
     };
     let (a, b) = (leaves(0), leaves(8));
     let mut search = PathSearch::new(256 * 256 / PAIRS_PER_STEP);
-    assert!(search.pairs(&a, &b) && search.left > 0);
-    assert!(!search.pairs(&a, &b));
+    assert!(search.paths_disjoint(&a, &b) && search.left > 0);
+    assert!(!search.paths_disjoint(&a, &b));
     assert_eq!(search.left, 0);
 }
 
@@ -64,8 +65,8 @@ fn diagonals_of_blocks_take_few_steps() {
     let one = diagonal(4, 7, 13);
     let blocks = 8 * (51 * PLANE + 51 * ROW + WIDE);
     let last = one.start as u64 + blocks + 50 * PLANE + 50 * ROW + WIDE - 1;
-    assert!(!PathSearch::new(1 << 20).apart(&one, &path(last, 1, &[])));
-    assert!(PathSearch::new(1 << 20).apart(&one, &path(last + 1, 1, &[])));
+    assert!(!PathSearch::new(1 << 20).disjoint(&one, &path(last, 1, &[])));
+    assert!(PathSearch::new(1 << 20).disjoint(&one, &path(last + 1, 1, &[])));
 }
 
 #[test]
@@ -76,8 +77,8 @@ fn long_rows_are_told_apart_by_residues() {
     assert!(steps(&a, &b) < 9);
     // Too far to be told: nothing is said.
     let far = path(0, 10, &[(u64::MAX / 8, 9)]);
-    assert!(!PathSearch::new(9).apart(&far, &path(20, 10, &[(u64::MAX / 16, 15)])));
-    assert!(!PathSearch::new(0).apart(&a, &b));
+    assert!(!PathSearch::new(9).disjoint(&far, &path(20, 10, &[(u64::MAX / 16, 15)])));
+    assert!(!PathSearch::new(0).disjoint(&a, &b));
 }
 
 fn any_path() -> impl Strategy<Value = Path> {
@@ -91,9 +92,9 @@ proptest! {
     #[test]
     fn agrees_with_a_set_of_bytes(a in any_path(), b in any_path()) {
         let apart = bytes(&a).is_disjoint(&bytes(&b));
-        prop_assert_eq!(PathSearch::new(1 << 20).apart(&a, &b), apart);
+        prop_assert_eq!(PathSearch::new(1 << 20).disjoint(&a, &b), apart);
         let mut short = PathSearch::new(5);
-        prop_assert!(apart || !short.apart(&a, &b));
+        prop_assert!(apart || !short.disjoint(&a, &b));
     }
 
     #[test]

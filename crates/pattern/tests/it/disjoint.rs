@@ -1,7 +1,7 @@
 //! Patterns that are said to be apart are; those of ranks that share a file are said to be.
 
 use crate::common::{Stream, stream};
-use forebay_pattern::{Folder, GlobalPattern, LogSource, Segment, merge};
+use forebay_pattern::{Folder, LogSource, Segment};
 use proptest::prelude::*;
 use std::collections::HashSet;
 
@@ -34,25 +34,16 @@ fn bytes(segment: &Segment) -> HashSet<u64> {
         .collect()
 }
 
-/// No two of them share a byte, as they say of each other, and of what others became when they were merged.
+/// No two of them share a byte, as they say of each other.
 fn told_apart(segments: &[Segment]) {
     for (i, one) in segments.iter().enumerate() {
-        let others: Vec<Segment> = segments[..i].to_vec();
         assert!(
-            others
+            segments[..i]
                 .iter()
                 .all(|o| o.surely_disjoint(one) && one.surely_disjoint(o)),
             "{i}"
         );
         assert!(!one.surely_disjoint(one));
-        let (globals, rest) = merge(others);
-        let apart = |g: &GlobalPattern| g.surely_disjoint(one);
-        assert!(globals.iter().all(apart), "{i} of the merged");
-        assert!(rest.iter().all(|r| r.surely_disjoint(one)));
-        if i + 1 == segments.len() {
-            let (globals, _) = merge(segments.to_vec());
-            assert!(globals.iter().any(|g| !g.surely_disjoint(one)));
-        }
     }
 }
 
@@ -126,10 +117,5 @@ proptest! {
                 prop_assert!(!(shared && other.surely_disjoint(s)));
             }
         }
-        let there: HashSet<u64> = segments.iter().flat_map(bytes).collect();
-        let shared = bytes(&two).iter().any(|b| there.contains(b));
-        let (globals, rest) = merge(segments);
-        let apart = globals.iter().all(|g| g.surely_disjoint(&two)) && rest.iter().all(|r| r.surely_disjoint(&two));
-        prop_assert!(!(shared && apart));
     }
 }

@@ -1,8 +1,8 @@
 //! Patterns from the outside: one binary, a module for each behaviour.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod apart;
 mod bounds;
+mod commit_validation;
 mod common;
 mod cubes;
 mod disjoint;

@@ -10,7 +10,7 @@
 //! Invariant: each byte that was put is put by exactly one of the patterns and the changes that are left, from the same log byte.
 use crate::files::MOST_COMPARED;
 use forebay_index::{Change, Extent, MAX_EXTENT, SLICE};
-use forebay_pattern::{Folder, LogSource, Segment, apart};
+use forebay_pattern::{Folder, LogSource, Segment, all_disjoint};
 
 /// Bytes that a record of the index may cost. A pattern must be shorter than its records.
 const RECORD_BYTES: u64 = 4;
@@ -73,7 +73,7 @@ fn shown(segments: &[Segment], left: &[Change], most: u64) -> bool {
         Change::Put(e) => Some(e.offset..e.end()),
         Change::Cut { .. } => None,
     });
-    apart(segments, &puts.collect::<Vec<_>>(), most) == Some(true)
+    all_disjoint(segments, &puts.collect::<Vec<_>>(), most) == Some(true)
 }
 
 /// Extents of one log, by address. Returns the records that segments stand for.

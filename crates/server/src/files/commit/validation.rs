@@ -10,7 +10,7 @@
 use super::super::records::CommitId;
 use crate::Result;
 use forebay_index::{Change, Extent};
-use forebay_pattern::{LogSource, Segment, apart, decode_all};
+use forebay_pattern::{LogSource, Segment, all_disjoint, decode_all};
 use rustix::io::Errno;
 use std::ops::Range;
 
@@ -94,7 +94,7 @@ fn segments(
         Change::Cut { .. } => None,
     });
     let ranges: Vec<Range<u64>> = ranges.collect();
-    match apart(&found, &ranges, MOST_COMPARED) {
+    match all_disjoint(&found, &ranges, MOST_COMPARED) {
         Some(true) => Ok(found),
         Some(false) => Err("a byte of the file is in two of its patterns or extents"),
         None => Err("its patterns lie over each other too finely to be counted"),

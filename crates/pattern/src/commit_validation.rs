@@ -12,7 +12,7 @@
 
 use crate::disjoint::MOST_STEPS;
 use crate::lattice::Lattice;
-use crate::path::{LazyPaths, Path, paths};
+use crate::path::PlacedTerm;
 use crate::path_search::PathSearch;
 use crate::pattern::element;
 use crate::segment::Segment;
@@ -24,18 +24,18 @@ use std::ops::Range;
 const STEPS_PER_TERM: usize = 64;
 
 /// Whether no byte of the file is in two elements of these segments or in one and a range, or in two ranges, and each element has a
-/// byte. Limits of segments are not looked at. `None`: it takes a look at more
-/// than `most` elements to tell, or a range has 2^63 bytes.
-pub fn apart(segments: &[Segment], ranges: &[Range<u64>], most: u64) -> Option<bool> {
+/// byte. Limits of segments are not looked at. `None`: it takes a look at more than `most` elements to tell, or a range has 2^63
+/// bytes.
+pub fn all_disjoint(segments: &[Segment], ranges: &[Range<u64>], most: u64) -> Option<bool> {
     let plain = Arena::default();
     if segments.iter().any(|s| has_empty(&s.pattern.arena)) {
         return Some(false);
     }
-    let mut all: Vec<BoundedTerm<'_>> = Vec::new();
+    let mut all: Vec<PlacedTerm<'_>> = Vec::new();
     for segment in segments {
         all.extend(segment.pattern.terms.iter().map(|term| {
             let bounds = segment.pattern.term_bounds(term);
-            BoundedTerm::new(&segment.pattern.arena, *term, bounds)
+            PlacedTerm::new(&segment.pattern.arena, *term, bounds)
         }));
     }
     for range in ranges {
@@ -48,53 +48,23 @@ pub fn apart(segments: &[Segment], ranges: &[Range<u64>], most: u64) -> Option<b
             addr: 0,
             shape: Shape::leaf(len),
         };
-        all.push(BoundedTerm::new(&plain, term, (range.start, range.end)));
+        all.push(PlacedTerm::new(&plain, term, (range.start, range.end)));
     }
     if all.iter().any(|p| p.lo >= p.hi) {
         return Some(false);
     }
     all.sort_by_key(|p| p.lo);
-    let unsure = unsure(&all);
-    let rest = all.iter().zip(unsure).filter_map(|(p, u)| u.then_some(p));
-    looked_at(rest, most)
+    let unproven = unproven(&all);
+    let rest = all
+        .iter()
+        .zip(unproven)
+        .filter_map(|(p, unproven)| unproven.then_some(p));
+    elements_disjoint(rest, most)
 }
 
-/// A term and its bounds.
-struct BoundedTerm<'a> {
-    term: Term,
-    lo: u64,
-    hi: u64,
-    arena: &'a Arena,
-    paths: LazyPaths,
-}
-
-impl<'a> BoundedTerm<'a> {
-    fn new(arena: &'a Arena, term: Term, (lo, hi): (u64, u64)) -> BoundedTerm<'a> {
-        BoundedTerm {
-            term,
-            lo,
-            hi,
-            arena,
-            paths: LazyPaths::default(),
-        }
-    }
-
-    fn paths(&self, left: &mut usize) -> Option<&[Path]> {
-        let make = || paths(self.arena, self.term.shape, self.term.start, Vec::new());
-        self.paths.get(left, make)
-    }
-
-    /// Whether it surely shares no byte with another.
-    fn without(&self, other: &BoundedTerm<'_>, search: &mut PathSearch) -> bool {
-        let left = &mut search.left;
-        match (self.paths(left), other.paths(left)) {
-            (Some(own), Some(other)) => search.pairs(own, other),
-            _ => false,
-        }
-    }
-
+impl PlacedTerm<'_> {
     /// Whether it surely has no byte twice.
-    fn once(&self, search: &mut PathSearch) -> bool {
+    fn surely_once(&self, search: &mut PathSearch) -> bool {
         let shape = self.term.shape;
         if self.arena.increasing(shape) {
             return true;
@@ -110,37 +80,37 @@ impl<'a> BoundedTerm<'a> {
 }
 
 /// Which terms may have bytes that they or others have too. Sorted by their lowest bytes.
-fn unsure(all: &[BoundedTerm<'_>]) -> Vec<bool> {
-    let mut unsure = vec![false; all.len()];
+fn unproven(all: &[PlacedTerm<'_>]) -> Vec<bool> {
+    let mut unproven = vec![false; all.len()];
     let mut search = PathSearch::new(MOST_STEPS + STEPS_PER_TERM * all.len());
     let mut open: Vec<usize> = Vec::new();
     for (at, next) in all.iter().enumerate() {
-        unsure[at] |= !next.once(&mut search);
+        unproven[at] |= !next.surely_once(&mut search);
         open.retain(|o| all[*o].hi > next.lo);
         for &before in &open {
-            let known = unsure[at] && unsure[before];
+            let known = unproven[at] && unproven[before];
             if search.left == 0 {
                 break;
             }
             search.left -= 1;
-            if !known && !next.without(&all[before], &mut search) {
-                (unsure[at], unsure[before]) = (true, true);
+            if !known && !search.terms_disjoint(next, &all[before]) {
+                (unproven[at], unproven[before]) = (true, true);
             }
         }
         if search.left == 0 {
-            // Nothing is told of what is open here and of what follows.
-            open.iter().for_each(|o| unsure[*o] = true);
-            unsure[at..].fill(true);
-            return unsure;
+            // Nothing is proven of what is open here and of what follows.
+            open.iter().for_each(|o| unproven[*o] = true);
+            unproven[at..].fill(true);
+            return unproven;
         }
         open.push(at);
     }
-    unsure
+    unproven
 }
 
-/// The same by a look at each element.
-fn looked_at<'a>(
-    terms: impl Iterator<Item = &'a BoundedTerm<'a>> + Clone,
+/// The same of these terms, by comparing all of their elements.
+fn elements_disjoint<'a>(
+    terms: impl Iterator<Item = &'a PlacedTerm<'a>> + Clone,
     most: u64,
 ) -> Option<bool> {
     let mut count = 0u64;

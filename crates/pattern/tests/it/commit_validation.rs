@@ -1,7 +1,7 @@
 //! Whether the elements of a commit are apart: exactly, and at once whatever loops say of themselves.
 
 use crate::common::{Stream, stream};
-use forebay_pattern::{Folder, LogSource, Segment, apart};
+use forebay_pattern::{Folder, LogSource, Segment, all_disjoint};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -28,11 +28,17 @@ fn what_writers_make_is_told_without_a_look_at_elements() {
     let turns = (0..MANY).flat_map(|k| [(500 + k * 700, 50), ((1 << 40) + k * 700, 50)]);
     all.extend(segments(8, turns));
     let gap = 600..700;
-    assert_eq!(apart(&all, std::slice::from_ref(&gap), 0), Some(true));
-    assert_eq!(apart(&all, &[gap.clone(), 650..651], MANY), Some(false));
+    assert_eq!(
+        all_disjoint(&all, std::slice::from_ref(&gap), 0),
+        Some(true)
+    );
+    assert_eq!(
+        all_disjoint(&all, &[gap.clone(), 650..651], MANY),
+        Some(false)
+    );
     // Too many to look at: one byte of one of them is in another's gap only by a look.
     all.extend(segments(9, (0..MANY).map(|k| (k * 701, 1))));
-    assert_eq!(apart(&all, &[], MANY), None);
+    assert_eq!(all_disjoint(&all, &[], MANY), None);
 }
 
 #[test]
@@ -44,13 +50,16 @@ fn damaged_loops_are_answered_at_once() {
     }
     for pattern in one.finish() {
         let of = [Segment::new(LogSource::default(), 1, pattern)];
-        assert_eq!(apart(&of, &[], 1000), Some(false));
+        assert_eq!(all_disjoint(&of, &[], 1000), Some(false));
     }
     let empty = 5..5;
-    assert_eq!(apart(&[], std::slice::from_ref(&empty), 9), Some(false));
+    assert_eq!(
+        all_disjoint(&[], std::slice::from_ref(&empty), 9),
+        Some(false)
+    );
     let all = 0..u64::MAX;
-    assert_eq!(apart(&[], std::slice::from_ref(&all), 9), None);
-    assert_eq!(apart(&[], &[], 9), Some(true));
+    assert_eq!(all_disjoint(&[], std::slice::from_ref(&all), 9), None);
+    assert_eq!(all_disjoint(&[], &[], 9), Some(true));
 }
 
 proptest! {
@@ -75,7 +84,7 @@ proptest! {
         let mut seen = HashSet::new();
         let mut bytes = elements.chain(ranges.iter().cloned()).flatten();
         let want = bytes.all(|byte| seen.insert(byte));
-        prop_assert_eq!(apart(&segments, &ranges, 1 << 20), Some(want));
+        prop_assert_eq!(all_disjoint(&segments, &ranges, 1 << 20), Some(want));
     }
 }
 
@@ -85,5 +94,5 @@ fn many_extents_in_the_gaps_of_a_pattern_are_told_apart_by_strides() {
     let ranges: Vec<Range<u64>> = (0..50_000)
         .map(|k| k * 1000 + 200 + k % 90..k * 1000 + 300 + k % 90)
         .collect();
-    assert_eq!(apart(&of, &ranges, 0), Some(true));
+    assert_eq!(all_disjoint(&of, &ranges, 0), Some(true));
 }
