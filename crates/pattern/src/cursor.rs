@@ -15,15 +15,6 @@ pub(crate) struct ExpectedRun {
     pub(crate) left: u64,
 }
 
-impl ExpectedRun {
-    /// Takes one element.
-    #[inline]
-    pub(crate) fn advance(&mut self) {
-        self.offset = self.offset.wrapping_add(self.stride);
-        self.left -= 1;
-    }
-}
-
 /// A loop that a cursor is inside.
 #[derive(Debug, Clone, Copy)]
 struct LoopFrame {
@@ -66,17 +57,27 @@ impl Cursor {
         self.next(arena)
     }
 
-    /// A cursor through a shape that starts at `start`, once, and its first run.
-    pub(crate) fn inside(arena: &Arena, shape: Shape, start: u64) -> (ExpectedRun, Cursor) {
-        let mut cursor = Cursor::default();
-        let first = match shape.kind() {
-            ShapeKind::Leaf(len) => cursor.grant(start, len, 0, 1),
+    /// Sets the cursor at the start of a shape that is gone through once, and returns the first run.
+    pub(crate) fn start_shape(&mut self, arena: &Arena, shape: Shape, start: u64) -> ExpectedRun {
+        self.granted = 0;
+        self.frames.clear();
+        match shape.kind() {
+            ShapeKind::Leaf(len) => self.grant(start, len, 0, 1),
             ShapeKind::Loop(id) => {
-                let run = cursor.enter(arena, id, start, arena.get(id).steps.elements);
-                run.unwrap_or_else(|| cursor.next(arena))
+                let run = self.enter(arena, id, start, arena.get(id).steps.elements);
+                run.unwrap_or_else(|| self.next(arena))
             }
-        };
-        (first, cursor)
+        }
+    }
+
+    /// Takes one element of the run; behind its last one it becomes the next run.
+    #[inline]
+    pub(crate) fn advance(&mut self, run: &mut ExpectedRun, arena: &Arena) {
+        run.offset = run.offset.wrapping_add(run.stride);
+        run.left -= 1;
+        if run.left == 0 {
+            *run = self.next(arena);
+        }
     }
 
     /// A cursor through the first `elements` elements of a body whose first starts at `start`, once, from element number `index` on;
@@ -91,7 +92,7 @@ impl Cursor {
         let mut cursor = Cursor::default();
         let (mut base, mut stride) = (start, 0);
         loop {
-            let body = &arena.items[items.0 as usize..][..items.1 as usize];
+            let body = arena.items(items);
             let item = body.partition_point(|i| i.elements_before <= index);
             let Some(found) = item.checked_sub(1).and_then(|at| body.get(at)) else {
                 return (ExpectedRun::default(), Cursor::default());

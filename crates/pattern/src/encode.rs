@@ -18,8 +18,8 @@
 //! take what a plain list of distances and lengths takes.
 
 use crate::Pattern;
-use crate::recent::RecentShapes;
 use crate::shape::{Arena, Shape, ShapeKind};
+use crate::shape_cache::ShapeCache;
 use crate::stack::Term;
 use forebay_codec::varint;
 use std::collections::HashMap;
@@ -191,7 +191,7 @@ impl<'a> BodyForm<'a> {
         if gaps {
             flags |= GAPS;
         }
-        let mut recent = RecentShapes::default();
+        let mut recent = ShapeCache::default();
         for (place, &id) in self.order.iter().enumerate() {
             let l = self.arena.get(id);
             varint::put(out, l.steps.elements);
@@ -234,7 +234,7 @@ impl<'a> BodyForm<'a> {
     fn shapes(
         &self,
         out: &mut Vec<u8>,
-        recent: &mut RecentShapes,
+        recent: &mut ShapeCache,
         place: u64,
         shapes: impl Iterator<Item = Shape>,
     ) {
@@ -245,8 +245,8 @@ impl<'a> BodyForm<'a> {
                 more += 1;
             }
             let code = recent.place(shape).unwrap_or_else(|| match shape.kind() {
-                ShapeKind::Leaf(len) => RecentShapes::SIZE + 2 * (len / self.len_grain),
-                ShapeKind::Loop(id) => RecentShapes::SIZE + 1 + 2 * (place - 1 - self.places[&id]),
+                ShapeKind::Leaf(len) => ShapeCache::SIZE + 2 * (len / self.len_grain),
+                ShapeKind::Loop(id) => ShapeCache::SIZE + 1 + 2 * (place - 1 - self.places[&id]),
             });
             recent.used(shape);
             varint::put(out, code * 2 + u64::from(more > 0));

@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | this one | [`Folder`]: joins extents that follow each other, if it is for an index |
-//! | `recognizer`, `retreat` | the open loop: what goes on as expected, and what ends it |
+//! | `recognizer`, `undo_iteration` | the open loop: what goes on as expected, and what ends it |
 //! | `closed` | closed terms: repeats at the top, loops, and what leaves as a pattern |
 //! | `refold` | whole patterns folded again, a row at a time |
 //! | `prediction` | what is known of the open loop |
@@ -12,12 +12,10 @@ mod closed;
 mod prediction;
 mod recognizer;
 mod refold;
-mod retreat;
+mod undo_iteration;
 
 use crate::{Element, Error, Pattern, Result};
 use recognizer::LoopRecognizer;
-
-pub(crate) use closed::OpenRepeat;
 
 /// Offsets, lengths and addresses are below, so that sums and codes fit 64 bits.
 const LIMIT_BITS: u32 = 60;

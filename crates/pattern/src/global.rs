@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! dims, the largest stride first:   loops of the shape | places of the slots: even, or a sorted table
-//! slot number -> log, sequence, address of its first byte                see `owners`
+//! slot number -> log, sequence, address of its first byte                see `slot_writers`
 //! ```
 //!
 //! Address and sequence are explicit for each slot, so headers of different lengths and logs that appear twice are nothing special.
@@ -14,17 +14,22 @@
 use crate::Segment;
 use crate::column::Column;
 use crate::lattice::Lattice;
-use crate::owners::Owners;
 use crate::segment::PlacedExtent;
 use crate::shape::{Arena, MAX_DEPTH, Shape};
+use crate::slot_writers::SlotWriters;
 
 /// Dims of a global pattern, at most: the loops and the slots'.
 pub(crate) const MAX_DIMS: usize = MAX_DEPTH as usize + 4;
 
 impl Axis {
+    /// Whether it goes along a dim of the lattice.
+    fn is_loop(&self) -> bool {
+        matches!(self, Axis::Steps { weight: 0, .. })
+    }
+
     pub(crate) fn count(&self) -> u64 {
         match self {
-            Axis::Loop { count, .. } | Axis::Slots { count, .. } => *count,
+            Axis::Steps { count, .. } => *count,
             Axis::Table(starts) => starts.len() as u64,
         }
     }
@@ -33,10 +38,8 @@ impl Axis {
 /// A direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Axis {
-    /// Of the lattice's dim with this number.
-    Loop { stride: u64, count: u64 },
-    /// Slots at even distances; each step counts `weight` slots.
-    Slots {
+    /// Even steps, each of `weight` slots; 0: of cells of one slot, along a dim of the lattice.
+    Steps {
         stride: u64,
         count: u64,
         weight: u64,
@@ -55,7 +58,7 @@ pub struct GlobalPattern {
     /// Start of slot 0's shape.
     pub(crate) start: u64,
     pub(crate) slots: u64,
-    pub(crate) owners: Owners,
+    pub(crate) writers: SlotWriters,
     pub(crate) limit: Option<u64>,
     extent: u64,
 }
@@ -84,7 +87,7 @@ impl GlobalPattern {
         shape: Shape,
         start: u64,
         places: SlotStarts,
-        owners: Owners,
+        writers: SlotWriters,
         limit: Option<u64>,
     ) -> Option<GlobalPattern> {
         let mut arena = Arena::default();
@@ -104,7 +107,7 @@ impl GlobalPattern {
             axes,
             start,
             slots,
-            owners,
+            writers,
             limit,
             extent,
         })
@@ -112,14 +115,14 @@ impl GlobalPattern {
 
     /// A term of a segment as a pattern of one slot.
     pub(crate) fn single(segment: &Segment, term: &crate::stack::Term) -> Option<GlobalPattern> {
-        let owners = Owners::new(&[(segment.source, segment.last, term.addr)], &[])?;
+        let writers = SlotWriters::new(&[(segment.source, segment.last, term.addr)], &[])?;
         let places = SlotStarts::Even(Vec::new());
         GlobalPattern::new(
             &segment.pattern.arena,
             term.shape,
             term.start,
             places,
-            owners,
+            writers,
             segment.limit,
         )
     }
@@ -152,7 +155,7 @@ impl GlobalPattern {
 
     /// Whose logs its bytes are in; a log that has several commits in it comes several times.
     pub fn sources(&self) -> impl Iterator<Item = crate::LogSource> + '_ {
-        self.owners.sources()
+        self.writers.sources()
     }
 
     /// Places in every axis of the cell that would hold `offset`, the slot, and the byte in the cell. Behind the last cell of an axis the
@@ -163,12 +166,7 @@ impl GlobalPattern {
         let mut slot = 0;
         for (axis, at) in self.axes.iter().zip(at) {
             match axis {
-                Axis::Loop { stride, count } => {
-                    let k = (rest / stride).min(count - 1);
-                    rest -= k * stride;
-                    *at = k;
-                }
-                Axis::Slots {
+                Axis::Steps {
                     stride,
                     count,
                     weight,
@@ -195,7 +193,7 @@ impl GlobalPattern {
     pub(crate) fn loops(&self, at: &[u64; MAX_DIMS]) -> [u64; MAX_DEPTH as usize] {
         let mut loops = [0; MAX_DEPTH as usize];
         let axes = self.axes.iter().zip(at);
-        let of_loops = axes.filter(|(a, _)| matches!(a, Axis::Loop { .. }));
+        let of_loops = axes.filter(|(axis, _)| axis.is_loop());
         for (k, (_, at)) in loops.iter_mut().zip(of_loops) {
             *k = *at;
         }
@@ -208,8 +206,7 @@ impl GlobalPattern {
         let (mut slot, mut offset) = (0, self.base());
         for (axis, k) in self.axes.iter().zip(at) {
             match axis {
-                Axis::Loop { stride, .. } => offset += k * stride,
-                Axis::Slots { stride, weight, .. } => {
+                Axis::Steps { stride, weight, .. } => {
                     offset += k * stride;
                     slot += k * weight;
                 }
@@ -228,7 +225,7 @@ impl GlobalPattern {
         let (slot, rest) = self.locate(offset, &mut at)?;
         let loops = self.loops(&at);
         let found = self.lattice.hit(&self.arena, &loops, rest)?;
-        let (source, sequence, addr) = self.owners.get(slot);
+        let (source, sequence, addr) = self.writers.get(slot);
         Some(PlacedExtent {
             offset: offset - (rest - found.rel as u64),
             len: found.len,
@@ -253,7 +250,7 @@ impl GlobalPattern {
         let mut cell = offset - rest;
         for (axis, k) in self.axes.iter().zip(at).rev() {
             let (here, next) = match axis {
-                Axis::Loop { stride, count } | Axis::Slots { stride, count, .. } => {
+                Axis::Steps { stride, count, .. } => {
                     (k * stride, (k + 1 < *count).then(|| (k + 1) * stride))
                 }
                 Axis::Table(starts) => (starts[k as usize], starts.get(k as usize + 1).copied()),
@@ -283,7 +280,7 @@ impl GlobalPattern {
             + self.axes.capacity() * size_of::<Axis>()
             + tables.sum::<usize>()
             + self
-                .owners
+                .writers
                 .columns()
                 .map(Column::memory)
                 .iter()
@@ -296,9 +293,10 @@ fn axes(lattice: &Lattice, places: &SlotStarts) -> Option<(Vec<Axis>, u64)> {
     let mut axes: Vec<Axis> = lattice
         .dims
         .iter()
-        .map(|d| Axis::Loop {
+        .map(|d| Axis::Steps {
             stride: d.stride,
             count: d.count,
+            weight: 0,
         })
         .collect();
     match places {
@@ -307,7 +305,7 @@ fn axes(lattice: &Lattice, places: &SlotStarts) -> Option<(Vec<Axis>, u64)> {
             for &(stride, count) in dims {
                 weight = weight.checked_div(count)?;
                 if count > 1 {
-                    axes.push(Axis::Slots {
+                    axes.push(Axis::Steps {
                         stride,
                         count,
                         weight,
@@ -329,9 +327,7 @@ fn axes(lattice: &Lattice, places: &SlotStarts) -> Option<(Vec<Axis>, u64)> {
     let cell = lattice.extent(lattice.dims.len())?;
     let extent = axes.iter().rev().try_fold(cell, |extent, axis| {
         let (room, span) = match axis {
-            Axis::Loop { stride, count } | Axis::Slots { stride, count, .. } => {
-                (*stride, stride.checked_mul(count - 1)?)
-            }
+            Axis::Steps { stride, count, .. } => (*stride, stride.checked_mul(count - 1)?),
             Axis::Table(starts) => (
                 starts.windows(2).map(|w| w[1] - w[0]).min()?,
                 *starts.last()?,
@@ -345,7 +341,7 @@ fn axes(lattice: &Lattice, places: &SlotStarts) -> Option<(Vec<Axis>, u64)> {
 
 fn stride_of(axis: &Axis) -> u64 {
     match axis {
-        Axis::Loop { stride, .. } | Axis::Slots { stride, .. } => *stride,
+        Axis::Steps { stride, .. } => *stride,
         Axis::Table(_) => 0,
     }
 }

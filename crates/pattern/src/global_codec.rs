@@ -13,9 +13,9 @@
 
 use crate::column::Column;
 use crate::global::{Axis, GlobalPattern, SlotStarts};
-use crate::owners::Owners;
 use crate::parse::parse;
 use crate::pattern::Pattern;
+use crate::slot_writers::SlotWriters;
 use crate::stack::Term;
 use crate::{encode, frame};
 use forebay_codec::varint;
@@ -58,20 +58,21 @@ impl GlobalPattern {
                 }
             }
         }
-        varint::put(&mut inside, self.owners.writers);
-        for column in self.owners.columns() {
+        varint::put(&mut inside, self.writers.count);
+        for column in self.writers.columns() {
             column.put(&mut inside);
         }
         inside[0] = flags;
         frame::put(out, frame::GLOBAL, &inside);
     }
 
-    fn places(&self) -> SlotStarts {
+    /// Where its slots lie.
+    pub(crate) fn places(&self) -> SlotStarts {
         let mut even: Vec<(u64, u64, u64)> = Vec::new();
         for axis in &self.axes {
             match axis {
-                Axis::Loop { .. } => {}
-                Axis::Slots {
+                Axis::Steps { weight: 0, .. } => {}
+                Axis::Steps {
                     stride,
                     count,
                     weight,
@@ -133,12 +134,12 @@ impl GlobalPattern {
         let of_slots = [column(slots)?, column(slots)?];
         let of_writers = [column(writers)?, column(writers)?, column(writers)?];
         let ([writer, addr], [member, log, sequence]) = (of_slots, of_writers);
-        let owners = Owners::with([writer, addr, member, log, sequence], writers, slots)
+        let writers = SlotWriters::with([writer, addr, member, log, sequence], writers, slots)
             .ok_or("its columns do not fit each other")?;
         if !bytes.is_empty() {
             return Err("bytes are left over");
         }
-        GlobalPattern::new(&one.arena, term.shape, term.start, places, owners, limit)
+        GlobalPattern::new(&one.arena, term.shape, term.start, places, writers, limit)
             .ok_or("its slots overlap, or reach too far")
     }
 }

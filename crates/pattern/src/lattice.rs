@@ -12,7 +12,7 @@
 
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::shape::{Arena, LoopItem, MAX_DEPTH, Shape, ShapeKind};
-use crate::tree::{ElementHit, hit_body, next_start_body};
+use crate::shape_lookup::{ElementHit, hit_body, next_start_body};
 
 /// A direction of the lattice that comes from a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,12 +121,7 @@ impl Lattice {
             },
         };
         lattice.low = low.checked_add(lattice.bounds.0)?;
-        lattice.increasing = lattice.items(arena).is_none_or(|body| {
-            body.iter().all(|i| arena.increasing(i.shape))
-                && body.windows(2).all(|w| {
-                    w[0].rel + arena.bounds(w[0].shape).1 <= w[1].rel + arena.bounds(w[1].shape).0
-                })
-        });
+        lattice.increasing = lattice.items(arena).is_none_or(|body| arena.in_order(body));
         lattice.joined = lattice.increasing
             && lattice
                 .items(arena)
@@ -166,7 +161,7 @@ impl Lattice {
     fn items<'a>(&self, arena: &'a Arena) -> Option<&'a [LoopItem]> {
         match self.inner {
             CellBody::Leaf(_) => None,
-            CellBody::Body(first, len) => Some(&arena.items[first as usize..][..len as usize]),
+            CellBody::Body(first, len) => Some(arena.items((first, len))),
         }
     }
 
@@ -183,7 +178,7 @@ impl Lattice {
                 bytes_before: 0,
             })?,
             CellBody::Body(first, len) => {
-                let body = &arena.items[first as usize..][..len as usize];
+                let body = arena.items((first, len));
                 self.hit_in_cell(arena, body, cell.elements, rest)?
             }
         };

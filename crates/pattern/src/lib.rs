@@ -18,20 +18,20 @@
 //! | module | what |
 //! |---|---|
 //! | `fold` | [`Folder`]: a stream of extents becomes nested loops, online, in bounded memory |
-//! | `stack`, `cursor`, `shape`, `measure` | its parts: repeats of closed terms, the open loop, hash-consed loops, what follows from a loop |
+//! | `stack`, `cursor`, `shape`, `measure` | its parts: repeats of closed terms, the open loop, hash-consed loops, derived properties of a loop |
 //! | `predict` | [`Predictor`]: what a reader asks for next |
 //! | `element`, `pattern` | [`Element`]: one extent; [`Pattern`]: what was found; any element by its number, without decoding |
-//! | `within`, `tree` | its log bytes in a range; whether one has all of another; a shape by offset |
-//! | `segment`, `encode`, `parse`, `recent`, `frame` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
+//! | `range_query`, `shape_lookup` | a pattern's log bytes in a range, and whether it has all bytes of another; an offset in any shape |
+//! | `segment`, `encode`, `parse`, `shape_cache`, `frame` | [`Segment`]: a pattern with its log and commits; its versioned and checksummed form |
 //! | `map`, `global`, `merge` | [`PatternMap`]: a file by offset; [`GlobalPattern`]: one shape of many logs; [`merge`] makes them |
-//! | `lattice`, `owners`, `explode` | a shape by division; who wrote the slots; a loop split into one for each item, for merging |
+//! | `lattice`, `slot_writers`, `loop_distribution` | an offset by division; who wrote the slots; a loop split into one for each item, for merging |
 //! | `global_codec`, `column` | the encoded form of a global pattern; of a column of its numbers |
 //! | `patterns` | [`Patterns`]: all of a file, as they are stored and sent |
-//! | `rows`, `pieces` | [`Pieces`]: all of a range in order |
-//! | `skip`, `overlay` | past many extents at once; laying ranges over each other |
+//! | `range_iterator`, `row_iterator` | [`Pieces`]: all extents of a range of a map, in order; those of a global pattern, a row at a time |
+//! | `extent_skip`, `overlay` | where bytes without a hole end; laying ranges over each other |
 //! | `disjoint`, `commit_validation` | whether two patterns surely share no byte; whether all elements of a commit are disjoint |
-//! | `path`, `path_search` | shapes as plain steps to their leaves, and how these tell them apart |
-//! | `show`, `error` | patterns as text; what can be wrong |
+//! | `path`, `path_search` | shapes as plain steps to their leaves, and whether two such paths have a byte in common |
+//! | `display`, `error` | patterns as text; what can be wrong |
 //!
 //! What this crate knows: offsets, lengths, log addresses and sequences, as numbers. What it must not know: where segments
 //! are stored, who writes them. It does no I/O.
@@ -41,36 +41,36 @@ mod column;
 mod commit_validation;
 mod cursor;
 mod disjoint;
+mod display;
 mod element;
 mod encode;
 mod error;
-mod explode;
+mod extent_skip;
 mod fold;
 mod frame;
 mod global;
 mod global_codec;
 mod lattice;
+mod loop_distribution;
 mod map;
 mod measure;
 mod merge;
 mod overlay;
-mod owners;
 mod parse;
 mod path;
 mod path_search;
 mod pattern;
 mod patterns;
-mod pieces;
 mod predict;
-mod recent;
-mod rows;
+mod range_iterator;
+mod range_query;
+mod row_iterator;
 mod segment;
 mod shape;
-mod show;
-mod skip;
+mod shape_cache;
+mod shape_lookup;
+mod slot_writers;
 mod stack;
-mod tree;
-mod within;
 
 pub use commit_validation::all_disjoint;
 pub use element::Element;
@@ -81,6 +81,6 @@ pub use map::{MapLookup, PatternMap};
 pub use merge::merge;
 pub use pattern::{Elements, Pattern};
 pub use patterns::{FrameLoss, Patterns, decode_all};
-pub use pieces::Pieces;
 pub use predict::{Predictor, ReadRequest};
+pub use range_iterator::Pieces;
 pub use segment::{LogSource, PlacedExtent, Segment};

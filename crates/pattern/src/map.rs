@@ -8,11 +8,12 @@
 //!    address, which was written later; of different logs, that of the larger source.
 //! 2. A piece never reaches over a place where a newer extent may start. A hole never reaches over a byte that is held.
 
+use crate::element::Element;
 use crate::global::GlobalPattern;
 use crate::overlay::Overlay;
 use crate::shape::ShapeKind;
+use crate::shape_lookup;
 use crate::stack::Term;
-use crate::tree;
 use crate::{PlacedExtent, Segment};
 
 /// Holes are looked through for so many steps before one is reported that may go on.
@@ -31,14 +32,7 @@ pub enum MapLookup {
 
 #[derive(Debug, Clone)]
 pub(crate) enum EntryPart {
-    /// An extent of a segment.
-    Leaf {
-        start: u64,
-        len: u64,
-        addr: u64,
-        segment: u32,
-    },
-    /// A term of a segment whose loops overlap.
+    /// A term of a segment: an extent, or loops that overlap.
     Term {
         term: Term,
         segment: u32,
@@ -53,6 +47,20 @@ pub(crate) struct MapEntry {
     /// The newest sequence in it.
     newest: u64,
     pub(crate) part: EntryPart,
+}
+
+impl MapEntry {
+    /// The extent and its segment, if it is a single one of a segment.
+    pub(crate) fn extent(&self) -> Option<(Element, u32)> {
+        let EntryPart::Term { term, segment } = self.part else {
+            return None;
+        };
+        let ShapeKind::Leaf(len) = term.shape.kind() else {
+            return None;
+        };
+        let (offset, addr) = (term.start, term.addr);
+        Some((Element { offset, len, addr }, segment))
+    }
 }
 
 /// See the module.
@@ -86,7 +94,7 @@ impl PatternMap {
 
     fn add(&mut self, global: GlobalPattern) {
         let (lo, hi) = global.bounds();
-        let newest = global.owners.newest;
+        let newest = global.writers.newest;
         let part = EntryPart::GlobalPattern(Box::new(global));
         self.entries.push(MapEntry {
             lo,
@@ -103,23 +111,17 @@ impl PatternMap {
         for term in &segment.pattern.terms {
             let (lo, hi) = segment.pattern.term_bounds(term);
             let (lo, hi) = (lo.min(limit), hi.min(limit));
-            let part = match term.shape.kind() {
-                ShapeKind::Leaf(len) => EntryPart::Leaf {
-                    start: term.start,
-                    len,
-                    addr: term.addr,
-                    segment: at,
-                },
-                ShapeKind::Loop(_) => match GlobalPattern::single(&segment, term) {
-                    Some(global) => EntryPart::GlobalPattern(Box::new(global)),
-                    None => {
-                        kept = true;
-                        EntryPart::Term {
-                            term: *term,
-                            segment: at,
-                        }
+            let is_loop = matches!(term.shape.kind(), ShapeKind::Loop(_));
+            let joined = is_loop.then(|| GlobalPattern::single(&segment, term));
+            let part = match joined.flatten() {
+                Some(global) => EntryPart::GlobalPattern(Box::new(global)),
+                None => {
+                    kept |= is_loop;
+                    EntryPart::Term {
+                        term: *term,
+                        segment: at,
                     }
-                },
+                }
             };
             self.entries.push(MapEntry {
                 lo,
@@ -135,13 +137,15 @@ impl PatternMap {
 
     /// Extents of segments that newer extents of segments hide are left out or cut, so that a byte is in one of them only.
     fn flatten(&mut self) {
-        let is_leaf = |e: &mut MapEntry| matches!(e.part, EntryPart::Leaf { .. });
-        let mut leaves: Vec<MapEntry> = self.entries.extract_if(.., is_leaf).collect();
-        let order = |e: &MapEntry| match e.part {
-            EntryPart::Leaf { addr, segment, .. } => {
-                (e.newest, addr, self.segments[segment as usize].source)
-            }
-            _ => Default::default(),
+        let is_extent = |e: &mut MapEntry| e.extent().is_some();
+        let mut leaves: Vec<MapEntry> = self.entries.extract_if(.., is_extent).collect();
+        let order = |e: &MapEntry| {
+            let (extent, segment) = e.extent().unwrap_or_default();
+            (
+                e.newest,
+                extent.addr,
+                self.segments[segment as usize].source,
+            )
         };
         leaves.sort_by_key(order);
         let mut overlay = Overlay::default();
@@ -219,31 +223,29 @@ impl PatternMap {
 
     pub(crate) fn hit(&self, entry: &MapEntry, offset: u64) -> Option<PlacedExtent> {
         let found = match &entry.part {
-            EntryPart::Leaf {
-                start,
-                len,
-                addr,
-                segment,
-            } => self.placed(*segment, *start, *len, *addr),
             EntryPart::Term { term, segment } => {
                 let arena = &self.segments[*segment as usize].pattern.arena;
                 let rel = offset.wrapping_sub(term.start) as i64;
-                let hit = tree::hit(arena, term.shape, arena.elements(term.shape), rel)?;
-                let start = term.start.wrapping_add(hit.rel as u64);
-                self.placed(*segment, start, hit.len, term.addr + hit.bytes_before)
+                let hit = shape_lookup::hit(arena, term.shape, arena.elements(term.shape), rel)?;
+                let extent = Element {
+                    offset: term.start.wrapping_add(hit.rel as u64),
+                    len: hit.len,
+                    addr: term.addr + hit.bytes_before,
+                };
+                self.placed(*segment, extent)
             }
             EntryPart::GlobalPattern(global) => global.hit(offset)?,
         };
         Some(found.clip(offset..entry.hi))
     }
 
-    pub(crate) fn placed(&self, segment: u32, offset: u64, len: u64, addr: u64) -> PlacedExtent {
+    pub(crate) fn placed(&self, segment: u32, extent: Element) -> PlacedExtent {
         let segment = &self.segments[segment as usize];
         PlacedExtent {
-            offset,
-            len,
+            offset: extent.offset,
+            len: extent.len,
             source: segment.source,
-            addr,
+            addr: extent.addr,
             sequence: segment.last,
         }
     }
@@ -251,11 +253,11 @@ impl PatternMap {
     /// A place after `offset` where an extent of the entry may start, before which none does.
     fn next_start(&self, entry: &MapEntry, offset: u64) -> Option<u64> {
         let next = match &entry.part {
-            EntryPart::Leaf { .. } => None,
             EntryPart::Term { term, segment } => {
                 let arena = &self.segments[*segment as usize].pattern.arena;
                 let rel = offset.wrapping_sub(term.start) as i64;
-                let next = tree::next_start(arena, term.shape, arena.elements(term.shape), rel)?;
+                let next =
+                    shape_lookup::next_start(arena, term.shape, arena.elements(term.shape), rel)?;
                 Some(term.start.wrapping_add(next as u64))
             }
             EntryPart::GlobalPattern(global) => global.next_start(offset),
@@ -265,8 +267,7 @@ impl PatternMap {
 
     fn increasing(entry: &MapEntry) -> bool {
         match &entry.part {
-            EntryPart::Leaf { .. } => true,
-            EntryPart::Term { .. } => false,
+            EntryPart::Term { .. } => entry.extent().is_some(),
             EntryPart::GlobalPattern(global) => global.increasing(),
         }
     }

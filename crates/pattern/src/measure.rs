@@ -1,6 +1,29 @@
-//! Derived properties of a loop and of its first elements: bounds, bytes, order.
+//! Derived properties of a loop and of its first elements: bounds, bytes, order, which iterations lie in a range.
 
 use crate::shape::{Arena, Loop, LoopItem, MAX_DEPTH, Shape, ShapeKind, Steps};
+use std::ops::Range;
+
+impl Loop {
+    /// Iterations that reach into `from..to`, relative to the loop's start, as if it had no ends. Its stride is not 0.
+    pub(crate) fn reaching(&self, from: i128, to: i128) -> Range<i128> {
+        let (lo, hi) = (i128::from(self.body.0), i128::from(self.body.1));
+        let (stride, below, above) = match i128::from(self.steps.stride) {
+            stride @ 0.. => (stride, from - hi, to - lo),
+            down => (-down, lo - to, hi - from),
+        };
+        below.div_euclid(stride) + 1..-(-above).div_euclid(stride)
+    }
+
+    /// Iterations that lie in `from..to` whole; as [`Loop::reaching`]. Empty, with any start, if there are none.
+    pub(crate) fn inside(&self, from: i128, to: i128) -> Range<i128> {
+        let (lo, hi) = (i128::from(self.body.0), i128::from(self.body.1));
+        let (stride, below, above) = match i128::from(self.steps.stride) {
+            stride @ 0.. => (stride, from - lo, to - hi),
+            down => (-down, hi - to, lo - from),
+        };
+        -(-below).div_euclid(stride)..above.div_euclid(stride) + 1
+    }
+}
 
 impl Arena {
     /// A loop with all that follows from its steps and its body. `None` if something does not fit.
@@ -10,7 +33,7 @@ impl Arena {
         } = steps;
         let (per, sum) = self.sums(items);
         let per_bytes = sum.checked_add(steps.gap)?;
-        let body = &self.items[items.0 as usize..][..items.1 as usize];
+        let body = self.items(items);
         let (full, tail) = (elements / per, elements % per);
         let whole = self.part_bounds(body, per)?;
         let mut bounds = (i64::MAX, i64::MIN);
@@ -32,11 +55,6 @@ impl Arena {
             .checked_add(self.part_bytes(body, tail))?;
         i64::try_from(bytes).ok()?;
         let depth = 1 + body.iter().map(|i| self.depth(i.shape)).max()?;
-        let in_order = body.iter().all(|i| self.increasing(i.shape))
-            && body.windows(2).all(|w| {
-                let (end, start) = (self.bounds(w[0].shape).1, self.bounds(w[1].shape).0);
-                w[0].rel.saturating_add(end) <= w[1].rel.saturating_add(start)
-            });
         let apart =
             elements <= per || i128::from(stride) >= i128::from(whole.1) - i128::from(whole.0);
         (depth <= MAX_DEPTH).then_some(Loop {
@@ -48,8 +66,17 @@ impl Arena {
             bounds,
             body: whole,
             depth,
-            increasing: in_order && apart,
+            increasing: self.in_order(body) && apart,
         })
+    }
+
+    /// Whether each element of a body starts at the end of the one before, or after it.
+    pub(crate) fn in_order(&self, body: &[LoopItem]) -> bool {
+        body.iter().all(|i| self.increasing(i.shape))
+            && body.windows(2).all(|w| {
+                let (end, start) = (self.bounds(w[0].shape).1, self.bounds(w[1].shape).0);
+                w[0].rel.saturating_add(end) <= w[1].rel.saturating_add(start)
+            })
     }
 
     /// Bounds of the first `elements` elements of a body.

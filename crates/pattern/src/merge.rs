@@ -6,13 +6,13 @@
 //! logs may be any, appear twice, and have headers of any length.
 //!
 //! A loop over several items (the cells of one rank in a cube) seldom fits beside the loops of other ranks as a whole. So terms are
-//! also taken apart (`explode`) and joined part by part; of these ways to merge, the one that needs least memory is kept.
+//! also taken apart (`loop_distribution`) and joined part by part; of these ways to merge, the one that needs least memory is kept.
 
-use crate::explode::{branches, explode};
 use crate::global::{GlobalPattern, SlotStarts};
 use crate::lattice::Lattice;
-use crate::owners::Owners;
+use crate::loop_distribution::{branches, distribute};
 use crate::shape::{Arena, MAX_DEPTH, Shape, ShapeKind};
+use crate::slot_writers::SlotWriters;
 use crate::stack::Term;
 use crate::{Folder, LogSource, Pattern, Segment};
 use std::collections::HashMap;
@@ -74,7 +74,7 @@ pub fn merge(segments: Vec<Segment>) -> (Vec<GlobalPattern>, Vec<Segment>) {
     let Merger {
         mut globals, taken, ..
     } = best;
-    globals.sort_by_key(|g| (g.bounds(), g.owners.newest));
+    globals.sort_by_key(|g| (g.bounds(), g.writers.newest));
     (globals, left(segments, &taken))
 }
 
@@ -172,11 +172,11 @@ impl Merger {
             .iter()
             .map(|s| (s.source, s.sequence, s.term.addr))
             .collect();
-        let Some(owners) = Owners::new(&owned, &turns) else {
+        let Some(writers) = SlotWriters::new(&owned, &turns) else {
             return false;
         };
         let start = slots.first().map_or(0, |s| s.term.start);
-        let Some(global) = GlobalPattern::new(&self.arena, shape, start, places, owners, limit)
+        let Some(global) = GlobalPattern::new(&self.arena, shape, start, places, writers, limit)
         else {
             return false;
         };
@@ -214,7 +214,7 @@ impl Merger {
                 let pieces = apart
                     .filter(|keep| branches(from, term.shape) || from.depth(term.shape) > *keep);
                 let pieces =
-                    pieces.and_then(|keep| explode(from, &mut self.arena, term.shape, keep));
+                    pieces.and_then(|keep| distribute(from, &mut self.arena, term.shape, keep));
                 count += pieces.as_ref().map_or(1, Vec::len);
                 if apart.is_some() && count > MAX_TERMS {
                     return None;

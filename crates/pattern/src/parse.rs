@@ -2,8 +2,8 @@
 
 use crate::Pattern;
 use crate::encode::{BREAKS, GAPS, GRAINS, LOOPS, ONE_LEAF};
-use crate::recent::RecentShapes;
 use crate::shape::{Arena, Shape, Steps};
+use crate::shape_cache::ShapeCache;
 use crate::stack::Term;
 use forebay_codec::varint;
 
@@ -17,7 +17,7 @@ pub(crate) fn parse(flags: u8, bytes: &[u8], addr: u64) -> Result<Pattern, &'sta
         flags,
         grain: 1,
         len_grain: 1,
-        recent: RecentShapes::default(),
+        recent: ShapeCache::default(),
         loops: Vec::new(),
         arena: Arena::default(),
     };
@@ -52,7 +52,7 @@ struct Reader<'a> {
     flags: u8,
     grain: u64,
     len_grain: u64,
-    recent: RecentShapes,
+    recent: ShapeCache,
     loops: Vec<Shape>,
     arena: Arena,
 }
@@ -142,7 +142,7 @@ impl Reader<'_> {
     }
 
     fn shape(&mut self, code: u64) -> Result<Shape, &'static str> {
-        let shape = match code.checked_sub(RecentShapes::SIZE) {
+        let shape = match code.checked_sub(ShapeCache::SIZE) {
             None => self.recent.get(code),
             Some(code) if code % 2 == 0 => {
                 let len = (code / 2).checked_mul(self.len_grain);

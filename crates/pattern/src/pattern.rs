@@ -1,7 +1,8 @@
 //! A pattern: terms of one log, in log order. Any element is found by its number without the others.
 
+use crate::cursor::{Cursor, ExpectedRun};
 use crate::element::Element;
-use crate::shape::{Arena, Loop, Shape, ShapeKind};
+use crate::shape::{Arena, ShapeKind};
 use crate::stack::Term;
 use std::ops::Range;
 
@@ -130,8 +131,9 @@ impl Pattern {
         Elements {
             pattern: self,
             next: 0,
+            run: ExpectedRun::default(),
+            cursor: Cursor::default(),
             addr: 0,
-            frames: Vec::new(),
         }
     }
 
@@ -179,81 +181,32 @@ pub(crate) fn element(arena: &Arena, term: &Term, mut index: u64) -> Element {
     }
 }
 
-/// A loop in the middle of being walked.
-#[derive(Debug, Clone, Copy)]
-struct LoopWalk<'a> {
-    of: &'a Loop,
-    base: u64,
-    item: usize,
-    left: u64,
-}
-
 /// All extents of a [`Pattern`], in log order.
 #[derive(Debug, Clone)]
 pub struct Elements<'a> {
     pattern: &'a Pattern,
+    /// The next term.
     next: usize,
+    /// What is left of the current one: the next elements, and the log address of the first.
+    run: ExpectedRun,
+    cursor: Cursor,
     addr: u64,
-    frames: Vec<LoopWalk<'a>>,
-}
-
-impl Elements<'_> {
-    fn enter(&mut self, shape: Shape, start: u64, left: u64) -> Option<Element> {
-        match shape.kind() {
-            ShapeKind::Leaf(len) => {
-                let addr = self.addr;
-                self.addr = addr.wrapping_add(len);
-                Some(Element {
-                    offset: start,
-                    len,
-                    addr,
-                })
-            }
-            ShapeKind::Loop(id) => {
-                self.frames.push(LoopWalk {
-                    of: self.pattern.arena.get(id),
-                    base: start,
-                    item: 0,
-                    left,
-                });
-                None
-            }
-        }
-    }
 }
 
 impl Iterator for Elements<'_> {
     type Item = Element;
 
     fn next(&mut self) -> Option<Element> {
-        loop {
-            let Some(walk) = self.frames.last_mut() else {
-                let term = self.pattern.terms.get(self.next)?;
-                self.next += 1;
-                self.addr = term.addr;
-                let all = self.pattern.arena.elements(term.shape);
-                if let Some(leaf) = self.enter(term.shape, term.start, all) {
-                    return Some(leaf);
-                }
-                continue;
-            };
-            if walk.left == 0 {
-                self.frames.pop();
-                continue;
-            }
-            let body = &self.pattern.arena.items[walk.of.range()];
-            if walk.item == body.len() {
-                walk.item = 0;
-                walk.base = walk.base.wrapping_add(walk.of.steps.stride as u64);
-            }
-            let item = body[walk.item];
-            walk.item += 1;
-            let count = self.pattern.arena.elements(item.shape).min(walk.left);
-            walk.left -= count;
-            let start = walk.base.wrapping_add(item.rel as u64);
-            if let Some(leaf) = self.enter(item.shape, start, count) {
-                return Some(leaf);
-            }
+        let arena = &self.pattern.arena;
+        if self.run.left == 0 {
+            let term = self.pattern.terms.get(self.next)?;
+            self.next += 1;
+            self.addr = term.addr;
+            self.run = self.cursor.start_shape(arena, term.shape, term.start);
         }
+        let (offset, len, addr) = (self.run.offset, self.run.len, self.addr);
+        self.addr = addr.wrapping_add(len);
+        self.cursor.advance(&mut self.run, arena);
+        Some(Element { offset, len, addr })
     }
 }

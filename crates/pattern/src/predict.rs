@@ -4,7 +4,6 @@
 //! length and where the next one starts: so a reader that is inside a row is never sent past its end.
 
 use crate::cursor::{Cursor, ExpectedRun};
-use crate::fold::OpenRepeat;
 use crate::shape::{Shape, ShapeKind};
 use crate::{Folder, Result};
 
@@ -29,7 +28,6 @@ pub struct ReadRequest {
 /// }
 /// let next: Vec<u64> = reader.predict(5).iter().map(|r| r.offset).collect();
 /// assert_eq!(next, [300_000, 305_000, 310_000, 315_000, 400_000]);
-/// assert!(reader.right() >= 6);
 /// # Ok::<(), forebay_pattern::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -37,7 +35,6 @@ pub struct Predictor {
     folder: Folder,
     /// What should come next.
     next: Option<ReadRequest>,
-    right: u64,
 }
 
 impl Predictor {
@@ -55,25 +52,8 @@ impl Predictor {
         // What left the stack is not wanted.
         drop(self.folder.finished());
         let right = self.next == Some(ReadRequest { offset, len });
-        self.right = if right { self.right + 1 } else { 0 };
-        self.next = self.requests(1).first().copied();
+        self.next = self.predict(1).first().copied();
         Ok(right)
-    }
-
-    /// Requests in a row, up to the last one, that came as predicted. A caller fetches ahead by how large it is: of random
-    /// requests hardly any comes as predicted.
-    pub fn right(&self) -> u64 {
-        self.right
-    }
-
-    /// Iterations that the open loop, or elements that the open row has had: 0 if there is none.
-    pub fn iterations(&self) -> u64 {
-        self.folder.loops.seen()
-    }
-
-    /// The next requests, at most `count`: none if the reader is in no loop.
-    pub fn predict(&self, count: usize) -> Vec<ReadRequest> {
-        self.requests(count)
     }
 
     /// Bytes of memory held.
@@ -81,7 +61,8 @@ impl Predictor {
         size_of::<Predictor>() + self.folder.memory()
     }
 
-    fn requests(&self, count: usize) -> Vec<ReadRequest> {
+    /// The next requests, at most `count`: none if the reader is in no loop.
+    pub fn predict(&self, count: usize) -> Vec<ReadRequest> {
         let mut out = Vec::new();
         let arena = &self.folder.loops.closed.arena;
         let (ahead, mut parent) = match self.folder.loops.ahead() {
@@ -98,7 +79,7 @@ impl Predictor {
             {
                 p.start = p.start.wrapping_add(p.step);
                 left = p.elements;
-                (expected, cursor) = Cursor::inside(arena, p.shape, p.start);
+                expected = cursor.start_shape(arena, p.shape, p.start);
             }
             if expected.left == 0 || expected.offset >> 60 != 0 {
                 break;
@@ -108,7 +89,7 @@ impl Predictor {
                 len: expected.len,
             });
             left -= 1;
-            advance(&mut expected, &mut cursor, arena);
+            cursor.advance(&mut expected, arena);
         }
         out
     }
@@ -122,11 +103,12 @@ impl Predictor {
             return (None, None);
         };
         let arena = &self.folder.loops.closed.arena;
-        let (mut expected, mut cursor) = Cursor::inside(arena, below.shape, first.offset);
+        let mut cursor = Cursor::default();
+        let mut expected = cursor.start_shape(arena, below.shape, first.offset);
         if expected.len != first.len || arena.elements(below.shape) == 1 {
             return (None, None);
         }
-        advance(&mut expected, &mut cursor, arena);
+        cursor.advance(&mut expected, arena);
         let parent = EnclosingLoop {
             shape: below.shape,
             elements: arena.elements(below.shape),
@@ -139,25 +121,21 @@ impl Predictor {
 
     /// The closed loop below the open one, if the open one is another like it.
     fn parent(&self) -> Option<EnclosingLoop> {
-        let (open, seen) = self.folder.loops.open_loop()?;
-        let arena = &self.folder.loops.closed.arena;
-        let below = self.folder.loops.closed.stack.terms.last()?;
+        let loops = &self.folder.loops;
+        let (start, stride, seen) = loops.open()?;
+        let arena = &loops.closed.arena;
+        let below = loops.closed.stack.terms.last()?;
         let ShapeKind::Loop(id) = below.shape.kind() else {
             return None;
         };
         let l = arena.get(id);
-        let body = arena.body(l);
-        let same = l.steps.stride == open.stride
-            && match open.items {
-                (0, 0) => matches!(body, [one] if one.shape == open.leaf),
-                items => body == &arena.items[items.0 as usize..][..items.1 as usize],
-            };
+        let same = l.steps.stride == stride && loops.has_body(arena.body(l));
         (same && l.steps.elements >= seen && seen > 0).then(|| EnclosingLoop {
             shape: below.shape,
             elements: l.steps.elements,
             left: l.steps.elements - seen,
-            start: open.start,
-            step: open.start.wrapping_sub(below.start),
+            start,
+            step: start.wrapping_sub(below.start),
         })
     }
 }
@@ -170,34 +148,6 @@ struct EnclosingLoop {
     left: u64,
     start: u64,
     step: u64,
-}
-
-fn advance(expected: &mut ExpectedRun, cursor: &mut Cursor, arena: &crate::shape::Arena) {
-    expected.advance();
-    if expected.left == 0 {
-        *expected = cursor.next(arena);
-    }
-}
-
-/// What the folder tells of its open loop or run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OpenLoop {
-    pub(crate) start: u64,
-    pub(crate) stride: i64,
-    /// The body; (0, 0) for a run of `leaf`.
-    pub(crate) items: (u32, u32),
-    pub(crate) leaf: Shape,
-}
-
-impl From<OpenRepeat> for OpenLoop {
-    fn from(open: OpenRepeat) -> OpenLoop {
-        OpenLoop {
-            start: open.start,
-            stride: open.stride,
-            items: open.items,
-            leaf: Shape::leaf(0),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -216,7 +166,6 @@ mod tests {
             reader.observe(x * 10, 4).unwrap();
         }
         assert_eq!(offsets(&reader, 5), [1050, 1060, 1070, 2000, 2010]);
-        assert_eq!(reader.iterations(), 5);
     }
 
     #[test]

@@ -16,7 +16,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Range;
 
 /// Loops inside loops, at most.
 pub(crate) const MAX_DEPTH: u8 = 12;
@@ -98,12 +97,6 @@ pub(crate) struct Loop {
     pub(crate) increasing: bool,
 }
 
-impl Loop {
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.items.0 as usize..self.items.0 as usize + self.items.1 as usize
-    }
-}
-
 /// Fingerprints are mixed already.
 #[derive(Default)]
 pub(crate) struct PremixedHasher(u64);
@@ -144,8 +137,13 @@ impl Arena {
         &self.loops[id as usize]
     }
 
+    /// The items that a body counts: the first, and how many.
+    pub(crate) fn items(&self, (first, count): (u32, u32)) -> &[LoopItem] {
+        &self.items[first as usize..][..count as usize]
+    }
+
     pub(crate) fn body(&self, l: &Loop) -> &[LoopItem] {
-        &self.items[l.range()]
+        self.items(l.items)
     }
 
     /// Elements of a shape.
@@ -266,16 +264,14 @@ impl Arena {
         let seed = [steps.stride as u64, steps.elements, steps.gap]
             .into_iter()
             .fold(0, mix);
-        self.items[items.0 as usize..][..items.1 as usize]
+        self.items(items)
             .iter()
             .fold(seed, |p, i| mix(mix(p, i.rel as u64), i.shape.bits()))
     }
 
     fn same(&self, id: u32, steps: Steps, items: (u32, u32)) -> bool {
         let l = self.get(id);
-        l.steps == steps
-            && (l.items == items
-                || self.body(l) == &self.items[items.0 as usize..][..items.1 as usize])
+        l.steps == steps && (l.items == items || self.body(l) == self.items(items))
     }
 
     /// Copies `shape` of another arena into this one; `seen` keeps what was copied.

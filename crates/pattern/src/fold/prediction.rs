@@ -3,8 +3,7 @@
 use super::recognizer::{FoldState, LoopRecognizer};
 use crate::Element;
 use crate::cursor::{Cursor, ExpectedRun};
-use crate::predict::OpenLoop;
-use crate::shape::Shape;
+use crate::shape::{LoopItem, Shape};
 
 impl LoopRecognizer {
     /// What comes next if the open loop or run goes on. `None` if there is none.
@@ -12,23 +11,29 @@ impl LoopRecognizer {
         (self.expected.left > 0).then(|| (self.expected, self.cursor.clone()))
     }
 
-    /// The open loop or run, and its elements so far.
-    pub(crate) fn open_loop(&self) -> Option<(OpenLoop, u64)> {
+    /// Start, stride and elements so far of the open loop or run.
+    pub(crate) fn open(&self) -> Option<(u64, i64, u64)> {
         match self.state {
             FoldState::Empty | FoldState::One(_) => None,
             FoldState::Run(first) => {
-                let open = OpenLoop {
-                    start: first.offset,
-                    stride: self.expected.stride as i64,
-                    items: (0, 0),
-                    leaf: Shape::leaf(first.len),
-                };
-                Some((open, self.run_elements()))
+                let stride = self.expected.stride as i64;
+                Some((first.offset, stride, self.run_elements()))
             }
             FoldState::Loop(open) => {
                 let taken = self.cursor.taken(self.expected.left);
-                Some((open.into(), open.had + taken))
+                Some((open.start, open.stride, open.had + taken))
             }
+        }
+    }
+
+    /// Whether an iteration of the open loop or run has these items.
+    pub(crate) fn has_body(&self, body: &[LoopItem]) -> bool {
+        match self.state {
+            FoldState::Empty | FoldState::One(_) => false,
+            FoldState::Run(first) => {
+                matches!(body, [one] if one.shape == Shape::leaf(first.len))
+            }
+            FoldState::Loop(open) => body == self.closed.arena.items(open.items),
         }
     }
 
@@ -37,17 +42,6 @@ impl LoopRecognizer {
         match self.state {
             FoldState::One(e) => Some(e),
             _ => None,
-        }
-    }
-
-    /// Iterations of the open loop, or elements of the open run; 0 if there is none.
-    pub(crate) fn seen(&self) -> u64 {
-        match (self.state, self.open_loop()) {
-            (FoldState::Loop(open), Some((_, elements))) => {
-                elements / self.closed.arena.sums(open.items).0
-            }
-            (_, Some((_, elements))) => elements,
-            _ => 0,
         }
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! The stack holds closed terms only, so a row of 16 is never folded with the first 8 elements of the next. An open loop over leaves
 //! that is left in the middle of an iteration keeps what it has: the last iteration of a loop may be cut. One over rows
-//! undoes it (`retreat`).
+//! undoes it (`undo_iteration`).
 //!
 //! # Invariants
 //! 1. Terms of the stack, then the open loop, then the run are all elements so far, in order, each once.
@@ -66,10 +66,8 @@ impl LoopRecognizer {
 
     #[inline]
     fn step(&mut self) {
-        self.expected.advance();
-        if self.expected.left == 0 {
-            self.expected = self.cursor.next(&self.closed.arena);
-        }
+        let arena = &self.closed.arena;
+        self.cursor.advance(&mut self.expected, arena);
     }
 
     /// An element that is not what was expected.
@@ -101,7 +99,7 @@ impl LoopRecognizer {
             }
             state => {
                 if let FoldState::Loop(open) = state
-                    && self.retreat(open, &e)
+                    && self.undo_iteration(open, &e)
                 {
                     return self.accept(e);
                 }

@@ -15,8 +15,9 @@ impl Folder {
     /// # Errors
     /// `TooFar`: some offset, length or address of 2^60 or more. Extents before it are added.
     pub fn push_pattern(&mut self, pattern: &Pattern) -> Result<()> {
+        let mut cursor = Cursor::default();
         for term in &pattern.terms {
-            let (mut row, mut cursor) = Cursor::inside(&pattern.arena, term.shape, term.start);
+            let mut row = cursor.start_shape(&pattern.arena, term.shape, term.start);
             let mut addr = term.addr;
             while row.left > 0 {
                 let first = Element {

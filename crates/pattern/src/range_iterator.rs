@@ -1,7 +1,7 @@
 //! All pieces of a range of a map, in the order of offsets: a few additions each where a pattern's extents ascend.
 //!
 //! ```text
-//! entries around the offset     each gone through a row at a time (`rows`)
+//! entries around the offset     each gone through a row at a time (`row_iterator`)
 //!   one of them has the next piece      its pieces follow, up to where another one's begins
 //!   several do                          the newest wins, up to where any begins or ends
 //!   one has overlapping loops           every piece is looked up
@@ -11,7 +11,7 @@
 //! 1. All pieces before the offset were given out; the current piece of every open entry ends after the offset.
 
 use crate::map::{EntryPart, MapEntry, MapLookup, PatternMap};
-use crate::rows::{Row, RowAdvance, Rows};
+use crate::row_iterator::{Row, RowAdvance, Rows};
 use crate::segment::PlacedExtent;
 use std::ops::Range;
 
@@ -104,31 +104,24 @@ impl<'a> Pieces<'a> {
     }
 
     fn add(&mut self, entry: &'a MapEntry) {
-        let piece = match &entry.part {
-            EntryPart::Leaf {
-                start,
-                len,
-                addr,
-                segment,
-            } => self.map.placed(*segment, *start, *len, *addr),
-            EntryPart::GlobalPattern(global) if global.lattice.joined => {
-                let mut rows = Rows::new(global, self.at);
-                if let Some(row) = rows.next() {
-                    let rows = Some(rows);
-                    self.open.push(OpenEntry { entry, rows, row });
-                }
-                return;
+        let (rows, row) = match (entry.extent(), &entry.part) {
+            (Some((extent, segment)), _) => {
+                let piece = self.map.placed(segment, extent);
+                (None, Some(Row::one(piece.clip(entry.lo..entry.hi))))
             }
-            EntryPart::GlobalPattern(_) | EntryPart::Term { .. } => {
+            (None, EntryPart::GlobalPattern(global)) if global.lattice.joined => {
+                let mut rows = Rows::new(global, self.at);
+                let row = rows.next();
+                (Some(rows), row)
+            }
+            _ => {
                 self.rough = self.rough.max(entry.hi);
                 return;
             }
         };
-        self.open.push(OpenEntry {
-            entry,
-            rows: None,
-            row: Row::one(piece.clip(entry.lo..entry.hi)),
-        });
+        if let Some(row) = row {
+            self.open.push(OpenEntry { entry, rows, row });
+        }
     }
 
     /// What is at the offset, looked up.

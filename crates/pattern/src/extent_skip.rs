@@ -16,7 +16,7 @@ impl PatternMap {
             if let Some(hit) = self.hit(entry, offset) {
                 let block = match &entry.part {
                     EntryPart::GlobalPattern(global) => global.filled(offset).min(entry.hi),
-                    EntryPart::Leaf { .. } | EntryPart::Term { .. } => 0,
+                    EntryPart::Term { .. } => 0,
                 };
                 end = end.max(Some(block.max(hit.end())));
             }
@@ -36,7 +36,7 @@ impl GlobalPattern {
         };
         let mut start = offset - rest;
         for (axis, k) in self.axes.iter().zip(at).rev() {
-            let (Axis::Loop { stride, count } | Axis::Slots { stride, count, .. }) = axis else {
+            let Axis::Steps { stride, count, .. } = axis else {
                 break;
             };
             if *stride != extent {

@@ -4,14 +4,17 @@ use crate::LogSource;
 use crate::column::Column;
 use std::collections::HashMap;
 
+/// Log, sequence, and log address of a slot's first byte.
+pub(crate) type SlotOrigin = (LogSource, u64, u64);
+
 /// See the module.
 #[derive(Debug, Clone)]
-pub(crate) struct Owners {
+pub(crate) struct SlotWriters {
     /// Writer of each slot.
     pub(crate) writer: Column,
     /// Log address of each slot's first byte.
     pub(crate) addr: Column,
-    pub(crate) writers: u64,
+    pub(crate) count: u64,
     pub(crate) member: Column,
     pub(crate) log: Column,
     pub(crate) sequence: Column,
@@ -19,9 +22,9 @@ pub(crate) struct Owners {
     pub(crate) newest: u64,
 }
 
-impl Owners {
+impl SlotWriters {
     /// Of these slots; the numbers of slots in each of `turns` may be a period.
-    pub(crate) fn new(slots: &[(LogSource, u64, u64)], turns: &[u64]) -> Option<Owners> {
+    pub(crate) fn new(slots: &[SlotOrigin], turns: &[u64]) -> Option<SlotWriters> {
         // Numbered as they first come, so that both columns are as even as the slots are.
         let mut numbers: HashMap<(LogSource, u64), u64> = HashMap::new();
         let mut writers = Vec::new();
@@ -43,7 +46,7 @@ impl Owners {
         let table = |of: fn(&(LogSource, u64)) -> u64| {
             Column::turning(writers.iter().map(of).collect(), turns)
         };
-        Owners::with(
+        SlotWriters::with(
             [
                 writer,
                 addr,
@@ -57,15 +60,15 @@ impl Owners {
     }
 
     /// Of these columns: writer and address of `slots` slots, then member, log and sequence of `writers` writers.
-    pub(crate) fn with(columns: [Column; 5], writers: u64, slots: u64) -> Option<Owners> {
+    pub(crate) fn with(columns: [Column; 5], writers: u64, slots: u64) -> Option<SlotWriters> {
         let [writer, addr, member, log, sequence] = columns;
         let fits = writer.max(slots)? < writers && member.max(writers)? <= u64::from(u16::MAX);
         let newest = sequence.max(writers)?;
         addr.max(slots).filter(|a| fits && a >> 63 == 0)?;
-        Some(Owners {
+        Some(SlotWriters {
             writer,
             addr,
-            writers,
+            count: writers,
             member,
             log,
             sequence,
@@ -73,26 +76,28 @@ impl Owners {
         })
     }
 
-    /// Log, sequence and address of a slot.
+    /// Where a slot's bytes come from.
     #[inline]
-    pub(crate) fn get(&self, slot: u64) -> (LogSource, u64, u64) {
+    pub(crate) fn get(&self, slot: u64) -> SlotOrigin {
         let writer = self.writer.get(slot);
-        let source = LogSource {
+        let (source, sequence) = (self.source(writer), self.sequence.get(writer));
+        (source, sequence, self.addr.get(slot))
+    }
+
+    #[inline]
+    fn source(&self, writer: u64) -> LogSource {
+        LogSource {
             member: self.member.get(writer) as u16,
             log: self.log.get(writer),
-        };
-        (source, self.sequence.get(writer), self.addr.get(slot))
+        }
     }
 
     /// The log of each writer.
     pub(crate) fn sources(&self) -> impl Iterator<Item = LogSource> + '_ {
-        (0..self.writers).map(|writer| LogSource {
-            member: self.member.get(writer) as u16,
-            log: self.log.get(writer),
-        })
+        (0..self.count).map(|writer| self.source(writer))
     }
 
-    /// The columns in the order of [`Owners::with`].
+    /// The columns in the order of [`SlotWriters::with`].
     pub(crate) fn columns(&self) -> [&Column; 5] {
         [
             &self.writer,

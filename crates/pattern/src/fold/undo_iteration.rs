@@ -13,18 +13,15 @@ use crate::cursor::Cursor;
 use crate::shape::ShapeKind;
 
 /// More elements are not undone: so memory stays bounded.
-const MAX_GIVEN_BACK: u64 = 1 << 14;
+const MAX_UNDONE: u64 = 1 << 14;
 
 impl LoopRecognizer {
     /// `e` is not what the open loop expects: closes the loop without its last iteration, if that is better begun anew. Returns whether
     /// it did; then all but `e` is folded again.
-    pub(super) fn retreat(&mut self, open: OpenRepeat, e: &Element) -> bool {
+    pub(super) fn undo_iteration(&mut self, open: OpenRepeat, e: &Element) -> bool {
         let (per, per_bytes) = self.closed.arena.sums(open.items);
-        let body = &self.closed.arena.items[open.items.0 as usize..][..open.items.1 as usize];
-        if body
-            .iter()
-            .all(|item| self.closed.arena.depth(item.shape) == 0)
-        {
+        let mut body = self.closed.arena.items(open.items).iter();
+        if body.all(|item| self.closed.arena.depth(item.shape) == 0) {
             return false;
         }
         let elements = open.had + self.cursor.taken(self.expected.left);
@@ -34,7 +31,7 @@ impl LoopRecognizer {
             tail => tail,
         };
         let iterations = (elements - back) / per;
-        if back == 0 || back > MAX_GIVEN_BACK || iterations < 2 {
+        if back == 0 || back > MAX_UNDONE || iterations < 2 {
             return false;
         }
         let base = open.iteration(iterations);
@@ -46,10 +43,7 @@ impl LoopRecognizer {
             let (offset, len) = (expected.offset, expected.len);
             again.push(Element { offset, len, addr });
             addr += len;
-            expected.advance();
-            if expected.left == 0 {
-                expected = cursor.next(&self.closed.arena);
-            }
+            cursor.advance(&mut expected, &self.closed.arena);
         }
         self.state = FoldState::Empty;
         self.expected = Default::default();

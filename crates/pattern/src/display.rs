@@ -1,6 +1,6 @@
 //! Patterns for people: `at 0: 256 Ki x 4 KiB stride 2 MiB`.
 
-use crate::global::Axis;
+use crate::global::SlotStarts;
 use crate::shape::{Arena, Shape, ShapeKind};
 use crate::{GlobalPattern, Pattern};
 use std::fmt;
@@ -77,26 +77,16 @@ impl fmt::Display for GlobalPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at {}: ", Size(self.start, "B"))?;
         let mut ends = Vec::new();
-        let mut slots: Vec<&Axis> = self
-            .axes
-            .iter()
-            .filter(|a| !matches!(a, Axis::Loop { .. }))
-            .collect();
-        slots.sort_by_key(|a| match a {
-            Axis::Slots { weight, .. } => std::cmp::Reverse(*weight),
-            _ => std::cmp::Reverse(0),
-        });
-        for axis in slots {
-            match axis {
-                Axis::Slots { stride, count, .. } => {
-                    write!(f, "{} x [", Size(*count, ""))?;
-                    ends.push(format!("] stride {}", Size(*stride, "B")));
+        match self.places() {
+            SlotStarts::Even(dims) => {
+                for (stride, count) in dims {
+                    write!(f, "{} x [", Size(count, ""))?;
+                    ends.push(format!("] stride {}", Size(stride, "B")));
                 }
-                Axis::Table(starts) => {
-                    write!(f, "{} x [", Size(starts.len() as u64, ""))?;
-                    ends.push("] at uneven distances".to_owned());
-                }
-                Axis::Loop { .. } => {}
+            }
+            SlotStarts::Table(starts) => {
+                write!(f, "{} x [", Size(starts.len() as u64, ""))?;
+                ends.push("] at uneven distances".to_owned());
             }
         }
         shape(f, &self.arena, self.shape)?;

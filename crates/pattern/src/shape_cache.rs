@@ -4,9 +4,9 @@ use crate::shape::Shape;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RecentShapes(Vec<Shape>);
+pub(crate) struct ShapeCache(Vec<Shape>);
 
-impl RecentShapes {
+impl ShapeCache {
     /// Shapes remembered.
     pub(crate) const SIZE: u64 = 8;
 

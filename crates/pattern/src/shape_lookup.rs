@@ -131,28 +131,12 @@ fn shift(l: &Loop, k: u64) -> i64 {
 /// The iterations whose bounds hold `rel`; if none do, the empty range at the place where they would be.
 fn candidates(l: &Loop, elements: u64, rel: i64) -> (u64, u64) {
     let count = elements.div_ceil(l.per);
-    let (lo, hi) = (i128::from(l.body.0), i128::from(l.body.1));
-    let (rel, stride) = (i128::from(rel), i128::from(l.steps.stride));
-    let clamp = |k: i128| k.clamp(0, i128::from(count)) as u64;
-    // Those with k * stride + lo <= rel < k * stride + hi.
-    match l.steps.stride {
-        0 if lo <= rel && rel < hi => (0, count),
-        0 if rel < lo => (0, count),
-        0 => (0, 0),
-        1.. => {
-            let first = (rel - hi).div_euclid(stride) + 1;
-            let last = (rel - lo).div_euclid(stride);
-            let (first, behind) = (clamp(first), clamp(last + 1));
-            (first.min(behind), behind)
-        }
-        _ => {
-            let down = -stride;
-            let first = -(rel - lo).div_euclid(down);
-            let behind = -(rel - hi).div_euclid(down);
-            let (first, behind) = (clamp(first), clamp(behind));
-            (first, behind.max(first))
-        }
+    if l.steps.stride == 0 {
+        return (0, if rel < l.body.1 { count } else { 0 });
     }
+    let here = l.reaching(rel.into(), i128::from(rel) + 1);
+    let clamp = |k: i128| k.clamp(0, i128::from(count)) as u64;
+    (clamp(here.start), clamp(here.end))
 }
 
 #[cfg(test)]

@@ -235,14 +235,10 @@ impl RunGatherer<'_> {
         };
         let l = self.arena.get(id);
         let (full, tail) = ((elements / l.per) as i128, elements % l.per);
-        let stride = i128::from(l.steps.stride);
-        let (lo, hi) = (i128::from(l.body.0), i128::from(l.body.1));
         let (from, to) = (from - start, to - start);
-        // Iterations that reach into the range, and those inside it; of a loop that goes down as if it went up in a mirror.
-        let (reach, inside) = match stride {
+        let (reach, inside) = match l.steps.stride {
             0 => (0..full, 0..0),
-            1.. => between(stride, (lo, hi), (from, to)),
-            _ => between(-stride, (-hi, -lo), (-to, -from)),
+            _ => (l.reaching(from, to), l.inside(from, to)),
         };
         let clamp = |r: Range<i128>| r.start.clamp(0, full)..r.end.clamp(0, full);
         let (reach, mut inside) = (clamp(reach), clamp(inside));
@@ -277,16 +273,4 @@ impl RunGatherer<'_> {
         }
         Some(())
     }
-}
-
-/// For which k what lies at `k * stride + lo .. k * stride + hi` reaches into a range, and for which it lies inside. Not empty where inside.
-fn between(
-    stride: i128,
-    (lo, hi): (i128, i128),
-    (from, to): (i128, i128),
-) -> (Range<i128>, Range<i128>) {
-    let up = |x: i128| -(-x).div_euclid(stride);
-    let reach = (from - hi).div_euclid(stride) + 1..up(to - lo);
-    let inside = up(from - lo)..(to - hi).div_euclid(stride) + 1;
-    (reach, inside)
 }

@@ -34,7 +34,7 @@ pub(crate) fn branches(arena: &Arena, shape: Shape) -> bool {
 }
 
 /// The parts of a shape, made in `to`, with at most `keep` loops in each other. `None` if there are too many.
-pub(crate) fn explode(
+pub(crate) fn distribute(
     from: &Arena,
     to: &mut Arena,
     shape: Shape,
@@ -55,7 +55,7 @@ pub(crate) fn explode(
             return None;
         }
         for item in from.body(l) {
-            let inner = explode(from, to, item.shape, keep)?;
+            let inner = distribute(from, to, item.shape, keep)?;
             if (out.len() + inner.len()).saturating_mul(full as usize) > MAX_PARTS {
                 return None;
             }
@@ -74,7 +74,7 @@ pub(crate) fn explode(
         let cut = tail.saturating_sub(item.elements_before);
         let mut in_tail = Vec::new();
         counts(from, item.shape, cut, &mut in_tail);
-        for (part, in_tail) in explode(from, to, item.shape, keep)?
+        for (part, in_tail) in distribute(from, to, item.shape, keep)?
             .into_iter()
             .zip(in_tail)
         {

@@ -11,16 +11,13 @@
 //! 1. Rows and what is in them come in the order of offsets, and do not overlap.
 //! 2. Only patterns whose lattice is `joined` are gone through so.
 
-use crate::LogSource;
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::global::{Axis, GlobalPattern, MAX_DIMS};
 use crate::segment::PlacedExtent;
+use crate::slot_writers::SlotOrigin;
 
-/// Slots whose owners are kept in a table while a long range is gone through, at most.
-const MOST_OWNERS: u64 = 1 << 16;
-
-/// Log, sequence and address of a slot.
-pub(crate) type SlotOwner = (LogSource, u64, u64);
+/// Slots whose origins are kept in a table while a long range is gone through, at most.
+const MOST_ORIGINS: u64 = 1 << 16;
 
 /// Extents at even distances, `left` of them.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +33,7 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RowAdvance {
     /// The address, by this.
-    Log(SlotOwner, u64),
+    Log(SlotOrigin, u64),
     /// The slot, by this; each so many bytes after its first.
     Slots(u64, u64, u64),
 }
@@ -63,13 +60,13 @@ impl Row {
     #[inline]
     pub(crate) fn piece(&self, rows: Option<&mut Rows<'_>>) -> PlacedExtent {
         let (source, sequence, addr) = match (self.along, rows) {
-            (RowAdvance::Log(owner, _), _) => owner,
+            (RowAdvance::Log(origin, _), _) => origin,
             (RowAdvance::Slots(slot, _, bytes), Some(rows)) => {
-                let owner = rows.owner(slot);
-                (owner.0, owner.1, owner.2.wrapping_add(bytes))
+                let origin = rows.origin(slot);
+                (origin.0, origin.1, origin.2.wrapping_add(bytes))
             }
             // Only rows go along slots.
-            (RowAdvance::Slots(..), None) => SlotOwner::default(),
+            (RowAdvance::Slots(..), None) => SlotOrigin::default(),
         };
         PlacedExtent {
             offset: self.offset,
@@ -94,8 +91,8 @@ impl Row {
         self.offset = self.offset.wrapping_add(self.stride.wrapping_mul(count));
         self.left -= count;
         match &mut self.along {
-            RowAdvance::Log(owner, step) => {
-                owner.2 = owner.2.wrapping_add(step.wrapping_mul(count))
+            RowAdvance::Log(origin, step) => {
+                origin.2 = origin.2.wrapping_add(step.wrapping_mul(count))
             }
             RowAdvance::Slots(slot, weight, _) => *slot += *weight * count,
         }
@@ -122,13 +119,13 @@ pub(crate) struct Rows<'a> {
     /// The place of the next cell in each axis.
     at: [u64; MAX_DIMS],
     done: bool,
-    /// The next run of the cell before, if it has a body, and what follows it; the owner has the run's address.
+    /// The next run of the cell before, if it has a body, and what follows it; the origin has the run's address.
     run: ExpectedRun,
     inside: Cursor,
-    owner: SlotOwner,
-    /// Owners asked for one by one so far; then all of them.
+    origin: SlotOrigin,
+    /// Origins asked for one by one so far; then all of them.
     asked: u64,
-    owners: Vec<SlotOwner>,
+    origins: Vec<SlotOrigin>,
 }
 
 impl<'a> Rows<'a> {
@@ -140,9 +137,9 @@ impl<'a> Rows<'a> {
             done: false,
             run: ExpectedRun::default(),
             inside: Cursor::default(),
-            owner: SlotOwner::default(),
+            origin: SlotOrigin::default(),
             asked: 0,
-            owners: Vec::new(),
+            origins: Vec::new(),
         };
         rows.seek(offset);
         rows
@@ -162,15 +159,15 @@ impl<'a> Rows<'a> {
     pub(crate) fn next(&mut self) -> Option<Row> {
         loop {
             if self.run.left > 0 {
-                let (run, owner) = (self.run, self.owner);
-                self.owner.2 = owner.2.wrapping_add(run.len.wrapping_mul(run.left));
+                let (run, origin) = (self.run, self.origin);
+                self.origin.2 = origin.2.wrapping_add(run.len.wrapping_mul(run.left));
                 self.run = self.inside.next(&self.global.arena);
                 return Some(Row {
                     offset: run.offset,
                     stride: run.stride,
                     len: run.len,
                     left: run.left,
-                    along: RowAdvance::Log(owner, run.len),
+                    along: RowAdvance::Log(origin, run.len),
                 });
             }
             if self.done {
@@ -211,8 +208,8 @@ impl<'a> Rows<'a> {
                     .runs(&global.arena, cell.elements, base, rest)
         {
             (self.run, self.inside) = (run, inside);
-            self.owner = self.owner(slot);
-            self.owner.2 = self.owner.2.wrapping_add(cell.bytes_before + bytes);
+            self.origin = self.origin(slot);
+            self.origin.2 = self.origin.2.wrapping_add(cell.bytes_before + bytes);
         }
         self.carry(global.axes.len());
     }
@@ -230,10 +227,14 @@ impl<'a> Rows<'a> {
             stride: 0,
             len,
             left: 1,
-            along: RowAdvance::Log(SlotOwner::default(), 0),
+            along: RowAdvance::Log(SlotOrigin::default(), 0),
         };
         match global.axes.get(outer) {
-            Some(Axis::Loop { stride, count }) => {
+            Some(Axis::Steps {
+                stride,
+                count,
+                weight: 0,
+            }) => {
                 self.at[outer] = 0;
                 self.carry(outer);
                 let dim = global.lattice.dims.len() - 1;
@@ -249,14 +250,14 @@ impl<'a> Rows<'a> {
                 let mut loops = loops;
                 loops[dim] = first;
                 let cell = global.lattice.cell(&global.lattice.iterations(&loops))?;
-                let (source, sequence, addr) = self.owner(slot);
+                let (source, sequence, addr) = self.origin(slot);
                 let addr = addr.wrapping_add(cell.bytes_before);
                 let step = if down { step.wrapping_neg() } else { step };
                 row.offset += (first - from) * stride;
                 (row.stride, row.left) = (*stride, left);
                 row.along = RowAdvance::Log((source, sequence, addr), step);
             }
-            Some(Axis::Slots {
+            Some(Axis::Steps {
                 stride,
                 count,
                 weight,
@@ -270,7 +271,7 @@ impl<'a> Rows<'a> {
             Some(Axis::Table(_)) | None => {
                 self.carry(global.axes.len());
                 let cell = global.lattice.cell(&k)?;
-                let (source, sequence, addr) = self.owner(slot);
+                let (source, sequence, addr) = self.origin(slot);
                 row.along =
                     RowAdvance::Log((source, sequence, addr.wrapping_add(cell.bytes_before)), 0);
             }
@@ -279,21 +280,21 @@ impl<'a> Rows<'a> {
     }
 
     #[inline]
-    fn owner(&mut self, slot: u64) -> SlotOwner {
-        match self.owners.get(slot as usize) {
-            Some(owner) => *owner,
+    fn origin(&mut self, slot: u64) -> SlotOrigin {
+        match self.origins.get(slot as usize) {
+            Some(origin) => *origin,
             None => self.ask(slot),
         }
     }
 
-    /// The owner of a slot. A table is worth it once as many were asked for as there are.
+    /// The origin of a slot. A table is worth it once as many were asked for as there are.
     #[inline(never)]
-    fn ask(&mut self, slot: u64) -> SlotOwner {
+    fn ask(&mut self, slot: u64) -> SlotOrigin {
         self.asked += 1;
-        if self.asked == self.global.slots && self.asked <= MOST_OWNERS {
+        if self.asked == self.global.slots && self.asked <= MOST_ORIGINS {
             let all = 0..self.global.slots;
-            self.owners = all.map(|slot| self.global.owners.get(slot)).collect();
+            self.origins = all.map(|slot| self.global.writers.get(slot)).collect();
         }
-        self.global.owners.get(slot)
+        self.global.writers.get(slot)
     }
 }
