@@ -18,7 +18,7 @@
 //! take what a plain list of distances and lengths takes.
 
 use crate::Pattern;
-use crate::shape::{Arena, Shape, ShapeKind};
+use crate::shape::{Arena, Loop, Shape, ShapeKind};
 use crate::shape_cache::ShapeCache;
 use crate::stack::Term;
 use forebay_codec::varint;
@@ -131,29 +131,19 @@ impl<'a> BodyForm<'a> {
         for term in terms {
             form.visit(term.shape);
         }
-        let mut end = 0;
-        for term in terms {
-            form.grain = gcd(form.grain, distance(end, term.start));
-            end = form.end(term.start, term.shape);
-        }
+        let mut grain = distances(arena, terms.iter().map(|t| (t.start, t.shape))).fold(0, gcd);
         for &id in &form.order {
             let l = arena.get(id);
-            form.grain = gcd(form.grain, l.steps.stride.unsigned_abs());
-            let mut end = 0;
-            for item in arena.body(l) {
-                if item.elements_before > 0 {
-                    form.grain = gcd(form.grain, distance(end, item.rel as u64));
-                }
-                end = form.end(item.rel as u64, item.shape);
-            }
+            grain = gcd(grain, l.steps.stride);
+            grain = item_distances(arena, l).fold(grain, gcd);
         }
-        (form.grain, form.len_grain) = (form.grain.max(1), form.len_grain.max(1));
+        (form.grain, form.len_grain) = (grain.max(1), form.len_grain.max(1));
         form
     }
 
     fn visit(&mut self, shape: Shape) {
         match shape.kind() {
-            ShapeKind::Leaf(len) => self.len_grain = gcd(self.len_grain, len),
+            ShapeKind::Leaf(len) => self.len_grain = gcd(self.len_grain, len as i64),
             ShapeKind::Loop(id) => {
                 if self.places.contains_key(&id) {
                     return;
@@ -165,10 +155,6 @@ impl<'a> BodyForm<'a> {
                 self.order.push(id);
             }
         }
-    }
-
-    fn end(&self, start: u64, shape: Shape) -> u64 {
-        start.wrapping_add(self.arena.bounds(shape).1 as u64)
     }
 
     fn put(&self) -> (u8, Vec<u8>) {
@@ -195,27 +181,18 @@ impl<'a> BodyForm<'a> {
         for (place, &id) in self.order.iter().enumerate() {
             let l = self.arena.get(id);
             varint::put(out, l.steps.elements);
-            self.signed(out, l.steps.stride as u64);
+            self.signed(out, l.steps.stride);
             if gaps {
                 varint::put(out, l.steps.gap);
             }
             let body = self.arena.body(l);
             varint::put(out, body.len() as u64);
-            let mut end = 0;
-            for item in body {
-                if item.elements_before > 0 {
-                    self.signed(out, (item.rel as u64).wrapping_sub(end));
-                }
-                end = self.end(item.rel as u64, item.shape);
-            }
+            item_distances(self.arena, l).for_each(|d| self.signed(out, d));
             self.shapes(out, &mut recent, place as u64, body.iter().map(|i| i.shape));
         }
         varint::put(out, self.terms.len() as u64);
-        let mut end = 0;
-        for term in self.terms {
-            self.signed(out, term.start.wrapping_sub(end));
-            end = self.end(term.start, term.shape);
-        }
+        let parts = self.terms.iter().map(|t| (t.start, t.shape));
+        distances(self.arena, parts).for_each(|d| self.signed(out, d));
         let place = self.order.len() as u64;
         self.shapes(out, &mut recent, place, self.terms.iter().map(|t| t.shape));
         let (count, breaks) = self.breaks();
@@ -227,8 +204,8 @@ impl<'a> BodyForm<'a> {
         (flags, bytes)
     }
 
-    fn signed(&self, out: &mut Vec<u8>, value: u64) {
-        varint::put(out, varint::fold((value as i64 / self.grain as i64) as u64));
+    fn signed(&self, out: &mut Vec<u8>, value: i64) {
+        varint::put(out, varint::fold((value / self.grain as i64) as u64));
     }
 
     fn shapes(
@@ -272,11 +249,26 @@ impl<'a> BodyForm<'a> {
     }
 }
 
-fn distance(from: u64, to: u64) -> u64 {
-    (to.wrapping_sub(from) as i64).unsigned_abs()
+/// Distance of each part from the end of the one before, of the first from 0.
+fn distances(
+    arena: &Arena,
+    parts: impl Iterator<Item = (u64, Shape)>,
+) -> impl Iterator<Item = i64> {
+    parts.scan(0u64, |end, (start, shape)| {
+        let distance = start.wrapping_sub(*end) as i64;
+        *end = start.wrapping_add(arena.bounds(shape).1 as u64);
+        Some(distance)
+    })
 }
 
-fn gcd(mut a: u64, mut b: u64) -> u64 {
+/// The same of a loop's items but the first, which starts at 0.
+fn item_distances(arena: &Arena, l: &Loop) -> impl Iterator<Item = i64> {
+    let items = arena.body(l).iter();
+    distances(arena, items.map(|i| (i.rel as u64, i.shape))).skip(1)
+}
+
+fn gcd(mut a: u64, b: i64) -> u64 {
+    let mut b = b.unsigned_abs();
     if a == 1 {
         return 1;
     }

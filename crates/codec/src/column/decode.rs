@@ -4,23 +4,19 @@
 use super::{LONG_MATCH, SHORTEST_MATCH};
 use crate::varint;
 
-/// What a token says of the rows from `at` on.
-enum Token {
-    /// So many differences follow.
-    Literals(usize),
-    /// Rows up to `end` have the differences of those from `from` on.
-    Match { from: usize, end: usize },
-}
-
-impl Token {
-    /// Takes the token that says something of row `at` of `rows`.
-    #[inline(always)]
-    fn take(bytes: &mut &[u8], at: usize, rows: usize) -> Option<Token> {
+/// Fills `values` from the tokens of `bytes`, and returns how many it filled: all, or if `LAZY` those before a match that reaches
+/// the end, and where that copies from.
+#[inline(always)]
+fn fill<const LAZY: bool>(bytes: &mut &[u8], values: &mut [u64]) -> Option<(usize, Option<usize>)> {
+    let (mut at, rows) = (0, values.len());
+    while at < rows {
         let (&token, rest) = bytes.split_first()?;
         *bytes = rest;
         let n = usize::from(token & 0x7f);
         if token < 0x80 {
-            return (n < rows - at).then_some(Token::Literals(n + 1));
+            literals(bytes, values, at, at + n + 1)?;
+            at += n + 1;
+            continue;
         }
         let more = match n {
             LONG_MATCH => usize::try_from(varint::take(bytes)?).ok()?,
@@ -29,8 +25,16 @@ impl Token {
         let end = at.checked_add(n + SHORTEST_MATCH)?.checked_add(more)?;
         let distance = usize::try_from(varint::take(bytes)?).ok()?;
         let from = at.checked_sub(distance.checked_add(1)?)?;
-        (end <= rows).then_some(Token::Match { from, end })
+        if end > rows {
+            return None;
+        }
+        if LAZY && end == rows {
+            return Some((at, Some(from)));
+        }
+        copy(values, from, at, end);
+        at = end;
     }
+    Some((at, None))
 }
 
 /// Reads a column of `values.len()` rows; all of `bytes` must belong to it. `None` if they are no such column.
@@ -39,19 +43,7 @@ pub fn decode(mut bytes: &[u8], values: &mut [u64]) -> Option<()> {
         values.fill(0);
         return Some(());
     }
-    let mut at = 0;
-    while at < values.len() {
-        at = match Token::take(&mut bytes, at, values.len())? {
-            Token::Literals(n) => {
-                literals(&mut bytes, values, at, at + n)?;
-                at + n
-            }
-            Token::Match { from, end } => {
-                copy(values, from, at, end);
-                end
-            }
-        };
-    }
+    fill::<false>(&mut bytes, values)?;
     bytes.is_empty().then_some(())
 }
 
@@ -84,26 +76,13 @@ impl LazyColumn {
             self.values.resize(rows, 0);
         }
         let values = &mut self.values[..rows];
-        let mut at = 0;
-        while at < rows {
-            at = match Token::take(&mut bytes, at, rows)? {
-                Token::Literals(n) => {
-                    literals(&mut bytes, values, at, at + n)?;
-                    at + n
-                }
-                Token::Match { from, end } if end == rows => {
-                    self.distance = at - from;
-                    self.before = from.checked_sub(1).map_or(0, |before| values[before]);
-                    self.sum = values[at - 1].wrapping_sub(self.before);
-                    break;
-                }
-                Token::Match { from, end } => {
-                    copy(values, from, at, end);
-                    end
-                }
-            };
+        let (known, match_from) = fill::<true>(&mut bytes, values)?;
+        if let Some(from) = match_from {
+            self.distance = known - from;
+            self.before = from.checked_sub(1).map_or(0, |before| values[before]);
+            self.sum = values[known - 1].wrapping_sub(self.before);
         }
-        self.known = at;
+        self.known = known;
         bytes.is_empty().then_some(())
     }
 
