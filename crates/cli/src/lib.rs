@@ -9,15 +9,15 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)] // What is printed goes through `output`.
 
 pub mod args;
-pub mod config_file;
-pub mod demo;
+mod config_file;
+mod demo;
 pub mod docs;
 mod files;
 mod output;
-pub mod progress;
-pub mod run;
+mod progress;
+mod run;
 pub mod settings;
-pub mod table;
+mod table;
 mod usage;
 mod verbs;
 

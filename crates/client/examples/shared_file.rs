@@ -7,7 +7,8 @@
 //!
 //! Without `mpirun` or `srun`, say how many ranks this machine has and which this one is: `FOREBAY_LOCAL_RANKS=1
 //! FOREBAY_LOCAL_RANK=0`.
-use forebay_client::job::{Rank, TeamOpenOptions};
+use forebay_client::OpenOptions;
+use forebay_client::team_ioctl::RankTeam;
 use std::os::unix::fs::FileExt;
 
 /// Bytes of each rank.
@@ -24,14 +25,17 @@ fn main() -> std::io::Result<()> {
     ];
     let rank = ranks.iter().find_map(|name| number(name)).unwrap_or(0);
 
-    let mut team = Rank::of_job()?;
-    let file = team.open(&path, &TeamOpenOptions::new().write().create().truncate())?;
+    let mut team = RankTeam::of_job()?;
+    let file = team.open(
+        &path,
+        OpenOptions::new().write(true).create(true).truncate(true),
+    )?;
     file.write_all_at(&vec![rank as u8; PART as usize], rank * PART)?;
     // From here on every rank sees what all have written.
     let closed = team.close(file)?;
     println!("rank {rank}: {path} has {} bytes", closed.size);
 
-    let file = team.open(&path, &TeamOpenOptions::new().read())?;
+    let file = team.open(&path, OpenOptions::new().read(true))?;
     let mut first = [0];
     file.read_exact_at(&mut first, closed.size - PART)?;
     println!("rank {rank}: the last part is rank {}'s", first[0]);

@@ -15,12 +15,12 @@ mod client;
 mod dir;
 mod error;
 mod file;
-pub mod job;
 mod metadata;
 mod open;
 mod path;
 pub mod stage;
 mod team;
+pub mod team_ioctl;
 
 pub use attributes::PathAttributes;
 pub use client::Client;

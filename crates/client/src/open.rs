@@ -1,14 +1,14 @@
 //! How a file is opened: the builder, and the steps of an open that may create.
 use crate::error::{Result, WithPath};
-use crate::path::{MAX_LINKS, walk};
+use crate::path::{MAX_LINKS, PathWalk, walk};
 use crate::{Client, File};
 use forebay_server::delegate::OpenedFile;
-use forebay_server::{Kind, OpenFlags};
+use forebay_server::{Attr, Fid, Kind, OpenFlags};
 use rustix::io::Errno;
 use std::path::Path;
 
 /// Refuses what the library cannot open, as the mount would: it has no devices, FIFOs or sockets of its own.
-pub(crate) fn check_opens(kind: Kind) -> forebay_server::Result<()> {
+fn check_opens(kind: Kind) -> forebay_server::Result<()> {
     match kind {
         Kind::File => Ok(()),
         Kind::Dir => Err(Errno::ISDIR.into()),
@@ -19,8 +19,42 @@ pub(crate) fn check_opens(kind: Kind) -> forebay_server::Result<()> {
     }
 }
 
+/// The steps of an open that may create a file, and with `create_new` must. `walk` is told whether a link as the last name is
+/// followed. `make` gives `None` if somebody made a link or a directory of this name meanwhile. A name that changes between two
+/// steps is looked for again, so that an open with `create` never answers ENOENT because of such a race.
+pub(crate) fn open_or_create<T>(
+    (create, create_new): (bool, bool),
+    walk: impl Fn(bool) -> forebay_server::Result<PathWalk>,
+    open: impl Fn(&Attr) -> forebay_server::Result<T>,
+    make: impl Fn(Fid, &[u8]) -> forebay_server::Result<Option<T>>,
+) -> forebay_server::Result<T> {
+    for _ in 0..MAX_LINKS {
+        let walked = walk(!create_new)?;
+        let opened = match &walked.found {
+            Some(_) if create_new => return Err(Errno::EXIST.into()),
+            Some(attr) => {
+                check_opens(attr.kind)?;
+                open(attr).map(Some)
+            }
+            None if !create && !create_new => return Err(Errno::NOENT.into()),
+            None if walked.slash => return Err(Errno::ISDIR.into()),
+            None => {
+                let (parent, name) = walked.entry(Errno::ISDIR)?;
+                make(parent, &name)
+            }
+        };
+        match opened {
+            Ok(None) => {}
+            Err(e) if create && matches!(e.errno(), Errno::NOENT | Errno::STALE) => {}
+            Ok(Some(opened)) => return Ok(opened),
+            Err(e) => return Err(e),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
 /// Options of an open; starts with everything off, as `std::fs::OpenOptions` does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenOptions {
     flags: OpenFlags,
     create: bool,
@@ -102,6 +136,40 @@ impl OpenOptions {
         (self.create, self.create_new)
     }
 
+    /// What a handle opened so may do, whatever happens to the file at the open.
+    pub fn handle_flags(&self) -> OpenFlags {
+        OpenFlags {
+            write: self.flags.write || self.flags.append,
+            truncate: false,
+            ..self.flags
+        }
+    }
+
+    /// All but the mode as bits, from the lowest: read, write, append, truncate, create, create_new.
+    pub(crate) fn bits(&self) -> u32 {
+        let flags = &self.flags;
+        let opens = [flags.read, flags.write, flags.append, flags.truncate];
+        let all = opens.into_iter().chain([self.create, self.create_new]);
+        all.zip(0..).map(|(on, bit)| u32::from(on) << bit).sum()
+    }
+
+    /// The options that [`OpenOptions::bits`] gave, with the permission bits of a new file.
+    pub(crate) fn from_bits(bits: u32, mode: u32) -> OpenOptions {
+        let [read, write, append, truncate, create, create_new] =
+            [0, 1, 2, 3, 4, 5].map(|bit| bits >> bit & 1 == 1);
+        OpenOptions {
+            flags: OpenFlags {
+                read,
+                write,
+                append,
+                truncate,
+            },
+            create,
+            create_new,
+            mode: mode & 0o7777,
+        }
+    }
+
     /// Permission bits of a new file.
     pub(crate) fn new_mode(&self) -> u32 {
         self.mode
@@ -122,46 +190,20 @@ impl OpenOptions {
     }
 
     fn steps(&self, client: &Client, path: &Path) -> forebay_server::Result<OpenedFile> {
-        let flags = self.effective()?;
-        let creates = self.create || self.create_new;
-        // A file that is removed between the walk and the open is looked for again, so that an open with `create`
-        // never answers ENOENT because of such a race.
-        for _ in 0..MAX_LINKS {
-            let walked = walk(&client.delegate, path, !self.create_new)?;
-            if let Some(attr) = &walked.found {
-                if self.create_new {
-                    return Err(Errno::EXIST.into());
+        let (flags, delegate) = (self.effective()?, &client.delegate);
+        open_or_create(
+            self.creates(),
+            |follow| walk(delegate, path, follow),
+            |attr| delegate.open(attr.fid, flags),
+            |parent, name| {
+                let (mode, new) = (self.mode, self.create_new);
+                let opened = delegate.create(parent, name, mode, new, flags, client.caller)?;
+                if opened.attr.kind == Kind::File {
+                    return Ok(Some(opened));
                 }
-                check_opens(attr.kind)?;
-                match client.delegate.open(attr.fid, flags) {
-                    Err(e) if self.create && matches!(e.errno(), Errno::NOENT | Errno::STALE) => {
-                        continue;
-                    }
-                    done => return done,
-                }
-            }
-            if !creates {
-                return Err(Errno::NOENT.into());
-            }
-            if walked.slash {
-                return Err(Errno::ISDIR.into());
-            }
-            let (parent, name) = walked.entry(Errno::ISDIR)?;
-            match client.delegate.create(
-                parent,
-                &name,
-                self.mode,
-                self.create_new,
-                flags,
-                client.caller,
-            ) {
-                // Another node made a link or a directory of this name meanwhile: walk again.
-                Ok(opened) if opened.attr.kind != Kind::File => {
-                    client.delegate.release(opened.handle)?;
-                }
-                done => return done,
-            }
-        }
-        Err(Errno::LOOP.into())
+                delegate.release(opened.handle)?;
+                Ok(None)
+            },
+        )
     }
 }

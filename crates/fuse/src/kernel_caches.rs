@@ -10,7 +10,7 @@
 use crate::conversions::TEAM_DIRECTORY;
 use crate::own_lookups::OwnLookups;
 use crate::protocol::{INodeNo, Notifier};
-use forebay_client::job::wire::DIRECTORY;
+use forebay_client::team_ioctl::wire::DIRECTORY;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Attr, Fid};
 use parking_lot::Mutex;

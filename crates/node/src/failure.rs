@@ -35,10 +35,7 @@ impl Failure {
 
     /// As [`Failure::new`], for wrong input: exit code 2.
     pub fn usage(what: impl fmt::Display, next: impl fmt::Display) -> Failure {
-        Failure {
-            code: USAGE,
-            ..Failure::new(what, next)
-        }
+        Failure::new(what, next).with_code(USAGE)
     }
 
     /// A failure whose text already says what to do.
@@ -60,6 +57,19 @@ impl Failure {
             code,
             text: String::new(),
         }
+    }
+
+    /// The same with another exit code.
+    #[must_use]
+    pub fn with_code(self, code: u8) -> Failure {
+        Failure { code, ..self }
+    }
+
+    /// The same text behind `before`, which says what it is about.
+    #[must_use]
+    pub fn prefixed(self, before: impl fmt::Display) -> Failure {
+        let text = format!("{before}{}", self.text);
+        Failure { text, ..self }
     }
 }
 

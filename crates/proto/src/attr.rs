@@ -159,6 +159,16 @@ pub struct OpenFlags {
     pub truncate: bool,
 }
 
+impl OpenFlags {
+    /// Only for reading.
+    pub const READ: OpenFlags = OpenFlags {
+        read: true,
+        write: false,
+        append: false,
+        truncate: false,
+    };
+}
+
 /// One entry of a directory listing. Continue after its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirEntry {

@@ -265,11 +265,7 @@ impl CheckpointRun<'_> {
         let delegate = service.delegate(service.members() - 1);
         let before = delegate.memory();
         let begun = Instant::now();
-        let flags = OpenFlags {
-            read: true,
-            ..OpenFlags::default()
-        };
-        let handle = delegate.open(fid, flags)?.handle;
+        let handle = delegate.open(fid, OpenFlags::READ)?.handle;
         let found = delegate.locator.locate(handle, 0..self.bytes())?;
         outcome.resolve_s = begun.elapsed().as_secs_f64();
         outcome.index_memory_bytes = delegate.memory().saturating_sub(before) as f64;

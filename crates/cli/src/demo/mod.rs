@@ -12,7 +12,7 @@ pub mod worker;
 use crate::args::DemoArgs;
 use crate::config_file;
 use crate::progress;
-use crate::settings::{Resolved, Source};
+use crate::settings::{Resolved, Settings, Source};
 use crate::verbs::fsck;
 use forebay_node::control::Member;
 use forebay_node::failure::{Context, Failure, Result};
@@ -51,15 +51,14 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
     let mut sandbox = Sandbox::new(&parent, args.size, &settings)?;
     let measured = Demo {
         size: args.size,
-        nodes: settings.values.service.nodes,
+        settings: &settings.values,
         seed: seed(),
-        stop_limit: settings.values.stop_limit,
-        service: &settings.values.service,
         interrupted: &interrupted,
     }
     .run(&mut sandbox);
     // Cleaning up comes first, whatever was measured; the first failure is the one to tell.
-    let cleaned = sandbox.end(settings.values.stop_limit);
+    let cleaned = sandbox.stop(settings.values.stop_limit);
+    drop(sandbox);
     let report = measured?;
     cleaned?;
     let report = Report {
@@ -101,31 +100,31 @@ fn seed() -> u64 {
 
 struct Demo<'a> {
     size: u64,
-    nodes: u16,
+    settings: &'a Settings,
     seed: u64,
-    stop_limit: Duration,
-    service: &'a Config,
     interrupted: &'a AtomicBool,
 }
 
 impl Demo<'_> {
     fn run(&self, sandbox: &mut Sandbox) -> Result<Report> {
         sandbox.start()?;
-        let writer = |rank: u64| (rank % u64::from(self.nodes)) as usize;
+        let nodes = self.settings.service.nodes;
+        let writer = |rank: u64| (rank % u64::from(nodes)) as usize;
         let (write, _) = self.phase(sandbox, "forebay: write", true, WRITERS, &|s, rank| {
             s.shared(writer(rank))
         })?;
         let (members, before) = self.state(sandbox)?;
 
-        let restart = sandbox.crash_and(|store| {
-            let bar = progress::bytes("fsck", 0);
-            let found = fsck::check(&[store.to_path_buf()], &bar);
-            bar.finish_and_clear();
-            fsck::sound(&found?, store)
-        })?;
-        let read = |readers: u64| {
-            move |s: &Sandbox, rank: u64| s.shared(reader(rank, readers, self.nodes))
-        };
+        sandbox.kill();
+        let bar = progress::bytes("fsck", 0);
+        let found = fsck::check(&[sandbox.store().to_path_buf()], &bar);
+        bar.finish_and_clear();
+        fsck::sound(&found?, sandbox.store())?;
+        let begun = Instant::now();
+        sandbox.start()?;
+        let restart = begun.elapsed();
+        let read =
+            |readers: u64| move |s: &Sandbox, rank: u64| s.shared(reader(rank, readers, nodes));
         let (read_same, verified_same) =
             self.phase(sandbox, "forebay: read, 16", false, WRITERS, &read(WRITERS))?;
         let (read_fewer, verified_fewer) = self.phase(
@@ -137,7 +136,8 @@ impl Demo<'_> {
         )?;
         let (_, after) = self.state(sandbox)?;
 
-        let index = sandbox.stopped(self.stop_limit, |store| write_index(store, self.service))?;
+        sandbox.stop(self.settings.stop_limit)?;
+        let index = write_index(sandbox.store(), &self.settings.service)?;
         let plain = |s: &Sandbox, _rank: u64| s.plain();
         let (plain_write, _) = self.phase(sandbox, "plain disk: write", true, WRITERS, &plain)?;
         let (plain_same, _) =
@@ -146,35 +146,15 @@ impl Demo<'_> {
             self.phase(sandbox, "plain disk: read, 6", false, FEWER_READERS, &plain)?;
         Ok(Report {
             size: self.size,
-            nodes: self.nodes,
+            nodes,
             cold: sandbox::cold_cache().is_ok(),
             speeds: vec![
-                Speed {
-                    what: format!("write, {WRITERS} processes"),
-                    key: format!("write_{WRITERS}"),
-                    forebay: write,
-                    plain: plain_write,
-                },
-                Speed {
-                    what: format!("read, {WRITERS} processes"),
-                    key: format!("read_{WRITERS}"),
-                    forebay: read_same,
-                    plain: plain_same,
-                },
-                Speed {
-                    what: format!("read, {FEWER_READERS} processes"),
-                    key: format!("read_{FEWER_READERS}"),
-                    forebay: read_fewer,
-                    plain: plain_fewer,
-                },
+                Speed::new("write", WRITERS, write, plain_write),
+                Speed::new("read", WRITERS, read_same, plain_same),
+                Speed::new("read", FEWER_READERS, read_fewer, plain_fewer),
             ],
-            extents: members.extents.unwrap_or_default(),
-            patterns: members.patterns.unwrap_or_default(),
-            pattern_bytes: members.pattern_bytes.unwrap_or_default(),
-            pattern_extents: members.pattern_extents.unwrap_or_default(),
-            index_bytes: members.index_bytes,
+            members,
             index,
-            data_bytes: members.data_bytes,
             server_peak_bytes: before.max(after),
             restart,
             verified: verified_same + verified_fewer,
@@ -253,13 +233,6 @@ fn write_index(store: &Path, config: &Config) -> Result<IndexStats> {
             store.display()
         ))
     })
-}
-
-/// How long `work` took, and what it gave.
-fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
-    let start = Instant::now();
-    let value = work()?;
-    Ok((value, start.elapsed()))
 }
 
 #[cfg(test)]

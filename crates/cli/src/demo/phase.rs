@@ -1,5 +1,5 @@
 //! One measured step of the demo: many processes on one file, started together, timed until the last has ended.
-use super::worker::{Job, Word};
+use super::worker::{Job, WorkerMessage};
 use crate::progress;
 use forebay_node::failure::{Context, Failure, Result};
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 /// Longest time in which not one process may get on.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PROGRESS_LIMIT: Duration = Duration::from_secs(120);
 
 /// What to do.
 pub struct Phase<'a> {
@@ -49,7 +49,7 @@ impl Phase<'_> {
     /// # Errors
     /// The first wrong byte or failed call; no progress; the user's Ctrl-C.
     pub fn run(&self) -> Result<(Duration, u64)> {
-        let (sender, words) = mpsc::channel();
+        let (sender, messages) = mpsc::channel();
         let mut workers = Workers(Vec::new());
         let mut inputs = Vec::new();
         for rank in 0..self.ranks {
@@ -60,8 +60,8 @@ impl Phase<'_> {
         drop(sender);
         let mut ready = 0;
         while ready < self.ranks {
-            match self.hear(&words)? {
-                Word::Ready => ready += 1,
+            match self.next_message(&messages)? {
+                WorkerMessage::Ready => ready += 1,
                 other => return Err(self.wrong(other)),
             }
         }
@@ -75,12 +75,12 @@ impl Phase<'_> {
         }
         let (mut done, mut bytes) = (0, 0);
         while done < self.ranks {
-            match self.hear(&words)? {
-                Word::Bytes(n) => {
+            match self.next_message(&messages)? {
+                WorkerMessage::Bytes(n) => {
                     bytes += n;
                     bar.inc(n);
                 }
-                Word::Done => done += 1,
+                WorkerMessage::Done => done += 1,
                 other => return Err(self.wrong(other)),
             }
         }
@@ -95,7 +95,11 @@ impl Phase<'_> {
         Ok((time, bytes))
     }
 
-    fn spawn(&self, rank: u64, words: Sender<Word>) -> Result<(Child, impl Write + use<>)> {
+    fn spawn(
+        &self,
+        rank: u64,
+        messages: Sender<WorkerMessage>,
+    ) -> Result<(Child, impl Write + use<>)> {
         let job = Job {
             write: self.write,
             path: (self.path)(rank),
@@ -119,19 +123,21 @@ impl Phase<'_> {
         };
         let label = format!("{} (process {rank})", self.label);
         std::thread::Builder::new()
-            .name("worker words".into())
+            .name("worker messages".into())
             .spawn(move || {
                 let mut ended = false;
                 for line in BufReader::new(output).lines().map_while(|l| l.ok()) {
-                    let word = serde_json::from_str(&line)
-                        .unwrap_or(Word::Failed(format!("{label} said: {line}")));
-                    ended |= !matches!(word, Word::Ready | Word::Bytes(_));
-                    if words.send(word).is_err() {
+                    let message = serde_json::from_str(&line)
+                        .unwrap_or(WorkerMessage::Failed(format!("{label} said: {line}")));
+                    ended |= !matches!(message, WorkerMessage::Ready | WorkerMessage::Bytes(_));
+                    if messages.send(message).is_err() {
                         return;
                     }
                 }
                 if !ended {
-                    let _ = words.send(Word::Failed(format!("{label} ended without a word")));
+                    let _ = messages.send(WorkerMessage::Failed(format!(
+                        "{label} ended without a word"
+                    )));
                 }
             })
             .or_fail(
@@ -141,22 +147,26 @@ impl Phase<'_> {
         Ok((child, input))
     }
 
-    fn hear(&self, words: &Receiver<Word>) -> Result<Word> {
-        let end = Instant::now() + PATIENCE;
+    fn next_message(&self, messages: &Receiver<WorkerMessage>) -> Result<WorkerMessage> {
+        let end = Instant::now() + PROGRESS_LIMIT;
         loop {
-            // Looked at before every word: busy workers never let the wait below time out.
+            // Looked at before every message: busy workers never let the wait below time out.
             if self.interrupted.load(Ordering::Relaxed) {
                 return Err(Failure::new(
                     "interrupted",
                     "everything the demo made is removed",
                 ));
             }
-            match words.recv_timeout(Duration::from_millis(200)) {
-                Ok(word) => return Ok(word),
+            match messages.recv_timeout(Duration::from_millis(200)) {
+                Ok(message) => return Ok(message),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
                 Err(_) => {
                     return Err(Failure::new(
-                        format!("{}: no progress for {} s", self.label, PATIENCE.as_secs()),
+                        format!(
+                            "{}: no progress for {} s",
+                            self.label,
+                            PROGRESS_LIMIT.as_secs()
+                        ),
                         "look at the server's log and at the disk",
                     ));
                 }
@@ -164,16 +174,16 @@ impl Phase<'_> {
         }
     }
 
-    fn wrong(&self, word: Word) -> Failure {
-        match word {
-            Word::Wrong { offset } => Failure::new(
+    fn wrong(&self, message: WorkerMessage) -> Failure {
+        match message {
+            WorkerMessage::Wrong { offset } => Failure::new(
                 format!(
                     "{}: WRONG BYTE at offset {offset} of the shared file",
                     self.label
                 ),
                 "keep the store with --dir and report this",
             ),
-            Word::Failed(why) => Failure::new(
+            WorkerMessage::Failed(why) => Failure::new(
                 format!("{}: {why}", self.label),
                 "look at the server's log and at the disk",
             ),

@@ -3,7 +3,7 @@ use crate::output::print;
 use crate::table::Table;
 use forebay_node::failure::Result;
 use forebay_node::units::{count, rate, size};
-use forebay_server::{INDEX_RECORD as RECORD, IndexStats};
+use forebay_server::{INDEX_RECORD as RECORD, IndexStats, MemberStatus};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -20,6 +20,16 @@ pub struct Speed {
 }
 
 impl Speed {
+    /// Of `processes` that did `what` to the shared file.
+    pub fn new(what: &str, processes: u64, forebay: Duration, plain: Duration) -> Speed {
+        Speed {
+            what: format!("{what}, {processes} processes"),
+            key: format!("{what}_{processes}"),
+            forebay,
+            plain,
+        }
+    }
+
     /// How fast Forebay is, in multiples of the plain disk.
     fn ratio(&self) -> f64 {
         self.plain.as_secs_f64() / self.forebay.as_secs_f64().max(1e-9)
@@ -36,20 +46,10 @@ pub struct Report {
     pub cold: bool,
     /// The measured steps.
     pub speeds: Vec<Speed>,
-    /// Index entries of the whole service after writing.
-    pub extents: u64,
-    /// Patterns of the whole service, what their records take, and the extents that they stand for.
-    pub patterns: u64,
-    /// See there.
-    pub pattern_bytes: u64,
-    /// See there.
-    pub pattern_extents: u64,
-    /// Their size on disk, with all other records and the write-ahead logs.
-    pub index_bytes: u64,
+    /// The totals of all members after writing.
+    pub members: MemberStatus,
     /// The index alone, all of it brought to table files while the service was down.
     pub index: IndexStats,
-    /// File data in the store.
-    pub data_bytes: u64,
     /// The most memory a server process used.
     pub server_peak_bytes: u64,
     /// From starting the killed service until all mounts were ready.
@@ -86,16 +86,16 @@ impl Report {
         let mut fact = |name: &str, value: String| facts.row(vec![name.to_string(), value]);
         fact("file size", size(self.size));
         fact("nodes, mounts", format!("{0}, {0}", self.nodes));
-        let (patterns, extents) = (count(self.patterns), count(self.pattern_extents));
+        let held = &self.members;
+        let counted = |figure: Option<u64>| count(figure.unwrap_or_default());
+        let (patterns, extents) = (counted(held.patterns), counted(held.pattern_extents));
+        let bytes = size(held.pattern_bytes.unwrap_or_default());
         fact(
             "patterns",
-            format!(
-                "{patterns} for {extents} extents, {}",
-                size(self.pattern_bytes)
-            ),
+            format!("{patterns} for {extents} extents, {bytes}"),
         );
-        fact("extents in the index", count(self.extents));
-        fact("all records and their logs", size(self.index_bytes));
+        fact("extents in the index", counted(held.extents));
+        fact("all records and their logs", size(held.index_bytes));
         fact("records in table files", count(self.index.table_records));
         fact("table files", size(self.index.table_bytes));
         if let Some(each) = self.index.bytes_per_record() {
@@ -105,7 +105,7 @@ impl Report {
             };
             fact("a record", format!("{each:.2} B, of {RECORD}{smaller}"));
         }
-        fact("data bytes in the store", size(self.data_bytes));
+        fact("data bytes in the store", size(held.data_bytes));
         fact("server memory, peak", size(self.server_peak_bytes));
         fact(
             "restart after SIGKILL",
@@ -143,14 +143,14 @@ impl Report {
             "size_bytes": self.size,
             "nodes": self.nodes,
             "cold_cache": self.cold,
-            "extents": self.extents,
-            "patterns": self.patterns,
-            "pattern_bytes": self.pattern_bytes,
-            "pattern_extents": self.pattern_extents,
-            "index_bytes": self.index_bytes,
+            "extents": self.members.extents,
+            "patterns": self.members.patterns,
+            "pattern_bytes": self.members.pattern_bytes,
+            "pattern_extents": self.members.pattern_extents,
+            "index_bytes": self.members.index_bytes,
             "index": self.index,
             "index_bytes_per_record": self.index.bytes_per_record(),
-            "data_bytes": self.data_bytes,
+            "data_bytes": self.members.data_bytes,
             "server_peak_bytes": self.server_peak_bytes,
             "restart_seconds": self.restart.as_secs_f64(),
             "verified_bytes": self.verified,
@@ -180,23 +180,26 @@ mod tests {
             size: 1 << 30,
             nodes: 4,
             cold: true,
-            speeds: vec![Speed {
-                what: "write".into(),
-                key: "write_16".into(),
-                forebay: Duration::from_secs(2),
-                plain: Duration::from_secs(1),
-            }],
-            extents: 1000,
-            patterns: 12,
-            pattern_bytes: 345,
-            pattern_extents: 6_789,
-            index_bytes: 40_000,
+            speeds: vec![Speed::new(
+                "write",
+                16,
+                Duration::from_secs(2),
+                Duration::from_secs(1),
+            )],
+            members: MemberStatus {
+                extents: Some(1000),
+                patterns: Some(12),
+                pattern_bytes: Some(345),
+                pattern_extents: Some(6_789),
+                index_bytes: 40_000,
+                data_bytes: 1 << 30,
+                ..MemberStatus::default()
+            },
             index: IndexStats {
                 table_bytes: 2_300,
                 table_records: 1_000,
                 ..IndexStats::default()
             },
-            data_bytes: 1 << 30,
             server_peak_bytes: 1 << 28,
             restart: Duration::from_millis(250),
             verified: 2 << 30,

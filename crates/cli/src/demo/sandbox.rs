@@ -1,5 +1,4 @@
 //! What the demo makes and removes again: one directory with a store, mount points and a plain directory, and the server in between.
-use super::timed;
 use crate::output::{name, tell, tell_line};
 use crate::settings::Resolved;
 use forebay_node::failure::{Context, Failure, Result};
@@ -94,16 +93,16 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Kills the server, lets `check` look at the store, and starts the server again; gives the time of the start.
-    ///
-    /// # Errors
-    /// What `check` or the server says.
-    pub fn crash_and(&mut self, check: impl FnOnce(&Path) -> Result) -> Result<Duration> {
+    /// Kills the server.
+    pub fn kill(&mut self) {
         if let Some(mut server) = self.server.take() {
             server.kill();
         }
-        check(&self.spec.store)?;
-        timed(|| self.start()).map(|((), time)| time)
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Path {
+        &self.spec.store
     }
 
     /// The server.
@@ -126,26 +125,11 @@ impl Sandbox {
         self.base.join("plain").join(FILE)
     }
 
-    /// Stops the server cleanly, and lets `look` at the store.
+    /// Stops the server cleanly, if it runs.
     ///
     /// # Errors
-    /// If the server did not stop cleanly, and what `look` says.
-    pub fn stopped<T>(
-        &mut self,
-        limit: Duration,
-        look: impl FnOnce(&Path) -> Result<T>,
-    ) -> Result<T> {
-        self.server
-            .take()
-            .map_or(Ok(()), |server| server.stop(limit))?;
-        look(&self.spec.store)
-    }
-
-    /// Stops the server cleanly and removes everything.
-    ///
-    /// # Errors
-    /// If the server did not stop cleanly.
-    pub fn end(mut self, limit: Duration) -> Result {
+    /// If it did not stop cleanly.
+    pub fn stop(&mut self, limit: Duration) -> Result {
         self.server
             .take()
             .map_or(Ok(()), |server| server.stop(limit))

@@ -2,8 +2,9 @@
 //!
 //! It opens its file, says `ready`, waits for a line on standard input, works, and reports its progress and its outcome:
 //! one JSON object a line. It ends when the demo does.
-use super::layout::{LONGEST, fill, records, verify};
+use super::layout::{LONGEST, records};
 use forebay_node::failure::{Context, Failure, Result};
+use forebay_trace::content::Content;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;
@@ -29,10 +30,10 @@ pub struct Job {
 
 /// What it says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Word {
+pub enum WorkerMessage {
     /// The file is open; go.
     Ready,
-    /// Bytes done since the last word.
+    /// Bytes done since the last message.
     Bytes(u64),
     /// All is written, on disk and closed; or read and right.
     Done,
@@ -55,17 +56,18 @@ pub fn run(job: &str) -> Result {
     // Whoever started it may die before it hears of it; then it ends as well.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .or_fail("cannot follow the demo", "report this")?;
-    match work(&job) {
-        Ok(None) => say(&Word::Done),
-        Ok(Some(offset)) => {
-            say(&Word::Wrong { offset })?;
-            Err(Failure::silent())
-        }
+    let outcome = match work(&job) {
+        Ok(None) => WorkerMessage::Done,
+        Ok(Some(offset)) => WorkerMessage::Wrong { offset },
         Err(e) => {
             let step = if job.write { "writing" } else { "reading" };
-            say(&Word::Failed(format!("{step} {}: {e}", job.path.display())))?;
-            Err(Failure::silent())
+            WorkerMessage::Failed(format!("{step} {}: {e}", job.path.display()))
         }
+    };
+    send(&outcome).or_fail("the demo is gone", "start it again")?;
+    match outcome {
+        WorkerMessage::Done => Ok(()),
+        _ => Err(Failure::silent()),
     }
 }
 
@@ -81,24 +83,26 @@ fn work(job: &Job) -> std::io::Result<Option<u64>> {
     } else {
         File::open(&job.path)?
     };
-    say(&Word::Ready).map_err(|f| std::io::Error::other(f.text))?;
+    send(&WorkerMessage::Ready)?;
     let mut go = String::new();
     std::io::stdin().read_line(&mut go)?;
-    let (mut buffer, mut scratch, mut since) = (vec![0; LONGEST], Vec::new(), 0);
+    // Derived from seed and offset alone, so any reader can verify any byte.
+    let content = Content::new(0, job.seed);
+    let (mut buffer, mut since) = (vec![0; LONGEST], 0);
     for record in records(job.size, job.rank, job.ranks) {
         let bytes = &mut buffer[..record.len as usize];
         if job.write {
-            fill(bytes, job.seed, record.offset);
+            content.fill(record.offset, bytes);
             file.write_all_at(bytes, record.offset)?;
         } else {
             file.read_exact_at(bytes, record.offset)?;
-            if let Some(wrong) = verify(bytes, job.seed, record.offset, &mut scratch) {
-                return Ok(Some(wrong));
+            if let Err((wrong, _)) = content.verify(record.offset, bytes) {
+                return Ok(Some(record.offset + wrong as u64));
             }
         }
         since += record.len;
         if since >= 4 << 20 {
-            say(&Word::Bytes(since)).map_err(|f| std::io::Error::other(f.text))?;
+            send(&WorkerMessage::Bytes(since))?;
             since = 0;
         }
     }
@@ -108,15 +112,13 @@ fn work(job: &Job) -> std::io::Result<Option<u64>> {
         return Ok(Some(job.size.min(file.metadata()?.len())));
     }
     drop(file);
-    say(&Word::Bytes(since)).map_err(|f| std::io::Error::other(f.text))?;
+    send(&WorkerMessage::Bytes(since))?;
     Ok(None)
 }
 
-fn say(word: &Word) -> Result {
+fn send(message: &WorkerMessage) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, word)
-        .map_err(std::io::Error::from)
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush())
-        .or_fail("the demo is gone", "start it again")
+    serde_json::to_writer(&mut out, message)?;
+    out.write_all(b"\n")?;
+    out.flush()
 }

@@ -2,6 +2,7 @@
 //!
 //! The guard is the command's parent, and orphans below it become its children (`PR_SET_CHILD_SUBREAPER`). When `run` ends first, or once the
 //! command has ended, it kills every process below itself.
+use super::signals::pass_on;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::{ProcessHandle, wait_for_any};
 use forebay_node::processes;
@@ -137,25 +138,15 @@ pub fn run(parent: u32, command: &[OsString]) -> Result {
     let started = Command::new(program).args(&command[1..]).spawn();
     let mut child = started.map_err(|e| {
         let missing = e.kind() == std::io::ErrorKind::NotFound;
-        Failure {
-            code: if missing { 127 } else { 126 },
-            ..Failure::new(
-                format!("cannot start {}: {e}", program.to_string_lossy()),
-                "give a program and its arguments after --",
-            )
-        }
+        let failure = Failure::new(
+            format!("cannot start {}: {e}", program.to_string_lossy()),
+            "give a program and its arguments after --",
+        );
+        failure.with_code(if missing { 127 } else { 126 })
     })?;
     let pid = Pid::from_child(&child);
     spawn("signals", "a thread", move || {
-        for signal in signals.forever() {
-            let sent = match signal {
-                SIGTERM => Signal::TERM,
-                SIGHUP => Signal::HUP,
-                _ => continue,
-            };
-            // Fails only if it has ended.
-            let _ = rustix::process::kill_process(pid, sent);
-        }
+        signals.forever().for_each(|signal| pass_on(signal, pid));
     })?;
     let status = child
         .wait()

@@ -6,7 +6,7 @@
 //! node2 slots=2      two servers
 //! ```
 use crate::files::read_text;
-use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::failure::{Context, Failure, Result, USAGE};
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
@@ -30,10 +30,6 @@ pub struct Host {
 /// A usage failure that names the file, the line, and what to write.
 pub fn read(path: &Path) -> Result<Vec<Host>> {
     let shown = path.display();
-    let usage = |failure: Failure| Failure {
-        code: forebay_node::failure::USAGE,
-        ..failure
-    };
     let next = "name a file with one host a line";
     let text = read_text("host file", path, MAX_FILE_BYTES, next)?;
     let mut hosts = parse(&text, path)?;
@@ -45,7 +41,7 @@ pub fn read(path: &Path) -> Result<Vec<Host>> {
                 format!("{shown}, line {line}: unknown host {}", host.name),
                 "write a name that this machine can look up",
             )
-            .map_err(usage)?
+            .map_err(|failure| failure.with_code(USAGE))?
             .collect();
         here |= addresses.iter().copied().any(is_here);
         let outward = |address: &&SocketAddr| !address.ip().is_loopback();

@@ -61,7 +61,7 @@ struct Launched {
     limit: Duration,
 }
 
-/// Starts the servers and waits until every mount answers.
+/// Starts the servers and waits until every mount answers. `servers`: how many there are to be, where Slurm does not say it.
 ///
 /// # Errors
 /// What the first server reports; that there is no launcher; that the servers are not ready in time.
@@ -70,19 +70,15 @@ pub fn start(
     settings: &Resolved,
     launcher: Launcher,
     hosts: Option<Vec<Host>>,
+    servers: u32,
 ) -> Result<Box<dyn Servers>> {
     let one_host = on_one_host(launcher, hosts.as_deref());
-    let mut command = match launcher {
-        Launcher::Srun => srun()?,
-        _ => mpirun(args, settings, hosts.as_deref())?,
-    };
-    let servers = match (launcher, &hosts) {
-        (Launcher::Srun, _) => job_nodes()
-            .ok()
-            .and_then(|n| n.parse().ok())
-            .unwrap_or_default(),
-        (_, Some(hosts)) => hosts.iter().map(|h| h.servers).sum(),
-        (_, None) => u32::from(settings.values.service.nodes),
+    let (mut command, servers) = match launcher {
+        Launcher::Srun => {
+            let nodes = job_nodes()?;
+            (srun(&nodes), nodes.parse().unwrap_or_default())
+        }
+        _ => (mpirun(args, hosts.as_deref(), servers)?, servers),
     };
     if one_host {
         within_one_host(&mut command);
@@ -94,14 +90,8 @@ pub fn start(
     command.arg("--store").arg(&args.store);
     command.arg("--mount").arg(&args.mount);
     command.args(settings.flags(|key| key != "nodes"));
-    let secret: String = [
-        forebay_server::superblock::random_id(),
-        forebay_server::superblock::random_id(),
-    ]
-    .concat()
-    .iter()
-    .map(|byte| format!("{byte:02x}"))
-    .collect();
+    let random = || u128::from_be_bytes(forebay_server::superblock::random_id());
+    let secret = format!("{:032x}{:032x}", random(), random());
     let mut child = command
         .env("FOREBAY_SECRET", secret)
         .env(RUN_VARIABLE, format!("{}@{}", std::process::id(), host()))
@@ -183,7 +173,7 @@ pub fn has_mpirun() -> bool {
     usual().is_some()
 }
 
-fn mpirun(args: &RunArgs, settings: &Resolved, hosts: Option<&[Host]>) -> Result<Command> {
+fn mpirun(args: &RunArgs, hosts: Option<&[Host]>, servers: u32) -> Result<Command> {
     let open = open_mpi();
     let program = match &args.mpirun {
         Some(program) => program.clone(),
@@ -195,10 +185,6 @@ fn mpirun(args: &RunArgs, settings: &Resolved, hosts: Option<&[Host]>) -> Result
         })?,
     };
     let mut command = Command::new(program);
-    let servers = match hosts {
-        Some(hosts) => hosts.iter().map(|h| h.servers).sum(),
-        None => u32::from(settings.values.service.nodes),
-    };
     command.arg("-n").arg(servers.to_string());
     if let Some(hosts) = hosts {
         let list: Vec<_> = hosts
@@ -247,18 +233,18 @@ fn found(name: &std::path::Path) -> bool {
 }
 
 /// How many nodes the Slurm job has.
-fn job_nodes() -> Result<String, std::env::VarError> {
-    std::env::var("SLURM_JOB_NUM_NODES").or_else(|_| std::env::var("SLURM_NNODES"))
-}
-
-/// One server on each node of the job, beside the command's own steps.
-fn srun() -> Result<Command> {
-    let nodes = job_nodes().map_err(|_| {
+fn job_nodes() -> Result<String> {
+    let nodes = std::env::var("SLURM_JOB_NUM_NODES").or_else(|_| std::env::var("SLURM_NNODES"));
+    nodes.map_err(|_| {
         Failure::usage(
             "this is no Slurm job",
             "run it in a batch script or below salloc, or choose another --launcher",
         )
-    })?;
+    })
+}
+
+/// One server on each node of the job, beside the command's own steps.
+fn srun(nodes: &str) -> Command {
     let mut command = Command::new("srun");
     command.args(["--overlap", "--kill-on-bad-exit=0"]);
     command.args(["--input=0", "--ntasks-per-node=1", "--mem=0"]);
@@ -277,7 +263,7 @@ fn srun() -> Result<Command> {
         });
     }
     command.args(["--job-name=forebay", "--quiet"]);
-    Ok(command)
+    command
 }
 
 impl Launched {

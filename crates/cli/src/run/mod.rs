@@ -20,9 +20,10 @@ pub use launch::has_mpirun;
 
 use crate::args::{Launcher, RunArgs};
 use crate::config_file;
-use crate::output::{tell, tell_line};
+use crate::output::tell;
+use crate::progress::start_server;
 use crate::settings::{Resolved, Source};
-use forebay_client::job;
+use forebay_client::team_ioctl;
 use forebay_node::failure::{Context, FAILED, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::process_handle::ProcessHandle;
@@ -138,20 +139,19 @@ fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
         return Embedded::start(args, settings);
     }
     let hosts = args.hosts.as_deref().map(hosts::read).transpose()?;
-    let servers: Option<u32> = hosts
-        .as_ref()
-        .map(|hosts| hosts.iter().map(|h| h.servers).sum());
-    if let (Some(servers), true) = (servers, settings.source("nodes") != Source::Default) {
-        let nodes = u32::from(settings.values.service.nodes);
-        if nodes != servers {
-            return Err(Failure::usage(
-                format!("--hosts names places for {servers} servers, and --nodes says {nodes}"),
-                "leave out --nodes",
-            ));
-        }
+    let nodes = u32::from(settings.values.service.nodes);
+    let servers = match &hosts {
+        Some(hosts) => hosts.iter().map(|h| h.servers).sum(),
+        None => nodes,
+    };
+    if nodes != servers && settings.source("nodes") != Source::Default {
+        return Err(Failure::usage(
+            format!("--hosts names places for {servers} servers, and --nodes says {nodes}"),
+            "leave out --nodes",
+        ));
     }
     match transport::IS_BUILT_IN {
-        true => launch::start(args, settings, launcher, hosts),
+        true => launch::start(args, settings, launcher, hosts, servers),
         false => Err(crate::verbs::serve::no_mpi()),
     }
 }
@@ -174,8 +174,8 @@ fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<O
     let all = mounts.iter().map(|m| m.as_os_str().to_owned());
     let joined = all.collect::<Vec<OsString>>().join(&OsString::from(":"));
     // The service is this run's, so no other job has a team of this number.
-    let team = (job::TEAM, OsString::from("1"));
-    let mut environment = vec![(job::MOUNTS, joined), team];
+    let team = (team_ioctl::TEAM, OsString::from("1"));
+    let mut environment = vec![(team_ioctl::MOUNTS, joined), team];
     if let Some(first) = mounts.first() {
         environment.push(("FOREBAY_MOUNT", first.as_os_str().to_owned()));
     }
@@ -211,13 +211,8 @@ impl Embedded {
         }
         let mount = PathBuf::from(whole(&args.mount));
         let spec = settings.spec(&args.store, &mount)?.following();
-        let bar = crate::progress::step();
-        let server = ServerProcess::start(&spec, settings.values.start_limit, tell_line, |step| {
-            bar.set_message(step.to_string())
-        });
-        bar.finish_and_clear();
         Ok(Box::new(Embedded {
-            server: server?,
+            server: start_server(&spec, settings.values.start_limit)?,
             limit: settings.values.stop_limit,
         }))
     }
@@ -233,9 +228,7 @@ impl Servers for Embedded {
     }
 
     fn stop(self: Box<Self>) -> Result {
-        self.server.stop(self.limit).map_err(|failure| Failure {
-            code: FAILED,
-            ..failure
-        })
+        let stopped = self.server.stop(self.limit);
+        stopped.map_err(|failure| failure.with_code(FAILED))
     }
 }

@@ -92,11 +92,15 @@ impl Reports {
             .or_fail("cannot follow the servers", "raise the limit on open files")
     }
 
+    fn event(&self, until: Instant) -> Result<LauncherEvent, RecvTimeoutError> {
+        let left = until.saturating_duration_since(Instant::now());
+        self.events.recv_timeout(left)
+    }
+
     /// The next one, within the time; none comes any more once the output has ended.
     pub fn next(&mut self, until: Instant) -> Result<ServerReport, RecvTimeoutError> {
         while !self.output_ended {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.events.recv_timeout(left)? {
+            match self.event(until)? {
                 LauncherEvent::Report(report) => return Ok(report),
                 LauncherEvent::OutputEnded => self.output_ended = true,
                 LauncherEvent::Ended => {}
@@ -107,8 +111,7 @@ impl Reports {
 
     /// Waits until a report comes, the output ends or the launcher does, `until` at most.
     pub fn wait_for_news(&mut self, until: Instant) {
-        let left = until.saturating_duration_since(Instant::now());
-        let first = self.events.recv_timeout(left).ok();
+        let first = self.event(until).ok();
         for event in first.into_iter().chain(self.events.try_iter()) {
             match event {
                 LauncherEvent::Report(report) => self.late.push(report),

@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Signals to this process are for the command; those of the terminal reach it by themselves.
-pub struct Signals(Arc<Mutex<State>>);
+pub struct Signals(Arc<Mutex<SignalState>>);
 
-struct State {
-    to: To,
+struct SignalState {
+    receiver: SignalReceiver,
     /// The last that came after the service was ready.
-    came: Option<i32>,
+    last: Option<i32>,
 }
 
 /// Who gets a signal.
-enum To {
+enum SignalReceiver {
     /// The service is starting: it ends with this process.
     Starting,
     /// The staging: it is cancelled. The second one ends this process, and so the service.
@@ -34,9 +34,9 @@ impl Signals {
     /// # Errors
     /// If they cannot be caught.
     pub fn catch() -> Result<Signals> {
-        let state = Arc::new(Mutex::new(State {
-            to: To::Starting,
-            came: None,
+        let state = Arc::new(Mutex::new(SignalState {
+            receiver: SignalReceiver::Starting,
+            last: None,
         }));
         let now = Signals(state.clone());
         on_signals(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT], move |signal| {
@@ -45,52 +45,57 @@ impl Signals {
         Ok(Signals(state))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SignalState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, signal: i32) {
         let mut state = self.state();
-        state.came = Some(signal);
-        match &state.to {
-            To::Starting => std::process::exit(128 + signal),
-            To::Staging(asked) => {
+        state.last = Some(signal);
+        match &state.receiver {
+            SignalReceiver::Starting => std::process::exit(128 + signal),
+            SignalReceiver::Staging(asked) => {
                 if asked.swap(true, Ordering::SeqCst) {
                     std::process::exit(128 + signal);
                 }
             }
-            To::Guard(guard) => {
-                let sent = match signal {
-                    SIGTERM => Signal::TERM,
-                    SIGHUP => Signal::HUP,
-                    _ => return,
-                };
-                // Fails only if it has ended.
-                let _ = rustix::process::kill_process(*guard, sent);
+            SignalReceiver::Guard(guard) => {
+                pass_on(signal, *guard);
             }
-            To::Nobody => {}
+            SignalReceiver::Nobody => {}
         }
     }
 
     /// From now on they cancel what looks at this.
     pub fn cancels(&self) -> Arc<AtomicBool> {
         let asked = Arc::new(AtomicBool::new(false));
-        self.state().to = To::Staging(asked.clone());
+        self.state().receiver = SignalReceiver::Staging(asked.clone());
         asked
     }
 
     /// From now on they are for the command.
     pub fn pass_to(&self, guard: &Guard) {
-        self.state().to = To::Guard(guard.pid());
+        self.state().receiver = SignalReceiver::Guard(guard.pid());
     }
 
     /// From now on they do nothing.
     pub fn pass_to_nobody(&self) {
-        self.state().to = To::Nobody;
+        self.state().receiver = SignalReceiver::Nobody;
     }
 
     /// The exit code that a signal means, if one came.
     pub fn code(&self) -> Option<u8> {
-        self.state().came.map(|signal| (128 + signal) as u8)
+        self.state().last.map(|signal| (128 + signal) as u8)
     }
+}
+
+/// Sends a signal to the command or its guard, but for those of the terminal, which reach it by themselves.
+pub(super) fn pass_on(signal: i32, process: Pid) {
+    let sent = match signal {
+        SIGTERM => Signal::TERM,
+        SIGHUP => Signal::HUP,
+        _ => return,
+    };
+    // Fails only if it has ended.
+    let _ = rustix::process::kill_process(process, sent);
 }

@@ -38,10 +38,7 @@ impl Staging {
             let flag = if into { "--stage-in" } else { "--stage-out" };
             let mut copies = Vec::new();
             for text in texts {
-                let told = |failure: Failure| Failure {
-                    text: format!("{flag} {text}: {failure}"),
-                    ..failure
-                };
+                let told = |failure: Failure| failure.prefixed(format_args!("{flag} {text}: "));
                 copies.extend(copies_of(text, into).map_err(told)?);
             }
             for copy in &copies {
@@ -120,12 +117,8 @@ pub fn store(mounts: &[PathBuf]) -> Result<PathBuf> {
 fn copies_of(text: &str, into: bool) -> Result<Vec<Copy>> {
     if let Some(manifest) = text.strip_prefix('@') {
         let pairs = stage_paths::read(Path::new(manifest))?;
-        let told = |line: &str, failure: Failure| Failure {
-            text: format!("{line}{failure}"),
-            ..failure
-        };
         let copy = |(line, from, to): (String, PathBuf, PathBuf)| {
-            copy(&from, &to, into).map_err(|failure| told(&line, failure))
+            copy(&from, &to, into).map_err(|failure| failure.prefixed(line))
         };
         return pairs.into_iter().map(copy).collect();
     }

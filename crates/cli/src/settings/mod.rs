@@ -10,7 +10,7 @@ mod values;
 pub use table::{Setting, Settings, TABLE, find};
 
 use clap::{Arg, ArgMatches, Command};
-use forebay_node::failure::{Failure, Result};
+use forebay_node::failure::{Failure, Result, USAGE};
 use forebay_node::spec::ServerSpec;
 use forebay_node::units::{counted, size};
 use std::collections::BTreeMap;
@@ -123,10 +123,7 @@ impl Resolved {
                     Source::Environment => format!("the environment variable {}", setting.env()),
                     Source::CommandLine => format!("--{}", setting.flag),
                 };
-                Failure {
-                    code: forebay_node::failure::USAGE,
-                    text: format!("{place}: {why}"),
-                }
+                wrong(format!("{place}: {why}"))
             })?;
             resolved.texts.insert(setting.key, (text, source));
         }
@@ -136,10 +133,7 @@ impl Resolved {
 
     /// Settings that are possible alone may not be so together.
     fn together(&self) -> Result {
-        self.values.service.check().map_err(|e| Failure {
-            code: forebay_node::failure::USAGE,
-            text: e.to_string(),
-        })
+        self.values.service.check().map_err(wrong)
     }
 
     /// Whether the memory budgets of `servers` of them fit this machine, where `what` runs. Those that nobody chose are not
@@ -230,14 +224,16 @@ impl Resolved {
     pub fn set(&mut self, key: &str, text: &str) -> Result {
         let setting =
             find(key).ok_or_else(|| Failure::usage(format!("no setting {key}"), "see --help"))?;
-        (setting.set)(&mut self.values, text).map_err(|why| Failure {
-            code: forebay_node::failure::USAGE,
-            text: why,
-        })?;
+        (setting.set)(&mut self.values, text).map_err(wrong)?;
         self.texts
             .insert(setting.key, (text.to_string(), Source::CommandLine));
         Ok(())
     }
+}
+
+/// What is wrong with a setting; the text says how it is written.
+fn wrong(why: impl std::fmt::Display) -> Failure {
+    Failure::plain(why).with_code(USAGE)
 }
 
 #[cfg(test)]

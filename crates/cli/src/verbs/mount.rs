@@ -1,10 +1,10 @@
 //! `forebay mount`: starts the server of a store, in the background unless told otherwise.
 use crate::args::MountArgs;
 use crate::config_file;
-use crate::output::{name, print, tell_line};
+use crate::output::{name, print};
+use crate::progress::start_server;
 use forebay_node::failure::Result;
 use forebay_node::mount_table;
-use forebay_node::server_process::ServerProcess;
 use forebay_node::spec::{SalvageSpec, ServerReport, ServerSpec};
 use std::io::Write;
 use std::path::Path;
@@ -36,12 +36,7 @@ pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
             },
         );
     }
-    let bar = crate::progress::step();
-    let server = ServerProcess::start(&spec, settings.values.start_limit, tell_line, |step| {
-        bar.set_message(step.to_string())
-    });
-    bar.finish_and_clear();
-    let server = server?;
+    let server = start_server(&spec, settings.values.start_limit)?;
     let pid = server.pid();
     server.detach();
     print(format!(

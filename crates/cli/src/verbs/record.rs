@@ -1,7 +1,7 @@
 //! `forebay trace record`: has the servers of mounts record every request while a command runs, and makes one trace of it.
 use super::convert;
 use super::stage_paths;
-use super::umount::store_of;
+use super::umount::{self, store_named};
 use crate::args::RecordArgs;
 use crate::output::{name, tell};
 use crate::run::{Guard, Signals};
@@ -11,7 +11,7 @@ use forebay_node::mount_table;
 use forebay_node::units::count;
 use forebay_trace::record::{NodeRecording, clock, merge};
 use forebay_trace::{Recording, format};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -126,19 +126,14 @@ fn output(args: &RecordArgs) -> Result<PathBuf> {
 /// The stores whose mounts are recorded.
 fn stores(args: &RecordArgs) -> Result<Vec<PathBuf>> {
     let mounts = mount_table::all()?;
-    let mut stores: Vec<PathBuf> = match args.mounts.is_empty() {
-        true => mounts.iter().filter_map(mount_table::store).collect(),
-        false => {
-            let store = |path: &PathBuf| {
-                let path = mount_table::absolute(path)?;
-                Ok(store_of(&mounts, &path)?.unwrap_or(path))
-            };
-            args.mounts.iter().map(store).collect::<Result<_>>()?
-        }
-    };
-    stores.sort();
-    stores.dedup();
-    Ok(stores)
+    if args.mounts.is_empty() {
+        return Ok(umount::stores(&mounts));
+    }
+    let named = args.mounts.iter().map(|path| store_named(&mounts, path));
+    Ok(named
+        .collect::<Result<BTreeSet<_>>>()?
+        .into_iter()
+        .collect())
 }
 
 /// Has them all record. Where none is named, those that belong to somebody else or are dead do not matter.

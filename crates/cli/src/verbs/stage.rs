@@ -213,12 +213,11 @@ pub fn connect(store: &Path) -> Result<Client> {
 /// The failure.
 pub fn again_later<T>(result: Result<T>, store: &Path) -> Result<T> {
     // Most likely the service is ending. Whether it has ended already says nothing more, and changes meanwhile.
-    result.map_err(|failure| Failure {
+    let store = store.display();
+    result.map_err(|Failure { code, text }| Failure {
+        code,
         text: format!(
-            "{}; once the service runs again (`forebay status {}`), the same command goes on: what is finished is kept",
-            failure.text,
-            store.display()
+            "{text}; once the service runs again (`forebay status {store}`), the same command goes on: what is finished is kept"
         ),
-        ..failure
     })
 }

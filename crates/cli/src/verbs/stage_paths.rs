@@ -36,10 +36,7 @@ pub fn resolve(args: &StageArgs, into: bool) -> Result<Resolved> {
         pairs: Vec::with_capacity(pairs.len()),
     };
     for (line, from, to) in pairs {
-        let told = |failure: Failure| Failure {
-            text: format!("{line}{failure}"),
-            ..failure
-        };
+        let told = |failure: Failure| failure.prefixed(&line);
         let (store, pair) = one(&mounts, &from, &to, into).map_err(told)?;
         if !resolved.pairs.is_empty() && resolved.store != store {
             return Err(told(Failure::usage(

@@ -3,7 +3,7 @@ use super::stage::{REPLY_TIMEOUT, again_later, connect};
 use crate::args::StageStatusArgs;
 use crate::output::{escaped, json, print, tell};
 use crate::table::Table;
-use crate::verbs::umount::store_of;
+use crate::verbs::umount::{store_named, stores};
 use forebay_node::control::{Client, NoServer, StageJob, StageState};
 use forebay_node::failure::Result;
 use forebay_node::mount_table;
@@ -21,8 +21,7 @@ pub fn run(args: &StageStatusArgs) -> Result {
     let mut forgotten = None;
     match &args.store {
         Some(path) => {
-            let path = mount_table::absolute(path)?;
-            let store = store_of(&mounts, &path)?.unwrap_or(path);
+            let store = store_named(&mounts, path)?;
             let mut client = connect(&store)?;
             if let Some(job) = args.cancel {
                 client.cancel_stage_job(job, REPLY_TIMEOUT)?;
@@ -38,10 +37,7 @@ pub fn run(args: &StageStatusArgs) -> Result {
             all.push((store, left));
         }
         None => {
-            let mut stores: Vec<PathBuf> = mounts.iter().filter_map(mount_table::store).collect();
-            stores.sort();
-            stores.dedup();
-            for store in stores {
+            for store in stores(&mounts) {
                 match Client::connect(&store) {
                     Ok(mut client) => match jobs(&mut client, false, &store) {
                         Ok(jobs) => all.push((store, jobs)),

@@ -2,7 +2,7 @@
 use super::status_text::text;
 use crate::args::StatusArgs;
 use crate::output::{json, lines, print, screen};
-use crate::verbs::umount::store_of;
+use crate::verbs::umount::store_named;
 use forebay_node::control::{Client, Member, NoServer, Rates, Status};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
@@ -34,8 +34,7 @@ const CLEAR: &str = "\x1b[2J";
 /// # Errors
 /// If no service runs on the store, or it does not answer.
 pub fn run(args: &StatusArgs) -> Result {
-    let path = mount_table::absolute(&args.store)?;
-    let store = store_of(&mount_table::all()?, &path)?.unwrap_or(path);
+    let store = store_named(&mount_table::all()?, &args.store)?;
     if let Some(interval) = args.watch {
         return watch(args, &store, interval);
     }

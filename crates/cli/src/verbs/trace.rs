@@ -4,7 +4,7 @@ use crate::args::{GenArgs, StatsArgs};
 use crate::files::replace;
 use crate::output::{json, name, print, tell};
 use crate::table::Table;
-use forebay_node::failure::{Context, Failure, Result, USAGE};
+use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::{count, parse_size, size};
 use forebay_trace::patterns::discover;
 use forebay_trace::{Action, Recording, Stats, Trace, format, workload};
@@ -27,14 +27,9 @@ pub fn generate(args: &GenArgs) -> Result {
         let more = "Every workload also takes write=0|1 and readers=N.";
         return print(format!("{table}{more}\n"));
     }
-    let usage = |e: forebay_trace::Error| Failure {
-        code: USAGE,
-        ..Failure::new(
-            e,
-            "`forebay trace gen list` shows all workloads and parameters",
-        )
-    };
-    let trace = workload::parse(&spec(args)?).map_err(usage)?.trace();
+    let next = "`forebay trace gen list` shows all workloads and parameters";
+    let workload = workload::parse(&spec(args)?).map_err(|e| Failure::usage(e, next))?;
+    let trace = workload.trace();
     let next = "name a file in a directory of your own with -o";
     match &args.output {
         Some(path) => {
@@ -193,6 +188,6 @@ mod tests {
             "ior-n-n:ranks=4,size=65536"
         );
         assert_eq!(spec(&args("tile:x=2", &["y=3"])).unwrap(), "tile:x=2,y=3");
-        assert_eq!(spec(&args("tile", &["x"])).unwrap_err().code, USAGE);
+        assert_eq!(spec(&args("tile", &["x"])).unwrap_err().code, 2);
     }
 }

@@ -7,6 +7,7 @@ use forebay_node::mount_table::{self, How, Mounted};
 use forebay_node::process_handle::{ProcessHandle, wait_for_exit};
 use forebay_node::units::counted;
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,9 +20,8 @@ const STOP_REPLY_TIMEOUT: Duration = Duration::from_secs(90);
 /// # Errors
 /// If files are open, nothing of ours is there, or the service does not stop.
 pub fn run(args: &UmountArgs) -> Result {
-    let path = mount_table::absolute(&args.path)?;
     let mounts = mount_table::all()?;
-    let store = store_of(&mounts, &path)?.unwrap_or(path);
+    let store = store_named(&mounts, &args.path)?;
     let ours: Vec<&Mounted> = mounts
         .iter()
         .filter(|m| mount_table::store(m).as_ref() == Some(&store))
@@ -78,21 +78,31 @@ pub fn run(args: &UmountArgs) -> Result {
     }
 }
 
+/// The store that a path on the command line names: itself, or by a mount point of its service.
+///
+/// # Errors
+/// As [`store_of`].
+pub fn store_named(mounts: &[Mounted], path: &Path) -> Result<PathBuf> {
+    let path = mount_table::absolute(path)?;
+    Ok(store_of(mounts, &path)?.unwrap_or(path))
+}
+
+/// The stores that these are mounts of, each once.
+pub fn stores<'a>(mounts: impl IntoIterator<Item = &'a Mounted>) -> Vec<PathBuf> {
+    let stores: BTreeSet<PathBuf> = mounts.into_iter().filter_map(mount_table::store).collect();
+    stores.into_iter().collect()
+}
+
 /// The store mounted at `path` or in directories right below it; `None` if nothing of ours is there.
 ///
 /// # Errors
 /// If several stores are mounted below, or another file system is mounted here.
-pub fn store_of(mounts: &[Mounted], path: &Path) -> Result<Option<PathBuf>> {
+fn store_of(mounts: &[Mounted], path: &Path) -> Result<Option<PathBuf>> {
     if let Some(store) = mount_table::at(mounts, path).and_then(mount_table::store) {
         return Ok(Some(store));
     }
-    let mut below: Vec<PathBuf> = mounts
-        .iter()
-        .filter(|m| m.point.parent() == Some(path))
-        .filter_map(mount_table::store)
-        .collect();
-    below.sort();
-    below.dedup();
+    let below = mounts.iter().filter(|m| m.point.parent() == Some(path));
+    let mut below = stores(below);
     match below.len() {
         0 | 1 => Ok(below.pop()),
         n => Err(Failure::new(
@@ -154,22 +164,16 @@ fn end_silent(store: &Path, limit: Duration) -> Result {
         "forebay: the service of {shown} (pid {pid}) does not answer; it is woken and told to stop, and killed if it still runs after {} s",
         limit.as_secs_f32()
     ));
-    // Each fails only if it has ended by now, or may not be signalled, and then it is seen to run.
-    let _ = holder.signal(Signal::TERM);
-    let _ = holder.signal(Signal::CONT);
-    let killed = !holder.wait(limit);
-    if killed {
-        let _ = holder.signal(Signal::KILL);
-        if !holder.wait(KILLED_STOP_LIMIT) {
-            return Err(Failure::new(
-                format!(
-                    "process {pid}, the service of {shown}, was killed and has not ended yet: it waits for the kernel, perhaps for a disk"
-                ),
-                format!(
-                    "`cat /proc/{pid}/wchan` says for what; run `forebay umount --force {shown}` again once it is gone"
-                ),
-            ));
-        }
+    let killed = !terminated(&holder, limit);
+    if killed && !was_killed(&holder) {
+        return Err(Failure::new(
+            format!(
+                "process {pid}, the service of {shown}, was killed and has not ended yet: it waits for the kernel, perhaps for a disk"
+            ),
+            format!(
+                "`cat /proc/{pid}/wchan` says for what; run `forebay umount --force {shown}` again once it is gone"
+            ),
+        ));
     }
     gone(pid, store)?;
     for mount in mount_table::all()? {
@@ -200,13 +204,19 @@ fn ended(pid: u32, force: bool) -> bool {
     let Some(process) = ProcessHandle::open(pid).ok().filter(|_| is_server(pid)) else {
         return !is_server(pid);
     };
+    terminated(&process, DEAD_STOP_LIMIT) || (force && was_killed(&process))
+}
+
+/// Tells a process to stop, also one that was stopped by a signal; whether it has ended within the limit.
+fn terminated(process: &ProcessHandle, limit: Duration) -> bool {
     // Each fails only if it has ended, or is another user's, and then it is seen to run.
     let _ = process.signal(Signal::TERM);
     let _ = process.signal(Signal::CONT);
-    let ended = process.wait(DEAD_STOP_LIMIT);
-    if ended || !force {
-        return ended;
-    }
+    process.wait(limit)
+}
+
+/// Kills a process; whether it has ended soon.
+fn was_killed(process: &ProcessHandle) -> bool {
     let _ = process.signal(Signal::KILL);
     process.wait(KILLED_STOP_LIMIT)
 }

@@ -4,7 +4,8 @@
 //! Without an `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
 use crate::common::left::nothing;
 use crate::common::mpi::{N, job, logs, mpirun, open_mpi, place};
-use forebay_client::job::{Rank, TeamOpenOptions};
+use forebay_client::OpenOptions;
+use forebay_client::team_ioctl::RankTeam;
 use std::os::unix::fs::FileExt;
 
 /// Says what a process that the test started as a rank is to do.
@@ -20,7 +21,7 @@ fn rank() {
     let place = number("OMPI_COMM_WORLD_RANK")
         .or_else(|| number("PMI_RANK"))
         .unwrap();
-    let team = Rank::of_job();
+    let team = RankTeam::of_job();
     if let Some(path) = path.strip_prefix("fail:") {
         // The server of mount 2 is dead; its ranks do not get in, and the others hear of it.
         let error = match team {
@@ -37,14 +38,18 @@ fn rank() {
         return;
     }
     let mut team = team.unwrap();
-    let how = TeamOpenOptions::new().read().write().create_new();
+    let how = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .clone();
     let file = team.open(&path, &how).unwrap();
     file.write_all_at(&[b'a' + place as u8; 1000], 1000 * place)
         .unwrap();
     let closed = team.close(file).unwrap();
     let seen = team.stat(&path).unwrap();
     assert_eq!((closed.size, closed.ino), (8000, seen.ino));
-    let file = team.open(&path, &TeamOpenOptions::new().read()).unwrap();
+    let file = team.open(&path, OpenOptions::new().read(true)).unwrap();
     let mut next = [0; 1000];
     let other = (place + 1) % 8;
     file.read_exact_at(&mut next, 1000 * other).unwrap();

@@ -4,8 +4,7 @@
 //! in one request. So whatever the number of clients and servers, each owner gets one request for each step of the path.
 use super::mount_user::{WRITE, permit, permit_entry, walk};
 use super::request::{TeamAction, TeamAnswer, TeamRequest, decode, encode};
-use crate::open::check_opens;
-use crate::path::MAX_LINKS;
+use crate::open::open_or_create;
 use bytes::Bytes;
 use forebay_server::delegate::NewFile;
 use forebay_server::proto::WireError;
@@ -75,44 +74,34 @@ impl RootExecutor<'_> {
     ) -> Result<TeamAnswer> {
         let path = Path::new(OsStr::from_bytes(path));
         let (_, caller, mode) = request.first;
-        // A file that is removed between two steps is looked for again, as in an open by one client.
-        for _ in 0..MAX_LINKS {
-            let walked = walk(&request.users, self.delegate, path, !new)?;
-            let (attr, made) = match &walked.found {
-                Some(_) if new => return Err(Errno::EXIST.into()),
-                Some(attr) => (attr.clone(), false),
-                None if !create => return Err(Errno::NOENT.into()),
-                None if walked.slash => return Err(Errno::ISDIR.into()),
-                None => {
-                    let (parent, name) = walked.entry(Errno::ISDIR)?;
-                    permit_entry(&request.users, self.delegate, parent)?;
-                    let file = NewFile {
-                        parent,
-                        name: name.as_slice().into(),
-                        mode,
-                        caller,
-                    };
-                    let made = self.delegate.opens.make_file(&file, new)?;
-                    if !made.1 && made.0.kind != Kind::File {
-                        // Someone else made a link or a directory of this name meanwhile.
-                        continue;
-                    }
-                    made
-                }
-            };
-            check_opens(attr.kind)?;
+        let users = &request.users;
+        let open = |attr: &Attr, made: bool| {
             // The kernel looks again when a process takes its handle; but then a file is empty already, or writable although its
             // last write bit was taken away.
             let may_write = match request.write && !made {
-                true => permit(&request.users, &attr, WRITE),
+                true => permit(users, attr, WRITE),
                 false => Ok(()),
             };
-            match self.open_each(request, attr.fid, made, may_write) {
-                Err(e) if create && matches!(e.errno(), Errno::NOENT | Errno::STALE) => {}
-                answer => return answer,
-            }
-        }
-        Err(Errno::LOOP.into())
+            self.open_each(request, attr.fid, made, may_write)
+        };
+        open_or_create(
+            (create, new),
+            |follow| walk(users, self.delegate, path, follow),
+            |attr| open(attr, false),
+            |parent, name| {
+                permit_entry(users, self.delegate, parent)?;
+                let file = NewFile {
+                    parent,
+                    name: name.into(),
+                    mode,
+                    caller,
+                };
+                match self.delegate.opens.make_file(&file, new)? {
+                    (attr, false) if attr.kind != Kind::File => Ok(None),
+                    (attr, made) => open(&attr, made).map(Some),
+                }
+            },
+        )
     }
 
     fn open_each(
@@ -138,12 +127,8 @@ impl RootExecutor<'_> {
         match opened {
             // Those who only read get it, as if each had asked alone.
             Err(e) if not_writing(&e) && request.write && request.read_only => {
-                let flags = OpenFlags {
-                    read: true,
-                    ..OpenFlags::default()
-                };
                 Ok(TeamAnswer::Opened {
-                    attr: open(flags)?,
+                    attr: open(OpenFlags::READ)?,
                     made,
                     no_writers: Some(WireError::from(&e)),
                 })

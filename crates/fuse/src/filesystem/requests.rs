@@ -15,7 +15,7 @@ use crate::protocol::{
     WriteRequest,
 };
 use crate::watch::CallInfo;
-use forebay_client::job::wire::COMMAND;
+use forebay_client::team_ioctl::wire::COMMAND;
 use forebay_trace::Action;
 use rustix::io::Errno;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! The directory of teams: where processes ask for something together, by `ioctl` (`forebay_client::job`).
+//! The directory of teams: where processes ask for something together, by `ioctl` (`forebay_client::team_ioctl`).
 //!
 //! It is the server's own: `.forebay-teams` in the root of the mount, not listed, empty but for files that a team has just
 //! opened, each found by the thread that asked for it, once. The kernel may keep its attributes and its name, so that a call
@@ -21,8 +21,8 @@ use crate::kernel_caches::KernelCaches;
 use crate::protocol::{FileHandle, INodeNo, ReplyEntry, ReplyIoctl, Request};
 use crate::thread_status::ThreadStatus;
 use calls::TeamCalls;
-use forebay_client::job::wire::{FileAttributes, TeamOp, bits, grant};
-use forebay_client::{Client, OpenOptions, Team, TeamPlan};
+use forebay_client::team_ioctl::wire::{FileAttributes, TeamOp, grant};
+use forebay_client::{Client, Team, TeamPlan};
 use forebay_server::delegate::{Delegate, Handle, OpenedFile};
 use forebay_server::proto::Inode;
 use forebay_server::{Attr, Caller, Fid, Kind, Lamination, OpenFlags, Result, Time};
@@ -218,15 +218,14 @@ impl TeamDirectory {
                 let seen = team.stat_attr(OsStr::from_bytes(path).as_ref())?;
                 Ok(shown(&seen))
             }
-            TeamOp::Open { path, flags, mode } => {
-                let (options, flags) = open_options(*flags, *mode);
+            TeamOp::Open { path, options } => {
                 let path = OsStr::from_bytes(path);
-                let opened = team.open_handle(path.as_ref(), &options)?;
+                let opened = team.open_handle(path.as_ref(), options)?;
                 let answer = shown(&opened.attr);
                 self.grant(OpenedForThread {
                     directory,
                     thread,
-                    flags,
+                    flags: options.handle_flags(),
                     opened,
                 });
                 Ok(answer)
@@ -328,7 +327,8 @@ impl TeamDirectory {
     /// Whether a name is where the service's own files are not: it is the directory's in the root, or in the directory.
     pub fn has_name(parent: INodeNo, name: &[u8]) -> bool {
         parent == TEAM_DIRECTORY
-            || (parent.0 == Fid::ROOT.0 && name == forebay_client::job::wire::DIRECTORY.as_bytes())
+            || (parent.0 == Fid::ROOT.0
+                && name == forebay_client::team_ioctl::wire::DIRECTORY.as_bytes())
     }
 
     /// Looks such a name up: the directory, or what was opened in it for the thread that asks.
@@ -360,26 +360,6 @@ fn directory() -> Attr {
         lamination: Lamination::Hard,
         ..Inode::new(Kind::Dir, 0o500, uid, gid, Time::default()).attr(Fid(TEAM_DIRECTORY.0))
     }
-}
-
-fn open_options(asked: u32, mode: u32) -> (OpenOptions, OpenFlags) {
-    let has = |bit: u32| asked & bit != 0;
-    let mut options = OpenOptions::new();
-    options
-        .read(has(bits::READ))
-        .write(has(bits::WRITE))
-        .append(has(bits::APPEND))
-        .truncate(has(bits::TRUNCATE))
-        .create(has(bits::CREATE))
-        .create_new(has(bits::CREATE_NEW))
-        .mode(mode);
-    let flags = OpenFlags {
-        read: has(bits::READ),
-        write: has(bits::WRITE) || has(bits::APPEND),
-        append: has(bits::APPEND),
-        truncate: false,
-    };
-    (options, flags)
 }
 
 fn shown(attr: &Attr) -> FileAttributes {

@@ -2,7 +2,8 @@
 //!
 //! The service runs in the test's own process, so that what it did can be counted; only child processes touch the mounts.
 use crate::common::{Harness, Setup, has_fuse, has_program, role, role_apart, role_as};
-use forebay_client::job::{Rank, TeamOpenOptions};
+use forebay_client::OpenOptions;
+use forebay_client::team_ioctl::RankTeam;
 use forebay_fabric::fault::{Faults, Odds};
 use forebay_fuse::{Mount, MountOptions};
 use forebay_server::{Config, MemberStatus, Service};
@@ -29,7 +30,7 @@ pub fn run_role(role: &str, args: &[&str]) -> bool {
             true
         }
         ("wait", [mount]) => {
-            let mut team = Rank::join(Path::new(mount), 6, 2, &[]).unwrap();
+            let mut team = RankTeam::join(Path::new(mount), 6, 2, &[]).unwrap();
             ready_go();
             let error = team.stat("/").unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EIO));
@@ -37,7 +38,7 @@ pub fn run_role(role: &str, args: &[&str]) -> bool {
             true
         }
         ("stuck", [mount]) => {
-            let mut team = Rank::join(Path::new(mount), 8, 2, &[]).unwrap();
+            let mut team = RankTeam::join(Path::new(mount), 8, 2, &[]).unwrap();
             ready_go();
             println!("CALLS");
             let _ = team.stat("/");
@@ -76,13 +77,14 @@ fn ready_go() {
 
 /// A process of a team.
 fn rank(mount: &Path, here: u32, place: u64) {
-    let mut team = Rank::join(mount, 5, here, &[]).unwrap();
+    let mut team = RankTeam::join(mount, 5, here, &[]).unwrap();
     ready_go();
-    let how = TeamOpenOptions::new()
-        .read()
-        .write()
-        .create_new()
-        .mode(0o640);
+    let how = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o640)
+        .clone();
     let file = team.open("/d/shared", &how).unwrap();
     file.write_all_at(&[place as u8 + 1; 100], 100 * place)
         .unwrap();
@@ -96,7 +98,7 @@ fn rank(mount: &Path, here: u32, place: u64) {
     assert_eq!(closed.ino, seen.ino);
     // What it read is what plain calls read.
     let again = team
-        .open("/d/shared", &TeamOpenOptions::new().read())
+        .open("/d/shared", OpenOptions::new().read(true))
         .unwrap();
     let mut whole = Vec::new();
     (&*again).read_to_end(&mut whole).unwrap();
@@ -111,7 +113,7 @@ fn rank(mount: &Path, here: u32, place: u64) {
     let none = team.stat("/d/none").unwrap_err();
     assert_eq!(none.raw_os_error(), Some(libc::ENOENT));
     let bad = team
-        .open("/d/shared", &TeamOpenOptions::new().create())
+        .open("/d/shared", OpenOptions::new().create(true))
         .unwrap_err();
     assert_eq!(bad.raw_os_error(), Some(libc::EINVAL));
     // The directory is nobody's to change, and shows nothing.
@@ -136,7 +138,7 @@ fn rank(mount: &Path, here: u32, place: u64) {
     }
     // One that is opened and left to the end of the process.
     let left = team
-        .open("/d/shared", &TeamOpenOptions::new().read())
+        .open("/d/shared", OpenOptions::new().read(true))
         .unwrap();
     std::mem::forget(left);
     println!("DONE {}", closed.ino);
@@ -154,22 +156,29 @@ fn plain(mount: &Path) {
 /// What a rank may do, as one line.
 fn citizen(mount: &Path, here: &str, place: &str) {
     let errno = |e: std::io::Error| e.raw_os_error().unwrap_or(-1);
-    let team = Rank::join(mount, 7, here.parse().unwrap(), &[]);
+    let team = RankTeam::join(mount, 7, here.parse().unwrap(), &[]);
     ready_go();
     let mut team = match team {
         Ok(team) => team,
         Err(e) => return println!("DONE refused {}", errno(e)),
     };
     // A file of their own, one that only the first may read, and one that is nobody's to write.
-    let how = TeamOpenOptions::new().read().write().create();
+    let how = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .clone();
     let file = team.open("/all", &how).unwrap();
     file.write_all_at(b"x", place.parse().unwrap()).unwrap();
     let size = team.close(file).unwrap().size;
     let mut heard = vec![size.to_string()];
     for (path, how) in [
-        ("/closed/f", TeamOpenOptions::new().read()),
-        ("/secret", TeamOpenOptions::new().read()),
-        ("/kept", TeamOpenOptions::new().write().truncate()),
+        ("/closed/f", OpenOptions::new().read(true).clone()),
+        ("/secret", OpenOptions::new().read(true).clone()),
+        (
+            "/kept",
+            OpenOptions::new().write(true).truncate(true).clone(),
+        ),
     ] {
         heard.push(match team.open(path, &how) {
             Ok(file) => {

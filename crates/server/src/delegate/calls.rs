@@ -39,12 +39,8 @@ impl Delegate {
     /// loses its last name: only for who looks at its attributes again after reading.
     pub fn peek(&self, attr: &Attr) -> Handle {
         let _at = self.ctx.counters.other();
-        let flags = OpenFlags {
-            read: true,
-            ..OpenFlags::default()
-        };
         let table = &self.ctx.table;
-        table.add(table.hold(attr), flags, None, None)
+        table.add(table.hold(attr), OpenFlags::READ, None, None)
     }
 
     /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.

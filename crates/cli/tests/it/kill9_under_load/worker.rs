@@ -138,7 +138,7 @@ impl Worker {
     /// Bytes that no other write has, none of them zero.
     fn bytes(&mut self, most: u64) -> Vec<u8> {
         let mut bytes = vec![0; 1 + self.random.below(most) as usize];
-        forebay_cli::demo::layout::fill(&mut bytes, self.random.below(u64::MAX), 0);
+        forebay_trace::content::Content::new(0, self.random.below(u64::MAX)).fill(0, &mut bytes);
         bytes.iter_mut().for_each(|b| *b |= 1);
         bytes
     }

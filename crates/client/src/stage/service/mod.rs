@@ -208,11 +208,7 @@ impl Tree for ServiceTree {
     }
 
     fn open(&self, place: &ObjectRef, _fresh: bool) -> io::Result<Box<dyn SourceFile>> {
-        let flags = OpenFlags {
-            read: true,
-            ..OpenFlags::default()
-        };
-        let opened = self.delegate.open(fid(place)?, flags)?;
+        let opened = self.delegate.open(fid(place)?, OpenFlags::READ)?;
         Ok(Box::new(ServiceReader {
             delegate: self.delegate.clone(),
             handle: opened.handle,
@@ -326,13 +322,9 @@ impl Tree for ServiceTree {
 
     /// The first of them brings most of the others' bytes to disk too, for they share segments and logs.
     fn sync(&self, files: &[(ObjectRef, OsString)]) -> io::Result<()> {
-        let flags = OpenFlags {
-            read: true,
-            ..OpenFlags::default()
-        };
         for (dir, name) in files {
             let (place, _) = self.lookup(dir, name)?;
-            let opened = self.delegate.open(fid(&place)?, flags)?;
+            let opened = self.delegate.open(fid(&place)?, OpenFlags::READ)?;
             let synced = self.delegate.fsync(opened.handle).map(|_| ());
             let released = self.delegate.release(opened.handle);
             synced.and(released)?;

@@ -1,5 +1,6 @@
 //! Who gets the handles that a team has opened, what becomes of those nobody takes, and whose rights count.
 use super::*;
+use forebay_client::OpenOptions;
 use forebay_server::{Config, Service};
 
 const RANK: Caller = Caller { uid: 0, gid: 0 };
@@ -36,8 +37,7 @@ fn join(number: u32) -> TeamOp {
 fn open(teams: &TeamDirectory, directory: u64) -> Fid {
     let op = TeamOp::Open {
         path: b"/f".to_vec(),
-        flags: bits::READ | bits::WRITE | bits::CREATE,
-        mode: 0o600,
+        options: options(true, true).create(true).clone(),
     };
     let mut team = teams
         .seats
@@ -50,6 +50,14 @@ fn open(teams: &TeamDirectory, directory: u64) -> Fid {
     let shown = teams.call(&mut team, directory, &op, THREAD).unwrap();
     teams.seats.lock().get_mut(&directory).unwrap().team = Some(team);
     Fid(shown.ino)
+}
+
+fn options(read: bool, write: bool) -> OpenOptions {
+    OpenOptions::new()
+        .read(read)
+        .write(write)
+        .mode(0o600)
+        .clone()
 }
 
 fn flags(read: bool, write: bool) -> OpenFlags {
@@ -111,8 +119,7 @@ fn what_nobody_takes_goes_with_the_directory() {
     teams.join(2, &join(3), RANK, vec![]).unwrap();
     let op = TeamOp::Open {
         path: b"/f".to_vec(),
-        flags: bits::READ,
-        mode: 0,
+        options: options(true, false),
     };
     let mut team = teams.seats.lock().get_mut(&2).unwrap().team.take().unwrap();
     teams.leave(2);
@@ -152,8 +159,7 @@ fn a_rank_gets_where_its_user_and_groups_may() {
         };
         let make = TeamOp::Open {
             path: format!("/d/{number}").into_bytes(),
-            flags: bits::WRITE | bits::CREATE,
-            mode: 0o600,
+            options: options(false, true).create(true).clone(),
         };
         let got = [stat, make].map(|op| teams.call(&mut team, directory, &op, THREAD));
         assert_eq!(got.map(|g| g.err().map(|e| e.errno())), expected);

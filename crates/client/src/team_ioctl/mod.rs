@@ -1,14 +1,15 @@
 //! Teams for processes that are not the server: the ranks of a job, through the mount of their node.
 //!
-//! [`Rank`] offers a process, through the mount, what [`Team`](crate::Team) offers inside the server's process: the same calls with the
+//! [`RankTeam`] offers a process, through the mount, what [`Team`](crate::Team) offers inside the server's process: the same calls with the
 //! same results. A process opens the directory of teams once. Each call is an `ioctl` on it (`wire`), which the server makes in the name
 //! of the process; an open leaves the handle at a name in that directory, where only the thread that asked finds it, once.
 //! So a call costs the process no look-up, and the service no message but those of the collective.
 //!
-//! `forebay run` says in the environment what a rank needs for the job's own team ([`Rank::of_job`]).
+//! `forebay run` says in the environment what a rank needs for the job's own team ([`RankTeam::of_job`]).
 
 pub mod wire;
 
+use crate::OpenOptions;
 use forebay_server::team::MAX_NUMBER;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use wire::{BUFFER_BYTES, COMMAND, DIRECTORY, FileAttributes, TeamOp, bits, grant};
+use wire::{BUFFER_BYTES, COMMAND, DIRECTORY, FileAttributes, TeamOp, grant};
 
 /// The number of the job's own team; `forebay run` sets it.
 pub const TEAM: &str = "FOREBAY_TEAM";
@@ -36,118 +37,42 @@ const LOCAL_RANK_VARIABLES: [(&str, &str); 3] = [
 const STEP_VARIABLES: [&str; 2] = ["PMIX_NAMESPACE", "SLURM_STEP_ID"];
 
 /// One process's place in a team.
-pub struct Rank {
+pub struct RankTeam {
     directory: OwnedFd,
 }
 
-/// A file that a team opened. To be closed with [`Rank::close`]; if it is dropped instead, it is closed alone.
+/// A file that a team opened. To be closed with [`RankTeam::close`]; if it is dropped instead, it is closed alone.
 #[derive(Debug)]
-pub struct Opened {
+pub struct TeamFile {
     file: File,
     ino: u64,
 }
 
-impl Deref for Opened {
+impl Deref for TeamFile {
     type Target = File;
     fn deref(&self) -> &File {
         &self.file
     }
 }
 
-impl Opened {
+impl TeamFile {
     /// The file; it is closed alone.
     pub fn into_file(self) -> File {
         self.file
     }
 }
 
-/// How a team opens a file; starts with everything off.
-#[derive(Debug, Clone)]
-pub struct TeamOpenOptions {
-    flags: u32,
-    mode: u32,
-}
-
-impl Default for TeamOpenOptions {
-    fn default() -> TeamOpenOptions {
-        TeamOpenOptions::new()
-    }
-}
-
-impl TeamOpenOptions {
-    /// Nothing asked yet; mode `0o644` for new files.
-    pub fn new() -> TeamOpenOptions {
-        TeamOpenOptions {
-            flags: 0,
-            mode: 0o644,
-        }
-    }
-
-    fn set(mut self, bit: u32) -> TeamOpenOptions {
-        self.flags |= bit;
-        self
-    }
-
-    /// For reading.
-    pub fn read(self) -> TeamOpenOptions {
-        self.set(bits::READ)
-    }
-
-    /// For writing.
-    pub fn write(self) -> TeamOpenOptions {
-        self.set(bits::WRITE)
-    }
-
-    /// Every write to the end of the file.
-    pub fn append(self) -> TeamOpenOptions {
-        self.set(bits::APPEND | bits::WRITE)
-    }
-
-    /// Emptied once, when the team opens it.
-    pub fn truncate(self) -> TeamOpenOptions {
-        self.set(bits::TRUNCATE)
-    }
-
-    /// Made if there is none.
-    pub fn create(self) -> TeamOpenOptions {
-        self.set(bits::CREATE)
-    }
-
-    /// Made by this call; there must be none.
-    pub fn create_new(self) -> TeamOpenOptions {
-        self.set(bits::CREATE_NEW)
-    }
-
-    /// Permission bits of a new file.
-    pub fn mode(mut self, mode: u32) -> TeamOpenOptions {
-        self.mode = mode & 0o7777;
-        self
-    }
-
-    fn kernel(&self) -> OFlags {
-        let mut flags = match self.flags & (bits::READ | bits::WRITE) {
-            bits::WRITE => OFlags::WRONLY,
-            bits::READ => OFlags::RDONLY,
-            _ => OFlags::RDWR,
-        };
-        if self.flags & bits::APPEND != 0 {
-            flags |= OFlags::APPEND;
-        }
-        flags | OFlags::CLOEXEC
-    }
-}
-
-impl Rank {
+impl RankTeam {
     /// Takes a seat in team `number`, of which `here` processes use the mount `mount`; it has some at `members` (none named:
     /// at all nodes). Waits for a seat as long as a request may take: those who had it may have ended just now.
     ///
     /// # Errors
     /// `ENOENT` if there is no mount of Forebay; `EACCES` for another user than the service's; `EINVAL` for a team that cannot be,
     /// `EBUSY` if all seats stay taken, or the number is another team's whose processes do not end: the server's log says more.
-    pub fn join(mount: &Path, number: u32, here: u32, members: &[u16]) -> io::Result<Rank> {
+    pub fn join(mount: &Path, number: u32, here: u32, members: &[u16]) -> io::Result<RankTeam> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(mount.join(DIRECTORY), flags, Mode::empty())?;
-        let rank = Rank { directory };
+        let rank = RankTeam { directory };
         let join = TeamOp::Join {
             number,
             here,
@@ -161,10 +86,10 @@ impl Rank {
     ///
     /// # Errors
     /// `NotFound` if the environment says nothing of a job (it must reach the ranks: `mpirun -x`, `srun --export`); those
-    /// of [`Rank::join`].
-    pub fn of_job() -> io::Result<Rank> {
+    /// of [`RankTeam::join`].
+    pub fn of_job() -> io::Result<RankTeam> {
         let place = RankPlacement::of(|name| std::env::var(name).ok())?;
-        Rank::join(&place.mount, place.team, place.here, &[])
+        RankTeam::join(&place.mount, place.team, place.here, &[])
     }
 
     /// The attributes of a file; follows symbolic links. Paths begin at the root of the file system.
@@ -181,15 +106,14 @@ impl Rank {
     ///
     /// # Errors
     /// As open; `EINVAL` if the ranks do not ask the same, `EIO` if one does not ask in time, or asks about another directory.
-    pub fn open(&mut self, path: impl AsRef<Path>, how: &TeamOpenOptions) -> io::Result<Opened> {
+    pub fn open(&mut self, path: impl AsRef<Path>, options: &OpenOptions) -> io::Result<TeamFile> {
         let shown = self.call(&TeamOp::Open {
             path: path.as_ref().as_os_str().as_bytes().to_vec(),
-            flags: how.flags,
-            mode: how.mode,
+            options: options.clone(),
         })?;
         let name = grant(shown.ino);
-        let fd = rustix::fs::openat(&self.directory, name, how.kernel(), Mode::empty())?;
-        Ok(Opened {
+        let fd = rustix::fs::openat(&self.directory, name, kernel_flags(options), Mode::empty())?;
+        Ok(TeamFile {
             file: File::from(fd),
             ino: shown.ino,
         })
@@ -200,7 +124,7 @@ impl Rank {
     ///
     /// # Errors
     /// As close, of this node; the file is closed all the same. A rank that does not come in time does not make the close of others fail.
-    pub fn close(&mut self, opened: Opened) -> io::Result<FileAttributes> {
+    pub fn close(&mut self, opened: TeamFile) -> io::Result<FileAttributes> {
         let shown = self.call(&TeamOp::Close { ino: opened.ino });
         drop(opened);
         shown
@@ -220,6 +144,22 @@ impl Rank {
         };
         FileAttributes::decode(&buffer[..], op).ok_or_else(unreadable)
     }
+}
+
+/// How the process takes the handle that its team has opened.
+fn kernel_flags(options: &OpenOptions) -> OFlags {
+    let handle = options.handle_flags();
+    let access = match (handle.read, handle.write) {
+        (true, false) => OFlags::RDONLY,
+        (false, true) => OFlags::WRONLY,
+        _ => OFlags::RDWR,
+    };
+    let append = if handle.append {
+        OFlags::APPEND
+    } else {
+        OFlags::empty()
+    };
+    access | append | OFlags::CLOEXEC
 }
 
 /// What the environment says of a rank.

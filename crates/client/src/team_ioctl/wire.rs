@@ -18,6 +18,7 @@
 //!
 //! After an open, the file is at the name that [`grant`] says, in the directory of teams, once, for the thread that asked.
 
+use crate::OpenOptions;
 use bytes::{Buf, BufMut};
 
 /// The directory of teams, in the root of a mount: the server answers for it alone. It is not listed.
@@ -35,22 +36,6 @@ pub const COMMAND: u32 = 3 << 30 | (BUFFER_BYTES as u32) << 16 | 0x46 << 8 | 0x5
 
 const MAGIC: &[u8; 4] = b"FTEA";
 const VERSION: u8 = 1;
-
-/// How a file is to be opened; bits of [`TeamOp::Open`].
-pub mod bits {
-    /// For reading.
-    pub const READ: u32 = 1;
-    /// For writing.
-    pub const WRITE: u32 = 2;
-    /// Each write to the end.
-    pub const APPEND: u32 = 4;
-    /// Empty it.
-    pub const TRUNCATE: u32 = 8;
-    /// Make it if there is none.
-    pub const CREATE: u32 = 16;
-    /// Make it; there must be none.
-    pub const CREATE_NEW: u32 = 32;
-}
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,10 +58,8 @@ pub enum TeamOp {
     Open {
         /// From the root of the file system.
         path: Vec<u8>,
-        /// See [`bits`].
-        flags: u32,
-        /// Permission bits of a new file.
-        mode: u32,
+        /// How; for all ranks alike but for what each wants to do with it.
+        options: OpenOptions,
     },
     /// The end of a handle.
     Close {
@@ -113,8 +96,8 @@ impl TeamOp {
                 rest = members.iter().flat_map(|m| m.to_le_bytes()).collect();
             }
             TeamOp::Stat { path } => rest.clone_from(path),
-            TeamOp::Open { path, flags, mode } => {
-                numbers[2..].copy_from_slice(&[*flags, *mode]);
+            TeamOp::Open { path, options } => {
+                numbers[2..].copy_from_slice(&[options.bits(), options.new_mode()]);
                 rest.clone_from(path);
             }
             TeamOp::Close { ino: file } => ino = *file,
@@ -153,8 +136,7 @@ impl TeamOp {
             },
             3 => TeamOp::Open {
                 path: rest.to_vec(),
-                flags,
-                mode,
+                options: OpenOptions::from_bits(flags, mode),
             },
             4 => TeamOp::Close {
                 ino: head.get_u64_le(),
@@ -246,8 +228,7 @@ mod tests {
             bytes().prop_map(|path| TeamOp::Stat { path }),
             (bytes(), any::<[u32; 2]>()).prop_map(|(path, [flags, mode])| TeamOp::Open {
                 path,
-                flags,
-                mode
+                options: OpenOptions::from_bits(flags, mode),
             }),
             any::<u64>().prop_map(|ino| TeamOp::Close { ino }),
         ]
@@ -308,8 +289,7 @@ mod tests {
             TeamOp::Stat { path: path() },
             TeamOp::Open {
                 path: path(),
-                flags: bits::READ | bits::CREATE,
-                mode: 0o644,
+                options: OpenOptions::new().read(true).create(true).clone(),
             },
             TeamOp::Close { ino: 1 << 50 },
         ];
