@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If a subject cannot be started, a case fails, or the subjects could not be compared.

@@ -23,7 +23,7 @@ const CASES: [Case<&[&str]>; 3] = [
 /// Bytes of a write while the tree is made.
 const CHUNK: usize = 1 << 20;
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If the service cannot be started, a copy fails, or it is not the same as its source.

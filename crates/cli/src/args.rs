@@ -1,4 +1,4 @@
-//! The command line: every verb and its own arguments. Settings of the service come from [`crate::settings`].
+//! The command line: every subcommand and its own arguments. Settings of the service come from [`crate::settings`].
 use crate::settings::SettingArgs;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use forebay_node::units::{parse_duration, parse_size};
@@ -29,7 +29,7 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-/// The verbs.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Write, kill, restart and read one shared file on four nodes, verify every byte, compare with the plain disk
@@ -306,7 +306,7 @@ pub struct LaminateArgs {
     pub files: Vec<PathBuf>,
 }
 
-/// The verbs of `stage`.
+/// The subcommands of `stage`.
 #[derive(Debug, Subcommand)]
 #[command(
     after_help = "An interrupted job goes on where it was when the same command is run again: finished files are not copied \
@@ -402,7 +402,7 @@ pub struct FsckArgs {
     pub yes: bool,
 }
 
-/// The verbs of `config`.
+/// The subcommands of `config`.
 #[derive(Debug, Subcommand)]
 #[command(
     after_help = "Both read the configuration file, the environment and the flags as every command that starts a service does, and start none."

@@ -1,4 +1,4 @@
-//! The `forebay` command: arguments, settings, verbs, and the text that people read.
+//! The `forebay` command: arguments, settings, subcommands, and the text that people read.
 //!
 //! Uses a server process only through `forebay_node`, and the client library and traces by their interfaces. Must not
 //! know how any of them works inside.

@@ -326,7 +326,7 @@ impl LogStore {
         self.reader.read(log, addr, buf)
     }
 
-    /// Gives bytes back (idempotent). Addresses not appended yet are left alone.
+    /// Frees bytes (idempotent). Addresses not appended yet are left alone.
     ///
     /// # Errors
     /// As the store; then some of the ranges may be freed already.

@@ -1,4 +1,4 @@
-//! How a verb or a server fails: an exit code and one line that says what happened, where, and what to do next.
+//! How a subcommand or a server fails: an exit code and one line that says what happened, where, and what to do next.
 //!
 //! Invariant: the line never holds a newline, so that scripts can show it whole: one in the name of a file stands there as `\n`, as
 //! everywhere ([`forebay_server::escape`]). Texts of other programs that have several lines become one through [`one_line`] first.
@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Everything went well.
 pub const OK: u8 = 0;
-/// The verb ran and failed, or found problems.
+/// The subcommand ran and failed, or found problems.
 pub const FAILED: u8 = 1;
 /// The command line, the environment or the configuration file is wrong; nothing was done.
 pub const USAGE: u8 = 2;
@@ -17,11 +17,11 @@ pub const USAGE: u8 = 2;
 pub struct Failure {
     /// [`FAILED`] or [`USAGE`].
     pub code: u8,
-    /// What, where, next step; may be empty if the verb has already said everything.
+    /// What, where, next step; may be empty if the subcommand has already said everything.
     pub text: String,
 }
 
-/// What verbs return.
+/// What subcommands return.
 pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
@@ -46,7 +46,7 @@ impl Failure {
         }
     }
 
-    /// Exit code 1 without another word: the verb's own output says it.
+    /// Exit code 1 without another word: the subcommand's own output says it.
     pub fn silent() -> Failure {
         Failure::silent_with(FAILED)
     }

@@ -71,7 +71,7 @@ pub fn start(store: &Path, users: &[u32]) -> Result {
     Ok(())
 }
 
-/// The hidden verb: waits for the end of `server`, then of `users`, then clears up what is left of its service of `store`.
+/// The hidden subcommand: waits for the end of `server`, then of `users`, then clears up what is left of its service of `store`.
 ///
 /// # Errors
 /// If a mount cannot be detached.

@@ -77,7 +77,7 @@ const METRICS: [Metric; 10] = [
     ("index_memory_bytes", "B", |o| o.index_memory_bytes),
 ];
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If there is no such case or subject, or a service fails or answers wrongly.

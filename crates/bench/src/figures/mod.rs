@@ -37,7 +37,7 @@ pub struct FiguresArgs {
     svg_only: bool,
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If a line is not a result, a file cannot be written, or there is nothing to draw at all.

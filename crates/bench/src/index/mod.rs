@@ -51,7 +51,7 @@ pub struct IndexArgs {
     dir: DirArgs,
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If there is no such case or subject, or a subject fails or answers wrongly.

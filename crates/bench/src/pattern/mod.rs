@@ -33,7 +33,7 @@ pub struct PatternArgs {
     traces: Option<PathBuf>,
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If there is no such case, or a trace cannot be read.

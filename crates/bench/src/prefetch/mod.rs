@@ -50,7 +50,7 @@ const SUBJECTS: [(&str, PrefetchPolicy); 5] = [
     ("perfect", PrefetchPolicy::Perfect),
 ];
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If there is no such case, or the service fails.

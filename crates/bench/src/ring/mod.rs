@@ -40,7 +40,7 @@ pub struct RingArgs {
     network: Network,
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If there is no such case, or MPI does not run.

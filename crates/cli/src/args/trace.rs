@@ -1,4 +1,4 @@
-//! The arguments of `forebay trace` and its verbs.
+//! The arguments of `forebay trace` and its subcommands.
 use crate::settings::SettingArgs;
 use clap::{Args, Subcommand, ValueHint};
 use forebay_node::units::parse_duration;
@@ -6,7 +6,7 @@ use forebay_trace::replay::Delays;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The verbs of `trace`.
+/// The subcommands of `trace`.
 #[derive(Debug, Subcommand)]
 pub enum TraceVerb {
     /// Make the trace of a known workload

@@ -33,7 +33,7 @@ const WRITERS: u64 = 16;
 /// How many read the second time: a job restarted on fewer processes.
 const FEWER_READERS: u64 = 6;
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// Wrong settings (2); any wrong byte, failed call or problem in the store (1).

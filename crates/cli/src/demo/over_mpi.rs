@@ -127,7 +127,7 @@ fn job(base: &Path, size: u64, settings: &Resolved, interrupted: &AtomicBool) ->
     )
 }
 
-/// The hidden verb, below `run`: writes on all mounts of the service, reads on others, and says what it took.
+/// The hidden subcommand, below `run`: writes on all mounts of the service, reads on others, and says what it took.
 ///
 /// # Errors
 /// Any wrong byte or failed call.

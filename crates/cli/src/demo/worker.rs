@@ -46,7 +46,7 @@ pub enum WorkerMessage {
     Failed(String),
 }
 
-/// The hidden verb.
+/// The hidden subcommand.
 ///
 /// # Errors
 /// If any call fails or any byte is wrong; the demo has been told by then.

@@ -118,7 +118,7 @@ fn code(status: std::process::ExitStatus) -> u8 {
     code as u8
 }
 
-/// The hidden verb: runs the command for the process `parent`, and ends with the command's exit code.
+/// The hidden subcommand: runs the command for the process `parent`, and ends with the command's exit code.
 ///
 /// # Errors
 /// If the command cannot be started: exit code 127 if there is none, 126 if it is not allowed.

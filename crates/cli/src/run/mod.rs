@@ -47,7 +47,7 @@ trait Servers {
     fn stop(self: Box<Self>) -> Result;
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// Wrong settings (2); a service that does not start or stop (1); the command's own exit code.

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If the trace cannot be read or written (1).

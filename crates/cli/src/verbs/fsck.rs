@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Ranks whose stores are looked for, if those of the first ones are damaged or missing.
 const LOOKED_FOR: u16 = 64;
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If problems were found, which are on standard output by then; or if the store cannot be checked at all.

@@ -10,7 +10,7 @@ use std::path::Path;
 /// Setting it to `1` laminates.
 pub const XATTR: &str = "user.forebay.laminated";
 
-/// Runs the verb: all files are tried, each failure is told.
+/// Runs the subcommand: all files are tried, each failure is told.
 ///
 /// # Errors
 /// If any file could not be laminated.

@@ -1,4 +1,4 @@
-//! The verbs, one file each; `demo` is a module of its own.
+//! The subcommands, one file each; `demo` is a module of its own.
 pub mod about;
 pub mod config;
 pub mod convert;

@@ -9,7 +9,7 @@ use forebay_node::spec::{SalvageSpec, ServerReport, ServerSpec};
 use std::io::Write;
 use std::path::Path;
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// Wrong settings (2); whatever keeps the server from starting (1).

@@ -18,7 +18,7 @@ enum Form {
     Page,
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// An ending that is none of the three (2); a trace that cannot be read, a selection without calls, a file that cannot be

@@ -33,7 +33,7 @@ struct Service {
     parts: Vec<RecordPart>,
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// Wrong arguments (2); a service that does not record, a trace that cannot be written (1); the command's own exit code.

@@ -20,7 +20,7 @@ pub fn no_mpi() -> Failure {
     )
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// A build that knows no MPI; wrong settings (2); whatever keeps the server from starting or from stopping cleanly (1).

@@ -21,7 +21,7 @@ const POLL_SHARE: u32 = 32;
 const MIN_POLL: Duration = Duration::from_millis(10);
 const MAX_POLL: Duration = Duration::from_millis(200);
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// Wrong paths (2); no service, names that failed, a job that was stopped (1).

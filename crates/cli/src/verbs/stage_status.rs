@@ -11,7 +11,7 @@ use forebay_node::units::{count, rate, size};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If no service runs where one is named, or one does not answer; if the job to cancel does not exist.

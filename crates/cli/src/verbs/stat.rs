@@ -13,7 +13,7 @@ pub const XATTR: &str = "user.forebay.extents";
 /// The kernel gives no longer attribute.
 const LONGEST: usize = 64 << 10;
 
-/// Runs the verb: all files are tried, each failure is told.
+/// Runs the subcommand: all files are tried, each failure is told.
 ///
 /// # Errors
 /// If any file could not be described.

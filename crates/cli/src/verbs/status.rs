@@ -29,7 +29,7 @@ const LINE: &str = "\x1b[K";
 const BELOW: &str = "\x1b[J";
 const CLEAR: &str = "\x1b[2J";
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If no service runs on the store, or it does not answer.

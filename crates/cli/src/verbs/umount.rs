@@ -14,7 +14,7 @@ use std::time::Duration;
 /// A server ends its own stop after `stop_limit`, which may be longer than this only if the user said so.
 const STOP_REPLY_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Runs the verb: well if every process of the service has ended and those that lived have closed their stores, whichever members had
+/// Runs the subcommand: well if every process of the service has ended and those that lived have closed their stores, whichever members had
 /// died before.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! The help teaches: every verb says what it is for, settings say their defaults, usage errors say where to look.
+//! The help teaches: every subcommand says what it is for, settings say their defaults, usage errors say where to look.
 use crate::common::{assert_fails, command, forebay};
 use forebay_testkit::turns;
 

@@ -152,7 +152,7 @@ impl CutTest {
     }
 
     /// The disk's position, and where it is once freed bytes are reclaimed, which happens in the background.
-    fn points_until_given_back(&self) -> Vec<usize> {
+    fn points_until_freed(&self) -> Vec<usize> {
         let end = self.rig.position();
         std::thread::sleep(Duration::from_millis(1500));
         vec![end, self.rig.position()]
@@ -289,7 +289,7 @@ fn overwrites(nodes: u16) {
         put(&m.join(case.name).join("other"), b"+", true);
     }
     sync_directory(m);
-    let points = test.points_until_given_back();
+    let points = test.points_until_freed();
     test.cut_each(begin, &points, 6, |after, what| {
         for case in &cases {
             let path = after.mount(0).join(case.name).join("file");
@@ -357,7 +357,7 @@ fn appends(nodes: u16) {
     for case in &cases {
         put(&m.join(case.name).join("other"), b"+", true);
     }
-    let points = test.points_until_given_back();
+    let points = test.points_until_freed();
     let mut shorter = 0;
     test.cut_each(begin, &points, 7, |after, what| {
         for case in &cases {

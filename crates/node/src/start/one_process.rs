@@ -19,7 +19,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
-/// The hidden verb: reads its specification from standard input, reports on standard output, serves in the background.
+/// The hidden subcommand: reads its specification from standard input, reports on standard output, serves in the background.
 /// `resolve` makes values of the settings' texts.
 ///
 /// # Errors

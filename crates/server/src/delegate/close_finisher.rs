@@ -53,7 +53,7 @@ impl CloseFinisher {
         let unfreed = std::mem::take(&mut *self.ctx.deferred_closes.unfreed.lock());
         let mut finished = !unfreed.is_empty();
         // What fails again is kept in mind again.
-        self.committer.give_back(&unfreed);
+        self.committer.free_bytes(&unfreed);
         if !self.opens.close_lost() {
             self.ctx.deferred_closes.add();
         }
@@ -106,8 +106,8 @@ impl CloseFinisher {
                 }
                 (std::mem::take(&mut state.pending), state.committing.clone())
             };
-            self.committer.give_back(&layer.above(0));
-            self.committer.give_back(&layer.dropped);
+            self.committer.free_bytes(&layer.above(0));
+            self.committer.free_bytes(&layer.dropped);
             let Some(attempt) = stuck else {
                 return Ok(());
             };

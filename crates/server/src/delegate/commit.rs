@@ -113,7 +113,7 @@ impl LayerCommitter {
             })
         };
         if let Some((dropped, retired)) = idle {
-            self.give_back(&dropped);
+            self.free_bytes(&dropped);
             self.seal(&retired);
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl LayerCommitter {
             state.committing = Some(attempt.clone());
             (attempt, std::mem::take(&mut state.retired))
         };
-        self.give_back(&attempt.layer.dropped);
+        self.free_bytes(&attempt.layer.dropped);
         let result = self.carry_out(file, &attempt, false, sync);
         match &result {
             Ok(()) => self.seal(&retired),
@@ -172,14 +172,14 @@ impl LayerCommitter {
                     file.state.lock().unshown.extend(done.open_at.iter());
                 }
                 if let Some(size) = attempt.attr.size {
-                    self.give_back(&attempt.layer.above(size));
+                    self.free_bytes(&attempt.layer.above(size));
                 }
                 Ok(())
             }
             Err(CommitFailure::Refused(e)) if e.errno() == Errno::STALE => {
                 // Nobody can read these bytes any more, nor ever publish them.
                 file.state.lock().committing = None;
-                self.give_back(&attempt.layer.above(0));
+                self.free_bytes(&attempt.layer.above(0));
                 Err(e)
             }
             Err(CommitFailure::Refused(e)) => {
@@ -320,9 +320,9 @@ impl LayerCommitter {
         }
     }
 
-    /// Gives log bytes back that nothing names. If a full disk refuses, it is tried again later; after another failure they
-    /// stay until the log is looked through at a start.
-    pub fn give_back(&self, ranges: &[LogRange]) {
+    /// Frees log bytes that nothing names. If a full disk refuses, it is tried again later; after another failure they stay until
+    /// the log is looked through at a start.
+    pub fn free_bytes(&self, ranges: &[LogRange]) {
         if ranges.is_empty() {
             return;
         }

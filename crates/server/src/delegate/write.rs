@@ -64,7 +64,7 @@ impl LayerWriter {
             Ok(range) => range,
             Err(e) => {
                 self.committer
-                    .give_back(&[(log, addr..addr + data.len() as u64)]);
+                    .free_bytes(&[(log, addr..addr + data.len() as u64)]);
                 return Err(e);
             }
         };
@@ -94,7 +94,7 @@ impl LayerWriter {
             )
         };
         drop(appending);
-        self.committer.give_back(&dropped);
+        self.committer.free_bytes(&dropped);
         self.ctx.counters.wrote(data.len());
         if self.ctx.posix {
             self.committer.publish(file)?;
@@ -185,7 +185,7 @@ impl LayerWriter {
         for file in self.ctx.table.all_known() {
             let dropped = std::mem::take(&mut file.state.lock().pending.dropped);
             found |= !dropped.is_empty();
-            self.committer.give_back(&dropped);
+            self.committer.free_bytes(&dropped);
         }
         found |= !matches!(self.ctx.node.files.pending(), Ok(0));
         // What fails here is reported by the background threads, which try again.

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_used_and_given_back() {
+    fn what_is_lent_is_used_and_recalled() {
         let (cache, slots) = cache(10, 100);
         let sweep = || slots.iter().filter(|slot| use_one(&cache, slot)).count();
         cache.lend(90 * EACH);
