@@ -3,6 +3,7 @@
 //! Invariant: the line never holds a newline, so that scripts can show it whole: one in the name of a file stands there as `\n`, as
 //! everywhere ([`forebay_server::escape`]). Texts of other programs that have several lines become one through [`one_line`] first.
 use forebay_server::escape::escaped;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Everything went well.
@@ -13,7 +14,7 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 
 /// A failure that ends the program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// [`FAILED`] or [`USAGE`].
     pub code: u8,

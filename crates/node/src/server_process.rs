@@ -93,18 +93,9 @@ impl ServerProcess {
                     last = text;
                 }
                 Ok(Ok(ServerReport::Opened)) => self.opened = true,
-                Ok(Ok(ServerReport::Failed { code, text, .. })) => {
-                    return Err(Failure { code, text });
-                }
-                // Only servers of a job say this.
-                Ok(Ok(
-                    ServerReport::Begun { .. }
-                    | ServerReport::CannotRun { .. }
-                    | ServerReport::AllReady(_)
-                    | ServerReport::Died(_)
-                    | ServerReport::Stopping { .. }
-                    | ServerReport::Stopped(_),
-                )) => {}
+                Ok(Ok(ServerReport::Failed(failed))) => return Err(failed.failure),
+                // Only servers of a job say anything else.
+                Ok(Ok(_)) => {}
                 Ok(Err(e)) => {
                     return Err(Failure::new(
                         format!("the server process said something unknown: {e}"),

@@ -14,6 +14,7 @@ use crate::processes;
 use crate::rates::RateSampler;
 use crate::recording::RecordingService;
 use crate::settings::Settings;
+use crate::spec::ServerFailure;
 use crate::stage::StageService;
 use crate::watchdog::Watchdog;
 use forebay_fuse::Mount;
@@ -63,8 +64,8 @@ pub fn until_stopped(
     parts: ServerParts,
     settings: &Settings,
     (sender, events): (mpsc::Sender<Event>, mpsc::Receiver<Event>),
-    ready: impl FnOnce() -> Result<bool>,
-) -> Result {
+    ready: impl FnOnce() -> Result<bool, ServerFailure>,
+) -> Result<(), ServerFailure> {
     let server = RunningServer::start(parts, settings.stop_limit, sender)?;
     let heard = ready()?;
     tracing::info!("ready");
@@ -72,7 +73,7 @@ pub fn until_stopped(
         true => server.wait(&events),
         false => StopCause::because("whoever started it is gone"),
     };
-    server.stop(cause)
+    Ok(server.stop(cause)?)
 }
 
 /// All that answers somebody.

@@ -76,18 +76,31 @@ pub enum ServerReport {
     /// The reporting member has stopped, well or not.
     Stopped(u16),
     /// It gave up.
-    Failed {
-        /// Exit code.
-        code: u8,
-        /// What, where, next step.
-        text: String,
-        /// It gave up only because another server did.
-        #[serde(default)]
-        follows: bool,
-        /// It gave up waiting for the servers on other hosts.
-        #[serde(default)]
-        for_others: bool,
-    },
+    Failed(ServerFailure),
+}
+
+/// Why a server gave up.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServerFailure {
+    /// Exit code; what, where, next step.
+    #[serde(flatten)]
+    pub failure: Failure,
+    /// It gave up only because another server did.
+    #[serde(default)]
+    pub follows: bool,
+    /// It gave up waiting for the servers on other hosts.
+    #[serde(default)]
+    pub for_others: bool,
+}
+
+impl From<Failure> for ServerFailure {
+    fn from(failure: Failure) -> ServerFailure {
+        ServerFailure {
+            failure,
+            follows: false,
+            for_others: false,
+        }
+    }
 }
 
 /// Where one member of a service over several processes is mounted.

@@ -280,15 +280,12 @@ impl Launched {
                 Ok(ServerReport::CannotRun { host, said }) => {
                     return Err(self.cannot_run(host, &said));
                 }
-                Ok(ServerReport::Failed {
-                    for_others: true, ..
-                }) => return Err(self.not_together(begun, limit - LAUNCHER_MARGIN)),
-                Ok(ServerReport::Failed {
-                    code,
-                    text,
-                    follows,
-                    ..
-                }) => return Err(self.reports.cause(Failure { code, text }, follows)),
+                Ok(ServerReport::Failed(failed)) if failed.for_others => {
+                    return Err(self.not_together(begun, limit - LAUNCHER_MARGIN));
+                }
+                Ok(ServerReport::Failed(failed)) => {
+                    return Err(self.reports.cause(failed.failure, failed.follows));
+                }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Failure::new(

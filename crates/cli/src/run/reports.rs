@@ -125,15 +125,10 @@ impl Reports {
     pub fn cause(&mut self, mut failure: Failure, mut follows: bool) -> Failure {
         let end = Instant::now() + CAUSE_WAIT;
         while follows && let Ok(report) = self.next(end) {
-            if let ServerReport::Failed {
-                code,
-                text,
-                follows: also,
-                ..
-            } = report
-                && !also
+            if let ServerReport::Failed(failed) = report
+                && !failed.follows
             {
-                (failure, follows) = (Failure { code, text }, false);
+                (failure, follows) = (failed.failure, false);
             }
         }
         failure
@@ -228,10 +223,7 @@ fn ending(reports: &[ServerReport], locations: &[MemberLocation]) -> Result {
         match report {
             ServerReport::Died(member) => drop(dead.insert(*member)),
             ServerReport::Stopped(member) => drop(silent.remove(member)),
-            ServerReport::Failed { code, text, .. } => failures.push(Failure {
-                code: *code,
-                text: text.clone(),
-            }),
+            ServerReport::Failed(failed) => failures.push(failed.failure.clone()),
             _ => {}
         }
     }
@@ -282,12 +274,7 @@ mod tests {
     }
 
     fn failed(text: &str) -> ServerReport {
-        ServerReport::Failed {
-            code: 1,
-            text: text.into(),
-            follows: false,
-            for_others: false,
-        }
+        ServerReport::Failed(Failure::plain(text).into())
     }
 
     #[test]

@@ -36,13 +36,10 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
     let start = match prepare(args, config) {
         Err(failure) if args.launched => {
             // Fails only if nobody listens, and then nobody is to be told.
-            let _ = tell(&ServerReport::Failed {
-                code: failure.code,
-                text: on_this_host(true, &failure.text),
-                follows: false,
-                for_others: false,
-            });
-            return Err(Failure::silent_with(failure.code));
+            let code = failure.code;
+            let text = on_this_host(true, &failure.text);
+            let _ = tell(&ServerReport::Failed(Failure { code, text }.into()));
+            return Err(Failure::silent_with(code));
         }
         start => start?,
     };
@@ -66,8 +63,9 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
                     locations.len(),
                     args_mounts(locations)
                 ),
-                ServerReport::Failed { text, .. } => {
-                    (&*stderr).write_all(format!("forebay: {}\n", escaped(text)).as_bytes())
+                ServerReport::Failed(failed) => {
+                    let text = escaped(&failed.failure.text);
+                    (&*stderr).write_all(format!("forebay: {text}\n").as_bytes())
                 }
                 _ => Ok(()),
             }

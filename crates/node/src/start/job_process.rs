@@ -8,7 +8,7 @@
 use super::job_member::JobMember;
 use super::launcher::{follow, mount_users, run_process};
 use super::server_paths::ServerPaths;
-use super::{JoinedMembers, Reporter, ServerPlan, StartFailure, Steps, World};
+use super::{JoinedMembers, Reporter, ServerPlan, Steps, World};
 use super::{follow_parent, opening};
 use crate::control::MountStatus;
 use crate::descriptors;
@@ -20,7 +20,7 @@ use crate::process_handle::wait_for_any;
 use crate::processes;
 use crate::serving::{OnEarlyStop, ServedPrograms};
 use crate::settings::Settings;
-use crate::spec::{MemberLocation, ServerReport, host, on_this_host};
+use crate::spec::{MemberLocation, ServerFailure, ServerReport, host, on_this_host};
 use crate::transport;
 use forebay_fabric::session::{self, Identity, Session, StartError, Timing};
 use forebay_server::{JoinedMember, MemberBarrier, MemberDirectory, proto};
@@ -59,35 +59,21 @@ pub fn run(start: &JobStart, report: impl Fn(&ServerReport) + Send + Sync + 'sta
         match said {
             // Nobody follows the steps of one process of many.
             ServerReport::Step(_) | ServerReport::Opened => {}
-            ServerReport::Failed {
-                code,
-                text,
-                follows,
-                for_others,
-            } => report(&ServerReport::Failed {
-                code: *code,
-                text: on_this_host(launched, text),
-                follows: *follows,
-                for_others: *for_others,
-            }),
+            ServerReport::Failed(failed) => {
+                let mut failed = failed.clone();
+                failed.failure.text = on_this_host(launched, &failed.failure.text);
+                report(&ServerReport::Failed(failed));
+            }
             said => report(said),
         }
         Ok(())
     });
     let result = serve(start, &report);
-    if let Err(StartFailure { failure, follows }) = &result
-        && !failure.text.is_empty()
+    if let Err(failed) = &result
+        && !failed.failure.text.is_empty()
     {
-        tracing::error!("{failure}");
-        tell(
-            &report,
-            ServerReport::Failed {
-                code: failure.code,
-                text: failure.text.clone(),
-                follows: *follows,
-                for_others: false,
-            },
-        );
+        tracing::error!("{}", failed.failure);
+        tell(&report, ServerReport::Failed(failed.clone()));
     }
     // The report has said it; standard error may be the log by now.
     result.map_err(|failed| Failure::silent_with(failed.failure.code))
@@ -98,7 +84,7 @@ fn tell(report: &Reporter, said: ServerReport) {
     let _ = report(&said);
 }
 
-fn serve(start: &JobStart, report: &Reporter) -> Result<(), StartFailure> {
+fn serve(start: &JobStart, report: &Reporter) -> Result<(), ServerFailure> {
     descriptors::raise_limit();
     follow_parent("the launcher")?;
     let log = Log::start(&start.settings, false);
@@ -163,7 +149,7 @@ struct JobProcess<'a> {
 }
 
 impl World for JobProcess<'_> {
-    fn open(&mut self, _io: &Arc<dyn Io>, _steps: &Steps) -> Result<(), StartFailure> {
+    fn open(&mut self, _io: &Arc<dyn Io>, _steps: &Steps) -> Result<(), ServerFailure> {
         let store = &self.paths.store;
         let home = MemberDirectory::open(&OsIo, store).map_err(|e| opening(store, &e))?;
         self.home = Some(home);
@@ -175,7 +161,7 @@ impl World for JobProcess<'_> {
         io: Arc<dyn Io>,
         steps: &Steps,
         events: &Sender<Event>,
-    ) -> Result<JoinedMembers, StartFailure> {
+    ) -> Result<JoinedMembers, ServerFailure> {
         let home = self.home.take();
         let home = home.ok_or_else(|| Failure::new("the store was not opened", "report this"))?;
         steps.step_with_others("starting MPI");
@@ -223,7 +209,7 @@ impl World for JobProcess<'_> {
         })
     }
 
-    fn ready(&mut self, steps: &Steps, mounts: &[MountStatus]) -> Result<bool, StartFailure> {
+    fn ready(&mut self, steps: &Steps, mounts: &[MountStatus]) -> Result<bool, ServerFailure> {
         steps.step_with_others("waiting for all mounts");
         let barrier = self.barrier.take();
         let barrier =
@@ -242,11 +228,11 @@ impl World for JobProcess<'_> {
 }
 
 impl JobProcess<'_> {
-    fn not_opened(&self, error: &forebay_server::Error) -> StartFailure {
-        StartFailure {
-            failure: opening(&self.paths.store, error),
+    fn not_opened(&self, error: &forebay_server::Error) -> ServerFailure {
+        ServerFailure {
             // Only the echo of another member's failure.
             follows: matches!(error, forebay_server::Error::Peer { .. }),
+            ..opening(&self.paths.store, error).into()
         }
     }
 

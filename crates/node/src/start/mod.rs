@@ -31,7 +31,7 @@ use crate::mount_table::{self, detach_all};
 use crate::peer_rpc::PeerRpc;
 use crate::serving::{self, ServedPrograms, ServerParts};
 use crate::settings::Settings;
-use crate::spec::ServerReport;
+use crate::spec::{ServerFailure, ServerReport};
 use crate::watchdog::Watchdog;
 use forebay_fuse::{MountOptions, Pending, answering_threads};
 use forebay_server::superblock;
@@ -48,7 +48,7 @@ type Reporter = Arc<dyn Fn(&ServerReport) -> std::io::Result<()> + Send + Sync>;
 /// How the members of the service are spread over processes.
 trait World {
     /// Opens and locks what this process serves.
-    fn open(&mut self, io: &Arc<dyn Io>, steps: &Steps) -> Result<(), StartFailure>;
+    fn open(&mut self, io: &Arc<dyn Io>, steps: &Steps) -> Result<(), ServerFailure>;
 
     /// Meets the other processes, and recovers with them. Whatever they say later is sent to `events`.
     fn join(
@@ -56,10 +56,10 @@ trait World {
         io: Arc<dyn Io>,
         steps: &Steps,
         events: &Sender<Event>,
-    ) -> Result<JoinedMembers, StartFailure>;
+    ) -> Result<JoinedMembers, ServerFailure>;
 
     /// The mounts of this process answer: waits until those of all do, and tells whoever started it; whether anyone heard.
-    fn ready(&mut self, steps: &Steps, mounts: &[MountStatus]) -> Result<bool, StartFailure>;
+    fn ready(&mut self, steps: &Steps, mounts: &[MountStatus]) -> Result<bool, ServerFailure>;
 }
 
 /// What a world gives a process to serve.
@@ -69,22 +69,6 @@ struct JoinedMembers {
     peer_rpc: Option<PeerRpc>,
     /// See [`ServerParts::programs`].
     programs: Option<ServedPrograms>,
-}
-
-/// Why a process does not serve.
-struct StartFailure {
-    failure: Failure,
-    /// Only because another process does not.
-    follows: bool,
-}
-
-impl From<Failure> for StartFailure {
-    fn from(failure: Failure) -> StartFailure {
-        StartFailure {
-            failure,
-            follows: false,
-        }
-    }
 }
 
 /// What a process is to serve, in any world.
@@ -132,7 +116,7 @@ fn serve(
     world: &mut dyn World,
     (sender, events): (Sender<Event>, Receiver<Event>),
     report: &Reporter,
-) -> Result<(), StartFailure> {
+) -> Result<(), ServerFailure> {
     let (store, settings) = (&plan.store, plan.settings);
     // Until the store is locked, its mounts are those of another server, and none of our business.
     let opened = Arc::new(AtomicBool::new(false));
@@ -194,16 +178,11 @@ fn serve(
         metrics: prepared.metrics,
         programs: joined.programs,
     };
-    let mut follows = false;
-    let served = serving::until_stopped(parts, settings, (sender, events), || {
+    serving::until_stopped(parts, settings, (sender, events), || {
         let heard = world.ready(&steps, &points);
         drop(steps);
-        heard.map_err(|late| {
-            follows = late.follows;
-            late.failure
-        })
-    });
-    served.map_err(|failure| StartFailure { failure, follows })
+        heard
+    })
 }
 
 /// What is there before the members answer.
@@ -219,12 +198,10 @@ impl ServerPlan<'_> {
         let (opened, report) = (opened.clone(), report.clone());
         let give_up = move |failure: &Failure, for_others| {
             // Nobody may listen any more.
-            let _ = report(&ServerReport::Failed {
-                code: failure.code,
-                text: failure.text.clone(),
-                follows: false,
+            let _ = report(&ServerReport::Failed(ServerFailure {
                 for_others,
-            });
+                ..failure.clone().into()
+            }));
             if opened.load(Ordering::SeqCst) {
                 detach_all(&store, &points);
             }

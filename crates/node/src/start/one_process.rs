@@ -1,5 +1,5 @@
 //! A service whose members all run in one process: `forebay mount`, and `forebay run` without a launcher.
-use super::{JoinedMembers, Reporter, ServerPlan, StartFailure, Steps, World};
+use super::{JoinedMembers, Reporter, ServerPlan, Steps, World};
 use super::{follow_parent, opening};
 use crate::control::MountStatus;
 use crate::descriptors;
@@ -10,7 +10,7 @@ use crate::members::LocalMembers;
 use crate::processes;
 use crate::serving::ServedPrograms;
 use crate::settings::Settings;
-use crate::spec::{SalvageSpec, ServerReport, ServerSpec};
+use crate::spec::{SalvageSpec, ServerFailure, ServerReport, ServerSpec};
 use forebay_server::Service;
 use forebay_server::salvage::Salvage;
 use forebay_storage::Io;
@@ -49,12 +49,7 @@ pub fn background(resolve: impl FnOnce(&BTreeMap<String, String>) -> Result<Sett
     let served = resolve(&spec.settings).and_then(|settings| run(&spec, &settings, false, report));
     served.map_err(|failure| {
         tracing::error!("{failure}");
-        let _ = report(&ServerReport::Failed {
-            code: failure.code,
-            text: failure.text.clone(),
-            follows: false,
-            for_others: false,
-        });
+        let _ = report(&ServerReport::Failed(failure.clone().into()));
         // Standard error may be the starting terminal; the report has said it.
         Failure::silent_with(failure.code)
     })
@@ -112,7 +107,7 @@ struct OneProcess<'a> {
 }
 
 impl World for OneProcess<'_> {
-    fn open(&mut self, io: &Arc<dyn Io>, steps: &Steps) -> Result<(), StartFailure> {
+    fn open(&mut self, io: &Arc<dyn Io>, steps: &Steps) -> Result<(), ServerFailure> {
         self.members = Some(match &self.spec.salvage {
             None => self.open_service(io.clone())?,
             Some(salvage) => self.open_salvage(io.clone(), salvage, steps)?,
@@ -125,7 +120,7 @@ impl World for OneProcess<'_> {
         _io: Arc<dyn Io>,
         _steps: &Steps,
         _events: &Sender<Event>,
-    ) -> Result<JoinedMembers, StartFailure> {
+    ) -> Result<JoinedMembers, ServerFailure> {
         let members = self.members.take();
         let programs = || ServedPrograms {
             starter: processes::parent(),
@@ -139,7 +134,7 @@ impl World for OneProcess<'_> {
         })
     }
 
-    fn ready(&mut self, _steps: &Steps, _mounts: &[MountStatus]) -> Result<bool, StartFailure> {
+    fn ready(&mut self, _steps: &Steps, _mounts: &[MountStatus]) -> Result<bool, ServerFailure> {
         let heard = (self.report)(&ServerReport::Ready).is_ok();
         if !self.foreground {
             release_streams()?;
