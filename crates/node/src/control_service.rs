@@ -1,23 +1,22 @@
 //! The answers of a running server: to clients on its control socket, to the other servers of its service, and to readers
 //! of its metrics.
 use crate::control::{
-    ControlHandler, ControlReply, ControlRequest, Member, MissingMember, MountStatus, Peer,
-    Process, Status,
+    ControlHandler, ControlReply, ControlRequest, Member, MissingMember, Peer, Process, Status,
 };
 use crate::events::Event;
-use crate::members::SharedMembers;
+use crate::members::LocalMembers;
 use crate::metrics::StatusSource;
 use crate::mount_table;
 use crate::open_files;
-use crate::peer_rpc::{PeerHandler, PeerReply, PeerRequest, PeerRpc};
 use crate::rates::RateSampler;
 use crate::recording::RecordingService;
+use crate::server_context::ServerContext;
+use crate::server_rpc::{PeerHandler, PeerReply, PeerRequest};
 use crate::spec::host;
 use crate::stage::StageService;
 use forebay_fuse::OpenHandles;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, sync_channel};
 use std::time::{Duration, Instant};
@@ -33,15 +32,9 @@ const SCAN_WAIT: Duration = Duration::from_millis(300);
 
 /// Answers status itself, and hands stop requests to the main thread.
 pub struct ControlService {
-    /// The service.
-    pub service: SharedMembers,
-    /// Its store.
-    pub store: PathBuf,
-    /// Its settings as texts.
-    pub settings: BTreeMap<String, String>,
-    /// Its mounts.
-    pub points: Vec<MountStatus>,
-    /// What is open on each of them.
+    /// What it serves.
+    pub server: Arc<ServerContext>,
+    /// What is open on each of its mounts.
     pub handles: Vec<Arc<OpenHandles>>,
     /// Since when it is ready.
     pub since: Instant,
@@ -53,12 +46,8 @@ pub struct ControlService {
     pub rates: RateSampler,
     /// Where its metrics are served.
     pub metrics: Option<String>,
-    /// The way to the other processes of the service, if there are others.
-    pub peer_rpc: Option<Arc<PeerRpc>>,
     /// To the main thread.
     pub events: Mutex<Sender<Event>>,
-    /// How long a stop may take.
-    pub stop_limit: Duration,
 }
 
 impl ControlHandler for ControlService {
@@ -102,9 +91,6 @@ impl ControlService {
     /// Of all processes of the service.
     fn status(&self) -> Result<Status, String> {
         let mut status = self.own_status()?;
-        let Some(peer_rpc) = self.peer_rpc.as_deref() else {
-            return Ok(status);
-        };
         let peers: BTreeMap<u16, Peer> = status
             .processes
             .iter()
@@ -114,8 +100,9 @@ impl ControlService {
             Some(peer) if peer.silent_seconds > SUSPECT_AFTER_SECONDS => SUSPECT_REPLY_TIMEOUT,
             _ => PEER_REPLY_TIMEOUT,
         };
-        let all = peer_rpc.call_all_within::<Status>(&PeerRequest::Status, patience);
-        for (member, said) in all {
+        let (rpc, request) = (&self.server.rpc, PeerRequest::Status.encode());
+        let requests = rpc.others().map(|m| (m, request.clone(), patience(m)));
+        for (member, said) in rpc.call_each::<Status>(requests) {
             match said {
                 Ok(other) => status.add(other),
                 Err(why) => {
@@ -134,17 +121,12 @@ impl ControlService {
 
     /// Of this process alone.
     fn own_status(&self) -> Result<Status, String> {
-        let shown = self.store.display();
-        let (figures, peers) = {
-            let service = self.service.lock();
-            let Some(service) = service.as_ref() else {
-                return Err(format!("the service of {shown} is stopping; try again"));
-            };
-            let figures = service
-                .stats(SCAN_WAIT)
-                .map_err(|e| format!("cannot read the state of {shown}: {e}; see its log"))?;
-            (figures, service.peers())
-        };
+        let shown = self.server.store.display();
+        let seen = |members: &dyn LocalMembers| Ok((members.stats(SCAN_WAIT)?, members.peers()));
+        let seen: Option<forebay_server::Result<_>> = self.server.with_members(seen);
+        let (figures, peers) = seen
+            .ok_or_else(|| format!("the service of {shown} is stopping; try again"))?
+            .map_err(|e| format!("cannot read the state of {shown}: {e}; see its log"))?;
         let rated = |figures| {
             let mut member = Member {
                 figures,
@@ -158,7 +140,7 @@ impl ControlService {
         let process = Process {
             pid: std::process::id(),
             host: host(),
-            store: self.store.clone(),
+            store: self.server.store.clone(),
             program: env!("CARGO_PKG_VERSION").to_string(),
             uptime_seconds: self.since.elapsed().as_secs(),
             memory: crate::processes::memory(std::process::id()),
@@ -173,8 +155,8 @@ impl ControlService {
             program: process.program.clone(),
             uptime_seconds: process.uptime_seconds,
             memory: process.memory,
-            settings: self.settings.clone(),
-            mounts: self.points.clone(),
+            settings: self.server.settings.clone(),
+            mounts: self.server.mounts.clone(),
             members,
             missing: BTreeMap::new(),
             processes: vec![process],
@@ -185,12 +167,12 @@ impl ControlService {
     /// as the mounts know of everyone's. `asker` does not count.
     fn busy(&self, asker: u32) -> Option<String> {
         let seen = || {
-            let mut points = self.points.iter().map(|p| &p.path);
+            let mut points = self.server.mounts.iter().map(|mount| &mount.path);
             let point = points.find(|p| !crate::processes::holders(p).is_empty())?;
             Some(mount_table::busy(point, asker).text)
         };
         let held = || {
-            let mut mounts = self.points.iter().zip(&self.handles);
+            let mut mounts = self.server.mounts.iter().zip(&self.handles);
             mounts.find_map(|(mount, handles)| open_files::refusal_if_open(mount, handles))
         };
         self.stages.busy().or_else(seen).or_else(held)
@@ -199,14 +181,15 @@ impl ControlService {
     /// The same for all processes of the service, for all stop together. One that does not answer has nothing to say.
     pub fn busy_anywhere(&self, asker: u32) -> Option<String> {
         let own = self.busy(asker);
-        let (None, Some(peer_rpc)) = (&own, self.peer_rpc.as_deref()) else {
+        if own.is_some() {
             return own;
-        };
+        }
         let question = PeerRequest::Busy {
             host: host(),
             asker,
         };
-        let all = peer_rpc.call_all::<Option<String>>(&question, PEER_REPLY_TIMEOUT);
+        let rpc = &self.server.rpc;
+        let all = rpc.call_all::<Option<String>>(&question, PEER_REPLY_TIMEOUT);
         all.into_iter().find_map(|(member, said)| {
             let why = said.ok().flatten()?;
             Some(format!("node {member} {why}"))
@@ -223,12 +206,12 @@ impl ControlService {
         let stopping = || {
             ControlReply::Refused(format!(
                 "the service of {} is stopping already",
-                self.store.display()
+                self.server.store.display()
             ))
         };
         match sent {
             Ok(()) => answer
-                .recv_timeout(self.stop_limit)
+                .recv_timeout(self.server.stop_limit)
                 .unwrap_or_else(|_| stopping()),
             Err(_) => stopping(),
         }

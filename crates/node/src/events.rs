@@ -63,7 +63,7 @@ pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<Event>) -> 
     let changes = MountChanges::watch()?;
     let watch = move || loop {
         wait_for_any(&[], &[changes.ready()], MOUNTS_RECHECK);
-        let ours = |m: &mount_table::Mounted| {
+        let ours = |m: &mount_table::MountEntry| {
             mount_table::store(m).as_ref() == Some(&store) && points.contains(&m.point)
         };
         match mount_table::all() {

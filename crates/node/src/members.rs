@@ -2,7 +2,6 @@
 use crate::control::{DeadMember, Peer};
 use forebay_server::salvage::Salvage;
 use forebay_server::{Delegate, MemberStatus, Service};
-use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +85,3 @@ impl LocalMembers for Salvage {
         Salvage::stop(*self)
     }
 }
-
-/// The service while it runs; taken out when it stops.
-pub type SharedMembers = Arc<Mutex<Option<Box<dyn LocalMembers>>>>;

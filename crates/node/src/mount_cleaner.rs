@@ -10,7 +10,7 @@
 //!   mounts behind writes into the pipe which process groups have used them, one a line.
 //! - What is cleared up is cleared up under the store's lock, so the next server of the store is never touched.
 use crate::failure::{Context, Result};
-use crate::mount_table::{self, How, MountChanges};
+use crate::mount_table::{self, MountChanges};
 use crate::process_handle::{ProcessHandle, wait_for_any};
 use crate::processes;
 use parking_lot::Mutex;
@@ -128,7 +128,7 @@ pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
     let mut result = Ok(());
     for mount in mount_table::all()? {
         if mount_table::store(&mount).as_deref() == Some(store) {
-            result = result.and(mount_table::unmount(&mount.point, How::Detach));
+            result = result.and(mount_table::detach(&mount.point));
         }
     }
     crate::control::remove_left(store);

@@ -15,10 +15,10 @@ use std::time::Duration;
 const SOURCE: &str = "forebay:";
 
 /// A mount as the kernel lists it.
-pub use forebay_fuse::MountEntry as Mounted;
+pub use forebay_fuse::MountEntry;
 
 /// The store behind a mount, if it is one of ours.
-pub fn store(mount: &Mounted) -> Option<PathBuf> {
+pub fn store(mount: &MountEntry) -> Option<PathBuf> {
     mount
         .source
         .strip_prefix(SOURCE)
@@ -43,7 +43,7 @@ pub fn source(store: &Path) -> String {
 ///
 /// # Errors
 /// If the kernel's list cannot be read.
-pub fn all() -> Result<Vec<Mounted>> {
+pub fn all() -> Result<Vec<MountEntry>> {
     forebay_fuse::mounts().or_fail(
         "cannot read the list of mounts /proc/self/mountinfo",
         "mount /proc",
@@ -65,12 +65,12 @@ pub fn need_fuse() -> Result {
 }
 
 /// The topmost mount exactly at `point`.
-pub fn at<'a>(mounts: &'a [Mounted], point: &Path) -> Option<&'a Mounted> {
+pub fn at<'a>(mounts: &'a [MountEntry], point: &Path) -> Option<&'a MountEntry> {
     mounts.iter().rev().find(|m| m.point == point)
 }
 
 /// The topmost mount that an absolute path without links lies on.
-pub fn below<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
+pub fn below<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
     let above = mounts.iter().filter(|m| path.starts_with(&m.point));
     // Of several mounts at one point the last one counts, as `max_by_key` picks it.
     above.max_by_key(|m| m.point.components().count())
@@ -93,17 +93,12 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(path);
     };
-    let shown = parent.display().to_string();
-    let parent = {
-        let parent = parent.to_path_buf();
-        within(
-            Duration::from_secs(10),
-            &format!("reading {shown}"),
-            move || parent.canonicalize(),
-        )?
-    }
-    .or_fail(
-        format!("cannot open the directory {shown}"),
+    let real_path = |path: &Path| {
+        let (what, path) = (format!("reading {}", path.display()), path.to_path_buf());
+        within(Duration::from_secs(10), &what, move || path.canonicalize())
+    };
+    let parent = real_path(parent)?.or_fail(
+        format!("cannot open the directory {}", parent.display()),
         "create it, or name another",
     )?;
     let path = parent.join(name);
@@ -111,13 +106,7 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
         return Ok(path);
     }
     // Not a mount point, so that following a link is safe; what does not exist yet keeps its name.
-    let link = path.clone();
-    let real = within(
-        Duration::from_secs(10),
-        &format!("reading {}", path.display()),
-        move || link.canonicalize(),
-    )?;
-    Ok(real.unwrap_or(path))
+    Ok(real_path(&path)?.unwrap_or(path))
 }
 
 /// Tells when the kernel's list of mounts changes.
@@ -141,36 +130,21 @@ impl MountChanges {
     }
 }
 
-/// How to unmount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// Fails with a clear word if files are open.
-    IfIdle,
-    /// Detaches at once; open files work until closed if their server lives.
-    Detach,
-}
-
-/// Unmounts what is at `point`.
+/// Detaches what is mounted at `point`, at once: open files work until closed if their server lives.
 ///
 /// # Errors
-/// If files are open there, or the system refuses.
-pub fn unmount(point: &Path, how: How) -> Result {
+/// If the system refuses.
+pub fn detach(point: &Path) -> Result {
     let shown = point.display();
-    let flags = if how == How::Detach {
-        UnmountFlags::DETACH
-    } else {
-        UnmountFlags::empty()
-    };
     let path = point.to_path_buf();
     let done = within(
         Duration::from_secs(20),
         &format!("unmounting {shown}"),
-        move || rustix::mount::unmount(&path, flags | UnmountFlags::NOFOLLOW),
+        move || rustix::mount::unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW),
     )?;
     match done {
         Ok(()) => Ok(()),
-        Err(rustix::io::Errno::BUSY) => Err(busy(point, std::process::id())),
-        Err(rustix::io::Errno::PERM) => by_fusermount(point, how),
+        Err(rustix::io::Errno::PERM) => detach_by_fusermount(point),
         Err(e) => Err(Failure::new(
             format!("cannot unmount {shown}: {e}"),
             "see `findmnt` for what is mounted there",
@@ -182,7 +156,7 @@ pub fn unmount(point: &Path, how: How) -> Result {
 pub fn detach_all(store: &Path, points: &[PathBuf]) {
     for point in points {
         if is_mounted(store, point) == Ok(true)
-            && let Err(failure) = unmount(point, How::Detach)
+            && let Err(failure) = detach(point)
         {
             tracing::warn!("{failure}");
         }
@@ -227,14 +201,10 @@ pub fn busy(point: &Path, asker: u32) -> Failure {
 }
 
 /// Users other than root unmount through the set-uid helper.
-fn by_fusermount(point: &Path, how: How) -> Result {
+fn detach_by_fusermount(point: &Path) -> Result {
     let mut command = Command::new("fusermount3");
-    command.arg("-u");
-    if how == How::Detach {
-        command.arg("-z");
-    }
     command
-        .arg("--")
+        .args(["-u", "-z", "--"])
         .arg(point)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -243,15 +213,14 @@ fn by_fusermount(point: &Path, how: How) -> Result {
         command.output()
     })?
     .or_fail("cannot run fusermount3", "install the package fuse3")?;
-    let said = String::from_utf8_lossy(&output.stderr).to_string();
-    match output.status.success() {
-        true => Ok(()),
-        false if said.contains("busy") => Err(busy(point, std::process::id())),
-        false => Err(Failure::new(
-            crate::failure::one_line(&said),
-            "see `findmnt` for what is mounted there",
-        )),
+    if output.status.success() {
+        return Ok(());
     }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::new(
+        crate::failure::one_line(&said),
+        "see `findmnt` for what is mounted there",
+    ))
 }
 
 #[cfg(test)]
@@ -261,7 +230,7 @@ mod tests {
     #[test]
     fn a_mount_names_its_store() {
         let path = Path::new("/a b/store");
-        let mut mount = Mounted {
+        let mut mount = MountEntry {
             point: "/m".into(),
             kind: "fuse.forebay".into(),
             source: source(path),

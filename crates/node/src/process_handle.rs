@@ -4,9 +4,11 @@
 //! Invariants: a handle stays that of its process when the number is given to another one. A process has ended when all its threads have, so it
 //! holds no lock or file any more.
 use crate::processes::lives;
+use crate::threads;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
+use std::io::PipeWriter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -105,8 +107,28 @@ pub fn wait_for_any(pids: &[u32], others: &[PollFd<'_>], limit: Duration) {
     }
 }
 
+/// Calls `ended` once process `pid` has ended, on a thread called `name`; not if what is returned is dropped before.
+///
+/// # Errors
+/// A sentence for people, if there is no descriptor or thread to be had.
+pub fn on_exit(
+    pid: u32,
+    name: &str,
+    ended: impl FnOnce() + Send + 'static,
+) -> Result<PipeWriter, String> {
+    let (closed, open) = std::io::pipe()
+        .map_err(|e| format!("cannot follow process {pid}: {e}; raise the limit on open files"))?;
+    let follow = move || {
+        if ends_before(pid, &closed) {
+            ended();
+        }
+    };
+    threads::spawn(name, "a thread", follow).map_err(|e| e.text)?;
+    Ok(open)
+}
+
 /// Waits until process `pid` has ended, or the other end of `open` is closed; whether the process has ended.
-pub fn ends_before(pid: u32, open: &impl AsFd) -> bool {
+fn ends_before(pid: u32, open: &impl AsFd) -> bool {
     loop {
         if !lives(pid) {
             return true;

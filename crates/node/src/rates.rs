@@ -3,7 +3,7 @@
 //! Invariant: a thread samples the counters once a second. It locks the members for that moment only, and ends with this value.
 use crate::control::Rates;
 use crate::failure::Result;
-use crate::members::SharedMembers;
+use crate::server_context::ServerContext;
 use crate::threads;
 use forebay_server::delegate::Traffic;
 use parking_lot::Mutex;
@@ -48,17 +48,17 @@ pub struct RateSampler {
 }
 
 impl RateSampler {
-    /// Begins to look at `service`.
+    /// Begins to look at the members of `server`.
     ///
     /// # Errors
     /// If there is no thread.
-    pub fn start(service: SharedMembers) -> Result<RateSampler> {
+    pub fn start(server: Arc<ServerContext>) -> Result<RateSampler> {
         let samples = Arc::new(Mutex::new(Samples::default()));
         let (stop, stopped) = channel::<()>();
         let kept = samples.clone();
         let look = move || {
             loop {
-                let Some(sample) = sample(&service) else {
+                let Some(sample) = sample(&server) else {
                     return;
                 };
                 kept.lock().add(sample);
@@ -82,9 +82,9 @@ impl RateSampler {
 }
 
 /// What the members have counted; `None` if the service has stopped.
-fn sample(service: &SharedMembers) -> Option<Sample> {
-    let service = service.lock();
-    let delegates = service.as_ref()?.delegates();
+fn sample(server: &ServerContext) -> Option<Sample> {
+    let members = server.members.lock();
+    let delegates = members.as_ref()?.delegates();
     let counted = delegates
         .into_iter()
         .map(|(member, delegate)| (member, delegate.counters.totals()));

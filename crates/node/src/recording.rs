@@ -3,14 +3,11 @@
 //! The server that a client asks has the others of its service record too. It ends the recording if the client's process ends.
 //!
 //! Invariant: one recording at a time, because two could differ in what they let the kernel cache.
-use crate::control::{
-    ControlReply, MountStatus, RecordPart, RecordReply, RecordRequest, RecordSpec,
-};
-use crate::members::SharedMembers;
-use crate::peer_rpc::{PeerReply, PeerRequest, PeerRpc};
-use crate::process_handle::ends_before;
+use crate::control::{ControlReply, RecordPart, RecordReply, RecordRequest, RecordSpec};
+use crate::process_handle::on_exit;
+use crate::server_context::ServerContext;
+use crate::server_rpc::{PeerReply, PeerRequest};
 use crate::spec::host;
-use crate::threads;
 use forebay_fuse::Watch;
 use forebay_trace::record::{Recorder, RecorderOptions};
 use parking_lot::Mutex;
@@ -25,10 +22,9 @@ const LAST_CLOSES_LIMIT: Duration = Duration::from_secs(1);
 
 /// See the head of this file.
 pub struct RecordingService {
-    mounts: Vec<(MountStatus, Arc<Watch>)>,
-    peer_rpc: Option<Arc<PeerRpc>>,
-    /// To see whether the service is stopping.
-    service: SharedMembers,
+    server: Arc<ServerContext>,
+    /// What goes through each of its mounts.
+    watches: Vec<Arc<Watch>>,
     active: Mutex<Option<ActiveRecording>>,
 }
 
@@ -40,16 +36,11 @@ struct ActiveRecording {
 }
 
 impl RecordingService {
-    /// For these mounts of this process.
-    pub fn new(
-        mounts: Vec<(MountStatus, Arc<Watch>)>,
-        peer_rpc: Option<Arc<PeerRpc>>,
-        service: SharedMembers,
-    ) -> RecordingService {
+    /// For the mounts of `server`, which `watches` see.
+    pub fn new(server: Arc<ServerContext>, watches: Vec<Arc<Watch>>) -> RecordingService {
         RecordingService {
-            mounts,
-            peer_rpc,
-            service,
+            server,
+            watches,
             active: Mutex::default(),
         }
     }
@@ -81,10 +72,8 @@ impl RecordingService {
         }
         let mut parts = self.start(spec)?;
         let question = PeerRequest::Record(RecordRequest::Start(spec.clone()));
-        let others = self.peer_rpc.as_ref();
-        let others = others
-            .map(|peer_rpc| peer_rpc.call_all::<Vec<RecordPart>>(&question, PEER_REPLY_TIMEOUT));
-        for (_, said) in others.into_iter().flatten() {
+        let rpc = &self.server.rpc;
+        for (_, said) in rpc.call_all::<Vec<RecordPart>>(&question, PEER_REPLY_TIMEOUT) {
             match said {
                 Ok(more) => parts.extend(more),
                 Err(why) => {
@@ -100,22 +89,15 @@ impl RecordingService {
 
     /// Ends the recording when the process that asked for it does.
     fn follow(self: &Arc<Self>, id: u64, asker: u32) -> Result<(), String> {
-        let (end, open) = std::io::pipe().map_err(|e| {
-            format!("cannot follow process {asker}: {e}; raise the limit on open files")
-        })?;
-        match self.active.lock().as_mut().filter(|active| active.id == id) {
-            Some(active) => active.end = Some(open),
-            // It has ended already.
-            None => return Ok(()),
-        }
         let recordings = self.clone();
-        let follow = move || {
-            if ends_before(asker, &end) {
-                tracing::warn!("whoever asked for the recording has ended: so does the recording");
-                recordings.stop_all(id);
-            }
-        };
-        threads::spawn("recording", "a thread", follow).map_err(|e| e.text)
+        let end = on_exit(asker, "recording", move || {
+            tracing::warn!("whoever asked for the recording has ended: so does the recording");
+            recordings.stop_all(id);
+        })?;
+        if let Some(active) = self.active.lock().as_mut().filter(|active| active.id == id) {
+            active.end = Some(end);
+        }
+        Ok(())
     }
 
     fn start(&self, spec: &RecordSpec) -> Result<Vec<RecordPart>, String> {
@@ -129,7 +111,7 @@ impl RecordingService {
             }
             None => {}
         }
-        if self.service.lock().is_none() {
+        if self.server.members.lock().is_none() {
             return Err(String::from("the service is stopping; start it again"));
         }
         let setup = RecorderOptions {
@@ -139,7 +121,7 @@ impl RecordingService {
             host: host(),
         };
         let (mut parts, mut recorders) = (Vec::new(), Vec::new());
-        for (mount, _) in &self.mounts {
+        for mount in &self.server.mounts {
             let name = format!("{}-{}-{}", setup.host, std::process::id(), mount.member);
             let path = spec.dir.join(name);
             let recorder = Recorder::start(&path, &setup).map_err(|e| {
@@ -155,7 +137,7 @@ impl RecordingService {
             });
         }
         // Only once all are there: a failure leaves nothing on.
-        for ((_, watch), recorder) in self.mounts.iter().zip(&recorders) {
+        for (watch, recorder) in self.watches.iter().zip(&recorders) {
             watch.begin(recorder.clone(), spec.exact);
         }
         tracing::info!(name = spec.name, "recording");
@@ -170,10 +152,9 @@ impl RecordingService {
     fn stop_all(&self, id: u64) -> Vec<String> {
         let mut problems = self.stop(id);
         let question = PeerRequest::Record(RecordRequest::Stop { id });
-        if let Some(peer_rpc) = &self.peer_rpc {
-            for (_, said) in peer_rpc.call_all::<Vec<String>>(&question, PEER_REPLY_TIMEOUT) {
-                problems.extend(said.unwrap_or_else(|why| vec![why]));
-            }
+        let rpc = &self.server.rpc;
+        for (_, said) in rpc.call_all::<Vec<String>>(&question, PEER_REPLY_TIMEOUT) {
+            problems.extend(said.unwrap_or_else(|why| vec![why]));
         }
         problems
     }
@@ -188,7 +169,8 @@ impl RecordingService {
             recorder.wait_until_closed(until);
         }
         let mut problems = Vec::new();
-        for ((mount, watch), recorder) in self.mounts.iter().zip(&recording.recorders) {
+        let watched = self.server.mounts.iter().zip(&self.watches);
+        for ((mount, watch), recorder) in watched.zip(&recording.recorders) {
             watch.end();
             if let Err(e) = recorder.finish() {
                 let mount = mount.path.display();

@@ -3,7 +3,7 @@
 //! The server is this executable again, started with a hidden subcommand: nothing is forked after threads have started.
 use crate::control::Client;
 use crate::failure::{Context, Failure, Result};
-use crate::mount_table::{self, How};
+use crate::mount_table;
 use crate::process_handle::wait_for_child;
 use crate::spec::{ServerReport, ServerSpec};
 use crate::threads;
@@ -179,7 +179,7 @@ impl ServerProcess {
         }
         for point in &self.spec.mounts {
             if mount_table::is_mounted(&self.spec.store, point) == Ok(true)
-                && let Err(failure) = mount_table::unmount(point, How::Detach)
+                && let Err(failure) = mount_table::detach(point)
             {
                 (self.tell)(&format!("forebay: {failure}"));
             }

@@ -1,43 +1,34 @@
 //! A server at work: it answers until there is a reason to stop, then stops in order.
 //!
 //! Knows nothing of how the service was started, nor of how many members run in this process.
-use crate::control::{ControlReply, Listener, MountStatus};
+use crate::control::{ControlReply, Listener};
 use crate::control_service::ControlService;
 use crate::events::{self, Event};
 use crate::failure::{Context, Failure, Result};
-use crate::members::{LocalMembers, SharedMembers};
+use crate::members::LocalMembers;
 use crate::metrics::{Endpoint, Serving};
 use crate::mount_cleaner;
 use crate::mount_table::detach_all;
-use crate::peer_rpc::PeerRpc;
 use crate::processes;
 use crate::rates::RateSampler;
 use crate::recording::RecordingService;
-use crate::settings::Settings;
+use crate::server_context::ServerContext;
 use crate::spec::ServerFailure;
 use crate::stage::StageService;
 use crate::watchdog::Watchdog;
 use forebay_fuse::Mount;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// What runs, and where.
 pub struct ServerParts {
-    /// The store, absolute.
-    pub store: PathBuf,
-    /// The settings as texts.
-    pub settings: BTreeMap<String, String>,
-    /// The mounts of this process.
-    pub points: Vec<MountStatus>,
-    /// The same as they run.
+    /// What is served.
+    pub server: ServerContext,
+    /// Its mounts as they run.
     pub mounts: Vec<Mount>,
-    /// The members of this process.
-    pub service: Box<dyn LocalMembers>,
-    /// The way to the other processes of the service, if there are others.
-    pub peer_rpc: Option<PeerRpc>,
     /// Where metrics are to be served, if at all.
     pub metrics: Option<Endpoint>,
     /// The programs that the service was started for; none: whoever stops it has looked after them.
@@ -62,11 +53,10 @@ pub struct ServedPrograms {
 /// If it cannot go on, or did not stop cleanly.
 pub fn until_stopped(
     parts: ServerParts,
-    settings: &Settings,
     (sender, events): (mpsc::Sender<Event>, mpsc::Receiver<Event>),
     ready: impl FnOnce() -> Result<bool, ServerFailure>,
 ) -> Result<(), ServerFailure> {
-    let server = RunningServer::start(parts, settings.stop_limit, sender)?;
+    let server = RunningServer::start(parts, sender)?;
     let heard = ready()?;
     tracing::info!("ready");
     let cause = match heard {
@@ -78,80 +68,49 @@ pub fn until_stopped(
 
 /// All that answers somebody.
 struct RunningServer {
-    store: PathBuf,
-    points: Vec<PathBuf>,
+    server: Arc<ServerContext>,
     mounts: Vec<Mount>,
-    members: SharedMembers,
-    peer_rpc: Option<Arc<PeerRpc>>,
     programs: Option<ServedPrograms>,
     stages: Arc<StageService>,
     recordings: Arc<RecordingService>,
     control: Arc<ControlService>,
     metrics: Option<Serving>,
     listener: Listener,
-    /// How long a stop may take.
-    stop_limit: Duration,
 }
 
 impl RunningServer {
-    fn start(
-        parts: ServerParts,
-        stop_limit: Duration,
-        events: mpsc::Sender<Event>,
-    ) -> Result<RunningServer> {
-        let store = parts.store;
-        let points: Vec<PathBuf> = parts.points.iter().map(|p| p.path.clone()).collect();
-        let members: SharedMembers = Arc::new(Mutex::new(Some(parts.service)));
-        let peer_rpc = parts.peer_rpc.map(Arc::new);
-        let stages = Arc::new(StageService::new(
-            members.clone(),
-            store.clone(),
-            points.clone(),
-            peer_rpc.clone(),
-        ));
-        let watches = parts.mounts.iter().map(Mount::watch);
-        let recordings = Arc::new(RecordingService::new(
-            parts.points.iter().cloned().zip(watches).collect(),
-            peer_rpc.clone(),
-            members.clone(),
-        ));
+    fn start(parts: ServerParts, events: mpsc::Sender<Event>) -> Result<RunningServer> {
+        let server = Arc::new(parts.server);
+        let mounts = parts.mounts;
+        let stages = Arc::new(StageService::new(server.clone()));
+        let watches = mounts.iter().map(Mount::watch).collect();
+        let recordings = Arc::new(RecordingService::new(server.clone(), watches));
         let control = Arc::new(ControlService {
-            recordings: recordings.clone(),
-            handles: parts.mounts.iter().map(Mount::open_handles).collect(),
-            peer_rpc: peer_rpc.clone(),
-            rates: RateSampler::start(members.clone())?,
-            metrics: parts.metrics.as_ref().map(Endpoint::url),
-            service: members.clone(),
-            stages: stages.clone(),
-            store: store.clone(),
-            settings: parts.settings,
-            points: parts.points,
+            server: server.clone(),
+            handles: mounts.iter().map(Mount::open_handles).collect(),
             since: Instant::now(),
+            stages: stages.clone(),
+            recordings: recordings.clone(),
+            rates: RateSampler::start(server.clone())?,
+            metrics: parts.metrics.as_ref().map(Endpoint::url),
             events: Mutex::new(events.clone()),
-            stop_limit,
         });
-        if let Some(peer_rpc) = &peer_rpc {
-            peer_rpc.serve(control.clone());
-        }
+        server.rpc.serve(control.clone());
         let metrics = parts.metrics.map(|m| m.serve(control.clone()));
         let metrics = metrics.transpose()?;
-        let listener = Listener::open(&store, control.clone())?;
-        if !points.is_empty() {
-            events::unmounts(store.clone(), points.clone(), events)?;
+        let listener = Listener::open(&server.store, control.clone())?;
+        if !mounts.is_empty() {
+            events::unmounts(server.store.clone(), server.points(), events)?;
         }
         Ok(RunningServer {
-            store,
-            points,
-            mounts: parts.mounts,
-            members,
-            peer_rpc,
+            server,
+            mounts,
             programs: parts.programs,
             stages,
             recordings,
             control,
             metrics,
             listener,
-            stop_limit,
         })
     }
 
@@ -218,8 +177,10 @@ impl RunningServer {
         // Ranks on this machine may outlive their launcher, on another one, by a moment.
         let may_run = || !over || !processes::ranks(&callers).is_empty();
         let mounts_stay = expelled || self.programs.is_some() && may_run();
-        let watchdog = Watchdog::start(self.stop_limit, "stop-limit", {
-            let (store, points) = (self.store.clone(), self.points.clone());
+        let server = self.server;
+        let points = server.points();
+        let watchdog = Watchdog::start(server.stop_limit, "stop-limit", {
+            let (store, points) = (server.store.clone(), points.clone());
             move |_, _| {
                 if !mounts_stay {
                     detach_all(&store, &points);
@@ -229,10 +190,8 @@ impl RunningServer {
         drop((self.metrics, self.control));
         watchdog.step("ending stage jobs");
         self.stages.stop();
-        if let Some(peer_rpc) = self.peer_rpc {
-            peer_rpc.close();
-        }
-        let members = self.members.lock().take();
+        server.rpc.close();
+        let members = server.members.lock().take();
         if let Some(members) = &members {
             members.leave(&why, over);
         }
@@ -242,12 +201,12 @@ impl RunningServer {
                 mount_cleaner::tell_callers(&callers);
                 mounts.into_iter().for_each(Mount::refuse);
             }
-            false => unmount(&watchdog, mounts, &self.points),
+            false => unmount(&watchdog, mounts, &points),
         }
         self.recordings.close();
         let dead = members.as_ref().map_or(Vec::new(), |m| m.dead());
         let result = match members {
-            Some(members) => close(&watchdog, &self.store, members, self.stop_limit),
+            Some(members) => close(&watchdog, &server.store, members, server.stop_limit),
             None => Ok(()),
         };
         if let Some(reply) = reply {

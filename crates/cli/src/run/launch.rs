@@ -18,7 +18,7 @@ use crate::output::{escaped, tell};
 use crate::settings::Resolved;
 use forebay_node::control::Client;
 use forebay_node::failure::{Context, Failure, Result};
-use forebay_node::mount_table::{self, How};
+use forebay_node::mount_table;
 use forebay_node::process_handle::wait_for_child;
 use forebay_node::spec::{MemberLocation, ServerReport, host};
 use forebay_node::start::launcher::{COMMAND_OVER, RUN_VARIABLE};
@@ -434,7 +434,7 @@ impl Launched {
         for point in self.mounts() {
             let all = mount_table::all().unwrap_or_default();
             if mount_table::at(&all, &point).is_some_and(|m| mount_table::store(m).is_some())
-                && let Err(failure) = mount_table::unmount(&point, How::Detach)
+                && let Err(failure) = mount_table::detach(&point)
             {
                 tell(format!("forebay: {failure}"));
             }

@@ -25,8 +25,8 @@ pub mod umount;
 
 /// A mount of `store` at `point`, as the kernel would list it.
 #[cfg(test)]
-fn mount_entry(point: &str, store: &std::path::Path) -> forebay_node::mount_table::Mounted {
-    forebay_node::mount_table::Mounted {
+fn mount_entry(point: &str, store: &std::path::Path) -> forebay_node::mount_table::MountEntry {
+    forebay_node::mount_table::MountEntry {
         point: point.into(),
         kind: "fuse.forebay".into(),
         source: forebay_node::mount_table::source(store),

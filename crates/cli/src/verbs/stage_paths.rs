@@ -4,7 +4,7 @@ use crate::files::read_text;
 use forebay_client::stage::parse_manifest;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::limits::within;
-use forebay_node::mount_table::{self, Mounted};
+use forebay_node::mount_table::{self, MountEntry};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ pub fn read(manifest: &Path) -> Result<Vec<(String, PathBuf, PathBuf)>> {
 }
 
 fn one(
-    mounts: &[Mounted],
+    mounts: &[MountEntry],
     from: &Path,
     to: &Path,
     into: bool,
@@ -129,7 +129,7 @@ fn one(
 ///
 /// # Errors
 /// If the directory above it is not there.
-pub fn absolute(mounts: &[Mounted], path: &Path) -> Result<PathBuf> {
+pub fn absolute(mounts: &[MountEntry], path: &Path) -> Result<PathBuf> {
     let path: PathBuf = std::path::absolute(path)
         .or_fail(
             "cannot read the current directory",

@@ -3,7 +3,7 @@ use crate::args::UmountArgs;
 use crate::output::{escaped, name, print, tell};
 use forebay_node::control::{Client, DeadMember, NoServer, store_holder};
 use forebay_node::failure::{Failure, Result};
-use forebay_node::mount_table::{self, How, Mounted};
+use forebay_node::mount_table::{self, MountEntry};
 use forebay_node::process_handle::{ProcessHandle, wait_for_exit};
 use forebay_node::units::counted;
 use rustix::process::Signal;
@@ -22,7 +22,7 @@ const STOP_REPLY_TIMEOUT: Duration = Duration::from_secs(90);
 pub fn run(args: &UmountArgs) -> Result {
     let mounts = mount_table::all()?;
     let store = store_named(&mounts, &args.path)?;
-    let ours: Vec<&Mounted> = mounts
+    let ours: Vec<&MountEntry> = mounts
         .iter()
         .filter(|m| mount_table::store(m).as_ref() == Some(&store))
         .collect();
@@ -67,7 +67,7 @@ pub fn run(args: &UmountArgs) -> Result {
                 ));
             }
             for mount in &ours {
-                mount_table::unmount(&mount.point, How::Detach)?;
+                mount_table::detach(&mount.point)?;
             }
             print(format!(
                 "detached {} of {}: its service had ended; the next start recovers\n",
@@ -82,13 +82,13 @@ pub fn run(args: &UmountArgs) -> Result {
 ///
 /// # Errors
 /// As [`store_of`].
-pub fn store_named(mounts: &[Mounted], path: &Path) -> Result<PathBuf> {
+pub fn store_named(mounts: &[MountEntry], path: &Path) -> Result<PathBuf> {
     let path = mount_table::absolute(path)?;
     Ok(store_of(mounts, &path)?.unwrap_or(path))
 }
 
 /// The stores that these are mounts of, each once.
-pub fn stores<'a>(mounts: impl IntoIterator<Item = &'a Mounted>) -> Vec<PathBuf> {
+pub fn stores<'a>(mounts: impl IntoIterator<Item = &'a MountEntry>) -> Vec<PathBuf> {
     let stores: BTreeSet<PathBuf> = mounts.into_iter().filter_map(mount_table::store).collect();
     stores.into_iter().collect()
 }
@@ -97,7 +97,7 @@ pub fn stores<'a>(mounts: impl IntoIterator<Item = &'a Mounted>) -> Vec<PathBuf>
 ///
 /// # Errors
 /// If several stores are mounted below, or another file system is mounted here.
-fn store_of(mounts: &[Mounted], path: &Path) -> Result<Option<PathBuf>> {
+fn store_of(mounts: &[MountEntry], path: &Path) -> Result<Option<PathBuf>> {
     if let Some(store) = mount_table::at(mounts, path).and_then(mount_table::store) {
         return Ok(Some(store));
     }
@@ -178,7 +178,7 @@ fn end_silent(store: &Path, limit: Duration) -> Result {
     gone(pid, store)?;
     for mount in mount_table::all()? {
         if mount_table::store(&mount).as_deref() == Some(store) {
-            mount_table::unmount(&mount.point, How::Detach)?;
+            mount_table::detach(&mount.point)?;
         }
     }
     print(match killed {

@@ -3,8 +3,8 @@
 //! Invariants: when one part stops, all do. A member that answers no more stops the job. While the job is finished the other servers still hold
 //! their parts, so that an ordinary stop of one of them is refused.
 use super::job_part::JobPart;
-use crate::peer_rpc::messages::{PartProgress, PartRequest, PartSpec};
-use crate::peer_rpc::{PeerRequest, PeerRpc};
+use crate::server_rpc::messages::{PartProgress, PartRequest, PartSpec};
+use crate::server_rpc::{PeerRequest, ServerRpc};
 use forebay_client::stage::{Counts, Outcome, PartSummary, StopReason};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -27,8 +27,8 @@ const HOW_TO_GO_ON: &str =
 pub struct Coordinator<'a> {
     /// The part of this server, which has not begun.
     pub part: &'a std::sync::Arc<JobPart>,
-    /// The way to the other servers, if there are any.
-    pub peer_rpc: Option<&'a PeerRpc>,
+    /// The way to the other servers.
+    pub rpc: &'a ServerRpc,
     /// What all parts of other servers have done.
     pub elsewhere: &'a Mutex<Counts>,
     /// Lines in one answer.
@@ -72,25 +72,16 @@ impl Coordinator<'_> {
     }
 
     fn start(&self, spec: PartSpec) -> BTreeMap<u16, RemotePart> {
-        let members: Vec<u16> = self.peer_rpc.iter().flat_map(|o| o.others()).collect();
-        let mut others = BTreeMap::new();
-        for (member, said) in self.tell(members.into_iter(), PartRequest::Start(Box::new(spec))) {
-            let lost = match said {
-                Ok(()) => false,
-                Err(why) => {
-                    self.part.report().fatal(why);
-                    true
-                }
+        let said = self.tell(self.rpc.others(), PartRequest::Start(Box::new(spec)));
+        let part = |(member, said): (u16, Result<(), String>)| {
+            let lost = said.map_err(|why| self.part.report().fatal(why)).is_err();
+            let part = RemotePart {
+                lost,
+                ..RemotePart::default()
             };
-            others.insert(
-                member,
-                RemotePart {
-                    lost,
-                    ..RemotePart::default()
-                },
-            );
-        }
-        others
+            (member, part)
+        };
+        said.into_iter().map(part).collect()
     }
 
     /// Until every part has ended, here and elsewhere.
@@ -161,17 +152,14 @@ impl Coordinator<'_> {
 
     /// Looks at all parts elsewhere, takes their lines, and adds up.
     fn look(&self, others: &mut BTreeMap<u16, RemotePart>) {
-        let Some(peer_rpc) = self.peer_rpc else {
-            return;
-        };
         let job = self.part.job;
         let asked = others.iter().filter(|(_, other)| !other.lost);
         let ask = |(member, other): (&u16, &RemotePart)| {
             let from = other.lines;
-            (*member, PeerRequest::Stage(PartRequest::Look { job, from }))
+            let request = PeerRequest::Stage(PartRequest::Look { job, from });
+            (*member, request.encode(), PART_REPLY_TIMEOUT)
         };
-        let asked: Vec<(u16, PeerRequest)> = asked.map(ask).collect();
-        for (member, said) in peer_rpc.call_each::<PartProgress>(&asked, PART_REPLY_TIMEOUT) {
+        for (member, said) in self.rpc.call_each::<PartProgress>(asked.map(ask)) {
             let Some(other) = others.get_mut(&member) else {
                 continue;
             };
@@ -223,12 +211,8 @@ impl Coordinator<'_> {
         members: impl Iterator<Item = u16>,
         ask: PartRequest,
     ) -> Vec<(u16, Result<(), String>)> {
-        let members: Vec<u16> = members.collect();
-        match self.peer_rpc {
-            Some(peer_rpc) => {
-                peer_rpc.call_members(&members, &PeerRequest::Stage(ask), PART_REPLY_TIMEOUT)
-            }
-            None => Vec::new(),
-        }
+        let request = PeerRequest::Stage(ask).encode();
+        let requests = members.map(|member| (member, request.clone(), PART_REPLY_TIMEOUT));
+        self.rpc.call_each(requests)
     }
 }

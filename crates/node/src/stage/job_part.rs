@@ -2,7 +2,7 @@
 //!
 //! Invariants: a part for another server ends by itself once its coordinator has not asked for its progress for a while.
 //! Its result stays until then, or until its coordinator ends it.
-use crate::peer_rpc::messages::PartProgress;
+use crate::server_rpc::messages::PartProgress;
 use crate::threads;
 use forebay_client::stage::{PartResult, Report, StageRun};
 use parking_lot::{Condvar, Mutex};

@@ -1,8 +1,7 @@
 //! A stage job at the server that leads it: what is shown of it, while it runs and for a while after.
 use super::job_part::JobPart;
 use crate::control::{StageJob, StageState};
-use crate::process_handle::ends_before;
-use crate::threads;
+use crate::process_handle::on_exit;
 use forebay_client::stage::{Counts, Outcome, Report, StopReason};
 use parking_lot::{Condvar, Mutex};
 use std::io::PipeWriter;
@@ -107,17 +106,13 @@ impl LedJob {
     /// # Errors
     /// If there is no descriptor or thread to be had.
     pub fn follow(self: &Arc<LedJob>, asker: u32) -> Result<(), String> {
-        let (end, open) = std::io::pipe().map_err(|e| {
-            format!("cannot follow process {asker}: {e}; raise the limit on open files")
-        })?;
-        *self.open.lock() = Some(open);
         let job = self.clone();
-        let follow = move || {
-            // It may have ended before the pipe was there.
-            if job.runs() && ends_before(asker, &end) {
-                job.report.cancel();
-            }
-        };
-        threads::spawn("stage watch", "a thread", follow).map_err(|e| e.text)
+        let open = on_exit(asker, "stage watch", move || job.report.cancel())?;
+        *self.open.lock() = Some(open);
+        // It may have ended before it was there to be closed.
+        if !self.runs() {
+            self.open.lock().take();
+        }
+        Ok(())
     }
 }

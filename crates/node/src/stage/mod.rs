@@ -10,17 +10,17 @@
 //! | `service` | the jobs of this server: answers `forebay stage`, and the other servers |
 //! | `coordinator` | one job: has every server do its part, adds up, finishes it |
 //! | `job_part` | what one server does of a job, for its own coordinator or another's |
-//! | `host` | what a part needs of this server: nodes, journals, paths |
+//! | `environment` | what a part needs of this server: nodes, journals, paths |
 //! | `led_job` | a job that this server leads, as it is shown |
 //!
-//! What the servers send each other is in [`messages`](crate::peer_rpc::messages).
+//! What the servers send each other is in [`messages`](crate::server_rpc::messages).
 //!
 //! Invariants: the server that is asked leads the job; a service in one process is the same with no other server. A part
 //! whose coordinator stops asking for its progress ends by itself. A job is finished only after all parts have ended well
 //! and have seen the same source; only then do the journals go. Job numbers are the service's: any server tells from one
 //! who leads the job.
 mod coordinator;
-mod host;
+mod environment;
 mod job_part;
 mod led_job;
 mod service;

@@ -3,17 +3,18 @@
 //! Invariants: a job that was not sent to the background is cancelled when the process that asked for it ends; two jobs never
 //! copy the same at once; no path of the service's own is touched; a server that stops ends its jobs and parts first.
 use super::coordinator::Coordinator;
-use super::host::{StageHost, StagePlan};
+use super::environment::{StageEnvironment, StagePlan};
 use super::job_part::JobPart;
 use super::led_job::LedJob;
 use crate::control::{ControlReply, StageJob, StageReply, StageRequest, StageSpec, StageState};
-use crate::members::SharedMembers;
-use crate::peer_rpc::messages::{ListedJob, PartRequest, PartSpec};
-use crate::peer_rpc::{PeerReply, PeerRequest, PeerRpc};
+use crate::server_context::ServerContext;
+use crate::server_rpc::messages::{ListedJob, PartRequest, PartSpec};
+use crate::server_rpc::{PeerReply, PeerRequest, ServerRpc};
 use crate::threads;
 use forebay_client::stage::{Counts, Options, Outcome};
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,8 +33,7 @@ const COORDINATOR_GRACE: Duration = Duration::from_secs(2);
 
 /// See the head of this file.
 pub struct StageService {
-    host: StageHost,
-    peer_rpc: Option<Arc<PeerRpc>>,
+    environment: StageEnvironment,
     state: Mutex<Jobs>,
     parts: Arc<Mutex<BTreeMap<u64, Arc<JobPart>>>>,
     patience: Duration,
@@ -50,21 +50,11 @@ struct Jobs {
 }
 
 impl StageService {
-    /// No job yet. `peer_rpc` is the way to the other servers, if there are any.
-    pub fn new(
-        service: SharedMembers,
-        store: PathBuf,
-        points: Vec<PathBuf>,
-        peer_rpc: Option<Arc<PeerRpc>>,
-    ) -> StageService {
+    /// No job yet.
+    pub fn new(server: Arc<ServerContext>) -> StageService {
+        let options = Options::default();
         StageService {
-            host: StageHost {
-                service,
-                store,
-                points,
-                options: Options::default(),
-            },
-            peer_rpc,
+            environment: StageEnvironment { server, options },
             state: Mutex::default(),
             parts: Arc::default(),
             patience: UNWATCHED_PART_LIMIT,
@@ -74,7 +64,7 @@ impl StageService {
     /// The same, with other limits.
     #[cfg(test)]
     pub fn with(mut self, options: Options, patience: Duration) -> StageService {
-        self.host.options = options;
+        self.environment.options = options;
         StageService { patience, ..self }
     }
 
@@ -100,7 +90,7 @@ impl StageService {
             serde_json::to_value(value).map_err(|e| e.to_string())
         }
         match ask {
-            PartRequest::Places => return value(self.host.places()),
+            PartRequest::Places => return value(self.environment.places()),
             PartRequest::Look { job, from } => {
                 return value(self.part(job)?.look(from, LINES_PER_REPLY));
             }
@@ -119,24 +109,19 @@ impl StageService {
         // Held so that none begins meanwhile.
         let state = self.state.lock();
         let parts = self.parts.lock();
-        for (key, what) in self.host.left() {
+        for (key, what) in self.environment.left() {
             let runs = state.led.iter().any(|s| s.key == key && s.runs());
             if !runs && parts.values().all(|part| part.key != key) {
                 tracing::info!("forgot the unfinished stage job {what}");
-                self.host.forget(key);
+                self.environment.forget(key);
             }
         }
     }
 
     fn forget_everywhere(&self) -> Result<(), String> {
         self.forget_unfinished();
-        if let Some(peer_rpc) = &self.peer_rpc {
-            let ask = PeerRequest::Stage(PartRequest::Forget);
-            for (_, said) in peer_rpc.call_all::<()>(&ask, PEER_REPLY_TIMEOUT) {
-                said?;
-            }
-        }
-        Ok(())
+        let said = self.ask_others::<()>(PartRequest::Forget);
+        said.into_iter().try_for_each(|(_, said)| said)
     }
 
     fn find(&self, job: u64) -> Result<Arc<LedJob>, String> {
@@ -152,30 +137,30 @@ impl StageService {
         part.ok_or_else(|| format!("it has no part of stage job {job} any more; see its log"))
     }
 
-    /// Number of the `n`-th job of this server, from 0; and the server that leads a job.
+    fn rpc(&self) -> &ServerRpc {
+        &self.environment.server.rpc
+    }
+
+    fn ask_others<T: DeserializeOwned + Send>(
+        &self,
+        ask: PartRequest,
+    ) -> Vec<(u16, Result<T, String>)> {
+        let request = PeerRequest::Stage(ask);
+        self.rpc().call_all(&request, PEER_REPLY_TIMEOUT)
+    }
+
+    /// Number of the `n`-th job of this server, from 0: it tells which server leads the job.
     fn number(&self, n: u64) -> u64 {
-        let (own, size) = self.seat();
-        n * size + own + 1
-    }
-
-    fn leader(&self, job: u64) -> u64 {
-        job.saturating_sub(1) % self.seat().1
-    }
-
-    fn seat(&self) -> (u64, u64) {
-        let seat = |peer_rpc: &Arc<PeerRpc>| (peer_rpc.own().into(), peer_rpc.size().into());
-        self.peer_rpc.as_ref().map_or((0, 1), seat)
+        n * u64::from(self.rpc().size()) + u64::from(self.rpc().own()) + 1
     }
 
     fn cancel(&self, job: u64) -> Result<(), String> {
-        let leader = self.leader(job);
-        match &self.peer_rpc {
-            Some(peer_rpc) if leader != self.seat().0 => {
-                let ask = PeerRequest::Stage(PartRequest::CancelJob { job });
-                peer_rpc.call(leader as u16, &ask, PEER_REPLY_TIMEOUT)
-            }
-            _ => self.find(job).map(|led| led.report.cancel()),
+        let leader = (job.saturating_sub(1) % u64::from(self.rpc().size())) as u16;
+        if leader == self.rpc().own() {
+            return self.find(job).map(|led| led.report.cancel());
         }
+        let ask = PeerRequest::Stage(PartRequest::CancelJob { job });
+        self.rpc().call(leader, ask.encode(), PEER_REPLY_TIMEOUT)
     }
 
     /// What this server leads, and what was cut off here.
@@ -188,7 +173,7 @@ impl StageService {
         };
         let mut jobs: Vec<ListedJob> = led_jobs.iter().map(listed).collect();
         let parts = self.parts.lock().clone();
-        for (key, what) in self.host.left() {
+        for (key, what) in self.environment.left() {
             if led_jobs.iter().all(|led| led.key != key) && parts.values().all(|p| p.key != key) {
                 let job = StageJob {
                     job: 0,
@@ -210,13 +195,10 @@ impl StageService {
     /// The jobs of all servers.
     fn all(&self) -> Vec<StageJob> {
         let mut listed = self.list();
-        if let Some(peer_rpc) = &self.peer_rpc {
-            let ask = PeerRequest::Stage(PartRequest::List);
-            for (_, said) in peer_rpc.call_all::<Vec<ListedJob>>(&ask, PEER_REPLY_TIMEOUT) {
-                match said {
-                    Ok(more) => listed.extend(more),
-                    Err(why) => tracing::warn!("the stage jobs of another server: {why}"),
-                }
+        for (_, said) in self.ask_others::<Vec<ListedJob>>(PartRequest::List) {
+            match said {
+                Ok(more) => listed.extend(more),
+                Err(why) => tracing::warn!("the stage jobs of another server: {why}"),
             }
         }
         // The newest last; then what was cut off, once, unless some server has told of it.
@@ -229,7 +211,7 @@ impl StageService {
 
     fn start(self: &Arc<StageService>, spec: StageSpec, asker: u32) -> Result<u64, String> {
         let plan = StagePlan::new(&spec)?;
-        if spec.into && self.host.is_read_only() {
+        if spec.into && self.environment.is_read_only() {
             return Err(String::from(
                 "this service is read-only: it salvages a damaged store; copy out of it, and into another one",
             ));
@@ -238,11 +220,11 @@ impl StageService {
         self.refuse_own(&spec, &avoid)?;
         let mut state = self.state.lock();
         self.refuse_busy(&state, plan.key)?;
-        let engine = self.host.job(&spec, &plan, &avoid, false)?;
+        let engine = self.environment.job(&spec, &plan, &avoid, false)?;
         let job = self.number(state.begun);
         let part = JobPart::new(job, plan.key, plan.what, engine);
         let led = LedJob::new(&part, spec.background);
-        let (running, peer_rpc) = (led.clone(), self.peer_rpc.clone());
+        let (running, server) = (led.clone(), self.environment.server.clone());
         let background = spec.background;
         let run = move || {
             tracing::info!("stage job {job}: {}", running.what());
@@ -250,7 +232,7 @@ impl StageService {
             let run = || {
                 let coordinator = Coordinator {
                     part: &part,
-                    peer_rpc: peer_rpc.as_deref(),
+                    rpc: &server.rpc,
                     elsewhere: &running.elsewhere,
                     lines: LINES_PER_REPLY,
                 };
@@ -284,7 +266,7 @@ impl StageService {
         let plan = StagePlan::new(&spec.spec)?;
         let state = self.state.lock();
         self.refuse_busy(&state, plan.key)?;
-        let engine = self.host.job(&spec.spec, &plan, &spec.avoid, true)?;
+        let engine = self.environment.job(&spec.spec, &plan, &spec.avoid, true)?;
         let part = JobPart::new(spec.job, plan.key, plan.what, engine);
         tracing::info!("a part of stage job {}: {}", part.job, part.what);
         let (watched, parts, patience) = (part.clone(), self.parts.clone(), self.patience);
@@ -317,7 +299,7 @@ impl StageService {
         part.report().cancel();
         part.wait(None);
         if done {
-            self.host.forget(part.key);
+            self.environment.forget(part.key);
         }
         part.release();
     }
@@ -340,14 +322,11 @@ impl StageService {
 
     /// Paths of all servers that are no plain directories.
     fn places(&self) -> Result<Vec<PathBuf>, String> {
-        let mut places = self.host.places();
-        if let Some(peer_rpc) = &self.peer_rpc {
-            let ask = PeerRequest::Stage(PartRequest::Places);
-            for (_, said) in peer_rpc.call_all::<Vec<PathBuf>>(&ask, PEER_REPLY_TIMEOUT) {
-                places.extend(said.map_err(|why| {
-                    format!("{why}; staging needs all servers: start the service again")
-                })?);
-            }
+        let mut places = self.environment.places();
+        for (_, said) in self.ask_others::<Vec<PathBuf>>(PartRequest::Places) {
+            places.extend(said.map_err(|why| {
+                format!("{why}; staging needs all servers: start the service again")
+            })?);
         }
         places.sort();
         places.dedup();
@@ -359,7 +338,8 @@ impl StageService {
         for (from, to) in &spec.pairs {
             let plain = PathBuf::from(if spec.into { from } else { to });
             let shown = plain.display();
-            if self.host.points.iter().any(|m| plain.starts_with(m)) {
+            let mut mounts = self.environment.server.mounts.iter();
+            if mounts.any(|mount| plain.starts_with(&mount.path)) {
                 return Err(format!(
                     "{shown} lies in this service too; copy within it with `cp -a`"
                 ));

@@ -1,9 +1,10 @@
 //! Several stage services over a fabric in memory, each with some members of one service.
 use super::StageService;
 use crate::control::{ControlReply, StageJob, StageReply, StageRequest, StageSpec, StageState};
-use crate::members::{LocalMembers, SharedMembers};
-use crate::peer_rpc::messages::PartRequest;
-use crate::peer_rpc::{PeerHandler, PeerReply, PeerRequest, PeerRpc};
+use crate::members::LocalMembers;
+use crate::server_context::ServerContext;
+use crate::server_rpc::messages::PartRequest;
+use crate::server_rpc::{PeerHandler, PeerReply, PeerRequest, ServerRpc};
 use forebay_client::stage::Options;
 use forebay_fabric::local;
 use forebay_server::{Config, Delegate, MemberStatus, Service};
@@ -11,6 +12,7 @@ use forebay_storage::OsIo;
 use forebay_testkit::trees::assert_same;
 use forebay_testkit::wait::{LIMIT, until_some};
 use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,7 +79,7 @@ impl Gate {
 
 struct Place {
     services: Vec<Arc<StageService>>,
-    rpcs: Vec<Arc<PeerRpc>>,
+    servers: Vec<Arc<ServerContext>>,
     _service: Service,
     dir: tempfile::TempDir,
 }
@@ -100,27 +102,32 @@ impl Place {
         };
         let service = Service::start(Arc::new(OsIo), &store, config).unwrap();
         let ends = local::fabric(members.into());
-        let rpcs: Vec<Arc<PeerRpc>> = ends
-            .into_iter()
-            .map(|end| Arc::new(PeerRpc::new(end)))
-            .collect();
-        let stage = |(member, peer_rpc): (u16, &Arc<PeerRpc>)| {
+        let server = |(member, end): (u16, Arc<local::LocalFabric>)| {
             let host: Box<dyn LocalMembers> = Box::new(Member {
                 member,
                 members,
                 delegate: service.delegate(member),
             });
-            let running: SharedMembers = Arc::new(Mutex::new(Some(host)));
-            let stages =
-                StageService::new(running, store.clone(), Vec::new(), Some(peer_rpc.clone()));
+            Arc::new(ServerContext {
+                store: store.clone(),
+                settings: BTreeMap::new(),
+                stop_limit: LIMIT,
+                mounts: Vec::new(),
+                members: Mutex::new(Some(host)),
+                rpc: ServerRpc::new(end),
+            })
+        };
+        let servers: Vec<_> = (0..members).zip(ends).map(server).collect();
+        let stage = |(member, server): (u16, &Arc<ServerContext>)| {
+            let stages = StageService::new(server.clone());
             let stages = Arc::new(stages.with(options(member), Duration::from_millis(1500)));
-            peer_rpc.serve(Arc::new(Front(stages.clone())));
+            server.rpc.serve(Arc::new(Front(stages.clone())));
             stages
         };
-        let services = (0..members).zip(&rpcs).map(stage).collect();
+        let services = (0..members).zip(&servers).map(stage).collect();
         Place {
             services,
-            rpcs,
+            servers,
             _service: service,
             dir,
         }
@@ -360,7 +367,7 @@ fn a_server_that_is_gone_ends_the_job_and_the_parts_of_one_that_is_gone_end_by_t
     let job = place.start(0, &spec);
     soon(|| (gate.reached.load(Ordering::SeqCst) == 1).then_some(()));
     // The third server hears and says nothing any more: it is dead to the others, and nobody looks at its part.
-    place.rpcs[2].close();
+    place.servers[2].rpc.close();
     let told = soon(|| place.look(0, job).why);
     assert!(told.contains("member 2 has ended"), "{told}");
     gate.open();

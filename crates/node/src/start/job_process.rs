@@ -8,16 +8,16 @@
 use super::job_member::JobMember;
 use super::launcher::{follow, mount_users, run_process};
 use super::server_paths::ServerPaths;
-use super::{JoinedMembers, Reporter, ServerPlan, Steps, World};
+use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, Steps};
 use super::{follow_parent, opening};
 use crate::control::MountStatus;
 use crate::descriptors;
 use crate::events::Event;
 use crate::failure::{Context, Failure, Result};
 use crate::log::Log;
-use crate::peer_rpc::PeerRpc;
 use crate::process_handle::wait_for_any;
 use crate::processes;
+use crate::server_rpc::ServerRpc;
 use crate::serving::{OnEarlyStop, ServedPrograms};
 use crate::settings::Settings;
 use crate::spec::{MemberLocation, ServerFailure, ServerReport, host, on_this_host};
@@ -107,7 +107,7 @@ fn serve(start: &JobStart, report: &Reporter) -> Result<(), ServerFailure> {
         mount_users: Some(mount_users(launched)),
         log,
     };
-    let mut world = JobProcess {
+    let mut topology = JobProcess {
         start,
         paths,
         report: report.clone(),
@@ -118,11 +118,11 @@ fn serve(start: &JobStart, report: &Reporter) -> Result<(), ServerFailure> {
         locations: Arc::default(),
         callers: Arc::default(),
     };
-    let served = super::serve(plan, &mut world, (sender, events), report);
+    let served = super::serve(plan, &mut topology, (sender, events), report);
     if started.load(Ordering::SeqCst) {
         // Well or not: the failure says more.
-        tell(report, ServerReport::Stopped(world.member));
-        if let Some(callers) = world.callers.get() {
+        tell(report, ServerReport::Stopped(topology.member));
+        if let Some(callers) = topology.callers.get() {
             outlast_programs(callers, input, start.settings.stop_limit);
         }
     }
@@ -134,11 +134,11 @@ struct JobProcess<'a> {
     start: &'a JobStart,
     paths: ServerPaths,
     report: Reporter,
-    /// From [`World::open`] to [`World::join`].
+    /// From [`ServiceTopology::open`] to [`ServiceTopology::join`].
     home: Option<MemberDirectory>,
-    /// The member that runs here, from [`World::join`] on.
+    /// The member that runs here, from [`ServiceTopology::join`] on.
     member: u16,
-    /// From [`World::join`] to [`World::ready`].
+    /// From [`ServiceTopology::join`] to [`ServiceTopology::ready`].
     barrier: Option<Arc<MemberBarrier>>,
     /// All mounts of the service answer.
     started: Arc<AtomicBool>,
@@ -148,7 +148,7 @@ struct JobProcess<'a> {
     callers: Arc<OnceLock<BTreeSet<u32>>>,
 }
 
-impl World for JobProcess<'_> {
+impl ServiceTopology for JobProcess<'_> {
     fn open(&mut self, _io: &Arc<dyn Io>, _steps: &Steps) -> Result<(), ServerFailure> {
         let store = &self.paths.store;
         let home = MemberDirectory::open(&OsIo, store).map_err(|e| opening(store, &e))?;
@@ -173,7 +173,7 @@ impl World for JobProcess<'_> {
         steps.step_with_others("waiting for all members to open their stores and recover");
         let barrier = Arc::new(MemberBarrier::new(session.fabric()));
         let requests = session.fabric();
-        let peer_rpc = PeerRpc::new(session.fabric());
+        let rpc = ServerRpc::new(session.fabric());
         let (config, limit) = (
             self.start.settings.service.clone(),
             self.start.settings.start_limit,
@@ -199,7 +199,7 @@ impl World for JobProcess<'_> {
         };
         Ok(JoinedMembers {
             programs: self.start.until_input_ends.then(programs),
-            peer_rpc: Some(peer_rpc),
+            rpc,
             members: Box::new(JobMember {
                 joined,
                 session,

@@ -1,4 +1,4 @@
-//! The start of a server process: one order of steps for every `World`, which says whether all members of the service run
+//! The start of a server process: one order of steps for every `ServiceTopology`, which says whether all members of the service run
 //! in this process or each in its own.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //! nodes is fixed from then on. A process that touches a mount waits until the mount is answered.
 //!
 //! Invariants: mount points are checked and made before the first mount, and nothing below a mount of this process is touched after that. Mounts, and
-//! the process that watches them, are started before `World::join`, after which a process may not be able to fork. Start and stop each have
+//! the process that watches them, are started before `ServiceTopology::join`, after which a process may not be able to fork. Start and stop each have
 //! a limit; when it passes, the log says at which step.
 mod job_member;
 pub mod job_process;
@@ -28,7 +28,8 @@ use crate::members::LocalMembers;
 use crate::metrics::Endpoint;
 use crate::mount_cleaner;
 use crate::mount_table::{self, detach_all};
-use crate::peer_rpc::PeerRpc;
+use crate::server_context::ServerContext;
+use crate::server_rpc::ServerRpc;
 use crate::serving::{self, ServedPrograms, ServerParts};
 use crate::settings::Settings;
 use crate::spec::{ServerFailure, ServerReport};
@@ -36,6 +37,7 @@ use crate::watchdog::Watchdog;
 use forebay_fuse::{MountOptions, Pending, answering_threads};
 use forebay_server::superblock;
 use forebay_storage::{Io, OsIo, PooledIo};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,7 +48,7 @@ use std::sync::mpsc::{Receiver, Sender};
 type Reporter = Arc<dyn Fn(&ServerReport) -> std::io::Result<()> + Send + Sync>;
 
 /// How the members of the service are spread over processes.
-trait World {
+trait ServiceTopology {
     /// Opens and locks what this process serves.
     fn open(&mut self, io: &Arc<dyn Io>, steps: &Steps) -> Result<(), ServerFailure>;
 
@@ -62,16 +64,16 @@ trait World {
     fn ready(&mut self, steps: &Steps, mounts: &[MountStatus]) -> Result<bool, ServerFailure>;
 }
 
-/// What a world gives a process to serve.
+/// What a topology gives a process to serve.
 struct JoinedMembers {
     members: Box<dyn LocalMembers>,
-    /// The way to the other processes, if there are others.
-    peer_rpc: Option<PeerRpc>,
+    /// The way to the other processes.
+    rpc: ServerRpc,
     /// See [`ServerParts::programs`].
     programs: Option<ServedPrograms>,
 }
 
-/// What a process is to serve, in any world.
+/// What a process is to serve, in any topology.
 struct ServerPlan<'a> {
     /// The store, absolute.
     store: PathBuf,
@@ -113,7 +115,7 @@ impl Steps {
 /// Starts, and serves until told to stop.
 fn serve(
     plan: ServerPlan<'_>,
-    world: &mut dyn World,
+    topology: &mut dyn ServiceTopology,
     (sender, events): (Sender<Event>, Receiver<Event>),
     report: &Reporter,
 ) -> Result<(), ServerFailure> {
@@ -140,7 +142,7 @@ fn serve(
     let threads = answering_threads();
     let open_files = descriptors::open_files(plan.points.len().max(1), threads, !plan.alone)?;
     let io: Arc<dyn Io> = Arc::new(PooledIo::new(OsIo, open_files));
-    world.open(&io, &steps)?;
+    topology.open(&io, &steps)?;
     own_mounts()?;
     if is_store(store) {
         plan.log.move_to(store)?;
@@ -155,7 +157,7 @@ fn serve(
         Some(prepared) => prepared,
         None => plan.prepare(&steps)?,
     };
-    let joined = world.join(io, &steps, &sender)?;
+    let joined = topology.join(io, &steps, &sender)?;
     // One that only exists since the members have agreed: until then its directory was to stay empty.
     plan.log.move_to(store)?;
     let (mut mounts, mut points) = (Vec::new(), Vec::new());
@@ -169,17 +171,20 @@ fn serve(
         });
     }
     let parts = ServerParts {
-        store: store.clone(),
-        settings: plan.texts.clone(),
-        points: points.clone(),
+        server: ServerContext {
+            store: store.clone(),
+            settings: plan.texts.clone(),
+            stop_limit: settings.stop_limit,
+            mounts: points.clone(),
+            members: Mutex::new(Some(joined.members)),
+            rpc: joined.rpc,
+        },
         mounts,
-        service: joined.members,
-        peer_rpc: joined.peer_rpc,
         metrics: prepared.metrics,
         programs: joined.programs,
     };
-    serving::until_stopped(parts, settings, (sender, events), || {
-        let heard = world.ready(&steps, &points);
+    serving::until_stopped(parts, (sender, events), || {
+        let heard = topology.ready(&steps, &points);
         drop(steps);
         heard
     })

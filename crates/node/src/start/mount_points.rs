@@ -4,7 +4,7 @@
 //! kernel's list of mounts is read first, and what it names is never touched, because it may be a dead mount.
 use crate::failure::{Context, Failure, Result};
 use crate::limits::within;
-use crate::mount_table::{self, How};
+use crate::mount_table;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub fn prepare(store: &Path, points: &[PathBuf]) -> Result {
         .filter(|m| mount_table::store(m).as_deref() == Some(store))
     {
         tracing::warn!("detaching the dead mount {}", entry.point.display());
-        mount_table::unmount(&entry.point, How::Detach)?;
+        mount_table::detach(&entry.point)?;
     }
     let mounted = mount_table::all()?;
     for point in points {

@@ -1,5 +1,5 @@
 //! A service whose members all run in one process: `forebay mount`, and `forebay run` without a launcher.
-use super::{JoinedMembers, Reporter, ServerPlan, Steps, World};
+use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, Steps};
 use super::{follow_parent, opening};
 use crate::control::MountStatus;
 use crate::descriptors;
@@ -8,6 +8,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::log::Log;
 use crate::members::LocalMembers;
 use crate::processes;
+use crate::server_rpc::ServerRpc;
 use crate::serving::ServedPrograms;
 use crate::settings::Settings;
 use crate::spec::{SalvageSpec, ServerFailure, ServerReport, ServerSpec};
@@ -86,14 +87,14 @@ pub fn run(
         log,
     };
     let report: Reporter = Arc::new(report);
-    let mut world = OneProcess {
+    let mut topology = OneProcess {
         spec,
         settings,
         foreground,
         report: report.clone(),
         members: None,
     };
-    let served = super::serve(plan, &mut world, (sender, events), &report);
+    let served = super::serve(plan, &mut topology, (sender, events), &report);
     served.map_err(|failed| failed.failure)
 }
 
@@ -102,11 +103,11 @@ struct OneProcess<'a> {
     settings: &'a Settings,
     foreground: bool,
     report: Reporter,
-    /// From [`World::open`] to [`World::join`].
+    /// From [`ServiceTopology::open`] to [`ServiceTopology::join`].
     members: Option<Box<dyn LocalMembers>>,
 }
 
-impl World for OneProcess<'_> {
+impl ServiceTopology for OneProcess<'_> {
     fn open(&mut self, io: &Arc<dyn Io>, steps: &Steps) -> Result<(), ServerFailure> {
         self.members = Some(match &self.spec.salvage {
             None => self.open_service(io.clone())?,
@@ -129,7 +130,7 @@ impl World for OneProcess<'_> {
         Ok(JoinedMembers {
             members: members
                 .ok_or_else(|| Failure::new("the store was not opened", "report this"))?,
-            peer_rpc: None,
+            rpc: ServerRpc::alone(),
             programs: self.spec.with_parent.then(programs),
         })
     }

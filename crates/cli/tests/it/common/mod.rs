@@ -222,10 +222,7 @@ pub fn detach_below(dir: &Path) {
         .rev()
     {
         if mount.point.starts_with(dir) {
-            let _ = forebay_node::mount_table::unmount(
-                &mount.point,
-                forebay_node::mount_table::How::Detach,
-            );
+            let _ = forebay_node::mount_table::detach(&mount.point);
         }
     }
 }

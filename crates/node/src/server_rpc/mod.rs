@@ -3,7 +3,7 @@
 //! `forebay_proto`'s.
 //!
 //! ```text
-//!  client -- control socket --> ControlService of the asked server -- PeerRpc --> ControlService of the others
+//!  client -- control socket --> ControlService of the asked server -- ServerRpc --> ControlService of the others
 //!
 //!  request: a `PeerRequest` as JSON         reply: `Ok` of its value, or `Err` of a sentence for people, as JSON
 //! ```
@@ -12,7 +12,7 @@
 //! itself only and calls nobody for it, so requests cannot go in circles.
 pub mod messages;
 
-use forebay_fabric::{Error, Fabric, Handler, Message, Rank, Replier};
+use forebay_fabric::{Error, Fabric, Handler, Message, Rank, Replier, local};
 pub use messages::{PeerReply, PeerRequest};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -24,28 +24,46 @@ pub trait PeerHandler: Send + Sync + 'static {
     fn answer(&self, from: u16, request: PeerRequest) -> PeerReply;
 }
 
+/// A request as it is sent, or why it cannot be.
+pub type EncodedRequest = Result<Message, String>;
+
+impl PeerRequest {
+    /// As it is sent: once for all members that get it, for it may be long.
+    pub fn encode(&self) -> EncodedRequest {
+        serde_json::to_vec(self)
+            .map(Message::new)
+            .map_err(|e| format!("cannot write the question: {e}; report this"))
+    }
+}
+
 /// This process's end of the calls.
-pub struct PeerRpc {
+pub struct ServerRpc {
     end: Arc<dyn Fabric>,
 }
 
-impl PeerRpc {
-    /// Over an end of a fabric that serves nothing else. Requests wait until [`PeerRpc::serve`].
-    pub fn new(end: Arc<dyn Fabric>) -> PeerRpc {
-        PeerRpc { end }
+impl ServerRpc {
+    /// Over an end of a fabric that serves nothing else. Requests wait until [`ServerRpc::serve`].
+    pub fn new(end: Arc<dyn Fabric>) -> ServerRpc {
+        ServerRpc { end }
     }
 
-    /// Answers the others from now on. Once.
+    /// Of the only process of a service: there are no others.
+    pub fn alone() -> ServerRpc {
+        // One end for the one rank.
+        ServerRpc::new(local::fabric(1).remove(0))
+    }
+
+    /// Answers the others, if there are others, from now on. Once.
     pub fn serve(&self, handler: Arc<dyn PeerHandler>) {
-        self.end.serve(Arc::new(RequestAcceptor(handler)));
+        if self.size() > 1 {
+            self.end.serve(Arc::new(RequestAcceptor(handler)));
+        }
     }
 
     /// All members but the one of this process.
-    pub fn others(&self) -> impl Iterator<Item = u16> {
-        let own = self.end.rank();
-        (0..self.end.size())
-            .filter(move |member| *member != own)
-            .map(|member| member as u16)
+    pub fn others(&self) -> impl Iterator<Item = u16> + use<> {
+        let own = self.own();
+        (0..self.size()).filter(move |member| *member != own)
     }
 
     /// The member of this process.
@@ -65,16 +83,7 @@ impl PeerRpc {
     pub fn call<T: DeserializeOwned>(
         &self,
         member: u16,
-        request: &PeerRequest,
-        limit: Duration,
-    ) -> Result<T, String> {
-        self.call_raw(member, write(request)?, limit)
-    }
-
-    fn call_raw<T: DeserializeOwned>(
-        &self,
-        member: u16,
-        request: Message,
+        request: EncodedRequest,
         limit: Duration,
     ) -> Result<T, String> {
         let unknown = |e: serde_json::Error| {
@@ -82,7 +91,7 @@ impl PeerRpc {
                 "member {member} speaks another language: {e}; run the same release on all nodes"
             )
         };
-        let reply = self.end.call(member.into(), request, limit);
+        let reply = self.end.call(member.into(), request?, limit);
         let reply = reply.map_err(|error| match error {
             Error::Deadline { .. } => {
                 format!("member {member} did not answer within {limit:?}; see its log")
@@ -94,71 +103,33 @@ impl PeerRpc {
         serde_json::from_value(value).map_err(unknown)
     }
 
-    /// Calls all others at once.
+    /// Sends all others the same request at once.
     pub fn call_all<T: DeserializeOwned + Send>(
         &self,
         request: &PeerRequest,
         limit: Duration,
     ) -> Vec<(u16, Result<T, String>)> {
-        let members: Vec<u16> = self.others().collect();
-        self.call_members(&members, request, limit)
+        let request = request.encode();
+        self.call_each(self.others().map(|member| (member, request.clone(), limit)))
     }
 
-    /// The same, waiting for each as long as `limit` says.
-    pub fn call_all_within<T: DeserializeOwned + Send>(
-        &self,
-        request: &PeerRequest,
-        limit: impl Fn(u16) -> Duration,
-    ) -> Vec<(u16, Result<T, String>)> {
-        let text = write(request);
-        let asked = self.others().map(|member| (member, text.clone()));
-        self.call_at_once(asked.collect(), limit)
-    }
-
-    /// Sends these members the same request at once.
-    pub fn call_members<T: DeserializeOwned + Send>(
-        &self,
-        members: &[u16],
-        request: &PeerRequest,
-        limit: Duration,
-    ) -> Vec<(u16, Result<T, String>)> {
-        // Written once: it may be long.
-        let text = write(request);
-        let asked = members.iter().map(|member| (*member, text.clone()));
-        self.call_at_once(asked.collect(), |_| limit)
-    }
-
-    /// Sends each of these members its own request, at once.
+    /// Sends each of these members its request, at once, and waits for it as long as is said there.
     pub fn call_each<T: DeserializeOwned + Send>(
         &self,
-        asked: &[(u16, PeerRequest)],
-        limit: Duration,
-    ) -> Vec<(u16, Result<T, String>)> {
-        let asked = asked
-            .iter()
-            .map(|(member, request)| (*member, write(request)));
-        self.call_at_once(asked.collect(), |_| limit)
-    }
-
-    fn call_at_once<T: DeserializeOwned + Send>(
-        &self,
-        asked: Vec<(u16, Result<Message, String>)>,
-        limit: impl Fn(u16) -> Duration,
+        requests: impl Iterator<Item = (u16, EncodedRequest, Duration)>,
     ) -> Vec<(u16, Result<T, String>)> {
         std::thread::scope(|scope| {
-            let asked: Vec<_> = asked
-                .into_iter()
-                .map(|(member, text)| {
-                    let limit = limit(member);
-                    let ask = move || self.call_raw(member, text?, limit);
-                    (member, scope.spawn(ask))
+            let calls: Vec<_> = requests
+                .map(|(member, request, limit)| {
+                    let call = move || self.call(member, request, limit);
+                    (member, scope.spawn(call))
                 })
                 .collect();
             let panicked = |_| Err(String::from("the question panicked; see the log"));
             let join = |(member, thread): (u16, std::thread::ScopedJoinHandle<'_, _>)| {
                 (member, thread.join().unwrap_or_else(panicked))
             };
-            asked.into_iter().map(join).collect()
+            calls.into_iter().map(join).collect()
         })
     }
 
@@ -166,12 +137,6 @@ impl PeerRpc {
     pub fn close(&self) {
         self.end.close();
     }
-}
-
-fn write(request: &PeerRequest) -> Result<Message, String> {
-    serde_json::to_vec(request)
-        .map(Message::new)
-        .map_err(|e| format!("cannot write the question: {e}; report this"))
 }
 
 /// Takes requests in, and gives each a thread.
@@ -207,7 +172,6 @@ impl Handler for RequestAcceptor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_fabric::local;
 
     struct Replies(PeerReply);
 
@@ -222,9 +186,9 @@ mod tests {
 
     #[test]
     fn all_others_are_asked_and_a_refusal_and_a_silent_one_name_themselves() {
-        let ends: Vec<PeerRpc> = local::fabric(4)
+        let ends: Vec<ServerRpc> = local::fabric(4)
             .into_iter()
-            .map(|end| PeerRpc::new(end))
+            .map(|end| ServerRpc::new(end))
             .collect();
         ends[0].serve(Arc::new(Replies(Ok(0.into()))));
         ends[1].serve(Arc::new(Replies(Ok(11.into()))));
@@ -241,7 +205,7 @@ mod tests {
                 .unwrap_err()
                 .contains("member 3 has ended")
         );
-        let odd: Result<String, String> = ends[0].call(1, &PeerRequest::Status, LONG);
+        let odd: Result<String, String> = ends[0].call(1, PeerRequest::Status.encode(), LONG);
         assert!(odd.unwrap_err().contains("same release"));
     }
 
@@ -254,13 +218,13 @@ mod tests {
                 Ok(0.into())
             }
         }
-        let ends: Vec<PeerRpc> = local::fabric(2)
+        let ends: Vec<ServerRpc> = local::fabric(2)
             .into_iter()
-            .map(|end| PeerRpc::new(end))
+            .map(|end| ServerRpc::new(end))
             .collect();
         ends[1].serve(Arc::new(RepliesLate));
         let reply: Result<u32, String> =
-            ends[0].call(1, &PeerRequest::Status, Duration::from_millis(10));
+            ends[0].call(1, PeerRequest::Status.encode(), Duration::from_millis(10));
         assert!(reply.unwrap_err().contains("did not answer within 10ms"));
     }
 }

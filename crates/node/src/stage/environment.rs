@@ -1,19 +1,17 @@
 //! What a part of a stage job uses of the server that it runs in: nodes, journals, and the paths that are the service's
 //! own.
 use crate::control::StageSpec;
-use crate::members::{LocalMembers, SharedMembers};
+use crate::members::LocalMembers;
+use crate::server_context::ServerContext;
 use forebay_client::Client;
 use forebay_client::stage::{self, Direction, LocalNode, Options, PathPair, StageRun, job_number};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// See the head of this file.
-pub struct StageHost {
-    /// The members of this process.
-    pub service: SharedMembers,
-    /// The store.
-    pub store: PathBuf,
-    /// The mounts of this process.
-    pub points: Vec<PathBuf>,
+pub struct StageEnvironment {
+    /// The server.
+    pub server: Arc<ServerContext>,
     /// What no specification says.
     pub options: Options,
 }
@@ -65,25 +63,22 @@ fn describe(spec: &StageSpec) -> Result<String, String> {
     }
 }
 
-impl StageHost {
-    fn with<T>(&self, with: impl FnOnce(&dyn LocalMembers) -> T) -> Option<T> {
-        let service = self.service.lock();
-        service.as_deref().map(with)
-    }
-
+impl StageEnvironment {
     fn journals(&self, service: &dyn LocalMembers, member: u16) -> PathBuf {
-        self.store.join(service.home(member)).join("stage")
+        self.server.store.join(service.home(member)).join("stage")
     }
 
     /// Whether nothing can be copied into the service.
     pub fn is_read_only(&self) -> bool {
-        self.with(|service| service.is_read_only()).unwrap_or(false)
+        let read_only = self.server.with_members(|service| service.is_read_only());
+        read_only.unwrap_or(false)
     }
 
     /// Paths of this machine that are the service's own.
     pub fn places(&self) -> Vec<PathBuf> {
-        let points = self.points.iter();
-        points.chain([&self.store]).cloned().collect()
+        let mut places = self.server.points();
+        places.push(self.server.store.clone());
+        places
     }
 
     /// The engine's job over all nodes of this process. `follows`: another process leads it.
@@ -97,8 +92,8 @@ impl StageHost {
         avoid: &[PathBuf],
         follows: bool,
     ) -> Result<StageRun, String> {
-        let shown = self.store.display();
-        let made = self.with(|service| {
+        let shown = self.server.store.display();
+        let made = self.server.with_members(|service| {
             let nodes = service.members();
             let local = |(node, delegate)| LocalNode {
                 node,
@@ -136,7 +131,7 @@ impl StageHost {
     /// Jobs that were cut off here: key, and what they copy.
     pub fn left(&self) -> Vec<(u64, String)> {
         // Every member of a job keeps a journal of it.
-        let first = self.with(|service| {
+        let first = self.server.with_members(|service| {
             let (member, _) = *service.delegates().first()?;
             Some(self.journals(service, member))
         });
@@ -150,15 +145,12 @@ impl StageHost {
 
     /// Forgets what is finished of a job that is done and does not run here.
     pub fn forget(&self, key: u64) {
-        let journals: Vec<PathBuf> = self
-            .with(|service| {
-                let members = service.delegates().into_iter();
-                members
-                    .map(|(member, _)| self.journals(service, member))
-                    .collect()
-            })
-            .unwrap_or_default();
-        for journals in journals {
+        let journals = self.server.with_members(|service| {
+            let members = service.delegates().into_iter();
+            let journals = members.map(|(member, _)| self.journals(service, member));
+            journals.collect::<Vec<PathBuf>>()
+        });
+        for journals in journals.unwrap_or_default() {
             // One that stays costs nothing but room: what it tells is true.
             if let Err(e) = stage::forget(&journals, key) {
                 tracing::warn!(
