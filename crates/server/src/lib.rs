@@ -17,7 +17,7 @@
 //! | `superblock`, `config`, `index_config`, `prefetch_config` | what a directory is; settings | |
 //! | `status`, `cached_stats`, `stats_scans` | the figures of a member, and the scans that some of them take | how they are shown |
 //! | `worker_thread`, `escape` | a background thread of a part; texts from outside, made safe to show | |
-//! | `stopped`, `fsck`, `index_files` | opening and checking the stores of a service that does not run | how a running one is reached |
+//! | `stopped`, `fsck`, `finding`, `index_files` | opening and checking the stores of a service that does not run | how a running one is reached |
 //! | `rebuild`, `repair`, `repair_under_way`, `salvage` | new records for damaged stores, put in their place or served beside them | how a running one is reached |
 //! | `paths`, `record_subject` | the path of an inode, and what a record describes, for reports of damage | |
 //!
@@ -29,6 +29,7 @@ pub mod config;
 pub mod delegate;
 pub mod escape;
 pub mod files;
+pub mod finding;
 pub mod fsck;
 mod index_config;
 pub mod index_files;

@@ -13,6 +13,7 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
+use crate::finding::Finding;
 use crate::inodes::removed_directories;
 use crate::paths::{self, Named};
 use crate::rebuild::ByteCheck;
@@ -79,6 +80,15 @@ impl Report {
             part: part.into(),
             text: text.to_string(),
         });
+    }
+
+    fn findings(&mut self, part: &str, findings: Vec<Finding>) {
+        for Finding { is_damage, text } in findings {
+            match is_damage {
+                true => self.problem(part, text),
+                false => self.notes.push(text),
+            }
+        }
     }
 }
 
@@ -265,24 +275,12 @@ fn count(store: &Store) -> u64 {
 /// Namespace, and content against attributes.
 fn structure(members: &[MemberStore], report: &mut Report) -> Result<()> {
     let plain: Vec<(Member, &Store)> = members.iter().map(|m| (m.member, &*m.store)).collect();
-    for finding in meta::check::check(&plain) {
-        match finding {
-            meta::check::NamespaceFinding::Unfinished { .. } => {
-                report.notes.push(finding.to_string())
-            }
-            _ => report.problem("namespace", finding),
-        }
-    }
+    report.findings("namespace", meta::check::check(&plain));
     let shared: Vec<(Member, Arc<Store>)> = members
         .iter()
         .map(|m| (m.member, m.store.clone()))
         .collect();
-    for problem in files::check::check(&shared)? {
-        match problem.is_damage() {
-            true => report.problem("files", problem),
-            false => report.notes.push(problem.to_string()),
-        }
-    }
+    report.findings("files", files::check::check(&shared)?);
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! Records of patterns that cannot be read: what they may have held is an error, the rest stays as it is, and the check names them.
-use super::super::check::{ContentProblem, check};
+use super::super::check::check;
 use super::patterned::{Layer, Model};
 use super::world::*;
 use crate::*;
@@ -76,11 +76,11 @@ fn found(world: &World, fid: Fid) -> (BTreeMap<u64, (u64, u64)>, Vec<u64>) {
 
 fn unreadable(world: &World) -> Vec<String> {
     let problems = check(&world.stores()).unwrap();
-    let text = problems.into_iter().filter_map(|p| match p {
-        ContentProblem::Unreadable { what, .. } => Some(what),
-        _ => None,
-    });
-    text.collect()
+    // Others name the file too.
+    let of_records = problems
+        .into_iter()
+        .filter(|p| p.text.starts_with("member 0: file "));
+    of_records.map(|p| p.text).collect()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The check finds each fault, and nothing else.
 use super::net::*;
-use crate::meta::check::{NamespaceFinding, check};
+use crate::finding::Finding;
+use crate::meta::check::check;
 use crate::meta::entries;
 use crate::meta::steps::EntryTarget;
 use crate::*;
@@ -49,6 +50,14 @@ impl Tree {
     }
 }
 
+fn damage(texts: &[String]) -> Vec<Finding> {
+    texts.iter().map(Finding::damage).collect()
+}
+
+fn wrong_links(fid: Fid, links: u32, expected: u32) -> String {
+    format!("inode {fid:#x}: {links} links, should be {expected}")
+}
+
 #[test]
 fn an_entry_without_inode() {
     let t = tree();
@@ -56,11 +65,10 @@ fn an_entry_without_inode() {
     t.entry(t.d, "ghost", Some((fid, Kind::File)));
     assert_eq!(
         t.net.check(),
-        vec![NamespaceFinding::NoInode {
-            dir: t.d,
-            name: "ghost".into(),
-            fid
-        }]
+        damage(&[format!(
+            "entry \"ghost\" of directory {:#x}: inode {fid:#x} does not exist",
+            t.d
+        )])
     );
 }
 
@@ -70,10 +78,7 @@ fn an_entry_without_directory() {
     t.entry(t.f, "x", Some((t.f, Kind::File)));
     assert_eq!(
         t.net.check(),
-        vec![NamespaceFinding::NoDirectory {
-            dir: t.f,
-            name: "x".into()
-        }]
+        damage(&[format!("entry \"x\" of {:#x}, which is no directory", t.f)])
     );
 }
 
@@ -82,27 +87,16 @@ fn wrong_links_of_files_and_directories() {
     let t = tree();
     t.inode(t.f, |inode| inode.nlink = 2);
     t.inode(t.d, |inode| inode.nlink = 9);
-    let wrong = |fid, links, expected| NamespaceFinding::WrongLinks {
-        fid,
-        links,
-        expected,
-    };
-    assert_eq!(t.net.check(), vec![wrong(t.d, 9, 3), wrong(t.f, 2, 1)]);
+    let expected = [wrong_links(t.d, 9, 3), wrong_links(t.f, 2, 1)];
+    assert_eq!(t.net.check(), damage(&expected));
 }
 
 #[test]
 fn an_inode_without_name() {
     let t = tree();
     t.entry(t.d, "f", None);
-    let links = NamespaceFinding::WrongLinks {
-        fid: t.f,
-        links: 1,
-        expected: 0,
-    };
-    assert_eq!(
-        t.net.check(),
-        vec![links, NamespaceFinding::Unreachable { fid: t.f }]
-    );
+    let nameless = format!("inode {:#x} has no name", t.f);
+    assert_eq!(t.net.check(), damage(&[wrong_links(t.f, 1, 0), nameless]));
 }
 
 #[test]
@@ -116,7 +110,7 @@ fn a_dead_directory_with_entries() {
     t.inode(t.f, |inode| inode.nlink = 2);
     assert_eq!(
         t.net.check(),
-        vec![NamespaceFinding::DeadWithEntries { fid: t.e }]
+        damage(&[format!("removed directory {:#x} has entries", t.e)])
     );
 }
 
@@ -126,32 +120,31 @@ fn wrong_kind_wrong_parent_and_second_names() {
     t.entry(t.d, "f", Some((t.f, Kind::Symlink)));
     assert_eq!(
         t.net.check(),
-        vec![NamespaceFinding::WrongKind {
-            dir: t.d,
-            name: "f".into(),
-            fid: t.f
-        }]
+        damage(&[format!(
+            "entry \"f\" of directory {:#x}: inode {:#x} is of another kind",
+            t.d, t.f
+        )])
     );
     let t = tree();
     t.inode(t.e, |inode| inode.parent = Fid::ROOT);
     assert_eq!(
         t.net.check(),
-        vec![NamespaceFinding::WrongParent {
-            fid: t.e,
-            parent: Fid::ROOT,
-            expected: t.d
-        }]
+        damage(&[format!(
+            "directory {:#x}: parent {:#x}, should be {:#x}",
+            t.e,
+            Fid::ROOT,
+            t.d
+        )])
     );
     let t = tree();
     t.entry(t.d, "e2", Some((t.e, Kind::Dir)));
     t.inode(t.d, |inode| inode.nlink = 4);
     assert_eq!(
         t.net.check(),
-        vec![NamespaceFinding::TwoNames {
-            dir: t.d,
-            name: "e2".into(),
-            fid: t.e
-        }]
+        damage(&[format!(
+            "entry \"e2\" of directory {:#x}: directory {:#x} has another name",
+            t.d, t.e
+        )])
     );
 }
 
@@ -165,10 +158,7 @@ fn a_loop_that_left_the_root() {
     t.inode(t.d, |inode| inode.parent = t.e);
     assert_eq!(
         t.net.check(),
-        vec![
-            NamespaceFinding::Loop { fid: t.d },
-            NamespaceFinding::Loop { fid: t.e }
-        ]
+        damage(&[t.d, t.e].map(|fid| format!("directory {fid:#x} has no way to the root")))
     );
 }
 
@@ -180,19 +170,18 @@ fn damaged_records_and_inodes_of_others() {
     t.net.store(0).apply(batch).unwrap();
     let found = t.net.check();
     assert!(
-        matches!(&found[0], NamespaceFinding::Damaged { member: 0, text } if text.contains("version 9")),
+        found[0].text.starts_with("member 0: ") && found[0].text.contains("version 9"),
         "{found:?}"
     );
     let t = tree();
     let found = check(&[(1, t.net.store(0))]);
     assert!(
-        found.iter().any(|f| matches!(
-            f,
-            NamespaceFinding::Foreign {
-                member: 1,
-                fid: Fid::ROOT
-            }
-        )),
+        damage(&[format!(
+            "member 1: inode {:#x} belongs to another member",
+            Fid::ROOT
+        )])
+        .iter()
+        .all(|f| found.contains(f)),
         "{found:?}"
     );
 }
@@ -211,7 +200,7 @@ fn cut_off_operations_are_no_fault_of_the_tree() {
         assert!(
             found
                 .iter()
-                .all(|f| matches!(f, NamespaceFinding::Unfinished { .. })),
+                .all(|f| !f.is_damage && f.text.contains(" operations to finish, ")),
             "cut at {at}: {found:?}"
         );
         if !net.cut_off() {

@@ -1,7 +1,8 @@
 //! Members wired to each other by plain calls, that can stop before any batch and start again from their stores.
 use crate::files::{FilesHook, Removal};
+use crate::finding::Finding;
 use crate::inodes::{Inode, Inodes};
-use crate::meta::check::{NamespaceFinding, check};
+use crate::meta::check::check;
 use crate::meta::local::LocalNamespace;
 use crate::meta::recover::make_root;
 use crate::meta::{Meta, names};
@@ -518,7 +519,7 @@ impl Net {
         }
     }
 
-    pub fn check(&self) -> Vec<NamespaceFinding> {
+    pub fn check(&self) -> Vec<Finding> {
         self.forget_done();
         let stores: Vec<_> = self
             .hosts

@@ -4,13 +4,10 @@
 //! file, a file whose inode counts other bytes than its extents and patterns hold, and patterns that cannot be read or
 //! belong to no file. Not damage, but *unsettled*, is what a crash may leave and the next start settles (`forebay fsck`
 //! shows it as a note): staged parts, decisions, records of files that are gone.
-mod problem;
-
-pub use problem::ContentProblem;
-
 use super::patterns::check::{HeldByPatterns, held};
 pub(crate) use super::patterns::check::{PatternGaps, pattern_gaps, recount_patterns};
 use super::records::{self, CommitId};
+use crate::finding::Finding;
 use crate::inodes::{Inode, Inodes};
 use crate::{Error, ExtentLayout, Fid, Kind, Member, Result, keys};
 use forebay_index::{Change, Extent, ExtentIndex, SLICE};
@@ -25,7 +22,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// When a store cannot be read at all; damage of single records is reported as a problem.
-pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<ContentProblem>> {
+pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<Finding>> {
     let mut check = ContentCheck {
         map: SliceMap {
             members: stores.len() as u16,
@@ -33,7 +30,7 @@ pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<ContentProblem>> {
         inodes: HashMap::new(),
         bytes: HashMap::new(),
         unsettled: HashSet::new(),
-        problems: Vec::new(),
+        findings: Vec::new(),
     };
     for (member, store) in stores {
         check
@@ -49,7 +46,7 @@ pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<ContentProblem>> {
     for (member, store) in stores {
         check.sums(*member, store)?;
     }
-    Ok(check.problems)
+    Ok(check.findings)
 }
 
 /// The extents of commits that are staged in this store: not published, but not given up either.
@@ -147,10 +144,18 @@ struct ContentCheck {
     bytes: HashMap<Fid, u64>,
     /// Files with commits or a removal that the next start goes on with: sums need not agree.
     unsettled: HashSet<Fid>,
-    problems: Vec<ContentProblem>,
+    findings: Vec<Finding>,
+}
+
+fn range(extent: &Extent) -> String {
+    format!("[{}, {})", extent.offset, extent.end())
 }
 
 impl ContentCheck {
+    fn damage(&mut self, text: String) {
+        self.findings.push(Finding::damage(text));
+    }
+
     fn inode(&self, fid: Fid) -> Result<Option<Inode>> {
         let Some(inodes) = self.inodes.get(&fid.owner()) else {
             return Ok(None);
@@ -171,11 +176,8 @@ impl ContentCheck {
                     _ => self.decision(member, &key, &value),
                 };
                 match found {
-                    Ok(problem) => self.problems.extend(problem),
-                    Err(error) => self.problems.push(ContentProblem::Unreadable {
-                        member,
-                        what: error.to_string(),
-                    }),
+                    Ok(finding) => self.findings.extend(finding),
+                    Err(error) => self.damage(format!("member {member}: {error}")),
                 }
             }
         }
@@ -185,64 +187,63 @@ impl ContentCheck {
         Ok(())
     }
 
-    fn staged(&mut self, member: Member, key: &[u8]) -> Result<Option<ContentProblem>> {
+    fn staged(&mut self, member: Member, key: &[u8]) -> Result<Option<Finding>> {
         if key.first() == Some(&records::STAGED_CHANGES) {
             let CommitId { fid, writer, token } = CommitId::from_key(key)?;
-            return Ok(Some(ContentProblem::Staged {
-                member,
-                fid,
-                writer,
-                token,
-            }));
+            return Ok(Some(Finding::note(format!(
+                "member {member}, file {fid:#x}: commit {token} of member {writer} is staged; the next start settles it"
+            ))));
         }
         self.leftover(member, key)
     }
 
-    fn decision(
-        &mut self,
-        member: Member,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<Option<ContentProblem>> {
+    fn decision(&mut self, member: Member, key: &[u8], value: &[u8]) -> Result<Option<Finding>> {
         if key.first() == Some(&records::DECISION) {
             let fid = CommitId::from_key(key)?.fid;
             let (seq, members) = records::decision_of(value)?;
             self.unsettled.insert(fid);
-            return Ok(Some(ContentProblem::Decided { fid, seq, members }));
+            return Ok(Some(Finding::note(format!(
+                "file {fid:#x}: commit {seq} is not published by members {members:?} yet; the next start does it"
+            ))));
         }
         self.leftover(member, key)
     }
 
-    fn leftover(&self, member: Member, key: &[u8]) -> Result<Option<ContentProblem>> {
+    fn leftover(&self, member: Member, key: &[u8]) -> Result<Option<Finding>> {
         let fid = records::fid_of_key(key)?;
-        Ok(self
-            .inode(fid)?
-            .is_none()
-            .then_some(ContentProblem::Leftover { member, fid }))
+        Ok(self.inode(fid)?.is_none().then(|| {
+            Finding::note(format!(
+                "member {member}: a record of commits of file {fid:#x}, which is gone; harmless"
+            ))
+        }))
     }
 
     fn extents(&mut self, member: Member, store: &Arc<Store>) -> Result<()> {
         let index = ExtentIndex::of(store)?;
         let mut file: Option<(Fid, Option<Inode>)> = None;
-        let mut last: Option<Extent> = None;
+        let (mut last, mut ownerless) = (None, 0);
         for entry in index.iter()? {
             let (fid, extent) = match entry {
                 Ok((fid, extent)) => (Fid(fid), extent),
                 Err(error) => {
-                    self.problems.push(ContentProblem::Unreadable {
-                        member,
-                        what: error.to_string(),
-                    });
+                    self.damage(format!("member {member}: {error}"));
                     continue;
                 }
             };
             if file.as_ref().is_none_or(|(known, _)| *known != fid) {
+                if let Some((before, _)) = file {
+                    self.ownerless(member, before, ownerless);
+                }
                 file = Some((fid, self.inode(fid)?));
-                last = None;
+                (last, ownerless) = (None, 0);
             }
             let inode = file.as_ref().and_then(|(_, inode)| inode.as_ref());
+            ownerless += u64::from(inode.is_none());
             self.extent(member, fid, extent, last, inode.map(|i| (i.size, i.layout)));
             last = Some(extent);
+        }
+        if let Some((before, _)) = file {
+            self.ownerless(member, before, ownerless);
         }
         for held in held(store, &index)? {
             let inode = self.inode(held.fid)?;
@@ -256,15 +257,15 @@ impl ContentCheck {
         *self.bytes.entry(fid).or_default() += held.bytes;
         let whole = held.lost.is_empty();
         for what in held.lost {
-            self.problems
-                .push(ContentProblem::Unreadable { member, what });
+            self.damage(format!("member {member}: {what}"));
         }
         if self.unsettled.contains(&fid) {
             return;
         }
         let mut wrong = |what: String| {
-            self.problems
-                .push(ContentProblem::Patterns { member, fid, what })
+            self.damage(format!(
+                "member {member}, patterns of file {fid:#x}: {what}"
+            ));
         };
         let Some(inode) = inode else {
             return wrong(format!(
@@ -301,58 +302,54 @@ impl ContentCheck {
         inode: Option<(u64, ExtentLayout)>,
     ) {
         *self.bytes.entry(fid).or_default() += extent.len;
+        let file = || format!("member {member}, file {fid:#x}");
         let in_one_slice = extent.len > 0 && extent.offset / SLICE == (extent.end() - 1) / SLICE;
         let place = match inode {
             Some((_, ExtentLayout::Patterned)) => fid.owner(),
             _ => self.map.member(fid.owner(), extent.offset),
         };
         if !in_one_slice || place != member {
-            self.problems.push(ContentProblem::Misplaced {
-                member,
-                fid,
-                extent,
-            });
+            self.damage(format!(
+                "{}: extent {} does not belong to this member",
+                file(),
+                range(&extent)
+            ));
         }
         if let Some(first) = last.filter(|l| l.end() > extent.offset) {
-            self.problems.push(ContentProblem::Overlap {
-                member,
-                fid,
-                first,
-                second: extent,
-            });
+            self.damage(format!(
+                "{}: extents {} and {} overlap",
+                file(),
+                range(&first),
+                range(&extent)
+            ));
         }
         match inode.map(|i| i.0) {
             Some(size) if extent.end() > size && !self.unsettled.contains(&fid) => {
-                self.problems.push(ContentProblem::BehindEnd {
-                    member,
-                    fid,
-                    extent,
-                    size,
-                });
+                self.damage(format!(
+                    "{}: extent {} lies behind the end, {size}",
+                    file(),
+                    range(&extent)
+                ));
             }
             Some(_) => {}
-            None => match self.problems.last_mut() {
-                Some(ContentProblem::NoFile {
-                    member: m,
-                    fid: f,
-                    extents,
-                }) if (*m, *f) == (member, fid) => *extents += 1,
-                _ => self.problems.push(ContentProblem::NoFile {
-                    member,
-                    fid,
-                    extents: 1,
-                }),
-            },
+            // Counted by `extents`.
+            None => {}
+        }
+    }
+
+    /// These extents are of a file that does not exist.
+    fn ownerless(&mut self, member: Member, fid: Fid, extents: u64) {
+        if extents > 0 {
+            self.damage(format!(
+                "member {member}: {extents} extents of file {fid:#x}, which does not exist"
+            ));
         }
     }
 
     fn sums(&mut self, member: Member, store: &Store) -> Result<()> {
         for entry in store.scan(keys::INODES, Unbounded, Unbounded) {
             let Ok(key) = <[u8; 8]>::try_from(&entry?.0[..]) else {
-                self.problems.push(ContentProblem::Unreadable {
-                    member,
-                    what: "an inode key of a wrong length".into(),
-                });
+                self.damage(format!("member {member}: an inode key of a wrong length"));
                 continue;
             };
             let fid = Fid(u64::from_be_bytes(key));
@@ -360,18 +357,14 @@ impl ContentCheck {
                 Ok(Some(inode)) if inode.kind == Kind::File && !self.unsettled.contains(&fid) => {
                     let extents = self.bytes.get(&fid).copied().unwrap_or(0);
                     if extents != inode.bytes {
-                        self.problems.push(ContentProblem::Bytes {
-                            fid,
-                            inode: inode.bytes,
-                            extents,
-                        });
+                        self.damage(format!(
+                            "file {fid:#x}: its inode counts {} stored bytes, its extents hold {extents}",
+                            inode.bytes
+                        ));
                     }
                 }
                 Ok(_) => {}
-                Err(error) => self.problems.push(ContentProblem::Unreadable {
-                    member,
-                    what: error.to_string(),
-                }),
+                Err(error) => self.damage(format!("member {member}: {error}")),
             }
         }
         Ok(())

@@ -1,16 +1,13 @@
 //! The check of a whole namespace, given the stores of its members, none of them served: what `forebay fsck` shows.
 //!
-//! Operations that a crash cut off are finished at the next start. The check reports them as `Unfinished` (a note of
-//! `forebay fsck`, no damage), and finds no fault with the inodes they name.
-mod finding;
-
-pub use finding::NamespaceFinding;
-
+//! Operations that a crash cut off are finished at the next start. The check reports them as a note,
+//! no damage, and finds no fault with the inodes they name.
 use super::{
     entries, records,
     records::{Intent, RecordTag},
     steps::{EntryTarget, IntentStep, Precondition},
 };
+use crate::finding::Finding;
 use crate::{Fid, Kind, Member, Result, inodes, inodes::Inode, keys};
 use forebay_proto::intents::IntentId;
 use forebay_storage::Store;
@@ -18,6 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 
 /// Of an inode, what the check needs.
+#[derive(Clone, Copy)]
 struct CheckedInode {
     kind: Kind,
     nlink: u32,
@@ -90,21 +88,18 @@ struct NamespaceCheck {
     inodes: HashMap<Fid, CheckedInode>,
     /// Inodes that an unfinished operation names.
     excused: HashSet<Fid>,
-    findings: Vec<NamespaceFinding>,
+    findings: Vec<Finding>,
 }
 
 /// Checks entries and inodes of all members against each other. Members that are not given are not judged.
-pub fn check(stores: &[(Member, &Store)]) -> Vec<NamespaceFinding> {
+pub fn check(stores: &[(Member, &Store)]) -> Vec<Finding> {
     let mut check = NamespaceCheck {
         members: stores.iter().map(|(member, _)| *member).collect(),
         ..NamespaceCheck::default()
     };
     for (member, store) in stores {
         if let Err(e) = check.unfinished(*member, store) {
-            check.findings.push(NamespaceFinding::Damaged {
-                member: *member,
-                text: e.to_string(),
-            });
+            check.damage(format!("member {member}: {e}"));
         }
         check.read_inodes(*member, store);
     }
@@ -116,6 +111,16 @@ pub fn check(stores: &[(Member, &Store)]) -> Vec<NamespaceFinding> {
 }
 
 impl NamespaceCheck {
+    fn damage(&mut self, text: String) {
+        self.findings.push(Finding::damage(text));
+    }
+
+    /// A fault of the entry `name` of `dir`.
+    fn bad_entry(&mut self, dir: Fid, name: &[u8], what: String) {
+        let name = String::from_utf8_lossy(name);
+        self.damage(format!("entry {name:?} of directory {dir:#x}: {what}"));
+    }
+
     fn unfinished(&mut self, member: Member, store: &Store) -> Result<()> {
         let committed: Vec<(IntentId, Intent)> = records::all(store, RecordTag::Intent)?;
         let prepared: Vec<(IntentId, Vec<Precondition>)> =
@@ -150,11 +155,9 @@ impl NamespaceCheck {
             }
         }
         let (committed, prepared) = (committed.len(), prepared.len());
-        self.findings.push(NamespaceFinding::Unfinished {
-            member,
-            committed,
-            prepared,
-        });
+        self.findings.push(Finding::note(format!(
+            "member {member}: {committed} operations to finish, {prepared} held for others (the next start does it)"
+        )));
         Ok(())
     }
 
@@ -165,16 +168,15 @@ impl NamespaceCheck {
                 inodes::decode(fid, &value).map(|inode| (fid, inode))
             });
             match read {
-                Ok((fid, _)) if fid.owner() != member => self
-                    .findings
-                    .push(NamespaceFinding::Foreign { member, fid }),
+                Ok((fid, _)) if fid.owner() != member => {
+                    self.damage(format!(
+                        "member {member}: inode {fid:#x} belongs to another member"
+                    ));
+                }
                 Ok((fid, inode)) => {
                     self.inodes.insert(fid, CheckedInode::of(&inode));
                 }
-                Err(e) => self.findings.push(NamespaceFinding::Damaged {
-                    member,
-                    text: e.to_string(),
-                }),
+                Err(e) => self.damage(format!("member {member}: {e}")),
             }
         }
         for item in store.scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded) {
@@ -184,10 +186,7 @@ impl NamespaceCheck {
                         known.orphan = true;
                     }
                 }
-                Err(e) => self.findings.push(NamespaceFinding::Damaged {
-                    member,
-                    text: e.to_string(),
-                }),
+                Err(e) => self.damage(format!("member {member}: {e}")),
             }
         }
     }
@@ -196,10 +195,7 @@ impl NamespaceCheck {
         for item in entries::all(store) {
             match item {
                 Ok((dir, name, entry)) => self.entry(dir, name, entry),
-                Err(e) => self.findings.push(NamespaceFinding::Damaged {
-                    member,
-                    text: e.to_string(),
-                }),
+                Err(e) => self.damage(format!("member {member}: {e}")),
             }
         }
     }
@@ -213,9 +209,8 @@ impl NamespaceCheck {
                 parent.subdirs += u32::from(is_dir);
             }
             _ => {
-                return self
-                    .findings
-                    .push(NamespaceFinding::NoDirectory { dir, name });
+                let name = String::from_utf8_lossy(&name);
+                return self.damage(format!("entry {name:?} of {dir:#x}, which is no directory"));
             }
         }
         if !self.members.contains(&fid.owner()) {
@@ -224,24 +219,21 @@ impl NamespaceCheck {
         let excused = self.excused.contains(&fid) || self.excused.contains(&dir);
         let Some(known) = self.inodes.get_mut(&fid) else {
             if !excused {
-                self.findings
-                    .push(NamespaceFinding::NoInode { dir, name, fid });
+                self.bad_entry(dir, &name, format!("inode {fid:#x} does not exist"));
             }
             return;
         };
         known.names += 1;
+        let known = *known;
         if known.kind != entry.kind {
-            self.findings
-                .push(NamespaceFinding::WrongKind { dir, name, fid });
+            self.bad_entry(dir, &name, format!("inode {fid:#x} is of another kind"));
         } else if is_dir && known.names > 1 && !excused {
-            self.findings
-                .push(NamespaceFinding::TwoNames { dir, name, fid });
+            self.bad_entry(dir, &name, format!("directory {fid:#x} has another name"));
         } else if is_dir && known.parent != dir && !excused {
-            self.findings.push(NamespaceFinding::WrongParent {
-                fid,
-                parent: known.parent,
-                expected: dir,
-            });
+            let parent = known.parent;
+            self.damage(format!(
+                "directory {fid:#x}: parent {parent:#x}, should be {dir:#x}"
+            ));
         }
     }
 
@@ -250,12 +242,11 @@ impl NamespaceCheck {
         fids.sort_unstable();
         let whole = self.whole();
         for fid in fids {
-            let known = &self.inodes[&fid];
+            let known = self.inodes[&fid];
             let is_dir = known.kind == Kind::Dir;
             let excused = self.excused.contains(&fid);
             if known.dead && known.entries > 0 {
-                self.findings
-                    .push(NamespaceFinding::DeadWithEntries { fid });
+                self.damage(format!("removed directory {fid:#x} has entries"));
             }
             let expected = match (is_dir, known.dead) {
                 (true, false) => 2 + known.subdirs,
@@ -266,17 +257,16 @@ impl NamespaceCheck {
             // Names of files may be with members that are not here.
             let counted = is_dir || whole;
             if counted && known.nlink != expected && !excused {
-                self.findings.push(NamespaceFinding::WrongLinks {
-                    fid,
-                    links: known.nlink,
-                    expected,
-                });
+                self.damage(format!(
+                    "inode {fid:#x}: {} links, should be {expected}",
+                    known.nlink
+                ));
             }
             if whole && !named && !known.orphan && !excused {
-                self.findings.push(NamespaceFinding::Unreachable { fid });
+                self.damage(format!("inode {fid:#x} has no name"));
             }
             if is_dir && named && !excused && !self.rooted(fid) {
-                self.findings.push(NamespaceFinding::Loop { fid });
+                self.damage(format!("directory {fid:#x} has no way to the root"));
             }
         }
     }
