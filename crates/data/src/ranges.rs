@@ -3,33 +3,40 @@ use std::ops::Range;
 
 /// `range` without `holes` (sorted, disjoint).
 pub fn subtract(range: Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
+    without(std::slice::from_ref(&range), holes)
+}
+
+/// What is left of `ranges` without `holes`; both sorted and disjoint.
+pub fn without(ranges: &[Range<u64>], holes: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::new();
-    let mut at = range.start;
-    let first = holes.partition_point(|h| h.end <= range.start);
-    for hole in holes[first..].iter().take_while(|h| h.start < range.end) {
-        if hole.start > at {
-            left.push(at..hole.start);
+    for range in ranges {
+        let mut at = range.start;
+        let first = holes.partition_point(|h| h.end <= at);
+        for hole in holes[first..].iter().take_while(|h| h.start < range.end) {
+            if at < hole.start {
+                left.push(at..hole.start);
+            }
+            at = at.max(hole.end);
         }
-        at = at.max(hole.end);
-    }
-    if at < range.end {
-        left.push(at..range.end);
+        if at < range.end {
+            left.push(at..range.end);
+        }
     }
     left
 }
 
 /// Sorts and joins ranges; drops empty ones.
 pub fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.retain(|r| r.start < r.end);
-    ranges.sort_by_key(|r| r.start);
-    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
-    for r in ranges {
-        match merged.last_mut() {
-            Some(last) if r.start <= last.end => last.end = last.end.max(r.end),
-            _ => merged.push(r),
+    ranges.retain(|r| !r.is_empty());
+    ranges.sort_unstable_by_key(|r| r.start);
+    ranges.dedup_by(|next, last| {
+        let joined = next.start <= last.end;
+        if joined {
+            last.end = last.end.max(next.end);
         }
-    }
-    merged
+        joined
+    });
+    ranges
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! | `locks` | advisory locks on the files it owns; what its node waits for | what a file holds |
 //! | `delegate` | every file operation of the node's clients | what another member stores, and how |
 //! | `outbox` | messages that must arrive | what a file holds |
+//! | `log_ranges` | sets of log addresses | |
 //! | `inodes`, `keys` | inode records and their locks; the keyspaces of a member's store | what an operation is |
 //! | `node` | the parts of one member, wired to each other and to the other members | what requests mean |
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
@@ -38,6 +39,7 @@ mod joined_member;
 pub mod keys;
 pub mod layout;
 pub mod locks;
+mod log_ranges;
 mod member_barrier;
 pub mod member_directory;
 pub mod meta;

@@ -15,11 +15,13 @@ mod displaced;
 
 pub(crate) use displaced::{DisplacedBytes, HeldBytes};
 
+use crate::log_ranges::LogRanges;
 use crate::worker_thread::WorkerThread;
 use crate::{Error, Fid, Member, Result, keys};
 use bytes::Bytes;
 use forebay_data::SpaceSignal;
 use forebay_index::Extent;
+use forebay_pattern::LogSource;
 use forebay_proto::PeerRpc;
 use forebay_proto::data::{FreeRanges, SyncLogs};
 use forebay_storage::{Batch, Snapshot, Store};
@@ -344,22 +346,23 @@ impl MessageScan {
     }
 }
 
-/// Every range that still has to be freed: member, then log, address and length.
+/// Adds every range that still has to be freed.
 ///
 /// # Errors
 /// When the store cannot be read, or a message is damaged.
-pub(crate) fn waiting(store: &Store) -> Result<Vec<(Member, Range)>> {
+pub(crate) fn add_waiting(store: &Store, waiting: &mut LogRanges) -> Result<()> {
     let held = displaced::read(store, 0)?.into_iter();
     let extents = held.flat_map(|(_, held)| held.extents);
-    let ranges = extents.map(|e| (e.member, (e.log, e.addr, e.len)));
-    let mut waiting: Vec<(Member, Range)> = ranges.collect();
+    extents.for_each(|extent| waiting.add_extent(&extent));
     for entry in store.scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded) {
         let (key, value) = entry?;
         let (member, mut ranges) = (message_key(&key)?.0, Vec::new());
         read_ranges(&value, &mut ranges)?;
-        waiting.extend(ranges.into_iter().map(|r| (member, r)));
+        for (log, addr, len) in ranges {
+            waiting.add(LogSource { member, log }, addr..addr.saturating_add(len));
+        }
     }
-    Ok(waiting)
+    Ok(())
 }
 
 fn key(member: Member, number: u64) -> Vec<u8> {

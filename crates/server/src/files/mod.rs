@@ -23,7 +23,7 @@
 //!
 //! The first four, and `OpenFiles`, have those below them together as `FileOwners` (`owners`). `requests` answers the
 //! other members, `hook` the namespace of this one (`meta`). `context` is what every component is given, `records` the
-//! durable records of commits in flight, `ranges` sorted sets of ranges; `check` is `forebay fsck` of file content.
+//! durable records of commits in flight; `check` is `forebay fsck` of file content.
 //!
 //! # Invariants
 //! 1. A commit is decided by one batch at the file's owner (`commit`). Readers see all of it or nothing (`reader`).
@@ -40,7 +40,6 @@ mod open_table;
 mod opens;
 mod owners;
 mod patterns;
-mod ranges;
 mod reader;
 mod records;
 mod removal;

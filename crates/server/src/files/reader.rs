@@ -14,10 +14,11 @@
 //!
 //! While the owner cannot be reached and a part is staged here, the answer is an error: which content is right is not known.
 use super::context::MemberContext;
-use super::patterns::{LogRanges, PatternStore};
+use super::patterns::PatternStore;
 use super::slice_index::SliceIndex;
 use super::staged::StagedParts;
 use crate::inodes::Inode;
+use crate::log_ranges::LogRanges;
 use crate::{Attr, Error, ExtentLayout, Fid, Kind, Member, Result};
 use forebay_index::{Extent, SLICE};
 use forebay_proto::files::{ExtentsReply, FileSurvey, NamedRanges};

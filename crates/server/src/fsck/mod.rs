@@ -15,14 +15,16 @@ mod tests;
 
 use crate::finding::Finding;
 use crate::inodes::removed_directories;
+use crate::log_ranges::LogRanges;
 use crate::paths::{self, Named};
 use crate::rebuild::ByteCheck;
 use crate::{Fid, LOST_LOG, Member, Result, files, keys, meta, outbox, record_subject, stopped};
 use forebay_data::LogId;
 use forebay_index::{Change, Extent, ExtentIndex};
+use forebay_pattern::LogSource;
 use forebay_storage::{Damage, Durability, Io, LogEnd, Lost, Options, Store};
 use serde::{Deserialize, Serialize};
-use spans::{LiveAddresses, NamedAddresses, UnreadablePieces};
+use spans::UnreadablePieces;
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -286,7 +288,7 @@ fn structure(members: &[MemberStore], report: &mut Report) -> Result<()> {
 
 /// Whether the bytes of an extent are there.
 fn stored(
-    live: &[Option<LiveAddresses>],
+    live: &[Option<LogRanges>],
     extent: &Extent,
     place: &dyn Fn() -> String,
     report: &mut Report,
@@ -305,7 +307,7 @@ fn stored(
             ),
         ),
         Some(None) => {}
-        Some(Some(live)) if live.covers(extent.log, extent.addr, extent.len) => {}
+        Some(Some(live)) if live.covers(extent) => {}
         Some(Some(_)) => report.problem(
             "extents",
             format!(
@@ -345,7 +347,7 @@ fn data<'n>(
     for m in members {
         total += spans::stored_bytes(&m.store)?;
     }
-    let mut live: Vec<Option<LiveAddresses>> = (0..all).map(|_| None).collect();
+    let mut live: Vec<Option<LogRanges>> = vec![None; all];
     let mut unreadable = UnreadablePieces::default();
     for m in members {
         let checked = spans::check(io, m, byte_check, report, &mut |done| {
@@ -367,14 +369,14 @@ fn data<'n>(
         done: total,
         total,
     });
-    let mut named = NamedAddresses::new(all);
+    let mut named = LogRanges::default();
     // What a crash may leave: the next start takes back what was staged for commits that were never decided.
-    let mut undecided = NamedAddresses::new(all);
+    let mut undecided = LogRanges::default();
     let stores: Vec<(Member, &Store)> = members.iter().map(|m| (m.member, &*m.store)).collect();
     for commit in files::check::decided_commits(&stores).0 {
         for change in &commit.changes {
             if let Change::Put(extent) = change {
-                named.add(extent.member, extent.log, extent.addr, extent.len);
+                named.add_extent(extent);
             }
         }
     }
@@ -392,7 +394,7 @@ fn data<'n>(
                 Err(_) => continue,
             };
             report.extents += 1;
-            named.add(extent.member, extent.log, extent.addr, extent.len);
+            named.add_extent(&extent);
             unreadable.belong(Fid(fid), &extent);
             let place = || {
                 format!(
@@ -406,7 +408,7 @@ fn data<'n>(
             continue;
         }
         for (fid, extent) in files::check::pattern_extents(&m.store, &m.index)? {
-            named.add(extent.member, extent.log, extent.addr, extent.len);
+            named.add_extent(&extent);
             unreadable.belong(fid, &extent);
             let place = || {
                 format!(
@@ -417,21 +419,23 @@ fn data<'n>(
             stored(&live, &extent, &place, report);
         }
         for extent in files::check::staged_extents(&m.store)? {
-            undecided.add(extent.member, extent.log, extent.addr, extent.len);
+            undecided.add_extent(&extent);
         }
-        match outbox::waiting(&m.store) {
-            Ok(waiting) => waiting
-                .into_iter()
-                .for_each(|(member, (log, addr, len))| named.add(member, log, addr, len)),
-            Err(e) => report.problem("files", format!("member {}: {e}", m.member)),
+        if let Err(e) = outbox::add_waiting(&m.store, &mut named) {
+            report.problem("files", format!("member {}: {e}", m.member));
         }
     }
+    let (named, undecided) = (named.sorted(), undecided.sorted());
     let all_known = members.len() == all && damaged.is_empty();
     for m in members {
         let unsealed = unsealed(m);
         let mut unacknowledged = 0u64;
         for piece in unreadable.of(m.member) {
-            let unnamed = all_known && !named.names(m.member, piece.log, &piece.live);
+            let source = LogSource {
+                member: m.member,
+                log: piece.log,
+            };
+            let unnamed = all_known && named.apart(source, std::slice::from_ref(&piece.live));
             match unnamed && unsealed.contains(&piece.log) {
                 true => unacknowledged += 1,
                 false => report.problem("data", piece.told(paths_of())),
@@ -463,8 +467,8 @@ fn data<'n>(
             continue;
         };
         let mut leaked = 0;
-        for (log, range) in live.without(&named.and(&undecided).of(m.member)) {
-            if !unsealed.contains(&log) {
+        for (source, range) in live.without(&named).without(&undecided).iter() {
+            if !unsealed.contains(&source.log) {
                 leaked += range.end - range.start;
             }
         }

@@ -1,13 +1,14 @@
 //! The spans of one member: their bytes, their order, and which log addresses are live.
 use super::{MemberStore, Report};
+use crate::log_ranges::LogRanges;
 use crate::paths::{self, Named};
 use crate::rebuild::ByteCheck;
 use crate::{Fid, Member, Result};
 use forebay_data::LogId;
-use forebay_data::ranges::subtract;
 use forebay_data::segment_header;
 use forebay_data::span::{Span, all, checksums};
 use forebay_index::Extent;
+use forebay_pattern::LogSource;
 use forebay_storage::{File, Io, Store};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -30,7 +31,8 @@ pub struct SpanPlace {
 
 /// What the spans said.
 pub struct CheckedSpans {
-    pub live: LiveAddresses,
+    /// The log addresses that are stored.
+    pub live: LogRanges,
     pub places: Vec<SpanPlace>,
     pub unreadable: Vec<UnreadablePiece>,
 }
@@ -104,94 +106,6 @@ impl UnreadablePieces {
     }
 }
 
-/// Live log addresses: by log and start, joined.
-#[derive(Default)]
-pub struct LiveAddresses(Vec<(LogId, Range<u64>)>);
-
-impl LiveAddresses {
-    /// The next span in order of log and address.
-    fn push(&mut self, log: LogId, range: Range<u64>) {
-        match self.0.last_mut() {
-            Some((l, last)) if *l == log && last.end == range.start => last.end = range.end,
-            _ => self.0.push((log, range)),
-        }
-    }
-
-    /// Whether all of these addresses are live.
-    pub fn covers(&self, log: LogId, addr: u64, len: u64) -> bool {
-        let after = self
-            .0
-            .partition_point(|(l, r)| (*l, r.start) <= (log, addr));
-        let Some((l, range)) = after.checked_sub(1).map(|i| &self.0[i]) else {
-            return false;
-        };
-        *l == log
-            && addr
-                .checked_add(len)
-                .is_some_and(|end| range.start <= addr && end <= range.end)
-    }
-
-    /// Live addresses that are not in `named` (sorted, joined).
-    pub fn without(&self, named: &[(LogId, Range<u64>)]) -> Vec<(LogId, Range<u64>)> {
-        let mut left = Vec::new();
-        for (log, range) in &self.0 {
-            let from = named.partition_point(|(l, r)| (*l, r.end) <= (*log, range.start));
-            let holes: Vec<Range<u64>> = named[from..]
-                .iter()
-                .take_while(|(l, r)| l == log && r.start < range.end)
-                .map(|(_, r)| r.clone())
-                .collect();
-            left.extend(
-                subtract(range.clone(), &holes)
-                    .into_iter()
-                    .map(|r| (*log, r)),
-            );
-        }
-        left
-    }
-}
-
-/// Log addresses that something names, by member.
-pub struct NamedAddresses(Vec<Vec<(LogId, Range<u64>)>>);
-
-impl NamedAddresses {
-    /// Nothing yet.
-    pub fn new(members: usize) -> NamedAddresses {
-        NamedAddresses(vec![Vec::new(); members])
-    }
-    /// These are named. Members that there are not are left out.
-    pub fn add(&mut self, member: Member, log: LogId, addr: u64, len: u64) {
-        if let Some(named) = self.0.get_mut(usize::from(member)) {
-            named.push((log, addr..addr.saturating_add(len)));
-        }
-    }
-    /// Whether any of these addresses is named.
-    pub fn names(&self, member: Member, log: LogId, range: &Range<u64>) -> bool {
-        let mut named = self.0[usize::from(member)].iter();
-        named.any(|(l, r)| *l == log && r.start < range.end && range.start < r.end)
-    }
-    /// These and those.
-    pub fn and(&self, other: &NamedAddresses) -> NamedAddresses {
-        let both = |(a, b): (&Vec<_>, &Vec<_>)| [&a[..], &b[..]].concat();
-        NamedAddresses(self.0.iter().zip(&other.0).map(both).collect())
-    }
-    /// What is named of one member, sorted and joined.
-    pub fn of(&self, member: Member) -> Vec<(LogId, Range<u64>)> {
-        let mut named = self.0[usize::from(member)].clone();
-        named.sort_unstable_by_key(|(l, r)| (*l, r.start));
-        let mut joined: Vec<(LogId, Range<u64>)> = Vec::with_capacity(named.len());
-        for (log, r) in named {
-            match joined.last_mut() {
-                Some((l, last)) if *l == log && r.start <= last.end => {
-                    last.end = last.end.max(r.end)
-                }
-                _ => joined.push((log, r)),
-            }
-        }
-        joined
-    }
-}
-
 /// Bytes that the spans of a store stand for.
 pub fn stored_bytes(store: &Store) -> Result<u64> {
     // A record that cannot be read is reported by `check`.
@@ -210,7 +124,7 @@ pub fn check(
     progress: &mut dyn FnMut(u64),
 ) -> Result<CheckedSpans> {
     let mut checked = CheckedSpans {
-        live: LiveAddresses::default(),
+        live: LogRanges::default(),
         places: Vec::new(),
         unreadable: Vec::new(),
     };
@@ -240,7 +154,11 @@ pub fn check(
             );
         }
         last = Some((span.log, span.live.end));
-        checked.live.push(span.log, span.live.clone());
+        let source = LogSource {
+            member: m.member,
+            log: span.log,
+        };
+        checked.live.add(source, span.live.clone());
         let start = u64::from(span.offset);
         let (segment, end) = (span.segment, start + span.stored_len());
         checked.places.push(SpanPlace {
@@ -262,6 +180,7 @@ pub fn check(
         progress(report.bytes);
     }
     checked.places.sort_unstable();
+    checked.live = checked.live.sorted();
     Ok(checked)
 }
 

@@ -6,11 +6,13 @@ use super::log_bytes::LogBytes;
 use super::losses::Losses;
 use super::{ByteCheck, MemberRemains, is_member};
 use crate::inodes::{self, Inode};
+use crate::log_ranges::{LogRanges, addresses};
 use crate::meta::{check::UnfinishedOperations, entries, steps::EntryTarget};
 use crate::{Fid, LOST_LOG, Member, Result, files, keys, stopped};
 use forebay_data::ranges::subtract;
 use forebay_data::span;
 use forebay_index::{Extent, ExtentIndex};
+use forebay_pattern::LogSource;
 use forebay_storage::{Damage, Io, LogEnd, Lost, Store};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound::Unbounded;
@@ -18,6 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// One member's store.
+#[derive(Default)]
 pub struct MemberStore {
     pub member: Member,
     /// `None`: nothing of it can be read.
@@ -27,13 +30,10 @@ pub struct MemberStore {
     pub damaged: bool,
     /// What is damaged of it, but for what the open found.
     found: Vec<Damage>,
-    /// Live addresses of its logs, by log and start.
-    pub live: HashMap<u64, Vec<Range<u64>>>,
-    /// Those of them whose bytes are damaged or missing.
-    bad: HashMap<u64, Vec<Range<u64>>>,
 }
 
 /// See the head of this file.
+#[derive(Default)]
 pub struct CollectedRecords {
     pub members: Vec<MemberStore>,
     pub inodes: HashMap<Fid, Inode>,
@@ -46,6 +46,10 @@ pub struct CollectedRecords {
     /// Files of which a commit was decided: their bytes need not be counted yet.
     pub unsettled: HashSet<Fid>,
     counters: HashMap<(Member, Vec<u8>), u64>,
+    /// Live addresses of all logs.
+    pub live: LogRanges,
+    /// Those of them whose bytes are damaged or missing.
+    bad: LogRanges,
 }
 
 impl MemberStore {
@@ -63,16 +67,7 @@ impl CollectedRecords {
         byte_check: ByteCheck,
         losses: &mut Losses,
     ) -> Result<CollectedRecords> {
-        let mut collected = CollectedRecords {
-            members: Vec::new(),
-            inodes: HashMap::new(),
-            entries: BTreeMap::new(),
-            orphans: HashSet::new(),
-            unfinished: Vec::new(),
-            decided: Vec::new(),
-            unsettled: HashSet::new(),
-            counters: HashMap::new(),
-        };
+        let mut collected = CollectedRecords::default();
         for (member, source) in (0..).zip(sources) {
             let m = open(io, member, source, losses)?;
             collected.members.push(m);
@@ -81,6 +76,7 @@ impl CollectedRecords {
             collected.names(at, losses);
             collected.spans(at, LogBytes::new(&**io, source, byte_check));
         }
+        collected.live = collected.live.sorted();
         let stores: Vec<(Member, &Store)> = collected
             .members
             .iter()
@@ -142,18 +138,17 @@ impl CollectedRecords {
     }
 
     fn spans(&mut self, at: usize, mut bytes: LogBytes<'_>) {
-        let m = &mut self.members[at];
+        let m = &self.members[at];
         let Some(store) = &m.store else { return };
         for span in span::all(store).filter_map(Result::ok) {
-            let bad = bytes.damaged(&span);
-            if !bad.is_empty() {
-                m.bad.entry(span.log).or_default().extend(bad);
+            let source = LogSource {
+                member: m.member,
+                log: span.log,
+            };
+            for bad in bytes.damaged(&span) {
+                self.bad.add(source, bad);
             }
-            let ranges = m.live.entry(span.log).or_default();
-            match ranges.last_mut() {
-                Some(last) if last.end == span.live.start => last.end = span.live.end,
-                _ => ranges.push(span.live),
-            }
+            self.live.add(source, span.live);
         }
     }
 
@@ -170,8 +165,9 @@ impl CollectedRecords {
                 own.map(|fid| fid.0 & ((1 << 48) - 1)).max()
             }
             b"log" => {
-                let logs = self.members[usize::from(member)].live.keys();
-                logs.copied().filter(|log| *log != LOST_LOG).max()
+                let logs = self.live.iter().map(|(source, _)| source);
+                let own = logs.filter(|s| s.member == member && s.log != LOST_LOG);
+                own.map(|source| source.log).max()
             }
             _ => None,
         };
@@ -180,10 +176,8 @@ impl CollectedRecords {
 
     /// The parts of an extent whose bytes are not there.
     pub fn missing(&self, extent: &Extent) -> Vec<Range<u64>> {
-        let addresses = extent.addr..extent.addr.saturating_add(extent.len);
-        let m = self.members.get(usize::from(extent.member));
-        let live = m.and_then(|m| m.live.get(&extent.log));
-        let left = subtract(addresses, live.map_or(&[], Vec::as_slice));
+        let (source, addresses) = addresses(extent);
+        let left = subtract(addresses, self.live.of(source));
         let offset = |addr: u64| extent.offset + (addr - extent.addr);
         left.into_iter()
             .map(|r| offset(r.start)..offset(r.end))
@@ -201,13 +195,9 @@ impl CollectedRecords {
 
     /// Bytes of an extent that are there and damaged.
     pub fn damaged(&self, extent: &Extent) -> u64 {
-        let m = self.members.get(usize::from(extent.member));
-        let Some(bad) = m.and_then(|m| m.bad.get(&extent.log)) else {
-            return 0;
-        };
-        let end = extent.addr.saturating_add(extent.len);
-        let within = |r: &Range<u64>| r.end.min(end).saturating_sub(r.start.max(extent.addr));
-        bad.iter().map(within).sum()
+        let (source, own) = addresses(extent);
+        let within = |r: &Range<u64>| r.end.min(own.end).saturating_sub(r.start.max(own.start));
+        self.bad.of(source).iter().map(within).sum()
     }
 
     /// Whether records of this inode's member may be lost. Of members that there are not, all are.
@@ -229,12 +219,7 @@ fn open(
 ) -> Result<MemberStore> {
     let mut m = MemberStore {
         member,
-        store: None,
-        index: None,
-        damaged: false,
-        found: Vec::new(),
-        live: HashMap::new(),
-        bad: HashMap::new(),
+        ..MemberStore::default()
     };
     let Some(kv) = &source.kv else {
         // Told by whoever looked for it.

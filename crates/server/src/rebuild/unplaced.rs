@@ -3,10 +3,12 @@
 //! A log is written by one file's writer, and its row (`keys::LOGS`) says which file, until the log is sealed. What the rows said before the lost batches
 //! is still in memory, for a salvaged store keeps every version of what its log holds.
 use super::collect::CollectedRecords;
-use crate::{Fid, Member, files, keys, outbox};
-use forebay_data::ranges::{merge, subtract};
+use crate::log_ranges::LogRanges;
+use crate::{Fid, files, keys, outbox};
+use forebay_data::ranges::subtract;
 use forebay_data::{LogId, span::Span};
 use forebay_index::Change;
+use forebay_pattern::LogSource;
 use forebay_storage::{LogEnd, Lost, Snapshot};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{Bound::Unbounded, Range};
@@ -19,9 +21,6 @@ pub struct UnplacedBytes {
     /// The same of files that were written when the log ended: where nothing is lost, nobody was told that these bytes are stored.
     pub at_end: BTreeMap<Fid, u64>,
 }
-
-/// Addresses by log.
-type Addresses = HashMap<(Member, LogId), Vec<Range<u64>>>;
 
 /// What was written of the logs that were not sealed: log, file, addresses.
 fn open_logs(snapshot: &Snapshot) -> Vec<(LogId, Fid, Vec<Range<u64>>)> {
@@ -80,9 +79,8 @@ impl UnplacedBytes {
         };
         let mut seen = HashSet::new();
         for (member, log, fid, ranges, is_lost) in written {
-            let placed = placed.get(&(member, log)).map_or(&[][..], Vec::as_slice);
-            let m = &collected.members[usize::from(member)];
-            let live = m.live.get(&log).map_or(&[][..], Vec::as_slice);
+            let source = LogSource { member, log };
+            let (placed, live) = (placed.of(source), collected.live.of(source));
             let left = ranges.into_iter().flat_map(|range| subtract(range, placed));
             // What was freed since is nobody's.
             let left = left.flat_map(|range| {
@@ -104,16 +102,12 @@ impl UnplacedBytes {
 }
 
 /// Log addresses that something names, sorted and joined. `None` if patterns cannot be read: what they name is not known then.
-fn placed(collected: &CollectedRecords) -> Option<Addresses> {
-    let mut placed = Addresses::new();
-    let mut add = |member, log, addr: u64, len: u64| {
-        let of_log = placed.entry((member, log)).or_default();
-        of_log.push(addr..addr.saturating_add(len));
-    };
+fn placed(collected: &CollectedRecords) -> Option<LogRanges> {
+    let mut placed = LogRanges::default();
     for commit in &collected.decided {
         for change in &commit.changes {
             if let Change::Put(e) = change {
-                add(e.member, e.log, e.addr, e.len);
+                placed.add_extent(e);
             }
         }
     }
@@ -122,17 +116,12 @@ fn placed(collected: &CollectedRecords) -> Option<Addresses> {
             continue;
         };
         for (_, e) in index.iter().ok()?.filter_map(Result::ok) {
-            add(e.member, e.log, e.addr, e.len);
+            placed.add_extent(&e);
         }
         for (_, e) in files::check::pattern_extents(store, index).ok()? {
-            add(e.member, e.log, e.addr, e.len);
+            placed.add_extent(&e);
         }
-        for (member, (log, addr, len)) in outbox::waiting(store).ok()? {
-            add(member, log, addr, len);
-        }
+        outbox::add_waiting(store, &mut placed).ok()?;
     }
-    for ranges in placed.values_mut() {
-        *ranges = merge(std::mem::take(ranges));
-    }
-    Some(placed)
+    Some(placed.sorted())
 }

@@ -1,8 +1,8 @@
 //! What `forebay fsck` reads of the patterns of a stopped service.
 use super::index_overlay::{IndexOverlay, ReadPage, read_page};
-use super::log_ranges::LogRanges;
 use super::records;
 use super::table::{PatternTable, visible};
+use crate::log_ranges::LogRanges;
 use crate::{Fid, Result, keys};
 use forebay_index::{Extent, ExtentIndex};
 use forebay_storage::{Batch, Store};

@@ -6,16 +6,16 @@
 //! become visible.
 use super::displace::{DisplacedBytes, IncomingChange, displaced};
 use super::index_overlay::IndexOverlay;
-use super::log_ranges::LogRanges;
 use super::record_writer::RecordWriter;
 use super::records::PatternId;
 use super::segment::StoredSegment;
 use super::store::PatternStore;
 use super::table::PatternTable;
-use crate::files::ranges::joined;
 use crate::files::slice_index::stored_bytes;
 use crate::inodes::Inode;
+use crate::log_ranges::LogRanges;
 use crate::{ExtentLayout, Fid, Result};
+use forebay_data::ranges::merge;
 use forebay_index::Change;
 use forebay_pattern::{PatternMap, Segment};
 use forebay_storage::Batch;
@@ -104,7 +104,7 @@ impl PatternStore {
             Change::Put(e) => e.offset..e.end(),
             Change::Cut { start, end } => *start..*end,
         });
-        let ranges = joined(changed.collect());
+        let ranges = merge(changed.collect());
         let new = IncomingChange {
             ranges: &ranges,
             segments,
@@ -169,7 +169,7 @@ impl PatternStore {
     fn cut_under(&self, fid: Fid, segments: &[StoredSegment]) -> Result<Vec<Change>> {
         let bounds = segments.iter().map(|p| p.bounds.0..p.bounds.1);
         let (mut map, mut cuts) = (None, Vec::new());
-        for range in joined(bounds.collect()) {
+        for range in merge(bounds.collect()) {
             let read = |range| self.page(fid, range);
             let (mut over, mut at) = (IndexOverlay::new(&read, range.clone()), range.start);
             while at < range.end {

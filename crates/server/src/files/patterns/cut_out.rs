@@ -8,7 +8,7 @@ use super::index_overlay::{IndexOverlay, ReadPage};
 use super::segment::StoredSegment;
 use super::table::PatternTable;
 use crate::Result;
-use crate::files::ranges::{joined, without};
+use forebay_data::ranges::{merge, without};
 use std::ops::Range;
 
 /// Steps for one segment that goes down, or to and fro. With more it is as quick to look at elements.
@@ -99,7 +99,7 @@ impl CutSearch<'_> {
             }
             at = until;
         }
-        joined(found)
+        merge(found)
     }
 
     /// The segment's log bytes in sorted ranges that are apart; `None`: too many steps.

@@ -9,11 +9,11 @@
 //! 4. Patterns lie over each other in another way: each element is looked at.
 use super::cut_out::cut_out;
 use super::index_overlay::{IndexOverlay, ReadPage};
-use super::log_ranges::LogRanges;
 use super::segment::StoredSegment;
 use super::table::{PatternTable, visible};
 use crate::Result;
-use crate::files::ranges::joined;
+use crate::log_ranges::LogRanges;
+use forebay_data::ranges::merge;
 use forebay_pattern::{LogSource, PlacedExtent};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -153,7 +153,7 @@ impl SegmentOverlap {
         }
         SegmentOverlap {
             at,
-            ranges: joined(ranges),
+            ranges: merge(ranges),
             by_segments,
             more,
         }
@@ -207,7 +207,7 @@ fn targets<'a>(
     let hit = partly
         .iter()
         .filter(|m| met(&table.segments[m.at], new.ranges).next().is_some());
-    let spans = joined(hit.map(|m| bounds(&m)).map(|(lo, hi)| lo..hi).collect());
+    let spans = merge(hit.map(|m| bounds(&m)).map(|(lo, hi)| lo..hi).collect());
     let mut out = Vec::new();
     for range in new.ranges {
         let first = spans.partition_point(|s| s.end <= range.start);
@@ -231,7 +231,7 @@ fn covering(new: &IncomingChange<'_>) -> Vec<Range<u64>> {
         .iter()
         .filter(|p| p.segment.pattern.elements() <= FEW_ELEMENTS);
     let elements = few.flat_map(|p| p.segment.pattern.iter().map(|e| e.offset..e.end()));
-    joined(new.ranges.iter().cloned().chain(elements).collect())
+    merge(new.ranges.iter().cloned().chain(elements).collect())
 }
 
 fn inside(ranges: &[Range<u64>], (lo, hi): (u64, u64)) -> bool {

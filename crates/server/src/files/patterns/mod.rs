@@ -6,7 +6,7 @@
 //! | `store` | `PatternStore`, which owns all of this |
 //! | `records` | what is on disk |
 //! | `segment`, `table`, `holes` | the same decoded, and what it says of an offset |
-//! | `commit`, `displace`, `cut_out`, `log_ranges` | changes, and the log bytes that they free |
+//! | `commit`, `displace`, `cut_out` | changes, and the log bytes that they free |
 //! | `index_overlay` | extents of the index over patterns |
 //! | `record_writer` | the records that a change adds and deletes |
 //! | `rewrite`, `join` | the same in fewer records |
@@ -26,7 +26,6 @@ mod displace;
 mod holes;
 mod index_overlay;
 mod join;
-mod log_ranges;
 mod record_writer;
 mod records;
 mod resolve;
@@ -37,6 +36,5 @@ mod table;
 mod table_cache;
 
 pub(super) use commit::PreparedPatterns;
-pub(super) use log_ranges::LogRanges;
 pub(crate) use records::extents_of;
 pub(super) use store::PatternStore;

@@ -3,9 +3,9 @@
 //! Both are read under the inode's lock, so that index, patterns and sequence are of one moment.
 use super::store::PatternStore;
 use super::table::{OffsetContent, PatternTable};
-use crate::files::ranges::joined;
 use crate::inodes::Inode;
 use crate::{Fid, LOST_LOG, Result};
+use forebay_data::ranges::merge;
 use forebay_index::Extent;
 use forebay_proto::files::PatternsReply;
 use std::ops::Range;
@@ -98,7 +98,7 @@ impl PatternStore {
 
 /// Sorted and apart; if they are many, with the smallest gaps filled.
 fn coarse(ranges: Vec<Range<u64>>) -> Vec<(u64, u64)> {
-    let ranges = joined(ranges);
+    let ranges = merge(ranges);
     let mut gaps: Vec<u64> = ranges.windows(2).map(|w| w[1].start - w[0].end).collect();
     let filled = gaps.len().saturating_sub(RESIDUAL_RANGES - 1);
     let most = match filled {

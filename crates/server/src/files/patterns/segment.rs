@@ -1,6 +1,6 @@
 //! A segment as it is stored, decoded.
-use super::log_ranges::LogRanges;
 use super::records::{self, PatternId};
+use crate::log_ranges::LogRanges;
 use bytes::Bytes;
 use forebay_pattern::Segment;
 use std::ops::Range;

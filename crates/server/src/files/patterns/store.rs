@@ -1,10 +1,10 @@
 //! The patterns of this member's files: their records, and the decoded tables in memory.
 use super::index_overlay::read_page;
-use super::log_ranges::LogRanges;
 use super::table::PatternTable;
 use super::table_cache::TableCache;
 use crate::files::context::MemberContext;
 use crate::files::slice_index::SliceIndex;
+use crate::log_ranges::LogRanges;
 use crate::{Fid, Result, keys};
 use forebay_index::{Extent, ExtentIndex};
 use forebay_storage::Batch;

@@ -10,9 +10,9 @@
 use super::holes::Holes;
 use super::index_overlay::{IndexOverlay, ReadPage};
 use super::join;
-use super::log_ranges::LogRanges;
 use super::records::{self, PatternId};
 use super::segment::StoredSegment;
+use crate::log_ranges::LogRanges;
 use crate::{Fid, Result, keys};
 use bytes::Bytes;
 use forebay_pattern::{

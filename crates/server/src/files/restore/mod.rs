@@ -26,12 +26,12 @@ mod named_bytes;
 
 use super::commit::Committer;
 use super::owners::FileOwners;
-use super::ranges::{joined, without};
 use super::records::CommitId;
 use super::slice_index::stored_bytes;
 use super::staged::StagedParts;
 use crate::outbox::{HeldBytes, Outbox};
 use crate::{Error, ExtentLayout, Fid, Member, Result};
+use forebay_data::ranges::{merge, without};
 use forebay_index::{Change, Extent};
 use forebay_proto::files::{Commit, CommitAttr, CommitReply, DropStaged, StageChanges};
 use forebay_proto::placement::{split_by_member, touched};
@@ -241,7 +241,7 @@ impl Restore {
         let displaced = held.extents.iter().map(|e| e.offset..e.end());
         let beside = held.beside.iter().map(|(at, len)| *at..at + len);
         let (mut changes, mut bytes) = (Vec::new(), 0);
-        let mut ranges = joined(displaced.chain(beside).collect());
+        let mut ranges = merge(displaced.chain(beside).collect());
         let known = self.tails.lock().get(&fid).map(|tail| tail.start);
         if let Some(start) = known {
             ranges = without(&ranges, from_ref(&(start..u64::MAX)));
@@ -257,7 +257,7 @@ impl Restore {
                 let whole = lost.offset..lost.end();
                 let older = held.extents.iter();
                 let older: Vec<Extent> = older.filter_map(|e| e.clip(&whole)).collect();
-                let covered = joined(older.iter().map(|e| e.offset..e.end()).collect());
+                let covered = merge(older.iter().map(|e| e.offset..e.end()).collect());
                 let holes = without(from_ref(&whole), &covered);
                 let gone = self.named.unreadable(&older)?;
                 for extent in older.into_iter().filter(|e| !gone.contains(e)) {
@@ -295,7 +295,7 @@ impl Restore {
                     && e.addr.wrapping_sub(e.offset) == extent.addr.wrapping_sub(extent.offset)
             };
             let kept = now.iter().filter(same).map(|e| e.offset..e.end());
-            let parts = without(from_ref(&whole), &joined(kept.collect()));
+            let parts = without(from_ref(&whole), &merge(kept.collect()));
             freed.extend(parts.iter().filter_map(|range| extent.clip(range)));
         }
         if let Some(tail) = self.tails.lock().get_mut(&fid) {

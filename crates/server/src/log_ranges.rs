@@ -1,5 +1,5 @@
-//! Ranges of log addresses: what a change frees, or what it names anew.
-use crate::files::ranges::{joined, without};
+//! Sets of log addresses: what a change frees or names anew, and what a check finds stored or named.
+use forebay_data::ranges::{merge, subtract, without};
 use forebay_index::Extent;
 use forebay_pattern::LogSource;
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use std::ops::Range;
 /// Log addresses by log. Neighbours that come one after the other are one range at once, so that displacing a strided row
 /// keeps one range a log, not one a record.
 #[derive(Debug, Clone, Default)]
-pub(in super::super) struct LogRanges(BTreeMap<LogSource, Vec<Range<u64>>>);
+pub(crate) struct LogRanges(BTreeMap<LogSource, Vec<Range<u64>>>);
 
 impl LogRanges {
-    pub(in super::super) fn add(&mut self, source: LogSource, range: Range<u64>) {
+    pub(crate) fn add(&mut self, source: LogSource, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -23,27 +23,39 @@ impl LogRanges {
     }
 
     /// Adds the log bytes of an extent.
-    pub(in super::super) fn add_extent(&mut self, extent: &Extent) {
-        let source = LogSource {
-            member: extent.member,
-            log: extent.log,
-        };
-        self.add(source, extent.addr..extent.addr.saturating_add(extent.len));
+    pub(crate) fn add_extent(&mut self, extent: &Extent) {
+        let (source, addresses) = addresses(extent);
+        self.add(source, addresses);
+    }
+
+    /// Those of one log.
+    pub(crate) fn of(&self, source: LogSource) -> &[Range<u64>] {
+        self.0.get(&source).map_or(&[], Vec::as_slice)
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LogSource, &Range<u64>)> {
+        let logs = self.0.iter();
+        logs.flat_map(|(source, ranges)| ranges.iter().map(|r| (*source, r)))
+    }
+
+    /// Whether all log bytes of the extent are here. Sorted.
+    pub(crate) fn covers(&self, extent: &Extent) -> bool {
+        let (source, addresses) = addresses(extent);
+        subtract(addresses, self.of(source)).is_empty()
     }
 
     /// Sorts and joins; the other methods want that.
-    pub(in super::super) fn sorted(mut self) -> LogRanges {
+    pub(crate) fn sorted(mut self) -> LogRanges {
         for ranges in self.0.values_mut() {
-            *ranges = joined(std::mem::take(ranges));
+            *ranges = merge(std::mem::take(ranges));
         }
         self
     }
 
     /// Whether none of these addresses is here. Both sorted.
-    pub(super) fn apart(&self, source: LogSource, ranges: &[Range<u64>]) -> bool {
-        let Some(own) = self.0.get(&source) else {
-            return true;
-        };
+    pub(crate) fn apart(&self, source: LogSource, ranges: &[Range<u64>]) -> bool {
+        let own = self.of(source);
         ranges.iter().all(|range| {
             let at = own.partition_point(|r| r.end <= range.start);
             own.get(at).is_none_or(|r| r.start >= range.end)
@@ -51,19 +63,14 @@ impl LogRanges {
     }
 
     /// What is here and not in `kept`. Both sorted.
-    pub(super) fn without(&self, kept: &LogRanges) -> LogRanges {
-        let left = self.0.iter().map(|(source, ranges)| {
-            let kept = kept.0.get(source).map_or(&[][..], Vec::as_slice);
-            (*source, without(ranges, kept))
-        });
+    pub(crate) fn without(&self, kept: &LogRanges) -> LogRanges {
+        let left = (self.0.iter()).map(|(source, own)| (*source, without(own, kept.of(*source))));
         LogRanges(left.collect())
     }
 
     /// As extents, for the outbox. Their offsets say nothing.
-    pub(in super::super) fn extents(&self) -> Vec<Extent> {
-        let all = self.0.iter();
-        let all = all.flat_map(|(source, ranges)| ranges.iter().map(|r| (*source, r.clone())));
-        let extent = |(source, range): (LogSource, Range<u64>)| Extent {
+    pub(crate) fn extents(&self) -> Vec<Extent> {
+        let extent = |(source, range): (LogSource, &Range<u64>)| Extent {
             offset: 0,
             len: range.end - range.start,
             member: source.member,
@@ -71,8 +78,17 @@ impl LogRanges {
             addr: range.start,
             seq: 0,
         };
-        all.map(extent).collect()
+        self.iter().map(extent).collect()
     }
+}
+
+/// The log bytes of an extent.
+pub(crate) fn addresses(extent: &Extent) -> (LogSource, Range<u64>) {
+    let source = LogSource {
+        member: extent.member,
+        log: extent.log,
+    };
+    (source, extent.addr..extent.addr.saturating_add(extent.len))
 }
 
 #[cfg(test)]
@@ -112,9 +128,8 @@ mod tests {
             let wanted: Vec<(u64, u64)> = in_a.difference(&in_b).copied().collect();
             prop_assert_eq!(found, wanted);
             for log in 0..2 {
-                let own: Vec<Range<u64>> = b.0.get(&source(log)).cloned().unwrap_or_default();
                 let shared = in_a.intersection(&in_b).any(|x| x.0 == log);
-                prop_assert_eq!(a.apart(source(log), &own), !shared);
+                prop_assert_eq!(a.apart(source(log), b.of(source(log))), !shared);
             }
         }
     }
