@@ -1,7 +1,8 @@
 //! The keyspaces of a member's store and who writes each. One place for those of all crates: no two have the same number.
-use crate::Fid;
+use crate::{Fid, Result};
+use bytes::Bytes;
 pub use forebay_data::keyspaces::{COUNTERS, LOGS, SPANS};
-use forebay_storage::{Keyspace, Scan, Store};
+use forebay_storage::{Batch, Keyspace, Scan, Store};
 use std::ops::Bound;
 
 /// Inodes by fid (big-endian). Written by `meta` and `files` through `inodes`.
@@ -72,12 +73,48 @@ pub fn fid_of(key: &[u8]) -> Option<Fid> {
     Some(Fid(u64::from_be_bytes(*fid)))
 }
 
-/// The records of a keyspace whose keys start with this fid.
-pub(crate) fn records_of(store: &Store, keyspace: Keyspace, fid: Fid) -> Scan {
-    let from = fid.0.to_be_bytes();
-    let end = behind(&from);
+/// All records of a keyspace.
+pub(crate) fn all(store: &Store, keyspace: Keyspace) -> Scan {
+    store.scan(keyspace, Bound::Unbounded, Bound::Unbounded)
+}
+
+/// Those that can be read; damage is told with the store.
+pub(crate) fn readable(store: &Store, keyspace: Keyspace) -> impl Iterator<Item = (Bytes, Bytes)> {
+    all(store, keyspace).filter_map(Result::ok)
+}
+
+/// The records whose keys start with `prefix`.
+pub(crate) fn with_prefix(store: &Store, keyspace: Keyspace, prefix: &[u8]) -> Scan {
+    let end = behind(prefix);
+    // Without the upper end a scan would step over the deletes of all records after these.
     let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-    store.scan(keyspace, Bound::Included(&from), to)
+    store.scan(keyspace, Bound::Included(prefix), to)
+}
+
+/// The records whose keys start with this fid.
+pub(crate) fn records_of(store: &Store, keyspace: Keyspace, fid: Fid) -> Scan {
+    with_prefix(store, keyspace, &fid.0.to_be_bytes())
+}
+
+/// Adds to `batch` the removal of every record whose key starts with `prefix`.
+pub(crate) fn delete_prefix(
+    store: &Store,
+    batch: &mut Batch,
+    keyspace: Keyspace,
+    prefix: &[u8],
+) -> Result<()> {
+    for entry in with_prefix(store, keyspace, prefix) {
+        batch.delete(keyspace, entry?.0);
+    }
+    Ok(())
+}
+
+/// The inodes of the store that have no name.
+pub(crate) fn orphans(store: &Store) -> impl Iterator<Item = Result<Fid>> {
+    all(store, ORPHANS).filter_map(|entry| match entry {
+        Ok((key, _)) => fid_of(&key).map(Ok),
+        Err(e) => Some(Err(e.into())),
+    })
 }
 
 #[cfg(test)]

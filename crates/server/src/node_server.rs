@@ -39,16 +39,16 @@ impl NodeServer {
     /// commits, then what they displaced; delete what only the delegates of before could ask about; sort the logs that were left unsealed.
     pub const START_STEPS: [ServerStep; 9] = [
         |s| {
-            s.node.meta.remake_left();
+            s.node.meta.coordinator.remake_left();
             Ok(())
         },
-        |s| s.node.meta.recover(),
+        |s| s.node.meta.recovery.recover(),
         // What was replayed from the logs of a killed process may be in the system's cache only; what follows relies on it.
         |s| Ok(s.node.store.barrier()?),
         |s| s.node.files.recover(),
-        |s| s.node.files.find_unreadable_tails(),
-        |s| s.node.files.restore(),
-        |s| s.node.files.cut_unreadable_tails(),
+        |s| s.node.files.restore.find_unreadable_tails(),
+        |s| s.node.files.restore.restore_bytes(),
+        |s| s.node.files.restore.cut_unreadable_tails(),
         |s| {
             // The delegates of before ended with their process.
             if let Err(e) = s.node.files.forget_writers() {
@@ -64,11 +64,11 @@ impl NodeServer {
         |s| s.delegate.as_ref().map_or(Ok(()), |d| d.stop()),
         |s| {
             s.node.recovery_thread.stop();
-            if let Err(e) = s.node.files.release_displaced() {
+            if let Err(e) = s.node.files.outbox.release_displaced() {
                 tracing::warn!(member = s.node.peers.member(), error = %e, "bytes that replaced others may not be on disk; the next start looks");
             }
             // What is not forgotten now is finished once more at the next start.
-            s.node.meta.forget_done()
+            s.node.meta.coordinator.forget_done()
         },
         |s| {
             s.node.files.close();

@@ -103,7 +103,7 @@ impl Outbox {
         space_freed: Arc<SpaceSignal>,
     ) -> Result<Outbox> {
         let mut next = 0;
-        for entry in store.scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded) {
+        for entry in keys::all(&store, keys::OUTBOX) {
             next = next.max(message_key(&entry?.0)?.1 + 1);
         }
         Ok(Outbox {
@@ -354,7 +354,7 @@ pub(crate) fn add_waiting(store: &Store, waiting: &mut LogRanges) -> Result<()> 
     let held = displaced::read(store, 0)?.into_iter();
     let extents = held.flat_map(|(_, held)| held.extents);
     extents.for_each(|extent| waiting.add_extent(&extent));
-    for entry in store.scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded) {
+    for entry in keys::all(store, keys::OUTBOX) {
         let (key, value) = entry?;
         let (member, mut ranges) = (message_key(&key)?.0, Vec::new());
         read_ranges(&value, &mut ranges)?;

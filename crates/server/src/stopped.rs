@@ -10,7 +10,6 @@ use forebay_index::ExtentIndex;
 use forebay_index::csm::engine::Settings;
 use forebay_storage::{Io, Options, Store};
 use std::fs::File;
-use std::ops::Bound::Unbounded;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -345,7 +344,7 @@ fn member_of_records(io: &Arc<dyn Io>, dir: &Path) -> Option<Member> {
         .into_iter()
         .filter_map(|kv| Store::salvage(io.clone(), &kv, without_threads()).ok());
     let owner = |store: Store| {
-        let mut inodes = store.scan(keys::INODES, Unbounded, Unbounded);
+        let mut inodes = keys::all(&store, keys::INODES);
         let (key, _) = inodes.find_map(|item| item.ok())?;
         Some(keys::fid_of(&key)?.owner())
     };

@@ -11,9 +11,13 @@
 use super::owners::FileOwners;
 use super::removal::FileRemover;
 use super::staged::StagedParts;
-use crate::Result;
+use crate::{Fid, Result, keys};
 use forebay_data::SpaceSignal;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A part staged for longer has probably lost its writer: the owner is asked.
+const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
 /// Does what is in the queue. See the head of this file.
 pub(super) struct BackgroundWorker {
@@ -30,8 +34,8 @@ impl BackgroundWorker {
     /// # Errors
     /// When the own store fails.
     pub fn recover(&self) -> Result<()> {
-        let orphans = self.owners.context.orphans()?;
-        for id in self.staged.all() {
+        let orphans: Vec<Fid> = keys::orphans(&self.owners.context.store).collect::<Result<_>>()?;
+        for id in self.staged.table.older(Duration::ZERO) {
             if let Err(error) = self.staged.resolve(id, true) {
                 tracing::warn!(fid = id.fid.0, token = id.token, %error, "what became of a staged commit is not known yet");
                 self.owners.work.retry_later();
@@ -51,13 +55,13 @@ impl BackgroundWorker {
         orphans
             .into_iter()
             .for_each(|fid| self.owners.work.remove(fid));
-        self.owners.slices.wake_outbox();
+        self.owners.slices.outbox.wake();
         Ok(())
     }
 
     /// The background thread: rounds until the queue is closed.
     pub fn run(&self) {
-        while self.owners.work.wait(!self.staged.is_empty()) {
+        while self.owners.work.wait(!self.staged.table.is_empty()) {
             self.run_round();
             self.space_freed.notify();
         }
@@ -83,7 +87,7 @@ impl BackgroundWorker {
                 }
             }
         }
-        for id in self.staged.abandoned() {
+        for id in self.staged.table.older(ABANDONED_AFTER) {
             if let Err(error) = self.staged.resolve(id, true) {
                 tracing::warn!(fid = id.fid.0, token = id.token, %error, "what became of a staged commit is still not known");
             }

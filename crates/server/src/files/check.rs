@@ -15,7 +15,6 @@ use forebay_proto::placement::SliceMap;
 use forebay_storage::Store;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::ops::Bound::Unbounded;
 use std::sync::Arc;
 
 /// Checks the file content of all members; `stores` has every member's.
@@ -55,7 +54,7 @@ pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<Finding>> {
 /// When the store cannot be read. A record that cannot be read is left out: `check` reports it.
 pub(crate) fn staged_extents(store: &Store) -> Result<Vec<Extent>> {
     let mut extents = Vec::new();
-    for entry in store.scan(keys::STAGED, Unbounded, Unbounded) {
+    for entry in keys::all(store, keys::STAGED) {
         let (key, value) = entry?;
         if key.first() == Some(&records::STAGED_CHANGES) {
             extents.extend(
@@ -82,13 +81,9 @@ pub(crate) struct DecidedCommit {
 /// The parts that the next start would publish, in the order of their commits, and files of which a commit was decided. What cannot be
 /// read is left out.
 pub(crate) fn decided_commits(stores: &[(Member, &Store)]) -> (Vec<DecidedCommit>, HashSet<Fid>) {
-    let records = |keyspace, store: &Store| {
-        let records = store.scan(keyspace, Unbounded, Unbounded);
-        records.filter_map(Result::ok).collect::<Vec<_>>()
-    };
     let mut decisions = HashMap::new();
     for (_, store) in stores {
-        for (key, value) in records(keys::DECISIONS, store) {
+        for (key, value) in keys::readable(store, keys::DECISIONS) {
             if key.first() == Some(&records::DECISION)
                 && let (Ok(id), Ok((seq, members))) =
                     (CommitId::from_key(&key), records::decision_of(&value))
@@ -99,7 +94,7 @@ pub(crate) fn decided_commits(stores: &[(Member, &Store)]) -> (Vec<DecidedCommit
     }
     let mut commits = Vec::new();
     for (member, store) in stores {
-        for (key, value) in records(keys::STAGED, store) {
+        for (key, value) in keys::readable(store, keys::STAGED) {
             if key.first() == Some(&records::STAGED_CHANGES)
                 && let (Ok(id), Ok(changes)) =
                     (CommitId::from_key(&key), records::changes_of(&value))
@@ -169,7 +164,7 @@ impl ContentCheck {
 
     fn records(&mut self, member: Member, store: &Store) -> Result<()> {
         for keyspace in [keys::STAGED, keys::DECISIONS] {
-            for entry in store.scan(keyspace, Unbounded, Unbounded) {
+            for entry in keys::all(store, keyspace) {
                 let (key, value) = entry?;
                 let found = match keyspace {
                     keys::STAGED => self.staged(member, &key),
@@ -181,8 +176,8 @@ impl ContentCheck {
                 }
             }
         }
-        for entry in store.scan(keys::ORPHANS, Unbounded, Unbounded) {
-            self.unsettled.extend(keys::fid_of(&entry?.0));
+        for fid in keys::orphans(store) {
+            self.unsettled.insert(fid?);
         }
         Ok(())
     }
@@ -347,7 +342,7 @@ impl ContentCheck {
     }
 
     fn sums(&mut self, member: Member, store: &Store) -> Result<()> {
-        for entry in store.scan(keys::INODES, Unbounded, Unbounded) {
+        for entry in keys::all(store, keys::INODES) {
             let Ok(key) = <[u8; 8]>::try_from(&entry?.0[..]) else {
                 self.damage(format!("member {member}: an inode key of a wrong length"));
                 continue;

@@ -1,10 +1,9 @@
 //! What every component of `files` is given: this member's store and inodes, and calls to the other members.
 use crate::inodes::Inodes;
-use crate::{Fid, Member, Result, keys};
+use crate::{Member, Result};
 use forebay_proto::PeerRpc;
 use forebay_proto::placement::SliceMap;
-use forebay_storage::{Batch, Durability, Keyspace, Store};
-use std::ops::Bound;
+use forebay_storage::{Durability, Store};
 use std::sync::Arc;
 
 /// See the head of this file. Holds no state of its own.
@@ -42,34 +41,6 @@ impl MemberContext {
     /// Whether the store brings to disk first what must be there first.
     pub fn is_ordered(&self) -> bool {
         self.store.durability() != Durability::None
-    }
-
-    /// Files of this member without a name.
-    pub fn orphans(&self) -> Result<Vec<Fid>> {
-        let mut orphans = Vec::new();
-        let records = self
-            .store
-            .scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded);
-        for entry in records {
-            orphans.extend(keys::fid_of(&entry?.0));
-        }
-        Ok(orphans)
-    }
-
-    /// Adds to `batch` the removal of every key that starts with `prefix`, which ends with a fid.
-    pub fn delete_prefix(
-        &self,
-        batch: &mut Batch,
-        keyspace: Keyspace,
-        prefix: &[u8],
-    ) -> Result<()> {
-        let end = keys::behind(prefix);
-        let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        // Without the upper end a scan would step over the deletes of all files after this one.
-        for entry in self.store.scan(keyspace, Bound::Included(prefix), to) {
-            batch.delete(keyspace, entry?.0);
-        }
-        Ok(())
     }
 
     /// A place where tests cut the work off.

@@ -11,7 +11,7 @@
 //! | `BackgroundWorker` | `background` | what is retried, and what a restart begins |
 //! | `Restore` | `restore` | restoring, after a power cut, what commits displaced |
 //! | `FileRemover` | `removal` | the removal of files without a name |
-//! | `Committer` | `commit` | deciding a commit: one batch |
+//! | `Committer` | `committer` | deciding a commit: one batch |
 //! | `ContentReader` | `reader` | what readers see: a commit whole or not at all |
 //! | `OpenFiles` | `opens` | opens, appends, lamination |
 //! | `StagedParts` | `staged` | slices of other members' files; slice locks |
@@ -26,7 +26,7 @@
 //! durable records of commits in flight; `check` is `forebay fsck` of file content.
 //!
 //! # Invariants
-//! 1. A commit is decided by one batch at the file's owner (`commit`). Readers see all of it or nothing (`reader`).
+//! 1. A commit is decided by one batch at the file's owner (`committer`). Readers see all of it or nothing (`reader`).
 //! 2. Sequences of one file only grow; a member publishes them in order. Overlapping writes: the later sequence wins.
 //! 3. Bytes no file uses any more are noted for freeing (`outbox`) in the batch that displaced them; none is freed earlier.
 //! 4. Locks, in this order: a file's commit lock (`commit/locks`), an inode's lock (`inodes`), a slice's lock (`staged`), tables in
@@ -34,6 +34,7 @@
 mod background;
 pub mod check;
 mod commit;
+mod committer;
 mod context;
 mod hook;
 mod open_table;
@@ -59,7 +60,7 @@ use crate::outbox::Outbox;
 use crate::worker_thread::WorkerThread;
 use crate::{Peers, Result};
 use background::BackgroundWorker;
-use commit::Committer;
+use committer::Committer;
 use context::MemberContext;
 use forebay_data::SpaceSignal;
 use forebay_proto::PeerRpc;
@@ -75,13 +76,13 @@ use std::sync::Arc;
 /// File content at one member: the components, and the threads that work for them.
 pub struct Files {
     owners: Arc<FileOwners>,
-    outbox: Arc<Outbox>,
+    pub(crate) outbox: Arc<Outbox>,
     staged: Arc<StagedParts>,
     opens: OpenFiles,
     reader: Arc<ContentReader>,
     committer: Arc<Committer>,
     remover: Arc<FileRemover>,
-    restore: Restore,
+    pub(crate) restore: Restore,
     background: Arc<BackgroundWorker>,
     thread: WorkerThread,
 }
@@ -180,31 +181,6 @@ impl Files {
         self.background.recover()
     }
 
-    /// Finds the files whose end a power cut took. All members have recovered, what they hold is on disk, and none has restored.
-    ///
-    /// # Errors
-    /// When the own store fails.
-    pub fn find_unreadable_tails(&self) -> Result<()> {
-        self.restore.find_unreadable_tails()
-    }
-
-    /// Puts back what commits of an earlier run displaced whose own bytes a power cut took. All members have found the ends that were
-    /// taken.
-    ///
-    /// # Errors
-    /// When the own store fails. What members that cannot be reached have waits for the next start.
-    pub fn restore(&self) -> Result<()> {
-        self.restore.restore()
-    }
-
-    /// Sets files back to the end that they had where a power cut took what was after it. All members have restored.
-    ///
-    /// # Errors
-    /// When the own store fails. What members that cannot be reached have waits for the next start.
-    pub fn cut_unreadable_tails(&self) -> Result<()> {
-        self.restore.cut_unreadable_tails()
-    }
-
     /// No member has a commit under way that it could ask about again, because all of them have just started: what is
     /// remembered for that is deleted.
     ///
@@ -236,22 +212,14 @@ impl Files {
         self.outbox.drain()
     }
 
-    /// Before a stop: brings the bytes of commits that displaced something to disk, so that the next start has nothing to put back.
-    ///
-    /// # Errors
-    /// When a member cannot be reached, or its disk fails; the next start looks whether the bytes are there.
-    pub fn release_displaced(&self) -> Result<()> {
-        self.outbox.release_displaced()
-    }
-
     /// Memory that decoded patterns may take, bytes.
     pub fn set_pattern_memory(&self, bytes: u64) {
-        self.owners.patterns.set_memory(bytes as usize);
+        self.owners.patterns.tables.set_budget(bytes as usize);
     }
 
     /// Memory that decoded patterns take, bytes.
     pub fn pattern_memory(&self) -> u64 {
-        self.owners.patterns.memory() as u64
+        self.owners.patterns.tables.memory() as u64
     }
 
     /// Stops the background threads. What they had not done is done after the next start.

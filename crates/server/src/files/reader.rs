@@ -61,7 +61,7 @@ impl ContentReader {
                 });
             }
         }
-        let extents = self.slices.extents().get(fid.0, start..end, limit)?;
+        let extents = self.slices.index.get(fid.0, start..end, limit)?;
         let published = match owned {
             true => self.context.inodes.get(fid)?.seq,
             false => self.staged.last_published(fid)?.seq,
@@ -92,7 +92,7 @@ impl ContentReader {
                 table.name(&mut named);
             }
         }
-        let index = self.slices.extents();
+        let index = &self.slices.index;
         let extents = index.get(fid.0, from..u64::MAX, NAMED_EXTENTS)?;
         extents.iter().for_each(|e| named.add_extent(e));
         let of_member = named.sorted().extents().into_iter();
@@ -142,7 +142,7 @@ impl ContentReader {
                 self.patterns.extents(fid, inode, 0..size, *left)?.0
             }
             ExtentLayout::Fresh | ExtentLayout::Spread => {
-                self.slices.extents().get(fid.0, 0..size, *left)?
+                self.slices.index.get(fid.0, 0..size, *left)?
             }
         };
         *left -= extents.len();

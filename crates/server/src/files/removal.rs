@@ -92,22 +92,20 @@ impl FileRemover {
 
     /// Adds to `batch` the end of the inode, its extended attributes and the records of its commits.
     fn delete_records(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
-        self.owners
-            .context
-            .delete_prefix(batch, keys::XATTRS, &fid.0.to_be_bytes())?;
-        self.owners.outcomes.delete(batch, fid)?;
+        let store = &self.owners.context.store;
+        keys::delete_prefix(store, batch, keys::XATTRS, &fid.0.to_be_bytes())?;
         self.owners.context.inodes.delete(batch, fid);
-        Ok(())
+        self.owners.outcomes.delete(batch, fid)
     }
 
     /// The batch that removes the file has landed. `freed`: it frees bytes.
     fn forget(&self, fid: Fid, freed: bool) {
         self.owners.decided.forget(fid);
-        self.owners.patterns.forget(fid);
+        self.owners.patterns.tables.forget(fid);
         self.owners.opens.forget(fid);
-        self.owners.sequences.forget(fid);
+        self.owners.sequences.synced.forget(fid);
         if freed {
-            self.owners.slices.wake_outbox();
+            self.owners.slices.outbox.wake();
         }
     }
 

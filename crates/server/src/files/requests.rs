@@ -60,7 +60,7 @@ impl FilesService for Files {
         self.opens.laminate(r.fid)
     }
     fn sync_file(&self, _: Member, r: SyncFile) -> Result<()> {
-        self.owners.sequences.promise(r.fid);
+        self.owners.sequences.synced.promise(r.fid);
         Ok(self.owners.context.store.sync()?)
     }
     fn survey_files(&self, _: Member, r: SurveyFiles) -> Result<Vec<Option<FileSurvey>>> {

@@ -19,7 +19,7 @@ const MOST: usize = 1 << 16;
 /// See the head of this file.
 pub(super) struct FileSequences {
     counter: Counter,
-    synced: SyncedFiles,
+    pub synced: SyncedFiles,
 }
 
 impl FileSequences {
@@ -36,26 +36,11 @@ impl FileSequences {
         self.synced.issued(fid, last, next);
         Ok(next.max(last + 1))
     }
-
-    /// What the file holds now is promised.
-    pub fn promise(&self, fid: Fid) {
-        self.synced.promise(fid);
-    }
-
-    /// Whether something may be promised of a file whose last commit had this sequence.
-    pub fn may_be_promised(&self, fid: Fid, seq: u64) -> bool {
-        self.synced.may_hold(fid, seq)
-    }
-
-    /// The file is gone.
-    pub fn forget(&self, fid: Fid) {
-        self.synced.forget(fid);
-    }
 }
 
 /// The files that something may be promised of.
 #[derive(Default)]
-struct SyncedFiles {
+pub(super) struct SyncedFiles {
     /// The first sequence of this run.
     first: OnceLock<u64>,
     synced: Mutex<HashSet<Fid>>,
@@ -72,7 +57,7 @@ impl SyncedFiles {
     }
 
     /// What the file holds now is promised.
-    fn promise(&self, fid: Fid) {
+    pub fn promise(&self, fid: Fid) {
         let mut synced = self.synced.lock();
         if synced.len() < MOST {
             synced.insert(fid);
@@ -80,14 +65,14 @@ impl SyncedFiles {
     }
 
     /// Whether something may be promised of a file whose last commit had this sequence.
-    fn may_hold(&self, fid: Fid, seq: u64) -> bool {
+    pub fn may_hold(&self, fid: Fid, seq: u64) -> bool {
         let before = self.first.get().is_none_or(|first| seq < *first);
         let synced = self.synced.lock();
         before && seq > 0 || synced.len() >= MOST || synced.contains(&fid)
     }
 
     /// The file is gone.
-    fn forget(&self, fid: Fid) {
+    pub fn forget(&self, fid: Fid) {
         self.synced.lock().remove(&fid);
     }
 }

@@ -22,8 +22,8 @@ const PAGE: u64 = 4096;
 /// See the head of this file.
 pub(super) struct SliceIndex {
     context: Arc<MemberContext>,
-    index: ExtentIndex,
-    outbox: Arc<Outbox>,
+    pub index: ExtentIndex,
+    pub outbox: Arc<Outbox>,
 }
 
 /// A file as a change finds it.
@@ -43,11 +43,6 @@ impl SliceIndex {
             context,
             outbox,
         })
-    }
-
-    /// The index itself, for reads.
-    pub fn extents(&self) -> &ExtentIndex {
-        &self.index
     }
 
     /// Adds to `batch` changes under sequence `seq`, and what they displace. Returns bytes added and freed.
@@ -96,22 +91,6 @@ impl SliceIndex {
         Ok((added, freed))
     }
 
-    /// Adds to `batch` changes whose puts have their sequence. Returns what they displace; the caller frees it with
-    /// `free` in the same batch.
-    pub fn change_and_return_displaced(
-        &self,
-        batch: &mut Batch,
-        fid: Fid,
-        changes: &[Change],
-    ) -> Result<Vec<Extent>> {
-        Ok(self.index.change(batch, fid.0, changes)?)
-    }
-
-    /// Adds to `batch` the messages that give these bytes back.
-    pub fn free(&self, batch: &mut Batch, extents: &[Extent]) {
-        self.outbox.add(batch, extents);
-    }
-
     /// Adds to `batch` the removal of a file's first extents, `most` at most, and gives their bytes back. Returns how many they are.
     pub fn remove(&self, batch: &mut Batch, fid: Fid, most: usize) -> Result<usize> {
         let removed = self.index.remove(batch, fid.0, most)?;
@@ -124,11 +103,6 @@ impl SliceIndex {
         if freed > 0 || self.outbox.displaced.holds(fid) {
             self.outbox.wake();
         }
-    }
-
-    /// A batch landed that frees bytes.
-    pub fn wake_outbox(&self) {
-        self.outbox.wake();
     }
 }
 

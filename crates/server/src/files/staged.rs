@@ -19,7 +19,6 @@ use forebay_storage::{Batch, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,20 +26,17 @@ const SLICE_LOCKS: usize = 64;
 
 /// Batches that one `RemoveSlices` does, so that it is answered in time.
 const REMOVAL_STEPS: usize = 32;
-/// A part staged for longer has probably lost its writer; the background thread asks the owner.
-const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
 /// Which parts are staged here: the keys of the records on disk.
 #[derive(Default)]
-struct StagedTable {
+pub(super) struct StagedTable {
     files: Mutex<HashMap<Fid, Vec<(CommitId, Instant)>>>,
 }
 
 impl StagedTable {
     fn load(store: &Store) -> Result<StagedTable> {
         let table = StagedTable::default();
-        let (from, to) = ([records::STAGED_CHANGES], [records::STAGED_CHANGES + 1]);
-        for entry in store.scan(keys::STAGED, Bound::Included(&from), Bound::Excluded(&to)) {
+        for entry in keys::with_prefix(store, keys::STAGED, &[records::STAGED_CHANGES]) {
             table.add(CommitId::from_key(&entry?.0)?);
         }
         Ok(table)
@@ -65,30 +61,19 @@ impl StagedTable {
         self.files.lock().remove(&fid);
     }
     fn of(&self, fid: Fid) -> Vec<CommitId> {
-        self.files
-            .lock()
-            .get(&fid)
-            .map(|l| l.iter().map(|(id, _)| *id).collect())
-            .unwrap_or_default()
+        let files = self.files.lock();
+        let staged = files.get(&fid).into_iter().flatten();
+        staged.map(|(id, _)| *id).collect()
     }
-    fn all(&self) -> Vec<CommitId> {
-        self.files
-            .lock()
-            .values()
-            .flatten()
-            .map(|(id, _)| *id)
-            .collect()
+    /// Those staged for at least `age`.
+    pub fn older(&self, age: Duration) -> Vec<CommitId> {
+        let files = self.files.lock();
+        let old = files.values().flatten();
+        let old = old.filter(|(_, since)| since.elapsed() >= age);
+        old.map(|(id, _)| *id).collect()
     }
-    fn abandoned(&self) -> Vec<CommitId> {
-        self.files
-            .lock()
-            .values()
-            .flatten()
-            .filter(|(_, since)| since.elapsed() > ABANDONED_AFTER)
-            .map(|(id, _)| *id)
-            .collect()
-    }
-    fn is_empty(&self) -> bool {
+    /// No part is staged here.
+    pub fn is_empty(&self) -> bool {
         self.files.lock().is_empty()
     }
 }
@@ -97,7 +82,7 @@ impl StagedTable {
 pub(super) struct StagedParts {
     context: Arc<MemberContext>,
     slices: Arc<SliceIndex>,
-    staged: StagedTable,
+    pub table: StagedTable,
     /// Serialise changes of the slices held for other members' files, by file.
     locks: Vec<Mutex<()>>,
 }
@@ -105,7 +90,7 @@ pub(super) struct StagedParts {
 impl StagedParts {
     pub fn load(context: Arc<MemberContext>, slices: Arc<SliceIndex>) -> Result<StagedParts> {
         Ok(StagedParts {
-            staged: StagedTable::load(&context.store)?,
+            table: StagedTable::load(&context.store)?,
             locks: (0..SLICE_LOCKS).map(|_| Mutex::new(())).collect(),
             context,
             slices,
@@ -114,21 +99,6 @@ impl StagedParts {
 
     fn slice_lock(&self, fid: Fid) -> MutexGuard<'_, ()> {
         self.locks[(fid.0 ^ (fid.0 >> 48)) as usize % SLICE_LOCKS].lock()
-    }
-
-    /// No part is staged here.
-    pub fn is_empty(&self) -> bool {
-        self.staged.is_empty()
-    }
-
-    /// All parts that are staged here.
-    pub fn all(&self) -> Vec<CommitId> {
-        self.staged.all()
-    }
-
-    /// Those staged for so long that their writers have probably gone.
-    pub fn abandoned(&self) -> Vec<CommitId> {
-        self.staged.abandoned()
     }
 
     pub fn stage(&self, id: CommitId, changes: &[Change], sync: bool) -> Result<()> {
@@ -149,7 +119,7 @@ impl StagedParts {
             let _slice = self.slice_lock(id.fid);
             self.context.step("stage")?;
             self.context.store.apply(batch)?;
-            self.staged.add(id);
+            self.table.add(id);
         }
         if sync {
             self.context.store.sync()?;
@@ -204,7 +174,7 @@ impl StagedParts {
             };
             self.context.step("apply staged")?;
             self.context.store.apply(batch)?;
-            self.staged.remove(id);
+            self.table.remove(id);
             reply
         };
         if sync {
@@ -217,7 +187,7 @@ impl StagedParts {
 
     /// The writer gives a commit up. It may be wrong about its end (a lost answer), so the owner is asked first.
     pub fn give_up(&self, id: CommitId) -> Result<()> {
-        if self.staged.of(id.fid).contains(&id) {
+        if self.table.of(id.fid).contains(&id) {
             self.resolve(id, true)?;
         }
         Ok(())
@@ -226,18 +196,18 @@ impl StagedParts {
     /// Forgets a staged part that will never be published.
     fn drop_staged(&self, id: CommitId) -> Result<()> {
         let _slice = self.slice_lock(id.fid);
-        if self.staged.of(id.fid).contains(&id) {
+        if self.table.of(id.fid).contains(&id) {
             let mut batch = Batch::reclaiming();
             batch.delete(keys::STAGED, id.key(records::STAGED_CHANGES));
             self.context.store.apply(batch)?;
-            self.staged.remove(id);
+            self.table.remove(id);
         }
         Ok(())
     }
 
     /// Publishes what is staged here of the file and decided: so a reader sees all of each commit.
     pub fn publish_decided(&self, fid: Fid) -> Result<()> {
-        let staged = self.staged.of(fid);
+        let staged = self.table.of(fid);
         staged
             .into_iter()
             .try_for_each(|id| self.resolve(id, false))
@@ -283,8 +253,8 @@ impl StagedParts {
             let last = self.slices.remove(&mut batch, fid, REMOVAL_STEP)? < REMOVAL_STEP;
             if last {
                 let staged = records::fid_key(records::STAGED_CHANGES, fid);
-                self.context
-                    .delete_prefix(&mut batch, keys::STAGED, &staged)?;
+                let store = &self.context.store;
+                keys::delete_prefix(store, &mut batch, keys::STAGED, &staged)?;
                 let published = records::fid_key(records::STAGED_PUBLISHED, fid);
                 batch.delete(keys::STAGED, published);
             }
@@ -293,12 +263,12 @@ impl StagedParts {
             if last {
                 // On disk before the owner forgets that there was a file.
                 self.context.store.barrier()?;
-                self.staged.forget(fid);
-                self.slices.wake_outbox();
+                self.table.forget(fid);
+                self.slices.outbox.wake();
                 return Ok(RemoveProgress::Done);
             }
         }
-        self.slices.wake_outbox();
+        self.slices.outbox.wake();
         Ok(RemoveProgress::More)
     }
 }

@@ -27,7 +27,6 @@ use serde::{Deserialize, Serialize};
 use spans::UnreadablePieces;
 use std::cell::OnceCell;
 use std::collections::HashSet;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -269,7 +268,7 @@ fn open(
 
 /// Inodes that can be read; damage is reported with the store.
 fn count(store: &Store) -> u64 {
-    let inodes = store.scan(keys::INODES, Bound::Unbounded, Bound::Unbounded);
+    let inodes = keys::all(store, keys::INODES);
     let inodes = inodes.filter(|entry| entry.is_ok()).count() as u64;
     inodes.saturating_sub(removed_directories(store))
 }

@@ -138,7 +138,7 @@ fn a_clean_stop_leaves_no_displaced_bytes_to_put_back() {
     for k in 0..2 {
         let kv = dir.path().join(format!("node-{k}/kv"));
         let store = Store::open(Arc::new(OsIo), &kv, Options::default()).unwrap();
-        let left = store.scan(keys::DISPLACED, Bound::Unbounded, Bound::Unbounded);
+        let left = keys::all(&store, keys::DISPLACED);
         assert_eq!(left.count(), 0, "member {k}");
         store.close().unwrap();
     }
@@ -275,11 +275,7 @@ fn bytes_that_no_file_names_are_noted_and_harm_nothing() {
 fn an_entry_without_its_inode_is_found() {
     let dir = service();
     change(&dir, 0, |store| {
-        let (key, _) = store
-            .scan(keys::INODES, Bound::Unbounded, Bound::Unbounded)
-            .last()
-            .unwrap()
-            .unwrap();
+        let (key, _) = keys::all(&store, keys::INODES).last().unwrap().unwrap();
         let mut batch = Batch::new();
         batch.delete(keys::INODES, key);
         batch

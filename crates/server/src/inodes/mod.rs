@@ -16,7 +16,6 @@ use parking_lot::{Mutex, MutexGuard};
 pub use record::Inode;
 pub(crate) use record::decode;
 use rustix::io::Errno;
-use std::ops::Bound;
 use std::sync::Arc;
 
 const STRIPES: usize = 1024;
@@ -124,10 +123,7 @@ impl Inodes {
     pub fn remove(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
         self.delete(batch, fid);
         self.delete_orphan(batch, fid);
-        for item in keys::records_of(&self.store, keys::XATTRS, fid) {
-            batch.delete(keys::XATTRS, item?.0);
-        }
-        Ok(())
+        keys::delete_prefix(&self.store, batch, keys::XATTRS, &fid.0.to_be_bytes())
     }
 
     /// Whether the inode has extended attributes.
@@ -169,12 +165,10 @@ fn stripe(fid: Fid) -> usize {
 /// Removed directories whose records a member still has: they stay for a while, so that processes inside them get
 /// answers. What cannot be read is left out; `fsck` tells of it where it checks it.
 pub(crate) fn removed_directories(store: &Store) -> u64 {
-    let orphans = store.scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded);
-    let directories = orphans.filter_map(|entry| {
-        let (key, _) = entry.ok()?;
-        let fid = keys::fid_of(&key)?;
-        let inode = decode(fid, &store.get(keys::INODES, &key).ok()??).ok()?;
-        (inode.kind == Kind::Dir).then_some(())
+    let directories = keys::orphans(store).filter_map(|fid| {
+        let fid = fid.ok()?;
+        let record = store.get(keys::INODES, &fid.0.to_be_bytes()).ok()??;
+        (decode(fid, &record).ok()?.kind == Kind::Dir).then_some(())
     });
     directories.count() as u64
 }

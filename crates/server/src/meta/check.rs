@@ -12,7 +12,6 @@ use crate::{Fid, Kind, Member, Result, inodes, inodes::Inode, keys};
 use forebay_proto::intents::IntentId;
 use forebay_storage::Store;
 use std::collections::{HashMap, HashSet};
-use std::ops::Bound;
 
 /// Of an inode, what the check needs.
 #[derive(Clone, Copy)]
@@ -162,7 +161,7 @@ impl NamespaceCheck {
     }
 
     fn read_inodes(&mut self, member: Member, store: &Store) {
-        for item in store.scan(keys::INODES, Bound::Unbounded, Bound::Unbounded) {
+        for item in keys::all(store, keys::INODES) {
             let read = item.map_err(Into::into).and_then(|(key, value)| {
                 let fid = fid_of(&key)?;
                 inodes::decode(fid, &value).map(|inode| (fid, inode))
@@ -179,7 +178,7 @@ impl NamespaceCheck {
                 Err(e) => self.damage(format!("member {member}: {e}")),
             }
         }
-        for item in store.scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded) {
+        for item in keys::all(store, keys::ORPHANS) {
             match item.map_err(Into::into).and_then(|(key, _)| fid_of(&key)) {
                 Ok(fid) => {
                     if let Some(known) = self.inodes.get_mut(&fid) {

@@ -110,16 +110,14 @@ pub(crate) fn is_empty(store: &Store, dir: Fid) -> Result<bool> {
 
 /// Every entry of the store, for checking: `(directory, name, what it names)`.
 pub(crate) fn all(store: &Store) -> impl Iterator<Item = Result<(Fid, Vec<u8>, EntryTarget)>> {
-    store
-        .scan(keys::DENTRIES, Bound::Unbounded, Bound::Unbounded)
-        .map(|item| {
-            let (key, value) = item?;
-            let entry = decode(&key, &value)?;
-            let (dir, name) = key.split_at(8);
-            let mut fid = [0; 8];
-            fid.copy_from_slice(dir);
-            Ok((Fid(u64::from_be_bytes(fid)), name.to_vec(), entry))
-        })
+    keys::all(store, keys::DENTRIES).map(|item| {
+        let (key, value) = item?;
+        let entry = decode(&key, &value)?;
+        let (dir, name) = key.split_at(8);
+        let mut fid = [0; 8];
+        fid.copy_from_slice(dir);
+        Ok((Fid(u64::from_be_bytes(fid)), name.to_vec(), entry))
+    })
 }
 
 #[cfg(test)]

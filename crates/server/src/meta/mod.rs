@@ -72,9 +72,9 @@ use std::time::Duration;
 /// One member's namespace: its owners.
 pub struct Meta {
     members: Arc<MemberCalls>,
-    coordinator: Arc<IntentCoordinator>,
-    recovery: Arc<IntentRecovery>,
-    operations: NamespaceOperations,
+    pub(crate) coordinator: Arc<IntentCoordinator>,
+    pub(crate) recovery: Arc<IntentRecovery>,
+    pub(crate) operations: NamespaceOperations,
 }
 
 impl Meta {
@@ -131,34 +131,11 @@ impl Meta {
         &self.members.own
     }
 
-    /// At a start, before any member finishes an intent: what the members made for those that a crash left is there.
-    pub fn remake_left(&self) {
-        self.coordinator.remake_left();
-    }
-
-    /// Finishes intents left by a crash, takes back what undecided ones of other members hold here, and removes dead
-    /// directories. May call other members; runs after all members answer. What needs a member that does not
-    /// answer waits for the recovery thread.
-    ///
-    /// # Errors
-    /// When this member's own store fails.
-    pub fn recover(&self) -> Result<()> {
-        self.recovery.recover()
-    }
-
     /// Starts the thread that goes on with what `recover` had to leave, every `period`.
     ///
     /// # Errors
     /// When there can be no more threads.
     pub fn start_recovery_thread(&self, period: Duration) -> Result<IntentRecoveryThread> {
         IntentRecoveryThread::start(self.recovery.clone(), period)
-    }
-
-    /// Forgets the intents of which every member has its steps on disk.
-    ///
-    /// # Errors
-    /// When this member's own store fails.
-    pub fn forget_done(&self) -> Result<()> {
-        self.coordinator.forget_done()
     }
 }

@@ -22,7 +22,6 @@ use crate::{Error, Member, Result, keys};
 pub use forebay_proto::intents::{IntentId, IntentPart};
 use forebay_storage::{Batch, Store};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::ops::Bound;
 
 /// The kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,9 +96,7 @@ fn records<T: DeserializeOwned>(
     store: &Store,
     tag: RecordTag,
 ) -> impl Iterator<Item = Result<(IntentId, T)>> {
-    let (from, to) = ([tag as u8], [tag as u8 + 1]);
-    let records = store.scan(keys::INTENTS, Bound::Included(&from), Bound::Excluded(&to));
-    records.map(|item| {
+    keys::with_prefix(store, keys::INTENTS, &[tag as u8]).map(|item| {
         let (key, value) = item?;
         let id = id_of(&key).ok_or_else(|| damaged(&key, "the key is not 11 bytes"))?;
         Ok((id, decode(&key, &value)?))

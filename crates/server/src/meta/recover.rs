@@ -8,7 +8,6 @@ use crate::{Fid, Kind, Result, Time, inodes::Inode, keys};
 use forebay_proto::meta::AskIntent;
 use forebay_storage::Batch;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,15 +33,8 @@ impl IntentRecovery {
         self.coordinator.finish_left();
         self.ask_about_holds(Duration::ZERO);
         let mut dead = Vec::new();
-        for item in self
-            .local
-            .store
-            .scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded)
-        {
-            let (key, _) = item?;
-            let Some(fid) = keys::fid_of(&key) else {
-                continue;
-            };
+        for fid in keys::orphans(&self.local.store) {
+            let fid = fid?;
             match self.local.inodes.find(fid) {
                 Ok(inode) if inode.as_ref().is_none_or(|i| i.kind == Kind::Dir) => dead.push(fid),
                 Ok(_) => {}

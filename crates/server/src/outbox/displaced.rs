@@ -62,7 +62,7 @@ pub(crate) struct DisplacedBytes {
 impl DisplacedBytes {
     pub(super) fn open(store: Arc<Store>) -> Result<DisplacedBytes> {
         let mut next = 0;
-        for entry in store.scan(keys::DISPLACED, Bound::Unbounded, Bound::Unbounded) {
+        for entry in keys::all(&store, keys::DISPLACED) {
             next = next.max(number(&entry?.0)? + 1);
         }
         Ok(DisplacedBytes {
@@ -196,7 +196,7 @@ pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, HeldBytes)>> {
 
 /// The files that records which can be read are of.
 pub(super) fn files(store: &Store) -> BTreeSet<Fid> {
-    let records = store.scan(keys::DISPLACED, Bound::Unbounded, Bound::Unbounded);
+    let records = keys::all(store, keys::DISPLACED);
     let fid = |value: Bytes| {
         let (_, rest) = value.split_first()?;
         Some(postcard::from_bytes::<HeldBytes>(rest).ok()?.fid)

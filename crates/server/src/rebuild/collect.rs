@@ -15,7 +15,6 @@ use forebay_index::{Extent, ExtentIndex};
 use forebay_pattern::LogSource;
 use forebay_storage::{Damage, Io, LogEnd, Lost, Store};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::Bound::Unbounded;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -99,11 +98,7 @@ impl CollectedRecords {
         };
         let mut odd = 0u64;
         // Items that cannot be read are told with the damage of the store.
-        let scan = |keyspace| {
-            store
-                .scan(keyspace, Unbounded, Unbounded)
-                .filter_map(Result::ok)
-        };
+        let scan = |keyspace| keys::readable(&store, keyspace);
         for (key, value) in scan(keys::INODES) {
             let inode = keys::fid_of(&key)
                 .filter(|fid| fid.owner() == member && key.len() == 8)
@@ -187,7 +182,7 @@ impl CollectedRecords {
     /// Files that have patterns.
     pub fn pattern_files(&self) -> HashSet<Fid> {
         let stores = self.members.iter().filter_map(|m| m.store.as_ref());
-        let records = stores.flat_map(|store| store.scan(keys::PATTERNS, Unbounded, Unbounded));
+        let records = stores.flat_map(|store| keys::all(store, keys::PATTERNS));
         records
             .filter_map(|item| keys::fid_of(&item.ok()?.0))
             .collect()

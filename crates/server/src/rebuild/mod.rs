@@ -37,7 +37,6 @@ use content::ContentRebuild;
 use forebay_index::ExtentIndex;
 use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Store};
 use names::RebuiltNames;
-use std::ops::Bound::Unbounded;
 use std::path::PathBuf;
 use std::sync::Arc;
 use unplaced::UnplacedBytes;
@@ -215,7 +214,7 @@ fn copy(
     for (m, target) in collected.members.iter().zip(targets) {
         let Some(store) = &m.store else { continue };
         for keyspace in [keys::XATTRS, keys::PATTERNS, keys::SPANS, keys::DISPLACED] {
-            for item in store.scan(keyspace, Unbounded, Unbounded) {
+            for item in keys::all(store, keyspace) {
                 // Told with the damage of the store.
                 let Ok((key, value)) = item else { continue };
                 let fid = || keys::fid_of(&key);

@@ -16,7 +16,7 @@ use forebay_proto::placement::{SliceMap, belongs, touched};
 use rustix::io::Errno;
 
 /// A commit and the file that it would change.
-pub(super) struct Admission<'a> {
+pub(in super::super) struct Admission<'a> {
     pub map: SliceMap,
     /// This member, the file's owner.
     pub own: Member,

@@ -14,7 +14,7 @@ use forebay_proto::files::{PublishStaged, Published};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::ops::{Bound, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One decided commit and the members that have not published it.
@@ -276,9 +276,7 @@ impl DecidedCommits {
 /// The decisions that the store has.
 fn read(store: &Store) -> Result<HashMap<Fid, Vec<CommitDecision>>> {
     let mut files = HashMap::new();
-    let (from, to) = ([records::DECISION], [records::DECISION + 1]);
-    let all = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
-    for entry in store.scan(keys::DECISIONS, all.0, all.1) {
+    for entry in keys::with_prefix(store, keys::DECISIONS, &[records::DECISION]) {
         let (key, value) = entry?;
         let (seq, members) = records::decision_of(&value)?;
         let decision = CommitDecision {

@@ -19,7 +19,6 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
-use std::ops::Bound;
 use std::sync::Arc;
 
 // Of a constant, so it is the compiler that would find it to be zero.
@@ -129,12 +128,7 @@ impl CommitOutcomes {
     /// Deletes all receipts: no writer of before is left that could ask again.
     pub fn forget_writers(&self) -> Result<()> {
         let mut batch = Batch::reclaiming();
-        let from = Bound::Included(&[HISTORY][..]);
-        let records = self
-            .context
-            .store
-            .scan(keys::DECISIONS, from, Bound::Unbounded);
-        for entry in records {
+        for entry in keys::with_prefix(&self.context.store, keys::DECISIONS, &[HISTORY]) {
             let (key, _) = entry?;
             if !is_receipt(&key) {
                 continue;
@@ -157,6 +151,6 @@ impl CommitOutcomes {
     /// Adds to `batch` the end of all records of the file's commits.
     pub fn delete(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
         let history = records::fid_key(HISTORY, fid);
-        self.context.delete_prefix(batch, keys::DECISIONS, &history)
+        keys::delete_prefix(&self.context.store, batch, keys::DECISIONS, &history)
     }
 }

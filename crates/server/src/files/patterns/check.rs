@@ -6,7 +6,6 @@ use crate::log_ranges::LogRanges;
 use crate::{Fid, Result, keys};
 use forebay_index::{Extent, ExtentIndex};
 use forebay_storage::{Batch, Store};
-use std::ops::Bound::Unbounded;
 use std::ops::Range;
 
 /// What the patterns of one file hold.
@@ -34,7 +33,7 @@ pub(crate) struct HeldByPatterns {
 /// When the store or the index cannot be read. A record that cannot be read is in `lost`.
 pub(crate) fn held(store: &Store, index: &ExtentIndex) -> Result<Vec<HeldByPatterns>> {
     let mut fids: Vec<Fid> = Vec::new();
-    for entry in store.scan(keys::PATTERNS, Unbounded, Unbounded) {
+    for entry in keys::all(store, keys::PATTERNS) {
         let fid = keys::fid_of(&entry?.0).unwrap_or(Fid(0));
         if fids.last() != Some(&fid) {
             fids.push(fid);

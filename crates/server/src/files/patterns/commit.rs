@@ -149,14 +149,14 @@ impl PatternStore {
             stored.name(&mut named);
         }
         own.extend(under);
-        let index_freed = self.slices.change_and_return_displaced(batch, fid, own)?;
+        let index_freed = self.slices.index.change(batch, fid.0, own)?;
         let freed = stored_bytes(&index_freed).saturating_add(gone.bytes());
         // No log byte is freed that the change names, wherever it stood before.
         let mut of_index = LogRanges::default();
         index_freed.iter().for_each(|e| of_index.add_extent(e));
         let of_index = of_index.sorted().without(&named.sorted());
-        self.slices.free(batch, &of_index.extents());
-        self.slices.free(batch, &gone.freed.extents());
+        self.slices.outbox.add(batch, &of_index.extents());
+        self.slices.outbox.add(batch, &gone.freed.extents());
         let table = RecordWriter { batch, fid }.write(&old, segments, &gone, &cuts, inode.seq);
         Ok(PatternedChange {
             added,

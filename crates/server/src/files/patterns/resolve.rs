@@ -42,7 +42,7 @@ impl PatternStore {
         };
         let mut at = range.start;
         loop {
-            let page = self.index().get(fid.0, at..range.end, limit)?;
+            let page = self.slices.index.get(fid.0, at..range.end, limit)?;
             let last = page.len() < limit;
             for extent in page {
                 seen.patterns(at..extent.offset);
@@ -80,7 +80,10 @@ impl PatternStore {
         let table = self.table(fid)?;
         let lost = table.lost.iter().map(|l| l.range.clone());
         let mut ranges: Vec<Range<u64>> = lost.collect();
-        let extents = self.index().get(fid.0, 0..u64::MAX, RESIDUAL_EXTENTS)?;
+        let extents = self
+            .slices
+            .index
+            .get(fid.0, 0..u64::MAX, RESIDUAL_EXTENTS)?;
         if let Some(last) = extents.last().filter(|_| extents.len() == RESIDUAL_EXTENTS) {
             ranges.push(last.end()..u64::MAX);
         }

@@ -6,7 +6,7 @@ use crate::files::context::MemberContext;
 use crate::files::slice_index::SliceIndex;
 use crate::log_ranges::LogRanges;
 use crate::{Fid, Result, keys};
-use forebay_index::{Extent, ExtentIndex};
+use forebay_index::Extent;
 use forebay_storage::Batch;
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(in super::super) struct PatternStore {
     pub(super) context: Arc<MemberContext>,
     pub(super) slices: Arc<SliceIndex>,
-    pub(super) tables: TableCache,
+    pub tables: TableCache,
 }
 
 impl PatternStore {
@@ -27,13 +27,9 @@ impl PatternStore {
         }
     }
 
-    pub(super) fn index(&self) -> &ExtentIndex {
-        self.slices.extents()
-    }
-
     /// A page of the extents that lie over the file's patterns.
     pub(super) fn page(&self, fid: Fid, range: Range<u64>) -> Result<(Vec<Extent>, bool)> {
-        read_page(self.index(), fid, range)
+        read_page(&self.slices.index, fid, range)
     }
 
     /// The table of a file with patterns. The caller has the inode's lock.
@@ -61,16 +57,6 @@ impl PatternStore {
         Ok(self.table(fid)?.segments.len())
     }
 
-    /// The batch of a change has landed: this is the table after it.
-    pub fn landed(&self, fid: Fid, table: PatternTable) {
-        self.tables.put(fid, Arc::new(table));
-    }
-
-    /// The table in memory is not that of the store any more, or the file is gone.
-    pub fn forget(&self, fid: Fid) {
-        self.tables.forget(fid);
-    }
-
     /// Adds to `batch` the end of all patterns of a file that is removed. Returns whether bytes are freed. The caller has
     /// the inode's lock.
     pub fn remove(&self, batch: &mut Batch, fid: Fid) -> Result<bool> {
@@ -85,24 +71,14 @@ impl PatternStore {
             false => table.name(&mut freed),
         }
         let freed = freed.sorted().extents();
-        self.slices.free(batch, &freed);
+        self.slices.outbox.add(batch, &freed);
         self.delete_records(batch, fid)?;
         Ok(!freed.is_empty())
     }
 
     /// Adds to `batch` the end of all records of the file's patterns.
     pub fn delete_records(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
-        self.context
-            .delete_prefix(batch, keys::PATTERNS, &fid.0.to_be_bytes())
-    }
-
-    /// Memory that decoded tables take, bytes.
-    pub fn memory(&self) -> usize {
-        self.tables.memory()
-    }
-
-    /// Memory that decoded tables may take, bytes.
-    pub fn set_memory(&self, bytes: usize) {
-        self.tables.set_budget(bytes);
+        let prefix = fid.0.to_be_bytes();
+        keys::delete_prefix(&self.context.store, batch, keys::PATTERNS, &prefix)
     }
 }

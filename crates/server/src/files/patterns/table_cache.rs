@@ -9,7 +9,7 @@ use std::sync::Arc;
 const BUDGET: usize = 6 << 20;
 
 /// See the head of this file. A table is asked for and replaced under its inode's lock.
-pub(super) struct TableCache(Mutex<CachedTables>);
+pub(in crate::files) struct TableCache(Mutex<CachedTables>);
 
 struct CachedTables {
     /// With their size, and how many of what they make they had made then.
@@ -29,14 +29,14 @@ impl Default for TableCache {
 }
 
 impl TableCache {
-    pub(super) fn get(&self, fid: Fid) -> Option<Arc<PatternTable>> {
+    pub(in crate::files) fn get(&self, fid: Fid) -> Option<Arc<PatternTable>> {
         let mut kept = self.0.lock();
         let table = kept.tables.get(&fid)?.0.clone();
         Some(table)
     }
 
     /// What a table makes when it is first asked for it may have made it larger.
-    pub(super) fn grew(&self, fid: Fid, table: Arc<PatternTable>) {
+    pub(in crate::files) fn grew(&self, fid: Fid, table: Arc<PatternTable>) {
         let made = table.made();
         let known = self.0.lock().tables.peek(&fid).map(|kept| kept.2);
         if known != Some(made) {
@@ -44,7 +44,7 @@ impl TableCache {
         }
     }
 
-    pub(super) fn put(&self, fid: Fid, table: Arc<PatternTable>) {
+    pub(in crate::files) fn put(&self, fid: Fid, table: Arc<PatternTable>) {
         let (size, made) = (table.memory(), table.made());
         let mut kept = self.0.lock();
         let old = kept.tables.put(fid, (table, size, made));
@@ -59,7 +59,7 @@ impl TableCache {
     }
 
     /// The file is gone, or has no patterns any more.
-    pub(super) fn forget(&self, fid: Fid) {
+    pub(in crate::files) fn forget(&self, fid: Fid) {
         let mut kept = self.0.lock();
         if let Some((_, size, _)) = kept.tables.pop(&fid) {
             kept.memory -= size;
@@ -67,11 +67,11 @@ impl TableCache {
     }
 
     /// Bytes of memory held.
-    pub(super) fn memory(&self) -> usize {
+    pub(in crate::files) fn memory(&self) -> usize {
         self.0.lock().memory
     }
 
-    pub(super) fn set_budget(&self, bytes: usize) {
+    pub(in crate::files) fn set_budget(&self, bytes: usize) {
         self.0.lock().budget = bytes;
     }
 }

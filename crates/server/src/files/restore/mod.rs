@@ -6,7 +6,7 @@
 //! 1. **Find ends** (`find_unreadable_tails`), at each file's owner, which knows the size that the file had before a recorded commit. It
 //!    reads the last byte of the commit. If that byte cannot be read, or the member that owns its slice lacks the commit (its
 //!    log may be the shorter one), the file's end may have to move back.
-//! 2. **Restore bytes** (`restore`), from the newest record to the oldest:
+//! 2. **Restore bytes** (`restore_bytes`), from the newest record to the oldest:
 //!    - The member reads what its index names now where the commit wrote. If all of it can be read, nothing was lost.
 //!    - An extent that cannot be read is replaced by the displaced extent, if that one can be read, and by a hole where there was
 //!      nothing before. What lies after the old end of the file is left to step 3. What older commits displaced
@@ -24,7 +24,7 @@
 //! the end may then stay where it was, with a hole before it.)
 mod named_bytes;
 
-use super::commit::Committer;
+use super::committer::Committer;
 use super::owners::FileOwners;
 use super::records::CommitId;
 use super::slice_index::stored_bytes;
@@ -98,7 +98,7 @@ fn unless_removed(done: Result<()>) -> Result<()> {
 }
 
 /// See the head of this file.
-pub(super) struct Restore {
+pub(crate) struct Restore {
     owners: Arc<FileOwners>,
     outbox: Arc<Outbox>,
     staged: Arc<StagedParts>,
@@ -109,7 +109,7 @@ pub(super) struct Restore {
 }
 
 impl Restore {
-    pub fn new(
+    pub(super) fn new(
         outbox: Arc<Outbox>,
         staged: Arc<StagedParts>,
         committer: Arc<Committer>,
@@ -125,7 +125,10 @@ impl Restore {
         }
     }
 
-    /// Step 1. All members answer, and have published what was decided.
+    /// Step 1. All members answer, and have published what was decided; what they hold is on disk.
+    ///
+    /// # Errors
+    /// When the own store fails.
     pub fn find_unreadable_tails(&self) -> Result<()> {
         self.outbox.displaced.begin_restore();
         for (number, held) in self.outbox.displaced.left()? {
@@ -170,7 +173,10 @@ impl Restore {
     }
 
     /// Step 2.
-    pub fn restore(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When the own store fails. What members that cannot be reached have waits for the next start.
+    pub fn restore_bytes(&self) -> Result<()> {
         let mut put_back = 0;
         for (number, held) in self.outbox.displaced.left()?.into_iter().rev() {
             // Older records wait with a newer one: what they put back would pass for what it wrote.
@@ -214,6 +220,9 @@ impl Restore {
     }
 
     /// Step 3.
+    ///
+    /// # Errors
+    /// As of step 2.
     pub fn cut_unreadable_tails(&self) -> Result<()> {
         let tails = std::mem::take(&mut *self.tails.lock());
         for (fid, tail) in tails.into_iter().filter(|(_, tail)| !tail.waits) {

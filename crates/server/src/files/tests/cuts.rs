@@ -152,7 +152,7 @@ fn a_member_that_restarts_between_stage_and_commit_makes_the_commit_fail_not_tea
     world.restart(0);
     assert!(matches!(world.finish(&planned), Err(Error::Stale)));
     assert_eq!(shown(&world, 0, fid).unwrap(), OLD);
-    (0..3).for_each(|k| assert!(world.files(k).staged.all().is_empty()));
+    (0..3).for_each(|k| assert!(world.files(k).staged.table.is_empty()));
 }
 
 #[test]

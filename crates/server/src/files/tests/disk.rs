@@ -135,7 +135,7 @@ fn a_commit_staged_before_the_disk_filled_is_dropped_when_the_owner_cannot_decid
     let planned = world.plan(1, fid, &[put(1, &range, 2)], attr).unwrap();
     disk.full.store(true, Ordering::SeqCst);
     assert_eq!(errno(world.finish(&planned)), Errno::NOSPC);
-    assert!(world.files(1).staged.is_empty());
+    assert!(world.files(1).staged.table.is_empty());
     assert_eq!(byte(&world.read(0, fid).unwrap().1, SLICE), Some((1, 100)));
 }
 

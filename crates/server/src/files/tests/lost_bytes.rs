@@ -24,7 +24,7 @@ fn file_of_earlier_run(world: &World, range: Range<u64>) -> Fid {
 fn restart_all(world: &World) {
     let members = 0..world.net.members;
     for k in members.clone() {
-        world.files(k).release_displaced().unwrap();
+        world.files(k).outbox.release_displaced().unwrap();
     }
     members.clone().for_each(|k| world.stop(k));
     members.clone().for_each(|k| world.start(k));

@@ -54,7 +54,7 @@ fn lamination_is_busy_while_any_member_writes_then_for_ever() {
     );
     assert_eq!(errno(world.truncate(1, fid, 0)), Errno::PERM);
     assert!(
-        world.files(1).staged.all().is_empty(),
+        world.files(1).staged.table.is_empty(),
         "the part of the refused commit was dropped"
     );
     assert!(world.open(0, fid, false).is_ok());

@@ -1,5 +1,5 @@
 //! Members wired directly, with losses, and what the delegate does: planning, staging, committing, reading.
-use super::super::{Files, FilesHook};
+use super::super::{Files, FilesHook, Restore};
 use crate::inodes::{Inode, Inodes};
 use crate::tests::{TestMembers, TestPeers};
 use crate::*;
@@ -241,11 +241,13 @@ impl World {
     /// What these members do after all have recovered.
     pub(super) fn restore(&self, members: Range<Member>) {
         for step in [
-            Files::find_unreadable_tails,
-            Files::restore,
-            Files::cut_unreadable_tails,
+            Restore::find_unreadable_tails,
+            Restore::restore_bytes,
+            Restore::cut_unreadable_tails,
         ] {
-            members.clone().for_each(|k| step(&self.files(k)).unwrap());
+            members
+                .clone()
+                .for_each(|k| step(&self.files(k).restore).unwrap());
         }
     }
 

@@ -246,7 +246,7 @@ fn run(net: &Arc<Net>, case: &Case, all: bool) -> u64 {
         stopped.iter().for_each(|member| net.start(*member));
         if !all && case.once {
             // The others did not restart: what the stopped one left with them must not be in the way for long.
-            net.meta(stopped[0]).recover().unwrap();
+            net.meta(stopped[0]).recovery.recover().unwrap();
             if let Err(e) = (case.op)(net, dirs) {
                 assert!(
                     matches!(e.errno(), Errno::NOENT | Errno::EXIST),

@@ -289,7 +289,7 @@ fn play(net: &Arc<Net>, events: &[Event]) {
             Event::RestartOne(member) => {
                 net.stop(*member);
                 net.start(*member);
-                net.meta(*member).recover().unwrap();
+                net.meta(*member).recovery.recover().unwrap();
             }
         }
         assert_eq!(net.tree(), model.tree(), "after {event:?}");

@@ -245,8 +245,10 @@ impl Net {
     /// What a service does once all its members have started: the namespace's recovery, then the files'.
     pub fn recover(&self) {
         let members = 0..self.namespaces.count();
-        members.clone().for_each(|m| self.meta(m).remake_left());
-        members.for_each(|m| self.meta(m).recover().unwrap());
+        members
+            .clone()
+            .for_each(|m| self.meta(m).coordinator.remake_left());
+        members.for_each(|m| self.meta(m).recovery.recover().unwrap());
         for (member, host) in (0..).zip(&self.hosts) {
             let meta = self.meta(member);
             for item in host
@@ -514,7 +516,7 @@ impl Net {
             // A member that is stopped meanwhile has them still.
             if let Some(meta) = self.namespaces.get(member) {
                 meta.coordinator.finish_left();
-                let _ = meta.forget_done();
+                let _ = meta.coordinator.forget_done();
             }
         }
     }

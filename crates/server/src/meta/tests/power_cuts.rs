@@ -46,14 +46,14 @@ fn an_intent_is_kept_until_the_others_have_its_steps_on_disk() {
     };
     assert_eq!(kept(), 1, "the steps are done, perhaps not on disk");
     net.stop(1);
-    net.meta(0).forget_done().unwrap();
+    net.meta(0).coordinator.forget_done().unwrap();
     assert_eq!(
         kept(),
         1,
         "the other member cannot say that they are on disk"
     );
     net.start(1);
-    net.meta(0).forget_done().unwrap();
+    net.meta(0).coordinator.forget_done().unwrap();
     assert_eq!(kept(), 0);
 }
 
@@ -81,7 +81,7 @@ fn while_a_member_is_dead_neither_intents_nor_markers_pile_up() {
             net.rename((one, "g"), (Fid::ROOT, "g"), flags).unwrap();
         }
         for member in [0, 1] {
-            net.meta(member).forget_done().unwrap();
+            net.meta(member).coordinator.forget_done().unwrap();
         }
     }
     for member in [0, 1] {
