@@ -275,7 +275,7 @@ fn bytes_that_no_file_names_are_noted_and_harm_nothing() {
 fn an_entry_without_its_inode_is_found() {
     let dir = service();
     change(&dir, 0, |store| {
-        let (key, _) = keys::all(&store, keys::INODES).last().unwrap().unwrap();
+        let (key, _) = keys::all(store, keys::INODES).last().unwrap().unwrap();
         let mut batch = Batch::new();
         batch.delete(keys::INODES, key);
         batch
