@@ -1,4 +1,4 @@
-//! Codecs: how regular data becomes few bytes, and comes back.
+//! Codecs: regular columns of integers, encoded in few bytes and decoded.
 //!
 //! | module | what |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! What this crate knows: integers and bytes. What it must not know: what a column means, where a block is stored. It does
 //! no I/O, and keeps no state between calls but buffers.
 //!
-//! Invariants: what is encoded comes back exactly; bytes that nobody encoded are refused or give some numbers, but never a
-//! panic, and never more memory than the caller's limit of rows allows.
+//! Invariants: what is encoded comes back exactly; any other bytes are refused or decode to some numbers, without a panic, and
+//! without more memory than the caller's limit of rows allows.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod column;

@@ -1,8 +1,8 @@
 //! Reading log bytes: from tails, and from spans (verified, `verified_read`).
 //!
-//! If a checksum is wrong, the span is looked up once more in the store: a span freed or moved meanwhile explains it (its
-//! bytes may be punched away), and only a span that is still the same means damage. So a reader in flight needs no lock
-//! against freeing and cleaning.
+//! If a checksum is wrong, the span is looked up once more in the store: if the span was freed or moved meanwhile, the mismatch
+//! is expected (its bytes may be punched away); only if it is unchanged are its bytes damaged. So a reader in flight needs no
+//! lock against freeing and cleaning.
 use crate::READ_BYTES;
 use crate::buffer_pool::BufferPool;
 use crate::log::OpenLogs;

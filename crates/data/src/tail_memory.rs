@@ -1,5 +1,5 @@
 //! Memory for the tails of logs: one budget for all, spare buffers for the logs that fill theirs, and the order in which logs
-//! are asked to give theirs up.
+//! must write theirs out when the budget is used up.
 //!
 //! Invariant: the budget counts the capacity of every tail and of every spare buffer.
 use crate::byte_budget::ByteBudget;

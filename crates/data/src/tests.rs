@@ -1,4 +1,4 @@
-//! What cannot be seen from outside: decoded spans of reclaimed bytes, and what segments count.
+//! White-box tests: decoded spans of reclaimed bytes, and the live bytes that are counted for each segment.
 use crate::{LogStore, LogStoreOptions, span};
 use forebay_proto::{Error, Fid, LogId};
 use forebay_storage::fault::FaultIo;

@@ -1,4 +1,5 @@
-//! A column of numbers, one a slot: a progression, folded, or plain, whatever is smallest.
+//! A compressed column of numbers, one for each slot: an arithmetic progression, a folded pattern, a period that repeats with
+//! steps, or plain bits; whichever is smallest.
 
 use crate::encode::{self, GAPS};
 use crate::parse::parse;

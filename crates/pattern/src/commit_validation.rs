@@ -1,14 +1,15 @@
 //! Validates a commit: no byte of the file may be in two of its elements. An owner must know so before it counts their bytes.
 //!
 //! ```text
-//! a term    its strides nest, largest first, each with room for all inside: no byte twice in it; else by its paths
-//! two       a search through their strides (`path_search`), as far as a budget of steps reaches
-//! the rest  elements of the remaining terms are sorted and compared, if they are not too many
+//! each term     no byte twice: its strides nest, the largest first, each with room for all inside; else a search of its paths
+//! each pair     no byte in both: a search through their strides (`path_search`), as far as a budget of steps reaches
+//! what is left  elements of the terms for which neither is proven are sorted and compared, if they are not too many
 //! ```
 //!
 //! # Invariants
 //! 1. The answer is exact where there is one.
-//! 2. The cost is bounded by the number of terms, the budget of steps and the elements that may be compared, whatever counts loops claim.
+//! 2. The cost is bounded by the number of terms, the budget of steps and the elements that may be compared, whatever counts
+//!    loops claim.
 
 use crate::disjoint::MOST_STEPS;
 use crate::lattice::Lattice;

@@ -1,4 +1,4 @@
-//! A cursor through the iterations of a loop to come: which element is next if the loop goes on.
+//! A cursor through the elements of a shape, or of an open loop that is expected to go on, in log order: which element is next.
 //!
 //! The hot part is a run of elements of one length and one stride, so that most steps are one addition.
 

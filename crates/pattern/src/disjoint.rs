@@ -1,8 +1,8 @@
 //! A fast, conservative test whether two patterns share a byte, without enumerating their elements.
 //!
-//! Terms are compared in the order of their lowest bytes, each with those of the other side that are still open there: as
-//! [paths](crate::path), which a [search](crate::path_search) through their strides tells apart. So are ranks that interleave,
-//! tiles, and blocks of a cube.
+//! Terms are compared in the order of their lowest bytes, each with those of the other side that it overlaps by its bounds: a
+//! [search](crate::path_search) through the strides of their [paths](crate::path) decides. So ranks that interleave, tiles, and
+//! blocks of a cube are found to be disjoint.
 //!
 //! # Invariants
 //! 1. The answer is never true when a byte is in both. It may be false when none is.

@@ -1,4 +1,4 @@
-//! The body of a segment: loops, then terms, each by columns.
+//! The body of a segment: loops, then terms, each as columns of numbers.
 //!
 //! ```text
 //!  body   | grain | grain of lengths | loops | loop ... | terms | starts | shapes | breaks | break ... |   or, flag 8:
@@ -10,9 +10,10 @@
 //!  break  | terms since the last break | bytes skipped in the log, signed |
 //! ```
 //!
-//! All are varints; signed ones have the sign in the lowest bit. Distances and strides count grains, lengths grains of
-//! lengths: the largest units of which all are multiples. Loops come after the loops in them. Grains are there with flag 16 (else
-//! they are 1), loops with flag 32, breaks with flag 64, gaps of loops (log bytes skipped after each iteration; else 0) with flag 128. A single leaf has a form of its own.
+//! All are varints; signed ones have the sign in the lowest bit. Distances and strides count grains, lengths grains of lengths:
+//! the largest units of which all are multiples. Loops come after the loops in them. Grains are there with flag 16 (else they
+//! are 1), loops with flag 32, breaks with flag 64, gaps of loops (log bytes skipped after each iteration; else 0) with flag
+//! 128. A single leaf has a form of its own.
 //!
 //! Three forms are tried, and the shortest is kept: folded, with short loops unrolled, all unrolled. So irregular extents
 //! take what a plain list of distances and lengths takes.

@@ -1,9 +1,7 @@
-//! Skips many extents at once: to the end of bytes without a hole.
+//! Skips many extents at once: finds where bytes without a hole end.
 //!
-//! ```text
-//! filled   the cell is as long as the innermost stride, that row as long as the next stride, and so on outwards: then the block
-//!          of cells around the offset has every byte
-//! ```
+//! A cell that is as long as the innermost stride fills its row; a row as long as the next stride fills that direction; and so
+//! on outwards. Every byte is held up to the end of the largest block of cells that is filled so.
 
 use crate::global::{Axis, GlobalPattern, MAX_DIMS};
 use crate::map::{EntryPart, MapEntry, PatternMap};

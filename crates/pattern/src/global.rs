@@ -1,11 +1,13 @@
-//! A global pattern: one shape, written by many logs at many places (slots), found by offset with a division a direction.
+//! A global pattern: one shape, written by many logs at many places (slots), in which one division for each direction finds an
+//! offset.
 //!
 //! ```text
 //! dims, the largest stride first:   loops of the shape | places of the slots: even, or a sorted table
 //! slot number -> log, sequence, address of its first byte                see `slot_writers`
 //! ```
 //!
-//! Address and sequence are explicit for each slot, so headers of different lengths and logs that appear twice are nothing special.
+//! Address and sequence are explicit for each slot, so headers of different lengths and logs that appear twice are nothing
+//! special.
 //!
 //! # Invariants
 //! 1. Cells do not overlap (see `lattice`), slots neither: at most one extent holds a byte.

@@ -1,6 +1,5 @@
-//! A shape whose elements lie in a lattice: one loop in another in another, whose strides, sorted by size, each leave room for all
-//! that is inside. Then an offset gives the place in every loop by one division each, in whatever order the loops were
-//! written.
+//! A shape whose elements lie in a lattice: nested loops whose strides, sorted by size, each leave room for all that is inside.
+//! Then one division for each loop finds the place of an offset, whichever loop is the outer one.
 //!
 //! ```text
 //! base + k0 * stride0 + k1 * stride1 + ... + rest       stride0 >= (count1 - 1) * stride1 + ... + extent of the inner part

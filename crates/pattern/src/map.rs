@@ -1,12 +1,12 @@
 //! The map of a file: its segments and global patterns by offset.
 //!
-//! Entries (a global pattern, a term, an extent) are sorted by their lowest byte; each node of the implicit balanced tree over them
-//! knows the highest byte below it. So the entries around an offset are found in O(log m), and so is the end of a hole.
+//! Entries (a global pattern, a term, an extent) are sorted by their lowest byte; each node of the implicit balanced tree over
+//! them knows the highest byte below it. So the entries around an offset are found in O(log m), and so is the end of a hole.
 //!
 //! # Invariants
 //! 1. Of several extents that hold a byte, the one with the largest sequence wins; in one commit, that with the larger log
 //!    address, which was written later; of different logs, that of the larger source.
-//! 2. A piece never reaches over a place where a newer extent may start. A hole never reaches over a byte that is held.
+//! 2. A piece ends before any place where a newer extent may start. A hole ends before any byte that is held.
 
 use crate::element::Element;
 use crate::global::GlobalPattern;

@@ -1,4 +1,5 @@
-//! Laying ranges over each other: what is laid later hides what is below. The result never overlaps, so one lookup meets one range.
+//! Ranges laid over each other: a later one hides what it covers of those before. The results never overlap, so a lookup finds
+//! one range.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,19 +1,20 @@
-//! Whether two paths have a byte in common, for `commit_validation` and `disjoint`: a search through the distances of their leaves.
+//! Whether two paths have a byte in common, for `commit_validation` and `disjoint`: a search through the distances between
+//! their leaves.
 //!
 //! ```text
 //! distance   from a leaf of `a` to one of `b`:  d + k0 * stride0 + k1 * stride1 + ...,  low <= k <= high,  stride0 > stride1 > ...
-//! met        by a distance above -(length of b's leaves) and below that of a's
+//! window     they overlap if  -(length of b's leaves) < distance < length of a's leaves
 //! ```
 //!
-//! A step of `b` has k from 0 on, one of `a` up to 0; steps of one stride are one. From the largest stride on, only such k are tried
-//! from which the smaller ones can still reach the window: in nested strides one or two each, so blocks of a cube, tiles, and
-//! diagonals of blocks are told apart in a handful of steps. Where there are more, residues modulo the common divisors of the
-//! strides are asked first: so ranks that interleave are told apart however long they are.
+//! A step of `b` has k from 0 up, one of `a` from 0 down; steps of equal strides are joined. From the largest stride on, only
+//! such k are tried from which the smaller strides can still reach the window: one or two for each of nested strides, so a
+//! handful of steps decides blocks of a cube, tiles, and diagonals of blocks. Where there are more, residues modulo common
+//! divisors of the strides are looked at first, which decide ranks that interleave, however long they are.
 //!
 //! # Invariants
-//! 1. Paths that are called apart share no byte. Others may share none either, if the steps left were used up, or if numbers reach
+//! 1. Paths that are called disjoint share no byte. Others may share none either, if no step was left, or if numbers reach
 //!    [`MAX_SPAN`].
-//! 2. A step is taken for each k and for each pair of paths whose bounds meet. Of pairs that are only looked at there are
+//! 2. Each k that is tried costs a step, and so does each pair of paths whose bounds overlap. Other pairs are limited to
 //!    [`PAIRS_PER_STEP`] for each step; when they are used up, no step is left.
 
 use crate::path::{Path, PlacedTerm};

@@ -1,7 +1,7 @@
 //! Prediction: what a reader asks for next, from the loop it is in.
 //!
-//! The folder stays open. An open loop goes on as its iterations did, at every level. While a row is new, the row before tells its
-//! length and where the next one starts: so a reader that is inside a row is never sent past its end.
+//! The folder stays open. An open loop goes on as its iterations did, at every level. While a row is new, it is taken to be as
+//! long as the row before, and as far from the next one: so nothing is predicted past the end of a row that a reader is in.
 
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::shape::{Shape, ShapeKind};

@@ -1,14 +1,14 @@
-//! All pieces of a range of a map, in the order of offsets: a few additions each where a pattern's extents ascend.
+//! All extents (*pieces*) of a range of a map, in the order of offsets: a few additions for each, unless loops overlap.
 //!
 //! ```text
-//! entries around the offset     each gone through a row at a time (`row_iterator`)
-//!   one of them has the next piece      its pieces follow, up to where another one's begins
-//!   several do                          the newest wins, up to where any begins or ends
-//!   one has overlapping loops           every piece is looked up
+//! open entries (those around the offset), each gone through a row at a time (`row_iterator`):
+//!   one has an extent here        its extents follow, up to where another entry's begins
+//!   several have one              the newest wins, up to where any begins or ends
+//!   one has overlapping loops     each extent is looked up
 //! ```
 //!
 //! # Invariants
-//! 1. All pieces before the offset were given out; the current piece of every open entry ends after the offset.
+//! 1. All pieces before the offset were returned; the current piece of every open entry ends after the offset.
 
 use crate::map::{EntryPart, MapEntry, MapLookup, PatternMap};
 use crate::row_iterator::{Row, RowAdvance, Rows};

@@ -5,11 +5,12 @@
 //!       of one log:   addr, addr + step, ...       or of slot after slot: each log by itself, as far into it
 //! ```
 //!
-//! So most extents cost some additions, and only a new row looks at the other axes. Where a cell has a body, a row is a run of that.
+//! So most extents cost some additions, and only a new row looks at the other axes. Where a cell has a body, a row is a run of
+//! that.
 //!
 //! # Invariants
 //! 1. Rows and what is in them come in the order of offsets, and do not overlap.
-//! 2. Only patterns whose lattice is `joined` are gone through so.
+//! 2. Only for patterns whose lattice is `joined`.
 
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::global::{Axis, GlobalPattern, MAX_DIMS};

@@ -1,8 +1,8 @@
 //! The stack of closed terms, and the search for repeats at its top.
 //!
 //! A repeat of `b` terms: the last `b` have the shapes and distances of the `b` before. The search is by a 32-bit print of each
-//! term (its shape and its distance from the one below), shortest first, so it costs a vector compare of [`WINDOW`] prints when nothing
-//! repeats. A match of prints is verified.
+//! term (its shape and its distance from the one below), shortest first, so it costs a vector compare of [`WINDOW`] prints when
+//! nothing repeats. Where prints match, the terms themselves are compared.
 
 use crate::shape::{Arena, MAX_DEPTH, Shape, mix};
 

@@ -1,5 +1,4 @@
-//! What an operation can fail with, and how that travels between members. POSIX outcomes are plain numbers, so that they cost
-//! nothing and travel.
+//! Errors of operations, and their form on the wire. POSIX outcomes are plain error numbers, the same at every member.
 use crate::Member;
 use forebay_fabric::Error as Fabric;
 use forebay_storage::Error as Storage;

@@ -1,4 +1,4 @@
-//! All that is known of one inode: what its owner stores, and what members tell each other of a new one.
+//! The record of one inode: as its owner stores it, and as members send each other a new one.
 use crate::{Attr, ExtentLayout, Fid, Kind, Lamination, Result, Time};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
-//! What an operation on names that spans members is made of: what must be true, and what is done once it is decided.
+//! The parts of an operation on names that spans members: what must be true, and what is done once it is decided.
 //!
-//! A [`Precondition`] is checked and may say no; an [`IntentStep`] is done after the decision and must always succeed. Both name inodes and
-//! entries of one member only. Members keep these in their stores too, as postcard: a change of a field is a new version of
-//! those records.
+//! A [`Precondition`] is checked and may say no; an [`IntentStep`] is done after the decision and must always succeed. Both
+//! name inodes and entries of one member only. Members keep these in their stores too, as postcard: a change of a field is a
+//! new version of those records.
 use crate::{Fid, Inode, Kind, Member, Time};
 use serde::{Deserialize, Serialize};
 

@@ -3,12 +3,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | `ids` | numbers of members, files, logs |
-//! | `attr`, `inode` | attributes of files, and what a caller wants to do with them |
 //! | `error` | what an operation can fail with, and its form on the wire |
+//! | `attr`, `inode` | attributes of files, and what a caller wants to do with them |
 //! | `placement` | which rank a member runs at; which member has which slices of a file |
 //! | `call` | a request and the one reply it has; how requests are declared and encoded |
-//! | `meta`, `files`, `data`, `locks` | the requests to each part of a member, each with its fields and its reply |
 //! | `intents` | what requests say of operations on names that span members |
+//! | `meta`, `files`, `data`, `locks` | the requests to each part of a member, each with its fields and its reply |
 //! | `wire` | what travels: a request to some part, a one-way message; the list of the parts |
 //! | `peers` | asking other members, and bringing their requests to the parts of this one |
 //!

@@ -1,25 +1,26 @@
 //! Corrects a single flipped bit of a block with a checksum: the difference of the CRC-32C tells which bit it was.
 //!
-//! CRC-32C is linear: the difference between the checksum that a block should have and the one that it has depends on the places of the
-//! wrong bits only, not on the block. Of one wrong bit it is `x^(32 + n)` modulo the polynomial, `n` the number of bits after it. These
-//! powers repeat only after 2^31 - 1 steps, so in a block up to [`LONGEST`] each place has a difference of its own, and so has each bit of the stored
-//! checksum (a difference with one bit). The search steps through the powers from the last bit of the block to the first: one shift a bit, a 30,000th of
-//! a second for 4 KiB, and only where a check has failed.
+//! CRC-32C is linear: the difference between the checksum that a block should have and the one that it has depends on the
+//! places of the wrong bits only, not on the block. Of one wrong bit it is `x^(32 + n)` modulo the polynomial, `n` the number
+//! of bits after it. These powers repeat only after 2^31 - 1 steps, so in a block up to [`LONGEST`] each place has a difference
+//! of its own, and so has each bit of the stored checksum (a difference with one bit). The search steps through the powers from
+//! the last bit of the block to the first: one shift a bit, a 30,000th of a second for 4 KiB, and only where a check has
+//! failed.
 //!
 //! # What other damage does
-//! - *Two flipped bits, or any even number*, are never taken for one: the polynomial has the factor `x + 1`, so differences tell odd from even. Three
-//!   flipped bits can be taken for one, with the chance that follows.
-//! - *Anything else* (an overwritten sector) has an odd number of wrong bits in half of the cases, and then some bit fits by chance: 32,768 differences of
-//!   2^32 fit a block of 4 KiB, which is 1 in 131,072, and 1 in 8,192 at [`LONGEST`].
+//! - *Two flipped bits, or any even number*, are never taken for one: the polynomial has the factor `x + 1`, so differences
+//!   tell odd from even. Three flipped bits can be taken for one, with the chance that follows.
+//! - *Anything else* (an overwritten sector) has an odd number of wrong bits in half of the cases, and then some bit fits by
+//!   chance: 32,768 differences of 2^32 fit a block of 4 KiB, which is 1 in 131,072, and 1 in 8,192 at [`LONGEST`].
 //!
-//! So a corrected block is used only if it then also decodes as it must: to its end, in key order, with the bounds or the
-//! count that are recorded elsewhere. Corrections are reported like all damage
-//! ([`Lost::Corrected`](crate::Lost::Corrected)). Records are corrected so, tables and log, also while a store is in use:
-//! what they would answer otherwise is an error for all that stands beside the flipped bit, too. File data has no
-//! structure to be judged by, and is never corrected.
+//! So a corrected block is used only if it then also decodes as it must: to its end, in key order, with the bounds or the count
+//! that are recorded elsewhere. Corrections are reported like all damage ([`Lost::Corrected`](crate::Lost::Corrected)). Blocks
+//! of tables and records of the log are corrected, also while a store is in use: otherwise one flipped bit would make
+//! everything in its block unreadable. File data has no structure that could confirm a correction, so it is never corrected.
 //!
-//! A log record that checks after one flip was written whole, so no part of an unfinished write comes back with it. Where a crash can
-//! have torn it, a store that goes on corrects short ones only: of 4 KiB, one torn record in 262,144 fits by chance, and then has to decode too.
+//! A log record whose checksum is right after one flip was written whole, so no part of an unfinished write comes back with it.
+//! Where a crash may have torn the record instead, a store that is opened for use corrects short ones only: of torn records of
+//! 4 KiB, one in 262,144 fits by chance, and must then also decode.
 
 /// The longest block that is corrected, bytes.
 pub const LONGEST: usize = 64 << 10;

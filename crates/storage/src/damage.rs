@@ -1,4 +1,4 @@
-//! What of a store is damaged, and what may be lost with it: told by the open, by a check, and by reads of a store that is
+//! Reports of damage to a store and of what may be lost with it: from an open, from a check, and from reads of a store that is
 //! opened to [salvage](crate::Store::salvage) what is whole.
 use crate::{Error, names};
 use bytes::Bytes;

@@ -1,6 +1,7 @@
 //! Bringing segments to disk: when a flush asks for it, and ahead of that in the background.
 //!
-//! Invariant: only `sync`, `sync_number` and `sync_written` promise anything, and only of bytes written before; syncing ahead makes them quick.
+//! Invariant: bytes are durable only once `sync`, `sync_number` or `sync_written` has returned, and only those written before
+//! the call. Syncing ahead promises nothing; it makes these calls quick.
 use super::{Segment, Segments};
 use crate::poison::io_error;
 use forebay_proto::Result;

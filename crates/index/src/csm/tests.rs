@@ -1,4 +1,4 @@
-//! What the tests of several files need.
+//! Helpers that the tests of several files share.
 use super::table::{Table, TableContext, Writer};
 use super::{BlockSplitter, Key, Record, SortedRun, Tree};
 use crate::cluster::Alpha;

@@ -1,9 +1,9 @@
-//! Closed terms: what was found and goes on no more.
+//! Closed terms: extents and loops that no later element extends.
 //!
 //! # Invariants
 //! 1. The loops of all terms are in the arena.
-//! 2. There are less than [`SPILL`] terms, and less than [`SPILL_ITEMS`] items of bodies: what is more leaves at the bottom, as a
-//!    finished pattern.
+//! 2. There are less than [`SPILL`] terms, and less than [`SPILL_ITEMS`] items of bodies: what is more leaves at the bottom, as
+//!    a finished pattern.
 
 use crate::Pattern;
 use crate::shape::{Arena, Shape, Steps};

@@ -1,7 +1,7 @@
 //! Folds a pattern into a folder, a row of elements at a time.
 //!
-//! The folder is afterwards as if each had been pushed: what goes on as expected only moves what is expected next, and that
-//! moves as far at once.
+//! The folder is then as if each element had been pushed. While elements are as expected, pushing one only moves what is
+//! expected next; so a row is pushed by one move.
 
 use super::recognizer::LoopRecognizer;
 use super::{Folder, check};

@@ -1,4 +1,5 @@
-//! Whether a store may still be written to: it is salvaged, closed, or poisoned by a failed write; and the engines that are told of the latter.
+//! Whether a store may still be written to: it is salvaged, closed, or poisoned by a failed write, of which the engines are
+//! then told.
 //!
 //! Invariant: a poisoned store stays poisoned until it is opened again.
 use super::Engine;

@@ -13,15 +13,21 @@
 //!  flush                       +---- edits of one manifest --------+        the log goes up to what all of them hold in files
 //! ```
 //!
-//! # What the store does, and what an engine does
-//! The store ([`Store`](crate::Store)) numbers batches, logs them, and hands each to every engine; when it is opened, it does the same with what the
-//! log holds. [`EngineHost`] is the part of the store that engines share: the I/O trait, the directory, file numbers, the manifest, the log's
-//! files, and whether a failed write has poisoned the store ([`StoreHealth`]). An engine ([`Engine`]) keeps what a batch brings for it: it decides when its memory is
-//! full, writes files, names them in the manifest, merges them, and reports damage.
+//! | file | what |
+//! |---|---|
+//! | `queue`, `host` | group commit; what engines share |
+//! | `logs`, `health` | the log files of an open store; whether it may still be written to |
 //!
-//! Reads and statistics are not in the trait. Engines have different keys and figures, and a get or a scan through a trait object would cost
-//! every record. A reader takes the engine as its own type ([`Store::engine`](crate::Store::engine)). The calls of the trait are dynamic: a few for
-//! each batch, none for a record.
+//! # What the store does, and what an engine does
+//! The store ([`Store`](crate::Store)) numbers batches, logs them, and hands each to every engine; when it is opened, it does
+//! the same with what the log holds. [`EngineHost`] is the part of the store that engines share: the I/O trait, the directory,
+//! file numbers, the manifest, the log's files, and whether a failed write has poisoned the store ([`StoreHealth`]). An engine
+//! ([`Engine`]) keeps what a batch brings for it: it decides when its memory is full, writes files, names them in the manifest,
+//! merges them, and reports damage.
+//!
+//! Reads and statistics are not in the trait. Engines have different keys and figures, and a get or a scan through a trait
+//! object would cost every record. A reader takes the engine as its own type ([`Store::engine`](crate::Store::engine)). The
+//! calls of the trait are dynamic: a few for each batch, none for a record.
 //!
 //! # The formats name two engines
 //! | | rows | the attached engine |
@@ -30,12 +36,13 @@
 //! | files ([`names`](crate::names)) | `table-N.tbl`, `table-N.copy` | `side-N.tbl` |
 //! | in the manifest ([`edit`](crate::manifest)) | 1, 2, flushed: 3 | 5, 6, flushed: 7 |
 //!
-//! So a store has at most one engine beside the rows. A third needs a tag, a file name and edits of its own, and a newer version of the manifest.
-//! Otherwise only the calls of [`EngineHost`] on files, edits and progress know that there is one attached engine.
+//! So a store has at most one engine beside the rows. A third needs a tag, a file name and edits of its own, and a newer
+//! version of the manifest. Otherwise only the calls of [`EngineHost`] on files, edits and progress know that there is one
+//! attached engine.
 //!
 //! # Invariants
-//! - Log records stay until all engines hold them in files, and none names a file of batches that the log does not have on disk for the
-//!   others. So after a crash a batch is there whole, or not at all.
+//! - Log records stay until all engines hold them in files, and none names a file of batches that the log does not have on disk
+//!   for the others. So after a crash a batch is there whole, or not at all.
 //! - A file that the manifest does not name is removed at the next open.
 //! - An engine gets batches in the order of their numbers, one at a time, each after it was logged.
 mod health;

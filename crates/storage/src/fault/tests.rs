@@ -1,4 +1,4 @@
-//! The faulty disk itself: what it loses, tears and refuses is what it says.
+//! The fault-injecting disk itself: it loses, tears and refuses what its fault model says, and nothing else.
 use super::*;
 use proptest::prelude::*;
 

@@ -12,16 +12,17 @@
 //!    before the directory is synced.
 //!
 //! # Why a crash is safe, case by case
-//! - *Before an edit is whole on disk in either copy.* Recovery cuts it. The state before it stands: its tables and log files are
-//!   all still there (2). The new table is an orphan and removed.
-//! - *An edit is whole in one copy, torn or missing in the other.* It was not acknowledged, and nothing was removed for it (2), so
-//!   both states are right. The longer one is taken, for the copy that has it may be the only one that is read next time.
+//! - *Before an edit is whole on disk in either copy.* Recovery cuts it. The state before it stands: its tables and log files
+//!   are all still there (2). The new table is an orphan and removed.
+//! - *An edit is whole in one copy, torn or missing in the other.* It was not acknowledged, and nothing was removed for it (2),
+//!   so both states are right. The longer one is taken, for the copy that has it may be the only one that is read next time.
 //! - *After the edit, before old files are removed.* They are named by nothing: removed at the next open. Log records
 //!   through the flushed batch are skipped.
 //! - *While a copy is repaired in place at open* from the other one, which has all edits: that one is cut after its last
 //!   edit, and not written.
-//! - *While the manifest is rewritten.* Until the first rename is on disk the old files stand. After one rename the files are of two
-//!   generations and say the same (3): the newer is read. While the first manifest of a store is made, the copy may not be there.
+//! - *While the manifest is rewritten.* Until the first rename is on disk the old files stand. After one rename the files are
+//!   of two generations and say the same (3): the newer is read. While the first manifest of a store is made, the copy may not
+//!   be there.
 //! - *Disk full.* The files own blocks ahead of their end. When those are used up, the append is rolled back in both, and
 //!   the flush or compaction is tried again later; the log still holds the data.
 //!
@@ -31,8 +32,8 @@
 //! none that something was removed for is missing (2). The seals in both files say how many edits were on disk: if an
 //! edit is damaged in both, opening fails with `Corrupt` instead of falling back to an older state, whose files are gone.
 //!
-//! A crash leaves both copies with the same edits but for the last one. So a copy that lacks more was damaged, and so was one with
-//! bytes that no crash leaves (see [`torn`](crate::wal::torn)): that is told, and it is written anew.
+//! A crash leaves both copies with the same edits but for the last one. So a copy that lacks more was damaged, and so was one
+//! with bytes that no crash leaves (see [`torn`](crate::wal::torn)): it is reported, and written anew.
 mod edit;
 pub mod provenance;
 mod read;

@@ -1,5 +1,5 @@
-//! The spare room: blocks of the disk, held by the file `SPARE`, that are freed while a full disk is flushed and
-//! compacted (`reclaim`).
+//! Blocks of the disk that the file `SPARE` holds, and that are freed on a full disk so that flushes and compactions have room
+//! (`reclaim`).
 use crate::engine::EngineHost;
 use crate::wal::reserve;
 use crate::{Result, names};

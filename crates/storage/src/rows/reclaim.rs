@@ -1,5 +1,5 @@
-//! Reclaiming space on a full disk: `RESERVE` lets deletes be logged (`wal/reserve`); `SPARE` (`spare`) is removed to
-//! make room for flushing and compacting them, which drops what they delete.
+//! Reclaiming space on a full disk: `RESERVE` lets deletes be logged (`wal/reserve`); `SPARE` (`compaction_reserve`) is removed
+//! to make room for flushing and compacting them, which drops what they delete.
 use super::RowEngine;
 use super::background::LOG_WAIT;
 use crate::Result;

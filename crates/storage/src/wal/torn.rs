@@ -1,9 +1,9 @@
 //! Tells whether bytes of a log that are no record are what a crash leaves, or damage to a record that was whole.
 //!
-//! A log is only appended to, and a record may be written over the seal before it. A killed process leaves a prefix of what it was
-//! writing, and behind it what was there before. A power failure leaves each sector either as written or as it was before: zeros, the seal,
-//! or after the file's end. So of a record that a crash tore, some sector's part or the end is one of these. Where none is, every sector was
-//! written, and was changed later.
+//! A log is only appended to, and a record may be written over the seal before it. A killed process leaves a prefix of what it
+//! was writing, and after it what was there before. A power failure leaves each sector either as written or as it was before:
+//! zeros, the seal, or after the file's end. So in a record that a crash tore, at least one sector, or the end, is still as it
+//! was before. If none is, all of the record was written, and it was damaged later.
 //!
 //! Every batch is longer than a seal, so a shorter remainder at the end of a file was never a whole batch.
 use super::record;
