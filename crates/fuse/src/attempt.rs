@@ -1,4 +1,4 @@
-//! The guard around every handler of a request.
+//! Runs the handler of a request so that its failure or panic costs this one request, not the mount.
 use crate::conversions::TEAM_DIRECTORY;
 use crate::protocol::INodeNo;
 use forebay_server::{Error, Result};

@@ -1,4 +1,4 @@
-//! Conversions between the service's types and the kernel's: inodes, callers, attributes, times, room.
+//! Conversions between the service's types and the kernel's: inodes, callers, attributes, times, free space.
 use crate::protocol::{FileAttr, INodeNo, ReplyStatfs, Request};
 use forebay_server::{Attr, Caller, Fid, Kind, SpaceTotals, Time};
 use rustix::fs::FileType;

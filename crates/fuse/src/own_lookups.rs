@@ -6,8 +6,9 @@
 //!   shared with the process, and empty. So when the process is killed, the connection closes even while a look-up waits
 //!   for an answer, and the look-up ends. (A thread that shares the table would keep the process from ending.)
 //! - Threads that answer requests never wait for a look-up.
-//! - A look-up that waits for a member holds up no other: with all threads busy another one is started, up to [`MAX_THREADS`]. Each
-//!   is answered within the service's deadline, so even these are free again by then. Whoever has given up waiting is not looked up for.
+//! - A look-up that waits for a member holds up no other: with all threads busy another one is started, up to [`MAX_THREADS`].
+//!   Each is answered within the service's deadline, so even these are free again by then. A look-up that nobody waits for any
+//!   more is not made.
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;

@@ -1,6 +1,7 @@
 //! Requests and bytes a second of the members in this process, over the last ten seconds.
 //!
-//! Invariant: a thread samples the counters once a second. It locks the members for that moment only, and ends with this value.
+//! Invariant: a thread samples the counters once a second. It locks the members for that moment only, and stops when this value
+//! is dropped.
 use crate::control::Rates;
 use crate::failure::Result;
 use crate::server_context::ServerContext;

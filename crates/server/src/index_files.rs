@@ -1,7 +1,7 @@
 //! Flushes the whole index of a stopped service to table files, as the service itself does in the background once its
 //! memory for new records is full.
 //!
-//! Invariant: what the stores hold stays the same; a cut anywhere leaves what was there, or the new tables.
+//! Invariant: what the stores hold stays the same; a crash at any point leaves the old files, or the new tables.
 use crate::{Config, Result, stopped};
 use forebay_index::ExtentIndex;
 use forebay_index::csm::engine::{Settings, Stats};

@@ -4,8 +4,9 @@
 //! service runs on them. The file data stays where it is: the service sees the segment files of the stores as if they lay
 //! with its records.
 //!
-//! Invariants: nothing in a damaged store is written, cut, punched or removed, but for the text of its lock; a member whose store is
-//! missing or cannot be read at all is one of which everything is lost; records are all those of before a repair or all those of after it.
+//! Invariants: nothing in a damaged store is written, cut, punched or removed, but for the text of its lock; a member whose
+//! store is missing or cannot be read at all counts as wholly lost; where a repair was interrupted, either all old records are
+//! used or all new ones.
 mod overlay;
 
 use crate::layout::{self, Layout};

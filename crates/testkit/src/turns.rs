@@ -1,16 +1,16 @@
 //! Shared and exclusive locks (*turns*) that decide which tests of one program run in parallel.
 //!
-//! `cargo test` runs the tests of a program as threads of one process. A process that one of them starts has the files that all
-//! tests beside it hold open, until it runs its own program. Then they are closed there: that commits what is written till then,
-//! and a lock of the open file, or a writer, may outlive its test's close. So a test that counts commits or extents, looks for what
-//! is not published yet, or locks, has the program for itself; so has one that changes what belongs to the whole process, as its
-//! working directory, and one that needs all of the machine.
+//! `cargo test` runs the tests of a program as threads of one process. A child process that one of them starts inherits the
+//! open files of all tests that run beside it, until it executes its own program; only then are they closed in the child. That
+//! close commits what was written until then, and until then a lock of an open file, or a writer, may outlive its test's close.
+//! So a test that counts commits or extents, looks for what is not published yet, or locks, has the program for itself; so has
+//! one that changes what belongs to the whole process, as its working directory, and one that needs all of the machine.
 //!
 //! - [`shared`]: beside other tests with a shared turn. Whatever starts processes for tests takes one.
 //! - [`exclusive`]: beside no test that has a turn.
 //!
-//! A turn is the test's: a thread that has one gets another at once, and all end with the last. Threads that a test starts (they
-//! have no name, as those of tests have) get along with what their test has: else they would wait for one that waits for it.
+//! A turn belongs to a test: a thread that has one gets another at once, and all end with the last. Threads that a test starts
+//! (unlike those of tests they have no name) need none of their own: they would wait for their own test.
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::RefCell;
 use std::marker::PhantomData;

@@ -1,19 +1,19 @@
-//! A checkpoint as FS-TEST writes it: N processes, one file, 4 KiB at a time in turn; then read by as many, and by half as many. And so the
-//! pieces of MPI-Tile-IO and BTIO.
+//! A checkpoint as FS-TEST writes it: N processes, one file, 4 KiB at a time in turn; then read by as many, and by half as
+//! many. The pieces of MPI-Tile-IO and BTIO are written and read in the same way.
 //!
 //! # Subjects
 //! - `forebay`: as it is. `patterns-off`: the same with the setting `patterns = off`, so every write is a record of the index.
 //!
 //! # Metrics
 //! - `write_open_s`, `write_bytes_per_s` (from the first write until all is published), `write_close_s`.
-//! - `read_open_s`: until every process has the file open and knows where its first bytes are; `read_bytes_per_s` then. `nonuniform_...`:
-//!   the same with half as many processes as wrote.
+//! - `read_open_s`: until every process has the file open and knows where its first bytes are; `read_bytes_per_s` then.
+//!   `nonuniform_...`: the same with half as many processes as wrote.
 //! - `resolve_s`: one process of a service just started opens the file and finds out where each piece of it is.
-//! - `index_disk_bytes`: records of patterns, and table files of the extent index. `index_memory_bytes`: what the node of that process
-//!   holds of the file afterwards; all processes of a node share it.
+//! - `index_disk_bytes`: records of patterns, and table files of the extent index. `index_memory_bytes`: what the node of that
+//!   process holds of the file afterwards; all processes of a node share it.
 //!
-//! Cases without data do all that except moving bytes: extents name log addresses that hold nothing, reads stop once it is known where
-//! their bytes are, and "bytes" are those that would be moved.
+//! Cases without data do all that except moving bytes: extents name log addresses that hold nothing, reads stop once it is
+//! known where their bytes are, and "bytes" are those that would be moved.
 
 mod cases;
 mod job;

@@ -1,9 +1,10 @@
-//! The command line by which a launcher starts this program on a host, so that a host where it cannot be run says so.
+//! The command line by which a launcher starts this program on a host, so that a host where it cannot be run reports that.
 //!
-//! Launchers do not say so: OpenMPI's `mpirun --enable-recovery` hides that a program was not found, and Hydra reports it but waits on for that
-//! rank. So each host runs a shell, which first asks the program for its version. That fails where the program is missing, is for another
-//! machine, or lacks a library; the shell then writes the report that a server would write ([`ServerReport::CannotRun`]). If the version came, the
-//! shell runs the server in its own place (`exec`): same process, same parent, same descriptors.
+//! Launchers do not report it: OpenMPI's `mpirun --enable-recovery` hides that a program was not found, and Hydra reports it
+//! but waits on for that rank. So each host runs a shell, which first asks the program for its version. That fails where the
+//! program is missing, is for another machine, or lacks a library; the shell then writes the report that a server would write
+//! ([`ServerReport::CannotRun`]). If the version came, the shell runs the server in its own place (`exec`): same process, same
+//! parent, same descriptors.
 //!
 //! [`ServerReport::CannotRun`]: forebay_node::spec::ServerReport::CannotRun
 use std::ffi::OsStr;

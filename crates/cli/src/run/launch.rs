@@ -1,13 +1,13 @@
 //! The servers of `run` as an MPI job: `mpirun` or `srun` starts one `forebay serve` on each node.
 //!
 //! - **Reports.** The launcher's standard output carries the servers' reports.
-//! - **Lifeline.** The launcher's standard input reaches the first server. When it ends, because `run` closes it or was killed, all servers stop
-//!   in order. So the launcher is not killed with `run`; it ends when its servers have. Servers on the machine of `run` also stop when that process
-//!   ends.
-//! - **End of the command.** Before `run` closes the lifeline it writes that the command is over. A server that did not hear that leaves a mount
-//!   that answers with errors, until the command is over.
-//! - **A dead first server.** Then another server on this machine is asked to stop, over its control socket. If there is none, all are
-//!   by a signal that the launcher passes on.
+//! - **Lifeline.** The launcher's standard input reaches the first server. When it ends, because `run` closes it or was killed,
+//!   all servers stop in order. So the launcher is not killed with `run`; it ends when its servers have. Servers on the machine
+//!   of `run` also stop when that process ends.
+//! - **End of the command.** Before `run` closes the lifeline it writes that the command is over. A server that did not hear
+//!   that leaves a mount that answers with errors, until the command is over.
+//! - **A dead first server.** Then another server on this machine is asked to stop, over its control socket. If there is none,
+//!   the launcher passes a signal on to all servers.
 //!
 //! The launcher has a process group of its own, because Ctrl-C is for the command.
 use super::hosts::Host;

@@ -2,17 +2,17 @@
 //!
 //! When another node has moved a directory, this kernel still has it under its old parent. The kernel moves a directory when a
 //! look-up finds it under another parent; but this takes the lock that a rename between directories holds around its own
-//! look-ups, so there it fails. The kernel then repeats the whole call, and if that fails too, the program gets `ESTALE`. Nothing
-//! can be done about a call that holds the lock. But the repeated call begins with the parents, and holds no lock then: so the next
-//! look-up of the same thread is delayed until the mount has looked the directory up through itself, at its new place. That also
-//! moves one that is in use (a working directory, open files), which a notification could only cut off.
+//! look-ups, so there it fails. The kernel then repeats the whole call, and if that fails too, the program gets `ESTALE`.
+//! Nothing can be done about a call that holds the lock. But the repeated call begins with the parents, and holds no lock then:
+//! so the next look-up of the same thread is delayed until the mount has looked the directory up through itself, at its new
+//! place. That also moves one that is in use (a working directory, open files), which a notification could only cut off.
 //!
 //! To make this rare, a mount that moves a directory to another parent informs the other nodes, and the call returns when they
-//! have answered. Each looks the directory up through itself, if its kernel has it (`invalidation`). While a mount waits for others
-//! in this way, it does not make others wait: their look-up might need the lock that its own call holds.
+//! have answered. Each looks the directory up through itself, if its kernel has it (`invalidation`). While a mount waits for
+//! others in this way, it does not make others wait: their look-up might need the lock that its own call holds.
 //!
 //! Invariant: only a reply waits, on a thread of its own, and not for long: a call that holds a lock (it names its parents by
-//! descriptors) waits for nothing but time.
+//! descriptors) is delayed for a fixed time at most, and waits for no other call.
 use super::cache_policy::CachePolicy;
 use super::directory_places::{DirectoryPlaces, MovedDirectory};
 use super::waiter::spawn_waiter;

@@ -1,6 +1,6 @@
-//! Requests of any bytes: each is answered once, by whomever, and nothing is read past its end. Requests come from the kernel
-//! alone, but a mistake there, or here about its structures, must not end the service. Short form: 30,000 requests; `SOAK=1`:
-//! 3,000,000.
+//! Fuzzes requests: whatever bytes one has, it is answered exactly once, and nothing is read past its end. Requests come from
+//! the kernel alone, but a mistake there, or here about its structures, must not end the service. Short form: 30,000 requests;
+//! `SOAK=1`: 3,000,000.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 use super::arguments::*;
 use super::dispatch::{Handler, dispatch};

@@ -1,8 +1,8 @@
 //! Calls on handles: open, create, read, write, sync, seek, release. Each is composed here from calls of the delegate's parts.
 //!
-//! The kernel keeps pages across opens only if the file's generation is the one whose pages it holds: set when an open
-//! told it to drop its pages (and it then used the handle), moved along by this node's own commits when nothing foreign
-//! came between them.
+//! The kernel may keep its pages across opens only if they are of the file's generation. Which generation they are of is set
+//! when an open made it drop its pages (and it then used the handle), and follows this node's own commits as long as no other
+//! node's came between them.
 use super::Delegate;
 use super::combine::NewFile;
 use super::counted_open::CountedOpen;

@@ -1,13 +1,13 @@
 //! Combines concurrent identical requests of this node to another member into one message.
 //!
 //! # Invariants
-//! - Those that come while one is in flight form the next one; none joins one that was sent, which could answer with a state from
-//!   before it came (see [`Combiner`]). So none waits for a group: only for what is already under way.
+//! - Those that come while one is in flight form the next one; none joins one that was sent, which could answer with a state
+//!   from before it came (see [`Combiner`]). So a request never waits for others to join it, only for the one in flight.
 //! - The key contains everything that the answer depends on: lookups and attributes are the same for
 //!   everyone (the kernel checks permissions), an open's key has its flags, and a create's what the file is made with. Requests
 //!   that succeed for one caller only (an exclusive create, a removal), and changes of attributes, are never combined.
-//! - An open or create that is asked for several is counted once at the owner, for all of their handles; the one that sent a
-//!   create has made the file, the others found it.
+//! - A combined open or create is counted once at the owner, for all of its handles. The request that was sent made the file;
+//!   to the others it existed.
 use super::counted_open::CountedOpen;
 use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
 use forebay_fabric::ring::{Combiner, Panicked};

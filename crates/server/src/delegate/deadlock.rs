@@ -1,5 +1,6 @@
-//! Deadlock detection by edge chasing (Chandy, Misra, Haas): no member has the whole wait-for graph, so who waits asks the members on the
-//! way for its edges, and looks for a path back to itself. `locks` (of the server) says why no cycle is missed and none is reported falsely.
+//! Deadlock detection by edge chasing (Chandy, Misra, Haas): no member has the whole wait-for graph, so the node that waits
+//! follows the edges from member to member, and looks for a path back to itself. `locks` (of the server) says why no cycle is
+//! missed and none is reported falsely.
 use crate::locks::{WaitEnd, WaitingRequest};
 use crate::{Member, Peers};
 use forebay_proto::locks::{GetBlockers, GetWaits, LockOwner, LockToken, OwnerWait};

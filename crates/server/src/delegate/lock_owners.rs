@@ -1,8 +1,9 @@
 //! Which owners of this node may hold locks on which files, and through which handles they took them.
 //!
-//! A POSIX lock goes when its process closes any descriptor of the file; the kernel says so with the owner's number. The
-//! locks of an open file (`flock`, OFD) go with its handle, of which the kernel does not always say the owner's number: so
-//! handles are remembered here. An owner that used one handle only is done when that is closed, whatever kind it is.
+//! A POSIX lock goes when its process closes any descriptor of the file; the kernel says so with the owner's number. The locks
+//! of an open file (`flock`, OFD) go with its handle, of which the kernel does not always say the owner's number: so handles
+//! are remembered here. An owner that took locks through one handle only has none left once that is closed, whatever kind it
+//! is.
 use super::handles::Handle;
 use crate::{Fid, Member};
 use forebay_proto::locks::LockSpace;

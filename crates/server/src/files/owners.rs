@@ -1,5 +1,4 @@
-//! What a member keeps of its files: the components that commits, opens, removals and the background thread use. See the
-//! table in `files`.
+//! The components that commits, opens, removals and the background thread of one member share; the table in `files` lists them.
 use super::commit::{CommitLocks, CommitOutcomes, DecidedCommits};
 use super::context::MemberContext;
 use super::open_table::OpenTable;

@@ -1,9 +1,9 @@
-//! The sequences of this member's files, and which files may hold bytes that an fsync has *promised* to keep: those that
-//! had an fsync in this run, or content before it.
+//! The sequences of this member's files, and which files may hold bytes that an fsync has *promised* to keep: those that were
+//! fsynced in this run, or had content before it.
 //!
 //! # Invariants
-//! 1. Sequences of one file only grow, also over restarts. The counter jumps ahead at every start, so that a sequence that a machine crash
-//!    took back is not issued again.
+//! 1. Sequences of one file only grow, also over restarts. The counter jumps ahead at every start, so that a sequence that a
+//!    machine crash took back is not issued again.
 //! 2. What an earlier run left counts as promised. A new file, as a checkpoint that many nodes write, does not: its commits
 //!    need not care what a power cut leaves of it.
 use crate::{Fid, Result};

@@ -1,4 +1,4 @@
-//! The segment files of one member: headers, files that nothing names, places claimed twice.
+//! The segment files of one member: headers, files that nothing names, ranges that two spans claim.
 use super::{MemberStore, Report, spans::SpanPlace};
 use crate::{Error, Result};
 use forebay_data::segment_header;

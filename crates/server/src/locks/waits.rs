@@ -1,7 +1,7 @@
 //! The requests of this node that wait for locks somewhere, and the tokens its requests are named by.
 //!
-//! Invariants: a token names one request; a slot is in one request's hands at a time, and the one used last is used again
-//! first, so that a request without an answer is soon overtaken and can do nothing late.
+//! Invariants: a token names one request; a slot is used by one request at a time, and the slot used last is used again first.
+//! So a request whose answer was lost is soon followed by a greater number in its slot, and does nothing if it arrives late.
 use crate::Fid;
 use forebay_proto::locks::{LockToken, OwnerWait};
 use parking_lot::{Condvar, Mutex};

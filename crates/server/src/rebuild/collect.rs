@@ -1,7 +1,7 @@
-//! Everything that can be read of the members' stores, before it is judged.
+//! Collects everything that can be read of the members' stores; whether it fits together is decided later (`names`, `content`).
 //!
-//! Inodes and entries are held in memory, some hundred bytes each; the records of content stay where they are and are read again as they
-//! are needed.
+//! Inodes and entries are held in memory, some hundred bytes each; the records of content stay where they are and are read
+//! again as they are needed.
 use super::log_bytes::LogBytes;
 use super::losses::Losses;
 use super::{ByteCheck, MemberRemains, is_member};

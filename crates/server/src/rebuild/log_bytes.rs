@@ -1,4 +1,5 @@
-//! The log bytes of one member, as far as they are looked at.
+//! Checks which log bytes of one member can be read: that its segment files are there and long enough and, if asked, that
+//! checksums are right.
 use super::{ByteCheck, MemberRemains};
 use forebay_data::segment_header;
 use forebay_data::span::{Span, checksums};

@@ -1,4 +1,4 @@
-//! What ranks do between calls: they compute, or rather sleep.
+//! Delays between the calls of a rank: it sleeps in place of the computation that the traced program did.
 
 use std::time::Duration;
 

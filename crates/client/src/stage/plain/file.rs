@@ -1,4 +1,4 @@
-//! Open files of a plain directory: read past their holes, written where they have data.
+//! Open files of a plain directory: reads skip holes, and writes leave them out.
 use super::attributes::{owner, timestamps};
 use crate::stage::tree::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
 use rustix::fs::{FallocateFlags, Mode, SeekFrom, XattrFlags};

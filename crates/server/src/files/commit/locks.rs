@@ -1,10 +1,11 @@
 //! The commit lock of each file: one commit, removal or publishing of a file at a time, at its owner.
 //!
 //! Held while other members are called. So no handler that such a call reaches may take it: `StageChanges`, `PublishStaged`,
-//! `DropStaged`, `GetExtents`, `SurveyFiles`, `GetDecision`, `GetView` and `RemoveSlices` never do. It comes first of all locks (see `files`).
+//! `DropStaged`, `GetExtents`, `SurveyFiles`, `GetDecision`, `GetView` and `RemoveSlices` never do. It comes first of all locks
+//! (see `files`).
 //!
 //! Who has it may wait for members that do not answer, a deadline for each. Whoever waits for it gives up when one holder
-//! has had it for longer than that; a long queue that moves on is no reason to.
+//! has had it for longer than that; a long queue in which each holder is quick makes nobody give up.
 use crate::{Error, Fid, Member, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, hash_map::Entry};

@@ -1,10 +1,10 @@
-//! What a commit may say of a file's bytes. Looked at before anything is locked: a writer that is wrong, or whose message was
+//! Checks what a commit says of a file's bytes, before anything is locked: a writer that is wrong, or whose message was
 //! damaged, is refused, and nothing has happened.
 //!
 //! # Invariants
 //! What is accepted can be counted exactly:
-//! 1. Each log byte is named once, and each byte of the file is in one pattern or put. Puts without patterns may lie over each
-//!    other; the index counts what a later one takes away.
+//! 1. Each log byte is named once, and each byte of the file is in one pattern or put. Puts without patterns may overlap; the
+//!    index counts what a later one takes away.
 //! 2. Sums of lengths, offsets and log addresses fit their numbers.
 //! 3. All bytes are those of a member that there is.
 use super::super::records::CommitId;

@@ -4,9 +4,9 @@
 //! 1. Nothing is displaced, which is usual: bounds and strides show it without a look at elements.
 //! 2. The change covers a segment wholly, by a range or by a pattern in the same places. The segment's log ranges are
 //!    freed as they are. Some of their bytes may have been freed before; freeing twice does no harm.
-//! 3. A range cuts a part out of a segment. A search finds where the part begins and ends (`cut_out`), after holes and extents that
-//!    lie over the segment are taken out of the range.
-//! 4. Patterns lie over each other in another way: each element is looked at.
+//! 3. A range cuts a part out of a segment. A search finds where the part begins and ends (`cut_out`), after holes and extents
+//!    that lie over the segment are taken out of the range.
+//! 4. Patterns overlap in any other way: their elements are compared one by one.
 use super::cut_out::cut_out;
 use super::index_overlay::{IndexOverlay, ReadPage};
 use super::segment::StoredSegment;

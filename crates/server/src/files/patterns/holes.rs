@@ -1,4 +1,4 @@
-//! The holes of a file, flat: for each offset the newest commit whose bytes are gone there.
+//! The holes of a file as disjoint ranges, each with the newest commit whose bytes are gone there.
 use std::collections::BTreeMap;
 use std::ops::Range;
 

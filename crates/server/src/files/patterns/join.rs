@@ -1,9 +1,9 @@
-//! Joins the segments of many commits of one log. So a long file that is committed bit by bit has few records, and its next commit has
-//! few of them to look at.
+//! Joins the segments of many commits of one log. So a long file that is committed bit by bit has few records, and its next
+//! commit has few to compare with.
 //!
-//! Only segments of which every byte counts are joined, and the result has the sequence of the newest of them. That changes nothing of
-//! what is seen, whatever other commits came between, because nothing lies over these bytes. Small segments are joined with small ones,
-//! so that a row is folded again only now and then.
+//! Only segments of which every byte is visible are joined, and the result has the sequence of the newest of them. Readers see
+//! the same as before, whatever other commits came between, because nothing hides these bytes. Small segments are joined with
+//! small ones, so that no byte is folded again often.
 use super::records::PatternId;
 use super::segment::StoredSegment;
 use crate::{Error, Result};

@@ -1,4 +1,4 @@
-//! Writing what became of a table: the records that a change adds and deletes.
+//! Writes the records that a change of a table adds, and deletes those that it replaces.
 use super::displace::DisplacedBytes;
 use super::records::{HIDDEN, HOLE, PatternId, SEGMENT, hidden_value, hole_value};
 use super::segment::StoredSegment;

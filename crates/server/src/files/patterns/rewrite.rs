@@ -1,9 +1,9 @@
-//! Writes the patterns of a file again, in fewer records, once more of their bytes is hidden than counts, or holes are many. So what a
-//! file's patterns take stays in proportion to what they hold.
+//! Rewrites the patterns of a file as fewer records, once more of their bytes are hidden than visible, or there are many holes.
+//! So the size of a file's patterns stays in proportion to their visible bytes.
 //!
-//! Only segments that have lost bytes are written again; each keeps its log and its commit. After that every byte of every segment counts,
-//! so no hole is needed. What readers see does not change, and the index is left as it is; so the file's sequence stays, and the maps
-//! that readers have stay right.
+//! Only segments that have lost bytes are written again; each keeps its log and its commit. After that every byte of every
+//! segment is visible, so no hole is needed. What readers see does not change, and the index is left as it is; so the file's
+//! sequence stays, and the maps that readers have stay right.
 use super::index_overlay::{IndexOverlay, ReadPage};
 use super::record_writer::RecordWriter;
 use super::records::{MERGED, PatternId, SEGMENT, merged_value};

@@ -1,4 +1,4 @@
-//! A segment as it is stored, decoded.
+//! A stored segment, decoded.
 use super::records::{self, PatternId};
 use crate::log_ranges::LogRanges;
 use bytes::Bytes;

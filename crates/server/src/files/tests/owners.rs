@@ -1,4 +1,4 @@
-//! Owners built alone, each over a bare store and other members that only answer what is asked of them here.
+//! Components of `files` built alone, each over a bare store and other members that only answer what is asked of them here.
 use super::super::commit::{CommitDecision, CommitOutcomes, DecidedCommits};
 use super::super::context::MemberContext;
 use super::super::records::CommitId;

@@ -1,4 +1,4 @@
-//! Owners of the namespace built alone, over a bare store.
+//! Components of the namespace built alone, over a bare store.
 use crate::files::{FilesHook, Removal};
 use crate::inodes::{Inode, Inodes};
 use crate::meta::attempt::AttemptError;
