@@ -55,7 +55,6 @@ pub use space_signal::SpaceSignal;
 
 use buffer_pool::BufferPool;
 use byte_budget::ByteBudget;
-use crossbeam_channel::{Receiver, Sender};
 use forebay_proto::{Fid, Member, Result};
 use forebay_storage::{Io, Store};
 use log::OpenLogs;
@@ -63,7 +62,7 @@ use parking_lot::Mutex;
 use poison::Poison;
 use ranges::{merge, subtract};
 use read::LogReader;
-use reclaim::Reclaimer;
+use reclaim::{ReclaimQueue, Reclaimer};
 use segment::Segments;
 use span_table::SpanTable;
 use std::collections::BTreeMap;
@@ -71,7 +70,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread::JoinHandle;
 use tail_memory::TailMemory;
 use write::LogAppender;
 
@@ -96,6 +94,8 @@ pub struct LogStoreOptions {
     pub sync_each_flush: bool,
     /// The disk space that is left to records, shared with the members that store there too.
     pub reserve: Arc<DiskReserve>,
+    /// Reclaim disk space in a thread. If not, it comes back when `clean` is called.
+    pub background: bool,
 }
 
 /// Counters; bytes.
@@ -125,19 +125,10 @@ pub struct LogStore {
     quota: Option<u64>,
     sync_each_flush: bool,
     ids: Counter,
-    logs: Arc<OpenLogs>,
-    segments: Arc<Segments>,
-    spans: Arc<SpanTable>,
-    live: Arc<ByteBudget>,
-    reserve: Arc<DiskReserve>,
-    poison: Arc<Poison>,
-    space_freed: Arc<SpaceSignal>,
     writer: LogAppender,
     reader: LogReader,
-    reclaimer: Arc<Reclaimer>,
     /// Logs that a crash left unsealed and nobody has retained yet.
     unsealed: Mutex<Vec<(LogId, Fid)>>,
-    cleaner: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
 }
 
 impl LogStore {
@@ -151,100 +142,61 @@ impl LogStore {
         store: Arc<Store>,
         options: LogStoreOptions,
     ) -> Result<LogStore> {
-        let (logs, woken) = LogStore::open_parts(io, dir, store, options)?;
-        let (stop, stopped) = crossbeam_channel::bounded(0);
-        let reclaimer = logs.reclaimer.clone();
-        let thread = std::thread::Builder::new()
-            .name("forebay-clean".into())
-            .spawn(move || reclaimer.run(&woken, &stopped))
-            .map_err(|e| poison::io_error("start a thread for", dir, e))?;
-        *logs.cleaner.lock() = Some((stop, thread));
-        Ok(logs)
-    }
-
-    /// As `open`, without the cleaning thread: disk space comes back when `clean` is called.
-    ///
-    /// # Errors
-    /// As `open`.
-    pub fn open_without_cleaner(
-        io: Arc<dyn Io>,
-        dir: &Path,
-        store: Arc<Store>,
-        options: LogStoreOptions,
-    ) -> Result<LogStore> {
-        Ok(LogStore::open_parts(io, dir, store, options)?.0)
-    }
-
-    fn open_parts(
-        io: Arc<dyn Io>,
-        dir: &Path,
-        store: Arc<Store>,
-        options: LogStoreOptions,
-    ) -> Result<(LogStore, Receiver<()>)> {
-        let LogStoreOptions {
-            member,
-            quota,
-            buffer_bytes,
-            sync_each_flush,
-            reserve,
-        } = options;
-        let found = recover::recover(&*io, dir, &store, member)?;
-        let segments = Arc::new(Segments::new(io, dir, member, found.next, found.table));
+        let found = recover::recover(&*io, dir, &store, options.member)?;
+        let segments = Segments::new(io, dir, options.member, found.next, found.table);
+        let segments = Arc::new(segments);
         let poison = Arc::new(Poison::new(dir));
-        let space_freed = Arc::new(SpaceSignal::default());
-        let live = Arc::new(ByteBudget::new(quota.unwrap_or(u64::MAX)));
+        let live = Arc::new(ByteBudget::new(options.quota.unwrap_or(u64::MAX)));
         live.take(found.live);
         let spans = Arc::new(SpanTable::new(
             store.clone(),
             segments.clone(),
             poison.clone(),
             live.clone(),
-            (buffer_bytes / 4) as usize,
+            (options.buffer_bytes / 4) as usize,
         ));
-        let (reclaimer, woken) = Reclaimer::new(
-            store.clone(),
-            segments.clone(),
-            spans.clone(),
-            poison.clone(),
-            space_freed.clone(),
-        );
-        reclaimer.add(found.gaps);
-        let reclaimer = Arc::new(reclaimer);
+        let reclaimer = Arc::new(Reclaimer {
+            store: store.clone(),
+            segments: segments.clone(),
+            spans: spans.clone(),
+            poison: poison.clone(),
+            space_freed: Arc::default(),
+            queue: ReclaimQueue::default(),
+            cleaning: Mutex::default(),
+        });
+        reclaimer.queue.add(found.gaps);
         let logs = Arc::new(OpenLogs::default());
-        let store_of_logs = LogStore {
-            writer: LogAppender {
-                logs: logs.clone(),
-                memory: TailMemory::new(buffer_bytes),
-                segments: segments.clone(),
-                spans: spans.clone(),
-                live: live.clone(),
-                reserve: reserve.clone(),
-                reclaimer: reclaimer.clone(),
-                poison: poison.clone(),
-            },
+        let ids = Counter::open(store.clone(), b"log", 1)?;
+        if options.background {
+            let cleaner = reclaimer.clone();
+            let work = &reclaimer.queue.cleaner;
+            work.spawn("forebay-clean", move || cleaner.run())
+                .map_err(|e| poison::io_error("start a thread for", dir, e))?;
+        }
+        Ok(LogStore {
             reader: LogReader {
-                member,
+                member: options.member,
                 logs: logs.clone(),
                 spans: spans.clone(),
                 segments: segments.clone(),
-                buffers: BufferPool::new(buffer_bytes / 8),
+                buffers: BufferPool::new(options.buffer_bytes / 8),
             },
-            ids: Counter::open(store.clone(), b"log", 1)?,
+            writer: LogAppender {
+                logs,
+                memory: TailMemory::new(options.buffer_bytes),
+                segments,
+                spans,
+                live,
+                reserve: options.reserve,
+                reclaimer,
+                poison,
+            },
+            ids,
             unsealed: Mutex::new(found.unsealed),
-            cleaner: Mutex::new(None),
             store,
-            quota,
-            sync_each_flush,
-            logs,
-            segments,
-            spans,
-            live,
-            reserve,
-            poison,
-            space_freed,
-            reclaimer,
-        };
-        Ok((store_of_logs, woken))
+            quota: options.quota,
+            sync_each_flush: options.sync_each_flush,
+        })
     }
 
     /// A new log for the file. Nothing is on disk until the first flush.
@@ -253,7 +205,7 @@ impl LogStore {
     /// As the store.
     pub fn create_log(&self, fid: Fid) -> Result<LogId> {
         let id = self.ids.next()?;
-        self.logs.add(id, fid);
+        self.writer.logs.add(id, fid);
         Ok(id)
     }
 
@@ -272,7 +224,7 @@ impl LogStore {
     /// # Errors
     /// As `append`. After `ENOSPC` the bytes are still buffered and readable; flush again when there is room.
     pub fn flush(&self, log: LogId, sync: bool) -> Result<()> {
-        if sync || self.sync_each_flush && self.logs.find(log).is_some() {
+        if sync || self.sync_each_flush && self.writer.logs.find(log).is_some() {
             self.sync_bytes(log)?;
             return self.sync_records();
         }
@@ -294,7 +246,7 @@ impl LogStore {
     /// As the store.
     pub fn sync_records(&self) -> Result<()> {
         let synced = self.store.sync();
-        synced.map_err(|e| self.poison.note_sync(e.into()))
+        synced.map_err(|e| self.writer.poison.note_sync(e.into()))
     }
 
     /// As `flush` with `sync`, for all logs, but for what is only buffered.
@@ -302,9 +254,9 @@ impl LogStore {
     /// # Errors
     /// As `flush`.
     pub fn sync_all(&self) -> Result<()> {
-        self.poison.check()?;
-        let synced = self.segments.sync_written();
-        synced.map_err(|e| self.poison.note_sync(e))?;
+        self.writer.poison.check()?;
+        let synced = self.writer.segments.sync_written();
+        synced.map_err(|e| self.writer.poison.note_sync(e))?;
         self.sync_records()
     }
 
@@ -314,7 +266,7 @@ impl LogStore {
     /// As the store.
     pub fn seal(&self, log: LogId) -> Result<()> {
         let sealed = self.writer.seal(log);
-        self.space_freed.notify();
+        self.space_freed().notify();
         sealed
     }
 
@@ -341,10 +293,15 @@ impl LogStore {
                 .map(|(log, ranges)| (log, merge(ranges)))
                 .collect();
             for (log, ranges) in &logs {
-                self.live.give(self.logs.free_tail(*log, ranges));
+                self.writer
+                    .live
+                    .give(self.writer.logs.free_tail(*log, ranges));
             }
-            self.reclaimer.add(self.spans.free(&logs, &[])?);
-            self.space_freed.notify();
+            self.writer
+                .reclaimer
+                .queue
+                .add(self.writer.spans.free(&logs, &[])?);
+            self.space_freed().notify();
         }
         Ok(())
     }
@@ -363,8 +320,8 @@ impl LogStore {
     /// As the store.
     pub fn retain(&self, log: LogId, keep: &[Range<u64>]) -> Result<()> {
         let drop = subtract(0..u64::MAX, &merge(keep.to_vec()));
-        let dead = self.spans.free(&[(log, drop)], &[log])?;
-        self.reclaimer.add(dead);
+        let dead = self.writer.spans.free(&[(log, drop)], &[log])?;
+        self.writer.reclaimer.queue.add(dead);
         self.unsealed.lock().retain(|(l, _)| *l != log);
         Ok(())
     }
@@ -374,9 +331,9 @@ impl LogStore {
     /// # Errors
     /// As the disk.
     pub fn space(&self) -> Result<(u64, u64, u64)> {
-        let live = self.live.used();
-        let (free, total) = self.segments.disk()?;
-        let free = self.reserve.free((free, total));
+        let live = self.writer.live.used();
+        let (free, total) = self.writer.segments.disk()?;
+        let free = self.writer.reserve.free((free, total));
         Ok(match self.quota {
             Some(quota) => (live, quota, quota.saturating_sub(live).min(free)),
             None => (live, total, free),
@@ -385,21 +342,21 @@ impl LogStore {
 
     /// Wakes those that wait until an append that met `ENOSPC` may succeed: bytes were freed, or their disk space reclaimed.
     pub fn space_freed(&self) -> &Arc<SpaceSignal> {
-        &self.space_freed
+        &self.writer.reclaimer.space_freed
     }
 
     /// Counters.
     pub fn stats(&self) -> LogStoreStats {
-        let (span_hits, span_misses) = self.spans.cache().counts();
+        let (span_hits, span_misses) = self.writer.spans.cache().counts();
         LogStoreStats {
             span_hits,
             span_misses,
-            live: self.live.used(),
+            live: self.writer.live.used(),
             buffers: self.writer.memory.used(),
-            span_cache: self.spans.cache().bytes(),
-            segments: self.segments.count(),
-            open_logs: self.logs.count(),
-            cleaning: self.reclaimer.waiting(),
+            span_cache: self.writer.spans.cache().bytes(),
+            segments: self.writer.segments.count(),
+            open_logs: self.writer.logs.count(),
+            cleaning: self.writer.reclaimer.queue.len() as u64,
         }
     }
 
@@ -409,7 +366,7 @@ impl LogStore {
     /// # Errors
     /// As the disk.
     pub fn disk_bytes(&self, stop: &AtomicBool) -> Result<u64> {
-        self.segments.disk_bytes(stop)
+        self.writer.segments.disk_bytes(stop)
     }
 
     /// Reclaims what is free; with `evacuate`, also moves the last live bytes out of mostly dead segments. What the cleaning
@@ -418,7 +375,7 @@ impl LogStore {
     /// # Errors
     /// The first failure of disk or store; all else was done.
     pub fn clean(&self, evacuate: bool) -> Result<()> {
-        self.reclaimer.clean(evacuate)
+        self.writer.reclaimer.clean(evacuate)
     }
 
     /// Stops the cleaning thread and does what waits for it. Flush logs first: what is only buffered is lost.
@@ -427,18 +384,15 @@ impl LogStore {
     /// As the store.
     pub fn close(&self) -> Result<()> {
         self.stop_cleaner();
-        self.poison.check()?;
-        self.spans.apply_seals()?;
-        self.segments.seal_all();
+        self.writer.poison.check()?;
+        self.writer.spans.apply_seals()?;
+        self.writer.segments.seal_all();
         self.clean(false)
     }
 
     fn stop_cleaner(&self) {
-        if let Some((stop, thread)) = self.cleaner.lock().take() {
-            drop(stop);
-            // A panic there was reported by the panic hook; there is nothing to add.
-            let _ = thread.join();
-        }
+        let reclaimer = &self.writer.reclaimer;
+        reclaimer.queue.cleaner.stop(&reclaimer.segments.dir);
     }
 }
 

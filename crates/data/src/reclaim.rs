@@ -15,11 +15,10 @@ use crate::segment::{SegmentRange, Segments};
 use crate::space_signal::SpaceSignal;
 use crate::span::Span;
 use crate::span_table::SpanTable;
-use crossbeam_channel::{Receiver, RecvTimeoutError};
 use forebay_proto::{Error, Result};
 use forebay_storage::Store;
 use parking_lot::Mutex;
-use queue::ReclaimQueue;
+pub use queue::ReclaimQueue;
 use schedule::CleaningSchedule;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,14 +32,20 @@ const PAGE: u64 = 4096;
 
 /// See the head of this file. Shared by threads.
 pub struct Reclaimer {
-    store: Arc<Store>,
-    segments: Arc<Segments>,
-    spans: Arc<SpanTable>,
-    poison: Arc<Poison>,
-    space_freed: Arc<SpaceSignal>,
-    queue: ReclaimQueue,
+    /// Where the records of spans are.
+    pub store: Arc<Store>,
+    /// What is reclaimed.
+    pub segments: Arc<Segments>,
+    /// What names bytes of them.
+    pub spans: Arc<SpanTable>,
+    /// Closed by a failed sync.
+    pub poison: Arc<Poison>,
+    /// Hears of reclaimed space.
+    pub space_freed: Arc<SpaceSignal>,
+    /// Bytes that no span names any more.
+    pub queue: ReclaimQueue,
     /// Held by whoever cleans.
-    cleaning: Mutex<()>,
+    pub cleaning: Mutex<()>,
 }
 
 /// What a round reclaimed.
@@ -65,32 +70,6 @@ impl Reclaimed {
 }
 
 impl Reclaimer {
-    /// Also the end on which `run` hears that there is something to do.
-    pub fn new(
-        store: Arc<Store>,
-        segments: Arc<Segments>,
-        spans: Arc<SpanTable>,
-        poison: Arc<Poison>,
-        space_freed: Arc<SpaceSignal>,
-    ) -> (Reclaimer, Receiver<()>) {
-        let (queue, woken) = ReclaimQueue::new();
-        let reclaimer = Reclaimer {
-            store,
-            segments,
-            spans,
-            poison,
-            space_freed,
-            queue,
-            cleaning: Mutex::default(),
-        };
-        (reclaimer, woken)
-    }
-
-    /// Bytes that no span names any more.
-    pub fn add(&self, ranges: Vec<SegmentRange>) {
-        self.queue.add(ranges);
-    }
-
     /// Spans that will not be recorded after all: their bytes go back to the disk. (Without that, a writer that tries
     /// again and again on a full disk would fill what deleting frees.)
     pub fn discard(&self, spans: &[Span]) {
@@ -99,16 +78,6 @@ impl Reclaimer {
         }
         self.queue
             .add(spans.iter().map(Span::segment_range).collect());
-    }
-
-    /// There is something to do.
-    pub fn wake(&self) {
-        self.queue.wake();
-    }
-
-    /// How many freed ranges wait.
-    pub fn waiting(&self) -> u64 {
-        self.queue.len() as u64
     }
 
     /// Segments that the cleaner would empty: less than a quarter of each is live.
@@ -195,29 +164,20 @@ impl Reclaimer {
         reclaimed
     }
 
-    /// The thread: syncs ahead at once, cleans some time after a free, until the sender of `stop` is dropped.
-    pub fn run(&self, woken: &Receiver<()>, stop: &Receiver<()>) {
+    /// The thread: syncs ahead at once, cleans some time after a free, until it is stopped.
+    pub fn run(&self) {
         let mut schedule = CleaningSchedule::default();
-        loop {
-            let wait = schedule.wait(self.mostly_dead().len(), self.has_garbage());
-            let timer = wait.map_or_else(crossbeam_channel::never, crossbeam_channel::after);
-            crossbeam_channel::select! {
-                recv(woken) -> _ => {}
-                recv(stop) -> _ => return,
-                recv(timer) -> _ => {}
-            }
+        while self
+            .queue
+            .wait(schedule.wait(self.mostly_dead().len(), self.has_garbage()))
+        {
             if let Err(error) = self.segments.sync_ahead() {
                 self.poison.note_sync(error);
             }
             if !self.has_garbage() && !schedule.is_due(self.mostly_dead().len(), Instant::now()) {
                 continue;
             }
-            if self.queue.fresh_bytes() < RECLAIM_AT_ONCE_BYTES
-                && !matches!(
-                    stop.recv_timeout(GATHER_DELAY),
-                    Err(RecvTimeoutError::Timeout)
-                )
-            {
+            if self.queue.fresh_bytes() < RECLAIM_AT_ONCE_BYTES && !self.queue.pause(GATHER_DELAY) {
                 return;
             }
             let pass = schedule.is_due(self.mostly_dead().len(), Instant::now());

@@ -65,7 +65,8 @@ pub struct SegmentRange {
 /// The segment files of one member.
 pub struct Segments {
     io: Arc<dyn Io>,
-    dir: PathBuf,
+    /// Where their files lie.
+    pub dir: PathBuf,
     member: Member,
     next: AtomicU32,
     lanes: [Mutex<Lane>; LANES],

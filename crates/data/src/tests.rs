@@ -21,8 +21,9 @@ fn open(disk: &FaultIo, buffer_bytes: u64) -> LogStore {
         buffer_bytes,
         sync_each_flush: false,
         reserve: Arc::default(),
+        background: false,
     };
-    LogStore::open_without_cleaner(io, Path::new("/m/data"), records, options).unwrap()
+    LogStore::open(io, Path::new("/m/data"), records, options).unwrap()
 }
 
 /// Bytes that say where they are.
@@ -51,10 +52,10 @@ fn a_cached_span_of_reclaimed_bytes_answers_gone_and_never_zeros() {
     let log = written(&store, 1 << 20);
     assert_read(&store, log, 0, 1 << 20);
     // A reader that found the span before it was freed, and reads after its bytes are gone from the disk.
-    let cache = store.spans.cache();
+    let cache = store.writer.spans.cache();
     let span = cache.get(log, 0).unwrap();
     store.free(&[(log, 0..512 << 10)]).unwrap();
-    let file = store.segments.file(span.segment).unwrap().unwrap();
+    let file = store.writer.segments.file(span.segment).unwrap().unwrap();
     file.punch(4096, 256 << 10).unwrap();
     cache.keep(cache.epoch(log), span);
     for len in [4096, 1 << 20] {
@@ -75,7 +76,7 @@ fn assert_counted(store: &LogStore) {
         *held.entry(span.segment).or_default() += span.stored_len();
     }
     for number in 0..100 {
-        if let Some(usage) = store.segments.usage(number) {
+        if let Some(usage) = store.writer.segments.usage(number) {
             let held = held.remove(&number).unwrap_or(0);
             assert_eq!(usage.live, held, "segment {number}");
         }
@@ -93,13 +94,13 @@ fn moves_that_a_full_disk_cuts_off_count_nowhere() {
             .map(|_| {
                 let log = written(&store, 1 << 20);
                 store.free(&[(log, KEPT as u64..1 << 20)]).unwrap();
-                store.segments.seal_all();
+                store.writer.segments.seal_all();
                 log
             })
             .collect();
         store.clean(false).unwrap();
         assert_counted(&store);
-        let targets = store.reclaimer.mostly_dead();
+        let targets = store.writer.reclaimer.mostly_dead();
         assert_eq!(targets.len(), 6);
         disk.set_capacity(disk.used() + pages * 4096);
         let cleaned = store.clean(true);
@@ -115,7 +116,7 @@ fn moves_that_a_full_disk_cuts_off_count_nowhere() {
         });
         assert!(cleaned, "{pages} pages");
         assert_counted(&store);
-        let left = |s: &&u32| store.segments.usage(**s).is_some();
+        let left = |s: &&u32| store.writer.segments.usage(**s).is_some();
         assert_eq!(targets.iter().filter(left).count(), 0, "{pages} pages");
         for log in logs {
             assert_read(&store, log, 0, KEPT);

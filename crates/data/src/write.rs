@@ -203,7 +203,7 @@ impl LogAppender {
             reserved = self.segments.reserve(lane, len);
         }
         if self.segments.is_ahead() {
-            self.reclaimer.wake();
+            self.reclaimer.queue.wake();
         }
         reserved.map_err(|e| self.poison.note(e))
     }

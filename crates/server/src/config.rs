@@ -105,6 +105,7 @@ impl Config {
             buffer_bytes: self.memory / 6,
             sync_each_flush: self.durability == Durability::Disk,
             reserve,
+            background: true,
         }
     }
 

@@ -1,12 +1,13 @@
 //! What can go wrong in a store: few kinds, each telling the user what to do next.
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Result of the storage core.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What a store answers when it cannot do what was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The operating system refused a call.
     #[error("{what} {}: {source}{}", path.display(), advice(what, source))]
@@ -17,7 +18,7 @@ pub enum Error {
         path: PathBuf,
         /// The system's reason.
         #[source]
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     /// Bytes on disk are not what was written there.
     #[error("{}: {what} at byte {offset} is damaged (checksum {found:08x}, expected {expected:08x}); `forebay fsck --repair` keeps what is whole, `forebay mount --salvage` reads it", path.display())]
@@ -80,7 +81,11 @@ impl Error {
         let path = path.to_path_buf();
         match is_no_descriptor(&source) {
             true => Error::NoDescriptors { path },
-            false => Error::Io { what, path, source },
+            false => Error::Io {
+                what,
+                path,
+                source: Arc::new(source),
+            },
         }
     }
 
@@ -115,39 +120,7 @@ impl Error {
         Error::Io {
             what: "use",
             path: path.to_path_buf(),
-            source,
-        }
-    }
-
-    /// The same error once more, for who keeps one of those that were answered.
-    pub fn again(&self) -> Error {
-        let path = self.path().to_path_buf();
-        match self {
-            Error::Io { what, source, .. } => Error::Io {
-                what,
-                path,
-                source: match source.raw_os_error() {
-                    Some(code) => io::Error::from_raw_os_error(code),
-                    None => io::Error::new(source.kind(), source.to_string()),
-                },
-            },
-            Error::Corrupt {
-                what,
-                offset,
-                expected,
-                found,
-                ..
-            } => Error::corrupt(&path, what, *offset, *expected, *found),
-            Error::Format { reason, .. } => Error::Format {
-                path,
-                reason: reason.clone(),
-            },
-            Error::NoSpace { .. } => Error::NoSpace { path },
-            Error::NoDescriptors { .. } => Error::NoDescriptors { path },
-            Error::Poisoned { reason, .. } => Error::Poisoned {
-                path,
-                reason: reason.clone(),
-            },
+            source: Arc::new(source),
         }
     }
 
@@ -170,6 +143,16 @@ impl Error {
             | Error::NoSpace { path }
             | Error::NoDescriptors { path }
             | Error::Poisoned { path, .. } => path,
+        }
+    }
+
+    /// The same shortage for who needs what cannot be made in `dir` for now; other errors stay.
+    pub fn at(self, dir: &Path) -> Error {
+        let path = dir.to_path_buf();
+        match self {
+            Error::NoSpace { .. } => Error::NoSpace { path },
+            Error::NoDescriptors { .. } => Error::NoDescriptors { path },
+            other => other,
         }
     }
 
@@ -209,35 +192,6 @@ fn advice(what: &str, source: &io::Error) -> &'static str {
             "; put the file back from a copy, or keep what is whole: `forebay fsck --repair`, `forebay mount --salvage`"
         }
         _ => "",
-    }
-}
-
-/// What the machine has too little of for now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shortage {
-    /// Room on the disk.
-    Space,
-    /// File descriptors.
-    Descriptors,
-}
-
-impl Shortage {
-    /// The shortage behind an error.
-    pub fn of(error: &Error) -> Option<Shortage> {
-        match error {
-            Error::NoSpace { .. } => Some(Shortage::Space),
-            Error::NoDescriptors { .. } => Some(Shortage::Descriptors),
-            _ => None,
-        }
-    }
-
-    /// The error for who needs what cannot be made in `path` for now.
-    pub fn error(self, path: &Path) -> Error {
-        let path = path.to_path_buf();
-        match self {
-            Shortage::Space => Error::NoSpace { path },
-            Shortage::Descriptors => Error::NoDescriptors { path },
-        }
     }
 }
 

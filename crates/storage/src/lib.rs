@@ -42,8 +42,8 @@ mod wal;
 
 pub use batch::{Batch, EngineEntry, Keyspace, Op};
 pub use damage::{Damage, DamageNotes, LogCut, LogEnd, Lost, Opened};
-pub use engine::{Engine, EngineHost, GroupSummary, LogTail, StoreHealth};
-pub use error::{Error, IoContext, Result, Shortage};
+pub use engine::{BackgroundWork, Engine, EngineHost, GroupSummary, LogTail, StoreHealth};
+pub use error::{Error, IoContext, Result};
 pub use io::{DirEntry, File, Io, OsIo};
 pub use manifest::{EngineEdit, Provenance};
 pub use newest_first::{NewestFirst, SortedCursor};

@@ -21,6 +21,7 @@ pub fn options() -> LogStoreOptions {
         buffer_bytes: 4 << 20,
         sync_each_flush: false,
         reserve: Arc::default(),
+        background: false,
     }
 }
 
@@ -63,7 +64,7 @@ impl Fixture {
 
 fn open(dir: &Path, store: &Arc<Store>, options: &LogStoreOptions) -> LogStore {
     let io = Arc::new(OsIo);
-    LogStore::open_without_cleaner(io, dir, store.clone(), options.clone()).unwrap()
+    LogStore::open(io, dir, store.clone(), options.clone()).unwrap()
 }
 
 /// Bytes that say where they are.

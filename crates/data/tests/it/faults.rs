@@ -64,7 +64,7 @@ impl Machine {
             Path::new("/m/kv"),
             store,
         )?);
-        let logs = LogStore::open_without_cleaner(
+        let logs = LogStore::open(
             Arc::new(disk.clone()),
             Path::new("/m/data"),
             store.clone(),

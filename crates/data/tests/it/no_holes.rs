@@ -59,7 +59,7 @@ impl TwoLogs {
         let disk = HolePunches::default();
         let open = || {
             let (io, dir) = (Arc::new(disk.disk()), dir.path().join("data"));
-            LogStore::open_without_cleaner(io, &dir, records.clone(), options()).unwrap()
+            LogStore::open(io, &dir, records.clone(), options()).unwrap()
         };
         let store = open();
         let logs = [1, 2].map(|fid| {

@@ -3,6 +3,7 @@
 
 mod compaction;
 mod damage;
+mod descriptors;
 mod engine;
 mod full_disk;
 mod histories;

@@ -76,11 +76,9 @@ impl StoreHealth {
     /// [`Error::Poisoned`] after a failed write or `close`; [`Error::Io`] if the store is salvaged.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.salvaged {
-            return Err(Error::Io {
-                what: "change a store that is salvaged:",
-                path: self.dir().to_path_buf(),
-                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
-            });
+            let refused = std::io::ErrorKind::ReadOnlyFilesystem.into();
+            let what = "change a store that is salvaged:";
+            return Err(Error::hard(what, self.dir(), refused));
         }
         self.check_writable()?;
         if self.is_closed() {

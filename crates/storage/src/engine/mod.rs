@@ -45,11 +45,13 @@
 //!   for the others. So after a crash a batch is there whole, or not at all.
 //! - A file that the manifest does not name is removed at the next open.
 //! - An engine gets batches in the order of their numbers, one at a time, each after it was logged.
+mod background;
 mod health;
 mod host;
 mod logs;
 mod queue;
 
+pub use background::BackgroundWork;
 pub(crate) use health::PoisonOnPanic;
 pub use health::StoreHealth;
 pub(crate) use host::RecoveredStore;

@@ -172,7 +172,7 @@ fn of_generation(copies: &[CopyBytes; 2], generation: u64) -> Result<ReadManifes
         .zip(copies)
         .find_map(|(h, c)| h.error.as_ref().or(c.error.as_ref()));
     if edits == 0 || edits < synced {
-        return Err(error.map_or_else(|| missing(&copies[0]), Error::again));
+        return Err(error.map_or_else(|| missing(&copies[0]), Error::clone));
     }
     let mut damage = Vec::new();
     let mut whole = true;
@@ -187,11 +187,7 @@ fn of_generation(copies: &[CopyBytes; 2], generation: u64) -> Result<ReadManifes
         let replaced = copy.generation.is_some_and(|g| g < generation) && edits == 1;
         let made = copy.bytes.is_empty() && edits == 1;
         let behind = (held.edits.len() as u64) + 1 < edits;
-        let error = held
-            .error
-            .as_ref()
-            .or(copy.error.as_ref())
-            .map(Error::again);
+        let error = held.error.as_ref().or(copy.error.as_ref()).cloned();
         let error = error.or_else(|| behind.then(|| cut(copy, held, edits)));
         if let Some(error) = error.filter(|_| !replaced && !made) {
             let lost = Lost::Nothing;

@@ -32,7 +32,7 @@ impl RowEngine {
         let _panic = PoisonOnPanic::new(&self.host.health);
         let mut flushed = None;
         let mut trimmed = false;
-        while !self.state.stopping() {
+        while !self.signals.is_stopping() {
             let mut full = false;
             match self.state.flush_oldest() {
                 Ok(Some(last)) => {
@@ -61,7 +61,7 @@ impl RowEngine {
                 }
             }
             let mut signals = self.signals.lock();
-            if self.state.stopping() {
+            if self.signals.is_stopping() {
                 return;
             }
             // Not in the `match` itself: a view held while sleeping would keep removed tables on the disk.
@@ -94,7 +94,7 @@ impl RowEngine {
         let visible = || self.host.visible.load(Ordering::Acquire);
         let before = visible();
         let waited = self.signals.work.wait_for(signals, self.host.options.idle);
-        waited.timed_out() && visible() == before && !self.state.stopping()
+        waited.timed_out() && visible() == before && !self.signals.is_stopping()
     }
 
     /// While nothing else is to do: brings what the log holds to files, those of other engines too, so that its own go. `false` if it is short.
@@ -120,7 +120,7 @@ impl RowEngine {
 
     fn compact_loop(&self) {
         let _panic = PoisonOnPanic::new(&self.host.health);
-        while !self.state.stopping() {
+        while !self.signals.is_stopping() {
             if self.signals.lock().reclaim {
                 self.reclaim();
             }
@@ -145,7 +145,7 @@ impl RowEngine {
                 }
             }
             let mut signals = self.signals.lock();
-            if self.state.stopping() {
+            if self.signals.is_stopping() {
                 return;
             }
             if full {
@@ -169,32 +169,13 @@ impl RowEngine {
         if !self.host.options.background {
             return Ok(());
         }
-        let started = self
-            .spawn("store-flush", RowEngine::flush_loop)
-            .and_then(|()| self.spawn("store-compact", RowEngine::compact_loop));
-        started.inspect_err(|_| self.end_threads())
-    }
-
-    fn spawn(self: &Arc<Self>, name: &str, work: fn(&RowEngine)) -> std::io::Result<()> {
-        let rows = self.clone();
-        let thread = std::thread::Builder::new().name(name.into());
-        self.threads.lock().push(thread.spawn(move || work(&rows))?);
-        Ok(())
-    }
-
-    /// Ends the threads and waits for them.
-    pub(super) fn end_threads(&self) {
-        {
-            let _signals = self.signals.lock();
-            self.state.stop.store(true, Ordering::Release);
-            self.signals.work.notify_all();
-            self.signals.progress.notify_all();
-        }
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!(store = %self.host.dir().display(), "a background thread panicked");
-            }
-        }
+        let (flushing, compacting) = (self.clone(), self.clone());
+        self.signals
+            .spawn("store-flush", move || flushing.flush_loop())
+            .and_then(|()| {
+                let compact = move || compacting.compact_loop();
+                self.signals.spawn("store-compact", compact)
+            })
+            .inspect_err(|_| self.signals.stop(self.host.dir()))
     }
 }

@@ -90,7 +90,7 @@ impl Compactor {
             let Some(job) = self.rows.view().levels.towards_bottom(&unreadable) else {
                 return Ok(());
             };
-            if !self.run(&job)? && self.rows.stopping() {
+            if !self.run(&job)? && self.rows.signals.is_stopping() {
                 return Ok(());
             }
         }
@@ -169,7 +169,7 @@ impl Compactor {
         let mut merge = Merge::new(sources);
         let mut builder: Option<TableBuilder<'_>> = None;
         let result = loop {
-            if self.rows.stopping() {
+            if self.rows.signals.is_stopping() {
                 break Err(Failure::Stopped);
             }
             let (key, value) = match merge.next() {
@@ -235,7 +235,7 @@ impl Compactor {
             let tables = self.rows.view().levels.level(level).to_vec();
             for table in tables {
                 self.rows.host.health.check_writable()?;
-                if self.rows.stopping() {
+                if self.rows.signals.is_stopping() {
                     return Ok(());
                 }
                 match self.purge(level, &table) {

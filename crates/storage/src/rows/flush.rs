@@ -4,7 +4,7 @@ use super::state::{RowState, count};
 use super::view::Sealed;
 use crate::engine::{LogTail, sync_logs};
 use crate::manifest::{Edit, EngineEdit, Provenance, TableMeta};
-use crate::{Error, Result, Shortage};
+use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
 impl RowState {
@@ -116,10 +116,9 @@ impl RowEngine {
                 return Ok(());
             }
             if signals.shortages != failures {
-                let shortage = signals.shortage.unwrap_or(Shortage::Space);
-                return Err(shortage.error(self.host.dir()));
+                return Err(self.shortage(&signals));
             }
-            if self.state.stopping() {
+            if self.signals.is_stopping() {
                 return Err(Error::invalid(self.host.dir(), "the store is being closed"));
             }
             self.signals.work.notify_all();

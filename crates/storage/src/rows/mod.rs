@@ -48,18 +48,16 @@ mod write_stall;
 pub use read::{Scan, Snapshot};
 pub use view::RowReplay;
 
-use crate::engine::{Engine, EngineHost, GroupSummary, LogTail};
+use crate::engine::{BackgroundWork, Engine, EngineHost, GroupSummary, LogTail};
 use crate::options::Stats;
 use crate::{Batch, Damage, Error, Result};
 use compact::Compactor;
 use compaction_reserve::CompactionReserve;
-use parking_lot::Mutex;
-use signals::WorkSignals;
+use signals::SignalState;
 use state::{RowState, count};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 /// See the [module](self).
 pub struct RowEngine {
@@ -68,10 +66,11 @@ pub struct RowEngine {
     pub state: Arc<RowState>,
     compactor: Compactor,
     spare: CompactionReserve,
-    signals: WorkSignals,
+    signals: Arc<BackgroundWork<SignalState>>,
+    /// The last put found no room. Changes under the lock of `signals`.
+    full: AtomicBool,
     /// A batch came since the log was last trimmed: the flush thread waits for a pause.
     grown: AtomicBool,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl RowEngine {
@@ -83,10 +82,10 @@ impl RowEngine {
             compactor: Compactor::new(state.clone()),
             spare: CompactionReserve::new(host.clone()),
             host,
+            signals: state.signals.clone(),
             state,
-            signals: WorkSignals::default(),
+            full: AtomicBool::new(false),
             grown: AtomicBool::new(logged),
-            threads: Mutex::default(),
         }
     }
 
@@ -170,7 +169,8 @@ impl Engine for RowEngine {
     }
 
     fn log_in_reserve(&self) {
-        self.signals.set_full(&mut self.signals.lock(), true);
+        let _signals = self.signals.lock();
+        self.full.store(true, Ordering::Relaxed);
     }
 
     fn poisoned(&self) {
@@ -183,7 +183,7 @@ impl Engine for RowEngine {
     }
 
     fn stop(&self) {
-        self.end_threads();
+        self.signals.stop(self.host.dir());
     }
 
     fn survey(&self) -> Vec<Damage> {

@@ -4,21 +4,27 @@ use super::RowEngine;
 use super::background::LOG_WAIT;
 use crate::Result;
 use crate::engine::GroupSummary;
+use std::sync::atomic::Ordering;
 
 impl RowEngine {
+    /// Whether the last put found no room.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
     /// Remembers that the disk is full, and asks for space to be reclaimed when there are deletes to do it with.
     pub(super) fn note_room(&self, load: GroupSummary, outcome: &Result<()>) {
         let full = matches!(outcome, Err(e) if e.is_no_space());
-        if !full && !load.deletes && !self.signals.is_full() {
+        if !full && !load.deletes && !self.is_full() {
             return;
         }
         let mut signals = self.signals.lock();
         if full || outcome.is_ok() && !load.reclaiming {
-            self.signals.set_full(&mut signals, full);
+            self.full.store(full, Ordering::Relaxed);
         }
         // At the first refusal, then ever more seldom while it does not help.
         signals.requests += u64::from(full || load.deletes && outcome.is_ok());
-        if signals.full && signals.requests >= 1 << signals.tries.min(10) {
+        if self.is_full() && signals.requests >= 1 << signals.tries.min(10) {
             signals.reclaim = true;
             signals.requests = 0;
             self.signals.work.notify_all();
@@ -40,7 +46,7 @@ impl RowEngine {
         let mut signals = self.signals.lock();
         if matches!(result, Ok(true)) {
             signals.tries = 0;
-            self.signals.set_full(&mut signals, false);
+            self.full.store(false, Ordering::Relaxed);
         } else {
             signals.tries += 1;
         }

@@ -4,14 +4,15 @@
 //! - A [`View`] never changes but for the growing active MemTable; readers clone the pointer, *then* read `visible`.
 //!   Tables of a view only hold batches at or below any `visible` read after it.
 //! - The newest view has the tables that the manifest names.
+use super::signals::SignalState;
 use super::table::{Table, TableBuilder, TableContext};
 use super::view::{RowReplay, View};
-use crate::engine::EngineHost;
+use crate::engine::{BackgroundWork, EngineHost};
 use crate::manifest::{Edit, TableMeta};
 use crate::{Result, names, remove_unnamed};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters, see [`Stats`](crate::Stats).
 #[derive(Default)]
@@ -35,7 +36,7 @@ pub struct RowState {
     pub(super) view: RwLock<Arc<View>>,
     /// One MemTable is flushed at a time.
     pub(super) flushing: Mutex<()>,
-    pub(super) stop: AtomicBool,
+    pub(super) signals: Arc<BackgroundWork<SignalState>>,
     pub(super) counters: Counters,
 }
 
@@ -47,7 +48,7 @@ impl RowState {
             tables,
             view: RwLock::new(Arc::new(view)),
             flushing: Mutex::default(),
-            stop: AtomicBool::new(false),
+            signals: Arc::default(),
             counters: Counters::default(),
         }
     }
@@ -55,11 +56,6 @@ impl RowState {
     /// The newest state.
     pub fn view(&self) -> Arc<View> {
         self.view.read().clone()
-    }
-
-    /// Whether threads shall end.
-    pub(super) fn stopping(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
     }
 
     /// A new table file.

@@ -1,9 +1,10 @@
 //! Sealing MemTables, and waiting for flushes and compactions while too many are sealed or level 0 is too long.
 use super::RowEngine;
+use super::signals::SignalState;
 use super::state::count;
 use super::view::{Sealed, View};
 use crate::engine::{GroupSummary, LogTail};
-use crate::{Result, Shortage};
+use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,14 +38,13 @@ impl RowEngine {
                 }
             }
             let mut signals = self.signals.lock();
-            if signals.shortage.is_some() || self.signals.is_full() || !options.background {
+            if signals.shortage.is_some() || self.is_full() || !options.background {
                 self.signals.work.notify_all();
                 if group.reclaiming && signals.beyond + group.bytes <= options.wal_reserve_bytes {
                     signals.beyond += group.bytes;
                     return Ok(());
                 }
-                let shortage = signals.shortage.unwrap_or(Shortage::Space);
-                break Err(shortage.error(self.host.dir()));
+                break Err(self.shortage(&signals));
             }
             stalled = true;
             self.signals.work.notify_all();
@@ -55,6 +55,15 @@ impl RowEngine {
             count(&self.state.counters.stall_nanos, nanos);
         }
         result
+    }
+
+    /// The error for who waits for what cannot be made for now.
+    pub(super) fn shortage(&self, signals: &SignalState) -> Error {
+        let dir = self.host.dir();
+        match &signals.shortage {
+            Some(shortage) => shortage.clone().at(dir),
+            None => Error::NoSpace { path: dir.into() },
+        }
     }
 
     fn has_room(&self) -> bool {

@@ -4,7 +4,7 @@ use super::super::memtable::{MemTable, Run};
 use super::compact::similar;
 use super::view::{SealedMemTable, View};
 use super::{EngineState, Signals, files};
-use forebay_storage::{EngineEntry, Error, Result, Shortage};
+use forebay_storage::{EngineEntry, Error, Result};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,7 +40,7 @@ impl EngineState {
         let full = self.coverage.apply(&runs, || self.take(batch, &runs));
         self.shared.cache.trim();
         if full {
-            self.wake();
+            self.signals.wake();
         }
     }
 
@@ -87,12 +87,6 @@ impl EngineState {
         view.clone()
     }
 
-    /// Under the lock that the worker looks under, so that it does not miss it.
-    pub fn wake(&self) {
-        let _signals = self.signals.lock();
-        self.work.notify_all();
-    }
-
     /// Waits until there is room for another batch.
     pub fn make_room(&self) -> Result<()> {
         if self.view.read().sealed.len() < SEALED_LIMIT {
@@ -126,33 +120,30 @@ impl EngineState {
         let mut signals = self.signals.lock();
         let mut asked = false;
         loop {
-            if signals.failed.is_some() || signals.stop {
-                // The store refuses the batch, with the reason.
-                return self.host.health.check_writable();
-            }
-            if self.view.read().sealed.len() < SEALED_LIMIT {
+            self.host.health.check_writable()?;
+            // While it stops, the store refuses the batch.
+            if self.signals.is_stopping() || self.view.read().sealed.len() < SEALED_LIMIT {
                 return Ok(());
             }
             // What was full before may have room now, and the compression buffer too.
-            if let Some(shortage) = signals.shortage.filter(|_| asked) {
-                return Err(shortage.error(self.host.dir()));
+            if let Some(shortage) = signals.shortage.as_ref().filter(|_| asked) {
+                return Err(shortage.clone().at(self.host.dir()));
             }
             asked = true;
-            self.work.notify_all();
-            self.progress.wait(&mut signals);
+            self.signals.work.notify_all();
+            self.signals.progress.wait(&mut signals);
         }
     }
 
-    /// Notes a failure; whoever waits looks again.
+    /// Notes a failure, which has poisoned the store if it is no shortage; whoever waits looks again.
     pub fn fail(&self, error: Error) {
         let mut signals = self.signals.lock();
-        if let Some(shortage) = Shortage::of(&error) {
-            signals.shortage = Some(shortage);
-        } else if signals.failed.is_none() {
+        if error.is_transient() {
+            signals.shortage = Some(error);
+        } else {
             tracing::error!(store = %self.host.dir().display(), "the index writes no more: {error}");
-            signals.failed = Some(error.to_string());
         }
-        self.progress.notify_all();
+        self.signals.progress.notify_all();
     }
 
     /// Does whatever is due.
@@ -209,8 +200,9 @@ impl EngineState {
         let unreadable = self.unreadable.numbers();
         let waiting = similar(&self.view.read().disk, &unreadable).is_some();
         if !waiting || signals.quiet == Some(puts) {
-            self.work.wait(signals);
-        } else if self.work.wait_for(signals, PUTS_PAUSE).timed_out() && puts == self.puts() {
+            self.signals.work.wait(signals);
+        } else if self.signals.work.wait_for(signals, PUTS_PAUSE).timed_out() && puts == self.puts()
+        {
             signals.quiet = Some(puts);
         }
     }
@@ -228,8 +220,8 @@ impl EngineState {
                 Ok(true) => {
                     let mut signals = self.signals.lock();
                     signals.shortage = None;
-                    self.progress.notify_all();
-                    if signals.stop {
+                    self.signals.progress.notify_all();
+                    if self.signals.is_stopping() {
                         return;
                     }
                     continue;
@@ -244,13 +236,13 @@ impl EngineState {
                 }
             }
             let mut signals = self.signals.lock();
-            if signals.stop {
+            if self.signals.is_stopping() {
                 return;
             }
             // What is due becomes so under this lock, or before it was taken.
             let idle = !signals.flush_requested && self.view.read().sealed.is_empty();
             if full {
-                self.work.wait_for(&mut signals, SHORTAGE_RETRY);
+                self.signals.work.wait_for(&mut signals, SHORTAGE_RETRY);
             } else if idle {
                 self.wait_for_work(&mut signals);
             }

@@ -10,7 +10,7 @@ use super::super::sorted::SortedRun;
 use super::super::table::{Table, TableContext, TableMeta};
 use super::view::AgedRun;
 use bytes::Bytes;
-use forebay_storage::{EngineEntry, EngineHost, Error, Result};
+use forebay_storage::{EngineEntry, EngineHost, Error, IoContext, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -119,11 +119,7 @@ pub fn runs(host: &EngineHost, shared: &Arc<TableContext>) -> Result<Vec<AgedRun
 fn length(host: &EngineHost, number: u64) -> Result<u64> {
     let path = host.path(number);
     let length = host.io().open_to_read(&path).and_then(|file| file.len());
-    length.map_err(|source| Error::Io {
-        what: "measure",
-        path,
-        source,
-    })
+    length.hard_context("measure", &path)
 }
 
 /// Of tables of one run that overlap, as a killed store may have left them beside those that took their place, the newest stay.

@@ -53,7 +53,7 @@ impl<'a> InlineCompression<'a> {
         let compressed = room && state.compress_oldest(splitter)?;
         if compressed {
             let _signals = state.signals.lock();
-            state.progress.notify_all();
+            state.signals.progress.notify_all();
         }
         Ok(compressed)
     }

@@ -37,16 +37,15 @@ use super::table::TableContext;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
 use forebay_storage::{
-    Batch, Damage, Engine, EngineHost, Error, GroupSummary, Result, Shortage, Store,
-    UnreadableTables,
+    BackgroundWork, Batch, Damage, Engine, EngineHost, Error, GroupSummary, IoContext, Result,
+    Store, UnreadableTables,
 };
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 use std::any::Any;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 /// A block of a table: file, place, records.
 #[doc(hidden)]
@@ -143,15 +142,12 @@ impl Counters {
 /// What threads tell each other.
 #[derive(Default)]
 struct Signals {
-    stop: bool,
     /// The log is long: bring everything to disk.
     flush_requested: bool,
     /// What the last attempt had too little of.
-    shortage: Option<Shortage>,
+    shortage: Option<Error>,
     /// How many puts there had been when none had come for a while.
     quiet: Option<u64>,
-    /// Why the engine writes no more.
-    failed: Option<String>,
 }
 
 struct EngineState {
@@ -159,11 +155,8 @@ struct EngineState {
     shared: Arc<TableContext>,
     settings: Settings,
     view: RwLock<Arc<View>>,
-    signals: Arc<Mutex<Signals>>,
-    /// Wakes the worker. Shared, as `signals` is, with threads that sync tables for it.
-    work: Arc<Condvar>,
-    /// Wakes those who wait for it.
-    progress: Condvar,
+    /// Shared with threads that sync tables for the worker.
+    signals: Arc<BackgroundWork<Signals>>,
     /// Held while the background work is done, by the worker or whoever does it instead.
     working: Mutex<BlockSplitter>,
     counters: Counters,
@@ -174,7 +167,6 @@ struct EngineState {
 /// See the head of this file. Dropping the last one, or closing the store, ends its thread.
 pub struct CompressedEngine {
     state: Arc<EngineState>,
-    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl CompressedEngine {
@@ -202,30 +194,19 @@ impl CompressedEngine {
                 ..View::default()
             })),
             signals: Arc::default(),
-            work: Arc::default(),
-            progress: Condvar::new(),
             working: Mutex::new(splitter),
             counters: Counters::default(),
             unreadable: UnreadableTables::default(),
             coverage,
         });
-        let thread = if background {
-            let state = state.clone();
-            let thread = std::thread::Builder::new().name("index".into());
-            let spawned = thread.spawn(move || state.work_loop());
-            Some(spawned.map_err(|source| Error::Io {
-                what: "start the thread of the index for",
-                path: store.engine_host().dir().to_path_buf(),
-                source,
-            })?)
-        } else {
-            None
-        };
+        if background {
+            let worker = state.clone();
+            let spawned = state.signals.spawn("index", move || worker.work_loop());
+            let dir = state.host.dir();
+            spawned.hard_context("start the thread of the index for", dir)?;
+        }
         state.lend(&state.view.read());
-        let engine = Arc::new(CompressedEngine {
-            state,
-            thread: Mutex::new(thread),
-        });
+        let engine = Arc::new(CompressedEngine { state });
         store.attach(engine.clone())?;
         Ok(engine)
     }
@@ -350,23 +331,6 @@ impl CompressedEngine {
         super::block::decode_columns(entry, &mut records)?;
         Some(records)
     }
-
-    fn end(&self) {
-        {
-            let mut signals = self.state.signals.lock();
-            signals.stop = true;
-            self.state.work.notify_all();
-            self.state.progress.notify_all();
-        }
-        let thread = self.thread.lock().take();
-        // The worker itself may hold the last pointer to the store.
-        let own = std::thread::current().id();
-        if let Some(thread) = thread.filter(|t| t.thread().id() != own)
-            && thread.join().is_err()
-        {
-            tracing::error!(store = %self.state.host.dir().display(), "the thread of the index panicked");
-        }
-    }
 }
 
 impl Engine for CompressedEngine {
@@ -389,7 +353,7 @@ impl Engine for CompressedEngine {
 
     fn request_flush(&self) {
         self.state.signals.lock().flush_requested = true;
-        self.state.work.notify_all();
+        self.state.signals.work.notify_all();
     }
 
     fn flush(&self) -> Result<()> {
@@ -397,12 +361,12 @@ impl Engine for CompressedEngine {
         self.state.flush_all(&mut splitter)?;
         drop(splitter);
         // There may be runs to merge.
-        self.state.wake();
+        self.state.signals.wake();
         Ok(())
     }
 
     fn stop(&self) {
-        self.end();
+        self.state.signals.stop(self.state.host.dir());
     }
 
     /// Keys are 16 bytes: file and offset, big-endian.
@@ -423,6 +387,6 @@ impl Engine for CompressedEngine {
 
 impl Drop for CompressedEngine {
     fn drop(&mut self) {
-        self.end();
+        self.stop();
     }
 }

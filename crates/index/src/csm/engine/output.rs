@@ -9,8 +9,7 @@ use super::super::merge::{Blocks, Merge};
 use super::super::table::{Table, TableMeta, Writer};
 use super::inline_compression::InlineCompression;
 use super::{EngineState, Signals, files};
-use forebay_storage::{Error, File, Io, Provenance, Result};
-use parking_lot::{Condvar, Mutex};
+use forebay_storage::{BackgroundWork, Error, File, Io, IoContext, Provenance, Result};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -59,15 +58,14 @@ struct Syncing {
 /// Tells the worker that a sync is over, however it ended.
 struct SyncEnd {
     over: Arc<AtomicBool>,
-    signals: Arc<Mutex<Signals>>,
-    work: Arc<Condvar>,
+    signals: Arc<BackgroundWork<Signals>>,
 }
 
 impl Drop for SyncEnd {
     fn drop(&mut self) {
         let _signals = self.signals.lock();
         self.over.store(true, Ordering::Release);
-        self.work.notify_all();
+        self.signals.work.notify_all();
     }
 }
 
@@ -187,7 +185,6 @@ impl<'a> TableOutput<'a> {
             let end = SyncEnd {
                 over: over.clone(),
                 signals: self.state.signals.clone(),
-                work: self.state.work.clone(),
             };
             let work = move || {
                 let _end = end;
@@ -217,7 +214,7 @@ impl<'a> TableOutput<'a> {
                     let mut signals = self.state.signals.lock();
                     // Both are made true before `work` is notified under this lock.
                     if !over.load(Ordering::Acquire) && sealed() <= before {
-                        self.state.work.wait_for(&mut signals, SYNC_WAIT);
+                        self.state.signals.work.wait_for(&mut signals, SYNC_WAIT);
                     }
                 }
                 Err(e) => {
@@ -235,11 +232,8 @@ impl<'a> TableOutput<'a> {
             return Ok(());
         };
         syncing.thread.join().unwrap_or_else(|_| {
-            Err(Error::Io {
-                what: "sync tables in",
-                path: self.state.host.dir().to_path_buf(),
-                source: io::Error::other("the thread panicked"),
-            })
+            let panicked = io::Error::other("the thread panicked");
+            Err(panicked).hard_context("sync tables in", self.state.host.dir())
         })
     }
 
@@ -252,11 +246,7 @@ impl<'a> TableOutput<'a> {
         self.wait()?;
         let dir = self.state.host.dir();
         let synced = self.state.host.io().sync_dir(dir);
-        synced.map_err(|source| Error::Io {
-            what: "sync",
-            path: dir.to_path_buf(),
-            source,
-        })
+        synced.hard_context("sync", dir)
     }
 
     /// The tables, whole and on disk; or, after a failure, none of them is left.

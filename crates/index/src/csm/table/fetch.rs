@@ -204,7 +204,7 @@ impl ReaderRole<'_> {
             Ok((piece, _)) => {
                 Err(table.damaged(&places.at(block as usize), piece.start, &piece.bytes))
             }
-            Err(e) => Err(e.again()),
+            Err(e) => Err(e.clone()),
         });
         state.reading = false;
         self.table.slot().changed.notify_all();

@@ -192,7 +192,7 @@ impl Table {
     /// `Corrupt`: it is as it was.
     pub(super) fn correct(&self, place: &BlockLocation, raw: &mut [u8]) -> Result<()> {
         let damage = self.corrected(place, raw);
-        let error = damage.error.again();
+        let error = damage.error.clone();
         let corrected = damage.lost.is_nothing();
         self.shared.damage_notes.note(damage);
         match corrected {

@@ -95,7 +95,7 @@ impl Table {
         }
         let opened = self.open_file()?;
         for error in &opened.damage {
-            let harmless = Damage::harmless(error.again());
+            let harmless = Damage::harmless(error.clone());
             self.shared.damage_notes.note(harmless);
         }
         Ok(self.opened.get_or_init(|| opened))
@@ -230,7 +230,7 @@ impl Table {
             read => return read,
         };
         let (block, lost) = self.mended(opened, i);
-        let again = error.again();
+        let again = error.clone();
         self.shared.damage_notes.note(Damage { error: again, lost });
         block.map(|block| vec![block]).ok_or(error)
     }
