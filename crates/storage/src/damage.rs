@@ -50,6 +50,11 @@ pub enum Lost {
 }
 
 impl Lost {
+    /// Batches from `first` on, through `last` if that is known.
+    pub(crate) fn batches(first: u64, last: Option<u64>) -> Lost {
+        Lost::Batches { first, last }
+    }
+
     /// Whether nothing is lost.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Lost::Nothing | Lost::Corrected { .. })

@@ -305,6 +305,16 @@ pub(crate) fn remove_if_there(io: &dyn Io, path: &Path) -> crate::Result<()> {
     Ok(())
 }
 
+/// Reads the whole file.
+pub(crate) fn read_file(io: &dyn Io, path: &Path) -> crate::Result<Vec<u8>> {
+    let file = io.open(path).context("open", path)?;
+    let length = file.len().context("measure", path)?;
+    let mut bytes = vec![0; length as usize];
+    let n = file.read_at(&mut bytes, 0).context("read", path)?;
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
 /// Syncs files in several threads.
 fn sync_together(files: &[Arc<dyn File>]) -> Result<(), (usize, io::Error)> {
     let next = AtomicUsize::new(0);

@@ -238,11 +238,9 @@ impl EngineHost {
         if let Some(old) = tail.file.replace(log) {
             let unsynced = Some((old.file(), old.path().to_path_buf()));
             tail.old.push(OldLog {
-                number: old.number(),
                 last: tail.sequence,
-                bytes: old.end(),
-                harmless: Vec::new(),
                 unsynced,
+                ..OldLog::new(old.number(), old.end())
             });
         }
         tail.directory_changed += 1;

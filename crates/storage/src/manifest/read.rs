@@ -2,10 +2,10 @@
 use super::KIND;
 use super::edit::{Edit, State};
 use crate::damage::{Damage, Lost};
+use crate::io::read_file;
 use crate::names;
 use crate::wal::header;
 use crate::wal::record::{RecordStep, Records};
-use crate::wal::recovery::read_file;
 use crate::wal::torn::{self, TornRange};
 use crate::{Error, Io, Result};
 use std::collections::BTreeMap;
@@ -95,13 +95,9 @@ impl CopyBytes {
                     found,
                 } => {
                     out.torn = true;
-                    let hole = TornRange {
-                        bytes: &self.bytes,
-                        from: offset,
-                        to: records.offset(),
-                    };
+                    let torn = TornRange::new(&self.bytes, offset..records.offset());
                     let last = out.edits.last_key_value().map_or(0, |(n, _)| *n);
-                    if !torn::by_crash(&hole, generation, last) {
+                    if !torn::by_crash(&torn, generation, last) {
                         out.error
                             .get_or_insert(corrupt("manifest edit", offset, expected, found));
                     }

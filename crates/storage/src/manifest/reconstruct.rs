@@ -18,9 +18,9 @@
 //! output, because its inputs were all deletes, and the store was killed while the inputs were being removed, then what they deleted may show again.
 use super::{LEVELS, Provenance, State, TableMeta};
 use crate::damage::{Damage, Lost};
+use crate::io::read_file;
 use crate::wal::header;
 use crate::wal::record::{RecordStep, Records};
-use crate::wal::recovery::read_file;
 use crate::{Error, Io, names};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

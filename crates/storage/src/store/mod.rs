@@ -16,7 +16,7 @@ pub use record_locations::RecordLocation;
 use crate::engine::{Engine, EngineHost};
 use crate::options::{Durability, Stats};
 use crate::rows::{Scan, Snapshot};
-use crate::wal::recovery;
+use crate::wal::check;
 use crate::{Damage, Error, Keyspace, Lost, Opened, Result};
 use bytes::Bytes;
 use engines::StoreEngines;
@@ -193,7 +193,7 @@ impl Store {
         {
             let log = host.log.lock();
             let mut check = |number, bytes, harmless: &[u64]| {
-                recovery::check(
+                check::check(
                     &**host.io(),
                     host.dir(),
                     number,

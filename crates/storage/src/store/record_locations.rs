@@ -2,9 +2,10 @@
 //!
 //! Not part of the interface; hidden from the documentation.
 use super::Store;
+use crate::io::read_file;
 use crate::rows::table::frame;
 use crate::wal::record::{self, RecordStep, Records};
-use crate::wal::{header, payload, recovery};
+use crate::wal::{header, payload};
 use crate::{Op, Result, names};
 use bytes::Bytes;
 use std::ops::Range;
@@ -55,7 +56,7 @@ impl Store {
         let host = &self.host;
         for old in &host.log.lock().old {
             let path = names::log(host.dir(), old.number);
-            let bytes = recovery::read_file(&**host.io(), &path)?;
+            let bytes = read_file(&**host.io(), &path)?;
             for step in Records::new(&bytes, old.number, header::LENGTH.min(bytes.len())) {
                 let RecordStep::Record(r) = step else {
                     continue;

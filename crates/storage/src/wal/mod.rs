@@ -37,10 +37,12 @@
 //!   on in the [`reserve`], whose blocks were allocated when the store was opened.
 //! - *While the reserve becomes a log file.* It is one rename. Before it the reserve is still a reserve,
 //!   after it an empty log file (zeros) that recovery reads as such.
+pub mod check;
 pub mod header;
 pub mod payload;
 pub mod record;
 pub mod recovery;
+mod replay;
 pub mod reserve;
 pub mod torn;
 pub mod writer;
@@ -61,6 +63,19 @@ pub struct OldLog {
     pub harmless: Vec<u64>,
     /// The file and its path, if it may not be on disk yet.
     pub unsynced: Option<(Arc<dyn File>, PathBuf)>,
+}
+
+impl OldLog {
+    /// Of which no batch is known yet.
+    pub fn new(number: u64, bytes: u64) -> OldLog {
+        OldLog {
+            number,
+            last: 0,
+            bytes,
+            harmless: Vec::new(),
+            unsynced: None,
+        }
+    }
 }
 
 /// The kind of a log file.

@@ -7,6 +7,7 @@
 //!
 //! Every batch is longer than a seal, so a shorter remainder at the end of a file was never a whole batch.
 use super::record;
+use std::ops::Range;
 
 /// What a disk writes whole, bytes.
 const SECTOR: usize = 512;
@@ -23,6 +24,17 @@ pub struct TornRange<'a> {
     pub to: usize,
 }
 
+impl<'a> TornRange<'a> {
+    /// These bytes of the file.
+    pub fn new(bytes: &'a [u8], range: Range<usize>) -> TornRange<'a> {
+        TornRange {
+            bytes,
+            from: range.start,
+            to: range.end,
+        }
+    }
+}
+
 /// The seal that was written after batch `last`.
 fn seal(log: u64, last: u64) -> Vec<u8> {
     let mut seal = Vec::with_capacity(record::SEAL);
@@ -30,11 +42,11 @@ fn seal(log: u64, last: u64) -> Vec<u8> {
     seal
 }
 
-/// Whether a crash can have left the hole after batch `last`.
-pub fn by_crash(hole: &TornRange<'_>, log: u64, last: u64) -> bool {
-    let (bytes, from) = (hole.bytes, hole.from);
-    let at_end = hole.to == bytes.len();
-    let mut to = hole.to;
+/// Whether a crash can have left the range after batch `last`.
+pub fn by_crash(torn: &TornRange<'_>, log: u64, last: u64) -> bool {
+    let (bytes, from) = (torn.bytes, torn.from);
+    let at_end = torn.to == bytes.len();
+    let mut to = torn.to;
     if at_end {
         let held = bytes[from..].iter().rposition(|b| *b != 0);
         to = held.map_or(from, |at| from + at + 1);
@@ -63,9 +75,9 @@ pub fn by_crash(hole: &TornRange<'_>, log: u64, last: u64) -> bool {
     false
 }
 
-/// Whether the hole is but the seal after batch `last`, torn or damaged: it held no batch.
-pub fn is_seal(hole: &TornRange<'_>, log: u64, last: u64) -> bool {
-    let held = &hole.bytes[hole.from..hole.to];
+/// Whether the range is but the seal after batch `last`, torn or damaged: it held no batch.
+pub fn is_seal(torn: &TornRange<'_>, log: u64, last: u64) -> bool {
+    let held = &torn.bytes[torn.from..torn.to];
     let seal = seal(log, last);
     let (held, rest) = held.split_at(held.len().min(seal.len()));
     let differ = held.iter().zip(&seal).filter(|(a, b)| a != b).count();
@@ -109,24 +121,24 @@ mod tests {
             let mut torn = whole.clone();
             let end = ((sector + 1) * SECTOR).min(whole.len());
             torn[sector * SECTOR..end].copy_from_slice(&before[sector * SECTOR..end]);
-            let hole = TornRange { bytes: &torn, from, to: torn.len() };
-            prop_assert!(by_crash(&hole, LOG, 1), "sector {sector}");
+            let torn = TornRange::new(&torn, from..torn.len());
+            prop_assert!(by_crash(&torn, LOG, 1), "sector {sector}");
             // Cut anywhere.
             let cut = from + pick.index(whole.len() - from).max(1);
-            let hole = TornRange { bytes: &whole[..cut], from, to: cut };
+            let torn = TornRange::new(&whole[..cut], from..cut);
             if cut < from + record::HEADER + second {
-                prop_assert!(by_crash(&hole, LOG, 1), "cut at {cut}");
+                prop_assert!(by_crash(&torn, LOG, 1), "cut at {cut}");
             }
             // One bit.
             let at = from + pick.index(record::HEADER + second);
             let mut flipped = whole.clone();
             flipped[at] ^= 1 << bit;
-            let hole = TornRange { bytes: &flipped, from, to: flipped.len() };
+            let torn = TornRange::new(&flipped, from..flipped.len());
             // The last bytes may be alone in their sector, and one of them zero then.
             let alone = flipped.len() - flipped.len() / SECTOR * SECTOR;
             prop_assume!(alone > 8 || at + 8 < flipped.len());
-            prop_assert!(!by_crash(&hole, LOG, 1), "bit {bit} of byte {at}");
-            prop_assert!(!is_seal(&hole, LOG, 1));
+            prop_assert!(!by_crash(&torn, LOG, 1), "bit {bit} of byte {at}");
+            prop_assert!(!is_seal(&torn, LOG, 1));
         }
 
         #[test]
@@ -136,8 +148,8 @@ mod tests {
             bytes.extend(seal(LOG, 1));
             bytes[from + at] ^= 1 << bit;
             bytes.resize(bytes.len() + zeros, 0);
-            let hole = TornRange { bytes: &bytes, from, to: bytes.len() };
-            prop_assert!(is_seal(&hole, LOG, 1));
+            let torn = TornRange::new(&bytes, from..bytes.len());
+            prop_assert!(is_seal(&torn, LOG, 1));
         }
     }
 }
