@@ -43,6 +43,7 @@
 //! assert!(store.get(Keyspace(0), b"key")?.is_some());
 //! # Ok(()) }
 //! ```
+mod calls;
 mod disk;
 mod image;
 mod watched;
@@ -50,11 +51,9 @@ mod watched;
 pub use image::Image;
 pub use watched::{Call, Watched};
 
-use crate::{DirEntry, File, Io};
-use disk::{Change, Disk};
+use disk::Disk;
 use parking_lot::Mutex;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 /// See the [module](self). Clones share the disk.
@@ -98,7 +97,7 @@ impl FaultIo {
 
     /// Number of calls so far.
     pub fn calls(&self) -> u64 {
-        self.disk.lock().faults.calls()
+        self.disk.lock().faults.calls
     }
 
     /// The `n`-th call from now (1 is the next) fails with `kind`, once.
@@ -113,7 +112,7 @@ impl FaultIo {
 
     /// The name of the call that failed as asked for, once it has.
     pub fn failed_call(&self) -> Option<&'static str> {
-        self.disk.lock().faults.failed_call()
+        self.disk.lock().faults.failed_call
     }
 
     /// Files may own this many bytes, in pages of 4 KiB.
@@ -130,95 +129,6 @@ impl FaultIo {
 impl Default for FaultIo {
     fn default() -> FaultIo {
         FaultIo::new(0)
-    }
-}
-
-impl Io for FaultIo {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let inode = self.disk.lock().open(path)?;
-        Ok(Arc::new(Handle {
-            disk: self.disk.clone(),
-            inode,
-        }))
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let inode = self.disk.lock().create(path)?;
-        Ok(Arc::new(Handle {
-            disk: self.disk.clone(),
-            inode,
-        }))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.lock().rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.lock().remove(path)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.disk.lock().exists(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.disk.lock().list(dir)
-    }
-
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.disk.lock().create_dir_all(dir)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.lock().sync_dir(dir)
-    }
-
-    fn space(&self, _dir: &Path) -> io::Result<(u64, u64)> {
-        self.disk.lock().space()
-    }
-}
-
-struct Handle {
-    disk: Arc<Mutex<Disk>>,
-    inode: u64,
-}
-
-impl File for Handle {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.disk.lock().read_at(self.inode, buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.disk.lock().write_at(self.inode, buf, offset)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.disk.lock().len(self.inode)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.disk.lock().change(self.inode, Change::Length(len))
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.lock().allocate(self.inode, offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk
-            .lock()
-            .change(self.inode, Change::Zero(offset, len))
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.disk.lock().sync(self.inode)
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.disk.lock().close(self.inode);
     }
 }
 

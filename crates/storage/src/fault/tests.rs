@@ -1,6 +1,8 @@
 //! The fault-injecting disk itself: it loses, tears and refuses what its fault model says, and nothing else.
 use super::*;
+use crate::Io;
 use proptest::prelude::*;
+use std::path::Path;
 
 fn disk(seed: u64) -> FaultIo {
     let io = FaultIo::new(seed);

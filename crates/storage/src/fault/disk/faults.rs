@@ -4,10 +4,12 @@ use std::io::{self, ErrorKind};
 /// See the head of this file.
 #[derive(Default)]
 pub struct CallFaults {
-    calls: u64,
+    /// So many there were.
+    pub calls: u64,
     fail: Option<(u64, ErrorKind)>,
     stop: Option<u64>,
-    failed: Option<&'static str>,
+    /// The name of the one that failed as asked for.
+    pub failed_call: Option<&'static str>,
 }
 
 impl CallFaults {
@@ -15,36 +17,28 @@ impl CallFaults {
         self.stop = Some(self.calls);
     }
 
-    pub fn calls(&self) -> u64 {
-        self.calls
-    }
-
     pub fn fail_after(&mut self, n: u64, kind: ErrorKind) {
         self.fail = Some((self.calls + n, kind));
-        self.failed = None;
+        self.failed_call = None;
     }
 
     pub fn stop_after(&mut self, n: u64) {
         self.stop = Some(self.calls + n);
-        self.failed = None;
-    }
-
-    pub fn failed_call(&self) -> Option<&'static str> {
-        self.failed
+        self.failed_call = None;
     }
 
     /// Counts a call of that name; the error that it shall fail with, if any.
     pub fn call(&mut self, name: &'static str) -> io::Result<()> {
         self.calls += 1;
         if self.stop.is_some_and(|at| self.calls >= at) {
-            self.failed = Some(name);
+            self.failed_call = Some(name);
             return Err(io::Error::other("the process was stopped here"));
         }
         if let Some((at, kind)) = self.fail
             && self.calls == at
         {
             self.fail = None;
-            self.failed = Some(name);
+            self.failed_call = Some(name);
             return Err(kind.into());
         }
         Ok(())

@@ -3,20 +3,6 @@ use super::{Change, Disk, PAGE, apply};
 use std::io::{self, ErrorKind};
 
 impl Disk {
-    pub fn read_at(&mut self, number: u64, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.faults.call("read_at")?;
-        let live = &self.inode(number)?.live;
-        let from = (offset as usize).min(live.len());
-        let n = buf.len().min(live.len() - from);
-        buf[..n].copy_from_slice(&live[from..from + n]);
-        Ok(n)
-    }
-
-    pub fn len(&mut self, number: u64) -> io::Result<u64> {
-        self.faults.call("len")?;
-        Ok(self.inode(number)?.live.len() as u64)
-    }
-
     pub fn write_at(&mut self, number: u64, buf: &[u8], offset: u64) -> io::Result<()> {
         if let Err(e) = self.faults.call("write_at") {
             let part = self.draws.below(buf.len() as u64) as usize;
@@ -73,7 +59,6 @@ impl Disk {
 
     /// Changes the length, or zeroes a range; both may free pages.
     pub fn change(&mut self, number: u64, change: Change) -> io::Result<()> {
-        self.faults.call("change")?;
         let inode = self.inode(number)?;
         let before = inode.pages.len();
         match &change {
@@ -91,7 +76,6 @@ impl Disk {
     }
 
     pub fn allocate(&mut self, number: u64, offset: u64, length: u64) -> io::Result<()> {
-        self.faults.call("allocate")?;
         if self.room(number, offset, length)? < length {
             return Err(ErrorKind::StorageFull.into());
         }

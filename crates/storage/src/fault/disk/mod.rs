@@ -7,12 +7,11 @@ mod files;
 mod names;
 
 use super::image::Image;
-use crate::DirEntry;
 use faults::CallFaults;
-use names::{DiskNames, NameChange};
+use names::DiskNames;
+pub use names::NameChange;
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
 
 const SECTOR: u64 = 512;
 const PAGE: u64 = 4096;
@@ -28,20 +27,23 @@ pub enum Change {
     Length(u64),
 }
 
+/// A file.
 #[derive(Default)]
-struct Inode {
+pub struct Inode {
     live: Vec<u8>,
     durable: Vec<u8>,
     changes: Vec<Change>,
     pages: BTreeSet<u64>,
-    handles: usize,
+    /// How often it is open.
+    pub handles: usize,
     names: usize,
 }
 
 /// See the [module](self).
 pub struct Disk {
     inodes: HashMap<u64, Inode>,
-    names: DiskNames,
+    /// Which file has which name.
+    pub names: DiskNames,
     next_inode: u64,
     /// Files may own this many bytes, in pages.
     pub capacity: u64,
@@ -107,34 +109,23 @@ impl Disk {
         self.used_pages * PAGE
     }
 
-    fn inode(&mut self, number: u64) -> io::Result<&mut Inode> {
+    /// The file of this number.
+    pub fn inode(&mut self, number: u64) -> io::Result<&mut Inode> {
         self.inodes
             .get_mut(&number)
             .ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    pub fn open(&mut self, path: &Path) -> io::Result<u64> {
-        self.faults.call("open")?;
-        let number = self.names.file(path)?;
-        self.inode(number)?.handles += 1;
-        Ok(number)
-    }
-
-    pub fn create(&mut self, path: &Path) -> io::Result<u64> {
-        self.faults.call("create")?;
-        if self.names.live.contains_key(path) {
-            return Err(ErrorKind::AlreadyExists.into());
-        }
-        self.names.need_directory(path.parent())?;
-        let number = self.add(Inode {
+    /// A new file that is open, without a name.
+    pub fn add_open(&mut self) -> u64 {
+        self.add(Inode {
             handles: 1,
             ..Inode::default()
-        });
-        self.change_name(NameChange::Link(path.to_path_buf(), Some(number)));
-        Ok(number)
+        })
     }
 
-    fn change_name(&mut self, change: NameChange) {
+    /// Changes a name; a file that lost its last one goes.
+    pub fn change_name(&mut self, change: NameChange) {
         if let NameChange::Link(_, Some(inode)) = &change {
             self.inodes.entry(*inode).or_default().names += 1;
         }
@@ -173,100 +164,26 @@ impl Disk {
         self.free_if_unused(number);
     }
 
-    pub fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        self.faults.call("rename")?;
-        let inode = self.names.file(from)?;
-        self.names.need_directory(to.parent())?;
-        if from != to {
-            self.change_name(NameChange::Rename(
-                from.to_path_buf(),
-                to.to_path_buf(),
-                inode,
-            ));
-        }
-        Ok(())
-    }
-
-    pub fn remove(&mut self, path: &Path) -> io::Result<()> {
-        self.faults.call("remove")?;
-        self.names.file(path)?;
-        self.change_name(NameChange::Unlink(path.to_path_buf()));
-        Ok(())
-    }
-
-    pub fn exists(&mut self, path: &Path) -> io::Result<bool> {
-        self.faults.call("exists")?;
-        Ok(self.names.live.contains_key(path) || path.parent().is_none())
-    }
-
-    pub fn list(&mut self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.faults.call("list")?;
-        self.names.need_directory(Some(dir))?;
-        let inside = self
-            .names
-            .live
-            .iter()
-            .filter(|(p, _)| p.parent() == Some(dir));
-        let entry = |(p, inode): (&PathBuf, &Option<u64>)| DirEntry {
-            name: p
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
-            len: inode
-                .and_then(|n| self.inodes.get(&n))
-                .map_or(0, |i| i.live.len() as u64),
-            is_dir: inode.is_none(),
-        };
-        Ok(inside.map(entry).collect())
-    }
-
-    pub fn create_dir_all(&mut self, dir: &Path) -> io::Result<()> {
-        self.faults.call("create_dir_all")?;
-        let mut missing: Vec<_> = dir
-            .ancestors()
-            .filter(|d| d.parent().is_some() && !self.names.live.contains_key(*d))
-            .collect();
-        missing.reverse();
-        for path in missing {
-            self.change_name(NameChange::Link(path.to_path_buf(), None));
-        }
-        Ok(())
-    }
-
-    pub fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
-        self.faults.call("sync_dir")?;
-        self.names.need_directory(Some(dir))?;
-        self.names.sync_dir(dir);
-        let gone: Vec<u64> = self
-            .inodes
-            .iter()
-            .filter(|(_, i)| i.names == 0 && i.handles == 0)
-            .map(|(n, _)| *n)
-            .collect();
+    /// Forgets files that have no name and are not open, unless a crash could bring them back.
+    pub fn forget_unreachable(&mut self) {
+        let unused = |(_, i): &(&u64, &Inode)| i.names == 0 && i.handles == 0;
+        let gone: Vec<u64> = self.inodes.iter().filter(unused).map(|(n, _)| *n).collect();
         gone.into_iter().for_each(|n| self.forget(n));
-        Ok(())
     }
 
-    pub fn space(&mut self) -> io::Result<(u64, u64)> {
-        self.faults.call("space")?;
-        Ok((self.capacity.saturating_sub(self.used()), self.capacity))
+    /// What a file holds.
+    pub fn bytes(&self, number: u64) -> &[u8] {
+        self.inodes.get(&number).map_or(&[], |i| &i.live)
     }
 
     /// Everything that was written.
     pub fn live(&self) -> Image {
-        let bytes = |n: &u64| {
-            self.inodes
-                .get(n)
-                .map(|i| i.live.clone())
-                .unwrap_or_default()
-        };
         Image {
             entries: self
                 .names
                 .live
                 .iter()
-                .map(|(p, n)| (p.clone(), n.as_ref().map(bytes)))
+                .map(|(p, n)| (p.clone(), n.map(|n| self.bytes(n).to_vec())))
                 .collect(),
         }
     }
