@@ -7,9 +7,9 @@
 //!
 //! Invariant: nothing here is called on a thread that answers requests. Dropping pages waits for reads under way, and the
 //! look-up for its answer.
-use crate::conversions::TEAM_DIRECTORY;
+use crate::attempt::TEAM_DIRECTORY;
 use crate::own_lookups::OwnLookups;
-use crate::protocol::{INodeNo, Notifier};
+use crate::protocol::Notifier;
 use forebay_client::team_ioctl::wire::DIRECTORY;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Attr, Fid};
@@ -72,8 +72,8 @@ impl KernelCaches {
         paged: bool,
     ) -> forebay_server::Result<()> {
         let renewed = match paged {
-            true => self.renew(delegate, INodeNo(fid.0)),
-            false => self.tell_size(delegate, INodeNo(fid.0)),
+            true => self.renew(delegate, fid),
+            false => self.tell_size(delegate, fid),
         };
         match renewed.map_err(|e| e.raw_os_error()) {
             // The mount has ended, and the kernel's caches with it; or the file's last handle here.
@@ -99,17 +99,17 @@ impl KernelCaches {
     ///
     /// # Errors
     /// The kernel has old pages, or an old size.
-    pub fn renew(&self, delegate: &Delegate, ino: INodeNo) -> io::Result<()> {
-        delegate.kernel_pages.dropping_pages(Fid(ino.0));
-        self.connection()?.notifier.inval_inode(ino, 0, 0)?;
-        self.tell_size(delegate, ino)
+    pub fn renew(&self, delegate: &Delegate, fid: Fid) -> io::Result<()> {
+        delegate.kernel_pages.dropping_pages(fid);
+        self.connection()?.notifier.inval_inode(fid, 0, 0)?;
+        self.tell_size(delegate, fid)
     }
 
     /// Drops the pages in which `len` bytes from `offset` on are.
     ///
     /// # Errors
     /// The kernel has old pages.
-    pub fn drop_pages(&self, ino: INodeNo, offset: u64, len: usize) -> io::Result<()> {
+    pub fn drop_pages(&self, fid: Fid, offset: u64, len: usize) -> io::Result<()> {
         let (offset, len) = (i64::try_from(offset), i64::try_from(len));
         let (Ok(offset), Ok(len)) = (offset, len) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -117,7 +117,7 @@ impl KernelCaches {
         // A length of 0 would be all.
         match len {
             0 => Ok(()),
-            _ => self.connection()?.notifier.inval_inode(ino, offset, len),
+            _ => self.connection()?.notifier.inval_inode(fid, offset, len),
         }
     }
 
@@ -125,22 +125,22 @@ impl KernelCaches {
     ///
     /// # Errors
     /// The kernel has an old size.
-    pub fn tell_size(&self, delegate: &Delegate, ino: INodeNo) -> io::Result<()> {
+    pub fn tell_size(&self, delegate: &Delegate, fid: Fid) -> io::Result<()> {
         let connection = self.connection()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let name = format!("{RENEWED_PREFIX}{number}");
         let path = connection.point.join(DIRECTORY).join(&name);
-        self.renewed.lock().insert(number, Fid(ino.0));
+        self.renewed.lock().insert(number, fid);
         let mut told = Ok(false);
         for _ in 0..MAX_SIZE_NOTICES {
             told = connection
                 .lookups
                 .size(path.clone(), LOOKUP_LIMIT)
                 .map(|size| {
-                    let seen = delegate.names.seen(Fid(ino.0));
+                    let seen = delegate.names.seen(fid);
                     let same = seen.is_none_or(|attr| attr.size == size);
                     if same {
-                        delegate.kernel_pages.told_size(Fid(ino.0), size);
+                        delegate.kernel_pages.told_size(fid, size);
                     }
                     same
                 });
@@ -188,8 +188,8 @@ impl KernelCaches {
     }
 
     /// The root's attributes for a look-up of the mount's own, so that it needs no other member.
-    pub fn root(&self, ino: INodeNo, thread: u32) -> Option<Attr> {
-        let own = ino.0 == Fid::ROOT.0 && self.is_own(thread);
+    pub fn root(&self, fid: Fid, thread: u32) -> Option<Attr> {
+        let own = fid.0 == Fid::ROOT.0 && self.is_own(thread);
         own.then(|| self.root.lock().clone()).flatten()
     }
 }

@@ -9,7 +9,6 @@
 
 mod attempt;
 mod caller_groups;
-mod conversions;
 mod errors;
 mod filesystem;
 mod kernel_caches;
@@ -21,8 +20,8 @@ mod open_handles;
 mod options;
 mod own_lookups;
 mod protocol;
+mod recording;
 mod thread_status;
-mod watch;
 
 pub use errors::MountError;
 pub use mount::{Mount, Pending};
@@ -30,4 +29,4 @@ pub use mount_table::{MountEntry, mounts};
 pub use mountpoint::unmount;
 pub use open_handles::{OpenFile, OpenHandles};
 pub use options::{MountOptions, answering_threads};
-pub use watch::Watch;
+pub use recording::MountRecording;

@@ -1,11 +1,10 @@
 //! A running mount: its start, its threads, its end.
-use crate::caller_groups::CallerGroups;
 use crate::errors::MountError;
-use crate::filesystem::Filesystem;
+use crate::filesystem::{Filesystem, MountContext};
 use crate::open_handles::OpenHandles;
 use crate::options::{MountOptions, READAHEAD, answering_threads};
 use crate::protocol::{Running, Session};
-use crate::watch::Watch;
+use crate::recording::MountRecording;
 use crate::{mount_calls, mount_table, mountpoint};
 use forebay_server::Delegate;
 use rustix::io::Errno;
@@ -14,7 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -32,10 +31,7 @@ pub struct Mount {
     device: String,
     session: Option<Running>,
     ended: Receiver<()>,
-    watch: Arc<Watch>,
-    handles: Arc<OpenHandles>,
-    refused: Arc<AtomicBool>,
-    callers: Arc<CallerGroups>,
+    ctx: Arc<MountContext>,
 }
 
 /// A mount point that is mounted and waits for its delegate: whoever touches it waits too. Dropping it unmounts it.
@@ -73,15 +69,13 @@ impl Pending {
         };
         let point = &self.point;
         let (send, ended) = channel();
-        let filesystem = Filesystem::new(delegate, send);
+        let ctx = MountContext::new(delegate);
+        let filesystem = Filesystem::new(ctx.clone(), send);
         // The kernel lets nobody else in either; so does the answer.
         let owner = (!self.options.allow_other).then(|| rustix::process::geteuid().as_raw());
-        let (caches, watch) = (filesystem.caches.clone(), filesystem.watch.clone());
-        let handles = filesystem.handles.clone();
-        let (refused, callers) = (filesystem.refused.clone(), filesystem.callers.clone());
         let started = Session::agree(filesystem, connection, owner).and_then(|session| {
             // Nothing is answered before `spawn`.
-            caches.connect(session.notifier(), point)?;
+            ctx.caches.connect(session.notifier(), point)?;
             session.spawn(answering_threads())
         });
         let session = match started {
@@ -99,10 +93,7 @@ impl Pending {
             device,
             session: Some(session),
             ended,
-            watch,
-            handles,
-            refused,
-            callers,
+            ctx,
         })
     }
 
@@ -143,13 +134,13 @@ impl Mount {
     }
 
     /// Where a recorder of its requests is set.
-    pub fn watch(&self) -> Arc<Watch> {
-        self.watch.clone()
+    pub fn recording(&self) -> Arc<MountRecording> {
+        self.ctx.recording.clone()
     }
 
     /// What is open on it.
     pub fn open_handles(&self) -> Arc<OpenHandles> {
-        self.handles.clone()
+        self.ctx.handles.clone()
     }
 
     /// Whether the mount still answers; it ends when someone unmounts it.
@@ -167,14 +158,14 @@ impl Mount {
 
     /// The process groups of all that have used the mount, as this process sees them.
     pub fn callers(&self) -> BTreeSet<u32> {
-        self.callers.groups()
+        self.ctx.callers.groups()
     }
 
     /// Answers every request with `ENOTCONN` from now on, and leaves the mount where it is: when this process has ended, the kernel
     /// answers so until somebody unmounts it. For a service that ends while programs still run, whose files would else land in the
     /// directory below without a word.
     pub fn refuse(mut self) {
-        self.refused.store(true, Ordering::SeqCst);
+        self.ctx.refused.store(true, Ordering::SeqCst);
         // Its threads answer until the process ends.
         std::mem::forget(self.session.take());
     }

@@ -8,7 +8,7 @@ use crate::process_handle::on_exit;
 use crate::server_context::ServerContext;
 use crate::server_rpc::{PeerReply, PeerRequest};
 use crate::spec::host;
-use forebay_fuse::Watch;
+use forebay_fuse::MountRecording;
 use forebay_trace::record::{Recorder, RecorderOptions};
 use parking_lot::Mutex;
 use std::io::PipeWriter;
@@ -24,7 +24,7 @@ const LAST_CLOSES_LIMIT: Duration = Duration::from_secs(1);
 pub struct RecordingService {
     server: Arc<ServerContext>,
     /// What goes through each of its mounts.
-    watches: Vec<Arc<Watch>>,
+    mounts: Vec<Arc<MountRecording>>,
     active: Mutex<Option<ActiveRecording>>,
 }
 
@@ -36,11 +36,11 @@ struct ActiveRecording {
 }
 
 impl RecordingService {
-    /// For the mounts of `server`, which `watches` see.
-    pub fn new(server: Arc<ServerContext>, watches: Vec<Arc<Watch>>) -> RecordingService {
+    /// For the mounts of `server`.
+    pub fn new(server: Arc<ServerContext>, mounts: Vec<Arc<MountRecording>>) -> RecordingService {
         RecordingService {
             server,
-            watches,
+            mounts,
             active: Mutex::default(),
         }
     }
@@ -137,8 +137,8 @@ impl RecordingService {
             });
         }
         // Only once all are there: a failure leaves nothing on.
-        for (watch, recorder) in self.watches.iter().zip(&recorders) {
-            watch.begin(recorder.clone(), spec.exact);
+        for (mount, recorder) in self.mounts.iter().zip(&recorders) {
+            mount.begin(recorder.clone(), spec.exact);
         }
         tracing::info!(name = spec.name, "recording");
         *active = Some(ActiveRecording {
@@ -169,9 +169,9 @@ impl RecordingService {
             recorder.wait_until_closed(until);
         }
         let mut problems = Vec::new();
-        let watched = self.server.mounts.iter().zip(&self.watches);
-        for ((mount, watch), recorder) in watched.zip(&recording.recorders) {
-            watch.end();
+        let mounts = self.server.mounts.iter().zip(&self.mounts);
+        for ((mount, recording_of), recorder) in mounts.zip(&recording.recorders) {
+            recording_of.end();
             if let Err(e) = recorder.finish() {
                 let mount = mount.path.display();
                 problems.push(format!(

@@ -83,8 +83,8 @@ impl RunningServer {
         let server = Arc::new(parts.server);
         let mounts = parts.mounts;
         let stages = Arc::new(StageService::new(server.clone()));
-        let watches = mounts.iter().map(Mount::watch).collect();
-        let recordings = Arc::new(RecordingService::new(server.clone(), watches));
+        let recordings = mounts.iter().map(Mount::recording).collect();
+        let recordings = Arc::new(RecordingService::new(server.clone(), recordings));
         let control = Arc::new(ControlService {
             server: server.clone(),
             handles: mounts.iter().map(Mount::open_handles).collect(),
@@ -196,7 +196,7 @@ impl RunningServer {
             members.leave(&why, over);
         }
         match mounts_stay {
-            // The process that watches the mounts detaches them once nobody is left.
+            // The process that recordings the mounts detaches them once nobody is left.
             true => {
                 mount_cleaner::tell_callers(&callers);
                 mounts.into_iter().for_each(Mount::refuse);

@@ -1,8 +1,8 @@
 //! Changing attributes, with the rules for set-id bits that the kernel leaves to the file system.
 use super::file_handle::handle;
-use crate::protocol::{SetAttrRequest, TimeOrNow};
+use crate::protocol::SetAttrRequest;
 use forebay_server::delegate::Delegate;
-use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr, SetTime, Time};
+use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -30,50 +30,23 @@ pub(super) fn change(
     change: SetAttrRequest,
     caller: Caller,
 ) -> Result<Attr> {
-    if change.size.is_some() {
+    let (mut set, mut through) = (change.set, change.fh.map(handle));
+    if let Some(size) = set.size.take() {
         let cut = SetAttr {
-            size: change.size,
+            size: Some(size),
             ..SetAttr::default()
         };
         let by = privileged_unless(change.kills_set_ids, caller);
-        let attr = delegate
-            .names
-            .setattr(fid, &cut, change.fh.map(handle), by)?;
-        let rest = SetAttrRequest {
-            size: None,
-            fh: None,
-            ..change
-        };
-        return match rest.changes_nothing() {
-            true => Ok(attr),
-            false => change_rest(delegate, fid, &rest, caller),
-        };
+        let attr = delegate.names.setattr(fid, &cut, through.take(), by)?;
+        if set == SetAttr::default() {
+            return Ok(attr);
+        }
     }
-    change_rest(delegate, fid, &change, caller)
-}
-
-/// Changes all but the size.
-fn change_rest(
-    delegate: &Delegate,
-    fid: Fid,
-    change: &SetAttrRequest,
-    caller: Caller,
-) -> Result<Attr> {
-    let mut set = SetAttr {
-        mode: change.mode.map(|m| m & 0o7777),
-        uid: change.uid,
-        gid: change.gid,
-        size: None,
-        atime: change.atime.map(set_time),
-        mtime: change.mtime.map(set_time),
-    };
     let chown = set.uid.is_some() || set.gid.is_some();
     if set.mode.is_none() && chown {
         set.mode = without_set_ids(&delegate.names.getattr(fid)?);
     }
-    delegate
-        .names
-        .setattr(fid, &set, change.fh.map(handle), caller)
+    delegate.names.setattr(fid, &set, through, caller)
 }
 
 /// Takes the set-id bits off a file that someone without the right to keep them has changed.
@@ -102,16 +75,10 @@ fn without_set_ids(attr: &Attr) -> Option<u32> {
     (mode != attr.mode).then_some(mode)
 }
 
-fn set_time(to: TimeOrNow) -> SetTime {
-    match to {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::At(secs, nanos) => SetTime::At(Time { secs, nanos }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_server::Time;
     use forebay_server::proto::Inode;
 
     #[test]

@@ -1,10 +1,9 @@
 //! What the kernel may keep of names, attributes and open files, and for how long.
 //!
-//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is watched, nothing.
+//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is recorded exactly, nothing.
 use super::file_handle::encode;
-use crate::conversions::file_attr;
-use crate::protocol::{FileHandle, FopenFlags, ReplyAttr, ReplyEntry};
-use crate::watch::Watch;
+use crate::protocol::{EntryAnswer, FopenFlags, Opened};
+use crate::recording::MountRecording;
 use forebay_server::delegate::OpenedFile;
 use forebay_server::{Attr, Kind, Lamination, OpenFlags};
 use rustix::io::Errno;
@@ -15,16 +14,15 @@ use std::time::Duration;
 const KERNEL_KEEPS_FOR: Duration = Duration::from_secs(1);
 
 /// See the head of this file.
-#[derive(Clone)]
-pub(super) struct CachePolicy {
+pub(crate) struct CachePolicy {
     /// One member: nobody else changes names and attributes.
     pub alone: bool,
-    pub watch: Arc<Watch>,
+    pub recording: Arc<MountRecording>,
 }
 
 impl CachePolicy {
     fn entry_ttl(&self) -> Duration {
-        match self.alone && !self.watch.exact() {
+        match self.alone && !self.recording.exact() {
             true => KERNEL_KEEPS_FOR,
             false => Duration::ZERO,
         }
@@ -32,48 +30,47 @@ impl CachePolicy {
 
     /// A softly laminated file may get its write bits back, so only the hard kind is kept. A write takes set-id bits here, and the kernel
     /// does not ask for the mode then.
-    pub fn attr_ttl(&self, attr: &Attr) -> Duration {
+    fn attr_ttl(&self, attr: &Attr) -> Duration {
         let changes_by_writes = attr.kind == Kind::File && attr.mode & 0o6000 != 0;
         let fixed = self.alone && !changes_by_writes || attr.lamination == Lamination::Hard;
-        if fixed && !self.watch.exact() {
+        if fixed && !self.recording.exact() {
             KERNEL_KEEPS_FOR
         } else {
             Duration::ZERO
         }
     }
 
-    /// How long the kernel may keep attributes and name.
-    pub fn ttls(&self, attr: &Attr) -> (Duration, Duration) {
-        (self.attr_ttl(attr), self.entry_ttl())
+    /// Attributes, and how long the kernel may keep them.
+    pub fn shown(&self, attr: Attr) -> (Attr, Duration) {
+        let ttl = self.attr_ttl(&attr);
+        (attr, ttl)
     }
 
-    pub fn enter(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
-        reply.answer(answer, |reply, attr| {
-            let (attr_ttl, entry_ttl) = self.ttls(&attr);
-            reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&attr));
-        });
-    }
-
-    pub fn show(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
-        reply.answer(answer, |reply, attr| {
-            reply.attr(&self.attr_ttl(&attr), &file_attr(&attr));
-        });
+    /// What a name stands for, and how long the kernel may keep that.
+    pub fn entry(&self, attr: Attr) -> EntryAnswer {
+        EntryAnswer {
+            attr_ttl: self.attr_ttl(&attr),
+            entry_ttl: self.entry_ttl(),
+            attr: Some(attr),
+        }
     }
 
     /// The answer to a lookup: that a name does not exist is kept too, where nobody else could make it.
-    pub fn found(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
+    pub fn found(&self, answer: Result<Attr, Errno>) -> Result<EntryAnswer, Errno> {
         match answer {
-            Err(e) if self.alone && e == Errno::NOENT => {
-                reply.absent(&KERNEL_KEEPS_FOR);
-            }
-            answer => self.enter(answer, reply),
+            Err(e) if self.alone && e == Errno::NOENT => Ok(EntryAnswer {
+                attr: None,
+                attr_ttl: Duration::ZERO,
+                entry_ttl: KERNEL_KEEPS_FOR,
+            }),
+            answer => answer.map(|attr| self.entry(attr)),
         }
     }
 
     /// The kernel's handle of an opened file, and what it may do with the file's pages.
-    pub fn opened(&self, opened: &OpenedFile, flags: OpenFlags) -> (FileHandle, FopenFlags) {
-        // A watched mount is to see every call as it is.
-        let direct = opened.direct || self.watch.exact();
+    pub fn opened(&self, opened: &OpenedFile, flags: OpenFlags) -> Opened {
+        // A mount that is recorded exactly is to see every call as it is.
+        let direct = opened.direct || self.recording.exact();
         let mut fopen = FopenFlags::empty();
         if !flags.write && self.alone {
             // Closing a file that was only read publishes nothing; but where locks are kept here, it gives up the closer's.
@@ -100,7 +97,7 @@ mod tests {
     fn an_opened_file_is_cached_as_its_handle_says() {
         let policy = CachePolicy {
             alone: true,
-            watch: Arc::default(),
+            recording: Arc::default(),
         };
         let opened = OpenedFile {
             handle: 77,

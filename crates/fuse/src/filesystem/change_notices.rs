@@ -2,49 +2,48 @@
 //! the nodes that have the file open.
 //!
 //! Invariant: the threads that answer requests do not wait here. An answer that has to wait does so on a thread of its own.
+use super::context::MountContext;
 use super::file_handle::handle;
 use super::waiter::spawn_waiter;
 use crate::attempt::attempt;
-use crate::conversions::fid;
-use crate::kernel_caches::KernelCaches;
-use crate::protocol::{INodeNo, ReplyWrite, WriteRequest};
-use forebay_server::delegate::{AfterWrite, Delegate};
+use crate::protocol::{Reply, WriteRequest};
+use forebay_server::Fid;
+use forebay_server::delegate::AfterWrite;
 use rustix::io::Errno;
 use std::sync::Arc;
 
 /// See the head of this file.
 pub(super) struct ChangeNotices {
-    pub delegate: Arc<Delegate>,
-    pub caches: Arc<KernelCaches>,
+    pub ctx: Arc<MountContext>,
 }
 
 impl ChangeNotices {
     /// Gives `answer` to `reply` once the kernels of other nodes have heard of the change, if they have to.
     pub fn answer<T: Send + 'static>(
         &self,
-        ino: INodeNo,
+        fid: Fid,
         answer: Result<T, Errno>,
         reply: impl FnOnce(Result<T, Errno>) + Send + 'static,
     ) {
-        self.answer_after(ino, answer, false, reply);
+        self.answer_after(fid, answer, false, reply);
     }
 
     /// The same; `waits`: the reply itself waits for something.
     fn answer_after<T: Send + 'static>(
         &self,
-        ino: INodeNo,
+        fid: Fid,
         answer: Result<T, Errno>,
         waits: bool,
         reply: impl FnOnce(Result<T, Errno>) + Send + 'static,
     ) {
-        let unshown = answer.is_ok() && self.delegate.kernel_pages.has_unshown(fid(ino));
+        let unshown = answer.is_ok() && self.ctx.delegate.kernel_pages.has_unshown(fid);
         if !unshown && !waits {
             return reply(answer);
         }
-        let delegate = self.delegate.clone();
+        let ctx = self.ctx.clone();
         spawn_waiter("change", "to show a change", move || {
-            let shown = attempt("show a change", ino, || match unshown {
-                true => delegate.kernel_pages.show_elsewhere(fid(ino)),
+            let shown = attempt("show a change", fid, || match unshown {
+                true => ctx.delegate.kernel_pages.show_elsewhere(fid),
                 false => Ok(()),
             });
             reply(shown.and(answer));
@@ -55,44 +54,43 @@ impl ChangeNotices {
     /// are any.
     pub fn answer_write(
         &self,
-        ino: INodeNo,
+        fid: Fid,
         write: &WriteRequest<'_>,
         answer: Result<u64, Errno>,
-        reply: ReplyWrite,
+        reply: Reply<u32>,
     ) {
         let (handle, len) = (handle(write.fh), write.data.len());
+        let pages = &self.ctx.delegate.kernel_pages;
         let after = match &answer {
-            Ok(placed) if write.direct => self
-                .delegate
-                .kernel_pages
+            Ok(placed) if write.direct => pages
                 .after_direct_write(handle, write.offset, *placed)
                 .unwrap_or_default(),
             _ => AfterWrite::default(),
         };
-        let (delegate, caches) = (self.delegate.clone(), self.caches.clone());
+        let ctx = self.ctx.clone();
         let renew = move |placed| -> std::io::Result<()> {
             if after.drop_pages {
-                caches.drop_pages(ino, placed, len)?;
+                ctx.caches.drop_pages(fid, placed, len)?;
             }
             // If the owner does not answer, nobody here can read what others appended: the append itself has succeeded.
-            if after.look_again && delegate.kernel_pages.look_again(handle).is_ok() {
-                caches.tell_size(&delegate, ino)?;
+            if after.look_again && ctx.delegate.kernel_pages.look_again(handle).is_ok() {
+                ctx.caches.tell_size(&ctx.delegate, fid)?;
             }
             Ok(())
         };
         let waits = after != AfterWrite::default();
-        let delegate = self.delegate.clone();
-        self.answer_after(ino, answer, waits, move |answer| {
+        let ctx = self.ctx.clone();
+        self.answer_after(fid, answer, waits, move |answer| {
             let renewed = answer.and_then(|placed| {
                 renew(placed).map_err(|error| {
-                    tracing::error!(inode = ino.0, %error, "the kernel keeps pages from before a direct write");
+                    tracing::error!(inode = fid.0, %error, "the kernel keeps pages from before a direct write");
                     Errno::IO
                 })
             });
-            reply.answer(renewed, |reply, ()| {
-                reply.written(len as u32);
-                delegate.kernel_pages.size_is_uncertain(fid(ino));
-            });
+            reply.answer(renewed.map(|()| len as u32));
+            if renewed.is_ok() {
+                ctx.delegate.kernel_pages.size_is_uncertain(fid);
+            }
         });
     }
 }

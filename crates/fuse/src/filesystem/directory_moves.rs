@@ -13,13 +13,11 @@
 //!
 //! Invariant: only a reply waits, on a thread of its own, and not for long: a call that holds a lock (it names its parents by
 //! descriptors) is delayed for a fixed time at most, and waits for no other call.
-use super::cache_policy::CachePolicy;
+use super::context::MountContext;
 use super::directory_places::{DirectoryPlaces, MovedDirectory};
 use super::waiter::spawn_waiter;
-use crate::conversions::file_attr;
 use crate::kernel_caches::KernelCaches;
-use crate::protocol::{ReplyEmpty, ReplyEntry};
-use forebay_server::delegate::Delegate;
+use crate::protocol::{EntryAnswer, Reply};
 use forebay_server::{Attr, Fid, Kind};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -55,26 +53,11 @@ impl MovedPlaces {
 
 /// See the head of this file.
 pub(super) struct DirectoryMoves {
-    delegate: Arc<Delegate>,
-    caches: Arc<KernelCaches>,
-    policy: CachePolicy,
+    pub ctx: Arc<MountContext>,
     pub places: Arc<MovedPlaces>,
 }
 
 impl DirectoryMoves {
-    pub fn new(
-        delegate: Arc<Delegate>,
-        caches: Arc<KernelCaches>,
-        policy: CachePolicy,
-    ) -> DirectoryMoves {
-        DirectoryMoves {
-            delegate,
-            caches,
-            policy,
-            places: Arc::default(),
-        }
-    }
-
     /// Notes where the kernel is told of a directory. In a service of one member nobody else moves any.
     pub fn answered(
         &self,
@@ -84,13 +67,13 @@ impl DirectoryMoves {
     ) {
         if let Ok(attr) = answer
             && attr.kind == Kind::Dir
-            && !self.policy.alone
+            && !self.ctx.policy.alone
         {
             let directories = &self.places.directories;
             match name.as_bytes() {
                 b"." | b".." => directories.answered(attr.fid),
                 _ => {
-                    let thread = (!self.caches.is_own(thread)).then_some(thread);
+                    let thread = (!self.ctx.caches.is_own(thread)).then_some(thread);
                     directories.found(attr.fid, parent, name, thread);
                 }
             }
@@ -102,46 +85,36 @@ impl DirectoryMoves {
         &self,
         answer: Result<(), Errno>,
         moved: Vec<(Fid, PathBuf)>,
-        reply: ReplyEmpty,
+        reply: Reply<()>,
     ) {
         if moved.is_empty() {
-            return reply.done(answer);
+            return reply.answer(answer);
         }
-        let (delegate, places) = (self.delegate.clone(), self.places.clone());
-        spawn_waiter(
-            "moved directory",
-            "to tell of a moved directory",
-            move || {
-                places.telling.fetch_add(1, Ordering::SeqCst);
-                for (fid, path) in moved {
-                    delegate
-                        .kernel_pages
-                        .show_moved(fid, path.as_os_str().as_bytes());
-                }
-                places.telling.fetch_sub(1, Ordering::SeqCst);
-                reply.done(answer);
-            },
-        );
+        let (ctx, places) = (self.ctx.clone(), self.places.clone());
+        let purpose = "to tell of a moved directory";
+        spawn_waiter("moved directory", purpose, move || {
+            places.telling.fetch_add(1, Ordering::SeqCst);
+            for (fid, path) in moved {
+                let path = path.as_os_str().as_bytes();
+                ctx.delegate.kernel_pages.show_moved(fid, path);
+            }
+            places.telling.fetch_sub(1, Ordering::SeqCst);
+            reply.answer(answer);
+        });
     }
 
     /// Answers a look-up after the kernel has heard where a directory is now.
     pub fn answer_lookup(
         &self,
         moved: MovedDirectory,
-        answer: Result<Attr, Errno>,
-        reply: ReplyEntry,
+        answer: Result<EntryAnswer, Errno>,
+        reply: Reply<EntryAnswer>,
     ) {
-        let (caches, places) = (self.caches.clone(), self.places.clone());
-        let ready = answer.map(|attr| (self.policy.ttls(&attr), file_attr(&attr)));
-        spawn_waiter(
-            "moved directory",
-            "to look a moved directory up",
-            move || {
-                places.look_up(&caches, moved.fid, &moved.path);
-                reply.answer(ready, |reply, ((attr_ttl, entry_ttl), attr)| {
-                    reply.entry_with_ttls(&attr_ttl, &entry_ttl, &attr);
-                });
-            },
-        );
+        let (ctx, places) = (self.ctx.clone(), self.places.clone());
+        let purpose = "to look a moved directory up";
+        spawn_waiter("moved directory", purpose, move || {
+            places.look_up(&ctx.caches, moved.fid, &moved.path);
+            reply.answer(answer);
+        });
     }
 }

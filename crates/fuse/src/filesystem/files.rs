@@ -2,14 +2,14 @@
 //!
 //! Invariant: a handle that was opened here is released, or it is in the answer to the kernel.
 use super::attrs::{ROOT, drop_set_ids, privileged_unless};
-use super::cache_policy::CachePolicy;
+use super::context::MountContext;
 use super::file_handle::{APPEND, DIRECT, WRITE, handle, has, open_flags};
 use crate::protocol::{
-    AllocateRequest, CopyRequest, CreateRequest, FileHandle, FopenFlags, ReadRequest, Request,
+    AllocateRequest, CopyRequest, CreateRequest, FileHandle, Opened, ReadRequest, Request,
     WriteFlags, WriteRequest,
 };
 use bytes::Bytes;
-use forebay_server::delegate::{Delegate, Fallocate, OpenedFile, SeekTarget};
+use forebay_server::delegate::{Fallocate, OpenedFile, SeekTarget};
 use forebay_server::{Attr, Caller, Fid, Kind, OpenFlags, Result, SetAttr};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const COPY_LIMIT: u64 = 16 << 20;
 
 /// A file that was made or found, and is open.
-pub(super) type Created = (Attr, FileHandle, FopenFlags);
+pub(super) type Created = (Attr, Opened);
 
 /// Whether `caller` may open a file it did not make. Knows only the caller's first group, so it may refuse too much.
 fn may_open(attr: &Attr, flags: OpenFlags, caller: Caller) -> bool {
@@ -37,38 +37,33 @@ fn may_open(attr: &Attr, flags: OpenFlags, caller: Caller) -> bool {
 
 /// See the head of this file.
 pub(super) struct OpenFiles {
-    pub delegate: Arc<Delegate>,
-    pub policy: CachePolicy,
+    pub ctx: Arc<MountContext>,
 }
 
 impl OpenFiles {
-    pub fn open(
-        &self,
-        fid: Fid,
-        flags: OpenFlags,
-        kills_set_ids: bool,
-    ) -> Result<(FileHandle, FopenFlags)> {
-        let opened = self.delegate.open(fid, flags)?;
+    pub fn open(&self, fid: Fid, flags: OpenFlags, kills_set_ids: bool) -> Result<Opened> {
+        let opened = self.ctx.delegate.open(fid, flags)?;
         if kills_set_ids {
-            self.or_close(&opened, drop_set_ids(&self.delegate, &opened.attr))?;
+            self.or_close(&opened, drop_set_ids(&self.ctx.delegate, &opened.attr))?;
         }
-        Ok(self.policy.opened(&opened, flags))
+        Ok(self.ctx.policy.opened(&opened, flags))
     }
 
     /// Makes a file in the directory of `req`, or opens the one that is there.
     pub fn create(&self, req: &Request, create: &CreateRequest<'_>) -> Result<Created> {
         let flags = open_flags(create.flags);
         let exclusive = create.flags.0 & libc::O_EXCL != 0;
-        let (fid, mode, caller) = (req.fid(), create.mode, req.caller());
+        let (fid, mode, caller) = (req.fid, create.mode, req.caller);
         let opened = match create.name {
             Some(name) => self.create_named((fid, name), mode, exclusive, flags, caller)?,
             // The kernel sees to it that one opened with `O_EXCL` never gets a name; so does the service.
             None => self
+                .ctx
                 .delegate
                 .create_unnamed(fid, mode, !exclusive, flags, caller)?,
         };
-        let (fh, fopen) = self.policy.opened(&opened, flags);
-        Ok((opened.attr, fh, fopen))
+        let open = self.ctx.policy.opened(&opened, flags);
+        Ok((opened.attr, open))
     }
 
     fn create_named(
@@ -87,6 +82,7 @@ impl OpenFiles {
         };
         let (name, mode) = (name.as_bytes(), mode & 0o7777);
         let mut opened = self
+            .ctx
             .delegate
             .create(parent, name, mode, exclusive, keep, caller)?;
         if !opened.made {
@@ -102,10 +98,12 @@ impl OpenFiles {
                     size: Some(0),
                     ..SetAttr::default()
                 };
-                let cut =
-                    self.delegate
-                        .names
-                        .setattr(opened.attr.fid, &set, Some(opened.handle), caller);
+                let cut = self.ctx.delegate.names.setattr(
+                    opened.attr.fid,
+                    &set,
+                    Some(opened.handle),
+                    caller,
+                );
                 opened.attr = self.or_close(&opened, cut)?;
             }
         }
@@ -116,7 +114,7 @@ impl OpenFiles {
     fn or_close<T>(&self, opened: &OpenedFile, result: Result<T>) -> Result<T> {
         if result.is_err() {
             // The first failure is the one to report.
-            let _ = self.delegate.release(opened.handle);
+            let _ = self.ctx.delegate.release(opened.handle);
         }
         result
     }
@@ -124,16 +122,16 @@ impl OpenFiles {
     pub fn read(&self, read: &ReadRequest) -> Result<Bytes> {
         let handle = handle(read.fh);
         if !read.direct {
-            self.delegate.kernel_pages.enters_page_cache(handle)?;
+            self.ctx.delegate.kernel_pages.enters_page_cache(handle)?;
         }
-        self.delegate.read(handle, read.offset, read.size)
+        self.ctx.delegate.read(handle, read.offset, read.size)
     }
 
     /// The offset that the bytes went to.
     pub fn write(&self, req: &Request, write: &WriteRequest<'_>) -> Result<u64> {
         let handle = handle(write.fh);
         if !write.direct {
-            self.delegate.kernel_pages.enters_page_cache(handle)?;
+            self.ctx.delegate.kernel_pages.enters_page_cache(handle)?;
         }
         if write.how.contains(WriteFlags::FUSE_WRITE_CACHE) && has(write.fh, APPEND) {
             // Pages of a shared mapping, sent through whichever handle the kernel found: they belong at their offset,
@@ -142,35 +140,37 @@ impl OpenFiles {
                 write: true,
                 ..OpenFlags::default()
             };
-            let opened = self.delegate.open(req.fid(), flags)?;
+            let opened = self.ctx.delegate.open(req.fid, flags)?;
             let written = self
+                .ctx
                 .delegate
                 .write(opened.handle, write.offset, write.data, ROOT);
-            self.delegate.release(opened.handle)?;
+            self.ctx.delegate.release(opened.handle)?;
             return written;
         }
         // The kernel says so when the writer may not keep set-id bits; everyone else writes as root does.
         let kills = write.how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let caller = privileged_unless(kills, req.caller());
+        let caller = privileged_unless(kills, req.caller);
         let placed = self
+            .ctx
             .delegate
             .write(handle, write.offset, write.data, caller)?;
         if has(write.fh, DIRECT) && write.flags.0 & libc::O_DSYNC != 0 {
             // For cached files the kernel sends an fsync of its own. This handle has no pages; another's are dropped when it
             // asks for it.
-            let _ = self.delegate.fsync(handle)?;
+            let _ = self.ctx.delegate.fsync(handle)?;
         }
         Ok(placed)
     }
 
     pub fn flush(&self, fh: FileHandle, owner: u64) -> Result<()> {
         let flushed = match has(fh, WRITE) {
-            true => self.delegate.flush(handle(fh)),
+            true => self.ctx.delegate.flush(handle(fh)),
             false => Ok(()),
         };
-        match self.policy.alone {
+        match self.ctx.policy.alone {
             true => flushed,
-            false => flushed.and(self.delegate.locks.close_owner(handle(fh), owner)),
+            false => flushed.and(self.ctx.delegate.locks.close_owner(handle(fh), owner)),
         }
     }
 
@@ -187,11 +187,14 @@ impl OpenFiles {
             return Err(Errno::OPNOTSUPP.into());
         }
         let (handle, offset, len) = (handle(allocate.fh), allocate.offset, allocate.len);
-        self.delegate.fallocate(handle, how, offset, len)?;
+        self.ctx.delegate.fallocate(handle, how, offset, len)?;
         // The kernel does not say whether the caller may keep set-id bits: it is taken for root's right.
-        match req.uid {
+        match req.caller.uid {
             0 => Ok(()),
-            _ => drop_set_ids(&self.delegate, &self.delegate.names.getattr(req.fid())?),
+            _ => drop_set_ids(
+                &self.ctx.delegate,
+                &self.ctx.delegate.names.getattr(req.fid)?,
+            ),
         }
     }
 
@@ -202,7 +205,7 @@ impl OpenFiles {
             libc::SEEK_HOLE => SeekTarget::Hole,
             _ => return Err(Errno::INVAL.into()),
         };
-        let found = self.delegate.seek(handle(fh), offset, whence)?;
+        let found = self.ctx.delegate.seek(handle(fh), offset, whence)?;
         Ok(i64::try_from(found).map_err(|_| Errno::OVERFLOW)?)
     }
 
@@ -210,9 +213,14 @@ impl OpenFiles {
     pub fn copy(&self, copy: &CopyRequest, caller: Caller) -> Result<u32> {
         let len = copy.len.min(COPY_LIMIT);
         let (from, to) = (handle(copy.from), handle(copy.to));
-        let copied =
-            self.delegate
-                .copy_range(from, copy.from_offset, to, copy.to_offset, len, caller)?;
+        let copied = self.ctx.delegate.copy_range(
+            from,
+            copy.from_offset,
+            to,
+            copy.to_offset,
+            len,
+            caller,
+        )?;
         Ok(copied.min(len) as u32)
     }
 }
@@ -220,7 +228,7 @@ impl OpenFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{self, INodeNo};
+    use crate::protocol;
     use forebay_server::Time;
     use forebay_server::proto::Inode;
 
@@ -277,17 +285,15 @@ mod tests {
         let io = Arc::new(forebay_storage::OsIo);
         let service = forebay_server::Service::start(io, &dir.path().join("s"), config).unwrap();
         let [a, b] = [0, 1].map(|n| OpenFiles {
-            delegate: service.delegate(n),
-            policy: CachePolicy {
-                alone: false,
-                watch: Arc::default(),
-            },
+            ctx: MountContext::new(service.delegate(n)),
         });
         let user = Request {
             unique: 0,
-            ino: INodeNo(Fid::ROOT.0),
-            uid: 1000,
-            gid: 1000,
+            fid: Fid::ROOT,
+            caller: Caller {
+                uid: 1000,
+                gid: 1000,
+            },
             pid: 0,
         };
         let create = |files: &OpenFiles, name: &str, flags| {
@@ -297,7 +303,7 @@ mod tests {
                 flags: protocol::OpenFlags(flags | libc::O_CREAT),
             };
             let made = files.create(&user, &create);
-            made.map(|(_, fh, _)| files.delegate.release(handle(fh)).unwrap())
+            made.map(|(_, (fh, _))| files.ctx.delegate.release(handle(fh)).unwrap())
         };
         // Its maker may write it whatever its bits.
         create(&a, "f", libc::O_RDWR).unwrap();

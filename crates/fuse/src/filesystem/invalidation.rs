@@ -1,10 +1,10 @@
 //! What other nodes tell this node's kernel: that a file has changed, or that a directory is somewhere else now.
 //!
 //! Each is heard on a thread of its own, because the kernel may first ask the mount something.
+use super::context::MountContext;
 use super::directory_moves::MovedPlaces;
 use super::waiter::spawn_waiter;
 use crate::kernel_caches::KernelCaches;
-use forebay_server::delegate::Delegate;
 use forebay_server::{Fid, InvalidationDone, KernelInvalidation};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,39 +13,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// From now on the kernel hears of what other nodes do, as far as they say so.
-pub(super) fn follow(
-    delegate: &Arc<Delegate>,
-    caches: &Arc<KernelCaches>,
-    places: &Arc<MovedPlaces>,
-) {
-    let weak = (
-        Arc::downgrade(delegate),
-        Arc::downgrade(caches),
-        Arc::downgrade(places),
-    );
+pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<MovedPlaces>) {
+    let weak = (Arc::downgrade(ctx), Arc::downgrade(places));
     let invalidator = move |news: KernelInvalidation, told: InvalidationDone| {
-        let parts = (weak.0.upgrade(), weak.1.upgrade(), weak.2.upgrade());
-        let (Some(delegate), Some(caches), Some(places)) = parts else {
+        let (Some(ctx), Some(places)) = (weak.0.upgrade(), weak.1.upgrade()) else {
             return told(Ok(()));
         };
         let work: Box<dyn FnOnce() + Send> = match news {
             KernelInvalidation::Changed(attr) => {
-                match delegate.kernel_pages.changed_elsewhere(&attr) {
+                match ctx.delegate.kernel_pages.changed_elsewhere(&attr) {
                     Some(paged) => {
-                        Box::new(move || told(caches.catch_up(&delegate, attr.fid, paged)))
+                        Box::new(move || told(ctx.caches.catch_up(&ctx.delegate, attr.fid, paged)))
                     }
                     None => return told(Ok(())),
                 }
             }
             KernelInvalidation::Moved { fid, path } => Box::new(move || {
                 let path = Path::new(OsStr::from_bytes(&path));
-                moved(&caches, &places, fid, path, told);
+                moved(&ctx.caches, &places, fid, path, told);
             }),
         };
         // Without a thread the other node gets an error, because `told` goes with `work`.
         spawn_waiter("news", "to hear of other nodes", work);
     };
-    delegate
+    ctx.delegate
         .kernel_pages
         .set_kernel_invalidator(Some(Arc::new(invalidator)));
 }

@@ -6,16 +6,12 @@
 //!
 //! Invariants: going on never skips or repeats a name that was there all the time; memory is bounded by the window plus
 //! one name per [`MARK_INTERVAL`] entries; a listing started again from 0 sees the directory as it is then.
-use crate::conversions::file_type;
-use crate::protocol::{INodeNo, ReplyDirectory};
+use crate::protocol::DirectoryEntries;
 use forebay_server::delegate::Delegate;
-use forebay_server::{DirEntry, Fid, Result};
+use forebay_server::{DirEntry, Fid, Kind, Result};
 use parking_lot::Mutex;
-use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,47 +43,43 @@ impl Listings {
         self.open.lock().remove(&number);
     }
 
-    /// Fills `reply` with the entries from number `offset` on.
+    /// The entries from number `offset` on that fit in `room` bytes.
     pub fn list(
         &self,
         delegate: &Delegate,
         number: u64,
         offset: u64,
-        reply: &mut ReplyDirectory,
-    ) -> Result<()> {
+        room: u32,
+    ) -> Result<DirectoryEntries> {
         let listing = self.open.lock().get(&number).cloned().ok_or(Errno::BADF)?;
         let mut listing = listing.lock();
         let fid = listing.fid;
         if offset == 0 {
             *listing = Listing::new(fid);
         }
+        let mut entries = DirectoryEntries::new(room);
         for number in offset.. {
             let full = match number {
-                0 => reply.add(INodeNo(fid.0), 1, FileType::Directory, "."),
+                0 => entries.add(fid, 1, Kind::Dir, b"."),
                 1 => {
                     // A directory that was removed while open has no parent to show.
                     let parent = delegate.names.parent(fid).unwrap_or(fid);
-                    reply.add(INodeNo(parent.0), 2, FileType::Directory, "..")
+                    entries.add(parent, 2, Kind::Dir, b"..")
                 }
                 _ => {
                     let mut fetch =
                         |after: Option<&[u8]>, limit| delegate.names.readdir(fid, after, limit);
                     match listing.entry(number - DOTS, &mut fetch)? {
-                        Some(e) => reply.add(
-                            INodeNo(e.fid.0),
-                            number + 1,
-                            file_type(e.kind),
-                            OsStr::from_bytes(&e.name),
-                        ),
-                        None => return Ok(()),
+                        Some(e) => entries.add(e.fid, number + 1, e.kind, &e.name),
+                        None => break,
                     }
                 }
             };
             if full {
-                return Ok(());
+                break;
             }
         }
-        Ok(())
+        Ok(entries)
     }
 }
 
@@ -158,7 +150,6 @@ impl Listing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::Kind;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

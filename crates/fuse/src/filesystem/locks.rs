@@ -13,16 +13,16 @@
 //! - **Pages**: before a grant reaches the program, pages older than what the lock shows are dropped and the kernel is told
 //!   the size (`kernel_caches`), on a thread of its own: that waits for reads under way, which the answering threads must be
 //!   free to answer.
+use super::context::MountContext;
 use super::file_handle::handle;
 use super::waiter::spawn_waiter;
 use crate::attempt::attempt;
-use crate::kernel_caches::KernelCaches;
-use crate::protocol::{FileHandle, INodeNo, LockRequest, ReplyEmpty, ReplyLock, Request};
+use crate::protocol::{FileHandle, LockAnswer, LockRequest, Reply, Request};
+use crate::recording::{CallInfo, CallRecord};
 use crate::thread_status::ThreadStatus;
-use crate::watch::{CallInfo, CallRecord, Watch};
-use forebay_server::Result;
-use forebay_server::delegate::{Delegate, GrantedLock, Handle, LockOutcome, WantedLock};
+use forebay_server::delegate::{Delegate, Handle, LockOutcome, StalePages, WantedLock};
 use forebay_server::proto::locks::{LockMode, LockSpace};
+use forebay_server::{Fid, Result};
 use forebay_trace::Action;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -34,11 +34,11 @@ use std::time::{Duration, Instant};
 const LAST_CLOSE_WAIT: Duration = Duration::from_millis(75);
 
 impl LockRequest {
-    fn call(&self, ino: INodeNo) -> CallInfo<'static> {
+    fn call(&self, fid: Fid) -> CallInfo<'static> {
         let len = self.end().saturating_sub(self.start);
         // A lock to the end of all files has no length in a trace.
         let len = if self.last >= i64::MAX as u64 { 0 } else { len };
-        CallInfo::on(Action::Lock, ino)
+        CallInfo::on(Action::Lock, fid)
             .through(self.fh)
             .range(self.start, len)
     }
@@ -66,21 +66,13 @@ impl LockRequest {
 }
 
 /// Makes the kernel forget what is older than what the lock shows: pages, and the size.
-fn show(
-    caches: &KernelCaches,
-    delegate: &Delegate,
-    ino: INodeNo,
-    granted: GrantedLock,
-) -> std::result::Result<(), Errno> {
-    let Some(stale) = granted.stale else {
-        return Ok(());
-    };
-    caches.renew(delegate, ino).map_err(|error| {
+fn show(ctx: &MountContext, fid: Fid, stale: StalePages) -> std::result::Result<(), Errno> {
+    ctx.caches.renew(&ctx.delegate, fid).map_err(|error| {
         // With old pages the lock would be worth nothing.
-        tracing::error!(inode = ino.0, %error, "the kernel keeps old pages, or an old size, under a lock");
+        tracing::error!(inode = fid.0, %error, "the kernel keeps old pages, or an old size, under a lock");
         Errno::IO
     })?;
-    delegate.kernel_pages.dropped_pages(stale);
+    ctx.delegate.kernel_pages.dropped_pages(stale);
     Ok(())
 }
 
@@ -90,9 +82,9 @@ fn wait_for_last_close(
     handle: Handle,
     wanted: &WantedLock,
     ended: &AtomicBool,
-) -> Result<GrantedLock> {
+) -> Result<Option<StalePages>> {
     let wait = match delegate.locks.lock_or_wait(handle, wanted)? {
-        LockOutcome::Granted(granted) => return Ok(granted),
+        LockOutcome::Granted(stale) => return Ok(stale),
         LockOutcome::Waiting(wait) => wait,
     };
     let until = Instant::now() + LAST_CLOSE_WAIT;
@@ -104,68 +96,45 @@ fn wait_for_last_close(
 }
 
 /// Reports the call to the recorder, and replies.
-fn answer(done: std::result::Result<(), Errno>, record: CallRecord, reply: ReplyEmpty) {
+fn answer(done: std::result::Result<(), Errno>, record: CallRecord, reply: Reply<()>) {
     record.end(&done);
-    reply.done(done);
+    reply.answer(done);
 }
 
 /// See the head of this file.
 pub(super) struct KernelLocks {
-    delegate: Arc<Delegate>,
-    caches: Arc<KernelCaches>,
-    watch: Arc<Watch>,
+    pub ctx: Arc<MountContext>,
     /// The mount has ended: nobody waits any more.
-    ended: Arc<AtomicBool>,
+    pub ended: Arc<AtomicBool>,
 }
 
 impl KernelLocks {
-    pub fn new(
-        delegate: Arc<Delegate>,
-        caches: Arc<KernelCaches>,
-        watch: Arc<Watch>,
-    ) -> KernelLocks {
-        KernelLocks {
-            delegate,
-            caches,
-            watch,
-            ended: Arc::default(),
-        }
-    }
-
     /// Whoever waits for a lock gives up.
     pub fn end_waits(&self) {
         self.ended.store(true, Ordering::SeqCst);
     }
 
     /// Commits to disk. Reads that follow see what other nodes had published, so older pages go first, as with a lock.
-    pub fn sync_file(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
-        let ino = req.ino;
-        let record = self
-            .watch
-            .record(req, CallInfo::on(Action::Sync, ino).through(fh));
-        match attempt("fsync", ino, || self.delegate.fsync(handle(fh))) {
-            Ok(None) => answer(Ok(()), record, reply),
-            Ok(stale) => {
-                self.grant_later(ino, record, reply, move |_, _| Ok(GrantedLock { stale }))
-            }
-            Err(e) => answer(Err(e), record, reply),
-        }
+    pub fn sync_file(&self, req: &Request, fh: FileHandle, reply: Reply<()>) {
+        let fid = req.fid;
+        let call = CallInfo::on(Action::Sync, fid).through(fh);
+        let record = self.ctx.recording.record(req, call);
+        let synced = attempt("fsync", fid, || self.ctx.delegate.fsync(handle(fh)));
+        self.answer_granted(fid, synced, record, reply);
     }
 
     /// Takes a lock, or gives it up.
-    pub fn set(&self, req: &Request, asked: LockRequest, reply: ReplyEmpty) {
+    pub fn set(&self, req: &Request, asked: LockRequest, reply: Reply<()>) {
         let space = match asked.flock {
             true => LockSpace::Flock,
             false => LockSpace::Record,
         };
-        let (ino, handle) = (req.ino, handle(asked.fh));
-        let record = self.watch.record(req, asked.call(ino));
+        let (fid, handle, locks) = (req.fid, handle(asked.fh), &self.ctx.delegate.locks);
+        let record = self.ctx.recording.record(req, asked.call(fid));
         if asked.typ == libc::F_UNLCK {
             let (owner, start, end) = (asked.owner, asked.start, asked.end());
-            let done = attempt("unlock", ino, || {
-                self.delegate.locks.unlock(handle, owner, space, start, end)
-            });
-            return answer(done, record, reply);
+            let unlock = || locks.unlock(handle, owner, space, start, end);
+            return answer(attempt("unlock", fid, unlock), record, reply);
         }
         let mut caller = ThreadStatus::new(req.pid);
         let of_open_file = || space == LockSpace::Flock || caller.asks_for_open_file();
@@ -174,28 +143,21 @@ impl KernelLocks {
             Ok(wanted) => wanted,
             Err(e) => return answer(Err(e), record, reply),
         };
-        let locking = attempt("lock", ino, || match asked.wait {
-            true => self.delegate.locks.lock_or_wait(handle, &wanted),
-            false => self
-                .delegate
-                .locks
-                .lock(handle, &wanted)
-                .map(LockOutcome::Granted),
+        let locking = attempt("lock", fid, || match asked.wait {
+            true => locks.lock_or_wait(handle, &wanted),
+            false => locks.lock(handle, &wanted).map(LockOutcome::Granted),
         });
         match locking {
-            Ok(LockOutcome::Granted(GrantedLock { stale: None })) => answer(Ok(()), record, reply),
-            Ok(LockOutcome::Granted(granted)) => {
-                self.grant_later(ino, record, reply, move |_, _| Ok(granted));
-            }
+            Ok(LockOutcome::Granted(stale)) => self.answer_granted(fid, Ok(stale), record, reply),
             Ok(LockOutcome::Waiting(wait)) => {
-                self.grant_later(ino, record, reply, move |delegate, ended| {
+                self.grant_later(fid, record, reply, move |delegate, ended| {
                     delegate.locks.wait_for_lock(wait, &mut || {
                         ended.load(Ordering::SeqCst) || caller.interrupted()
                     })
                 });
             }
             Err(e) if e == Errno::AGAIN && of_open_file() => {
-                self.grant_later(ino, record, reply, move |delegate, ended| {
+                self.grant_later(fid, record, reply, move |delegate, ended| {
                     wait_for_last_close(delegate, handle, &wanted, ended)
                 });
             }
@@ -203,45 +165,67 @@ impl KernelLocks {
         }
     }
 
+    /// Answers what was granted, or refused, once old pages are dropped.
+    fn answer_granted(
+        &self,
+        fid: Fid,
+        granted: std::result::Result<Option<StalePages>, Errno>,
+        record: CallRecord,
+        reply: Reply<()>,
+    ) {
+        match granted {
+            Ok(Some(stale)) => self.grant_later(fid, record, reply, move |_, _| Ok(Some(stale))),
+            done => answer(done.map(drop), record, reply),
+        }
+    }
+
     /// Gets the lock (if it is for one), drops old pages, and answers: on a thread of its own.
     fn grant_later(
         &self,
-        ino: INodeNo,
+        fid: Fid,
         record: CallRecord,
-        reply: ReplyEmpty,
-        get: impl FnOnce(&Delegate, &AtomicBool) -> Result<GrantedLock> + Send + 'static,
+        reply: Reply<()>,
+        get: impl FnOnce(&Delegate, &AtomicBool) -> Result<Option<StalePages>> + Send + 'static,
     ) {
-        let (delegate, caches) = (self.delegate.clone(), self.caches.clone());
-        let ended = self.ended.clone();
+        let (ctx, ended) = (self.ctx.clone(), self.ended.clone());
         // Without a thread the lock goes when the file is closed.
         spawn_waiter("lock", "to wait for a lock", move || {
-            let granted = attempt("wait for a lock", ino, || get(&delegate, &ended));
-            let shown = granted.and_then(|granted| show(&caches, &delegate, ino, granted));
+            let stale = attempt("wait for a lock", fid, || get(&ctx.delegate, &ended));
+            let shown = stale.and_then(|stale| match stale {
+                Some(stale) => show(&ctx, fid, stale),
+                None => Ok(()),
+            });
             answer(shown, record, reply);
         });
     }
 
     /// Looks for a lock that is in the way.
-    pub fn find(&self, req: &Request, asked: LockRequest, reply: ReplyLock) {
+    pub fn find(&self, req: &Request, asked: LockRequest, reply: Reply<LockAnswer>) {
         let wanted = match asked.wanted(LockSpace::Record, false) {
             Ok(wanted) => wanted,
             Err(e) => return reply.error(e),
         };
-        let record = self.watch.record(req, asked.call(req.ino));
-        let found = attempt("test lock", req.ino, || {
-            self.delegate.locks.test_lock(handle(asked.fh), &wanted)
+        let record = self.ctx.recording.record(req, asked.call(req.fid));
+        let found = attempt("test lock", req.fid, || {
+            self.ctx.delegate.locks.test_lock(handle(asked.fh), &wanted)
         });
         record.end(&found.as_ref().map(drop).map_err(|e| *e));
-        reply.answer(found, |reply, found| match found {
-            None => reply.locked(asked.start, asked.last, libc::F_UNLCK, 0),
-            Some(held) => {
-                let typ = match held.mode {
+        reply.answer(found.map(|found| match found {
+            None => LockAnswer {
+                start: asked.start,
+                last: asked.last,
+                typ: libc::F_UNLCK,
+                pid: 0,
+            },
+            Some(held) => LockAnswer {
+                start: held.range.start,
+                last: held.range.end.saturating_sub(1),
+                typ: match held.mode {
                     LockMode::Shared => libc::F_RDLCK,
                     LockMode::Exclusive => libc::F_WRLCK,
-                };
-                let last = held.range.end.saturating_sub(1);
-                reply.locked(held.range.start, last, typ, held.pid);
-            }
-        });
+                },
+                pid: held.pid,
+            },
+        }));
     }
 }

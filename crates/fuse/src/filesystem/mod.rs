@@ -4,6 +4,7 @@
 //! | file | what it keeps right |
 //! |---|---|
 //! | `requests` | the kernel's requests, one method each |
+//! | `context` | what all those below share |
 //! | `init` | which features of FUSE the mount asks the kernel for |
 //! | `cache_policy` | what the kernel may keep, and for how long |
 //! | `file_handle` | the bits of a file handle |
@@ -23,6 +24,7 @@
 mod attrs;
 mod cache_policy;
 mod change_notices;
+mod context;
 mod directory_moves;
 mod directory_places;
 mod file_handle;
@@ -38,28 +40,27 @@ mod waiter;
 mod xattrs;
 
 use crate::attempt::attempt;
-use crate::caller_groups::CallerGroups;
-use crate::kernel_caches::KernelCaches;
-use crate::open_handles::OpenHandles;
-use crate::protocol::Request;
-use crate::watch::{CallInfo, RecordedAnswer, Watch};
-use cache_policy::CachePolicy;
+use crate::protocol::{EntryAnswer, Reply, Request};
+use crate::recording::{CallInfo, RecordedAnswer};
 use change_notices::ChangeNotices;
+pub(crate) use context::MountContext;
 use directory_moves::DirectoryMoves;
 use files::OpenFiles;
-use forebay_server::Delegate;
+use forebay_server::{NewNode, Result};
+use forebay_trace::Action;
 use listings::Listings;
 use locks::KernelLocks;
 use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use team::TeamDirectory;
 
 /// What the kernel's requests are answered with.
 pub(crate) struct Filesystem {
-    delegate: Arc<Delegate>,
-    policy: CachePolicy,
+    ctx: Arc<MountContext>,
     files: OpenFiles,
     changes: ChangeNotices,
     moves: DirectoryMoves,
@@ -68,49 +69,28 @@ pub(crate) struct Filesystem {
     listings: Listings,
     /// Hears when the last request has been answered.
     ended: Sender<()>,
-    /// What makes the kernel's caches new; connected before the first request.
-    pub caches: Arc<KernelCaches>,
-    /// Who watches this mount.
-    pub watch: Arc<Watch>,
-    /// What is open.
-    pub handles: Arc<OpenHandles>,
-    /// Once it is set, every request fails with `ENOTCONN`.
-    pub refused: Arc<AtomicBool>,
-    /// Who has asked for anything.
-    pub callers: Arc<CallerGroups>,
 }
 
 impl Filesystem {
     /// `ended` hears when the last request has been answered. From now on this node's kernel hears of what other nodes do.
-    pub fn new(delegate: Arc<Delegate>, ended: Sender<()>) -> Filesystem {
-        let (caches, watch) = (Arc::<KernelCaches>::default(), Arc::<Watch>::default());
-        let policy = CachePolicy {
-            alone: delegate.members() == 1,
-            watch: watch.clone(),
+    pub fn new(ctx: Arc<MountContext>, ended: Sender<()>) -> Filesystem {
+        let moves = DirectoryMoves {
+            ctx: ctx.clone(),
+            places: Arc::default(),
         };
-        let moves = DirectoryMoves::new(delegate.clone(), caches.clone(), policy.clone());
-        invalidation::follow(&delegate, &caches, &moves.places);
+        invalidation::follow(&ctx, &moves.places);
         Filesystem {
-            files: OpenFiles {
-                delegate: delegate.clone(),
-                policy: policy.clone(),
-            },
-            changes: ChangeNotices {
-                delegate: delegate.clone(),
-                caches: caches.clone(),
-            },
+            files: OpenFiles { ctx: ctx.clone() },
+            changes: ChangeNotices { ctx: ctx.clone() },
             moves,
-            locks: KernelLocks::new(delegate.clone(), caches.clone(), watch.clone()),
-            teams: TeamDirectory::new(delegate.clone(), caches.clone(), policy.clone()),
+            locks: KernelLocks {
+                ctx: ctx.clone(),
+                ended: Arc::default(),
+            },
+            teams: TeamDirectory::new(ctx.clone()),
             listings: Listings::default(),
             ended,
-            delegate,
-            policy,
-            caches,
-            watch,
-            handles: Arc::default(),
-            refused: Arc::default(),
-            callers: Arc::default(),
+            ctx,
         }
     }
 
@@ -119,15 +99,32 @@ impl Filesystem {
         &self,
         req: &Request,
         call: CallInfo<'_>,
-        handler: impl FnOnce() -> forebay_server::Result<T>,
+        handler: impl FnOnce() -> Result<T>,
     ) -> Result<T, Errno> {
-        if self.refused.load(Ordering::SeqCst) {
+        if self.ctx.refused.load(Ordering::SeqCst) {
             return Err(Errno::NOTCONN);
         }
-        self.callers.add(req.pid);
-        let record = self.watch.record(req, call);
-        let answer = attempt(call.operation(), call.ino(), handler);
+        self.ctx.callers.add(req.pid);
+        let record = self.ctx.recording.record(req, call);
+        let answer = attempt(call.operation(), call.fid(), handler);
         record.end(&answer);
         answer
+    }
+
+    /// Makes what `new` describes under a name in the directory of `req`.
+    fn make(
+        &self,
+        req: &Request,
+        action: Action,
+        name: &OsStr,
+        new: impl FnOnce() -> Result<NewNode>,
+        reply: Reply<EntryAnswer>,
+    ) {
+        let answer = self.attempt(req, CallInfo::at(action, req.fid, name), || {
+            let names = &self.ctx.delegate.names;
+            names.make(req.fid, name.as_bytes(), new()?, req.caller)
+        });
+        self.moves.answered(&answer, (req.fid, name), req.pid);
+        reply.answer(answer.map(|attr| self.ctx.policy.entry(attr)));
     }
 }

@@ -1,10 +1,8 @@
 //! Names: making nodes, directories and symbolic links, renaming, and finding again what a file handle names.
-use crate::conversions::fid;
 use crate::protocol::{self, RenameRequest, Request};
 use forebay_server::delegate::Delegate;
 use forebay_server::{Attr, Fid, Kind, NewNode, RenameFlags, Result};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -25,13 +23,7 @@ pub(super) fn find_again(delegate: &Delegate, fid: Fid, above: bool) -> Result<A
 }
 
 /// A file, FIFO, socket or device; `mode` as `mknod` is given it.
-pub(super) fn make_node(
-    delegate: &Delegate,
-    req: &Request,
-    name: &OsStr,
-    mode: u32,
-    rdev: u32,
-) -> Result<Attr> {
+pub(super) fn new_node(mode: u32, rdev: u32) -> Result<NewNode> {
     let kind = match mode & libc::S_IFMT {
         libc::S_IFREG | 0 => Kind::File,
         libc::S_IFIFO => Kind::Fifo,
@@ -41,43 +33,21 @@ pub(super) fn make_node(
         libc::S_IFBLK => Kind::BlockDevice,
         _ => return Err(Errno::INVAL.into()),
     };
-    let new = NewNode {
+    Ok(NewNode {
         rdev: if kind.is_device() { rdev } else { 0 },
         ..plain(kind, mode)
-    };
-    delegate
-        .names
-        .make(req.fid(), name.as_bytes(), new, req.caller())
+    })
 }
 
-pub(super) fn make_directory(
-    delegate: &Delegate,
-    req: &Request,
-    name: &OsStr,
-    mode: u32,
-) -> Result<Attr> {
-    let new = plain(Kind::Dir, mode);
-    delegate
-        .names
-        .make(req.fid(), name.as_bytes(), new, req.caller())
-}
-
-pub(super) fn make_symlink(
-    delegate: &Delegate,
-    req: &Request,
-    name: &OsStr,
-    target: &Path,
-) -> Result<Attr> {
-    let new = NewNode {
+pub(super) fn new_symlink(target: &Path) -> NewNode {
+    NewNode {
         target: target.as_os_str().as_bytes().to_vec(),
         ..plain(Kind::Symlink, 0o777)
-    };
-    delegate
-        .names
-        .make(req.fid(), name.as_bytes(), new, req.caller())
+    }
 }
 
-fn plain(kind: Kind, mode: u32) -> NewNode {
+/// Without what only devices and symbolic links have.
+pub(super) fn plain(kind: Kind, mode: u32) -> NewNode {
     NewNode {
         kind,
         mode: mode & 0o7777,
@@ -96,12 +66,7 @@ pub(super) fn rename(delegate: &Delegate, req: &Request, rename: &RenameRequest<
         exchange: rename.flags.contains(Flags::RENAME_EXCHANGE),
     };
     let (name, to_name) = (rename.name.as_bytes(), rename.to_name.as_bytes());
-    delegate.names.rename(
-        req.fid(),
-        name,
-        fid(rename.to),
-        to_name,
-        flags,
-        req.caller(),
-    )
+    delegate
+        .names
+        .rename(req.fid, name, rename.to, to_name, flags, req.caller)
 }

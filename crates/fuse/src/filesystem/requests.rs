@@ -4,18 +4,18 @@ use super::file_handle::{handle, open_flags};
 use super::init::agree;
 use super::team::TeamDirectory;
 use super::{Filesystem, attrs, names, xattrs};
-use crate::attempt::attempt;
-use crate::conversions::{TEAM_DIRECTORY, fid, file_attr, room};
+use crate::attempt::{TEAM_DIRECTORY, attempt};
 use crate::open_handles::HandleKey;
 use crate::protocol::{
-    AllocateRequest, CopyRequest, CreateRequest, FileHandle, FopenFlags, Handler, INodeNo,
-    KernelConfig, LockRequest, OpenFlags, ReadRequest, RenameFlags, RenameRequest, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SetAttrRequest,
-    WriteRequest,
+    AllocateRequest, CopyRequest, CreateRequest, DirectoryEntries, EntryAnswer, FileHandle,
+    FopenFlags, Handler, IoctlAnswer, KernelConfig, LockAnswer, LockRequest, OpenFlags, Opened,
+    ReadRequest, RenameFlags, RenameRequest, Reply, Request, SetAttrRequest, WriteRequest,
+    XattrAnswer,
 };
-use crate::watch::CallInfo;
+use crate::recording::CallInfo;
+use bytes::Bytes;
 use forebay_client::team_ioctl::wire::COMMAND;
+use forebay_server::{Attr, Fid, Kind, SpaceTotals};
 use forebay_trace::Action;
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -28,13 +28,13 @@ use std::time::Duration;
 const NO_NAME: &str = "(no name)";
 
 /// Of the two inodes of a request the one that refuses it, if one does.
-fn own_or(ino: INodeNo, other: INodeNo) -> INodeNo {
-    if ino == TEAM_DIRECTORY { ino } else { other }
+fn own_or(fid: Fid, other: Fid) -> Fid {
+    if fid == TEAM_DIRECTORY { fid } else { other }
 }
 
 impl Handler for Filesystem {
     fn init(&self, config: &mut KernelConfig) -> io::Result<()> {
-        agree(config, self.policy.alone)
+        agree(config, self.ctx.policy.alone)
     }
 
     fn destroy(&self) {
@@ -42,136 +42,129 @@ impl Handler for Filesystem {
         let _ = self.ended.send(());
     }
 
-    fn forget(&self, ino: INodeNo, answers: u64) {
-        self.moves.places.directories.forget(fid(ino), answers);
+    fn forget(&self, fid: Fid, answers: u64) {
+        self.moves.places.directories.forget(fid, answers);
     }
 
-    fn lookup(&self, req: &Request, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, req: &Request, name: &OsStr, reply: Reply<EntryAnswer>) {
         let bytes = name.as_bytes();
-        if TeamDirectory::has_name(req.ino, bytes) {
+        if TeamDirectory::has_name(req.fid, bytes) {
             return self.teams.lookup(req, bytes, reply);
         }
         let moved = self.moves.places.directories.due(req.pid);
         let answer = match bytes {
             // The kernel resolves these itself on a path: it asks for them only to find again what a file handle names.
-            b"." | b".." => self.attempt(req, CallInfo::on(Action::Stat, req.ino), || {
-                names::find_again(&self.delegate, req.fid(), name == "..")
+            b"." | b".." => self.attempt(req, CallInfo::on(Action::Stat, req.fid), || {
+                names::find_again(&self.ctx.delegate, req.fid, name == "..")
             }),
-            _ => self.attempt(req, CallInfo::at(Action::Lookup, req.ino, name), || {
-                let attr = self.delegate.names.lookup(req.fid(), bytes)?;
-                self.handles.named(attr.fid.0, req.ino.0, bytes);
+            _ => self.attempt(req, CallInfo::at(Action::Lookup, req.fid, name), || {
+                let attr = self.ctx.delegate.names.lookup(req.fid, bytes)?;
+                self.ctx.handles.named(attr.fid.0, req.fid.0, bytes);
                 Ok(attr)
             }),
         };
-        self.moves.answered(&answer, (req.fid(), name), req.pid);
+        self.moves.answered(&answer, (req.fid, name), req.pid);
         match moved {
-            Some(moved) => self.moves.answer_lookup(moved, answer, reply),
-            None => self.policy.found(answer, reply),
+            Some(moved) => {
+                let entry = answer.map(|attr| self.ctx.policy.entry(attr));
+                self.moves.answer_lookup(moved, entry, reply);
+            }
+            None => reply.answer(self.ctx.policy.found(answer)),
         }
     }
 
-    fn getattr(&self, req: &Request, reply: ReplyAttr) {
-        let own = self.teams.attr(req.fid(), req.pid);
-        if let Some(attr) = own.or_else(|| self.caches.root(req.ino, req.pid)) {
-            return self.policy.show(Ok(attr), reply);
+    fn getattr(&self, req: &Request, reply: Reply<(Attr, Duration)>) {
+        let own = self.teams.attr(req.fid, req.pid);
+        if let Some(attr) = own.or_else(|| self.ctx.caches.root(req.fid, req.pid)) {
+            return reply.answer(Ok(self.ctx.policy.shown(attr)));
         }
-        let call = CallInfo::on(Action::Stat, req.ino);
-        let answer = self.attempt(req, call, || self.delegate.names.getattr(req.fid()));
+        let call = CallInfo::on(Action::Stat, req.fid);
+        let answer = self.attempt(req, call, || self.ctx.delegate.names.getattr(req.fid));
         if let Ok(attr) = &answer {
-            self.caches.remember_root(attr);
+            self.ctx.caches.remember_root(attr);
         }
-        self.policy.show(answer, reply);
+        reply.answer(answer.map(|attr| self.ctx.policy.shown(attr)));
     }
 
-    fn setattr(&self, req: &Request, set: SetAttrRequest, reply: ReplyAttr) {
-        let call = match set.size {
-            Some(size) => CallInfo::on(Action::Truncate, req.ino).range(0, size),
-            None => CallInfo::on(Action::SetAttributes, req.ino),
+    fn setattr(&self, req: &Request, set: SetAttrRequest, reply: Reply<(Attr, Duration)>) {
+        let call = match set.set.size {
+            Some(size) => CallInfo::on(Action::Truncate, req.fid).range(0, size),
+            None => CallInfo::on(Action::SetAttributes, req.fid),
         };
         let answer = self.attempt(req, call, || {
-            attrs::change(&self.delegate, req.fid(), set, req.caller())
+            attrs::change(&self.ctx.delegate, req.fid, set, req.caller)
         });
-        let ttl = answer
-            .as_ref()
-            .map_or(Duration::ZERO, |attr| self.policy.attr_ttl(attr));
-        self.changes.answer(req.ino, answer, move |answer| {
-            reply.answer(answer, |reply, attr| reply.attr(&ttl, &file_attr(&attr)));
-        });
+        let answer = answer.map(|attr| self.ctx.policy.shown(attr));
+        self.changes
+            .answer(req.fid, answer, move |answer| reply.answer(answer));
     }
 
-    fn readlink(&self, req: &Request, reply: ReplyData) {
-        let call = CallInfo::on(Action::ReadLink, req.ino);
-        let answer = self.attempt(req, call, || self.delegate.names.readlink(req.fid()));
-        reply.answer(answer, |reply, target| reply.data(&target));
+    fn readlink(&self, req: &Request, reply: Reply<Bytes>) {
+        let call = CallInfo::on(Action::ReadLink, req.fid);
+        let answer = self.attempt(req, call, || self.ctx.delegate.names.readlink(req.fid));
+        reply.answer(answer.map(Bytes::from));
     }
 
-    fn mknod(&self, req: &Request, name: &OsStr, mode: u32, rdev: u32, reply: ReplyEntry) {
-        let answer = self.attempt(req, CallInfo::at(Action::MakeNode, req.ino, name), || {
-            names::make_node(&self.delegate, req, name, mode, rdev)
-        });
-        self.policy.enter(answer, reply);
+    fn mknod(&self, req: &Request, name: &OsStr, mode: u32, rdev: u32, reply: Reply<EntryAnswer>) {
+        let new = || names::new_node(mode, rdev);
+        self.make(req, Action::MakeNode, name, new, reply);
     }
 
-    fn mkdir(&self, req: &Request, name: &OsStr, mode: u32, reply: ReplyEntry) {
-        let call = CallInfo::at(Action::MakeDirectory, req.ino, name);
-        let answer = self.attempt(req, call, || {
-            names::make_directory(&self.delegate, req, name, mode)
-        });
-        self.moves.answered(&answer, (req.fid(), name), req.pid);
-        self.policy.enter(answer, reply);
+    fn mkdir(&self, req: &Request, name: &OsStr, mode: u32, reply: Reply<EntryAnswer>) {
+        let new = || Ok(names::plain(Kind::Dir, mode));
+        self.make(req, Action::MakeDirectory, name, new, reply);
     }
 
-    fn symlink(&self, req: &Request, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let answer = self.attempt(req, CallInfo::at(Action::Symlink, req.ino, name), || {
-            names::make_symlink(&self.delegate, req, name, target)
-        });
-        self.policy.enter(answer, reply);
+    fn symlink(&self, req: &Request, name: &OsStr, target: &Path, reply: Reply<EntryAnswer>) {
+        let new = || Ok(names::new_symlink(target));
+        self.make(req, Action::Symlink, name, new, reply);
     }
 
-    fn link(&self, req: &Request, file: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let call = CallInfo::on(Action::Link, file).to(req.ino, name);
-        let record = self.watch.record(req, call);
-        let answer = attempt("link", own_or(req.ino, file), || {
-            self.delegate
-                .names
-                .link(fid(file), req.fid(), name.as_bytes())
+    fn link(&self, req: &Request, file: Fid, name: &OsStr, reply: Reply<EntryAnswer>) {
+        let call = CallInfo::on(Action::Link, file).to(req.fid, name);
+        let record = self.ctx.recording.record(req, call);
+        let answer = attempt("link", own_or(req.fid, file), || {
+            self.ctx.delegate.names.link(file, req.fid, name.as_bytes())
         });
         record.end(&answer);
-        self.policy.enter(answer, reply);
+        reply.answer(answer.map(|attr| self.ctx.policy.entry(attr)));
     }
 
-    fn unlink(&self, req: &Request, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.attempt(req, CallInfo::at(Action::Unlink, req.ino, name), || {
-            self.delegate
+    fn unlink(&self, req: &Request, name: &OsStr, reply: Reply<()>) {
+        let answer = self.attempt(req, CallInfo::at(Action::Unlink, req.fid, name), || {
+            self.ctx
+                .delegate
                 .names
-                .unlink(req.fid(), name.as_bytes(), req.caller())
+                .unlink(req.fid, name.as_bytes(), req.caller)
         });
-        reply.done(answer);
+        reply.answer(answer);
     }
 
-    fn rmdir(&self, req: &Request, name: &OsStr, reply: ReplyEmpty) {
-        let call = CallInfo::at(Action::RemoveDirectory, req.ino, name);
+    fn rmdir(&self, req: &Request, name: &OsStr, reply: Reply<()>) {
+        let call = CallInfo::at(Action::RemoveDirectory, req.fid, name);
         let answer = self.attempt(req, call, || {
-            self.delegate
+            self.ctx
+                .delegate
                 .names
-                .rmdir(req.fid(), name.as_bytes(), req.caller())
+                .rmdir(req.fid, name.as_bytes(), req.caller)
         });
-        reply.done(answer);
+        reply.answer(answer);
     }
 
-    fn rename(&self, req: &Request, rename: RenameRequest<'_>, reply: ReplyEmpty) {
+    fn rename(&self, req: &Request, rename: RenameRequest<'_>, reply: Reply<()>) {
         let (name, to, to_name) = (rename.name, rename.to, rename.to_name);
         let record = self
-            .watch
-            .record(req, CallInfo::at(Action::Rename, req.ino, name));
-        let answer = attempt("rename", own_or(to, req.ino), || {
-            names::rename(&self.delegate, req, &rename)
+            .ctx
+            .recording
+            .record(req, CallInfo::at(Action::Rename, req.fid, name));
+        let answer = attempt("rename", own_or(to, req.fid), || {
+            names::rename(&self.ctx.delegate, req, &rename)
         });
         let mut moved = Vec::new();
         if answer.is_ok() {
             let exchanged = rename.flags.contains(RenameFlags::RENAME_EXCHANGE);
-            let (from, to_entry) = ((req.fid(), name), (fid(to), to_name));
-            if !self.policy.alone {
+            let (from, to_entry) = ((req.fid, name), (to, to_name));
+            if !self.ctx.policy.alone {
                 let directories = &self.moves.places.directories;
                 moved = directories.renamed(from, to_entry, exchanged);
             }
@@ -181,192 +174,214 @@ impl Handler for Filesystem {
         self.moves.answer_rename(answer, moved, reply);
     }
 
-    fn open(&self, req: &Request, flags: OpenFlags, kills_set_ids: bool, reply: ReplyOpen) {
-        let call = CallInfo::on(Action::Open, req.ino).range(flags.0.unsigned_abs().into(), 0);
+    fn open(&self, req: &Request, flags: OpenFlags, kills_set_ids: bool, reply: Reply<Opened>) {
+        let call = CallInfo::on(Action::Open, req.fid).range(flags.0.unsigned_abs().into(), 0);
         let flags = open_flags(flags);
-        let open = || match self.teams.take(req.fid(), flags, req.pid) {
-            Some(opened) => Ok(self.policy.opened(&opened, flags)),
-            None => self.files.open(req.fid(), flags, kills_set_ids),
+        let open = || match self.teams.take(req.fid, flags, req.pid) {
+            Some(opened) => Ok(self.ctx.policy.opened(&opened, flags)),
+            None => self.files.open(req.fid, flags, kills_set_ids),
         };
         let answer = self.attempt(req, call, open);
         if let Ok((fh, _)) = &answer {
-            self.handles
-                .opened(HandleKey::File(fh.0), req.ino.0, req.pid);
+            self.ctx
+                .handles
+                .opened(HandleKey::File(fh.0), req.fid.0, req.pid);
         }
         // It may have emptied the file.
-        self.changes.answer(req.ino, answer, move |answer| {
-            reply.answer(answer, ReplyOpen::opened);
+        self.changes.answer(req.fid, answer, move |answer| {
+            reply.answer(answer);
         });
     }
 
-    fn create(&self, req: &Request, create: CreateRequest<'_>, reply: ReplyCreate) {
+    fn create(
+        &self,
+        req: &Request,
+        create: CreateRequest<'_>,
+        reply: Reply<(EntryAnswer, Opened)>,
+    ) {
         let name = create.name.unwrap_or(OsStr::new(NO_NAME));
         let flags = create.flags.0.unsigned_abs().into();
-        let call = CallInfo::at(Action::Create, req.ino, name).range(flags, 0);
+        let call = CallInfo::at(Action::Create, req.fid, name).range(flags, 0);
         let answer = self.attempt(req, call, || {
             let created = self.files.create(req, &create)?;
-            let (attr, fh, _) = &created;
-            self.handles.named(attr.fid.0, req.ino.0, name.as_bytes());
-            self.handles
+            let (attr, (fh, _)) = &created;
+            self.ctx
+                .handles
+                .named(attr.fid.0, req.fid.0, name.as_bytes());
+            self.ctx
+                .handles
                 .opened(HandleKey::File(fh.0), attr.fid.0, req.pid);
             Ok(created)
         });
-        let ino = answer.as_ref().map_or(INodeNo(0), |a| INodeNo(a.0.fid.0));
-        let answer = answer.map(|(attr, fh, flags)| {
+        let fid = answer.as_ref().map_or(Fid(0), |created| created.0.fid);
+        let answer = answer.map(|(attr, open)| {
+            let mut entry = self.ctx.policy.entry(attr);
             // One time-out serves name and attributes here, so the shorter one.
-            let (attr_ttl, entry_ttl) = self.policy.ttls(&attr);
-            (attr_ttl.min(entry_ttl), file_attr(&attr), fh, flags)
+            entry.attr_ttl = entry.attr_ttl.min(entry.entry_ttl);
+            entry.entry_ttl = entry.attr_ttl;
+            (entry, open)
         });
         // It may have emptied a file that another node made.
-        self.changes.answer(ino, answer, move |answer| {
-            reply.answer(answer, |reply, (ttl, attr, fh, flags)| {
-                reply.created(&ttl, &attr, fh, flags);
-            });
-        });
+        self.changes
+            .answer(fid, answer, move |answer| reply.answer(answer));
     }
 
-    fn read(&self, req: &Request, read: ReadRequest, reply: ReplyData) {
-        let call = CallInfo::on(Action::Read, req.ino).through(read.fh);
+    fn read(&self, req: &Request, read: ReadRequest, reply: Reply<Bytes>) {
+        let call = CallInfo::on(Action::Read, req.fid).through(read.fh);
         let call = call.range(read.offset, read.size.into());
         let answer = self.attempt(req, call, || self.files.read(&read));
-        reply.answer(answer, |reply, bytes| reply.data(&bytes));
+        reply.answer(answer);
     }
 
-    fn write(&self, req: &Request, write: WriteRequest<'_>, reply: ReplyWrite) {
-        let call = CallInfo::on(Action::Write, req.ino).through(write.fh);
+    fn write(&self, req: &Request, write: WriteRequest<'_>, reply: Reply<u32>) {
+        let call = CallInfo::on(Action::Write, req.fid).through(write.fh);
         let call = call.range(write.offset, write.data.len() as u64);
         let answer = self.attempt(req, call, || self.files.write(req, &write));
-        self.changes.answer_write(req.ino, &write, answer, reply);
+        self.changes.answer_write(req.fid, &write, answer, reply);
     }
 
-    fn flush(&self, req: &Request, fh: FileHandle, owner: u64, reply: ReplyEmpty) {
-        let call = CallInfo::on(Action::Flush, req.ino).through(fh);
-        reply.done(self.attempt(req, call, || self.files.flush(fh, owner)));
+    fn flush(&self, req: &Request, fh: FileHandle, owner: u64, reply: Reply<()>) {
+        let call = CallInfo::on(Action::Flush, req.fid).through(fh);
+        reply.answer(self.attempt(req, call, || self.files.flush(fh, owner)));
     }
 
-    fn release(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
-        let call = CallInfo::on(Action::Close, req.ino).through(fh);
-        self.handles.closed(HandleKey::File(fh.0));
+    fn release(&self, req: &Request, fh: FileHandle, reply: Reply<()>) {
+        let call = CallInfo::on(Action::Close, req.fid).through(fh);
+        self.ctx.handles.closed(HandleKey::File(fh.0));
         // A mapping may outlive the last close; its pages arrive between that flush and this, which commits them.
-        reply.done(self.attempt(req, call, || self.delegate.release(handle(fh))));
+        reply.answer(self.attempt(req, call, || self.ctx.delegate.release(handle(fh))));
     }
 
-    fn fsync(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
+    fn fsync(&self, req: &Request, fh: FileHandle, reply: Reply<()>) {
         self.locks.sync_file(req, fh, reply);
     }
 
-    fn fallocate(&self, req: &Request, allocate: AllocateRequest, reply: ReplyEmpty) {
-        let call = CallInfo::on(Action::Allocate, req.ino).through(allocate.fh);
+    fn fallocate(&self, req: &Request, allocate: AllocateRequest, reply: Reply<()>) {
+        let call = CallInfo::on(Action::Allocate, req.fid).through(allocate.fh);
         let call = call.range(allocate.offset, allocate.len);
         let answer = self.attempt(req, call, || self.files.allocate(req, &allocate));
         self.changes
-            .answer(req.ino, answer, move |answer| reply.done(answer));
+            .answer(req.fid, answer, move |answer| reply.answer(answer));
     }
 
-    fn lseek(&self, req: &Request, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        let call = CallInfo::on(Action::Seek, req.ino).through(fh);
+    fn lseek(&self, req: &Request, fh: FileHandle, offset: i64, whence: i32, reply: Reply<i64>) {
+        let call = CallInfo::on(Action::Seek, req.fid).through(fh);
         let call = call.range(offset.unsigned_abs(), 0);
         let answer = self.attempt(req, call, || self.files.seek(fh, offset, whence));
-        reply.answer(answer, ReplyLseek::offset);
+        reply.answer(answer);
     }
 
-    fn copy_file_range(&self, req: &Request, copy: CopyRequest, reply: ReplyWrite) {
-        let call = CallInfo::on(Action::Copy, req.ino).through(copy.from);
+    fn copy_file_range(&self, req: &Request, copy: CopyRequest, reply: Reply<u32>) {
+        let call = CallInfo::on(Action::Copy, req.fid).through(copy.from);
         let call = call.range(copy.from_offset, copy.len);
-        let target = CallInfo::on(Action::CopyTo, copy.to_ino).through(copy.to);
+        let target = CallInfo::on(Action::CopyTo, copy.to_fid).through(copy.to);
         let target = target.range(copy.to_offset, copy.len);
-        let target = self.watch.record(req, target);
-        let answer = self.attempt(req, call, || self.files.copy(&copy, req.caller()));
+        let target = self.ctx.recording.record(req, target);
+        let answer = self.attempt(req, call, || self.files.copy(&copy, req.caller));
         target.end(&answer);
-        self.changes.answer(copy.to_ino, answer, move |answer| {
-            reply.answer(answer, ReplyWrite::written);
+        self.changes.answer(copy.to_fid, answer, move |answer| {
+            reply.answer(answer);
         });
     }
 
-    fn set_lock(&self, req: &Request, lock: LockRequest, reply: ReplyEmpty) {
+    fn set_lock(&self, req: &Request, lock: LockRequest, reply: Reply<()>) {
         self.locks.set(req, lock, reply);
     }
 
-    fn get_lock(&self, req: &Request, lock: LockRequest, reply: ReplyLock) {
+    fn get_lock(&self, req: &Request, lock: LockRequest, reply: Reply<LockAnswer>) {
         self.locks.find(req, lock, reply);
     }
 
-    fn opendir(&self, req: &Request, reply: ReplyOpen) {
-        let call = CallInfo::on(Action::OpenDirectory, req.ino);
-        let record = self.watch.record(req, call);
-        let number = self.listings.open(req.fid());
+    fn opendir(&self, req: &Request, reply: Reply<Opened>) {
+        let call = CallInfo::on(Action::OpenDirectory, req.fid);
+        let record = self.ctx.recording.record(req, call);
+        let number = self.listings.open(req.fid);
         record.end(&Ok(()));
-        self.handles
-            .opened(HandleKey::Directory(number), req.ino.0, req.pid);
-        reply.opened((FileHandle(number), FopenFlags::empty()));
+        self.ctx
+            .handles
+            .opened(HandleKey::Directory(number), req.fid.0, req.pid);
+        reply.answer(Ok((FileHandle(number), FopenFlags::empty())));
     }
 
-    fn readdir(&self, req: &Request, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        if req.ino == TEAM_DIRECTORY {
-            return reply.ok();
+    fn readdir(
+        &self,
+        req: &Request,
+        fh: FileHandle,
+        offset: u64,
+        room: u32,
+        reply: Reply<DirectoryEntries>,
+    ) {
+        if req.fid == TEAM_DIRECTORY {
+            return reply.answer(Ok(DirectoryEntries::new(room)));
         }
-        let call = CallInfo::on(Action::List, req.ino).range(offset, 0);
-        let list = || self.listings.list(&self.delegate, fh.0, offset, &mut reply);
-        match self.attempt(req, call, list) {
-            Ok(()) => reply.ok(),
-            Err(e) => reply.error(e),
-        }
+        let call = CallInfo::on(Action::List, req.fid).range(offset, 0);
+        let list = || self.listings.list(&self.ctx.delegate, fh.0, offset, room);
+        reply.answer(self.attempt(req, call, list));
     }
 
     /// Also forgets the teams that were entered through the handle.
-    fn releasedir(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
-        self.handles.closed(HandleKey::Directory(fh.0));
-        let call = CallInfo::on(Action::CloseDirectory, req.ino);
-        let record = self.watch.record(req, call);
+    fn releasedir(&self, req: &Request, fh: FileHandle, reply: Reply<()>) {
+        self.ctx.handles.closed(HandleKey::Directory(fh.0));
+        let call = CallInfo::on(Action::CloseDirectory, req.fid);
+        let record = self.ctx.recording.record(req, call);
         self.listings.close(fh.0);
         self.teams.leave(fh.0);
         record.end(&Ok(()));
-        reply.ok();
+        reply.answer(Ok(()));
     }
 
-    fn fsyncdir(&self, req: &Request, reply: ReplyEmpty) {
-        let call = CallInfo::on(Action::SyncDirectory, req.ino);
-        let synced = self.attempt(req, call, || self.delegate.names.sync_directory(req.fid()));
-        reply.done(synced);
-    }
-
-    fn statfs(&self, req: &Request, reply: ReplyStatfs) {
-        let call = CallInfo::on(Action::StatFs, req.ino);
-        let answer = self.attempt(req, call, || self.delegate.names.statfs());
-        reply.answer(answer, room);
-    }
-
-    fn setxattr(&self, req: &Request, name: &OsStr, value: &[u8], flags: i32, reply: ReplyEmpty) {
-        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.ino), || {
-            let (name, caller) = (name.as_bytes(), req.caller());
-            xattrs::set(&self.delegate, req.fid(), name, value, flags, caller)
+    fn fsyncdir(&self, req: &Request, reply: Reply<()>) {
+        let call = CallInfo::on(Action::SyncDirectory, req.fid);
+        let synced = self.attempt(req, call, || {
+            self.ctx.delegate.names.sync_directory(req.fid)
         });
-        reply.done(answer);
+        reply.answer(synced);
     }
 
-    fn getxattr(&self, req: &Request, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.ino), || {
-            xattrs::get(&self.delegate, req.fid(), name.as_bytes(), size)
+    fn statfs(&self, req: &Request, reply: Reply<SpaceTotals>) {
+        let call = CallInfo::on(Action::StatFs, req.fid);
+        let answer = self.attempt(req, call, || self.ctx.delegate.names.statfs());
+        reply.answer(answer);
+    }
+
+    fn setxattr(&self, req: &Request, name: &OsStr, value: &[u8], flags: i32, reply: Reply<()>) {
+        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.fid), || {
+            let (name, caller) = (name.as_bytes(), req.caller);
+            xattrs::set(&self.ctx.delegate, req.fid, name, value, flags, caller)
         });
-        reply.answer(answer, xattrs::give);
+        reply.answer(answer);
     }
 
-    fn listxattr(&self, req: &Request, size: u32, reply: ReplyXattr) {
-        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.ino), || {
-            xattrs::list(&self.delegate, req.fid(), size)
+    fn getxattr(&self, req: &Request, name: &OsStr, size: u32, reply: Reply<XattrAnswer>) {
+        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.fid), || {
+            xattrs::get(&self.ctx.delegate, req.fid, name.as_bytes(), size)
         });
-        reply.answer(answer, xattrs::give);
+        reply.answer(answer);
     }
 
-    fn removexattr(&self, req: &Request, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.ino), || {
-            xattrs::remove(&self.delegate, req.fid(), name.as_bytes())
+    fn listxattr(&self, req: &Request, size: u32, reply: Reply<XattrAnswer>) {
+        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.fid), || {
+            xattrs::list(&self.ctx.delegate, req.fid, size)
         });
-        reply.done(answer);
+        reply.answer(answer);
     }
 
-    fn ioctl(&self, req: &Request, fh: FileHandle, command: u32, data: &[u8], reply: ReplyIoctl) {
-        if req.ino == TEAM_DIRECTORY && command == COMMAND {
+    fn removexattr(&self, req: &Request, name: &OsStr, reply: Reply<()>) {
+        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.fid), || {
+            xattrs::remove(&self.ctx.delegate, req.fid, name.as_bytes())
+        });
+        reply.answer(answer);
+    }
+
+    fn ioctl(
+        &self,
+        req: &Request,
+        fh: FileHandle,
+        command: u32,
+        data: &[u8],
+        reply: Reply<IoctlAnswer>,
+    ) {
+        if req.fid == TEAM_DIRECTORY && command == COMMAND {
             return self.teams.begin_call(req, fh, data, reply);
         }
         reply.error(Errno::NOTTY);

@@ -14,16 +14,14 @@
 //!   it is told about the file until then. Nobody else's open or question is answered from it.
 mod calls;
 
-use super::cache_policy::CachePolicy;
-use crate::attempt::attempt;
-use crate::conversions::{TEAM_DIRECTORY, file_attr};
-use crate::kernel_caches::KernelCaches;
-use crate::protocol::{FileHandle, INodeNo, ReplyEntry, ReplyIoctl, Request};
+use super::context::MountContext;
+use crate::attempt::{TEAM_DIRECTORY, attempt};
+use crate::protocol::{EntryAnswer, FileHandle, IoctlAnswer, Reply, Request};
 use crate::thread_status::ThreadStatus;
 use calls::TeamCalls;
 use forebay_client::team_ioctl::wire::{FileAttributes, TeamOp, grant};
 use forebay_client::{Client, Team, TeamPlan};
-use forebay_server::delegate::{Delegate, Handle, OpenedFile};
+use forebay_server::delegate::{Handle, OpenedFile};
 use forebay_server::proto::Inode;
 use forebay_server::{Attr, Caller, Fid, Kind, Lamination, OpenFlags, Result, Time};
 use parking_lot::Mutex;
@@ -43,9 +41,7 @@ const CALL_STACK: usize = 512 << 10;
 
 /// The teams that processes of this mount are in.
 pub(super) struct TeamDirectory {
-    delegate: Arc<Delegate>,
-    caches: Arc<KernelCaches>,
-    policy: CachePolicy,
+    ctx: Arc<MountContext>,
     /// By the open directory.
     seats: Mutex<HashMap<u64, DirectorySeat>>,
     /// What was opened and not taken yet.
@@ -79,15 +75,9 @@ struct OpenedForThread {
 }
 
 impl TeamDirectory {
-    pub fn new(
-        delegate: Arc<Delegate>,
-        caches: Arc<KernelCaches>,
-        policy: CachePolicy,
-    ) -> Arc<TeamDirectory> {
+    pub fn new(ctx: Arc<MountContext>) -> Arc<TeamDirectory> {
         Arc::new(TeamDirectory {
-            delegate,
-            caches,
-            policy,
+            ctx,
             seats: Mutex::default(),
             granted: Mutex::default(),
             waiting: AtomicUsize::new(0),
@@ -116,7 +106,7 @@ impl TeamDirectory {
     /// What the service's own files do not answer: the attributes of the directory itself, and of a file that a team has just opened
     /// for this thread.
     pub fn attr(&self, fid: Fid, thread: u32) -> Option<Attr> {
-        match fid.0 == TEAM_DIRECTORY.0 {
+        match fid == TEAM_DIRECTORY {
             true => Some(directory()),
             false => self.opened_attr(fid, thread),
         }
@@ -124,7 +114,7 @@ impl TeamDirectory {
 
     fn opened_attr(&self, fid: Fid, thread: u32) -> Option<Attr> {
         let attr = self.find(fid, thread, |all, at| Some(all[at].opened.attr.clone()))?;
-        Some(self.delegate.names.as_seen(attr))
+        Some(self.ctx.delegate.names.as_seen(attr))
     }
 
     /// The handle that a team has just opened for this thread.
@@ -152,7 +142,7 @@ impl TeamDirectory {
         };
         for granted in untaken {
             // Tried again in the background.
-            let _ = self.delegate.release(granted.opened.handle);
+            let _ = self.ctx.delegate.release(granted.opened.handle);
         }
     }
 
@@ -176,7 +166,7 @@ impl TeamDirectory {
             Entry::Occupied(_) => return Err(Errno::ISCONN),
             Entry::Vacant(entry) => _ = entry.insert(DirectorySeat::default()),
         }
-        let client = Client::new(self.delegate.clone()).with_owner(caller.uid, caller.gid);
+        let client = Client::new(self.ctx.delegate.clone()).with_owner(caller.uid, caller.gid);
         let all = client.plan_of_all(*number, *here);
         let plan = match members.is_empty() {
             true => all,
@@ -251,7 +241,7 @@ impl TeamDirectory {
         let Some(seat) = seats.get_mut(&granted.directory) else {
             // The process is gone.
             drop(seats);
-            let _ = self.delegate.release(granted.opened.handle);
+            let _ = self.ctx.delegate.release(granted.opened.handle);
             return;
         };
         seat.open
@@ -268,9 +258,9 @@ impl TeamDirectory {
         req: &Request,
         fh: FileHandle,
         data: &[u8],
-        reply: ReplyIoctl,
+        reply: Reply<IoctlAnswer>,
     ) {
-        let (caller, thread) = (req.caller(), req.pid);
+        let (caller, thread) = (req.caller, req.pid);
         let Some(op) = TeamOp::decode(data) else {
             return reply.error(Errno::INVAL);
         };
@@ -304,7 +294,7 @@ impl TeamDirectory {
                 let outcome = match call {
                     TeamCall::Join(groups) => teams.join(directory, &op, caller, groups),
                     TeamCall::Of(mut team) => {
-                        let outcome = attempt("team call", INodeNo(Fid::ROOT.0), || {
+                        let outcome = attempt("team call", Fid::ROOT, || {
                             teams.call(&mut team, directory, &op, thread)
                         });
                         if let Some(seat) = teams.seats.lock().get_mut(&directory) {
@@ -315,7 +305,7 @@ impl TeamDirectory {
                 };
                 // Unless it was killed meanwhile.
                 if let Some(reply) = answer.take() {
-                    reply.answer(outcome, |reply, shown| reply.ioctl(0, &shown.encode(&op)));
+                    reply.answer(outcome.map(|shown| IoctlAnswer(shown.encode(&op).to_vec())));
                 }
             });
         if let Err(error) = started {
@@ -325,30 +315,32 @@ impl TeamDirectory {
     }
 
     /// Whether a name is where the service's own files are not: it is the directory's in the root, or in the directory.
-    pub fn has_name(parent: INodeNo, name: &[u8]) -> bool {
+    pub fn has_name(parent: Fid, name: &[u8]) -> bool {
         parent == TEAM_DIRECTORY
-            || (parent.0 == Fid::ROOT.0
+            || (parent == Fid::ROOT
                 && name == forebay_client::team_ioctl::wire::DIRECTORY.as_bytes())
     }
 
     /// Looks such a name up: the directory, or what was opened in it for the thread that asks.
-    pub fn lookup(&self, req: &Request, name: &[u8], reply: ReplyEntry) {
-        if req.ino != TEAM_DIRECTORY {
-            return reply.entry(&KERNEL_KEEPS_FOR, &file_attr(&directory()));
+    pub fn lookup(&self, req: &Request, name: &[u8], reply: Reply<EntryAnswer>) {
+        let kept = |attr, ttl| EntryAnswer {
+            attr: Some(attr),
+            attr_ttl: ttl,
+            entry_ttl: ttl,
+        };
+        if req.fid != TEAM_DIRECTORY {
+            return reply.answer(Ok(kept(directory(), KERNEL_KEEPS_FOR)));
         }
-        if let Some(fid) = self.caches.renewed(name) {
-            return match self.delegate.names.seen(fid) {
-                Some(attr) => reply.entry(&Duration::ZERO, &file_attr(&attr)),
-                None => reply.error(Errno::STALE),
-            };
+        if let Some(fid) = self.ctx.caches.renewed(name) {
+            let seen = self.ctx.delegate.names.seen(fid).ok_or(Errno::STALE);
+            return reply.answer(seen.map(|attr| kept(attr, Duration::ZERO)));
         }
         let ino = std::str::from_utf8(name).ok();
         let ino = ino.and_then(|text| u64::from_str_radix(text, 16).ok());
         let found = ino.filter(|ino| grant(*ino).as_bytes() == name);
-        match found.and_then(|ino| self.opened_attr(Fid(ino), req.pid)) {
-            Some(attr) => self.policy.enter(Ok(attr), reply),
-            None => reply.error(Errno::NOENT),
-        }
+        let attr = found.and_then(|ino| self.opened_attr(Fid(ino), req.pid));
+        let entry = attr.map(|attr| self.ctx.policy.entry(attr));
+        reply.answer(entry.ok_or(Errno::NOENT));
     }
 }
 
@@ -358,7 +350,7 @@ fn directory() -> Attr {
     let gid = rustix::process::getegid().as_raw();
     Attr {
         lamination: Lamination::Hard,
-        ..Inode::new(Kind::Dir, 0o500, uid, gid, Time::default()).attr(Fid(TEAM_DIRECTORY.0))
+        ..Inode::new(Kind::Dir, 0o500, uid, gid, Time::default()).attr(TEAM_DIRECTORY)
     }
 }
 

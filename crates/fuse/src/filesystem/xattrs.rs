@@ -1,6 +1,5 @@
 //! Extended attributes: the stored ones, the kernel's own that no mount needs, `user.forebay.laminated` and `user.forebay.extents`.
-use crate::protocol::ReplyXattr;
-use crate::watch::RecordedAnswer;
+use crate::protocol::XattrAnswer;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Caller, Fid, Lamination, Result};
 use rustix::io::Errno;
@@ -19,24 +18,6 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// as open. Laminating waits about as long as this before it says `EBUSY`. It asks again meanwhile: the handle may be another
 /// node's, and the owner of the file, who hears of the last close, tells nobody.
 const LAST_CLOSES: Duration = Duration::from_millis(300);
-
-/// The answer to get and list.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum XattrAnswer {
-    /// How many bytes there are, for a caller who asked only that.
-    Size(u32),
-    /// The bytes.
-    Value(Vec<u8>),
-}
-
-impl RecordedAnswer for XattrAnswer {}
-
-pub(super) fn give(reply: ReplyXattr, answer: XattrAnswer) {
-    match answer {
-        XattrAnswer::Size(size) => reply.size(size),
-        XattrAnswer::Value(value) => reply.data(&value),
-    }
-}
 
 fn sized(value: Vec<u8>, size: u32) -> Result<XattrAnswer> {
     match size {

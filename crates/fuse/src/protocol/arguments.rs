@@ -1,7 +1,8 @@
 //! The arguments of requests: what follows their heads.
 //!
 //! Each structure is read by a method of [`Arguments`] that draws its bytes. A field that no handler wants is passed over.
-use super::names::{FileHandle, INodeNo, OpenFlags, RenameFlags, Request, TimeOrNow, WriteFlags};
+use super::names::{FileHandle, OpenFlags, RenameFlags, Request, WriteFlags};
+use forebay_server::{Caller, Fid, SetAttr, SetTime, Time};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -11,27 +12,13 @@ const HEAD: usize = 40;
 const HAS_OWNER: u32 = 1 << 1;
 
 /// What a `setattr` wants changed.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct SetAttrRequest {
-    pub mode: Option<u32>,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    pub size: Option<u64>,
-    pub atime: Option<TimeOrNow>,
-    pub mtime: Option<TimeOrNow>,
+    pub set: SetAttr,
     /// The open file that it came through.
     pub fh: Option<FileHandle>,
     /// Set-id bits go: the caller of a truncate may not keep them, or the owner changes.
     pub kills_set_ids: bool,
-}
-
-impl SetAttrRequest {
-    /// Whether it names nothing to change.
-    pub fn changes_nothing(&self) -> bool {
-        let numbers = [self.mode, self.uid, self.gid].iter().any(Option::is_some);
-        let times = self.atime.is_some() || self.mtime.is_some();
-        !numbers && !times && self.size.is_none()
-    }
 }
 
 /// An entry that gets another name.
@@ -39,7 +26,7 @@ impl SetAttrRequest {
 pub(crate) struct RenameRequest<'a> {
     pub name: &'a OsStr,
     /// The directory that has the new name.
-    pub to: INodeNo,
+    pub to: Fid,
     pub to_name: &'a OsStr,
     pub flags: RenameFlags,
 }
@@ -91,7 +78,7 @@ pub(crate) struct AllocateRequest {
 pub(crate) struct CopyRequest {
     pub from: FileHandle,
     pub from_offset: u64,
-    pub to_ino: INodeNo,
+    pub to_fid: Fid,
     pub to: FileHandle,
     pub to_offset: u64,
     pub len: u64,
@@ -152,8 +139,8 @@ impl<'a> Arguments<'a> {
     pub fn handle(&mut self) -> Result<FileHandle> {
         self.n8().map(FileHandle)
     }
-    pub fn inode(&mut self) -> Result<INodeNo> {
-        self.n8().map(INodeNo)
+    pub fn inode(&mut self) -> Result<Fid> {
+        self.n8().map(Fid)
     }
     pub fn open_flags(&mut self) -> Result<OpenFlags> {
         self.n4().map(|flags| OpenFlags(flags as i32))
@@ -164,9 +151,11 @@ impl<'a> Arguments<'a> {
         let (len, opcode) = (self.n4()?, self.n4()?);
         let request = Request {
             unique: self.n8()?,
-            ino: self.inode()?,
-            uid: self.n4()?,
-            gid: self.n4()?,
+            fid: self.inode()?,
+            caller: Caller {
+                uid: self.n4()?,
+                gid: self.n4()?,
+            },
             pid: self.n4()?,
         };
         Ok((len, opcode, request))
@@ -188,16 +177,18 @@ impl<'a> Arguments<'a> {
         let (uid, gid) = (self.n4()?, self.n4()?);
         let time = |set, now, secs, nanos| match (has(set), has(now)) {
             (false, _) => None,
-            (true, true) => Some(TimeOrNow::Now),
-            (true, false) => Some(TimeOrNow::At(secs, nanos)),
+            (true, true) => Some(SetTime::Now),
+            (true, false) => Some(SetTime::At(Time { secs, nanos })),
         };
         Ok(SetAttrRequest {
-            mode: has(0).then_some(mode),
-            uid: has(1).then_some(uid),
-            gid: has(2).then_some(gid),
-            size: has(3).then_some(size),
-            atime: time(4, 7, atime, atime_nanos),
-            mtime: time(5, 8, mtime, mtime_nanos),
+            set: SetAttr {
+                mode: has(0).then_some(mode & 0o7777),
+                uid: has(1).then_some(uid),
+                gid: has(2).then_some(gid),
+                size: has(3).then_some(size),
+                atime: time(4, 7, atime, atime_nanos),
+                mtime: time(5, 8, mtime, mtime_nanos),
+            },
             fh: has(6).then_some(fh),
             kills_set_ids: has(11),
         })
@@ -269,7 +260,7 @@ impl<'a> Arguments<'a> {
         Ok(CopyRequest {
             from: self.handle()?,
             from_offset: self.n8()?,
-            to_ino: self.inode()?,
+            to_fid: self.inode()?,
             to: self.handle()?,
             to_offset: self.n8()?,
             len: self.n8()?,
@@ -312,7 +303,7 @@ mod tests {
         ]
         .concat();
         let (opcode, head, rest) = request(&bytes).unwrap();
-        assert_eq!((opcode, head.uid, rest.len()), (1, 0x0707_0707, 8));
+        assert_eq!((opcode, head.caller.uid, rest.len()), (1, 0x0707_0707, 8));
         let mut arguments = Arguments(rest);
         assert_eq!(arguments.name().unwrap(), "a name");
         assert!(arguments.n4().is_err());
@@ -333,10 +324,14 @@ mod tests {
             bytes.extend(nanos.to_ne_bytes());
         }
         bytes.extend([0; 20]);
-        let set = Arguments(&bytes).set_attr().unwrap();
-        assert!(matches!(set.atime, Some(TimeOrNow::At(i64::MIN, 7))));
-        assert!(matches!(set.mtime, Some(TimeOrNow::Now)));
-        assert!(set.mode.is_none() && set.size.is_none() && set.fh.is_none());
+        let SetAttrRequest { set, fh, .. } = Arguments(&bytes).set_attr().unwrap();
+        let time = Time {
+            secs: i64::MIN,
+            nanos: 7,
+        };
+        assert_eq!(set.atime, Some(SetTime::At(time)));
+        assert_eq!(set.mtime, Some(SetTime::Now));
+        assert!(set.mode.is_none() && set.size.is_none() && fh.is_none());
         assert!(Arguments(&bytes[..80]).set_attr().is_err());
     }
 }

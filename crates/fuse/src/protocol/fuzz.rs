@@ -3,12 +3,14 @@
 //! `SOAK=1`: 3,000,000.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 use super::arguments::*;
-use super::dispatch::{Handler, dispatch};
+use super::dispatch::{Handler, Opened, dispatch};
 use super::kernel_config::KernelConfig;
-use super::names::{FileHandle, INodeNo, OpenFlags, Request};
+use super::names::{FileHandle, OpenFlags, Request};
 use super::reply::*;
 use super::session::Session;
 use super::{InitFlags, opcode};
+use bytes::Bytes;
+use forebay_server::{Attr, Fid, SpaceTotals};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds::count;
 use std::ffi::OsStr;
@@ -19,6 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Gives up every request that it is handed (so each is answered `EIO`), after a look at the arguments.
 #[derive(Default)]
@@ -46,108 +49,108 @@ impl Handler for GivesUp {
         Ok(())
     }
     fn destroy(&self) {}
-    fn forget(&self, _: INodeNo, _: u64) {
+    fn forget(&self, _: Fid, _: u64) {
         self.forgotten.fetch_add(1, Ordering::Relaxed);
     }
-    fn lookup(&self, _: &Request, name: &OsStr, _: ReplyEntry) {
+    fn lookup(&self, _: &Request, name: &OsStr, _: Reply<EntryAnswer>) {
         self.name(&[name]);
     }
-    fn getattr(&self, _: &Request, _: ReplyAttr) {
+    fn getattr(&self, _: &Request, _: Reply<(Attr, Duration)>) {
         self.seen();
     }
-    fn setattr(&self, _: &Request, _: SetAttrRequest, _: ReplyAttr) {
+    fn setattr(&self, _: &Request, _: SetAttrRequest, _: Reply<(Attr, Duration)>) {
         self.seen();
     }
-    fn readlink(&self, _: &Request, _: ReplyData) {
+    fn readlink(&self, _: &Request, _: Reply<Bytes>) {
         self.seen();
     }
-    fn mknod(&self, _: &Request, name: &OsStr, _: u32, _: u32, _: ReplyEntry) {
+    fn mknod(&self, _: &Request, name: &OsStr, _: u32, _: u32, _: Reply<EntryAnswer>) {
         self.name(&[name]);
     }
-    fn mkdir(&self, _: &Request, name: &OsStr, _: u32, _: ReplyEntry) {
+    fn mkdir(&self, _: &Request, name: &OsStr, _: u32, _: Reply<EntryAnswer>) {
         self.name(&[name]);
     }
-    fn symlink(&self, _: &Request, name: &OsStr, target: &Path, _: ReplyEntry) {
+    fn symlink(&self, _: &Request, name: &OsStr, target: &Path, _: Reply<EntryAnswer>) {
         self.name(&[name, target.as_os_str()]);
     }
-    fn link(&self, _: &Request, _: INodeNo, name: &OsStr, _: ReplyEntry) {
+    fn link(&self, _: &Request, _: Fid, name: &OsStr, _: Reply<EntryAnswer>) {
         self.name(&[name]);
     }
-    fn unlink(&self, _: &Request, name: &OsStr, _: ReplyEmpty) {
+    fn unlink(&self, _: &Request, name: &OsStr, _: Reply<()>) {
         self.name(&[name]);
     }
-    fn rmdir(&self, _: &Request, name: &OsStr, _: ReplyEmpty) {
+    fn rmdir(&self, _: &Request, name: &OsStr, _: Reply<()>) {
         self.name(&[name]);
     }
-    fn rename(&self, _: &Request, rename: RenameRequest<'_>, _: ReplyEmpty) {
+    fn rename(&self, _: &Request, rename: RenameRequest<'_>, _: Reply<()>) {
         self.name(&[rename.name, rename.to_name]);
     }
-    fn open(&self, _: &Request, _: OpenFlags, _: bool, _: ReplyOpen) {
+    fn open(&self, _: &Request, _: OpenFlags, _: bool, _: Reply<Opened>) {
         self.seen();
     }
-    fn create(&self, _: &Request, create: CreateRequest<'_>, _: ReplyCreate) {
+    fn create(&self, _: &Request, create: CreateRequest<'_>, _: Reply<(EntryAnswer, Opened)>) {
         self.name(create.name.as_slice());
     }
-    fn read(&self, _: &Request, _: ReadRequest, _: ReplyData) {
+    fn read(&self, _: &Request, _: ReadRequest, _: Reply<Bytes>) {
         self.seen();
     }
-    fn write(&self, _: &Request, write: WriteRequest<'_>, _: ReplyWrite) {
+    fn write(&self, _: &Request, write: WriteRequest<'_>, _: Reply<u32>) {
         assert!(write.data.len() <= MOST);
         self.seen();
     }
-    fn flush(&self, _: &Request, _: FileHandle, _: u64, _: ReplyEmpty) {
+    fn flush(&self, _: &Request, _: FileHandle, _: u64, _: Reply<()>) {
         self.seen();
     }
-    fn release(&self, _: &Request, _: FileHandle, _: ReplyEmpty) {
+    fn release(&self, _: &Request, _: FileHandle, _: Reply<()>) {
         self.seen();
     }
-    fn fsync(&self, _: &Request, _: FileHandle, _: ReplyEmpty) {
+    fn fsync(&self, _: &Request, _: FileHandle, _: Reply<()>) {
         self.seen();
     }
-    fn fallocate(&self, _: &Request, _: AllocateRequest, _: ReplyEmpty) {
+    fn fallocate(&self, _: &Request, _: AllocateRequest, _: Reply<()>) {
         self.seen();
     }
-    fn lseek(&self, _: &Request, _: FileHandle, _: i64, _: i32, _: ReplyLseek) {
+    fn lseek(&self, _: &Request, _: FileHandle, _: i64, _: i32, _: Reply<i64>) {
         self.seen();
     }
-    fn copy_file_range(&self, _: &Request, _: CopyRequest, _: ReplyWrite) {
+    fn copy_file_range(&self, _: &Request, _: CopyRequest, _: Reply<u32>) {
         self.seen();
     }
-    fn set_lock(&self, _: &Request, _: LockRequest, _: ReplyEmpty) {
+    fn set_lock(&self, _: &Request, _: LockRequest, _: Reply<()>) {
         self.seen();
     }
-    fn get_lock(&self, _: &Request, _: LockRequest, _: ReplyLock) {
+    fn get_lock(&self, _: &Request, _: LockRequest, _: Reply<LockAnswer>) {
         self.seen();
     }
-    fn opendir(&self, _: &Request, _: ReplyOpen) {
+    fn opendir(&self, _: &Request, _: Reply<Opened>) {
         self.seen();
     }
-    fn readdir(&self, _: &Request, _: FileHandle, _: u64, _: ReplyDirectory) {
+    fn readdir(&self, _: &Request, _: FileHandle, _: u64, _: u32, _: Reply<DirectoryEntries>) {
         self.seen();
     }
-    fn releasedir(&self, _: &Request, _: FileHandle, _: ReplyEmpty) {
+    fn releasedir(&self, _: &Request, _: FileHandle, _: Reply<()>) {
         self.seen();
     }
-    fn fsyncdir(&self, _: &Request, _: ReplyEmpty) {
+    fn fsyncdir(&self, _: &Request, _: Reply<()>) {
         self.seen();
     }
-    fn statfs(&self, _: &Request, _: ReplyStatfs) {
+    fn statfs(&self, _: &Request, _: Reply<SpaceTotals>) {
         self.seen();
     }
-    fn setxattr(&self, _: &Request, name: &OsStr, value: &[u8], _: i32, _: ReplyEmpty) {
+    fn setxattr(&self, _: &Request, name: &OsStr, value: &[u8], _: i32, _: Reply<()>) {
         assert!(value.len() <= MOST);
         self.name(&[name]);
     }
-    fn getxattr(&self, _: &Request, name: &OsStr, _: u32, _: ReplyXattr) {
+    fn getxattr(&self, _: &Request, name: &OsStr, _: u32, _: Reply<XattrAnswer>) {
         self.name(&[name]);
     }
-    fn listxattr(&self, _: &Request, _: u32, _: ReplyXattr) {
+    fn listxattr(&self, _: &Request, _: u32, _: Reply<XattrAnswer>) {
         self.seen();
     }
-    fn removexattr(&self, _: &Request, name: &OsStr, _: ReplyEmpty) {
+    fn removexattr(&self, _: &Request, name: &OsStr, _: Reply<()>) {
         self.name(&[name]);
     }
-    fn ioctl(&self, _: &Request, _: FileHandle, _: u32, data: &[u8], _: ReplyIoctl) {
+    fn ioctl(&self, _: &Request, _: FileHandle, _: u32, data: &[u8], _: Reply<IoctlAnswer>) {
         assert!(data.len() <= MOST);
         self.seen();
     }

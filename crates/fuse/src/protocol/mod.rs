@@ -1,5 +1,5 @@
 //! The kernel's FUSE protocol, version 7, as much of it as a mount uses: requests are read and decoded, a [`Handler`] is asked,
-//! and its answers are encoded. It knows nothing of what the answers mean.
+//! and its answers are encoded. It knows the types that the service shows (`Fid`, `Attr`), and nothing of how a request is answered.
 //!
 //! ```text
 //! request  | length 4 | opcode 4 | unique 8 | inode 8 | user 4 | group 4 | process 4 | 0 4 | arguments, names, bytes ... |
@@ -11,7 +11,7 @@
 //! (`linux/fuse.h`), and never changes what it has.
 //!
 //! Invariants:
-//! - A reply goes to the descriptor that its request was read from. A [`Reply`](reply::Reply) that is dropped has said `EIO`,
+//! - A reply goes to the descriptor that its request was read from. A [`Reply`] that is dropped has said `EIO`,
 //!   so no request stays without an answer.
 //! - What the kernel sends is not trusted to be whole: a request that is too short is answered `EIO`, an unknown one `ENOSYS`,
 //!   upon which the kernel does without it.
@@ -30,14 +30,12 @@ pub(crate) use arguments::{
     AllocateRequest, CopyRequest, CreateRequest, LockRequest, ReadRequest, RenameRequest,
     SetAttrRequest, WriteRequest,
 };
-pub(crate) use dispatch::Handler;
+pub(crate) use dispatch::{Handler, Opened};
 pub(crate) use kernel_config::KernelConfig;
 pub(crate) use names::{
-    FileAttr, FileHandle, FopenFlags, INodeNo, InitFlags, OpenFlags, RenameFlags, Request,
-    TimeOrNow, WriteFlags,
+    FileHandle, FopenFlags, InitFlags, OpenFlags, RenameFlags, Request, WriteFlags,
 };
 pub(crate) use reply::{
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    DirectoryEntries, EntryAnswer, IoctlAnswer, LockAnswer, Reply, XattrAnswer,
 };
 pub(crate) use session::{Notifier, Running, Session};

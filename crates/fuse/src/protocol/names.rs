@@ -1,9 +1,5 @@
-//! Basic types of the protocol.
-use rustix::fs::FileType;
-
-/// An inode's number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct INodeNo(pub u64);
+//! Basic types of the protocol. An inode's number is the file's [`Fid`].
+use forebay_server::{Caller, Fid};
 
 /// What the kernel calls an open file, chosen by the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,39 +11,10 @@ pub(crate) struct Request {
     /// The kernel's number of the request.
     pub unique: u64,
     /// The file or directory; where a request names an entry, the directory that has it.
-    pub ino: INodeNo,
-    pub uid: u32,
-    pub gid: u32,
+    pub fid: Fid,
+    pub caller: Caller,
     /// The thread, as this process's `/proc` numbers it; 0: the kernel cannot say.
     pub pid: u32,
-}
-
-/// What `stat` shows; times are seconds since 1970 (any) and nanoseconds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FileAttr {
-    pub ino: INodeNo,
-    pub size: u64,
-    /// Of 512 bytes.
-    pub blocks: u64,
-    pub atime: (i64, u32),
-    pub mtime: (i64, u32),
-    pub ctime: (i64, u32),
-    pub kind: FileType,
-    /// Permission and set-id bits.
-    pub perm: u32,
-    pub nlink: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub rdev: u32,
-    pub blksize: u32,
-}
-
-/// A time to set.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum TimeOrNow {
-    Now,
-    /// Seconds since 1970 (any) and nanoseconds.
-    At(i64, u32),
 }
 
 /// As `open` was given them.

@@ -1,4 +1,4 @@
-//! Answers, one type for each shape that a request may be answered in.
+//! Answers: what a request may be answered with, and how each is encoded.
 //!
 //! ```text
 //! attributes  | inode 8 | size 8 | blocks 8 | atime 8 | mtime 8 | ctime 8 | atime, mtime, ctime: nanoseconds 4 + 4 + 4 | mode 4 |
@@ -8,13 +8,13 @@
 //! open        | handle 8 | flags 4 | 0 4 |            create: entry, open
 //! directory   | inode 8 | where the next begins 8 | name length 4 | type 4 | name, zeros to 8 |   any number of times
 //! ```
-use super::names::{FileAttr, FileHandle, FopenFlags, INodeNo};
-use rustix::fs::FileType;
+use super::names::{FileHandle, FopenFlags};
+use bytes::Bytes;
+use forebay_server::{Attr, Fid, Kind, SpaceTotals};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::io::IoSlice;
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,18 +22,24 @@ use std::time::Duration;
 pub(super) const OUT_HEAD: usize = 16;
 const STATFS: usize = 80;
 const ENTRY: usize = 128;
+/// The most that an answer has in numbers: an entry and an open file.
+const MAX_FIELDS: usize = ENTRY + 16;
+/// The unit of free space that is shown, and what programs should read and write at a time; bytes.
+const BLOCK_SIZE: u32 = 4096;
+/// The longest name, bytes.
+const MAX_NAME_LEN: u32 = 255;
 
 /// The right and duty to answer one request. Dropped, it has answered `EIO`.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(super) struct PendingReply {
     unique: u64,
     device: Arc<OwnedFd>,
     answered: bool,
 }
 
-impl Reply {
-    pub(super) fn new(unique: u64, device: &Arc<OwnedFd>) -> Reply {
-        Reply {
+impl PendingReply {
+    pub fn new(unique: u64, device: &Arc<OwnedFd>) -> PendingReply {
+        PendingReply {
             unique,
             device: device.clone(),
             answered: false,
@@ -59,12 +65,12 @@ impl Reply {
         self.send(errno.raw_os_error(), [&[], &[]]);
     }
 
-    fn give(mut self, parts: [&[u8]; 2]) {
-        self.send(0, parts);
+    pub fn give(mut self, bytes: &[u8]) {
+        self.send(0, [bytes, &[]]);
     }
 }
 
-impl Drop for Reply {
+impl Drop for PendingReply {
     fn drop(&mut self) {
         if !self.answered {
             self.send(libc::EIO, [&[], &[]]);
@@ -72,298 +78,310 @@ impl Drop for Reply {
     }
 }
 
+/// The right and duty to answer a request with a `T`. Dropped, it has answered `EIO`.
+#[derive(Debug)]
+pub(crate) struct Reply<T>(PendingReply, PhantomData<fn(T)>);
+
+impl<T> From<PendingReply> for Reply<T> {
+    fn from(reply: PendingReply) -> Reply<T> {
+        Reply(reply, PhantomData)
+    }
+}
+
+impl<T: Answer> Reply<T> {
+    /// It failed.
+    pub fn error(self, errno: Errno) {
+        self.0.error(errno);
+    }
+
+    /// It gave this, or failed.
+    pub fn answer(mut self, answer: Result<T, Errno>) {
+        match answer {
+            Ok(answer) => {
+                let fields = answer.encode(ReplyFields::new());
+                self.0.send(0, [fields.bytes(), answer.bytes()]);
+            }
+            Err(errno) => self.error(errno),
+        }
+    }
+}
+
+/// What a request may be answered with.
+pub(crate) trait Answer {
+    /// Its numbers.
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        fields
+    }
+    /// The bytes after them.
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+}
+
 /// Numbers, one after the other.
-struct ReplyFields(Vec<u8>);
+pub(crate) struct ReplyFields {
+    bytes: [u8; MAX_FIELDS],
+    len: usize,
+}
 
 impl ReplyFields {
     fn new() -> ReplyFields {
-        ReplyFields(Vec::with_capacity(144))
+        ReplyFields {
+            bytes: [0; MAX_FIELDS],
+            len: 0,
+        }
     }
-    fn n4(mut self, n: u32) -> ReplyFields {
-        self.0.extend_from_slice(&n.to_ne_bytes());
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+    fn put<const N: usize>(mut self, number: [u8; N]) -> ReplyFields {
+        self.bytes[self.len..self.len + N].copy_from_slice(&number);
+        self.len += N;
         self
     }
-    fn n8(mut self, n: u64) -> ReplyFields {
-        self.0.extend_from_slice(&n.to_ne_bytes());
-        self
+    fn n4(self, n: u32) -> ReplyFields {
+        self.put(n.to_ne_bytes())
     }
-    fn attributes(self, a: &FileAttr) -> ReplyFields {
-        self.n8(a.ino.0)
+    fn n8(self, n: u64) -> ReplyFields {
+        self.put(n.to_ne_bytes())
+    }
+    /// Zeros, up to this length.
+    fn zeros_to(self, len: usize) -> ReplyFields {
+        ReplyFields { len, ..self }
+    }
+    fn attributes(self, a: &Attr) -> ReplyFields {
+        self.n8(a.fid.0)
             .n8(a.size)
-            .n8(a.blocks)
-            .n8(a.atime.0 as u64)
-            .n8(a.mtime.0 as u64)
-            .n8(a.ctime.0 as u64)
-            .n4(a.atime.1)
-            .n4(a.mtime.1)
-            .n4(a.ctime.1)
-            .n4(a.kind.as_raw_mode() | a.perm)
+            .n8(a.bytes.div_ceil(512))
+            .n8(a.atime.secs as u64)
+            .n8(a.mtime.secs as u64)
+            .n8(a.ctime.secs as u64)
+            .n4(a.atime.nanos)
+            .n4(a.mtime.nanos)
+            .n4(a.ctime.nanos)
+            .n4(format_bits(a.kind) | a.mode & 0o7777)
             .n4(a.nlink)
             .n4(a.uid)
             .n4(a.gid)
             .n4(a.rdev)
-            .n4(a.blksize)
+            .n4(BLOCK_SIZE)
             .n4(0)
     }
-    /// Inode numbers are never used again, so there is one generation.
-    fn entry(self, attr_ttl: &Duration, entry_ttl: &Duration, attr: &FileAttr) -> ReplyFields {
-        self.n8(attr.ino.0)
+}
+
+/// The kind as `mode` has it.
+fn format_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::File => libc::S_IFREG,
+        Kind::Dir => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+        Kind::CharDevice => libc::S_IFCHR,
+        Kind::BlockDevice => libc::S_IFBLK,
+    }
+}
+
+/// It is done.
+impl Answer for () {}
+
+/// Bytes.
+impl Answer for Bytes {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// How many bytes were written.
+impl Answer for u32 {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        fields.n4(*self).n4(0)
+    }
+}
+
+/// An offset.
+impl Answer for i64 {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        fields.n8(*self as u64)
+    }
+}
+
+/// Attributes, and how long the kernel may keep them.
+impl Answer for (Attr, Duration) {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        let (attr, ttl) = self;
+        let fields = fields.n8(ttl.as_secs()).n4(ttl.subsec_nanos()).n4(0);
+        fields.attributes(attr)
+    }
+}
+
+/// What a name stands for, and how long the kernel may keep that.
+pub(crate) struct EntryAnswer {
+    /// `None`: there is no such name.
+    pub attr: Option<Attr>,
+    pub attr_ttl: Duration,
+    pub entry_ttl: Duration,
+}
+
+impl Answer for EntryAnswer {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        // Inode numbers are never used again, so there is one generation. Inode 0: no such name; its attributes mean nothing.
+        let fields = fields
+            .n8(self.attr.as_ref().map_or(0, |attr| attr.fid.0))
             .n8(0)
-            .n8(entry_ttl.as_secs())
-            .n8(attr_ttl.as_secs())
-            .n4(entry_ttl.subsec_nanos())
-            .n4(attr_ttl.subsec_nanos())
-            .attributes(attr)
-    }
-    fn open(self, fh: FileHandle, flags: FopenFlags) -> ReplyFields {
-        self.n8(fh.0).n4(flags.bits()).n4(0)
-    }
-    fn give(self, reply: Reply) {
-        reply.give([&self.0, &[]]);
-    }
-}
-
-macro_rules! replies {
-    ($($(#[$doc:meta])* $name:ident;)*) => {$(
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub(crate) struct $name(pub(super) Reply);
-
-        impl $name {
-            /// It failed.
-            pub fn error(self, errno: Errno) {
-                self.0.error(errno);
-            }
-            /// It gave this, which `give` sends; or it failed.
-            pub fn answer<T>(self, answer: Result<T, Errno>, give: impl FnOnce($name, T)) {
-                match answer {
-                    Ok(found) => give(self, found),
-                    Err(errno) => self.error(errno),
-                }
-            }
+            .n8(self.entry_ttl.as_secs())
+            .n8(self.attr_ttl.as_secs())
+            .n4(self.entry_ttl.subsec_nanos())
+            .n4(self.attr_ttl.subsec_nanos());
+        match &self.attr {
+            Some(attr) => fields.attributes(attr),
+            None => fields.zeros_to(ENTRY),
         }
-    )*};
-}
-
-replies! {
-    /// That it is done.
-    ReplyEmpty;
-    /// A name's inode.
-    ReplyEntry;
-    /// Attributes.
-    ReplyAttr;
-    /// Bytes.
-    ReplyData;
-    /// An open file.
-    ReplyOpen;
-    /// A new file, open.
-    ReplyCreate;
-    /// How many bytes were written.
-    ReplyWrite;
-    /// Room.
-    ReplyStatfs;
-    /// An extended attribute, or its length.
-    ReplyXattr;
-    /// A lock.
-    ReplyLock;
-    /// An offset.
-    ReplyLseek;
-    /// What an `ioctl` says.
-    ReplyIoctl;
-}
-
-impl ReplyEmpty {
-    pub fn ok(self) {
-        self.0.give([&[], &[]]);
-    }
-    pub fn done(self, answer: Result<(), Errno>) {
-        self.answer(answer, |reply, ()| reply.ok());
     }
 }
 
-impl ReplyEntry {
-    pub fn entry(self, ttl: &Duration, attr: &FileAttr) {
-        self.entry_with_ttls(ttl, ttl, attr);
-    }
-    /// There is no such name: inode 0, whose attributes mean nothing.
-    pub fn absent(self, ttl: &Duration) {
-        let fields = ReplyFields::new().n8(0).n8(0).n8(ttl.as_secs()).n8(0);
-        let mut fields = fields.n4(ttl.subsec_nanos());
-        fields.0.resize(ENTRY, 0);
-        fields.give(self.0);
-    }
-    pub fn entry_with_ttls(self, attr_ttl: &Duration, entry_ttl: &Duration, attr: &FileAttr) {
-        ReplyFields::new()
-            .entry(attr_ttl, entry_ttl, attr)
-            .give(self.0);
+/// An open file, and what the kernel may do with its pages.
+impl Answer for (FileHandle, FopenFlags) {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        fields.n8(self.0.0).n4(self.1.bits()).n4(0)
     }
 }
 
-impl ReplyAttr {
-    pub fn attr(self, ttl: &Duration, attr: &FileAttr) {
-        let fields = ReplyFields::new()
-            .n8(ttl.as_secs())
-            .n4(ttl.subsec_nanos())
-            .n4(0);
-        fields.attributes(attr).give(self.0);
+/// A new file, open.
+impl Answer for (EntryAnswer, (FileHandle, FopenFlags)) {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        self.1.encode(self.0.encode(fields))
     }
 }
 
-impl ReplyData {
-    pub fn data(self, bytes: &[u8]) {
-        self.0.give([bytes, &[]]);
+impl Answer for SpaceTotals {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        let unit = u64::from(BLOCK_SIZE);
+        let (blocks, free) = (self.total / unit, self.free / unit);
+        // Files need no room of their own kind: as many as there are free blocks may follow.
+        let files = self.files.saturating_add(free);
+        let fields = fields.n8(blocks).n8(free).n8(free).n8(files).n8(free);
+        let fields = fields.n4(BLOCK_SIZE).n4(MAX_NAME_LEN).n4(BLOCK_SIZE);
+        fields.zeros_to(STATFS)
     }
 }
 
-impl ReplyOpen {
-    pub fn opened(self, (fh, flags): (FileHandle, FopenFlags)) {
-        ReplyFields::new().open(fh, flags).give(self.0);
+/// Extended attributes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum XattrAnswer {
+    /// How many bytes there are, for a caller who asked only that.
+    Size(u32),
+    /// The bytes.
+    Value(Vec<u8>),
+}
+
+impl Answer for XattrAnswer {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        match self {
+            XattrAnswer::Size(size) => fields.n4(*size).n4(0),
+            XattrAnswer::Value(_) => fields,
+        }
+    }
+    fn bytes(&self) -> &[u8] {
+        match self {
+            XattrAnswer::Size(_) => &[],
+            XattrAnswer::Value(value) => value,
+        }
     }
 }
 
-impl ReplyCreate {
-    pub fn created(self, ttl: &Duration, attr: &FileAttr, fh: FileHandle, flags: FopenFlags) {
-        let fields = ReplyFields::new().entry(ttl, ttl, attr);
-        fields.open(fh, flags).give(self.0);
+/// A lock.
+pub(crate) struct LockAnswer {
+    pub start: u64,
+    /// The last byte itself.
+    pub last: u64,
+    pub typ: i32,
+    pub pid: u32,
+}
+
+impl Answer for LockAnswer {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        let fields = fields.n8(self.start).n8(self.last);
+        fields.n4(self.typ as u32).n4(self.pid)
     }
 }
 
-impl ReplyWrite {
-    pub fn written(self, bytes: u32) {
-        ReplyFields::new().n4(bytes).n4(0).give(self.0);
-    }
-}
+/// The bytes that an `ioctl` gives.
+pub(crate) struct IoctlAnswer(pub Vec<u8>);
 
-impl ReplyStatfs {
-    /// Sizes in blocks of `block` bytes; names in bytes.
-    pub fn statfs(
-        self,
-        blocks: u64,
-        free: u64,
-        files: u64,
-        files_free: u64,
-        block: u32,
-        longest_name: u32,
-    ) {
-        let mut fields = ReplyFields::new()
-            .n8(blocks)
-            .n8(free)
-            .n8(free)
-            .n8(files)
-            .n8(files_free)
-            .n4(block)
-            .n4(longest_name)
-            .n4(block);
-        fields.0.resize(STATFS, 0);
-        fields.give(self.0);
+impl Answer for IoctlAnswer {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
+        fields.zeros_to(16)
     }
-}
-
-impl ReplyXattr {
-    pub fn size(self, size: u32) {
-        ReplyFields::new().n4(size).n4(0).give(self.0);
-    }
-    pub fn data(self, bytes: &[u8]) {
-        self.0.give([bytes, &[]]);
-    }
-}
-
-impl ReplyLock {
-    /// `last`: the last byte itself.
-    pub fn locked(self, start: u64, last: u64, typ: i32, pid: u32) {
-        let fields = ReplyFields::new().n8(start).n8(last);
-        fields.n4(typ as u32).n4(pid).give(self.0);
-    }
-}
-
-impl ReplyLseek {
-    pub fn offset(self, offset: i64) {
-        ReplyFields::new().n8(offset as u64).give(self.0);
-    }
-}
-
-impl ReplyIoctl {
-    pub fn ioctl(self, result: i32, bytes: &[u8]) {
-        let fields = ReplyFields::new().n4(result as u32).n4(0).n4(0).n4(0);
-        self.0.give([&fields.0, bytes]);
+    fn bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
 /// Entries of a directory, as many as fit.
 #[derive(Debug)]
-pub(crate) struct ReplyDirectory {
-    reply: Reply,
+pub(crate) struct DirectoryEntries {
     entries: Vec<u8>,
     room: usize,
 }
 
-impl ReplyDirectory {
-    pub(super) fn new(reply: Reply, room: usize) -> ReplyDirectory {
-        ReplyDirectory {
-            reply,
+impl DirectoryEntries {
+    /// None yet, and no more than `room` bytes.
+    pub fn new(room: u32) -> DirectoryEntries {
+        DirectoryEntries {
             entries: Vec::new(),
-            room,
+            room: room as usize,
         }
     }
 
-    /// `next`: where a listing goes on after it. True if it does not fit: then it is not in the reply.
+    /// `next`: where a listing goes on after it. True if it does not fit: then it is not among them.
     #[must_use]
-    pub fn add(
-        &mut self,
-        ino: INodeNo,
-        next: u64,
-        kind: FileType,
-        name: impl AsRef<OsStr>,
-    ) -> bool {
-        let name = name.as_ref().as_bytes();
-        let len = (24 + name.len()).next_multiple_of(8);
-        let end = self.entries.len() + len;
+    pub fn add(&mut self, fid: Fid, next: u64, kind: Kind, name: &[u8]) -> bool {
+        let end = self.entries.len() + (24 + name.len()).next_multiple_of(8);
         if end > self.room {
             return true;
         }
-        let entries = ReplyFields(std::mem::take(&mut self.entries));
-        let fields = entries.n8(ino.0).n8(next).n4(name.len() as u32);
-        self.entries = fields.n4(kind.as_raw_mode() >> 12).0;
+        let head = ReplyFields::new().n8(fid.0).n8(next);
+        let head = head.n4(name.len() as u32).n4(format_bits(kind) >> 12);
+        self.entries.extend_from_slice(head.bytes());
         self.entries.extend_from_slice(name);
         self.entries.resize(end, 0);
         false
     }
+}
 
-    pub fn ok(self) {
-        self.reply.give([&self.entries, &[]]);
-    }
-
-    pub fn error(self, errno: Errno) {
-        self.reply.error(errno);
+impl Answer for DirectoryEntries {
+    fn bytes(&self) -> &[u8] {
+        &self.entries
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_server::Time;
+    use forebay_server::proto::Inode;
     use std::io::Read;
 
-    const ATTR: FileAttr = FileAttr {
-        ino: INodeNo(7),
-        size: 1,
-        blocks: 2,
-        atime: (-3, 4),
-        mtime: (5, 6),
-        ctime: (7, 8),
-        kind: FileType::CharacterDevice,
-        perm: 0o640,
-        nlink: 9,
-        uid: 10,
-        gid: 11,
-        rdev: 12,
-        blksize: 4096,
-    };
+    fn attr() -> Attr {
+        let time = |secs, nanos| Time { secs, nanos };
+        Attr {
+            size: 1,
+            bytes: 2 * 512,
+            nlink: 9,
+            rdev: 12,
+            atime: time(-3, 4),
+            mtime: time(5, 6),
+            ctime: time(7, 8),
+            ..Inode::new(Kind::CharDevice, 0o640, 10, 11, Time::default()).attr(Fid(7))
+        }
+    }
 
     /// What `answer` sends, without the head: that is as long as it says, and of this request.
-    fn sent(errno: i32, answer: impl FnOnce(Reply)) -> Vec<u8> {
+    fn sent<T: Answer>(errno: i32, answer: impl FnOnce(Reply<T>)) -> Vec<u8> {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let device = Arc::new(OwnedFd::from(writer));
-        answer(Reply::new(99, &device));
+        answer(PendingReply::new(99, &device).into());
         drop(device);
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).unwrap();
@@ -373,48 +391,67 @@ mod tests {
         bytes.split_off(16)
     }
 
+    fn given<T: Answer>(answer: T) -> Vec<u8> {
+        sent(0, |reply| reply.answer(Ok(answer)))
+    }
+
     #[test]
     fn answers_are_as_the_kernel_reads_them() {
         let second = Duration::new(1, 2);
-        let attr = sent(0, |r| ReplyAttr(r).attr(&second, &ATTR));
-        assert_eq!(attr.len(), 104);
-        assert_eq!(attr[40..48], (-3i64).to_ne_bytes());
-        assert_eq!(attr[76..80], (libc::S_IFCHR | 0o640).to_ne_bytes());
-        assert_eq!(attr[92..96], 12u32.to_ne_bytes());
-        let entry = sent(0, |r| {
-            ReplyEntry(r).entry_with_ttls(&second, &Duration::ZERO, &ATTR);
-        });
-        assert_eq!(entry.len(), ENTRY);
-        let absent = sent(0, |r| ReplyEntry(r).absent(&second));
+        let shown = given((attr(), second));
+        assert_eq!(shown.len(), 104);
+        assert_eq!(shown[40..48], (-3i64).to_ne_bytes());
+        assert_eq!(shown[76..80], (libc::S_IFCHR | 0o640).to_ne_bytes());
+        assert_eq!(shown[92..96], 12u32.to_ne_bytes());
+        let entry = |attr, entry_ttl| EntryAnswer {
+            attr,
+            attr_ttl: second,
+            entry_ttl,
+        };
+        let found = given(entry(Some(attr()), Duration::ZERO));
+        assert_eq!(found.len(), ENTRY);
+        assert_eq!((found[16], found[24], found[32], found[36]), (0, 1, 0, 2));
+        let absent = given(entry(None, second));
         assert_eq!(
             (absent.len(), absent[0], absent[16], absent[32]),
             (ENTRY, 0, 1, 2)
         );
-        assert_eq!((entry[16], entry[24], entry[32], entry[36]), (0, 1, 0, 2));
-        let flags = FopenFlags::FOPEN_KEEP_CACHE;
-        let created = sent(0, |r| {
-            ReplyCreate(r).created(&second, &ATTR, FileHandle(5), flags);
-        });
+        let open = (FileHandle(5), FopenFlags::FOPEN_KEEP_CACHE);
+        let created = given((entry(Some(attr()), second), open));
         assert_eq!((created.len(), created[128], created[136]), (144, 5, 2));
+        let space = SpaceTotals {
+            total: 8 * 4096,
+            free: 3 * 4096,
+            files: 1,
+        };
+        let shown = given(space);
+        assert_eq!(shown.len(), STATFS);
+        assert_eq!([0, 8, 16, 24, 32].map(|at| shown[at]), [8, 3, 3, 4, 3]);
+        let lock = LockAnswer {
+            start: 0,
+            last: 1,
+            typ: 2,
+            pid: 3,
+        };
         let lengths = [
-            sent(0, |r| ReplyStatfs(r).statfs(1, 2, 3, 4, 5, 6)).len(),
-            sent(0, |r| ReplyWrite(r).written(7)).len(),
-            sent(0, |r| ReplyLock(r).locked(0, 1, 2, 3)).len(),
-            sent(0, |r| ReplyIoctl(r).ioctl(0, b"xy")).len(),
-            sent(0, |r| ReplyData(r).data(b"xyz")).len(),
+            given(7u32).len(),
+            given(7i64).len(),
+            given(lock).len(),
+            given(IoctlAnswer(b"xy".to_vec())).len(),
+            given(Bytes::from_static(b"xyz")).len(),
+            given(XattrAnswer::Size(5)).len(),
+            given(XattrAnswer::Value(b"xyz".to_vec())).len(),
         ];
-        assert_eq!(lengths, [80, 8, 24, 18, 3]);
+        assert_eq!(lengths, [8, 8, 24, 18, 3, 8, 3]);
     }
 
     #[test]
     fn entries_of_a_directory_are_whole_or_not_there() {
-        let entries = sent(0, |r| {
-            let mut reply = ReplyDirectory::new(r, 70);
-            assert!(!reply.add(INodeNo(1), 2, FileType::Directory, "."));
-            assert!(!reply.add(INodeNo(3), 4, FileType::Symlink, "12345678"));
-            assert!(reply.add(INodeNo(5), 6, FileType::Socket, "x"));
-            reply.ok();
-        });
+        let mut entries = DirectoryEntries::new(70);
+        assert!(!entries.add(Fid(1), 2, Kind::Dir, b"."));
+        assert!(!entries.add(Fid(3), 4, Kind::Symlink, b"12345678"));
+        assert!(entries.add(Fid(5), 6, Kind::Socket, b"x"));
+        let entries = given(entries);
         assert_eq!(entries.len(), 32 + 32);
         assert_eq!((entries[16], entries[20], entries[24]), (1, 4, b'.'));
         assert_eq!((entries[48], entries[52]), (8, 10));
@@ -422,7 +459,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_a_number_and_a_dropped_answer_is_one_too() {
-        assert!(sent(libc::ENOENT, |r| r.error(Errno::NOENT)).is_empty());
-        assert!(sent(libc::EIO, drop).is_empty());
+        assert!(sent::<()>(libc::ENOENT, |r| r.error(Errno::NOENT)).is_empty());
+        assert!(sent::<()>(libc::EIO, drop).is_empty());
     }
 }

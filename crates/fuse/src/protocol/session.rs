@@ -2,9 +2,10 @@
 use super::arguments::{Arguments, request};
 use super::dispatch::{Handler, dispatch};
 use super::kernel_config::{ARGUMENTS, KernelConfig, MAJOR};
-use super::names::{INodeNo, InitFlags};
+use super::names::InitFlags;
 use super::opcode;
-use super::reply::{OUT_HEAD, Reply, ReplyEmpty};
+use super::reply::{OUT_HEAD, PendingReply};
+use forebay_server::Fid;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -50,7 +51,7 @@ impl<H: Handler> Session<H> {
             };
             let broken = || io::Error::other("the kernel's first request is not of this protocol");
             let (opcode, head, arguments) = request(bytes).ok_or_else(broken)?;
-            let reply = Reply::new(head.unique, &device);
+            let reply = PendingReply::new(head.unique, &device);
             let mut args = Arguments(arguments);
             let mut number = || args.n4().map_err(|_| broken());
             let (major, minor) = (number()?, number()?);
@@ -60,7 +61,7 @@ impl<H: Handler> Session<H> {
             if major > MAJOR {
                 // It asks again in the version that it is told.
                 let versions = [MAJOR.to_ne_bytes(), 0u32.to_ne_bytes()].concat();
-                super::reply::ReplyData(reply).data(&versions);
+                reply.give(&versions);
                 continue;
             }
             if major < MAJOR || minor < OLDEST {
@@ -84,7 +85,7 @@ impl<H: Handler> Session<H> {
             handler.init(&mut config)?;
             let mut answer = Vec::with_capacity(64);
             config.answer(&mut answer);
-            super::reply::ReplyData(reply).data(&answer);
+            reply.give(&answer);
             return Ok(Session {
                 handler: Arc::new(handler),
                 device,
@@ -185,7 +186,7 @@ fn answer_all(
             return Err(io::Error::other("the kernel sent what is no request"));
         };
         if opcode == opcode::DESTROY {
-            ReplyEmpty(Reply::new(head.unique, device)).ok();
+            PendingReply::new(head.unique, device).give(&[]);
             return Ok(());
         }
         dispatch(handler, device, opcode, &head, arguments, owner);
@@ -202,8 +203,8 @@ impl Notifier {
     ///
     /// # Errors
     /// The mount has ended.
-    pub fn inval_inode(&self, ino: INodeNo, offset: i64, len: i64) -> io::Result<()> {
-        let numbers = [ino.0, offset as u64, len as u64].map(u64::to_ne_bytes);
+    pub fn inval_inode(&self, fid: Fid, offset: i64, len: i64) -> io::Result<()> {
+        let numbers = [fid.0, offset as u64, len as u64].map(u64::to_ne_bytes);
         self.send(INVAL_INODE, numbers.as_flattened(), &[])
     }
 
@@ -211,7 +212,7 @@ impl Notifier {
     ///
     /// # Errors
     /// The mount has ended, or the directory is busy.
-    pub fn inval_entry(&self, parent: INodeNo, name: &OsStr) -> io::Result<()> {
+    pub fn inval_entry(&self, parent: Fid, name: &OsStr) -> io::Result<()> {
         let len = [name.len() as u32, 0].map(u32::to_ne_bytes);
         let head = [&parent.0.to_ne_bytes()[..], len.as_flattened()].concat();
         self.send(INVAL_ENTRY, &head, &[name.as_bytes(), &[0]].concat())

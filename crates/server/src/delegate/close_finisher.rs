@@ -7,7 +7,7 @@
 //! - A left file without a name has no reader that could still see its writes. They are dropped, their log bytes freed, and the
 //!   closes reported, so that the owner can remove the file. A commit whose outcome is unknown is resolved first: its bytes may belong to
 //!   extents.
-//! - Opens without an answer are closed from here, and unlocks without an answer are sent again (`keepers`).
+//! - Opens without an answer are closed from here, and unlocks without an answer are sent again (`lock_sessions`).
 use super::commit::LayerCommitter;
 use super::context::DelegateContext;
 use super::deferred_close::DeferredCloses;
@@ -57,7 +57,7 @@ impl CloseFinisher {
         if !self.opens.close_lost() {
             self.ctx.deferred_closes.add();
         }
-        if !self.locks.keepers.resend_all_unlocks() {
+        if !self.locks.sessions.resend_all_unlocks() {
             self.ctx.deferred_closes.add();
         }
         for file in self.ctx.table.left() {

@@ -7,7 +7,7 @@ use forebay_proto::locks::{GetBlockers, GetWaits, LockOwner, LockToken, OwnerWai
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Another request that sees the circle too gets so long, so often, to give up.
+/// Another request that sees the cycle too gets so long, so often, to give up.
 const YIELD_WAIT: Duration = Duration::from_millis(5);
 const YIELD_TRIES: u32 = 40;
 
@@ -23,7 +23,7 @@ pub struct DeadlockProbe<'a> {
 }
 
 impl DeadlockProbe<'_> {
-    /// Whether `waiting`, kept by these blockers, closes a circle, and is the one to give up.
+    /// Whether `waiting`, kept by these blockers, closes a cycle, and is the one to give up.
     pub fn closes(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
         let mut seen = false;
         for _ in 0..YIELD_TRIES {

@@ -14,14 +14,14 @@ pub type LockKey = (Fid, LockSpace, u64);
 
 /// What is known of one owner on one file.
 #[derive(Debug, Default)]
-pub struct LockHolder {
+pub struct LockOwnerState {
     handles: BTreeSet<Handle>,
     /// Which service granted its locks; `None`: none has yet.
     service: Option<u64>,
     lost: bool,
 }
 
-impl LockHolder {
+impl LockOwnerState {
     /// Whether what it held is still held, now that this service has answered.
     pub fn kept(&self, service: u64) -> bool {
         self.service.is_none_or(|before| before == service) && !self.lost
@@ -30,12 +30,12 @@ impl LockHolder {
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub struct LockHolders {
-    holders: BTreeMap<LockKey, LockHolder>,
+pub struct LockOwners {
+    holders: BTreeMap<LockKey, LockOwnerState>,
     keepers: BTreeSet<Member>,
 }
 
-impl LockHolders {
+impl LockOwners {
     /// The owner is about to ask for a lock through this handle.
     pub fn add(&mut self, key: LockKey, handle: Handle) {
         self.keepers.insert(key.0.owner());
@@ -65,7 +65,7 @@ impl LockHolders {
     }
 
     /// It holds none any more.
-    pub fn forget(&mut self, key: LockKey) -> Option<LockHolder> {
+    pub fn forget(&mut self, key: LockKey) -> Option<LockOwnerState> {
         self.holders.remove(&key)
     }
 

@@ -10,7 +10,7 @@ use super::commit::LayerCommitter;
 use super::context::DelegateContext;
 use super::deadlock::DeadlockProbe;
 use super::handles::{Handle, OpenHandle};
-use super::keepers::LockKeepers;
+use super::lock_sessions::{LockSessions, WantedLock};
 use super::open_file::StalePages;
 use crate::locks::{WaitEnd, WaitingRequest};
 use crate::{Fid, Result};
@@ -29,39 +29,11 @@ const MAX_INTERRUPT_CHECK: Duration = Duration::from_millis(200);
 const FIRST_GRANT_QUERY: Duration = Duration::from_millis(500);
 const MAX_GRANT_QUERY: Duration = Duration::from_secs(4);
 
-/// A lock that a program asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedLock {
-    /// The kernel's lock owner: a process for POSIX locks, an open file for the others.
-    pub owner: u64,
-    /// Byte ranges, or `flock`.
-    pub space: LockSpace,
-    /// First byte.
-    pub start: u64,
-    /// Behind the last byte; `flock` locks all there can be.
-    pub end: u64,
-    /// Shared or exclusive.
-    pub mode: LockMode,
-    /// The asking process, as `F_GETLK` shows it on its own node.
-    pub pid: u32,
-    /// A wait that would never end fails with `EDEADLK` (POSIX locks).
-    pub detect: bool,
-}
-
-/// A lock that has been granted.
-#[derive(Debug)]
-#[must_use]
-pub struct GrantedLock {
-    /// The file's pages in the kernel are older than what the lock shows: drop them, then call
-    /// [`KernelPages::dropped_pages`](super::KernelPages::dropped_pages) with this, and only then let the program go on.
-    pub stale: Option<StalePages>,
-}
-
 /// What became of a request for a lock.
 #[derive(Debug)]
 pub enum LockOutcome {
-    /// It is held.
-    Granted(GrantedLock),
+    /// It is held; as [`LockClient::lock`] answers.
+    Granted(Option<StalePages>),
     /// It waits: [`LockClient::wait_for_lock`] is next.
     Waiting(LockWait),
 }
@@ -93,19 +65,20 @@ impl std::fmt::Debug for LockWait {
 pub struct LockClient {
     pub(super) ctx: Arc<DelegateContext>,
     pub(super) committer: Arc<LayerCommitter>,
-    pub(super) keepers: LockKeepers,
+    pub(super) sessions: LockSessions,
 }
 
 impl LockClient {
-    /// Locks without waiting.
+    /// Locks without waiting. If the answer names stale pages, the kernel has some that are older than what the lock shows: drop
+    /// them, then call [`KernelPages::dropped_pages`](super::KernelPages::dropped_pages), and only then let the program go on.
     ///
     /// # Errors
     /// `EAGAIN` if another owner's lock is in the way; `ENOLCK` if the owner's locks on this file were lost; `EIO` if the
     /// file's owner does not answer.
-    pub fn lock(&self, handle: Handle, wanted: &WantedLock) -> Result<GrantedLock> {
+    pub fn lock(&self, handle: Handle, wanted: &WantedLock) -> Result<Option<StalePages>> {
         let _at = self.ctx.counters.other();
         match self.ask_lock(handle, wanted, false)? {
-            LockOutcome::Granted(granted) => Ok(granted),
+            LockOutcome::Granted(stale) => Ok(stale),
             // Cannot be: the request did not ask to wait.
             LockOutcome::Waiting(_) => Err(Errno::AGAIN.into()),
         }
@@ -128,7 +101,7 @@ impl LockClient {
         &self,
         wait: LockWait,
         interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<GrantedLock> {
+    ) -> Result<Option<StalePages>> {
         let fid = wait.open.file.fid;
         let token = wait.waiting.token;
         let mut outcome = self.wait_until_granted(fid, &wait, interrupted);
@@ -136,7 +109,7 @@ impl LockClient {
             && e.errno() == Errno::IO
         {
             // It must not be granted later, to nobody.
-            outcome = self.keepers.cancel(fid.owner(), token, fid, Errno::IO);
+            outcome = self.sessions.cancel(fid.owner(), token, fid, Errno::IO);
         }
         self.ctx.node.locks.waits().give(token);
         self.granted(&wait.open, wait.handle, &wait.wanted, outcome?)
@@ -159,7 +132,7 @@ impl LockClient {
         open.used();
         let published = self.committer.publish(&open.file);
         let key = (open.file.fid, space, owner);
-        if !self.keepers.holders.lock().known(&key) {
+        if !self.sessions.holders.lock().known(&key) {
             return published;
         }
         let place = LockRange {
@@ -169,7 +142,7 @@ impl LockClient {
             start,
             end,
         };
-        published.and(self.keepers.give_up(place))
+        published.and(self.sessions.give_up(place))
     }
 
     /// The lock that is in the way of this one, if any; its `pid` is 0 for a process of another node.
@@ -179,12 +152,12 @@ impl LockClient {
     pub fn test_lock(&self, handle: Handle, wanted: &WantedLock) -> Result<Option<HeldLock>> {
         let _at = self.ctx.counters.other();
         let fid = self.ctx.table.get(handle)?.file.fid;
-        self.keepers.resend_unlocks(fid.owner())?;
+        self.sessions.resend_unlocks(fid.owner())?;
         let request = TestLock {
             place: wanted.place(fid),
             mode: wanted.mode,
         };
-        let mut held = self.keepers.ask_keeper(fid.owner(), &request)?;
+        let mut held = self.sessions.ask(fid.owner(), &request)?;
         if let Some(by) = &mut held
             && by.owner.member != self.ctx.member()
         {
@@ -201,11 +174,11 @@ impl LockClient {
     pub fn close_owner(&self, handle: Handle, owner: u64) -> Result<()> {
         let open = self.ctx.table.get(handle)?;
         let key = (open.file.fid, LockSpace::Record, owner);
-        if !self.keepers.holders.lock().known(&key) {
+        if !self.sessions.holders.lock().known(&key) {
             return Ok(());
         }
         let published = self.committer.publish(&open.file);
-        match self.keepers.give_up(everything(key)) {
+        match self.sessions.give_up(everything(key)) {
             Err(e) if e.errno() == Errno::NOLCK => published,
             done => published.and(done),
         }
@@ -213,9 +186,9 @@ impl LockClient {
 
     /// Everything is published, and the handle goes: so do the locks taken through it alone.
     pub(super) fn release(&self, fid: Fid, handle: Handle) {
-        let gone = self.keepers.holders.lock().closed(fid, handle);
+        let gone = self.sessions.holders.lock().closed(fid, handle);
         for key in gone {
-            if let Err(e) = self.keepers.give_up(everything(key)) {
+            if let Err(e) = self.sessions.give_up(everything(key)) {
                 tracing::debug!(fid = fid.0, error = %e, "a lock of a closed file is given up later");
             }
         }
@@ -223,9 +196,9 @@ impl LockClient {
 
     /// Waits end, and all locks go. Pending writes are published before.
     pub(super) fn stop(&self) {
-        self.keepers.stopping.store(true, Ordering::SeqCst);
+        self.sessions.stopping.store(true, Ordering::SeqCst);
         self.ctx.node.locks.waits().end();
-        let keepers = self.keepers.holders.lock().keepers();
+        let keepers = self.sessions.holders.lock().keepers();
         let Ok(session) = self.ctx.node.locks.next_session() else {
             return;
         };
@@ -242,25 +215,19 @@ impl LockClient {
         let open = self.ctx.table.get(handle)?;
         open.used();
         let (fid, to) = (open.file.fid, open.file.fid.owner());
-        self.keepers.resend_unlocks(to)?;
+        self.sessions.resend_unlocks(to)?;
         if wanted.mode == LockMode::Shared {
             // It may have been exclusive; then others may read from now on.
             self.committer.publish(&open.file)?;
         }
         let key = (fid, wanted.space, wanted.owner);
         // Known before it is asked for: should the answer get lost, the lock goes when the file is closed.
-        self.keepers.holders.lock().add(key, handle);
+        self.sessions.holders.lock().add(key, handle);
         let waits = self.ctx.node.locks.waits();
         for last in [false, true] {
             let token = waits.take();
             let waiting = waits.expect(token, fid, wanted.owner, wait && wanted.detect);
-            let answer = self.keepers.send_lock(
-                to,
-                token,
-                wanted.place(fid),
-                (wanted.mode, wanted.pid),
-                wait,
-            );
+            let answer = self.sessions.send_lock(fid, token, wanted, wait);
             if let Ok(LockReply::Waiting(blockers)) = answer {
                 return Ok(LockOutcome::Waiting(LockWait {
                     open,
@@ -277,11 +244,11 @@ impl LockClient {
                         .granted(&open, handle, wanted, service)
                         .map(LockOutcome::Granted);
                 }
-                LockReply::Denied(by) if !last && self.keepers.any_dead(to, &[by.owner]) => {}
+                LockReply::Denied(by) if !last && self.sessions.any_dead(to, &[by.owner]) => {}
                 _ => break,
             }
         }
-        self.keepers.holders.lock().denied(key);
+        self.sessions.holders.lock().denied(key);
         Err(Errno::AGAIN.into())
     }
 
@@ -297,31 +264,25 @@ impl LockClient {
         let (mut look, mut ask) = (FIRST_INTERRUPT_CHECK, FIRST_GRANT_QUERY);
         let mut blockers = wait.blockers.clone();
         loop {
-            if wait.wanted.detect && self.closes_circle(waiting, &blockers) {
-                return self.keepers.cancel(to, token, fid, Errno::DEADLK);
+            if wait.wanted.detect && self.closes_cycle(waiting, &blockers) {
+                return self.sessions.cancel(to, token, fid, Errno::DEADLK);
             }
-            self.keepers.any_dead(to, &blockers);
+            self.sessions.any_dead(to, &blockers);
             let until = Instant::now() + ask;
             while Instant::now() < until {
                 match waiting.wait(look) {
                     WaitEnd::Granted => break,
-                    WaitEnd::Ended => return self.keepers.cancel(to, token, fid, Errno::INTR),
+                    WaitEnd::Ended => return self.sessions.cancel(to, token, fid, Errno::INTR),
                     WaitEnd::Time
-                        if self.keepers.stopping.load(Ordering::SeqCst) || interrupted() =>
+                        if self.sessions.stopping.load(Ordering::SeqCst) || interrupted() =>
                     {
-                        return self.keepers.cancel(to, token, fid, Errno::INTR);
+                        return self.sessions.cancel(to, token, fid, Errno::INTR);
                     }
                     WaitEnd::Time => look = (look * 2).min(MAX_INTERRUPT_CHECK),
                 }
             }
             // Also after a notice: the answer says which service granted.
-            match self.keepers.send_lock(
-                to,
-                token,
-                wait.wanted.place(fid),
-                (wait.wanted.mode, wait.wanted.pid),
-                true,
-            )? {
+            match self.sessions.send_lock(fid, token, &wait.wanted, true)? {
                 LockReply::Granted { service } => return Ok(service),
                 LockReply::Waiting(now) => blockers = now,
                 LockReply::Denied(_) | LockReply::Cancelled => return Err(Errno::INTR.into()),
@@ -330,9 +291,9 @@ impl LockClient {
         }
     }
 
-    /// Looks whether the wait closes a circle in which it is the one to give up.
-    fn closes_circle(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
-        let circle = DeadlockProbe {
+    /// Looks whether the wait closes a cycle in which it is the one to give up.
+    fn closes_cycle(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
+        let probe = DeadlockProbe {
             peers: &self.ctx.node.peers,
             me: LockOwner {
                 member: self.ctx.member(),
@@ -340,7 +301,7 @@ impl LockClient {
             },
         };
         waiting.look(true);
-        let closes = circle.closes(waiting, blockers);
+        let closes = probe.closes(waiting, blockers);
         waiting.look(false);
         closes
     }
@@ -352,35 +313,22 @@ impl LockClient {
         handle: Handle,
         wanted: &WantedLock,
         service: u64,
-    ) -> Result<GrantedLock> {
+    ) -> Result<Option<StalePages>> {
         let file = &open.file;
         let key = (file.fid, wanted.space, wanted.owner);
         let kept = {
             // Another thread of the program may have given up all that the owner held meanwhile.
-            let mut holders = self.keepers.holders.lock();
+            let mut holders = self.sessions.holders.lock();
             holders.add(key, handle);
             holders.granted(key, service)
         };
         if !kept {
             // What it held before is lost; the program must hear of it rather than go on as if it held both.
-            let _ = self.keepers.give_up(everything(key));
+            let _ = self.sessions.give_up(everything(key));
             return Err(Errno::NOLCK.into());
         }
         self.ctx.refresh(file)?;
-        let stale = file.state.lock().stale_pages(file.fid);
-        Ok(GrantedLock { stale })
-    }
-}
-
-impl WantedLock {
-    fn place(&self, fid: Fid) -> LockRange {
-        LockRange {
-            fid,
-            space: self.space,
-            owner: self.owner,
-            start: self.start,
-            end: self.end,
-        }
+        Ok(file.state.lock().stale_pages(file.fid))
     }
 }
 

@@ -20,7 +20,7 @@
 //! | `ByteLocator` | `locate`, `describe` | which members store a file's bytes; the same for people |
 //! | `Prefetcher` | `prefetch` | fetching what will be read |
 //! | `FileSyncer` | `sync` | bringing to disk |
-//! | `LockClient`, `LockKeepers` | `locks`, `lock_owners`, `deadlock`; `keepers` | advisory locks, who holds what, deadlocks; asking their keepers |
+//! | `LockClient`, `LockSessions` | `locks`, `lock_owners`, `deadlock`; `lock_sessions` | advisory locks, who holds what, deadlocks; sessions with the members that keep them |
 //! | `OpenClient` | `opens` | opens as owners count them |
 //! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
 //! | `LayerWriter` | `write`, `cut` | writing; truncate, holes, preallocation |
@@ -52,10 +52,10 @@ mod file_map;
 mod folding;
 mod handles;
 mod intervals;
-mod keepers;
 mod kernel_pages;
 mod locate;
 mod lock_owners;
+mod lock_sessions;
 mod locks;
 mod memory;
 mod namespace;
@@ -89,10 +89,11 @@ use forebay_data::buffer_pool::BufferPool;
 use forebay_storage::Durability;
 pub use handles::Handle;
 use handles::OpenFileTable;
-use keepers::LockKeepers;
 pub use kernel_pages::{AfterWrite, KernelPages};
 pub use locate::{ByteLocator, LocatedBytes};
-pub use locks::{GrantedLock, LockClient, LockOutcome, LockWait, WantedLock};
+use lock_sessions::LockSessions;
+pub use lock_sessions::WantedLock;
+pub use locks::{LockClient, LockOutcome, LockWait};
 use memory::LayerMemory;
 pub use namespace::NamespaceClient;
 pub use open_file::StalePages;
@@ -175,7 +176,7 @@ impl Delegate {
         let locks = Arc::new(LockClient {
             ctx: ctx.clone(),
             committer: committer.clone(),
-            keepers: LockKeepers::new(ctx.clone()),
+            sessions: LockSessions::new(ctx.clone()),
         });
         let opens = Arc::new(OpenClient {
             ctx: ctx.clone(),

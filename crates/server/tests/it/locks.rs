@@ -5,7 +5,7 @@
 )]
 use crate::common::*;
 use forebay_fabric::fault::{Faults, Odds};
-use forebay_server::delegate::{Delegate, GrantedLock, Handle, LockOutcome, WantedLock};
+use forebay_server::delegate::{Delegate, Handle, LockOutcome, StalePages, WantedLock};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::{Error, Fid, Kind, NewNode, Service};
 use forebay_testkit::seeds::is_soak;
@@ -38,7 +38,7 @@ fn lock_waiting(
     handle: Handle,
     wanted: &WantedLock,
     stop: &AtomicBool,
-) -> Result<GrantedLock, Error> {
+) -> Result<Option<StalePages>, Error> {
     match node.locks.lock_or_wait(handle, wanted)? {
         LockOutcome::Granted(granted) => Ok(granted),
         LockOutcome::Waiting(wait) => node
@@ -148,20 +148,20 @@ fn a_grant_names_pages_that_another_node_has_made_old() {
             .unlock(handle, 1, LockSpace::Record, 0, 1)
             .unwrap()
     };
-    assert!(lock(a, *ah).stale.is_none(), "opened just now");
+    assert!(lock(a, *ah).is_none(), "opened just now");
     a.write(*ah, 0, b"one", ROOT).unwrap();
     unlock(a, *ah);
     let granted = lock(b, *bh);
     b.kernel_pages
-        .dropped_pages(granted.stale.expect("opened before the write"));
+        .dropped_pages(granted.expect("opened before the write"));
     assert_eq!(&b.read(*bh, 0, 9).unwrap()[..], b"one");
     unlock(b, *bh);
-    assert!(lock(b, *bh).stale.is_none(), "nothing was written since");
+    assert!(lock(b, *bh).is_none(), "nothing was written since");
     b.write(*bh, 0, b"two", ROOT).unwrap();
     unlock(b, *bh);
-    assert!(lock(b, *bh).stale.is_none(), "only this node wrote");
+    assert!(lock(b, *bh).is_none(), "only this node wrote");
     unlock(b, *bh);
-    assert!(lock(a, *ah).stale.is_some());
+    assert!(lock(a, *ah).is_some());
     service.stop().unwrap();
 }
 

@@ -7,7 +7,7 @@
 //! A thread looks for kills some times a second while calls are under way, because nothing would wake it: the kernel tells of the
 //! first signal to a request's thread only (`FUSE_INTERRUPT`), so of no kill after a signal that the call outlives; and a killed
 //! process ends only once its call is answered, so its end cannot be waited for.
-use crate::protocol::ReplyIoctl;
+use crate::protocol::{IoctlAnswer, Reply};
 use crate::thread_status::ThreadStatus;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -19,10 +19,10 @@ const KILLED_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const WATCH_STACK: usize = 128 << 10;
 
 /// The right to answer a call, taken once.
-pub(super) struct CallReply(Mutex<Option<ReplyIoctl>>);
+pub(super) struct CallReply(Mutex<Option<Reply<IoctlAnswer>>>);
 
 impl CallReply {
-    pub fn take(&self) -> Option<ReplyIoctl> {
+    pub fn take(&self) -> Option<Reply<IoctlAnswer>> {
         self.0.lock().take()
     }
 }
@@ -40,7 +40,7 @@ struct CallsState {
 
 impl TeamCalls {
     /// A call of this thread begins; it is under way as long as the answer is held.
-    pub fn begin(self: &Arc<TeamCalls>, thread: u32, reply: ReplyIoctl) -> Arc<CallReply> {
+    pub fn begin(self: &Arc<TeamCalls>, thread: u32, reply: Reply<IoctlAnswer>) -> Arc<CallReply> {
         let answer = Arc::new(CallReply(Mutex::new(Some(reply))));
         let mut state = self.0.lock();
         state.under_way.push((thread, Arc::downgrade(&answer)));

@@ -18,11 +18,7 @@ fn service(dir: &tempfile::TempDir) -> Service {
 }
 
 fn teams(service: &Service) -> Arc<TeamDirectory> {
-    let policy = CachePolicy {
-        alone: true,
-        watch: Arc::default(),
-    };
-    TeamDirectory::new(service.delegate(0), Arc::default(), policy)
+    TeamDirectory::new(MountContext::new(service.delegate(0)))
 }
 
 fn join(number: u32) -> TeamOp {

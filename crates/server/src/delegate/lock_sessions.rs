@@ -1,12 +1,12 @@
 //! The client side of the lock protocol: sessions with the members that keep locks, retries of lost replies, unconfirmed unlocks,
 //! holders that may be dead.
 use super::context::DelegateContext;
-use super::lock_owners::LockHolders;
+use super::lock_owners::LockOwners;
 use crate::{Fid, Member, Result};
 use forebay_proto::PeerCall;
 use forebay_proto::locks::{
-    CancelReply, CancelWait, InSession, Lock, LockMode, LockOwner, LockRange, LockReply, LockToken,
-    SuspectMember, Unlock,
+    CancelReply, CancelWait, InSession, Lock, LockMode, LockOwner, LockRange, LockReply, LockSpace,
+    LockToken, SuspectMember, Unlock,
 };
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -22,12 +22,44 @@ const LOCK_RANGE_END: u64 = 1 << 63;
 /// A member that holds a lock in someone's way is looked at no more often than this.
 const SUSPECT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A lock that a program asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedLock {
+    /// The kernel's lock owner: a process for POSIX locks, an open file for the others.
+    pub owner: u64,
+    /// Byte ranges, or `flock`.
+    pub space: LockSpace,
+    /// First byte.
+    pub start: u64,
+    /// Behind the last byte; `flock` locks all there can be.
+    pub end: u64,
+    /// Shared or exclusive.
+    pub mode: LockMode,
+    /// The asking process, as `F_GETLK` shows it on its own node.
+    pub pid: u32,
+    /// A wait that would never end fails with `EDEADLK` (POSIX locks).
+    pub detect: bool,
+}
+
+impl WantedLock {
+    /// On this file.
+    pub fn place(&self, fid: Fid) -> LockRange {
+        LockRange {
+            fid,
+            space: self.space,
+            owner: self.owner,
+            start: self.start,
+            end: self.end,
+        }
+    }
+}
+
 /// Asks the members that keep locks.
 ///
 /// Invariant: an unlock without an answer is sent again, and answered, before any other request to its keeper.
-pub(super) struct LockKeepers {
+pub(super) struct LockSessions {
     pub ctx: Arc<DelegateContext>,
-    pub holders: Mutex<LockHolders>,
+    pub holders: Mutex<LockOwners>,
     /// Unlocks without an answer.
     unconfirmed_unlocks: Mutex<Vec<LockRange>>,
     /// Held while they are carried out; no handler takes it.
@@ -38,10 +70,10 @@ pub(super) struct LockKeepers {
     pub stopping: AtomicBool,
 }
 
-impl LockKeepers {
+impl LockSessions {
     /// Nothing is held yet.
-    pub fn new(ctx: Arc<DelegateContext>) -> LockKeepers {
-        LockKeepers {
+    pub fn new(ctx: Arc<DelegateContext>) -> LockSessions {
+        LockSessions {
             ctx,
             holders: Mutex::default(),
             unconfirmed_unlocks: Mutex::default(),
@@ -60,7 +92,7 @@ impl LockKeepers {
             token,
             fid,
         };
-        match self.ask_keeper(to, &request) {
+        match self.ask(to, &request) {
             Ok(InSession::Current(CancelReply::Granted { service })) => Ok(service),
             // Without an answer: the slot is used again first, and its next use ends this one.
             _ => Err(error.into()),
@@ -145,18 +177,17 @@ impl LockKeepers {
 
     pub fn send_lock(
         &self,
-        to: Member,
+        fid: Fid,
         token: LockToken,
-        place: LockRange,
-        (mode, pid): (LockMode, u32),
+        wanted: &WantedLock,
         wait: bool,
     ) -> Result<LockReply> {
-        self.in_session(to, |session| Lock {
+        self.in_session(fid.owner(), |session| Lock {
             session,
             token,
-            place: place.clone(),
-            mode,
-            pid,
+            place: wanted.place(fid),
+            mode: wanted.mode,
+            pid: wanted.pid,
             wait,
         })
     }
@@ -168,7 +199,7 @@ impl LockKeepers {
     {
         for _ in 0..2 {
             let session = self.session(to);
-            match self.ask_keeper(to, &request(session))? {
+            match self.ask(to, &request(session))? {
                 InSession::Current(reply) => return Ok(reply),
                 InSession::Late => return Err(Errno::IO.into()),
                 InSession::Ended if self.stopping.load(Ordering::SeqCst) => {
@@ -195,7 +226,7 @@ impl LockKeepers {
     }
 
     /// Asks again while answers get lost.
-    pub fn ask_keeper<C: PeerCall + Clone>(&self, to: Member, request: &C) -> Result<C::Reply> {
+    pub fn ask<C: PeerCall + Clone>(&self, to: Member, request: &C) -> Result<C::Reply> {
         self.ctx.insist(to, request, MAX_TRIES)
     }
 

@@ -3,8 +3,9 @@
 //! Most mounts are not recorded; then a request costs one check of a flag. A recorded mount may also have the kernel keep
 //! nothing: files opened from then on bypass the page cache, names and attributes are asked for each time. So what programs do
 //! is seen as they do it, and not what the kernel made of it.
-use crate::conversions::TEAM_DIRECTORY;
-use crate::protocol::{FileHandle, FopenFlags, INodeNo, Request};
+use crate::attempt::TEAM_DIRECTORY;
+use crate::protocol::{DirectoryEntries, FileHandle, Opened, Request, XattrAnswer};
+use forebay_server::Fid;
 use forebay_trace::Action;
 use forebay_trace::record::{ObservedCall, Recorder};
 use parking_lot::RwLock;
@@ -14,15 +15,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Who watches a mount, if anyone.
+/// The recorder of a mount, if one is set.
 #[derive(Default)]
-pub struct Watch {
+pub struct MountRecording {
     on: AtomicBool,
     exact: AtomicBool,
     recorder: RwLock<Option<Arc<Recorder>>>,
 }
 
-impl Watch {
+impl MountRecording {
     /// Tells `recorder` of every request from now on. `exact`: the kernel is to keep nothing meanwhile.
     pub fn begin(&self, recorder: Arc<Recorder>, exact: bool) {
         *self.recorder.write() = Some(recorder);
@@ -42,149 +43,130 @@ impl Watch {
         self.exact.load(Ordering::Relaxed)
     }
 
-    /// Takes down that a request has come in, if anybody watches.
+    /// Takes down that a request has come in, if a recorder is set.
     pub(crate) fn record(&self, req: &Request, call: CallInfo<'_>) -> CallRecord {
         // The directory of teams is nobody's file.
-        if !self.on.load(Ordering::Relaxed) || call.ino == TEAM_DIRECTORY {
+        if !self.on.load(Ordering::Relaxed) || call.fid() == TEAM_DIRECTORY {
             return CallRecord(None);
         }
-        CallRecord(self.watched(req, call))
-    }
-
-    fn watched(&self, req: &Request, call: CallInfo<'_>) -> Option<WatchedCall> {
-        let recorder = self.recorder.read().clone()?;
-        let child = call
-            .name
-            .map(|(parent, name)| (parent.0, name.as_bytes().to_vec()));
-        Some(WatchedCall {
-            seen: ObservedCall {
-                thread: req.pid,
-                action: call.action,
-                inode: call.ino.0,
-                handle: call.handle,
-                offset: call.offset,
-                len: call.len,
-                start: recorder.now(),
-                end: 0,
-                error: 0,
-            },
-            child,
-            recorder,
-        })
+        let recorder = self.recorder.read().clone();
+        CallRecord(recorder.map(|recorder| {
+            RecordedCall {
+                seen: ObservedCall {
+                    thread: req.pid,
+                    start: recorder.now(),
+                    ..call.seen
+                },
+                child: call
+                    .name
+                    .map(|(parent, name)| (parent.0, name.as_bytes().to_vec())),
+                recorder,
+            }
+        }))
     }
 }
 
 /// What a request is about.
 #[derive(Clone, Copy)]
 pub(crate) struct CallInfo<'a> {
-    action: Action,
-    ino: INodeNo,
-    name: Option<(INodeNo, &'a OsStr)>,
-    handle: u64,
-    offset: u64,
-    len: u64,
+    seen: ObservedCall,
+    name: Option<(Fid, &'a OsStr)>,
 }
 
 impl<'a> CallInfo<'a> {
     /// A file or directory.
-    pub(crate) fn on(action: Action, ino: INodeNo) -> CallInfo<'a> {
-        CallInfo {
+    pub(crate) fn on(action: Action, fid: Fid) -> CallInfo<'a> {
+        let seen = ObservedCall {
+            thread: 0,
             action,
-            ino,
-            name: None,
+            inode: fid.0,
             handle: 0,
             offset: 0,
             len: 0,
-        }
+            start: 0,
+            end: 0,
+            error: 0,
+        };
+        CallInfo { seen, name: None }
     }
 
     /// A name in a directory.
-    pub(crate) fn at(action: Action, parent: INodeNo, name: &'a OsStr) -> CallInfo<'a> {
-        CallInfo {
-            name: Some((parent, name)),
-            ..CallInfo::on(action, parent)
-        }
+    pub(crate) fn at(action: Action, parent: Fid, name: &'a OsStr) -> CallInfo<'a> {
+        CallInfo::on(action, parent).to(parent, name)
     }
 
     /// A file that gets a name in a directory.
-    pub(crate) fn to(self, parent: INodeNo, name: &'a OsStr) -> CallInfo<'a> {
-        CallInfo {
-            name: Some((parent, name)),
-            ..self
-        }
+    pub(crate) fn to(mut self, parent: Fid, name: &'a OsStr) -> CallInfo<'a> {
+        self.name = Some((parent, name));
+        self
     }
 
     /// An open file.
-    pub(crate) fn through(self, handle: FileHandle) -> CallInfo<'a> {
-        CallInfo {
-            handle: handle.0,
-            ..self
-        }
+    pub(crate) fn through(mut self, handle: FileHandle) -> CallInfo<'a> {
+        self.seen.handle = handle.0;
+        self
     }
 
     /// A part of it.
-    pub(crate) fn range(self, offset: u64, len: u64) -> CallInfo<'a> {
-        CallInfo {
-            offset,
-            len,
-            ..self
-        }
+    pub(crate) fn range(mut self, offset: u64, len: u64) -> CallInfo<'a> {
+        (self.seen.offset, self.seen.len) = (offset, len);
+        self
     }
 
     /// The action's name, for the log.
     pub(crate) fn operation(&self) -> &'static str {
-        self.action.name()
+        self.seen.action.name()
     }
 
-    pub(crate) fn ino(&self) -> INodeNo {
-        self.ino
+    pub(crate) fn fid(&self) -> Fid {
+        Fid(self.seen.inode)
     }
 }
 
 /// A request that is being answered; not reported if the mount is not recorded.
-pub(crate) struct CallRecord(Option<WatchedCall>);
+pub(crate) struct CallRecord(Option<RecordedCall>);
 
-impl CallRecord {
-    /// Tells how it was answered.
-    pub(crate) fn end<T: RecordedAnswer>(self, answer: &Result<T, Errno>) {
-        if let Some(call) = self.0 {
-            call.end(answer);
-        }
-    }
-
-    /// Tells that a rename gave this name.
-    pub(crate) fn renamed(&self, parent: INodeNo, name: &OsStr) {
-        if let Some(call) = &self.0 {
-            call.renamed(parent, name);
-        }
-    }
-}
-
-struct WatchedCall {
+struct RecordedCall {
     recorder: Arc<Recorder>,
     seen: ObservedCall,
     /// The directory and name it is about.
     child: Option<(u64, Vec<u8>)>,
 }
 
-impl WatchedCall {
-    fn end<T: RecordedAnswer>(mut self, answer: &Result<T, Errno>) {
-        self.seen.end = self.recorder.now();
+impl CallRecord {
+    /// Tells how it was answered.
+    pub(crate) fn end<T: RecordedAnswer>(self, answer: &Result<T, Errno>) {
+        let Some(mut call) = self.0 else {
+            return;
+        };
+        call.seen.end = call.recorder.now();
         match answer {
             Ok(told) => {
-                told.tell(&mut self.seen);
-                self.name();
+                told.tell(&mut call.seen);
+                call.name();
             }
             Err(e) => {
-                self.seen.error = e.raw_os_error().unsigned_abs();
-                if self.seen.action == Action::Read {
-                    self.seen.len = 0;
+                call.seen.error = e.raw_os_error().unsigned_abs();
+                if call.seen.action == Action::Read {
+                    call.seen.len = 0;
                 }
             }
         }
-        self.recorder.call(&self.seen);
+        call.recorder.call(&call.seen);
     }
 
+    /// Tells that a rename gave this name.
+    pub(crate) fn renamed(&self, parent: Fid, name: &OsStr) {
+        if let Some(call) = &self.0
+            && let Some((from, old)) = &call.child
+            && let Some(inode) = call.recorder.child(*from, old)
+        {
+            call.recorder.named(parent.0, name.as_bytes(), inode);
+        }
+    }
+}
+
+impl RecordedCall {
     /// What the answer says about a name: whose it is; for one that was removed, whose it was.
     fn name(&mut self) {
         let Some((parent, name)) = &self.child else {
@@ -199,15 +181,6 @@ impl WatchedCall {
             _ => {}
         }
     }
-
-    fn renamed(&self, parent: INodeNo, name: &OsStr) {
-        let Some((from, old)) = &self.child else {
-            return;
-        };
-        if let Some(inode) = self.recorder.child(*from, old) {
-            self.recorder.named(parent.0, name.as_bytes(), inode);
-        }
-    }
 }
 
 /// What an answer says about the call.
@@ -219,8 +192,9 @@ impl RecordedAnswer for () {}
 impl RecordedAnswer for i64 {}
 impl RecordedAnswer for u64 {}
 impl RecordedAnswer for Vec<u8> {}
+impl RecordedAnswer for DirectoryEntries {}
+impl RecordedAnswer for XattrAnswer {}
 impl RecordedAnswer for forebay_server::SpaceTotals {}
-impl RecordedAnswer for forebay_server::delegate::GrantedLock {}
 
 impl RecordedAnswer for bytes::Bytes {
     fn tell(&self, seen: &mut ObservedCall) {
@@ -241,14 +215,14 @@ impl RecordedAnswer for forebay_server::Attr {
     }
 }
 
-impl RecordedAnswer for (FileHandle, FopenFlags) {
+impl RecordedAnswer for Opened {
     fn tell(&self, seen: &mut ObservedCall) {
         seen.handle = self.0.0;
     }
 }
 
-impl RecordedAnswer for (forebay_server::Attr, FileHandle, FopenFlags) {
+impl RecordedAnswer for (forebay_server::Attr, Opened) {
     fn tell(&self, seen: &mut ObservedCall) {
-        (seen.inode, seen.handle) = (self.0.fid.0, self.1.0);
+        (seen.inode, seen.handle) = (self.0.fid.0, self.1.0.0);
     }
 }

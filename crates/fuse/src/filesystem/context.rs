@@ -1,0 +1,42 @@
+//! What the parts of a mount share.
+use super::cache_policy::CachePolicy;
+use crate::caller_groups::CallerGroups;
+use crate::kernel_caches::KernelCaches;
+use crate::open_handles::OpenHandles;
+use crate::recording::MountRecording;
+use forebay_server::Delegate;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// See the head of this file.
+pub(crate) struct MountContext {
+    pub delegate: Arc<Delegate>,
+    pub policy: CachePolicy,
+    /// What makes the kernel's caches new; connected before the first request.
+    pub caches: KernelCaches,
+    pub recording: Arc<MountRecording>,
+    /// What is open.
+    pub handles: Arc<OpenHandles>,
+    /// Once it is set, every request fails with `ENOTCONN`.
+    pub refused: AtomicBool,
+    /// Who has asked for anything.
+    pub callers: CallerGroups,
+}
+
+impl MountContext {
+    pub fn new(delegate: Arc<Delegate>) -> Arc<MountContext> {
+        let recording = Arc::<MountRecording>::default();
+        Arc::new(MountContext {
+            policy: CachePolicy {
+                alone: delegate.members() == 1,
+                recording: recording.clone(),
+            },
+            delegate,
+            caches: KernelCaches::default(),
+            recording,
+            handles: Arc::default(),
+            refused: AtomicBool::default(),
+            callers: CallerGroups::default(),
+        })
+    }
+}
