@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay_data::READ_BYTES;
 use forebay_fabric::fault::{Intercept, InterceptedCall, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank, ring::Collectives};
-use forebay_server::delegate::{Delegate, Fallocate, LockOutcome, WantedLock};
+use forebay_server::delegate::{Delegate, Fallocate, WantedLock};
 use forebay_server::proto::intents::{IntentId, IntentPart};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::proto::meta::FinishIntent;
@@ -232,9 +232,7 @@ fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server
             pid: 1,
             detect: true,
         };
-        if let Ok(LockOutcome::Granted(granted)) = there.locks.lock_or_wait(other.handle, &wanted) {
-            drop(granted);
-        }
+        let _ = there.locks.lock_or_wait(other.handle, &wanted);
         let _ = here.locks.test_lock(handle, &wanted);
         let _ = there.locks.close_owner(other.handle, 5);
     }
