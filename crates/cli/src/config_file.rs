@@ -5,6 +5,7 @@
 use crate::files::read_text;
 use crate::settings::{self, Resolved, SettingArgs, TABLE};
 use forebay_node::failure::{Failure, Result, one_line};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -20,21 +21,10 @@ pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
     let environment = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
     let path = config
         .map(Path::to_path_buf)
-        .or_else(|| environment("FOREBAY_CONFIG").map(PathBuf::from));
-    let (path, texts) = match path {
-        Some(path) => {
-            let texts = read(&path)?;
-            (path, texts)
-        }
-        None => match user_file(environment).filter(|p| p.exists()) {
-            Some(path) => {
-                let texts = read(&path)?;
-                (path, texts)
-            }
-            None => (PathBuf::new(), Vec::new()),
-        },
-    };
-    Resolved::new(&texts, &path, environment, args)
+        .or_else(|| environment("FOREBAY_CONFIG").map(PathBuf::from))
+        .or_else(|| user_file(environment).filter(|path| path.exists()));
+    let texts = path.as_deref().map(read).transpose()?.unwrap_or_default();
+    Resolved::new(&texts, path, environment, args)
 }
 
 /// A misspelt variable would be ignored in silence; those of the project's tests are not ours to judge.
@@ -74,7 +64,7 @@ fn user_file(environment: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
     Some(directory.join("forebay/config.toml"))
 }
 
-fn read(path: &Path) -> Result<Vec<(String, String)>> {
+fn read(path: &Path) -> Result<BTreeMap<String, String>> {
     let next = "name a readable file with --config";
     let text = read_text("configuration file", path, MAX_FILE_BYTES, next)?;
     parse(&text, path)
@@ -84,7 +74,7 @@ fn read(path: &Path) -> Result<Vec<(String, String)>> {
 ///
 /// # Errors
 /// A usage failure that names the file, the line or key, and what to write instead.
-pub fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>> {
+fn parse(text: &str, path: &Path) -> Result<BTreeMap<String, String>> {
     let file = path.display();
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
         let line = e.span().map_or(1, |span| {
@@ -99,7 +89,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>> {
             next,
         )
     })?;
-    let mut texts = Vec::new();
+    let mut texts = BTreeMap::new();
     for (key, value) in table {
         if settings::find(&key).is_none() {
             let nearest = nearest(&key);
@@ -120,7 +110,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>> {
                 ));
             }
         };
-        texts.push((key, text));
+        texts.insert(key, text);
     }
     Ok(texts)
 }
@@ -129,23 +119,8 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>> {
 fn nearest(key: &str) -> &'static str {
     TABLE
         .iter()
-        .min_by_key(|s| edits(key, s.key))
+        .min_by_key(|s| strsim::levenshtein(key, s.key))
         .map_or("", |s| s.key)
-}
-
-/// Levenshtein distance in bytes.
-fn edits(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replace = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -174,7 +149,7 @@ mod tests {
             Path::new("c"),
         )
         .unwrap();
-        let get = |k: &str| texts.iter().find(|(key, _)| key == k).unwrap().1.clone();
+        let get = |key: &str| texts[key].clone();
         assert_eq!(
             (get("nodes"), get("memory"), get("allow_other")),
             ("4".into(), "1G".into(), "true".into())
@@ -204,12 +179,5 @@ mod tests {
             failure.text.ends_with("; write each setting once"),
             "{failure}"
         );
-    }
-
-    #[test]
-    fn edits_are_counted() {
-        assert_eq!(edits("memroy", "memory"), 2);
-        assert_eq!(edits("", "log"), 3);
-        assert_eq!(edits("log", "log"), 0);
     }
 }

@@ -3,7 +3,7 @@
 //! Invariants: no file takes more memory than its limit, even one without an end; none is written through a symbolic link, which another user
 //! may have made; a file that could not be written whole is left as it was.
 use crate::output::name;
-use forebay_node::failure::{Failure, Result};
+use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::size;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -17,9 +17,7 @@ use std::path::Path;
 /// A usage failure if it cannot be read, is longer, or is no text.
 pub fn read_text(what: &str, path: &Path, most: u64, next: &str) -> Result<String> {
     let shown = name(path);
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(most + 1).read_to_end(&mut bytes))
+    let bytes = read_up_to(path, most)
         .map_err(|e| Failure::usage(format!("cannot read the {what} {shown}: {e}"), next))?;
     if bytes.len() as u64 > most {
         let limit = size(most);
@@ -32,12 +30,30 @@ pub fn read_text(what: &str, path: &Path, most: u64, next: &str) -> Result<Strin
         .map_err(|_| Failure::usage(format!("the {what} {shown} is not UTF-8 text"), next))
 }
 
+/// The bytes of a file, of a longer one than `most` the first `most + 1`.
+///
+/// # Errors
+/// As the file system.
+pub fn read_up_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Writes a file anew: beside it under another name first, then in its place. A device or pipe of this user or of the system is
 /// written as it is.
 ///
 /// # Errors
-/// If it is a link, somebody else's pipe or device, or cannot be written.
+/// If it is a link, somebody else's pipe or device, or cannot be written; `next` is what the user can do.
 pub fn replace(
+    path: &Path,
+    next: &str,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result {
+    try_replace(path, write).or_fail(format!("cannot write {}", name(path)), next)
+}
+
+fn try_replace(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {

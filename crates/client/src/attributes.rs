@@ -1,7 +1,7 @@
 //! Setting attributes of files: permissions, owners, times, lamination, extended attributes.
 use crate::Client;
 use crate::error::{Result, WithPath};
-use forebay_server::{Attr, Delegate, SetAttr, SetTime, Time};
+use forebay_server::{Attr, Delegate, SetAttr, SetTime};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -57,22 +57,8 @@ impl PathAttributes<'_> {
     /// # Errors
     /// As [`PathAttributes::set_permissions`].
     pub fn set_modified(&self, to: SystemTime) -> Result<()> {
-        let time = match to.duration_since(SystemTime::UNIX_EPOCH) {
-            Ok(d) => Time {
-                secs: d.as_secs() as i64,
-                nanos: d.subsec_nanos(),
-            },
-            Err(e) => {
-                let d = e.duration();
-                let up = i64::from(d.subsec_nanos() > 0);
-                Time {
-                    secs: -(d.as_secs() as i64) - up,
-                    nanos: (1_000_000_000 - d.subsec_nanos()) % 1_000_000_000,
-                }
-            }
-        };
         let set = SetAttr {
-            mtime: Some(SetTime::At(time)),
+            mtime: Some(SetTime::At(to.into())),
             ..SetAttr::default()
         };
         self.set("set time of", &set)

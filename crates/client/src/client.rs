@@ -305,10 +305,8 @@ impl Client {
     ) -> Result<()> {
         let (parent, name) = self.entry(operation, path, Errno::EXIST)?;
         let new = NewNode {
-            kind,
-            mode,
-            rdev: 0,
             target,
+            ..NewNode::new(kind, mode)
         };
         let made = self.delegate.names.make(parent, &name, new, self.caller);
         made.map(drop).at(operation, path)

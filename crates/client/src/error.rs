@@ -65,6 +65,8 @@ impl From<Error> for io::Error {
 /// Adds the operation and the path to an outcome of the delegate.
 pub(crate) trait WithPath<T> {
     fn at(self, operation: &'static str, path: &Path) -> Result<T>;
+    /// The same for `len` bytes at `offset`.
+    fn at_bytes(self, operation: &'static str, path: &Path, offset: u64, len: u64) -> Result<T>;
 }
 
 impl<T> WithPath<T> for forebay_server::Result<T> {
@@ -72,6 +74,15 @@ impl<T> WithPath<T> for forebay_server::Result<T> {
         self.map_err(|source| Error::Name {
             operation,
             path: path.to_path_buf(),
+            source,
+        })
+    }
+    fn at_bytes(self, operation: &'static str, path: &Path, offset: u64, len: u64) -> Result<T> {
+        self.map_err(|source| Error::Bytes {
+            operation,
+            path: path.to_path_buf(),
+            offset,
+            len,
             source,
         })
     }

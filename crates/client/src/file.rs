@@ -1,5 +1,5 @@
 //! An open file: positional and streaming reads and writes, and commit.
-use crate::error::{Error, Result, WithPath};
+use crate::error::{Result, WithPath};
 use crate::{Client, Metadata};
 use bytes::Bytes;
 use forebay_server::delegate::{Fallocate, Handle, OpenedFile, SeekTarget};
@@ -56,13 +56,10 @@ impl File {
     /// bytes are damaged.
     pub fn read_bytes_at(&self, offset: u64, len: u32) -> Result<Bytes> {
         if !self.flags.read {
-            return Err(self.bytes_error("read", offset, u64::from(len))(
-                Errno::BADF.into(),
-            ));
+            return Err(Errno::BADF.into()).at_bytes("read", &self.path, offset, len.into());
         }
-        self.delegate
-            .read(self.handle, offset, len)
-            .map_err(self.bytes_error("read", offset, u64::from(len)))
+        let read = self.delegate.read(self.handle, offset, len);
+        read.at_bytes("read", &self.path, offset, len.into())
     }
 
     /// Reads at `offset` into `buffer`; returns the bytes read, fewer than asked only at the end of the file.
@@ -90,18 +87,16 @@ impl File {
     /// in part.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         if !(self.flags.write || self.flags.append) {
-            return Err(self.bytes_error("write", offset, data.len() as u64)(
-                Errno::BADF.into(),
-            ));
+            let len = data.len() as u64;
+            return Err(Errno::BADF.into()).at_bytes("write", &self.path, offset, len);
         }
         for (n, piece) in data.chunks(PIECE).enumerate() {
             let at = offset.saturating_add((n * PIECE) as u64);
-            self.delegate
-                .write(self.handle, at, piece, self.caller)
-                .map_err(self.bytes_error("write", at, piece.len() as u64))?;
+            let written = self.delegate.write(self.handle, at, piece, self.caller);
+            written.at_bytes("write", &self.path, at, piece.len() as u64)?;
         }
         let shown = self.delegate.kernel_pages.show_elsewhere(self.fid);
-        shown.map_err(self.bytes_error("write", offset, data.len() as u64))
+        shown.at_bytes("write", &self.path, offset, data.len() as u64)
     }
 
     /// Publishes what this node wrote to the file: opens that follow on other nodes see it. It is on disk when this
@@ -154,7 +149,7 @@ impl File {
     pub fn allocate(&self, what: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.delegate
             .fallocate(self.handle, what, offset, len)
-            .map_err(self.bytes_error("allocate", offset, len))
+            .at_bytes("allocate", &self.path, offset, len)
     }
 
     /// The first offset at or after `offset` that holds data.
@@ -164,7 +159,7 @@ impl File {
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         self.delegate
             .seek(self.handle, offset, SeekTarget::Data)
-            .map_err(self.bytes_error("seek data in", offset, 0))
+            .at_bytes("seek data in", &self.path, offset, 0)
     }
 
     /// The first offset at or after `offset` that is a hole; the end of the file counts as one.
@@ -174,7 +169,7 @@ impl File {
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.delegate
             .seek(self.handle, offset, SeekTarget::Hole)
-            .map_err(self.bytes_error("seek a hole in", offset, 0))
+            .at_bytes("seek a hole in", &self.path, offset, 0)
     }
 
     /// Commits and closes.
@@ -198,22 +193,6 @@ impl File {
         let flushed = self.delegate.flush(self.handle);
         self.delegate.release(self.handle)?;
         flushed
-    }
-
-    fn bytes_error(
-        &self,
-        operation: &'static str,
-        offset: u64,
-        len: u64,
-    ) -> impl Fn(forebay_server::Error) -> Error {
-        let path = self.path.clone();
-        move |source| Error::Bytes {
-            operation,
-            path: path.clone(),
-            offset,
-            len,
-            source,
-        }
     }
 
     fn offset(&self, position: Position) -> Result<u64> {

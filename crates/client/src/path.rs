@@ -72,7 +72,14 @@ pub(crate) fn walk_by(
     push(&mut names, bytes);
     let (mut at, mut at_attr) = (Fid::ROOT, None);
     let mut links = 0;
-    while let Some(name) = names.pop() {
+    let (name, found) = loop {
+        let Some(name) = names.pop() else {
+            let attr = match at_attr {
+                Some(attr) => attr,
+                None => delegate.names.getattr(at)?,
+            };
+            break (Vec::new(), Some(attr));
+        };
         if let Some(enter) = enter {
             let attr = match at_attr.take() {
                 Some(attr) => attr,
@@ -92,14 +99,7 @@ pub(crate) fn walk_by(
         let last = names.is_empty();
         let attr = match delegate.names.lookup(at, &name) {
             Ok(attr) => attr,
-            Err(e) if last && e.errno() == Errno::NOENT => {
-                return Ok(PathWalk {
-                    parent: at,
-                    name,
-                    found: None,
-                    slash,
-                });
-            }
+            Err(e) if last && e.errno() == Errno::NOENT => break (name, None),
             Err(e) => return Err(e),
         };
         match attr.kind {
@@ -121,24 +121,13 @@ pub(crate) fn walk_by(
                 at_attr = Some(attr);
             }
             kind if !last || (slash && kind != Kind::Dir) => return Err(Errno::NOTDIR.into()),
-            _ => {
-                return Ok(PathWalk {
-                    parent: at,
-                    name,
-                    found: Some(attr),
-                    slash,
-                });
-            }
+            _ => break (name, Some(attr)),
         }
-    }
-    let attr = match at_attr {
-        Some(attr) => attr,
-        None => delegate.names.getattr(at)?,
     };
     Ok(PathWalk {
         parent: at,
-        name: Vec::new(),
-        found: Some(attr),
+        name,
+        found,
         slash,
     })
 }

@@ -4,7 +4,7 @@ use crate::metrics::Address;
 use std::time::Duration;
 
 /// See the head of this file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// What the service itself takes.
     pub service: forebay_server::Config,

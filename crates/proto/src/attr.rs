@@ -1,6 +1,7 @@
 //! Attributes of files, shared by all parts, and the argument types of operations: open flags, changes of attributes, new inodes.
 use crate::Fid;
 use serde::{Deserialize, Serialize};
+use std::time::SystemTime;
 
 /// What an inode is. The order is that of their numbers in stores and messages: new ones come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,12 +41,25 @@ pub struct Time {
 impl Time {
     /// The clock's time.
     pub fn now() -> Time {
-        let d = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
-        Time {
-            secs: d.as_secs() as i64,
-            nanos: d.subsec_nanos(),
+        SystemTime::now().into()
+    }
+}
+
+impl From<SystemTime> for Time {
+    fn from(time: SystemTime) -> Time {
+        match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(d) => Time {
+                secs: d.as_secs() as i64,
+                nanos: d.subsec_nanos(),
+            },
+            Err(e) => {
+                let d = e.duration();
+                let up = i64::from(d.subsec_nanos() > 0);
+                Time {
+                    secs: -(d.as_secs() as i64) - up,
+                    nanos: (1_000_000_000 - d.subsec_nanos()) % 1_000_000_000,
+                }
+            }
         }
     }
 }
@@ -200,6 +214,18 @@ pub struct NewNode {
     pub rdev: u32,
     /// Symlinks: where to.
     pub target: Vec<u8>,
+}
+
+impl NewNode {
+    /// One that is neither a device nor a symlink.
+    pub fn new(kind: Kind, mode: u32) -> NewNode {
+        NewNode {
+            kind,
+            mode,
+            rdev: 0,
+            target: Vec::new(),
+        }
+    }
 }
 
 /// Totals for `statfs`, in bytes and files.

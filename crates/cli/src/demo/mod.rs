@@ -11,7 +11,6 @@ pub mod worker;
 
 use crate::args::DemoArgs;
 use crate::config_file;
-use crate::progress;
 use crate::settings::{Resolved, Settings, Source};
 use crate::verbs::fsck;
 use forebay_node::control::Member;
@@ -116,10 +115,8 @@ impl Demo<'_> {
         let (members, before) = self.state(sandbox)?;
 
         sandbox.kill();
-        let bar = progress::bytes("fsck", 0);
-        let found = fsck::check(&[sandbox.store().to_path_buf()], &bar);
-        bar.finish_and_clear();
-        fsck::sound(&found?, sandbox.store())?;
+        let found = fsck::check(&[sandbox.store().to_path_buf()])?;
+        fsck::sound(&found, sandbox.store())?;
         let begun = Instant::now();
         sandbox.start()?;
         let restart = begun.elapsed();

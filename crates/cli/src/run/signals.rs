@@ -2,10 +2,11 @@
 use super::guard::Guard;
 use forebay_node::failure::Result;
 use forebay_node::threads::on_signals;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Signals to this process are for the command; those of the terminal reach it by themselves.
 pub struct Signals(Arc<Mutex<SignalState>>);
@@ -45,12 +46,8 @@ impl Signals {
         Ok(Signals(state))
     }
 
-    fn state(&self) -> MutexGuard<'_, SignalState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take(&self, signal: i32) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.last = Some(signal);
         match &state.receiver {
             SignalReceiver::Starting => std::process::exit(128 + signal),
@@ -69,23 +66,23 @@ impl Signals {
     /// From now on they cancel what looks at this.
     pub fn cancels(&self) -> Arc<AtomicBool> {
         let asked = Arc::new(AtomicBool::new(false));
-        self.state().receiver = SignalReceiver::Staging(asked.clone());
+        self.0.lock().receiver = SignalReceiver::Staging(asked.clone());
         asked
     }
 
     /// From now on they are for the command.
     pub fn pass_to(&self, guard: &Guard) {
-        self.state().receiver = SignalReceiver::Guard(guard.pid());
+        self.0.lock().receiver = SignalReceiver::Guard(guard.pid());
     }
 
     /// From now on they do nothing.
     pub fn pass_to_nobody(&self) {
-        self.state().receiver = SignalReceiver::Nobody;
+        self.0.lock().receiver = SignalReceiver::Nobody;
     }
 
     /// The exit code that a signal means, if one came.
     pub fn code(&self) -> Option<u8> {
-        self.state().last.map(|signal| (128 + signal) as u8)
+        self.0.lock().last.map(|signal| (128 + signal) as u8)
     }
 }
 

@@ -154,11 +154,7 @@ fn copy(from: &Path, to: &Path, into: bool) -> Result<Copy> {
     // A target's directory must be there now: the command may run for days.
     let plain = stage_paths::absolute(&[], plain)?;
     if into {
-        use forebay_node::failure::Context;
-        let next = "name an existing file or directory";
-        let shown = plain.display();
-        let found = plain.symlink_metadata();
-        found.or_fail(format!("cannot open the source {shown}"), next)?;
+        stage_paths::check_source(&plain)?;
     }
     Ok(Copy {
         plain,

@@ -13,12 +13,14 @@ use clap::{Arg, ArgMatches, Command};
 use forebay_node::failure::{Failure, Result, USAGE};
 use forebay_node::spec::ServerSpec;
 use forebay_node::units::{counted, size};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Where a value came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Source {
     /// The row's own default.
     Default,
@@ -27,6 +29,7 @@ pub enum Source {
     /// The environment.
     Environment,
     /// The command line.
+    #[serde(rename = "flag")]
     CommandLine,
 }
 
@@ -79,8 +82,8 @@ impl clap::Args for SettingArgs {
 #[derive(Debug, Clone)]
 pub struct Resolved {
     texts: BTreeMap<&'static str, (String, Source)>,
-    /// The configuration file; empty if there is none.
-    file: PathBuf,
+    /// The configuration file, if there is one.
+    pub file: Option<PathBuf>,
     /// The same as values.
     pub values: Settings,
 }
@@ -91,35 +94,36 @@ impl Resolved {
     /// # Errors
     /// A usage failure that names the value, where it came from, and how it is written.
     pub fn new(
-        file: &[(String, String)],
-        file_path: &Path,
+        texts: &BTreeMap<String, String>,
+        file: Option<PathBuf>,
         environment: impl Fn(&str) -> Option<OsString>,
         args: &SettingArgs,
     ) -> Result<Resolved> {
         let mut resolved = Resolved {
             texts: BTreeMap::new(),
-            file: file_path.to_path_buf(),
-            values: table::unset(),
+            file,
+            // Every field is set by some row.
+            values: Settings::default(),
         };
         for setting in TABLE {
-            let from_file = file
-                .iter()
-                .find(|(key, _)| key == setting.key)
-                .map(|(_, text)| text.clone());
             let from_env = environment(&setting.env()).map(|v| v.to_string_lossy().into_owned());
             let (text, source) = if let Some(text) = args.0.get(setting.key) {
                 (text.clone(), Source::CommandLine)
             } else if let Some(text) = from_env {
                 (text, Source::Environment)
-            } else if let Some(text) = from_file {
-                (text, Source::File)
+            } else if let Some(text) = texts.get(setting.key) {
+                (text.clone(), Source::File)
             } else {
                 (setting.default.to_string(), Source::Default)
             };
             (setting.set)(&mut resolved.values, &text).map_err(|why| {
                 let place = match source {
                     Source::Default => format!("the default of {}", setting.key),
-                    Source::File => format!("{} in {}", setting.key, file_path.display()),
+                    Source::File => format!(
+                        "{} in {}",
+                        setting.key,
+                        resolved.file.as_deref().unwrap_or(Path::new("")).display()
+                    ),
                     Source::Environment => format!("the environment variable {}", setting.env()),
                     Source::CommandLine => format!("--{}", setting.flag),
                 };
@@ -196,25 +200,15 @@ impl Resolved {
     /// # Errors
     /// A usage failure if the texts are not what [`Resolved::texts`] gave.
     pub fn from_texts(texts: &BTreeMap<String, String>) -> Result<Resolved> {
-        let file: Vec<_> = texts.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-        Resolved::new(
-            &file,
-            Path::new("the starting process"),
-            |_| None,
-            &SettingArgs::default(),
-        )
-    }
-
-    /// The configuration file, if there is one.
-    pub fn file(&self) -> Option<&Path> {
-        Some(&*self.file).filter(|path| !path.as_os_str().is_empty())
+        let from = Some("the starting process".into());
+        Resolved::new(texts, from, |_| None, &SettingArgs::default())
     }
 
     /// Where the value of `key` came from.
     pub fn source(&self, key: &str) -> Source {
         self.texts
             .get(key)
-            .map_or(Source::Default, |(_, source)| source.clone())
+            .map_or(Source::Default, |(_, source)| *source)
     }
 
     /// Replaces one setting.
@@ -245,16 +239,14 @@ mod tests {
         env: &[(&str, &str)],
         args: &[(&'static str, &str)],
     ) -> Result<Resolved> {
-        let file: Vec<_> = file
-            .iter()
-            .map(|(k, v)| (k.to_string(), v.to_string()))
-            .collect();
+        let texts = file.iter().map(|(k, v)| (k.to_string(), v.to_string()));
         let env: BTreeMap<_, _> = env
             .iter()
             .map(|(k, v)| (k.to_string(), OsString::from(v)))
             .collect();
         let args = SettingArgs(args.iter().map(|(k, v)| (*k, v.to_string())).collect());
-        Resolved::new(&file, Path::new("c.toml"), |k| env.get(k).cloned(), &args)
+        let file = Some("c.toml".into());
+        Resolved::new(&texts.collect(), file, |k| env.get(k).cloned(), &args)
     }
 
     #[test]

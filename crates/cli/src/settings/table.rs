@@ -5,7 +5,6 @@ use super::values;
 use forebay_node::metrics::Address;
 pub use forebay_node::settings::Settings;
 use forebay_node::units::parse_size;
-use std::time::Duration;
 
 /// One setting. Its text form is the only form that travels between processes.
 pub struct Setting {
@@ -99,16 +98,4 @@ settings! {
 /// The row of a key.
 pub fn find(key: &str) -> Option<&'static Setting> {
     TABLE.iter().find(|s| s.key == key)
-}
-
-/// Before any row has been applied; every field is set by some row.
-pub(super) fn unset() -> Settings {
-    Settings {
-        service: forebay_server::Config::default(),
-        allow_other: false,
-        start_limit: Duration::ZERO,
-        stop_limit: Duration::ZERO,
-        metrics: None,
-        log: String::new(),
-    }
 }

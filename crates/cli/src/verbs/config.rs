@@ -25,7 +25,7 @@ pub fn check(args: &ConfigArgs, config: Option<&Path>) -> Result {
     let chosen = |s: &&crate::settings::Setting| resolved.source(s.key) != Source::Default;
     let chosen = TABLE.iter().filter(chosen).count() as u64;
     print(match args.json {
-        true => json(&json!({ "valid": true, "file": resolved.file(), "chosen": chosen }))?,
+        true => json(&json!({ "valid": true, "file": &resolved.file, "chosen": chosen }))?,
         false => format!(
             "the settings are right: {} chosen, the others as usual; {}\n",
             counted(chosen, "setting"),
@@ -43,11 +43,11 @@ pub fn show(args: &ConfigArgs, config: Option<&Path>) -> Result {
     let texts = resolved.texts();
     if args.json {
         let one = |s: &crate::settings::Setting| {
-            let value = json!({ "value": texts.get(s.key), "from": word(&resolved, s.key) });
+            let value = json!({ "value": texts.get(s.key), "from": resolved.source(s.key) });
             (s.key.to_string(), value)
         };
         let all: serde_json::Map<_, _> = TABLE.iter().map(one).collect();
-        let value = json!({ "file": resolved.file(), "settings": all });
+        let value = json!({ "file": &resolved.file, "settings": all });
         return print(json(&value)?);
     }
     let mut table = Table::new(&["setting", "value", "from"]);
@@ -70,17 +70,8 @@ fn settings(args: &ConfigArgs, config: Option<&Path>) -> Result<Resolved> {
     Ok(resolved)
 }
 
-fn word(resolved: &Resolved, key: &str) -> &'static str {
-    match resolved.source(key) {
-        Source::Default => "default",
-        Source::File => "file",
-        Source::Environment => "environment",
-        Source::CommandLine => "flag",
-    }
-}
-
 fn file(resolved: &Resolved) -> String {
-    match resolved.file() {
+    match &resolved.file {
         Some(path) => format!("the configuration file is {}", name(path)),
         None => String::from("there is no configuration file"),
     }

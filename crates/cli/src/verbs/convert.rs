@@ -3,12 +3,10 @@ use super::trace;
 use crate::args::ConvertArgs;
 use crate::files::replace;
 use crate::output::{name, tell};
-use forebay_node::failure::{Context, Result};
+use forebay_node::failure::Result;
 use forebay_node::units::count;
 use forebay_trace::{Recording, csv, format};
-use std::fs::File;
-use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Runs the subcommand.
 ///
@@ -31,17 +29,13 @@ pub fn run(args: &ConvertArgs) -> Result {
 /// # Errors
 /// If a file cannot be written (1).
 pub fn write(recording: &Recording, to: &Path) -> Result {
+    let next = "name a file in a directory of your own";
     if to.extension().is_none_or(|e| e != "csv") {
-        return create(to, |file| format::write_recording(file, recording));
+        return replace(to, next, |file| format::write_recording(file, recording));
     }
-    create(to, |file| csv::write_recording(file, recording))?;
-    let names: PathBuf = to.with_extension("files.csv");
-    create(&names, |file| csv::write_file_names(file, &recording.files))
-}
-
-fn create(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result {
-    replace(path, write).or_fail(
-        format!("cannot write {}", path.display()),
-        "name a file in a directory of your own",
-    )
+    replace(to, next, |file| csv::write_recording(file, recording))?;
+    let names = to.with_extension("files.csv");
+    replace(&names, next, |file| {
+        csv::write_file_names(file, &recording.files)
+    })
 }

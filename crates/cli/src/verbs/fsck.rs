@@ -27,10 +27,7 @@ pub fn run(args: &FsckArgs) -> Result {
     if args.repair {
         return repair(&stores, args.yes);
     }
-    let bar = progress::bytes("fsck", 0);
-    let report = check(&stores, &bar);
-    bar.finish_and_clear();
-    let report = report?;
+    let report = check(&stores)?;
     let text = if args.json {
         output::json(&value(&report)?)?
     } else {
@@ -62,9 +59,9 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
     if let Some(finished) = Repair::finish(stores).map_err(cannot)? {
         print(format!("{}\n", escaped(&finished)))?;
     }
-    let bar = progress::bytes("fsck", 0);
     // One that cannot be checked at all is not sound.
-    let sound = records(stores, &bar).is_ok_and(|report| report.is_sound());
+    let sound = records(stores).is_ok_and(|report| report.is_sound());
+    let bar = progress::bytes("fsck", 0);
     let mut progress = |step: &'static str| bar.set_message(format!("repair: {step}"));
     let prepared = Repair::prepare(stores, &mut progress);
     bar.finish_and_clear();
@@ -90,10 +87,7 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
     let files = prepared.losses().damaged_files;
     let report = prepared.put_in_place().map_err(Failure::plain)?;
     drop(prepared);
-    let bar = progress::bytes("fsck", 0);
-    let after = records(stores, &bar);
-    bar.finish_and_clear();
-    let after = after?;
+    let after = records(stores)?;
     print(text(&after, &name(stores)))?;
     if files > 0 {
         print(format!("this is said of the records; {}", lying(files)))?;
@@ -114,13 +108,6 @@ fn lying(files: u64) -> String {
         "bytes of {} are damaged where they lie, which no repair mends: replace or remove what is named above\n",
         counted(files, "file")
     )
-}
-
-/// As [`check`], of the records alone.
-fn records(stores: &[PathBuf], bar: &ProgressBar) -> Result<Report> {
-    let mut progress = |p: fsck::Progress| bar.set_message(format!("fsck: {}", p.stage));
-    fsck::check_records(Arc::new(OsIo), stores, &mut progress)
-        .map_err(|e| Failure::plain(format!("cannot check the store {}: {e}", name(stores))))
 }
 
 /// Asks on the terminal.
@@ -173,14 +160,34 @@ fn name(stores: &[PathBuf]) -> String {
 ///
 /// # Errors
 /// If it is in use, foreign, or cannot be read at all.
-pub fn check(stores: &[PathBuf], bar: &ProgressBar) -> Result<Report> {
-    let mut progress = |p: fsck::Progress| {
-        bar.set_message(format!("fsck: {}", p.stage));
-        bar.set_length(p.total);
-        bar.set_position(p.done);
-    };
-    fsck::check(Arc::new(OsIo), stores, &mut progress)
-        .map_err(|e| Failure::plain(format!("cannot check the store {}: {e}", name(stores))))
+pub fn check(stores: &[PathBuf]) -> Result<Report> {
+    shown(stores, |bar| {
+        let mut progress = |p: fsck::Progress| {
+            bar.set_message(format!("fsck: {}", p.stage));
+            bar.set_length(p.total);
+            bar.set_position(p.done);
+        };
+        fsck::check(Arc::new(OsIo), stores, &mut progress)
+    })
+}
+
+/// The same of the records alone.
+fn records(stores: &[PathBuf]) -> Result<Report> {
+    shown(stores, |bar| {
+        let mut progress = |p: fsck::Progress| bar.set_message(format!("fsck: {}", p.stage));
+        fsck::check_records(Arc::new(OsIo), stores, &mut progress)
+    })
+}
+
+/// A check under a progress bar.
+fn shown(
+    stores: &[PathBuf],
+    check: impl FnOnce(&ProgressBar) -> forebay_server::Result<Report>,
+) -> Result<Report> {
+    let bar = progress::bytes("fsck", 0);
+    let report = check(&bar);
+    bar.finish_and_clear();
+    report.map_err(|e| Failure::plain(format!("cannot check the store {}: {e}", name(stores))))
 }
 
 /// A failure if the report names a problem.

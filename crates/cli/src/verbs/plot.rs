@@ -3,7 +3,7 @@ use super::trace;
 use crate::args::{KindArg, PlotArgs, XArg};
 use crate::files::replace;
 use crate::output::{name, tell};
-use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::failure::{Failure, Result};
 use forebay_node::units::count;
 use forebay_trace::Kind;
 use forebay_trace::plot::{Chart, Horizontal, Selection};
@@ -60,8 +60,7 @@ pub fn run(args: &PlotArgs) -> Result {
         };
         let shown = name(&path);
         let next = "name a file in a directory of your own with -o";
-        replace(&path, |file| file.write_all(&bytes))
-            .or_fail(format!("cannot write {shown}"), next)?;
+        replace(&path, next, |file| file.write_all(&bytes))?;
         tell(format!(
             "{shown}: {} calls of {} ranks",
             count(calls as u64),

@@ -7,14 +7,16 @@ use crate::progress;
 use crate::settings::Resolved;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::server_process::ServerProcess;
+use forebay_node::threads::on_signals;
 use forebay_node::units::{count, rate, size};
 use forebay_server::Service;
 use forebay_trace::Trace;
 use forebay_trace::replay::{self, Event, Options, PathTarget, Phase, Report, Target};
+use parking_lot::Mutex;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 /// Runs the subcommand.
 ///
@@ -95,42 +97,29 @@ fn in_mounts(
             .or_fail(format!("cannot create {}", point.display()), "check TMPDIR")?;
     }
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, interrupted.clone())
-            .or_fail("cannot catch signals", "report this")?;
-    }
+    let running = Arc::new(Mutex::new(None::<ServerProcess>));
+    let (asked, served) = (interrupted.clone(), running.clone());
+    on_signals(&[SIGINT, SIGTERM], move |_| {
+        asked.store(true, Ordering::SeqCst);
+        // With the server gone every call of the replay returns.
+        served.lock().iter().for_each(ServerProcess::end);
+    })?;
     let server = ServerProcess::start(&spec, settings.values.start_limit, tell_line, |_| {})?;
+    *running.lock() = Some(server);
     let target = PathTarget::new(spec.mounts.clone())
-        .or_fail("cannot use the mounts", "look at the server's log")?;
-    let report = std::thread::scope(|scope| {
-        let (sender, receiver) = mpsc::channel();
-        scope.spawn(move || {
-            // The receiver waits for nothing else.
-            let _ = sender.send(on(trace, args, target));
-        });
-        loop {
-            match receiver.recv_timeout(Duration::from_millis(200)) {
-                Ok(report) => return report,
-                Err(mpsc::RecvTimeoutError::Timeout) if interrupted.load(Ordering::Relaxed) => {
-                    // With the server gone every call of the replay returns.
-                    server.end();
-                    return Err(Failure::new(
-                        "interrupted",
-                        format!("the store {} stays", spec.store.display()),
-                    ));
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    return Err(Failure::new(
-                        "the replay ended without a result",
-                        "report this",
-                    ));
-                }
-            }
-        }
-    });
+        .or_fail("cannot use the mounts", "look at the server's log");
+    let go_on = || match interrupted.load(Ordering::SeqCst) {
+        true => Err(Failure::new(
+            "interrupted",
+            format!("the store {} stays", spec.store.display()),
+        )),
+        false => Ok(()),
+    };
+    let report = go_on().and_then(|()| on(trace, args, target?));
+    let server = running.lock().take();
+    go_on()?;
     // Also after a wrong byte: the store is evidence, and should be in order.
-    let stopped = server.stop(settings.values.stop_limit);
+    let stopped = server.map_or(Ok(()), |server| server.stop(settings.values.stop_limit));
     let report = report?;
     stopped.map(|()| report)
 }

@@ -1,13 +1,14 @@
 //! `forebay serve`: one node server of a service over several processes.
 use crate::args::ServeArgs;
 use crate::config_file;
+use crate::files::read_up_to;
 use crate::output::{escaped, name};
 use crate::settings::Source;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::spec::{MemberLocation, ServerReport, on_this_host};
 use forebay_node::start::job_process::{self, JobStart};
 use forebay_node::transport;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -119,38 +120,35 @@ fn secret(file: Option<&Path>) -> Result<Vec<u8>> {
         return Ok(told.unwrap_or_default());
     };
     let shown = path.display();
-    let wrong = |what: String, next: String| Err(Failure::usage(what, next));
-    match std::fs::metadata(path) {
-        Ok(meta) if meta.mode() & 0o077 != 0 => wrong(
+    let write = format!("write one: `(umask 077; openssl rand -hex 32 > {shown})`");
+    let unreadable = |e: std::io::Error| format!("cannot read the secret in {shown}: {e}");
+    let meta = std::fs::metadata(path).map_err(|e| {
+        let next = format!(
+            "make it on every node: `(umask 077; openssl rand -hex 32 > {shown})` once, then copy it"
+        );
+        Failure::usage(unreadable(e), next)
+    })?;
+    if meta.mode() & 0o077 != 0 {
+        return Err(Failure::usage(
             format!("others may read the secret in {shown}"),
             format!("run `chmod 600 {shown}`"),
-        ),
-        Ok(_) => match std::fs::File::open(path).and_then(|file| {
-            let mut bytes = Vec::new();
-            file.take(MAX_SECRET_BYTES + 1).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        }) {
-            Ok(bytes) if bytes.len() as u64 > MAX_SECRET_BYTES => wrong(
-                format!("the secret in {shown} is longer than {MAX_SECRET_BYTES} bytes"),
-                format!("write one: `(umask 077; openssl rand -hex 32 > {shown})`"),
-            ),
-            // The end of a line is an editor's or `echo`'s, and no part of the secret.
-            Ok(bytes) if !bytes.trim_ascii().is_empty() => Ok(bytes.trim_ascii().to_vec()),
-            Ok(_) => wrong(
-                format!("{shown} holds no secret: it is empty"),
-                format!("write one: `(umask 077; openssl rand -hex 32 > {shown})`"),
-            ),
-            Err(e) => wrong(
-                format!("cannot read the secret in {shown}: {e}"),
-                "name a file of your own with --secret-file".into(),
-            ),
-        },
-        Err(e) => wrong(
-            format!("cannot read the secret in {shown}: {e}"),
-            format!(
-                "make it on every node: `(umask 077; openssl rand -hex 32 > {shown})` once, then copy it"
-            ),
-        ),
+        ));
+    }
+    let bytes = read_up_to(path, MAX_SECRET_BYTES).map_err(|e| {
+        let next = "name a file of your own with --secret-file";
+        Failure::usage(unreadable(e), next)
+    })?;
+    if bytes.len() as u64 > MAX_SECRET_BYTES {
+        let what = format!("the secret in {shown} is longer than {MAX_SECRET_BYTES} bytes");
+        return Err(Failure::usage(what, write));
+    }
+    // The end of a line is an editor's or `echo`'s, and no part of the secret.
+    match bytes.trim_ascii() {
+        [] => {
+            let what = format!("{shown} holds no secret: it is empty");
+            Err(Failure::usage(what, write))
+        }
+        secret => Ok(secret.to_vec()),
     }
 }
 

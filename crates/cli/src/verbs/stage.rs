@@ -54,17 +54,11 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
             )),
         };
     }
-    let mut lines = Vec::new();
-    let seen = follow(&mut client, &resolved.store, job, &asked, &mut lines)?;
-    if args.json {
-        let seen = StageJob {
-            lines,
-            ..seen.clone()
-        };
-        print(json(&seen)?)?;
-    } else {
-        print(summary(&seen, into, synced))?;
-    }
+    let seen = follow(&mut client, &resolved.store, job, &asked)?;
+    print(match args.json {
+        true => json(&seen)?,
+        false => summary(&seen, into, synced),
+    })?;
     outcome(&seen)
 }
 
@@ -76,20 +70,15 @@ pub fn copy(spec: StageSpec, store: &Path, asked: &AtomicBool) -> Result<String>
     let (into, synced) = (spec.into, spec.sync);
     let mut client = connect(store)?;
     let job = again_later(client.start_stage_job(spec, REPLY_TIMEOUT), store)?;
-    let seen = follow(&mut client, store, job, asked, &mut Vec::new())?;
+    let seen = follow(&mut client, store, job, asked)?;
     outcome(&seen)?;
     Ok(summary(&seen, into, synced))
 }
 
-/// Looks at the job until it ends; tells its lines as they come.
-fn follow(
-    client: &mut Client,
-    store: &Path,
-    job: u64,
-    asked: &AtomicBool,
-    lines: &mut Vec<ReportLine>,
-) -> Result<StageJob> {
+/// Looks at the job until it ends; tells its lines as they come, and gives it with all of them.
+fn follow(client: &mut Client, store: &Path, job: u64, asked: &AtomicBool) -> Result<StageJob> {
     let bar = progress::bytes("staging", 0);
+    let mut lines: Vec<ReportLine> = Vec::new();
     let (since, mut cancelled) = (Instant::now(), false);
     loop {
         if asked.load(Ordering::SeqCst) && !std::mem::replace(&mut cancelled, true) {
@@ -98,18 +87,15 @@ fn follow(
         }
         let from = lines.len();
         let seen = again_later(client.stage_job(job, from, REPLY_TIMEOUT), store)?;
-        bar.suspend(|| {
-            seen.lines
-                .iter()
-                .for_each(|line| tell(format!("forebay: {}", told(line))))
-        });
-        lines.extend(seen.lines.iter().cloned());
         show(&bar, &seen.counts);
-        if seen.state != StageState::Running && seen.lines.is_empty() {
+        if !seen.lines.is_empty() {
+            let tell_line = |line| tell(format!("forebay: {}", told(line)));
+            bar.suspend(|| seen.lines.iter().for_each(tell_line));
+            lines.extend(seen.lines);
+        } else if seen.state != StageState::Running {
             bar.finish_and_clear();
-            return Ok(seen);
-        }
-        if seen.lines.is_empty() {
+            return Ok(StageJob { lines, ..seen });
+        } else {
             // The control socket answers questions and sends no word of its own. A signal that cancels is seen after the wait.
             std::thread::sleep((since.elapsed() / POLL_SHARE).clamp(MIN_POLL, MAX_POLL));
         }

@@ -11,8 +11,11 @@ use std::time::Duration;
 /// Longest manifest, bytes: it has to fit a line of the control socket.
 const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 
+/// How long the file system of a path may take to answer.
+const LOOK_LIMIT: Duration = Duration::from_secs(60);
+
 /// A store, and the pairs as its service is told them.
-pub struct Resolved {
+pub struct StagePaths {
     /// Of the service.
     pub store: PathBuf,
     /// Sources and targets.
@@ -23,7 +26,7 @@ pub struct Resolved {
 ///
 /// # Errors
 /// A path that is missing or on the wrong side; a manifest that cannot be read. Nothing has been copied then.
-pub fn resolve(args: &StageArgs, into: bool) -> Result<Resolved> {
+pub fn resolve(args: &StageArgs, into: bool) -> Result<StagePaths> {
     let pairs = match (&args.manifest, &args.src, &args.dst) {
         (Some(manifest), ..) => read(manifest)?,
         (None, Some(from), Some(to)) => vec![(String::new(), from.clone(), to.clone())],
@@ -31,7 +34,7 @@ pub fn resolve(args: &StageArgs, into: bool) -> Result<Resolved> {
         _ => return Err(Failure::usage("a path is missing", "write `SRC DST`")),
     };
     let mounts = mount_table::all()?;
-    let mut resolved = Resolved {
+    let mut resolved = StagePaths {
         store: PathBuf::new(),
         pairs: Vec::with_capacity(pairs.len()),
     };
@@ -102,17 +105,7 @@ fn one(
     };
     if into {
         // Said before a job begins. What is in the service, its server finds.
-        let path = plain.clone();
-        let shown = plain.display();
-        let found = within(
-            Duration::from_secs(60),
-            &format!("looking at {shown}"),
-            move || path.symlink_metadata(),
-        )?;
-        found.or_fail(
-            format!("cannot open the source {shown}"),
-            "name an existing file or directory",
-        )?;
+        check_source(plain)?;
     }
     let inside = |path: &Path| {
         let rest = path.strip_prefix(&mount.point).unwrap_or(path);
@@ -123,6 +116,20 @@ fn one(
         false => (inside(&from_path), to_path.clone()),
     };
     Ok((store, (text(&from)?, text(&to)?)))
+}
+
+/// Whether the source outside of the service is there.
+///
+/// # Errors
+/// If it is not, or its file system does not answer.
+pub fn check_source(plain: &Path) -> Result {
+    let (path, shown) = (plain.to_path_buf(), plain.display());
+    let doing = format!("looking at {shown}");
+    let found = within(LOOK_LIMIT, &doing, move || path.symlink_metadata())?;
+    let next = "name an existing file or directory";
+    found
+        .or_fail(format!("cannot open the source {shown}"), next)
+        .map(drop)
 }
 
 /// The path without `.`, `..` and links in all but its last name, which stays: a link is copied as a link.
@@ -147,11 +154,8 @@ pub fn absolute(mounts: &[MountEntry], path: &Path) -> Result<PathBuf> {
         _ => (path.clone(), None),
     };
     let directory = above.display().to_string();
-    let real = within(
-        Duration::from_secs(60),
-        &format!("looking at {shown}"),
-        move || above.canonicalize(),
-    )?;
+    let doing = format!("looking at {shown}");
+    let real = within(LOOK_LIMIT, &doing, move || above.canonicalize())?;
     let real = real.or_fail(
         format!("cannot open the directory {directory}"),
         "create it, or name another",

@@ -33,11 +33,10 @@ pub fn generate(args: &GenArgs) -> Result {
     let next = "name a file in a directory of your own with -o";
     match &args.output {
         Some(path) => {
-            let shown = name(path);
-            replace(path, |file| write(file, &trace))
-                .or_fail(format!("cannot write {shown}"), next)?;
+            replace(path, next, |file| write(file, &trace))?;
             tell(format!(
-                "{shown}: {} calls of {} ranks",
+                "{}: {} calls of {} ranks",
+                name(path),
                 count(trace.ops.len() as u64),
                 trace.ranks
             ));

@@ -1,6 +1,6 @@
 //! Files that are written under temporary names and wait to be renamed.
+use super::side::ObjectStat;
 use super::task::CopyTask;
-use super::tree::ObjectStat;
 use std::ffi::OsString;
 
 /// A checksum of some bytes of a file, as they were read from the source.

@@ -2,8 +2,8 @@
 use super::error::{AtPath, StageError};
 use super::journal::Progress;
 use super::report::count;
+use super::side::{ListedName, ObjectRef, ObjectStat};
 use super::task::{CopyTask, DirectoryPair, HardLink, is_temporary, source_stamp};
-use super::tree::{ListedName, ObjectRef, ObjectStat};
 use super::walk::{NAMES_PER_LOOKUP, WalkResult};
 use super::worker::NodeWorker;
 use forebay_server::Kind;

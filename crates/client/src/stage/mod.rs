@@ -14,7 +14,7 @@
 //! | `finalize`, `batch`, `verify` | making what is written durable, comparing it with its source, giving it its name |
 //! | `finish` | what must wait until everything else is done |
 //! | `worker`, `journal` | one node: its sides and its batch; what it has finished, so that a run can go on after an interruption |
-//! | `tree`, `plain`, `service` | the two sides behind the same calls |
+//! | `side`, `local_fs`, `service` | the two sides behind the same calls |
 //! | `hash` | a hash that is the same on every node: names of temporary files and journal records |
 //! | `options`, `manifest`, `report`, `error` | the input of a run, and its report |
 //!
@@ -33,14 +33,14 @@ mod finalize;
 mod finish;
 mod hash;
 mod journal;
+mod local_fs;
 mod manifest;
 mod options;
-mod plain;
 mod report;
 mod run;
 mod service;
+mod side;
 mod task;
-mod tree;
 mod verify;
 mod walk;
 mod worker;

@@ -1,6 +1,6 @@
 //! The report of a run, which grows while it goes on: counts, and a line for everything that failed, was skipped or not kept.
 use super::error::StageError;
-use super::tree::NotKept;
+use super::side::NotKept;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

@@ -4,12 +4,12 @@ use super::error::StageError;
 use super::finalize;
 use super::finish::{PartSummary, finish};
 use super::journal::Journal;
+use super::local_fs::LocalSide;
 use super::options::{Direction, Options, PathPair, job_number};
-use super::plain::PlainTree;
 use super::report::{LineKind, Report, StopReason};
-use super::service::ServiceTree;
+use super::service::ServiceSide;
+use super::side::StageSide;
 use super::task::CopyTask;
-use super::tree::Tree;
 use super::walk::{WalkResult, walk};
 use super::worker::{NodeWorker, RunContext};
 use crate::Client;
@@ -99,7 +99,7 @@ impl StageRun {
             true => Arc::default(),
             false => report.clone(),
         };
-        let plain: Arc<dyn Tree> = Arc::new(PlainTree::new(options.avoid.clone()));
+        let plain: Arc<dyn StageSide> = Arc::new(LocalSide::new(options.avoid.clone()));
         let context = Arc::new(RunContext {
             number,
             pairs,
@@ -110,7 +110,7 @@ impl StageRun {
             broken: Mutex::default(),
         });
         let worker = |local: LocalNode| {
-            let service: Arc<dyn Tree> = Arc::new(ServiceTree::new(&local.client));
+            let service: Arc<dyn StageSide> = Arc::new(ServiceSide::new(&local.client));
             let (from, to) = match direction {
                 Direction::In => (plain.clone(), service),
                 Direction::Out => (service, plain.clone()),

@@ -2,8 +2,8 @@
 use super::batch::ChunkChecksum;
 use super::error::{AtPath, StageError};
 use super::journal::Progress;
+use super::side::{CHUNK, ObjectRef, ObjectStat};
 use super::task::CopyTask;
-use super::tree::{CHUNK, ObjectRef, ObjectStat};
 use super::worker::NodeWorker;
 
 /// What was found damaged is copied again by the next run.

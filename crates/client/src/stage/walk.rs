@@ -2,8 +2,8 @@
 use super::error::{AtPath, StageError};
 use super::hash::StableHash;
 use super::report::count;
+use super::side::{CHUNK, ListedName, NamedObject, ObjectRef};
 use super::task::{CopyTask, DirectoryPair, FilePiece, HardLink, source_stamp};
-use super::tree::{CHUNK, ListedName, NamedObject, ObjectRef};
 use super::worker::{NodeWorker, RunContext};
 use forebay_server::Kind;
 use std::collections::hash_map::Entry;

@@ -9,8 +9,8 @@ use super::hash::StableHash;
 use super::journal::{Journal, Progress};
 use super::options::{Options, PathPair};
 use super::report::Report;
+use super::side::{ObjectRef, ObjectStat, StageSide, Xattr};
 use super::task::{CopyTask, source_stamp};
-use super::tree::{ObjectRef, ObjectStat, Tree, Xattr};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -56,9 +56,9 @@ pub struct NodeWorker {
     /// Its member.
     pub node: u16,
     /// The source.
-    pub from: Arc<dyn Tree>,
+    pub from: Arc<dyn StageSide>,
     /// The target.
-    pub to: Arc<dyn Tree>,
+    pub to: Arc<dyn StageSide>,
     /// What earlier runs and this one have finished.
     pub journal: Journal,
     /// What is written and has no name yet.

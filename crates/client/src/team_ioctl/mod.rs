@@ -154,12 +154,9 @@ fn kernel_flags(options: &OpenOptions) -> OFlags {
         (false, true) => OFlags::WRONLY,
         _ => OFlags::RDWR,
     };
-    let append = if handle.append {
-        OFlags::APPEND
-    } else {
-        OFlags::empty()
-    };
-    access | append | OFlags::CLOEXEC
+    let mut flags = access | OFlags::CLOEXEC;
+    flags.set(OFlags::APPEND, handle.append);
+    flags
 }
 
 /// What the environment says of a rank.

@@ -48,12 +48,7 @@ pub(super) fn new_symlink(target: &Path) -> NewNode {
 
 /// Without what only devices and symbolic links have.
 pub(super) fn plain(kind: Kind, mode: u32) -> NewNode {
-    NewNode {
-        kind,
-        mode: mode & 0o7777,
-        rdev: 0,
-        target: Vec::new(),
-    }
+    NewNode::new(kind, mode & 0o7777)
 }
 
 pub(super) fn rename(delegate: &Delegate, req: &Request, rename: &RenameRequest<'_>) -> Result<()> {

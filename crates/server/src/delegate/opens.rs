@@ -77,12 +77,7 @@ impl OpenClient {
         let request = meta::Create {
             parent: new.parent,
             name: new.name.to_vec(),
-            new: NewNode {
-                kind: Kind::File,
-                mode: new.mode,
-                rdev: 0,
-                target: Vec::new(),
-            },
+            new: NewNode::new(Kind::File, new.mode),
             caller: new.caller,
             exclusive,
         };

@@ -1,5 +1,5 @@
 //! Open files of the service that are copied from or into, and setting attributes of what was copied into it.
-use crate::stage::tree::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
+use crate::stage::side::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
 use bytes::Bytes;
 use forebay_server::delegate::{Handle, SeekTarget};
 use forebay_server::{Caller, Delegate, Fid, Kind, SetAttr, SetTime};

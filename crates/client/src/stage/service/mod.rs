@@ -1,9 +1,9 @@
 //! The files of the service, seen from one node, as the source or the target of a copy: through the delegate, without a mount.
 mod file;
 
-use super::tree::{
-    ListedName, NamedObject, NotKept, ObjectRef, ObjectStat, ResolvedPath, SourceFile, TargetFile,
-    Tree, Xattr,
+use super::side::{
+    ListedName, NamedObject, NotKept, ObjectRef, ObjectStat, ResolvedPath, SourceFile, StageSide,
+    TargetFile, Xattr,
 };
 use crate::path::walk;
 use bytes::Bytes;
@@ -23,15 +23,15 @@ use std::sync::Arc;
 const NAMES_PER_REQUEST: u32 = 1024;
 
 /// See the head of this file.
-pub struct ServiceTree {
+pub struct ServiceSide {
     delegate: Arc<Delegate>,
     caller: Caller,
 }
 
-impl ServiceTree {
+impl ServiceSide {
     /// As the client's node and owner.
-    pub fn new(client: &crate::Client) -> ServiceTree {
-        ServiceTree {
+    pub fn new(client: &crate::Client) -> ServiceSide {
+        ServiceSide {
             delegate: client.delegate.clone(),
             caller: client.caller,
         }
@@ -42,15 +42,6 @@ fn fid(place: &ObjectRef) -> io::Result<Fid> {
     match place {
         ObjectRef::Fid(fid) => Ok(*fid),
         ObjectRef::Path(_) => Err(Errno::INVAL.into()),
-    }
-}
-
-fn new_node(kind: Kind, mode: u32) -> NewNode {
-    NewNode {
-        kind,
-        mode,
-        rdev: 0,
-        target: Vec::new(),
     }
 }
 
@@ -82,7 +73,7 @@ fn stat_of_survey(survey: &FileSurvey) -> ObjectStat {
     }
 }
 
-impl ServiceTree {
+impl ServiceSide {
     fn find(&self, path: &Path, follow: bool) -> io::Result<ResolvedPath> {
         let walked = walk(&self.delegate, path, follow)?;
         let found = walked.found.as_ref();
@@ -112,7 +103,7 @@ impl ServiceTree {
     }
 }
 
-impl Tree for ServiceTree {
+impl StageSide for ServiceSide {
     fn resolve(&self, path: &Path) -> io::Result<ResolvedPath> {
         self.find(path, false)
     }
@@ -232,7 +223,7 @@ impl Tree for ServiceTree {
     }
 
     fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)> {
-        match self.make(dir, name, new_node(Kind::Dir, 0o700)) {
+        match self.make(dir, name, NewNode::new(Kind::Dir, 0o700)) {
             Ok(place) => Ok((place, true)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 let (place, stat) = self.lookup(dir, name)?;
@@ -272,7 +263,7 @@ impl Tree for ServiceTree {
     fn symlink(&self, dir: &ObjectRef, name: &OsStr, target: &OsStr) -> io::Result<ObjectRef> {
         let new = NewNode {
             target: target.as_bytes().to_vec(),
-            ..new_node(Kind::Symlink, 0o777)
+            ..NewNode::new(Kind::Symlink, 0o777)
         };
         self.make(dir, name, new)
     }
@@ -288,7 +279,7 @@ impl Tree for ServiceTree {
         }
         let new = NewNode {
             rdev: stat.rdev,
-            ..new_node(kind, 0o600)
+            ..NewNode::new(kind, 0o600)
         };
         self.make(dir, name, new)
     }

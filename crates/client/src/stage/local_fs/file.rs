@@ -1,6 +1,6 @@
 //! Open files of a plain directory: reads skip holes, and writes leave them out.
 use super::attributes::{owner, timestamps};
-use crate::stage::tree::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
+use crate::stage::side::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
 use rustix::fs::{FallocateFlags, Mode, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -9,22 +9,22 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// A file that is copied from.
-pub struct PlainReader {
+pub struct LocalReader {
     file: File,
     buffer: Vec<u8>,
 }
 
-impl PlainReader {
+impl LocalReader {
     /// Of an open file.
-    pub fn new(file: File) -> PlainReader {
-        PlainReader {
+    pub fn new(file: File) -> LocalReader {
+        LocalReader {
             file,
             buffer: Vec::new(),
         }
     }
 }
 
-impl SourceFile for PlainReader {
+impl SourceFile for LocalReader {
     fn read(&mut self, offset: u64, len: u64) -> io::Result<&[u8]> {
         let len = len.min(CHUNK) as usize;
         if self.buffer.len() < len {
@@ -60,9 +60,9 @@ impl SourceFile for PlainReader {
 }
 
 /// A file that is written.
-pub struct PlainWriter(pub File);
+pub struct LocalWriter(pub File);
 
-impl TargetFile for PlainWriter {
+impl TargetFile for LocalWriter {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
     }

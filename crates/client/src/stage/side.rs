@@ -146,7 +146,7 @@ pub struct ResolvedPath {
 }
 
 /// See the head of this file.
-pub trait Tree: Send + Sync {
+pub trait StageSide: Send + Sync {
     /// The name the user gave as a source.
     fn resolve(&self, path: &Path) -> io::Result<ResolvedPath>;
     /// The name the user gave as a target: a link to a directory counts as the directory.

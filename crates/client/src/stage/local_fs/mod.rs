@@ -2,12 +2,12 @@
 mod attributes;
 mod file;
 
-use super::tree::{
-    ListedName, NamedObject, NotKept, ObjectRef, ObjectStat, ResolvedPath, SourceFile, TargetFile,
-    Tree, Xattr,
+use super::side::{
+    ListedName, NamedObject, NotKept, ObjectRef, ObjectStat, ResolvedPath, SourceFile, StageSide,
+    TargetFile, Xattr,
 };
 use attributes::{owner, stat_of, timestamps};
-use file::{PlainReader, PlainWriter};
+use file::{LocalReader, LocalWriter};
 use forebay_server::Kind;
 use parking_lot::Mutex;
 use rustix::fs::{Advice, AtFlags, CWD, FileType, Mode, OFlags, XattrFlags};
@@ -25,17 +25,17 @@ const MOST_SINGLE_FSYNCS: usize = 16;
 
 /// See the head of this file.
 #[derive(Default)]
-pub struct PlainTree {
+pub struct LocalSide {
     /// Where a walk must not go.
     avoid: Vec<PathBuf>,
     /// One directory on every file system that was written to.
     systems: Mutex<BTreeMap<u64, PathBuf>>,
 }
 
-impl PlainTree {
+impl LocalSide {
     /// `avoid`: paths a walk must not enter or look at.
-    pub fn new(avoid: Vec<PathBuf>) -> PlainTree {
-        PlainTree {
+    pub fn new(avoid: Vec<PathBuf>) -> LocalSide {
+        LocalSide {
             avoid,
             systems: Mutex::default(),
         }
@@ -58,7 +58,7 @@ fn path(place: &ObjectRef) -> io::Result<&Path> {
     }
 }
 
-impl Tree for PlainTree {
+impl StageSide for LocalSide {
     fn resolve(&self, path: &Path) -> io::Result<ResolvedPath> {
         let found = match std::fs::symlink_metadata(path) {
             Ok(m) => Some((ObjectRef::Path(path.into()), stat_of(&m))),
@@ -161,7 +161,7 @@ impl Tree for PlainTree {
         };
         // Only advice: without it the bytes are the same.
         let _ = rustix::fs::fadvise(&file, 0, None, advice);
-        Ok(Box::new(PlainReader::new(file)))
+        Ok(Box::new(LocalReader::new(file)))
     }
 
     fn is_avoided(&self, place: &ObjectRef) -> bool {
@@ -203,7 +203,7 @@ impl Tree for PlainTree {
             }
             other => other,
         }?;
-        Ok(Box::new(PlainWriter(File::from(file))))
+        Ok(Box::new(LocalWriter(File::from(file))))
     }
 
     fn symlink(&self, dir: &ObjectRef, name: &OsStr, target: &OsStr) -> io::Result<ObjectRef> {

@@ -1,5 +1,5 @@
 //! Attributes of files in a plain directory: reading them, and setting owners and times as far as the user may.
-use crate::stage::tree::{NotKept, ObjectStat};
+use crate::stage::side::{NotKept, ObjectStat};
 use forebay_server::{Kind, Time};
 use rustix::fs::{FileType, Gid, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
