@@ -44,7 +44,7 @@ impl Cold {
 }
 
 /// Drops the clean pages of a file, or of the files below a directory.
-pub fn advise(path: &Path) {
+fn advise(path: &Path) {
     let Ok(meta) = path.symlink_metadata() else {
         return;
     };

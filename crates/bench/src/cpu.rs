@@ -1,5 +1,6 @@
 //! Processor time.
 use crate::fail::{Context, Failure, Result};
+use rustix::time::ClockId;
 
 /// User and system seconds of a process so far, all its threads; to a clock tick (10 ms).
 ///
@@ -24,19 +25,17 @@ fn parse_stat(text: &str, ticks: u64) -> Option<f64> {
 
 /// User and system seconds of this process.
 pub fn of_self() -> f64 {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a whole `rusage`, which the call fills; zeroed is a valid value if it fails.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    seconds(ClockId::ProcessCPUTime)
 }
 
 /// User and system seconds of this thread.
 pub fn of_thread() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    seconds(ClockId::ThreadCPUTime)
+}
+
+/// What a clock of the kernel says, in seconds.
+pub fn seconds(clock: ClockId) -> f64 {
+    let time = rustix::time::clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 

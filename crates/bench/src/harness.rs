@@ -85,10 +85,15 @@ impl RunArgs {
     ///
     /// # Errors
     /// If standard output cannot be written.
-    pub fn print(&self, report: &Report, case: &str, rows: impl FnOnce() -> String) -> Result<()> {
+    pub fn print(
+        &self,
+        report: &Report,
+        case: &str,
+        rows: impl FnOnce(&Report, &str) -> String,
+    ) -> Result<()> {
         let text = match self.json {
             true => report.json(case),
-            false => rows(),
+            false => rows(report, case),
         };
         progress("");
         let mut out = std::io::stdout().lock();
@@ -100,6 +105,33 @@ impl RunArgs {
     pub fn progress(&self, what: &str, round: u32) {
         progress(&format!("{what} round {} of {}", round + 1, self.runs));
     }
+}
+
+/// All, another one first in each round.
+pub fn in_turn<T: Clone>(all: &[T], round: u32) -> Vec<T> {
+    let mut order = all.to_vec();
+    order.rotate_left(round as usize % all.len());
+    order
+}
+
+/// Does the work of each item in a thread of its own; what they give, in the order of the items.
+///
+/// # Errors
+/// The first that failed, or panicked.
+pub fn in_threads<I: Send, T: Send>(
+    items: impl IntoIterator<Item = I>,
+    work: impl Fn(I) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let start = |item| scope.spawn(move || work(item));
+        let threads: Vec<_> = items.into_iter().map(start).collect();
+        let panicked = |_| Failure::new("a thread of the benchmark panicked");
+        let join = threads
+            .into_iter()
+            .map(|t| t.join().map_err(panicked).flatten());
+        join.collect()
+    })
 }
 
 /// Those of `all` with these names, or all if none is given.

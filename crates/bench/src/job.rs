@@ -3,6 +3,7 @@ use crate::cases::RecordLayout;
 use crate::cpu;
 use crate::fail::{Context, Failure, Result};
 use crate::random::SeededNumbers;
+use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, Write};
@@ -72,35 +73,24 @@ const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 pub fn work(text: &str) -> Result<()> {
     let job: WorkerJob = serde_json::from_str(text).doing("the job")?;
     let mut buffer = vec![0u8; job.record() as usize];
-    let mut x = SEED;
-    for chunk in buffer.chunks_mut(8) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        chunk.copy_from_slice(&x.to_le_bytes()[..chunk.len()]);
-    }
+    SeededNumbers(SEED).fill(&mut buffer);
     println!("ready");
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     if line.is_empty() {
         return Err(Failure::new("the benchmark went away"));
     }
-    let (cpu, start) = (cpu::of_self(), monotonic());
+    let (cpu, start) = (cpu::of_self(), cpu::seconds(ClockId::Monotonic));
     let done = job.run(&mut buffer)?;
     let outcome = WorkerOutcome {
         start,
-        end: monotonic(),
+        end: cpu::seconds(ClockId::Monotonic),
         cpu: cpu::of_self() - cpu,
         done,
     };
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", serde_json::to_string(&outcome)?)?;
     Ok(())
-}
-
-fn monotonic() -> f64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
 impl WorkerJob {

@@ -54,8 +54,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
                 ))?;
             }
         }
-        args.run
-            .print(&report, case.name, || report.table(case.name))?;
+        args.run.print(&report, case.name, Report::table)?;
     }
     Ok(())
 }

@@ -7,7 +7,10 @@ impl SeededNumbers {
     /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
     }
 
     /// One below `n`.
@@ -15,15 +18,15 @@ impl SeededNumbers {
         self.next() % n
     }
 
+    /// Fills the bytes.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for word in bytes.chunks_mut(8) {
+            word.copy_from_slice(&self.next().to_le_bytes()[..word.len()]);
+        }
+    }
+
     /// From half of `x` to one and a half.
     pub fn around(&mut self, x: u64) -> u64 {
         x / 2 + self.below(x)
     }
-}
-
-/// Every bit of the result depends on every bit of `x`.
-pub fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }

@@ -12,6 +12,9 @@ struct MetricSeries {
     values: Vec<f64>,
 }
 
+/// What one run of a subject found: metric, unit, value.
+pub type Values = Vec<(&'static str, &'static str, f64)>;
+
 /// What several runs found: `min <= median <= max`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Spread {
@@ -56,7 +59,41 @@ impl Report {
     /// What was found of one series, if it is there.
     pub fn spread(&self, case: &str, metric: &str, subject: &str) -> Option<Spread> {
         let same = |s: &&MetricSeries| (s.case, s.metric, s.subject) == (case, metric, subject);
-        self.series.iter().find(same).map(MetricSeries::spread)
+        self.series.iter().find(same).map(|s| Spread::of(&s.values))
+    }
+
+    /// The median of one series, if it is there.
+    pub fn median(&self, case: &str, metric: &str, subject: &str) -> Option<f64> {
+        self.spread(case, metric, subject).map(|s| s.median)
+    }
+
+    /// The subjects of a case, in the order in which they first came.
+    pub fn subjects(&self, case: &str) -> Vec<&'static str> {
+        let mut subjects = Vec::new();
+        for series in self.series.iter().filter(|s| s.case == case) {
+            if !subjects.contains(&series.subject) {
+                subjects.push(series.subject);
+            }
+        }
+        subjects
+    }
+
+    /// The metrics of a case and their units, in the order in which they first came.
+    pub fn metrics(&self, case: &str) -> Vec<(&'static str, &'static str)> {
+        let mut metrics = Vec::new();
+        for series in self.series.iter().filter(|s| s.case == case) {
+            if !metrics.contains(&(series.metric, series.unit)) {
+                metrics.push((series.metric, series.unit));
+            }
+        }
+        metrics
+    }
+
+    /// What one more run of a subject found.
+    pub fn add_all(&mut self, case: &'static str, subject: &'static str, found: Values) {
+        for (metric, unit, value) in found {
+            self.add(case, metric, subject, unit, value);
+        }
     }
 
     /// One more value.
@@ -90,7 +127,7 @@ impl Report {
                 case: s.case,
                 metric: s.metric,
                 subject: s.subject,
-                spread: s.spread(),
+                spread: Spread::of(&s.values),
                 unit: s.unit,
             };
             // A line holds numbers and plain names only.
@@ -112,7 +149,7 @@ impl Report {
         for s in rates {
             let Spread {
                 median, min, max, ..
-            } = s.spread();
+            } = Spread::of(&s.values);
             let ratio = self
                 .base(s)
                 .map_or("-".into(), |b| format!("{:.2}x", median / b));
@@ -142,25 +179,18 @@ impl Report {
     /// Median of what this is compared with: the same metric of the base; reading through another node is compared with the
     /// base's plain reading.
     fn base(&self, of: &MetricSeries) -> Option<f64> {
-        let base = |s: &&MetricSeries| {
-            (s.case, s.subject, s.metric) == (of.case, self.base, root(of.metric))
-        };
-        self.series.iter().find(base).map(|s| s.spread().median)
+        self.median(of.case, root(of.metric), self.base)
     }
 
     fn cpu_of(&self, of: &MetricSeries) -> Option<f64> {
-        let metric = cpu_metric(of.metric)?;
-        let found = self
-            .series
-            .iter()
-            .find(|s| (s.case, s.subject, s.metric) == (of.case, of.subject, metric));
-        found.map(|s| s.spread().median)
+        self.median(of.case, cpu_metric(of.metric)?, of.subject)
     }
 }
 
-impl MetricSeries {
-    fn spread(&self) -> Spread {
-        let mut v = self.values.clone();
+impl Spread {
+    /// Of values, of which there is at least one.
+    pub fn of(values: &[f64]) -> Spread {
+        let mut v = values.to_vec();
         v.sort_by(f64::total_cmp);
         let (n, mid) = (v.len(), v.len() / 2);
         let median = if n % 2 == 1 {

@@ -70,7 +70,7 @@ pub fn run(args: &StageArgs) -> Result<()> {
         }
         service.stop().doing(case)?;
         std::fs::remove_dir_all(&dir).doing(dir.display())?;
-        args.run.print(&report, case, || report.table(case))?;
+        args.run.print(&report, case, Report::table)?;
     }
     Ok(())
 }
@@ -97,16 +97,11 @@ fn plant(dir: &Path, files: u64, size: u64) -> Result<u64> {
     let mut total = size;
     let mut random = SeededNumbers(1);
     let mut block = vec![0; CHUNK];
-    let mut fill = |bytes: &mut [u8]| {
-        for word in bytes.chunks_mut(8) {
-            word.copy_from_slice(&random.next().to_le_bytes()[..word.len()]);
-        }
-    };
     for n in 0..files {
         let below = dir.join(format!("d{}", n % 100));
         std::fs::create_dir_all(&below).doing(below.display())?;
         let bytes = &mut block[..8000 + (n % 50) as usize * 100];
-        fill(bytes);
+        random.fill(bytes);
         total += bytes.len() as u64;
         let path = below.join(format!("f{n}"));
         std::fs::write(&path, bytes).doing(path.display())?;
@@ -117,7 +112,7 @@ fn plant(dir: &Path, files: u64, size: u64) -> Result<u64> {
     let mut left = size;
     while left > 0 {
         let len = left.min(CHUNK as u64) as usize;
-        fill(&mut block[..len]);
+        random.fill(&mut block[..len]);
         file.write_all(&block[..len]).doing(path.display())?;
         left -= len as u64;
     }

@@ -3,7 +3,9 @@
 use super::cases::SIZE;
 use crate::cache::Cold;
 use crate::fail::{Context, Failure, Result};
+use crate::harness::in_threads;
 use crate::index::Workload;
+use crate::report::Values;
 use forebay_server::delegate::Handle;
 use forebay_server::{Caller, Config, Delegate, Fid, OpenFlags, Service, index_files, keys};
 use forebay_storage::OsIo;
@@ -17,21 +19,6 @@ const NAME: &[u8] = b"checkpoint";
 /// Calls of a reading phase without bytes, at most: a part of what all readers would do.
 const MAX_LOCATED_CALLS: u64 = 1 << 21;
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
-
-/// What one run found: seconds, bytes a second, bytes.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct CheckpointOutcome {
-    pub write_open_s: f64,
-    pub write_bytes_per_s: f64,
-    pub write_close_s: f64,
-    pub index_disk_bytes: f64,
-    pub read_open_s: f64,
-    pub read_bytes_per_s: f64,
-    pub nonuniform_open_s: f64,
-    pub nonuniform_bytes_per_s: f64,
-    pub resolve_s: f64,
-    pub index_memory_bytes: f64,
-}
 
 /// A job.
 pub struct CheckpointRun<'a> {
@@ -56,28 +43,32 @@ impl CheckpointRun<'_> {
     ///
     /// # Errors
     /// What the service fails with; if something else is read than was written.
-    pub fn run(&self) -> Result<CheckpointOutcome> {
+    pub fn run(&self) -> Result<Values> {
         std::fs::create_dir_all(self.dir).doing(self.dir.display())?;
-        let outcome = self.measure();
+        let found = self.measure();
         let removed = std::fs::remove_dir_all(self.dir).doing(self.dir.display());
-        outcome.and_then(|o| removed.map(|()| o))
+        found.and_then(|found| removed.map(|()| found))
     }
 
-    fn measure(&self) -> Result<CheckpointOutcome> {
-        let mut outcome = CheckpointOutcome::default();
+    fn measure(&self) -> Result<Values> {
         let service = self.start()?;
         let fid = self.create(&service)?;
-        self.write(&service, fid, &mut outcome)?;
+        let mut found = self.write(&service, fid)?;
         let patterns = stored_patterns(&service)?;
         service.stop()?;
-        outcome.index_disk_bytes = patterns as f64 + self.index_tables()? as f64;
+        let disk = patterns as f64 + self.index_tables()? as f64;
 
         let (open, rate) = self.read(fid, self.writers())?;
-        (outcome.read_open_s, outcome.read_bytes_per_s) = (open, rate);
+        found.push(("read_open_s", "s", open));
+        found.push(("read_bytes_per_s", "B/s", rate));
         let (open, rate) = self.read(fid, self.writers() / 2)?;
-        (outcome.nonuniform_open_s, outcome.nonuniform_bytes_per_s) = (open, rate);
-        self.resolve(fid, &mut outcome)?;
-        Ok(outcome)
+        found.push(("nonuniform_open_s", "s", open));
+        found.push(("nonuniform_bytes_per_s", "B/s", rate));
+        let (seconds, memory) = self.resolve(fid)?;
+        found.push(("resolve_s", "s", seconds));
+        found.push(("index_disk_bytes", "B", disk));
+        found.push(("index_memory_bytes", "B", memory as f64));
+        Ok(found)
     }
 
     /// The service, with nothing in its memory, nor of its files in the system's.
@@ -125,10 +116,10 @@ impl CheckpointRun<'_> {
         (0..count).map(open).collect()
     }
 
-    fn write(&self, service: &Service, fid: Fid, outcome: &mut CheckpointOutcome) -> Result<()> {
+    fn write(&self, service: &Service, fid: Fid) -> Result<Values> {
         let begun = Instant::now();
         let processes = self.open(service, fid, self.writers(), true)?;
-        outcome.write_open_s = begun.elapsed().as_secs_f64();
+        let open = begun.elapsed().as_secs_f64();
         let begun = Instant::now();
         on_nodes(service, &processes, |of_node| match self.data {
             true => self.write_in_turn(of_node),
@@ -139,9 +130,13 @@ impl CheckpointRun<'_> {
             let mut all = of_node.iter();
             all.try_for_each(|p| Ok(p.delegate.release(p.handle)?))
         })?;
-        outcome.write_close_s = closing.elapsed().as_secs_f64();
-        outcome.write_bytes_per_s = self.bytes() as f64 / begun.elapsed().as_secs_f64();
-        Ok(())
+        let close = closing.elapsed().as_secs_f64();
+        let rate = self.bytes() as f64 / begun.elapsed().as_secs_f64();
+        Ok(vec![
+            ("write_open_s", "s", open),
+            ("write_bytes_per_s", "B/s", rate),
+            ("write_close_s", "s", close),
+        ])
     }
 
     fn writers(&self) -> u64 {
@@ -259,16 +254,16 @@ impl CheckpointRun<'_> {
         Ok((open, rate))
     }
 
-    /// One process of the last node finds out where all bytes are.
-    fn resolve(&self, fid: Fid, outcome: &mut CheckpointOutcome) -> Result<()> {
+    /// One process of the last node finds out where all bytes are: seconds, and bytes of memory.
+    fn resolve(&self, fid: Fid) -> Result<(f64, u64)> {
         let service = self.start()?;
         let delegate = service.delegate(service.members() - 1);
         let before = delegate.memory();
         let begun = Instant::now();
         let handle = delegate.open(fid, OpenFlags::READ)?.handle;
         let found = delegate.locator.locate(handle, 0..self.bytes())?;
-        outcome.resolve_s = begun.elapsed().as_secs_f64();
-        outcome.index_memory_bytes = delegate.memory().saturating_sub(before) as f64;
+        let seconds = begun.elapsed().as_secs_f64();
+        let memory = delegate.memory().saturating_sub(before);
         delegate.release(handle)?;
         service.stop()?;
         // The index cuts an extent where its slices meet.
@@ -281,7 +276,7 @@ impl CheckpointRun<'_> {
                 self.work.total()
             )));
         }
-        Ok(())
+        Ok((seconds, memory))
     }
 }
 
@@ -327,23 +322,9 @@ fn on_nodes(
     work: impl Fn(&[&Process]) -> Result<()> + Sync,
 ) -> Result<()> {
     let nodes = u64::from(service.members());
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..nodes)
-            .map(|node| {
-                let of_node = processes.iter().filter(|p| p.rank % nodes == node);
-                let of_node: Vec<&Process> = of_node.collect();
-                let work = &work;
-                scope.spawn(move || work(&of_node))
-            })
-            .collect();
-        for thread in threads {
-            match thread.join() {
-                Ok(done) => done?,
-                Err(_) => return Err(Failure::new("a node's thread panicked")),
-            }
-        }
-        Ok(())
-    })
+    let of_node = |node| processes.iter().filter(move |p| p.rank % nodes == node);
+    let of_nodes = (0..nodes).map(|node| of_node(node).collect::<Vec<_>>());
+    in_threads(of_nodes, |of_node| work(&of_node)).map(drop)
 }
 
 /// Bytes of the records of patterns, keys and values.
@@ -364,7 +345,7 @@ mod tests {
     use super::super::cases::{PieceShape, Pieces};
     use super::*;
 
-    fn run(shape: PieceShape, data: bool, patterns: bool) -> CheckpointOutcome {
+    fn run(shape: PieceShape, data: bool, patterns: bool) -> impl Fn(&str) -> f64 {
         let place = tempfile::tempdir().unwrap();
         let config = Config {
             nodes: 2,
@@ -380,9 +361,9 @@ mod tests {
             dir,
             cold,
         };
-        let outcome = job.run().unwrap();
+        let found = job.run().unwrap();
         assert!(!dir.exists());
-        outcome
+        move |metric| found.iter().find(|f| f.0 == metric).unwrap().2
     }
 
     /// Reads compare bytes, and a job that finds other pieces than were written fails.
@@ -395,13 +376,11 @@ mod tests {
             (PieceShape::Bt(36, 3), false),
         ] {
             let (on, off) = (run(shape, data, true), run(shape, data, false));
-            assert!(on.index_disk_bytes > 0.0 && on.index_memory_bytes > 0.0);
-            assert!(on.index_disk_bytes < off.index_disk_bytes, "{on:?} {off:?}");
-            assert!(
-                on.index_memory_bytes < off.index_memory_bytes,
-                "{on:?} {off:?}"
-            );
-            assert!(on.read_bytes_per_s > 0.0 && off.nonuniform_bytes_per_s > 0.0);
+            for metric in ["index_disk_bytes", "index_memory_bytes"] {
+                let (on, off) = (on(metric), off(metric));
+                assert!(on > 0.0 && on < off, "{metric}: {on} {off}");
+            }
+            assert!(on("read_bytes_per_s") > 0.0 && off("nonuniform_bytes_per_s") > 0.0);
         }
     }
 }

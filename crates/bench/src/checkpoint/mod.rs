@@ -20,13 +20,13 @@ mod job;
 
 use crate::cache::Cold;
 use crate::fail::{Context, Result};
-use crate::harness::{DirArgs, RunArgs, by_name};
+use crate::harness::{DirArgs, RunArgs, by_name, in_turn};
 use crate::report::Report;
 use crate::sizes;
 use cases::SIZE;
 use forebay_server::Config;
 use forebay_storage::Durability;
-use job::{CheckpointOutcome, CheckpointRun};
+use job::CheckpointRun;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -60,23 +60,6 @@ fn durability(text: &str) -> std::result::Result<Durability, String> {
 /// Name, and whether patterns are on.
 const SUBJECTS: [(&str, bool); 2] = [("forebay", true), ("patterns-off", false)];
 
-type Metric = (&'static str, &'static str, fn(&CheckpointOutcome) -> f64);
-
-const METRICS: [Metric; 10] = [
-    ("write_open_s", "s", |o| o.write_open_s),
-    ("write_bytes_per_s", "B/s", |o| o.write_bytes_per_s),
-    ("write_close_s", "s", |o| o.write_close_s),
-    ("read_open_s", "s", |o| o.read_open_s),
-    ("read_bytes_per_s", "B/s", |o| o.read_bytes_per_s),
-    ("nonuniform_open_s", "s", |o| o.nonuniform_open_s),
-    ("nonuniform_bytes_per_s", "B/s", |o| {
-        o.nonuniform_bytes_per_s
-    }),
-    ("resolve_s", "s", |o| o.resolve_s),
-    ("index_disk_bytes", "B", |o| o.index_disk_bytes),
-    ("index_memory_bytes", "B", |o| o.index_memory_bytes),
-];
-
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -94,10 +77,7 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     let mut report = Report::new("checkpoint", "patterns-off");
     for case in chosen {
         for round in 0..args.run.runs {
-            let mut order = subjects.clone();
-            // Who begins changes from round to round.
-            order.rotate_left(round as usize % subjects.len());
-            for (name, patterns) in order {
+            for (name, patterns) in in_turn(&subjects, round) {
                 args.run.progress(&format!("{} {name}", case.name), round);
                 let job = CheckpointRun {
                     work: case.work.workload(),
@@ -106,14 +86,11 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
                     dir: &dir.0.join("run"),
                     cold,
                 };
-                let outcome = job.run().doing(format!("{} on {name}", case.name))?;
-                for (metric, unit, value) in METRICS {
-                    report.add(case.name, metric, name, unit, value(&outcome));
-                }
+                let found = job.run().doing(format!("{} on {name}", case.name))?;
+                report.add_all(case.name, name, found);
             }
         }
-        args.run
-            .print(&report, case.name, || rows(&report, case.name))?;
+        args.run.print(&report, case.name, rows)?;
     }
     Ok(())
 }
@@ -149,8 +126,8 @@ const HEAD: &str =
 
 fn rows(report: &Report, case: &str) -> String {
     let mut out = String::new();
-    for (metric, unit, _) in METRICS {
-        let median = |subject| report.spread(case, metric, subject).map(|s| s.median);
+    for (metric, unit) in report.metrics(case) {
+        let median = |subject| report.median(case, metric, subject);
         let show = |subject| median(subject).map_or("-".into(), |v| show(unit, v));
         let ratio = match (median("forebay"), median("patterns-off")) {
             (Some(a), Some(b)) if b > 0.0 => format!("{:.3}x", a / b),

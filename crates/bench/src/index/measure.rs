@@ -7,8 +7,10 @@ use super::order::Arrivals;
 use super::process;
 use super::subject::{self, RecordLocation, StoreKind, Subject, Tuning, Worker};
 use super::workload::{Record, Workload};
+use crate::cache::Cold;
 use crate::cpu;
 use crate::fail::{Failure, Result};
+use crate::harness::in_threads;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -148,19 +150,12 @@ pub fn run(job: &SubjectJob) -> Result<IndexOutcome> {
     out.notes.push(subject.note());
     subject.close()?;
 
-    process::cool(&job.dir)?;
+    Cold::Advised.cool(&[&job.dir]);
     let subject = subject::open(job.kind, &job.dir, &job.tuning)?;
-    let mut look_up = || {
-        gets(
-            job,
-            &work,
-            &*subject,
-            arrivals(job.seed + 1),
-            &mut out.memory,
-        )
-    };
-    let (cold, warm) = (look_up()?, look_up()?.1);
-    (out.gets, out.cold_seconds, out.cold_cpu) = (cold.0, cold.1.seconds, cold.1.cpu);
+    let arrivals = || arrivals(job.seed + 1);
+    let (gets_done, cold) = gets(job, &work, &*subject, arrivals(), &mut out.memory)?;
+    let (_, warm) = gets(job, &work, &*subject, arrivals(), &mut out.memory)?;
+    (out.gets, out.cold_seconds, out.cold_cpu) = (gets_done, cold.seconds, cold.cpu);
     (out.warm_seconds, out.warm_cpu) = (warm.seconds, warm.cpu);
     out.notes.push(subject.note());
     subject.close()?;
@@ -276,14 +271,7 @@ fn timed(
     let cpu = cpu::of_self();
     let all: Vec<_> = match threads {
         1 => vec![hands()?],
-        _ => std::thread::scope(|scope| {
-            let started: Vec<_> = (0..threads).map(|_| scope.spawn(hands)).collect();
-            let joined = started.into_iter().map(|t| match t.join() {
-                Ok(done) => done,
-                Err(_) => Err(Failure::new("a thread of the benchmark panicked")),
-            });
-            joined.collect::<Result<_>>()
-        })?,
+        _ => in_threads(0..threads, |_| hands())?,
     };
     let cpu = cpu::of_self() - cpu;
     for (batch, answers) in group.iter().zip(sheets) {

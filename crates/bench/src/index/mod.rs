@@ -21,7 +21,7 @@ mod table;
 mod workload;
 
 use crate::fail::{Context, Failure, Result};
-use crate::harness::{DirArgs, RunArgs};
+use crate::harness::{DirArgs, RunArgs, in_turn};
 use crate::report::Report;
 use crate::sizes;
 use measure::{IndexLoad, IndexOutcome, SubjectJob};
@@ -60,7 +60,6 @@ pub fn run(args: &IndexArgs) -> Result<()> {
         return Ok(());
     };
     let kinds = subject::select(&args.subjects)?;
-    let names: Vec<&str> = kinds.iter().map(|k| k.name()).collect();
     let dir = args.dir.make()?;
     let header = header(args, &kinds, &dir.0);
     args.run.begin(&header, table::HEAD)?;
@@ -68,10 +67,7 @@ pub fn run(args: &IndexArgs) -> Result<()> {
     for case in cases {
         for round in 0..args.run.runs {
             args.run.progress(case.name, round);
-            let mut order = kinds.clone();
-            // Who begins changes from round to round.
-            order.rotate_left(round as usize % kinds.len());
-            for kind in order {
+            for kind in in_turn(&kinds, round) {
                 let job = SubjectJob {
                     case: case.name.into(),
                     kind,
@@ -88,9 +84,7 @@ pub fn run(args: &IndexArgs) -> Result<()> {
                 }
             }
         }
-        args.run.print(&report, case.name, || {
-            table::rows(&report, case.name, &names)
-        })?;
+        args.run.print(&report, case.name, table::rows)?;
     }
     Ok(())
 }

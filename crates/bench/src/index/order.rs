@@ -6,7 +6,8 @@
 //!   Each batch lasts, besides, between half and one and a half times its writer's usual time. Records in file order.
 //! - **Random**: the next batch is any of those left, of whichever writer; a writer's records are shuffled over all it writes.
 use super::workload::{Record, Workload};
-use crate::random::{SeededNumbers, mix};
+use crate::random::SeededNumbers;
+use forebay_trace::workload::Shuffle;
 
 /// An order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -63,7 +64,10 @@ impl<'a> Arrivals<'a> {
                 left: work.each(w).div_ceil(size),
                 pace,
                 ready: random.around(pace),
-                shuffle: Shuffle::new(work.each(w), random.next()),
+                shuffle: Shuffle {
+                    n: work.each(w),
+                    seed: random.next(),
+                },
             }
         });
         let writers: Vec<WriterProgress> = writers.collect();
@@ -138,42 +142,6 @@ impl Iterator for Arrivals<'_> {
     }
 }
 
-/// A permutation of `0..n` that needs no memory: rounds of steps that can be undone on the next power of two, repeated until the
-/// number is below `n`.
-#[derive(Debug, Clone, Copy)]
-struct Shuffle {
-    n: u64,
-    mask: u64,
-    shift: u32,
-    key: u64,
-}
-
-impl Shuffle {
-    fn new(n: u64, key: u64) -> Shuffle {
-        let bits = 64 - n.saturating_sub(1).leading_zeros();
-        Shuffle {
-            n,
-            mask: (1u64 << bits) - 1,
-            shift: (bits / 2).max(1),
-            key,
-        }
-    }
-
-    fn at(&self, i: u64) -> u64 {
-        let mut x = i;
-        loop {
-            for round in 0..4 {
-                let key = mix(self.key.wrapping_add(round));
-                x = x.wrapping_mul(key | 1).wrapping_add(key >> 7) & self.mask;
-                x ^= x >> self.shift;
-            }
-            if x < self.n {
-                return x;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,16 +199,6 @@ mod tests {
                 near += u32::from(pair[0].offset.abs_diff(pair[1].offset) < 1 << 20);
             }
             assert!(near < 100, "{near} of 1,023 neighbours are near");
-        }
-    }
-
-    #[test]
-    fn a_shuffle_is_a_permutation_of_any_length() {
-        for n in [1, 2, 3, 64, 100, 1000] {
-            let shuffle = Shuffle::new(n, 77);
-            let mut seen: Vec<u64> = (0..n).map(|i| shuffle.at(i)).collect();
-            seen.sort_unstable();
-            assert!(seen.iter().copied().eq(0..n));
         }
     }
 }

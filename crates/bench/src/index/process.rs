@@ -1,8 +1,6 @@
 //! What the kernel knows of this process and its files.
-use crate::cache;
 use crate::fail::{Context, Failure, Result};
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes that this process handed to `write` and the like so far, its threads included.
 pub fn written() -> Result<u64> {
@@ -26,7 +24,8 @@ fn field(path: &str, name: &str) -> Result<u64> {
 /// Bytes of the table files in a directory, logs and the like left out.
 pub fn table_bytes(dir: &Path) -> Result<u64> {
     let mut bytes = 0;
-    for path in files(dir)? {
+    for entry in std::fs::read_dir(dir).doing(dir.display())? {
+        let path = entry.doing(dir.display())?.path();
         let kind = path.extension().and_then(|e| e.to_str());
         if matches!(kind, Some("tbl" | "ldb" | "sst")) {
             // A file that a compaction has just removed counts no more.
@@ -34,27 +33,6 @@ pub fn table_bytes(dir: &Path) -> Result<u64> {
         }
     }
     Ok(bytes)
-}
-
-/// The files of `dir` are on disk, and none of their pages in memory.
-pub fn cool(dir: &Path) -> Result<()> {
-    for path in files(dir)? {
-        let file = File::open(&path).doing(path.display())?;
-        file.sync_all().doing(path.display())?;
-        cache::advise(&path);
-    }
-    Ok(())
-}
-
-fn files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut out = Vec::new();
-    for entry in std::fs::read_dir(dir).doing(dir.display())? {
-        let path = entry.doing(dir.display())?.path();
-        if path.is_file() {
-            out.push(path);
-        }
-    }
-    Ok(out)
 }
 
 #[cfg(test)]
@@ -70,6 +48,5 @@ mod tests {
         assert!(written().unwrap() >= before + 5300);
         assert!(peak_memory().unwrap() > 1 << 20);
         assert_eq!(table_bytes(dir.path()).unwrap(), 5000);
-        cool(dir.path()).unwrap();
     }
 }

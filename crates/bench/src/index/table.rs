@@ -27,11 +27,11 @@ pub const METRICS: [Metric; 14] = [
 ];
 
 /// The rows of `case`: the last column says how many times better Forebay is.
-pub fn rows(report: &Report, case: &str, subjects: &[&str]) -> String {
+pub fn rows(report: &Report, case: &str) -> String {
     let mut out = String::new();
     for Metric(metric, unit, more) in METRICS {
-        let ours = report.spread(case, metric, "forebay").map(|s| s.median);
-        for subject in subjects {
+        let ours = report.median(case, metric, "forebay");
+        for subject in report.subjects(case) {
             let Some(Spread {
                 median, min, max, ..
             }) = report.spread(case, metric, subject)
@@ -39,7 +39,7 @@ pub fn rows(report: &Report, case: &str, subjects: &[&str]) -> String {
                 continue;
             };
             // Seconds of flushing and settling may be none.
-            let better = ours.filter(|_| *subject != "forebay" && unit != "s");
+            let better = ours.filter(|_| subject != "forebay" && unit != "s");
             let better = better.map(|ours| match more {
                 true => ours / median,
                 false => median / ours,
@@ -75,7 +75,7 @@ mod tests {
             report.add("ior-1m-drift", "put_ops_per_s", subject, "1/s", puts);
             report.add("ior-1m-drift", "bytes_per_record", subject, "B", bytes);
         }
-        let text = rows(&report, "ior-1m-drift", &["forebay", "leveldb"]);
+        let text = rows(&report, "ior-1m-drift");
         let rows: Vec<&str> = text.lines().collect();
         assert_eq!(rows.len(), 4);
         assert!(

@@ -1,14 +1,15 @@
-//! LogGP: what a collective would take on a network of up to thousands of servers, event by event.
+//! LogGP: what a collective would take on a network of up to thousands of servers.
 //!
-//! The ranks run the tree and the state machine of `forebay_fabric::ring`, the same code that runs over real transports; only
-//! wires and processors are made up here. Time is in whole nanoseconds, so a run is exact and repeats.
+//! The trees are those of `forebay_fabric::ring`, the same code that runs over real transports; only wires and processors are
+//! made up here. A test simulates its state machine on them, event by event, and finds the same times. Time is in whole
+//! nanoseconds, so a run is exact and repeats.
 
 mod best;
+mod collective;
 mod network;
-mod quick;
-mod simulator;
+#[cfg(test)]
+mod tests;
 
 pub use best::Best;
+pub use collective::{OperationOutcome, collective, independent};
 pub use network::Network;
-pub use quick::quick;
-pub use simulator::{OperationOutcome, collective, independent};

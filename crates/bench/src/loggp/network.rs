@@ -42,20 +42,6 @@ pub struct Network {
     pub work: u64,
 }
 
-impl Default for Network {
-    fn default() -> Network {
-        Network {
-            latency: 3553,
-            send: 1137,
-            receive: 1170,
-            gap: 991,
-            byte: 500,
-            size: 64,
-            work: 0,
-        }
-    }
-}
-
 impl Network {
     /// The time of all bytes of a message but the first.
     pub fn bytes(&self) -> u64 {

@@ -21,7 +21,7 @@ use crate::harness::RunArgs;
 use crate::report::Report;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use subjects::{IndexMeasurement, SUBJECTS};
+use subjects::SUBJECTS;
 
 /// What `pattern` does.
 #[derive(Debug, clap::Args)]
@@ -56,34 +56,13 @@ pub fn run(args: &PatternArgs) -> Result<()> {
         };
         for _ in 0..args.run.runs {
             for (subject, measure) in SUBJECTS {
-                let found = measure(&files)?;
-                for (metric, unit, value) in METRICS {
-                    if let Some(value) = value(&found) {
-                        report.add(case.name, metric, subject, unit, value);
-                    }
-                }
+                report.add_all(case.name, subject, measure(&files)?);
             }
         }
-        args.run
-            .print(&report, case.name, || rows(&report, case.name))?;
+        args.run.print(&report, case.name, rows)?;
     }
     Ok(())
 }
-
-type Metric = (
-    &'static str,
-    &'static str,
-    fn(&IndexMeasurement) -> Option<f64>,
-);
-
-const METRICS: [Metric; 6] = [
-    ("encoded_bytes", "B", |m| m.encoded),
-    ("merged_bytes", "B", |m| m.merged),
-    ("memory_bytes", "B", |m| m.memory),
-    ("discover_per_s", "1/s", |m| m.discover),
-    ("lookup_ns", "ns", |m| m.lookup),
-    ("resolve_ns", "ns", |m| m.resolve),
-];
 
 const HEAD: &str = "case                               subject          encoded        merged        memory  M extents/s     lookup ns   piece ns\n";
 
@@ -91,11 +70,8 @@ fn rows(report: &Report, case: &str) -> String {
     let mut out = String::new();
     for (subject, _) in SUBJECTS {
         let show = |metric: &str, scale: f64, digits: usize| {
-            report
-                .spread(case, metric, subject)
-                .map_or("-".into(), |found| {
-                    format!("{:.digits$}", found.median / scale)
-                })
+            let found = report.median(case, metric, subject);
+            found.map_or("-".into(), |n| format!("{:.digits$}", n / scale))
         };
         let _ = writeln!(
             out,

@@ -4,6 +4,7 @@ use super::cases::FileLogs;
 use super::published::{self, Global, Local, LogPlace};
 use crate::fail::{Context, Result};
 use crate::random::SeededNumbers;
+use crate::report::{Spread, Values};
 use forebay_pattern::{Element, Folder, LogSource, MapLookup, PatternMap, Patterns, Segment};
 use std::hint::black_box;
 use std::time::Instant;
@@ -18,25 +19,8 @@ const MAX_SECONDS: f64 = 1.0;
 /// Pieces resolved at a time.
 const PIECES_AT_ONCE: usize = 4096;
 
-/// What one run found.
-#[derive(Debug, Default)]
-pub struct IndexMeasurement {
-    /// Bytes that the logs commit.
-    pub encoded: Option<f64>,
-    /// Bytes after merging.
-    pub merged: Option<f64>,
-    /// Bytes a reader holds.
-    pub memory: Option<f64>,
-    /// Extents a second.
-    pub discover: Option<f64>,
-    /// Nanoseconds of one lookup.
-    pub lookup: Option<f64>,
-    /// Nanoseconds of one piece, all in order.
-    pub resolve: Option<f64>,
-}
-
 /// A way to index: its name, and what does it once.
-pub type Subject = (&'static str, fn(&[FileLogs]) -> Result<IndexMeasurement>);
+pub type Subject = (&'static str, fn(&[FileLogs]) -> Result<Values>);
 
 /// All of them.
 pub const SUBJECTS: [Subject; 4] = [
@@ -51,7 +35,7 @@ fn count(files: &[FileLogs]) -> f64 {
     logs.map(|(_, log)| log.len()).sum::<usize>() as f64
 }
 
-fn forebay(files: &[FileLogs]) -> Result<IndexMeasurement> {
+fn forebay(files: &[FileLogs]) -> Result<Values> {
     let (mut maps, mut encoded, mut merged, mut seconds) = (Vec::new(), 0, 0, 0.0);
     for file in files {
         let mut segments = Vec::new();
@@ -75,20 +59,21 @@ fn forebay(files: &[FileLogs]) -> Result<IndexMeasurement> {
         maps.push(patterns.map());
     }
     let memory = maps.iter().map(PatternMap::memory).sum::<usize>();
-    let resolve = Some(resolve(&maps));
-    Ok(IndexMeasurement {
-        resolve,
-        encoded: Some(encoded as f64),
-        merged: Some(merged as f64),
-        memory: Some(memory as f64),
-        discover: Some(count(files) / seconds),
-        lookup: Some(lookup(files, |file, offset| {
-            matches!(maps[file].lookup(offset), MapLookup::Data(_))
-        })?),
-    })
+    let resolve = resolve(&maps);
+    let lookup = lookup(files, |file, offset| {
+        matches!(maps[file].lookup(offset), MapLookup::Data(_))
+    });
+    Ok(vec![
+        ("encoded_bytes", "B", encoded as f64),
+        ("merged_bytes", "B", merged as f64),
+        ("memory_bytes", "B", memory as f64),
+        ("discover_per_s", "1/s", count(files) / seconds),
+        ("lookup_ns", "ns", lookup),
+        ("resolve_ns", "ns", resolve),
+    ])
 }
 
-fn published(files: &[FileLogs]) -> Result<IndexMeasurement> {
+fn published(files: &[FileLogs]) -> Result<Values> {
     let (mut indexes, mut encoded, mut merged, mut seconds) = (Vec::new(), 0, 0, 0.0);
     for file in files {
         let mut locals = Vec::new();
@@ -103,18 +88,17 @@ fn published(files: &[FileLogs]) -> Result<IndexMeasurement> {
         merged += rest.iter().map(Local::bytes).sum::<usize>();
         indexes.push((globals, rest));
     }
-    Ok(IndexMeasurement {
-        encoded: Some(encoded as f64),
-        merged: Some(merged as f64),
-        memory: None,
-        discover: Some(count(files) / seconds),
-        resolve: None,
-        lookup: Some(lookup(files, |file, offset| {
-            let (globals, rest) = &indexes[file];
-            newest(globals, |g| g.logical.init, |g| g.lookup(offset), offset)
-                || newest(rest, |l| l.logical.init, |l| l.lookup(offset), offset)
-        })?),
-    })
+    let lookup = lookup(files, |file, offset| {
+        let (globals, rest) = &indexes[file];
+        newest(globals, |g| g.logical.init, |g| g.lookup(offset), offset)
+            || newest(rest, |l| l.logical.init, |l| l.lookup(offset), offset)
+    });
+    Ok(vec![
+        ("encoded_bytes", "B", encoded as f64),
+        ("merged_bytes", "B", merged as f64),
+        ("discover_per_s", "1/s", count(files) / seconds),
+        ("lookup_ns", "ns", lookup),
+    ])
 }
 
 /// Searches entries that are sorted by first offset, from the last that can hold `offset` on down.
@@ -128,7 +112,7 @@ fn newest<T>(
     entries[..above].iter().rev().any(|e| find(e).is_some())
 }
 
-fn raw(files: &[FileLogs]) -> Result<IndexMeasurement> {
+fn raw(files: &[FileLogs]) -> Result<Values> {
     let bytes = count(files) * ENTRY as f64;
     let sorted: Vec<Vec<Element>> = files
         .iter()
@@ -139,20 +123,19 @@ fn raw(files: &[FileLogs]) -> Result<IndexMeasurement> {
             all
         })
         .collect();
-    Ok(IndexMeasurement {
-        encoded: Some(bytes),
-        merged: Some(bytes),
-        memory: Some(bytes),
-        discover: None,
-        resolve: None,
-        lookup: Some(lookup(files, |file, offset| {
-            let above = sorted[file].partition_point(|e| e.offset <= offset);
-            above > 0 && sorted[file][above - 1].offset <= offset
-        })?),
-    })
+    let lookup = lookup(files, |file, offset| {
+        let above = sorted[file].partition_point(|e| e.offset <= offset);
+        above > 0 && sorted[file][above - 1].offset <= offset
+    });
+    Ok(vec![
+        ("encoded_bytes", "B", bytes),
+        ("merged_bytes", "B", bytes),
+        ("memory_bytes", "B", bytes),
+        ("lookup_ns", "ns", lookup),
+    ])
 }
 
-fn zstd(files: &[FileLogs]) -> Result<IndexMeasurement> {
+fn zstd(files: &[FileLogs]) -> Result<Values> {
     let (mut encoded, mut seconds) = (0, 0.0);
     for (log, extents) in files.iter().flatten() {
         let mut entries = Vec::with_capacity(extents.len() * ENTRY);
@@ -166,11 +149,10 @@ fn zstd(files: &[FileLogs]) -> Result<IndexMeasurement> {
         encoded += zstd::bulk::compress(&entries, 3).doing("zstd")?.len();
         seconds += start.elapsed().as_secs_f64();
     }
-    Ok(IndexMeasurement {
-        encoded: Some(encoded as f64),
-        discover: Some(count(files) / seconds),
-        ..IndexMeasurement::default()
-    })
+    Ok(vec![
+        ("encoded_bytes", "B", encoded as f64),
+        ("discover_per_s", "1/s", count(files) / seconds),
+    ])
 }
 
 /// Time of a piece when all are gone through in order.
@@ -192,7 +174,7 @@ fn resolve(maps: &[PatternMap]) -> f64 {
 }
 
 /// Median time of a lookup of a byte that some extent holds.
-fn lookup(files: &[FileLogs], find: impl Fn(usize, u64) -> bool) -> Result<f64> {
+fn lookup(files: &[FileLogs], find: impl Fn(usize, u64) -> bool) -> f64 {
     let mut random = SeededNumbers(1);
     let mut below = move |n: usize| random.below(n as u64) as usize;
     let mut times = Vec::with_capacity(BATCHES);
@@ -211,6 +193,5 @@ fn lookup(files: &[FileLogs], find: impl Fn(usize, u64) -> bool) -> Result<f64> 
         black_box(found.count());
         times.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
     }
-    times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
+    Spread::of(&times).median
 }

@@ -3,7 +3,7 @@
 use crate::fail::{Context, Result};
 use crate::harness::Case;
 use forebay_pattern::ReadRequest;
-use forebay_trace::{Kind, NO_OFFSET, workload};
+use forebay_trace::{Kind, NO_OFFSET, Ranges, workload};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -102,17 +102,11 @@ impl ReadWork {
 impl Reads {
     /// The parts of the file that are read, joined.
     pub fn ranges(&self) -> Vec<std::ops::Range<u64>> {
-        let all = self.readers.iter().flatten();
-        let mut all: Vec<(u64, u64)> = all.map(|r| (r.offset, r.offset + r.len)).collect();
-        all.sort_unstable();
-        let mut out: Vec<std::ops::Range<u64>> = Vec::new();
-        for (start, end) in all {
-            match out.last_mut() {
-                Some(last) if last.end >= start => last.end = last.end.max(end),
-                _ => out.push(start..end),
-            }
+        let mut joined = Ranges::default();
+        for r in self.readers.iter().flatten() {
+            joined.set(r.offset..r.offset + r.len, ());
         }
-        out
+        joined.iter().map(|(range, ())| range).collect()
     }
 }
 

@@ -15,11 +15,11 @@ mod cases;
 mod replay;
 
 use crate::fail::Result;
-use crate::harness::{Case, DirArgs, RunArgs};
+use crate::harness::{Case, DirArgs, RunArgs, in_turn};
 use crate::report::Report;
 use cases::{ReadWork, Reads};
 use forebay_server::delegate::PrefetchPolicy;
-use replay::{ReplayMeasurement, ReplaySettings};
+use replay::ReplaySettings;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,8 +72,7 @@ pub fn run(args: &PrefetchArgs) -> Result<()> {
             continue;
         };
         measure(args, case.name, &reads, &mut report)?;
-        args.run
-            .print(&report, case.name, || rows(&report, case.name))?;
+        args.run.print(&report, case.name, rows)?;
     }
     Ok(())
 }
@@ -90,20 +89,6 @@ fn header(args: &PrefetchArgs, chosen: &[Case<ReadWork>]) -> String {
     }
     out
 }
-
-type Metric = (
-    &'static str,
-    &'static str,
-    fn(&mut ReplayMeasurement) -> f64,
-);
-
-const METRICS: [Metric; 5] = [
-    ("io_time_s", "s", |m| m.io_time()),
-    ("read_p99_s", "s", ReplayMeasurement::p99),
-    ("read_bytes", "B", |m| m.bytes as f64),
-    ("fetched_bytes", "B", |m| m.ahead.fetched_bytes as f64),
-    ("wasted_bytes", "B", |m| m.wasted()),
-];
 
 fn measure(
     args: &PrefetchArgs,
@@ -129,12 +114,16 @@ fn measure(
         let delay = Duration::from_secs_f64(delay);
         report.add(case, "delay_s", "none", "s", delay.as_secs_f64());
         // Nobody is always the first one after the uncached run.
-        for place in 0..SUBJECTS.len() {
-            let (subject, policy) = SUBJECTS[(place + round as usize) % SUBJECTS.len()];
+        for (subject, policy) in in_turn(&SUBJECTS, round) {
             let mut found = replay::replay(&store, reads, settings(policy, delay))?;
-            for (metric, unit, value) in METRICS {
-                report.add(case, metric, subject, unit, value(&mut found));
-            }
+            let values = vec![
+                ("io_time_s", "s", found.io_time()),
+                ("read_p99_s", "s", found.p99()),
+                ("read_bytes", "B", found.bytes as f64),
+                ("fetched_bytes", "B", found.ahead.fetched_bytes as f64),
+                ("wasted_bytes", "B", found.wasted()),
+            ];
+            report.add_all(case, subject, values);
         }
     }
     Ok(())
@@ -143,16 +132,15 @@ fn measure(
 const HEAD: &str = "case      subject        I/O time s            min - max       cut   of perfect     p99 us    fetched MB     wasted\n";
 
 fn rows(report: &Report, case: &str) -> String {
-    let median =
-        |metric: &str, subject: &str| report.spread(case, metric, subject).map(|s| s.median);
-    let time = |subject: &str| median("io_time_s", subject).unwrap_or(0.0);
+    let number = |metric: &str, subject: &str| report.median(case, metric, subject).unwrap_or(0.0);
+    let time = |subject: &str| number("io_time_s", subject);
     let gain = |subject: &str| time("none") - time(subject);
     let mut out = String::new();
     for (subject, _) in SUBJECTS {
         let Some(io) = report.spread(case, "io_time_s", subject) else {
             continue;
         };
-        let number = |metric: &str| median(metric, subject).unwrap_or(0.0);
+        let number = |metric: &str| number(metric, subject);
         let read = number("read_bytes").max(1.0);
         let _ = writeln!(
             out,

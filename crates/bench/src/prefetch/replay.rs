@@ -1,8 +1,9 @@
 //! One replay: a service of two members in this process, far from each other; the readers' node has none of the bytes.
 
 use super::cases::Reads;
-use crate::cache;
+use crate::cache::Cold;
 use crate::fail::{Context, Failure, Result};
+use crate::harness::in_threads;
 use forebay_client::{Client, File};
 use forebay_fabric::fault::{Faults, Odds};
 use forebay_pattern::ReadRequest;
@@ -121,8 +122,7 @@ pub fn replay(store: &Path, reads: &Reads, way: ReplaySettings) -> Result<Replay
         run(&service, reads, Duration::ZERO)?;
         before = service.delegate(READER).prefetch_stats();
     }
-    rustix::fs::sync();
-    cache::advise(store);
+    Cold::Advised.cool(&[store]);
     let mut found = run(&service, reads, way.delay)?;
     let delegate = service.delegate(READER);
     service.stop()?;
@@ -148,17 +148,12 @@ fn run(service: &Service, reads: &Reads, delay: Duration) -> Result<ReplayMeasur
         }
         Ok(all)
     };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..reads.together).map(|_| scope.spawn(work)).collect();
-        let mut all = ReplayMeasurement::default();
-        for thread in threads {
-            let panicked = |_| Failure::new("a reader panicked");
-            let one = thread.join().map_err(panicked)??;
-            all.times.extend(one.times);
-            all.bytes += one.bytes;
-        }
-        Ok(all)
-    })
+    let mut all = ReplayMeasurement::default();
+    for one in in_threads(0..reads.together, |_| work())? {
+        all.times.extend(one.times);
+        all.bytes += one.bytes;
+    }
+    Ok(all)
 }
 
 fn rank(

@@ -1,12 +1,16 @@
 //! One server's part in a measured run, over any transport; and all of them as threads.
 
 use crate::fail::{Failure, Result};
+use crate::harness::in_threads;
+use crate::report::Spread;
 use bytes::Bytes;
 use crossbeam_channel::{Sender, unbounded};
-use forebay_fabric::ring::{Collectives, Group, Limits, MemoryBounds, Operation, Shape};
+use forebay_fabric::ring::{
+    Collectives, Group, Limits, MemoryBounds, NetworkCost, Operation, Shape,
+};
 use forebay_fabric::{Fabric, Handler, Message, Rank, Replier, local};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 /// How much is measured.
@@ -45,6 +49,17 @@ impl Subject {
             Subject::Mdhim => "mdhim",
         }
     }
+
+    /// The tree that it goes by; none where each client asks by itself.
+    pub fn shape(self) -> Option<Shape> {
+        match self {
+            Subject::Ring => Some(Shape::Ring),
+            // The tree that the file system uses, whatever the network.
+            Subject::Fitted => Some(Shape::Fitted(NetworkCost::default())),
+            Subject::Direct => Some(Shape::Direct),
+            Subject::Mdhim => None,
+        }
+    }
 }
 
 /// What the root found about one subject.
@@ -65,30 +80,14 @@ const LIMITS: Limits = Limits {
 
 /// `n` servers as threads of this process.
 pub fn local(n: u32, work: &RingLoad) -> Result<Vec<RingMeasurement>> {
-    let found = Mutex::new(Vec::new());
     // All serve before one is asked.
     let meetings = local::fabric(n)
         .into_iter()
         .map(|end| MeetingPoint::new(end));
     let meetings = meetings.collect::<Result<Vec<_>>>()?;
-    let failed = || Failure::new("a server panicked");
-    std::thread::scope(|scope| {
-        let servers: Vec<_> = local::fabric(n)
-            .into_iter()
-            .zip(meetings)
-            .map(|(end, meeting)| {
-                let found = &found;
-                scope.spawn(move || {
-                    let measured = serve(end, meeting, work)?;
-                    found.lock().map_err(|_| failed())?.extend(measured);
-                    Ok(())
-                })
-            })
-            .collect();
-        let outcomes = servers.into_iter().map(|s| s.join().map_err(|_| failed())?);
-        outcomes.collect::<Result<()>>()
-    })?;
-    found.into_inner().map_err(|_| failed())
+    let servers = local::fabric(n).into_iter().zip(meetings);
+    let found = in_threads(servers, |(end, meeting)| serve(end, meeting, work))?;
+    Ok(found.concat())
 }
 
 /// A server that passes on what is for its collectives, and carries out the rest one by one on one thread, as MDHIM's do.
@@ -219,11 +218,7 @@ struct ServerPart<'a> {
 
 impl ServerPart<'_> {
     fn operation(&self, key: &'static str, round: u32) -> Result<Operation> {
-        let shape = match self.subject {
-            Subject::Ring | Subject::Mdhim => Shape::Ring,
-            Subject::Fitted => Shape::Fitted(Default::default()),
-            Subject::Direct => Shape::Direct,
-        };
+        let shape = self.subject.shape().unwrap_or(Shape::Ring);
         Ok(Operation {
             group: Group::all(self.subject as u64, self.end.size(), shape)?,
             key: key.into(),
@@ -313,14 +308,10 @@ impl ServerPart<'_> {
             let outcomes = others.into_iter().map(|o| o.join().map_err(failed)?);
             outcomes.collect::<Result<()>>()
         })?;
-        let median = |values: &mut Vec<f64>| {
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2]
-        };
         Ok((self.end.rank() == 0).then(|| RingMeasurement {
             subject: self.subject,
-            latency_us: median(&mut latencies),
-            root_messages: median(&mut messages),
+            latency_us: Spread::of(&latencies).median,
+            root_messages: Spread::of(&messages).median,
         }))
     }
 }

@@ -25,9 +25,9 @@ pub use processes::rank;
 use crate::fail::{Context, Result};
 use crate::harness::{Case, RunArgs};
 use crate::loggp::{self, Best, Network};
-use crate::report::Report;
+use crate::report::{Report, Values};
 use cases::CaseServers;
-use forebay_fabric::ring::{NetworkCost, Shape, Tree};
+use measure::Subject;
 
 /// What `ring` does.
 #[derive(Debug, clap::Args)]
@@ -63,8 +63,7 @@ pub fn run(args: &RingArgs) -> Result<()> {
             CaseServers::Simulated(n) => simulated(&case, n, args, &mut report),
             CaseServers::Every(last) => every(&case, last, &args.network, &mut report),
         }
-        args.run
-            .print(&report, case.name, || table::rows(&report, case.name))?;
+        args.run.print(&report, case.name, table::rows)?;
     }
     Ok(())
 }
@@ -90,17 +89,6 @@ fn header(args: &RingArgs) -> String {
     )
 }
 
-fn add(
-    report: &mut Report,
-    case: &'static str,
-    subject: &'static str,
-    latency_us: f64,
-    root_messages: f64,
-) {
-    report.add(case, "latency_us", subject, "us", latency_us);
-    report.add(case, "root_messages", subject, "messages", root_messages);
-}
-
 fn measured(
     case: &Case<CaseServers>,
     args: &RingArgs,
@@ -109,41 +97,34 @@ fn measured(
 ) -> Result<()> {
     for _ in 0..args.run.runs {
         for found in measure(&args.work).doing(case.name)? {
-            let subject = found.subject.name();
-            add(
-                report,
-                case.name,
-                subject,
-                found.latency_us,
-                found.root_messages,
-            );
+            let values = values(found.latency_us, found.root_messages);
+            report.add_all(case.name, found.subject.name(), values);
         }
     }
     Ok(())
 }
 
-/// The tree that the file system uses, whatever the network.
-fn fitted() -> Shape {
-    Shape::Fitted(NetworkCost::default())
+fn values(latency_us: f64, root_messages: f64) -> Values {
+    vec![
+        ("latency_us", "us", latency_us),
+        ("root_messages", "messages", root_messages),
+    ]
 }
 
 fn simulated(case: &Case<CaseServers>, n: u32, args: &RingArgs, report: &mut Report) {
     let net = &args.network;
-    let outcomes = [
-        ("ring", loggp::collective(net, Shape::Ring, n)),
-        ("ring-fitted", loggp::collective(net, fitted(), n)),
-        ("direct", loggp::collective(net, Shape::Direct, n)),
-        ("mdhim", loggp::independent(net, n * args.work.clients)),
-        ("best-tree", Best::new(net, n).outcome(n)),
-    ];
-    for (subject, outcome) in outcomes {
+    let outcome = |subject: Subject| match subject.shape() {
+        Some(shape) => loggp::collective(net, shape, n),
+        None => loggp::independent(net, n * args.work.clients),
+    };
+    let trees = Subject::ALL.map(|subject| (subject.name(), outcome(subject)));
+    let best = ("best-tree", Best::new(net, n).outcome(n));
+    for (subject, outcome) in trees.into_iter().chain([best]) {
         let latency = outcome.finished as f64 / 1000.0;
-        add(
-            report,
+        report.add_all(
             case.name,
             subject,
-            latency,
-            outcome.root_messages as f64,
+            values(latency, outcome.root_messages as f64),
         );
     }
 }
@@ -151,11 +132,14 @@ fn simulated(case: &Case<CaseServers>, n: u32, args: &RingArgs, report: &mut Rep
 /// The largest ratio to the best tree over every number of servers, and where it is.
 fn every(case: &Case<CaseServers>, last: u32, net: &Network, report: &mut Report) {
     let best = Best::new(net, last);
-    for (subject, shape) in [("ring", Shape::Ring), ("ring-fitted", fitted())] {
+    for subject in [Subject::Ring, Subject::Fitted] {
+        let Some(shape) = subject.shape() else {
+            continue;
+        };
         let mut worst = (0.0, 0);
         let mut wrong = 0u32;
         for n in 2..=last {
-            let found = loggp::quick(net, &Tree::new(shape, n));
+            let found = loggp::collective(net, shape, n);
             let ratio = found.finished as f64 / best.outcome(n).finished as f64;
             if ratio > worst.0 {
                 worst = (ratio, n);
@@ -163,19 +147,23 @@ fn every(case: &Case<CaseServers>, last: u32, net: &Network, report: &mut Report
             let law = u64::from(forebay_fabric::ring::topology::fan_in(n));
             wrong += u32::from(found.root_messages != law);
         }
-        for (metric, unit, value) in [
+        let found = vec![
             ("worst_ratio_to_best", "x", worst.0),
             ("worst_at_servers", "servers", f64::from(worst.1)),
             ("sizes_with_other_root_messages", "sizes", f64::from(wrong)),
-        ] {
-            report.add(case.name, metric, subject, unit, value);
-        }
+        ];
+        report.add_all(case.name, subject.name(), found);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_fabric::ring::{NetworkCost, Shape};
+
+    fn fitted() -> Shape {
+        Shape::Fitted(NetworkCost::default())
+    }
 
     /// The later measurement of the machine that the default network is from.
     const LATER: Network = Network {
@@ -200,7 +188,7 @@ mod tests {
         for net in [Network::default(), LATER] {
             let best = Best::new(&net, 16_384);
             for n in &sizes {
-                let found = loggp::quick(&net, &Tree::new(fitted(), *n));
+                let found = loggp::collective(&net, fitted(), *n);
                 let limit = 1.5 * best.outcome(*n).finished as f64;
                 assert!(found.finished as f64 <= limit, "{n}: {found:?}, {limit}");
                 let law = forebay_fabric::ring::topology::fan_in(*n);

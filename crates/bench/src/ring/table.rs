@@ -6,18 +6,16 @@ use std::fmt::Write as _;
 /// The head of the table.
 pub const HEAD: &str = "case              subject       root messages      latency us                 min - max    best  direct\n";
 
-const SUBJECTS: [&str; 5] = ["ring", "ring-fitted", "direct", "mdhim", "best-tree"];
-
 /// The rows of `case`.
 pub fn rows(report: &Report, case: &str) -> String {
     let mut out = String::new();
     let latency = |subject: &str| report.spread(case, "latency_us", subject);
-    for subject in SUBJECTS {
+    for subject in report.subjects(case) {
         if let Some(Spread {
             median, min, max, ..
         }) = latency(subject)
         {
-            let messages = report.spread(case, "root_messages", subject);
+            let messages = report.median(case, "root_messages", subject);
             let ratio = |to: &str, turned: bool| {
                 latency(to).map_or("-".into(), |base| match turned {
                     true => format!("{:.2}x", base.median / median),
@@ -27,21 +25,20 @@ pub fn rows(report: &Report, case: &str) -> String {
             let _ = writeln!(
                 out,
                 "{case:<17} {subject:<13} {:>13} {median:>15.1} {:>25} {:>7} {:>7}",
-                messages.map_or("-".into(), |m| format!("{:.0}", m.median)),
+                messages.map_or("-".into(), |m| format!("{m:.0}")),
                 format!("{min:.1} - {max:.1}"),
                 ratio("best-tree", false),
                 ratio("direct", true),
             );
         }
-        if let Some(worst) = report.spread(case, "worst_ratio_to_best", subject) {
-            let at = report.spread(case, "worst_at_servers", subject);
-            let wrong = report.spread(case, "sizes_with_other_root_messages", subject);
+        if let Some(worst) = report.median(case, "worst_ratio_to_best", subject) {
+            let number = |metric| report.median(case, metric, subject).unwrap_or(0.0);
             let _ = writeln!(
                 out,
                 "{case:<17} {subject:<13} at most {:.3} times the best tree (at {:.0} servers); root messages other than ceil(log2 n) at {:.0} sizes",
-                worst.median,
-                at.map_or(0.0, |a| a.median),
-                wrong.map_or(0.0, |w| w.median),
+                worst,
+                number("worst_at_servers"),
+                number("sizes_with_other_root_messages"),
             );
         }
     }

@@ -15,6 +15,7 @@ mod tests;
 mod tile;
 
 pub use btio::{Btio, BtioCell};
+pub use random::Shuffle;
 pub use spec::{KINDS, parse};
 
 use crate::{Kind, Op, Trace};

@@ -21,32 +21,42 @@ impl Random {
     fn blocks(&self) -> u64 {
         u64::from(self.ranks) * self.calls
     }
+}
 
-    fn hash(&self, n: u64) -> u64 {
-        let mut z = n.wrapping_add(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
+/// A permutation of `0..n` that needs no memory: a Feistel network over the next power of four, walked until it lands inside.
+#[derive(Debug, Clone, Copy)]
+pub struct Shuffle {
+    /// How many numbers.
+    pub n: u64,
+    /// Another seed, another order.
+    pub seed: u64,
+}
 
-    /// A permutation of `0..blocks()`: a Feistel network over the next power of four, walked until it lands inside.
-    fn shuffled(&self, index: u64) -> u64 {
-        let bits = (64 - (self.blocks() - 1).leading_zeros())
-            .div_ceil(2)
-            .max(1);
+impl Shuffle {
+    /// The number at a place below `n`.
+    pub fn at(&self, place: u64) -> u64 {
+        let bits = (64 - (self.n - 1).leading_zeros()).div_ceil(2).max(1);
         let mask = (1u64 << bits) - 1;
-        let mut at = index;
+        let mut at = place;
         loop {
             let (mut left, mut right) = (at >> bits, at & mask);
             for round in 0..4u64 {
-                (left, right) = (right, left ^ (self.hash(right << 2 | round) & mask));
+                let hash = hash(self.seed, right << 2 | round);
+                (left, right) = (right, left ^ (hash & mask));
             }
             at = left << bits | right;
-            if at < self.blocks() {
+            if at < self.n {
                 return at;
             }
         }
     }
+}
+
+fn hash(seed: u64, n: u64) -> u64 {
+    let mut z = n.wrapping_add(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
 }
 
 impl Layout for Random {
@@ -65,14 +75,15 @@ impl Layout for Random {
     fn access(&self, rank: u32, index: u64) -> CallRange {
         let number = u64::from(rank) * self.calls + index;
         if !self.overlap {
+            let (n, seed) = (self.blocks(), self.seed);
             return CallRange {
                 file: 0,
-                offset: self.shuffled(number) * self.len,
+                offset: Shuffle { n, seed }.at(number) * self.len,
                 len: self.len,
             };
         }
-        let len = 1 + self.hash(number * 2) % self.len;
-        let offset = self.hash(number * 2 + 1) % (self.blocks() * self.len - len + 1);
+        let len = 1 + hash(self.seed, number * 2) % self.len;
+        let offset = hash(self.seed, number * 2 + 1) % (self.blocks() * self.len - len + 1);
         CallRange {
             file: 0,
             offset,

@@ -196,6 +196,16 @@ fn random_depends_on_its_seed_only() {
 }
 
 #[test]
+fn a_shuffle_is_a_permutation_of_any_length() {
+    for n in [1, 2, 3, 64, 100, 1000] {
+        let shuffle = Shuffle { n, seed: 77 };
+        let mut seen: Vec<u64> = (0..n).map(|i| shuffle.at(i)).collect();
+        seen.sort_unstable();
+        assert!(seen.iter().copied().eq(0..n));
+    }
+}
+
+#[test]
 fn wrong_descriptions_say_what_there_is() {
     for (spec, says) in [
         ("ior", "there are: ior-strided"),
