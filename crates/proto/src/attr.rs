@@ -79,13 +79,13 @@ pub enum Lamination {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExtentLayout {
     /// Extents, if there are any, lie with the owner, in its slices: no other member was ever given a part, and a cut needs none
-    /// there. A commit with staged parts makes it `Spread`, one with patterns `Patterned`.
+    /// there. A commit with staged parts makes it `BySlice`, one with patterns `Patterned`.
     #[default]
-    Fresh,
+    OwnerOnly,
     /// Extents lie with the members of their slices. For ever.
-    Spread,
+    BySlice,
     /// Everything lies with the owner: patterns, and extents of any slice. So no commit has staged parts. A truncate to 0 that
-    /// leaves nothing makes it `Fresh`.
+    /// leaves nothing makes it `OwnerOnly`.
     Patterned,
 }
 

@@ -32,7 +32,7 @@ pub enum Error {
     /// A read, or the plan of a commit, is from an outdated view of the file; ask anew and plan again (callers of a delegate never
     /// see it).
     #[error("the file changed while it was read")]
-    Stale,
+    Replan,
     /// The member's store failed.
     #[error(transparent)]
     Storage(#[from] Storage),
@@ -125,8 +125,8 @@ pub enum WireError {
     },
     /// See [`Error::Corrupt`].
     Corrupt(String),
-    /// See [`Error::Stale`].
-    Stale,
+    /// See [`Error::Replan`].
+    Replan,
     /// See [`Error::Refused`].
     Refused(String),
     /// The member could not reach that rank.
@@ -150,7 +150,7 @@ impl From<&Error> for WireError {
                 addr: *addr,
             },
             Error::Corrupt(text) => WireError::Corrupt(text.clone()),
-            Error::Stale => WireError::Stale,
+            Error::Replan => WireError::Replan,
             Error::Refused(text) => WireError::Refused(text.clone()),
             Error::Storage(e @ Storage::Corrupt { .. }) => WireError::Corrupt(e.to_string()),
             Error::Fabric(Fabric::Dead(rank)) => WireError::Dead(*rank),
@@ -173,7 +173,7 @@ impl WireError {
             },
             WireError::Gone { member, log, addr } => Error::Gone { member, log, addr },
             WireError::Corrupt(text) => Error::Corrupt(text),
-            WireError::Stale => Error::Stale,
+            WireError::Replan => Error::Replan,
             WireError::Refused(text) => Error::Refused(text),
             WireError::Dead(rank) => Error::Fabric(Fabric::Dead(rank)),
             WireError::Deadline(rank, after) => Error::Fabric(Fabric::Deadline { rank, after }),

@@ -151,8 +151,8 @@ service! {
         }) -> ();
 
         /// To the owner: publish these changes as one. The owner's own part goes straight in; parts of
-        /// other members must have been staged there under `token` before. A POSIX error or `Stale` means that nothing
-        /// happened: try again as it is, or [`DropStaged`] the parts and plan again with a new token (after `Stale` from a
+        /// other members must have been staged there under `token` before. A POSIX error or `Replan` means that nothing
+        /// happened: try again as it is, or [`DropStaged`] the parts and plan again with a new token (after `Replan` from a
         /// new view). Any other error: it may have happened, ask again.
         commit(Commit {
             /// The file.

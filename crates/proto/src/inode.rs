@@ -62,7 +62,7 @@ impl Inode {
             parent: Fid(0),
             dead: false,
             target: Vec::new(),
-            layout: ExtentLayout::Fresh,
+            layout: ExtentLayout::OwnerOnly,
         }
     }
 

@@ -108,7 +108,7 @@ pub enum IntentStep {
         time: Time,
     },
     /// An empty directory lost its name: it is dead.
-    Bury {
+    MarkDead {
         /// The inode.
         fid: Fid,
         /// When.
@@ -170,7 +170,7 @@ impl IntentStep {
         match self {
             IntentStep::Entry { dir, .. } | IntentStep::Touch { dir, .. } => *dir,
             IntentStep::Drop { fid, .. }
-            | IntentStep::Bury { fid, .. }
+            | IntentStep::MarkDead { fid, .. }
             | IntentStep::Moved { fid, .. } => *fid,
         }
     }

@@ -221,7 +221,7 @@ service! {
         sync_intents(SyncIntents) -> ();
 
         /// Between members, to the root's owner: the lock of directory moves. [`AbortIntent`] releases it.
-        take_gate(TakeGate {
+        lock_directory_moves(LockDirectoryMoves {
             /// Which operation.
             intent: IntentId,
         }) -> HoldReply;

@@ -262,7 +262,7 @@ mod tests {
             Err(forebay_storage::Error::NoSpace { path: "x".into() }.into())
         }
         fn verify_ranges(&self, _: Member, _: VerifyRanges) -> Result<Vec<bool>> {
-            Err(Error::Stale)
+            Err(Error::Replan)
         }
         fn get_usage(&self, from: Member, _: GetUsage) -> Result<StoreUsage> {
             let n = u64::from(from);
@@ -346,7 +346,7 @@ mod tests {
                 "{gone:?}"
             );
             let stale = peers.call(to, VerifyRanges { ranges: ranges() });
-            assert!(matches!(stale, Err(Error::Stale)), "{stale:?}");
+            assert!(matches!(stale, Err(Error::Replan)), "{stale:?}");
             let full = peers.call(to, SyncLogs).unwrap_err();
             assert_eq!(full.errno(), Errno::NOSPC);
             let no_part = peers.call(to, crate::meta::SyncIntents).unwrap_err();

@@ -47,7 +47,7 @@ pub struct CommitPart {
 ///   rest of the cut does nothing there. A sparse file of many slices costs one change a member.
 /// - A cut to `u64::MAX` (truncate) goes to members with slices below `old_size` (pass the larger of the published size
 ///   and the end of pending writes), and to every member that has any other part. Should the file have grown meanwhile
-///   onto a member left out, the owner answers `Stale`: plan again.
+///   onto a member left out, the owner answers `Replan`: plan again.
 pub fn split_by_member(
     map: SliceMap,
     owner: Member,

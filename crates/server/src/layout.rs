@@ -11,7 +11,7 @@
 //!
 //! Invariants: a directory that holds something else is refused before it is touched; one is locked before anything in
 //! it is written, or believed.
-use crate::repair_under_way::must_not_be_under_way;
+use crate::repair_marker::must_not_be_under_way;
 pub(crate) use crate::superblock::refuse;
 use crate::superblock::{self, FILE_NAME, StoreRole, Superblock, random_id};
 use crate::{Error, Member, Result};

@@ -16,7 +16,7 @@
 //! each writes "ready". After a crash before any is ready nothing is stored yet, and the next start begins anew; after a later
 //! one, those that are not ready have the right id, so they become ready at the next start.
 use crate::layout::{lock_dir, make_private, must_be_empty, path_error, refuse};
-use crate::repair_under_way::must_not_be_under_way;
+use crate::repair_marker::must_not_be_under_way;
 use crate::superblock::{self, Id, StoreRole, Superblock, random_id};
 use crate::{Error, Member, MemberBarrier, Result};
 use forebay_storage::Io;

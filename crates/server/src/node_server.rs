@@ -204,7 +204,7 @@ fn must_have_records(io: &dyn Io, kv: &Path, data: &Path) -> Result<()> {
     if there(kv)? {
         return Ok(());
     }
-    let cut_off = kv.with_file_name(crate::repair_under_way::NEW_RECORDS);
+    let cut_off = kv.with_file_name(crate::repair_marker::NEW_RECORDS);
     if there(&cut_off)? {
         return Err(Error::Refused(format!(
             "{}: a repair was cut off before its last step; run `forebay fsck --repair` again",

@@ -5,15 +5,15 @@
 //!   only after the member has answered. So it arrives at least once; freeing twice is harmless.
 //! - The store is synced before a message goes out: after a crash of the machine the index must not name bytes that the
 //!   other member has already freed. For the same reason what a commit without a sync displaced becomes a message only
-//!   once the bytes of that commit are on disk (`displaced`).
+//!   once the bytes of that commit are on disk (`held_extents`).
 //!
 //! ```text
 //! OUTBOX   key  | member 2 | number 8 |    numbers grow, also across restarts
 //!          val  | 1 | log 8, address 8, length 8 ... |
 //! ```
-mod displaced;
+mod held_extents;
 
-pub(crate) use displaced::{DisplacedBytes, HeldBytes};
+pub(crate) use held_extents::{HeldExtents, HeldRecord};
 
 use crate::log_ranges::LogRanges;
 use crate::worker_thread::WorkerThread;
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 /// The files of which a start may put back what commits displaced. What cannot be read is left out.
 pub(crate) fn displaced_files(store: &Store) -> std::collections::BTreeSet<Fid> {
-    displaced::files(store)
+    held_extents::files(store)
 }
 
 const VERSION: u8 = 1;
@@ -56,7 +56,7 @@ pub struct Outbox {
     peers: Arc<dyn PeerRpc>,
     next: AtomicU64,
     /// What commits displaced whose own bytes may not be on disk yet.
-    pub(crate) displaced: DisplacedBytes,
+    pub(crate) held: HeldExtents,
     /// One delivery at a time.
     delivery: Mutex<DeliveryProgress>,
     wake_state: Mutex<WakeState>,
@@ -107,7 +107,7 @@ impl Outbox {
             next = next.max(message_key(&entry?.0)?.1 + 1);
         }
         Ok(Outbox {
-            displaced: DisplacedBytes::open(store.clone())?,
+            held: HeldExtents::open(store.clone())?,
             store,
             peers,
             next: AtomicU64::new(next),
@@ -171,7 +171,7 @@ impl Outbox {
     /// # Errors
     /// When the store cannot be read.
     pub fn pending(&self) -> Result<u64> {
-        let mut count = displaced::read(&self.store, 0)?.len() as u64;
+        let mut count = held_extents::read(&self.store, 0)?.len() as u64;
         for entry in self
             .store
             .scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded)
@@ -247,7 +247,7 @@ impl Outbox {
     /// A member whose bytes cannot be brought to disk; its records stay.
     fn release(&self) -> Result<()> {
         let sync = |member| self.peers.call(member, SyncLogs);
-        self.displaced
+        self.held
             .release(sync, |batch, freed| self.add(batch, freed))
     }
 
@@ -351,7 +351,7 @@ impl MessageScan {
 /// # Errors
 /// When the store cannot be read, or a message is damaged.
 pub(crate) fn add_waiting(store: &Store, waiting: &mut LogRanges) -> Result<()> {
-    let held = displaced::read(store, 0)?.into_iter();
+    let held = held_extents::read(store, 0)?.into_iter();
     let extents = held.flat_map(|(_, held)| held.extents);
     extents.for_each(|extent| waiting.add_extent(&extent));
     for entry in keys::all(store, keys::OUTBOX) {

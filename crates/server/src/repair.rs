@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! NODE/kv.repair        the new key-value store, made first ([`rebuild`](crate::rebuild)); nothing else is changed until it is whole
-//! NODE/repair-under-way from before the first member's new store takes its place until the last one's has ([`repair_under_way`](crate::repair_under_way))
+//! NODE/repair-under-way from before the first member's new store takes its place until the last one's has ([`repair_marker`](crate::repair_marker))
 //! NODE/damaged-T/kv     the old one, once the new one is in its place
 //! NODE/damaged-T/data   log bytes that no record names any more, if records that may have named them are lost
 //! FIRST/damaged-T.txt   what was damaged and lost, with paths
@@ -15,7 +15,7 @@
 //! - No log byte that may belong to a file is freed: a start frees what no record names, so that is set aside first.
 
 use crate::rebuild::{ByteCheck, Losses, MemberRemains, rebuild};
-use crate::repair_under_way::{self, NEW_RECORDS};
+use crate::repair_marker::{self, NEW_RECORDS};
 use crate::stopped::{self, LostSuperblock};
 use crate::superblock::StoreRole;
 use crate::{Error, Result};
@@ -89,10 +89,10 @@ impl Repair {
         progress: &mut dyn FnMut(&'static str),
     ) -> Result<Repair> {
         let mut stores = AllStores::open(&io, dirs)?;
-        repair_under_way::finish(&*io, &stores.nodes, stores.time)?;
+        repair_marker::finish(&*io, &stores.nodes, stores.time)?;
         // The one that was finished may have taken the time's name.
         stores.time = unused_time(&stores.nodes, stores.time);
-        let aside = repair_under_way::aside(stores.time);
+        let aside = repair_marker::aside(stores.time);
         let mut repair = Repair {
             io: io.clone(),
             report: dirs[0].join(format!("{aside}.txt")),
@@ -137,9 +137,9 @@ impl Repair {
     pub fn finish(dirs: &[PathBuf]) -> Result<Option<String>> {
         let io: Arc<dyn Io> = Arc::new(OsIo);
         let stores = AllStores::open(&io, dirs)?;
-        let finished = repair_under_way::finish(&*io, &stores.nodes, stores.time)?;
+        let finished = repair_marker::finish(&*io, &stores.nodes, stores.time)?;
         Ok(finished.map(|time| {
-            let aside = repair_under_way::aside(time);
+            let aside = repair_marker::aside(time);
             format!(
                 "a repair was cut off while it put new records in place, and is finished now: the old records of each member are in \
                  {aside} in its store, and the report is {}",
@@ -227,8 +227,8 @@ impl Repair {
         for lost in &self.lost {
             lost.block.write(&*self.io, &lost.dir)?;
         }
-        repair_under_way::begin(&*self.io, &self.nodes, self.time)?;
-        repair_under_way::finish(&*self.io, &self.nodes, self.time)?;
+        repair_marker::begin(&*self.io, &self.nodes, self.time)?;
+        repair_marker::finish(&*self.io, &self.nodes, self.time)?;
         Ok(self.report.clone())
     }
 
@@ -239,7 +239,7 @@ impl Repair {
     pub fn discard(&self) -> Result<()> {
         // Of a repair under way it is all that there is of the new records, also at members without a mark: so all are asked first.
         for node in &self.nodes {
-            repair_under_way::must_not_be_under_way(&*self.io, node)?;
+            repair_marker::must_not_be_under_way(&*self.io, node)?;
         }
         for node in &self.nodes {
             let new = node.join(NEW_RECORDS);
@@ -292,7 +292,7 @@ impl AllStores {
 fn unused_time(nodes: &[PathBuf], mut time: u64) -> u64 {
     while nodes
         .iter()
-        .any(|node| node.join(repair_under_way::aside(time)).exists())
+        .any(|node| node.join(repair_marker::aside(time)).exists())
     {
         time += 1;
     }

@@ -11,7 +11,7 @@ mod overlay;
 
 use crate::layout::{self, Layout};
 use crate::rebuild::{ByteCheck, Losses, MemberRemains, rebuild};
-use crate::repair_under_way::newest_records;
+use crate::repair_marker::newest_records;
 use crate::{Config, Error, Result, Service, stopped};
 use forebay_storage::Io;
 use overlay::Overlay;

@@ -4,6 +4,7 @@
 //! of every record or segment, and come from [`CachedStats`](crate::cached_stats::CachedStats).
 use crate::delegate::PrefetchStats;
 use forebay_index::csm::engine::Stats;
+use std::ops::Add;
 
 /// One member's figures; sizes in bytes. What is counted since the start is of this process.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
@@ -108,54 +109,31 @@ impl MemberStatus {
     /// The sum of the figures of several members; its number is the first one's. What is not known of one is not known of all.
     pub fn sum<'a>(members: impl IntoIterator<Item = &'a MemberStatus>) -> MemberStatus {
         let mut members = members.into_iter();
-        let first = members.next().cloned().unwrap_or_default();
+        let mut sum = members.next().cloned().unwrap_or_default();
         let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
-        members.fold(first, |sum, m| MemberStatus {
-            member: sum.member,
-            damage: [&sum.damage[..], &m.damage].concat(),
-            notes: [&sum.notes[..], &m.notes].concat(),
-            unclean: sum.unclean || m.unclean,
-            files: both(sum.files, m.files),
-            logical_bytes: both(sum.logical_bytes, m.logical_bytes),
-            extents: both(sum.extents, m.extents),
-            undelivered: both(sum.undelivered, m.undelivered),
-            patterns: both(sum.patterns, m.patterns),
-            pattern_bytes: both(sum.pattern_bytes, m.pattern_bytes),
-            pattern_extents: both(sum.pattern_extents, m.pattern_extents),
-            counted_seconds_ago: sum.counted_seconds_ago.max(m.counted_seconds_ago),
-            open_files: sum.open_files + m.open_files,
-            data_bytes: sum.data_bytes + m.data_bytes,
-            disk_bytes: both(sum.disk_bytes, m.disk_bytes),
-            segments: sum.segments + m.segments,
-            index: sum.index.and(m.index),
-            index_bytes_per_record: sum.index.and(m.index).bytes_per_record(),
-            index_bytes: sum.index_bytes + m.index_bytes,
-            index_memory_bytes: sum.index_memory_bytes + m.index_memory_bytes,
-            cache_memory_bytes: sum.cache_memory_bytes + m.cache_memory_bytes,
-            buffer_memory_bytes: sum.buffer_memory_bytes + m.buffer_memory_bytes,
-            memory_bytes: sum.memory_bytes + m.memory_bytes,
-            memory_budget: sum.memory_budget + m.memory_budget,
-            reads: sum.reads + m.reads,
-            writes: sum.writes + m.writes,
-            others: sum.others + m.others,
-            read_bytes: sum.read_bytes + m.read_bytes,
-            written_bytes: sum.written_bytes + m.written_bytes,
-            folded: sum.folded + m.folded,
-            folded_bytes: sum.folded_bytes + m.folded_bytes,
-            maps: sum.maps + m.maps,
-            prefetch: sum.prefetch.and(m.prefetch),
-            served: sum.served + m.served,
-            asked: sum.asked + m.asked,
-            combined: sum.combined + m.combined,
-            team_calls: sum.team_calls + m.team_calls,
-            team_failures: sum.team_failures + m.team_failures,
-            working: sum.working + m.working,
-            serving: sum.serving + m.serving,
-            asking: sum.asking + m.asking,
-            lock_waits: sum.lock_waits + m.lock_waits,
-            unpublished: sum.unpublished + m.unpublished,
-            flushing: sum.flushing + m.flushing,
-            cleaning: sum.cleaning + m.cleaning,
-        })
+        for m in members {
+            macro_rules! add {
+                ($add:expr; $($figure:ident),*) => {
+                    $(sum.$figure = $add(sum.$figure, m.$figure);)*
+                };
+            }
+            add!(both;
+                files, logical_bytes, extents, undelivered, patterns, pattern_bytes,
+                pattern_extents, disk_bytes);
+            add!(u64::add;
+                open_files, data_bytes, segments, index_bytes, index_memory_bytes,
+                cache_memory_bytes, buffer_memory_bytes, memory_bytes, memory_budget, reads,
+                writes, others, read_bytes, written_bytes, folded, folded_bytes, maps, served,
+                asked, combined, team_calls, team_failures, working, serving, asking,
+                lock_waits, unpublished, flushing, cleaning);
+            add!(f64::max; counted_seconds_ago);
+            add!(Stats::and; index);
+            add!(PrefetchStats::and; prefetch);
+            sum.index_bytes_per_record = sum.index.bytes_per_record();
+            sum.damage.extend_from_slice(&m.damage);
+            sum.notes.extend_from_slice(&m.notes);
+            sum.unclean |= m.unclean;
+        }
+        sum
     }
 }

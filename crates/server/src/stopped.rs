@@ -3,7 +3,7 @@
 //! Invariants: makes no directory and no store; all directories are locked before anything in them is believed; what is opened
 //! is all of one service, each member once.
 use crate::layout::{Layout, lock_dir, refuse};
-use crate::repair_under_way::{NEW_RECORDS, must_not_be_under_way};
+use crate::repair_marker::{NEW_RECORDS, must_not_be_under_way};
 use crate::superblock::{FoundSuperblock, Id, StoreRole, Superblock, random_id};
 use crate::{Member, Result, keys};
 use forebay_index::ExtentIndex;

@@ -17,6 +17,7 @@ use forebay_node::control::Member;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::processes::memory;
+use forebay_server::fsck::ByteCheck;
 use forebay_server::{Config, IndexStats};
 use forebay_storage::OsIo;
 use phase::Phase;
@@ -115,7 +116,7 @@ impl Demo<'_> {
         let (members, before) = self.state(sandbox)?;
 
         sandbox.kill();
-        let found = fsck::check(&[sandbox.store().to_path_buf()])?;
+        let found = fsck::check(&[sandbox.store().to_path_buf()], ByteCheck::Bytes)?;
         fsck::sound(&found, sandbox.store())?;
         let begun = Instant::now();
         sandbox.start()?;

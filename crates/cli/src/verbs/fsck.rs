@@ -5,11 +5,10 @@ use crate::progress;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::units::{counted, size};
-use forebay_server::fsck::{self, Report};
+use forebay_server::fsck::{self, ByteCheck, FsckReport};
 use forebay_server::repair::Repair;
 use forebay_server::superblock::Superblock;
 use forebay_storage::OsIo;
-use indicatif::ProgressBar;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -27,7 +26,7 @@ pub fn run(args: &FsckArgs) -> Result {
     if args.repair {
         return repair(&stores, args.yes);
     }
-    let report = check(&stores)?;
+    let report = check(&stores, ByteCheck::Bytes)?;
     let text = if args.json {
         output::json(&value(&report)?)?
     } else {
@@ -60,7 +59,7 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
         print(format!("{}\n", escaped(&finished)))?;
     }
     // One that cannot be checked at all is not sound.
-    let sound = records(stores).is_ok_and(|report| report.is_sound());
+    let sound = check(stores, ByteCheck::Lengths).is_ok_and(|report| report.is_sound());
     let bar = progress::bytes("fsck", 0);
     let mut progress = |step: &'static str| bar.set_message(format!("repair: {step}"));
     let prepared = Repair::prepare(stores, &mut progress);
@@ -87,7 +86,7 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
     let files = prepared.losses().damaged_files;
     let report = prepared.put_in_place().map_err(Failure::plain)?;
     drop(prepared);
-    let after = records(stores)?;
+    let after = check(stores, ByteCheck::Lengths)?;
     print(text(&after, &name(stores)))?;
     if files > 0 {
         print(format!("this is said of the records; {}", lying(files)))?;
@@ -160,32 +159,16 @@ fn name(stores: &[PathBuf]) -> String {
 ///
 /// # Errors
 /// If it is in use, foreign, or cannot be read at all.
-pub fn check(stores: &[PathBuf]) -> Result<Report> {
-    shown(stores, |bar| {
-        let mut progress = |p: fsck::Progress| {
-            bar.set_message(format!("fsck: {}", p.stage));
+pub fn check(stores: &[PathBuf], byte_check: ByteCheck) -> Result<FsckReport> {
+    let bar = progress::bytes("fsck", 0);
+    let mut progress = |p: fsck::FsckProgress| {
+        bar.set_message(format!("fsck: {}", p.stage));
+        if byte_check == ByteCheck::Bytes {
             bar.set_length(p.total);
             bar.set_position(p.done);
-        };
-        fsck::check(Arc::new(OsIo), stores, &mut progress)
-    })
-}
-
-/// The same of the records alone.
-fn records(stores: &[PathBuf]) -> Result<Report> {
-    shown(stores, |bar| {
-        let mut progress = |p: fsck::Progress| bar.set_message(format!("fsck: {}", p.stage));
-        fsck::check_records(Arc::new(OsIo), stores, &mut progress)
-    })
-}
-
-/// A check under a progress bar.
-fn shown(
-    stores: &[PathBuf],
-    check: impl FnOnce(&ProgressBar) -> forebay_server::Result<Report>,
-) -> Result<Report> {
-    let bar = progress::bytes("fsck", 0);
-    let report = check(&bar);
+        }
+    };
+    let report = fsck::check(Arc::new(OsIo), stores, byte_check, &mut progress);
     bar.finish_and_clear();
     report.map_err(|e| Failure::plain(format!("cannot check the store {}: {e}", name(stores))))
 }
@@ -194,7 +177,7 @@ fn shown(
 ///
 /// # Errors
 /// The first problem and how many there are.
-pub fn sound(report: &Report, store: &Path) -> Result {
+pub fn sound(report: &FsckReport, store: &Path) -> Result {
     match report.problems.first() {
         None => Ok(()),
         Some(first) => Err(Failure::new(
@@ -210,14 +193,14 @@ pub fn sound(report: &Report, store: &Path) -> Result {
     }
 }
 
-fn value(report: &Report) -> Result<serde_json::Value> {
+fn value(report: &FsckReport) -> Result<serde_json::Value> {
     let mut value =
         serde_json::to_value(report).or_fail("cannot write the report", "report this")?;
     value["sound"] = report.is_sound().into();
     Ok(value)
 }
 
-fn text(report: &Report, shown: &str) -> String {
+fn text(report: &FsckReport, shown: &str) -> String {
     let mut out = String::new();
     for problem in &report.problems {
         let _ = writeln!(
@@ -248,7 +231,7 @@ fn text(report: &Report, shown: &str) -> String {
 }
 
 /// How much was looked at, and what not.
-fn checked(report: &Report) -> String {
+fn checked(report: &FsckReport) -> String {
     let opened = report.members.saturating_sub(report.unopened);
     let members = match report.unopened {
         0 => counted(report.members.into(), "member"),
@@ -284,16 +267,16 @@ fn checked(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::fsck::Problem;
+    use forebay_server::fsck::FsckProblem;
 
     #[test]
     fn what_was_not_compared_is_not_counted_as_none() {
-        let mut report = Report {
+        let mut report = FsckReport {
             members: 3,
             unopened: 1,
             compared: 1,
             spans: 5,
-            ..Report::default()
+            ..FsckReport::default()
         };
         let text = checked(&report);
         assert!(
@@ -319,19 +302,19 @@ mod tests {
 
     #[test]
     fn problems_are_told_and_counted() {
-        let mut report = Report {
+        let mut report = FsckReport {
             files: 1234,
             members: 1,
             compared: 1,
             bytes: 1 << 20,
-            ..Report::default()
+            ..FsckReport::default()
         };
         let store = Path::new("/s");
         assert!(text(&report, "/s").ends_with(
             "1 member, 1,234 files, 0 extents, 0 spans in 0 segment files, 1.0 MiB verified\n/s is sound\n"
         ));
         assert_eq!(sound(&report, store), Ok(()));
-        report.problems.push(Problem {
+        report.problems.push(FsckProblem {
             part: "data".into(),
             text: "block 7 is damaged".into(),
         });

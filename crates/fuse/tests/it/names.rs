@@ -508,7 +508,13 @@ fn a_file_that_never_gets_a_name_goes_with_its_last_close_or_its_server() {
     assert_eq!(fs::read_dir(h.mount(2)).unwrap().count(), 1);
     assert_eq!(h.stop(), "STOPPED\n");
     let io = std::sync::Arc::new(forebay_storage::OsIo);
-    let found = forebay_server::fsck::check(io, &[h.store()], &mut |_| {}).unwrap();
+    let found = forebay_server::fsck::check(
+        io,
+        &[h.store()],
+        forebay_server::fsck::ByteCheck::Bytes,
+        &mut |_| {},
+    )
+    .unwrap();
     assert!(found.is_sound(), "{found:?}");
 }
 

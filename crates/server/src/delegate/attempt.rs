@@ -2,11 +2,11 @@
 //!
 //! | layout | puts | cuts |
 //! |---|---|---|
-//! | `Fresh` | folded; if no pattern is worth it, by slices | at the owner; and where puts are staged |
-//! | `Spread` | by slices | every member with a slice inside |
+//! | `OwnerOnly` | folded; if no pattern is worth it, by slices | at the owner; and where puts are staged |
+//! | `BySlice` | by slices | every member with a slice inside |
 //! | `Patterned` | folded, the rest as they are, all at the owner | at the owner |
 //!
-//! A view may be old: the owner answers `Stale` to a plan for another layout that it cannot take.
+//! A view may be old: the owner answers `Replan` to a plan for another layout that it cannot take.
 use super::folding::fold;
 use super::pending::PendingLayer;
 use crate::{ExtentLayout, Member, Time};
@@ -59,7 +59,7 @@ impl CommitPlanner {
         let mut changes = layer.changes(cut.unwrap_or(u64::MAX));
         let mut attr = layer.attr.clone();
         let (mut patterns, mut records) = (Vec::new(), 0);
-        if self.patterns && layout != ExtentLayout::Spread {
+        if self.patterns && layout != ExtentLayout::BySlice {
             let folded = fold(changes);
             (changes, patterns, records) = (folded.changes, folded.patterns, folded.records);
         }
@@ -102,7 +102,8 @@ impl CommitPlanner {
         let own = staged.iter().position(|part| part.member == self.owner);
         let mut own = own.map_or(Vec::new(), |i| staged.swap_remove(i).changes);
         let is_put = |change: &Change| matches!(change, Change::Put(_));
-        if layout == ExtentLayout::Fresh && !staged.iter().any(|p| p.changes.iter().any(is_put)) {
+        if layout == ExtentLayout::OwnerOnly && !staged.iter().any(|p| p.changes.iter().any(is_put))
+        {
             // Nobody else has anything to cut. The owner gets all cuts: should there be patterns by now, they cut those.
             own.retain(is_put);
             own.extend(changes.into_iter().filter(|change| !is_put(change)));
@@ -155,7 +156,7 @@ mod tests {
                     layer.put(start + k * stride..start + k * stride + len, source);
                 }
             }
-            let layout = [ExtentLayout::Fresh, ExtentLayout::Spread, ExtentLayout::Patterned][layout];
+            let layout = [ExtentLayout::OwnerOnly, ExtentLayout::BySlice, ExtentLayout::Patterned][layout];
             let planner = CommitPlanner { map: SliceMap { members }, owner: 0, token: 7, patterns };
             let attempt = planner.attempt(layer.clone(), cut, 3 * SLICE, layout);
             let mut got = Intervals::default();
@@ -192,8 +193,8 @@ mod tests {
             prop_assert!(patterns || attempt.patterns.is_empty());
             match layout {
                 ExtentLayout::Patterned => prop_assert!(attempt.staged.is_empty()),
-                ExtentLayout::Spread => prop_assert!(attempt.patterns.is_empty()),
-                ExtentLayout::Fresh => prop_assert!(attempt.staged.is_empty() || attempt.patterns.is_empty()),
+                ExtentLayout::BySlice => prop_assert!(attempt.patterns.is_empty()),
+                ExtentLayout::OwnerOnly => prop_assert!(attempt.staged.is_empty() || attempt.patterns.is_empty()),
             }
         }
     }

@@ -86,7 +86,7 @@ impl LayerCommitter {
     pub fn publish_locked(&self, file: &OpenFile, cut: Option<u64>, sync: bool) -> Result<()> {
         for _ in 0..PLAN_TRIES {
             match self.publish_planned(file, cut, sync) {
-                Err(Error::Stale) => self.ctx.refresh(file)?,
+                Err(Error::Replan) => self.ctx.refresh(file)?,
                 result => return result,
             }
         }
@@ -97,7 +97,7 @@ impl LayerCommitter {
         Err(Errno::IO.into())
     }
 
-    /// `Stale`: plan again from a new view.
+    /// `Replan`: plan again from a new view.
     fn publish_planned(&self, file: &OpenFile, cut: Option<u64>, sync: bool) -> Result<()> {
         let stuck = file.state.lock().committing.clone();
         if let Some(attempt) = stuck {
@@ -338,7 +338,7 @@ impl LayerCommitter {
 fn is_refusal(error: &Error) -> bool {
     match error {
         Error::Posix(e) => *e != Errno::IO,
-        Error::Stale | Error::Refused(_) => true,
+        Error::Replan | Error::Refused(_) => true,
         Error::Storage(e) => e.is_transient(),
         _ => false,
     }

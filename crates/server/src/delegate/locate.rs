@@ -63,7 +63,7 @@ impl ByteLocator {
     /// For benchmarks of the index alone: as a read of `range`, without the bytes.
     ///
     /// # Errors
-    /// As a read; `Stale` if the file is written meanwhile.
+    /// As a read; `Replan` if the file is written meanwhile.
     #[doc(hidden)]
     pub fn locate(&self, handle: Handle, range: Range<u64>) -> Result<LocatedBytes> {
         let open = self.ctx.table.get(handle)?;

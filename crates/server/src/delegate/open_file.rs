@@ -345,7 +345,7 @@ mod tests {
             ctime: zero,
             generation,
             lamination: Lamination::None,
-            layout: ExtentLayout::Fresh,
+            layout: ExtentLayout::OwnerOnly,
         }
     }
 

@@ -59,7 +59,7 @@ impl OwnerExtents {
         })
     }
 
-    /// Asks for the map of the file, also for `asked`. `Stale` if the file has moved on.
+    /// Asks for the map of the file, also for `asked`. `Replan` if the file has moved on.
     pub fn ask_map(
         &self,
         file: &OpenFile,
@@ -68,7 +68,7 @@ impl OwnerExtents {
     ) -> Result<()> {
         let told = self.ask_patterns(file.fid)?;
         if told.published > generation {
-            return Err(Error::Stale);
+            return Err(Error::Replan);
         }
         let mut map = told.map();
         if map.memory() > self.memory.most_pieces / 8 * INTERVAL_MEMORY as usize {
@@ -79,7 +79,7 @@ impl OwnerExtents {
         {
             let mut state = file.state.lock();
             if state.attr.generation != generation {
-                return Err(Error::Stale);
+                return Err(Error::Replan);
             }
             state.map = Some(map.clone());
             // The map says the same in less memory.

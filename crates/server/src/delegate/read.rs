@@ -50,7 +50,7 @@ impl LayerReader {
                 (state.attr.generation, offset..end)
             };
             match self.read_view(file, range, generation, waited) {
-                Err(Error::Stale) => {}
+                Err(Error::Replan) => {}
                 Err(e @ Error::Gone { .. }) => {
                     gone += 1;
                     if gone > MAX_GONE_TRIES {
@@ -68,7 +68,7 @@ impl LayerReader {
         }
     }
 
-    /// Reads as of `generation`; `Stale` if that is over before all is read.
+    /// Reads as of `generation`; `Replan` if that is over before all is read.
     ///
     /// In steps of a bounded number of pieces, however many there are.
     pub fn read_view(
@@ -96,7 +96,7 @@ impl LayerReader {
                 // One remote piece: its bytes go on as they came.
                 let len = (range.end - range.start) as u32;
                 let bulk = self.fetch(member, vec![LogPiece { log, addr, len }], waited)?;
-                return bulk.into_iter().next().ok_or(Error::Stale);
+                return bulk.into_iter().next().ok_or(Error::Replan);
             }
             let mut target = match buffer.take() {
                 Some(buffer) => buffer,
@@ -113,7 +113,7 @@ impl LayerReader {
     }
 
     /// Where the first bytes of `range` are as of `generation`, at most `most` pieces of them; owners are asked for what is not known.
-    /// `Stale` if that generation is over.
+    /// `Replan` if that generation is over.
     ///
     /// Every turn either ends, or asks for the first byte that is not known and keeps the answer itself, in `asked`: so it
     /// comes to an end, whatever empties the windows.
@@ -130,7 +130,7 @@ impl LayerReader {
                 let state = file.state.lock();
                 // Shorter only if writes of this node were cut off before they were published.
                 if state.attr.generation != generation || state.size() < range.end {
-                    return Err(Error::Stale);
+                    return Err(Error::Replan);
                 }
                 let plan = state.plan(range.clone(), asked, most);
                 let map = (!plan.missing.is_empty()).then(|| state.lowest(asked));

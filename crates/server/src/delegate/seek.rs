@@ -48,7 +48,7 @@ impl LayerReader {
                     asked.pieces.clear();
                     match self.ask_at(file, at..size, target, generation, &mut asked) {
                         Ok(()) => {}
-                        Err(Error::Stale) => {
+                        Err(Error::Replan) => {
                             at = offset;
                             self.ctx.retry_view(file, generation, &mut retry)?;
                         }

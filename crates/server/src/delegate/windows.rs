@@ -38,7 +38,7 @@ impl OwnerExtents {
     /// learned goes to the windows, and what lies from the first range to the end of the last also to `asked`, which is
     /// of `generation` and the caller's own: the windows may be emptied at any moment, also by this very answer, and a
     /// caller that relied on them might never finish. Afterwards `asked` has at least the first byte of the first range, or a map that it had not
-    /// before. `Stale` if the file has moved on.
+    /// before. `Replan` if the file has moved on.
     pub fn ask_extents(
         &self,
         file: &OpenFile,
@@ -124,7 +124,7 @@ impl OwnerExtents {
         let mut first = end;
         let keepers = match layout {
             ExtentLayout::Patterned => file.fid.owner()..file.fid.owner() + 1,
-            ExtentLayout::Fresh | ExtentLayout::Spread => 0..self.ctx.members(),
+            ExtentLayout::OwnerOnly | ExtentLayout::BySlice => 0..self.ctx.members(),
         };
         for member in keepers {
             let (extents, _) = self.ask_owner(file, member, from..end, 1, generation)?;
@@ -139,7 +139,9 @@ impl OwnerExtents {
         let owner = file.fid.owner();
         match file.state.lock().attr.layout {
             ExtentLayout::Patterned => owner,
-            ExtentLayout::Fresh | ExtentLayout::Spread => self.ctx.slices().member(owner, offset),
+            ExtentLayout::OwnerOnly | ExtentLayout::BySlice => {
+                self.ctx.slices().member(owner, offset)
+            }
         }
     }
 
@@ -153,7 +155,7 @@ impl OwnerExtents {
     ) -> Result<(Vec<Extent>, bool)> {
         let reply = self.ask_member(file.fid, member, range, limit)?;
         if reply.published > generation {
-            Err(Error::Stale)
+            Err(Error::Replan)
         } else {
             Ok((reply.extents, reply.more))
         }
@@ -181,7 +183,7 @@ impl OwnerExtents {
 fn fill(file: &OpenFile, range: Range<u64>, extents: &[Extent], generation: u64) -> Result<()> {
     let mut state = file.state.lock();
     if state.attr.generation != generation {
-        return Err(Error::Stale);
+        return Err(Error::Replan);
     }
     if state.windows.len() + extents.len() > MAX_WINDOW_PIECES {
         state.windows.clear();

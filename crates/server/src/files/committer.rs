@@ -96,7 +96,7 @@ impl Committer {
             return Err(Errno::STALE.into());
         }
         if !commit.staged.is_empty() && self.owners.outcomes.is_given_up(id)? {
-            return Err(Error::Stale);
+            return Err(Error::Replan);
         }
         let admission = Admission {
             map: self.owners.context.map(),
@@ -134,7 +134,7 @@ impl Committer {
             (added, freed) = (done.added, done.freed);
             table = Some(done.table);
             if all {
-                layout = ExtentLayout::Fresh;
+                layout = ExtentLayout::OwnerOnly;
                 // With whatever was not known to be held.
                 freed = inode.bytes;
                 self.owners.patterns.delete_records(&mut batch, id.fid)?;

@@ -177,7 +177,7 @@ impl Files {
     /// # Errors
     /// When the own store fails. Members that cannot be reached are tried again in the background.
     pub fn recover(&self) -> Result<()> {
-        self.outbox.displaced.keep_all();
+        self.outbox.held.keep_all();
         self.background.recover()
     }
 

@@ -141,7 +141,7 @@ impl ContentReader {
                 let _inode = self.context.inodes.lock(fid);
                 self.patterns.extents(fid, inode, 0..size, *left)?.0
             }
-            ExtentLayout::Fresh | ExtentLayout::Spread => {
+            ExtentLayout::OwnerOnly | ExtentLayout::BySlice => {
                 self.slices.index.get(fid.0, 0..size, *left)?
             }
         };

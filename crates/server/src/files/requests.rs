@@ -1,4 +1,4 @@
-//! The requests about file content that this member answers. A POSIX error names what is wrong; `Stale` says: plan again from a
+//! The requests about file content that this member answers. A POSIX error names what is wrong; `Replan` says: plan again from a
 //! new view; others are failures. Opens are counted by member.
 use super::Files;
 use super::records::CommitId;

@@ -8,7 +8,7 @@
 //! Whoever changes a file's extents here has the lock that its caller names: the inode's of a file of this member, the
 //! slice lock of `StagedParts` of any other.
 use super::context::MemberContext;
-use crate::outbox::{HeldBytes, Outbox};
+use crate::outbox::{HeldRecord, Outbox};
 use crate::{Fid, Result};
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::Batch;
@@ -73,9 +73,9 @@ impl SliceIndex {
             Change::Put(extent) => Some(extent),
             Change::Cut { .. } => None,
         });
-        self.outbox.displaced.wrote(puts.clone().map(|e| e.member));
-        let all = before.promised || self.outbox.displaced.holds(fid);
-        let held = HeldBytes {
+        self.outbox.held.wrote(puts.clone().map(|e| e.member));
+        let all = before.promised || self.outbox.held.holds(fid);
+        let held = HeldRecord {
             fid,
             size: before.size,
             seq,
@@ -86,7 +86,7 @@ impl SliceIndex {
                 .collect(),
         };
         if !held.extents.is_empty() || !held.beside.is_empty() {
-            self.outbox.displaced.hold(batch, &held)?;
+            self.outbox.held.hold(batch, &held)?;
         }
         Ok((added, freed))
     }
@@ -100,7 +100,7 @@ impl SliceIndex {
 
     /// A batch landed that freed so many bytes of the file: the outbox looks whether there is something to deliver.
     pub fn landed(&self, fid: Fid, freed: u64) {
-        if freed > 0 || self.outbox.displaced.holds(fid) {
+        if freed > 0 || self.outbox.held.holds(fid) {
             self.outbox.wake();
         }
     }

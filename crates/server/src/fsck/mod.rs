@@ -13,11 +13,12 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
+pub use crate::rebuild::ByteCheck;
+
 use crate::finding::Finding;
 use crate::inodes::removed_directories;
 use crate::log_ranges::LogRanges;
 use crate::paths::{self, Named};
-use crate::rebuild::ByteCheck;
 use crate::{Fid, LOST_LOG, Member, Result, files, keys, meta, outbox, record_subject, stopped};
 use forebay_data::LogId;
 use forebay_index::{Change, Extent, ExtentIndex};
@@ -32,7 +33,7 @@ use std::sync::Arc;
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
+pub struct FsckProblem {
     /// Which part found it: `store`, `namespace`, `files`, `extents`, `data`, `segments`.
     pub part: String,
     /// What and where, for a person.
@@ -41,9 +42,9 @@ pub struct Problem {
 
 /// What the check found; sizes in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct FsckReport {
     /// Damage. Empty: the store is sound.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FsckProblem>,
     /// What the next start settles, and other things worth knowing.
     pub notes: Vec<String>,
     /// Members there are.
@@ -70,14 +71,14 @@ pub struct Report {
     pub may_be_lost: u64,
 }
 
-impl Report {
+impl FsckReport {
     /// Whether nothing is wrong.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
 
     fn problem(&mut self, part: &str, text: impl ToString) {
-        self.problems.push(Problem {
+        self.problems.push(FsckProblem {
             part: part.into(),
             text: text.to_string(),
         });
@@ -95,7 +96,7 @@ impl Report {
 
 /// How far the check is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct FsckProgress {
     /// What is looked at.
     pub stage: &'static str,
     /// Log bytes verified.
@@ -104,10 +105,10 @@ pub struct Progress {
     pub total: u64,
 }
 
-impl Progress {
+impl FsckProgress {
     /// At the beginning of a stage.
-    fn at(stage: &'static str) -> Progress {
-        Progress {
+    fn at(stage: &'static str) -> FsckProgress {
+        FsckProgress {
             stage,
             done: 0,
             total: 0,
@@ -123,7 +124,8 @@ struct MemberStore {
 }
 
 /// Checks the service in `dirs`: the directory of a whole one, or the stores of all its members, in any order. `progress`
-/// is called often.
+/// is called often. Without [`ByteCheck::Bytes`] log bytes are not read: only the records are checked, and whether segment files
+/// are long enough.
 ///
 /// # Errors
 /// `Refused` if they are not all the stores of one service, or in use; what a store fails with when it cannot be read at all. Damage
@@ -131,36 +133,16 @@ struct MemberStore {
 pub fn check(
     io: Arc<dyn Io>,
     dirs: &[PathBuf],
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report> {
-    run(io, dirs, ByteCheck::Bytes, progress)
-}
-
-/// The same without reading log bytes: only the records are checked, and whether segment files are long enough.
-///
-/// # Errors
-/// As [`check`].
-pub fn check_records(
-    io: Arc<dyn Io>,
-    dirs: &[PathBuf],
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report> {
-    run(io, dirs, ByteCheck::Lengths, progress)
-}
-
-fn run(
-    io: Arc<dyn Io>,
-    dirs: &[PathBuf],
     byte_check: ByteCheck,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report> {
+    progress: &mut dyn FnMut(FsckProgress),
+) -> Result<FsckReport> {
     let layout = stopped::open(&*io, dirs)?;
-    let mut report = Report {
+    let mut report = FsckReport {
         members: layout.nodes.len() as u16,
         notes: layout.repaired.concat(),
-        ..Report::default()
+        ..FsckReport::default()
     };
-    progress(Progress::at("opening"));
+    progress(FsckProgress::at("opening"));
     let mut members = Vec::new();
     for (member, node) in (0..).zip(&layout.nodes) {
         match open(&io, &node.join("kv"), member, &mut report) {
@@ -176,7 +158,7 @@ fn run(
             }
         }
     }
-    progress(Progress::at("stores"));
+    progress(FsckProgress::at("stores"));
     let mut damaged = HashSet::new();
     let all_named = OnceCell::new();
     let named = || all_named.get_or_init(|| paths::named(members.iter().map(|m| &*m.store)));
@@ -192,7 +174,7 @@ fn run(
     }
     // What a damaged block held is not known, and what is compared with it would seem wrong.
     if damaged.is_empty() && report.unopened == 0 {
-        progress(Progress::at("files"));
+        progress(FsckProgress::at("files"));
         structure(&members, &mut report)?;
     } else {
         report.notes.push(
@@ -221,7 +203,7 @@ fn open(
     io: &Arc<dyn Io>,
     kv: &Path,
     member: Member,
-    report: &mut Report,
+    report: &mut FsckReport,
 ) -> Result<(Store, ExtentIndex)> {
     let options = Options {
         durability: Durability::Process,
@@ -274,7 +256,7 @@ fn count(store: &Store) -> u64 {
 }
 
 /// Namespace, and content against attributes.
-fn structure(members: &[MemberStore], report: &mut Report) -> Result<()> {
+fn structure(members: &[MemberStore], report: &mut FsckReport) -> Result<()> {
     let plain: Vec<(Member, &Store)> = members.iter().map(|m| (m.member, &*m.store)).collect();
     report.findings("namespace", meta::check::check(&plain));
     let shared: Vec<(Member, Arc<Store>)> = members
@@ -290,7 +272,7 @@ fn stored(
     live: &[Option<LogRanges>],
     extent: &Extent,
     place: &dyn Fn() -> String,
-    report: &mut Report,
+    report: &mut FsckReport,
 ) {
     if extent.log == LOST_LOG {
         report.lost += extent.len;
@@ -339,8 +321,8 @@ fn data<'n>(
     damaged: &HashSet<Member>,
     byte_check: ByteCheck,
     paths_of: &dyn Fn() -> &'n Named,
-    report: &mut Report,
-    progress: &mut dyn FnMut(Progress),
+    report: &mut FsckReport,
+    progress: &mut dyn FnMut(FsckProgress),
 ) -> Result<()> {
     let mut total = 0;
     for m in members {
@@ -350,7 +332,7 @@ fn data<'n>(
     let mut unreadable = UnreadablePieces::default();
     for m in members {
         let checked = spans::check(io, m, byte_check, report, &mut |done| {
-            progress(Progress {
+            progress(FsckProgress {
                 stage: "data",
                 done,
                 total,
@@ -363,7 +345,7 @@ fn data<'n>(
             live[usize::from(m.member)] = Some(checked.live);
         }
     }
-    progress(Progress {
+    progress(FsckProgress {
         stage: "extents",
         done: total,
         total,

@@ -1,5 +1,5 @@
 //! The segment files of one member: headers, files that nothing names, ranges that two spans claim.
-use super::{MemberStore, Report, spans::SpanPlace};
+use super::{FsckReport, MemberStore, spans::SpanPlace};
 use crate::{Error, Result};
 use forebay_data::segment_header;
 use forebay_storage::Io;
@@ -10,7 +10,7 @@ pub fn check(
     io: &dyn Io,
     m: &MemberStore,
     places: &[SpanPlace],
-    report: &mut Report,
+    report: &mut FsckReport,
 ) -> Result<()> {
     let used: HashSet<u32> = places.iter().map(|p| p.segment).collect();
     let entries = match io.list(&m.data) {

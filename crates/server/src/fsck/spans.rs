@@ -1,5 +1,5 @@
 //! The spans of one member: their bytes, their order, and which log addresses are live.
-use super::{MemberStore, Report};
+use super::{FsckReport, MemberStore};
 use crate::log_ranges::LogRanges;
 use crate::paths::{self, Named};
 use crate::rebuild::ByteCheck;
@@ -120,7 +120,7 @@ pub fn check(
     io: &dyn Io,
     m: &MemberStore,
     byte_check: ByteCheck,
-    report: &mut Report,
+    report: &mut FsckReport,
     progress: &mut dyn FnMut(u64),
 ) -> Result<CheckedSpans> {
     let mut checked = CheckedSpans {

@@ -56,8 +56,14 @@ fn start(dir: &Path) -> Service {
     .unwrap()
 }
 
-fn run(dir: &TempDir) -> Report {
-    check(Arc::new(OsIo), &[dir.path().into()], &mut |_| {}).unwrap()
+fn run(dir: &TempDir) -> FsckReport {
+    check(
+        Arc::new(OsIo),
+        &[dir.path().into()],
+        ByteCheck::Bytes,
+        &mut |_| {},
+    )
+    .unwrap()
 }
 
 #[test]
@@ -93,7 +99,7 @@ fn first_span(store: &Store) -> Span {
 }
 
 #[track_caller]
-fn finds(report: &Report, part: &str, words: &str) {
+fn finds(report: &FsckReport, part: &str, words: &str) {
     let found = report
         .problems
         .iter()
@@ -104,12 +110,18 @@ fn finds(report: &Report, part: &str, words: &str) {
 #[test]
 fn a_sound_service_has_no_problems_and_all_bytes_are_read() {
     let dir = service();
-    let mut last = Progress {
+    let mut last = FsckProgress {
         stage: "",
         done: 0,
         total: 0,
     };
-    let report = check(Arc::new(OsIo), &[dir.path().into()], &mut |p| last = p).unwrap();
+    let report = check(
+        Arc::new(OsIo),
+        &[dir.path().into()],
+        ByteCheck::Bytes,
+        &mut |p| last = p,
+    )
+    .unwrap();
     assert_eq!(report.problems, []);
     assert_eq!(report.leaked, 0, "{:#?}", report.notes);
     // 3 files of each member and the root.
@@ -120,7 +132,7 @@ fn a_sound_service_has_no_problems_and_all_bytes_are_read() {
     assert_eq!((last.stage, last.done), ("extents", last.total));
     assert_eq!(run(&dir), report, "the check changed something");
     let json = serde_json::to_string(&report).unwrap();
-    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    assert_eq!(serde_json::from_str::<FsckReport>(&json).unwrap(), report);
     start(dir.path()).stop().unwrap();
 }
 
@@ -323,7 +335,7 @@ fn removed_directories_are_not_counted() {
 fn what_is_no_service_or_in_use_is_refused() {
     let empty = tempfile::tempdir().unwrap();
     let refused = |dir: &Path| {
-        check(Arc::new(OsIo), &[dir.into()], &mut |_| {})
+        check(Arc::new(OsIo), &[dir.into()], ByteCheck::Bytes, &mut |_| {})
             .unwrap_err()
             .to_string()
     };

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The version is 3. Version 2 has the same fields, but no device files. Version 1 has no layout, the last field: it is read as
-//! `Spread` if anything was ever published, else as `Fresh`. Another one is refused: it is a store of a newer Forebay. The store's blocks and log records carry the
+//! `BySlice` if anything was ever published, else as `OwnerOnly`. Another one is refused: it is a store of a newer Forebay. The store's blocks and log records carry the
 //! checksums.
 use crate::{Error, ExtentLayout, Fid, Result};
 pub use forebay_proto::Inode;
@@ -38,7 +38,7 @@ pub(crate) fn decode(fid: Fid, value: &[u8]) -> Result<Inode> {
             // The layout is the last field: one byte, of the first kind.
             let mut inode = fields(&[rest, &[0]].concat())?;
             if inode.seq > 0 {
-                inode.layout = ExtentLayout::Spread;
+                inode.layout = ExtentLayout::BySlice;
             }
             Ok(inode)
         }

@@ -70,7 +70,10 @@ fn records_of_version_1_are_read() {
         let tail = [seq, 0, 1, 0, 0];
         [&head[..], &time, &time, &time, &tail].concat()
     };
-    for (seq, size, layout) in [(9, 5, ExtentLayout::Spread), (0, 0, ExtentLayout::Fresh)] {
+    for (seq, size, layout) in [
+        (9, 5, ExtentLayout::BySlice),
+        (0, 0, ExtentLayout::OwnerOnly),
+    ] {
         let mut batch = Batch::new();
         batch.put(keys::INODES, 7u64.to_be_bytes().to_vec(), record(seq, size));
         store.apply(batch).unwrap();

@@ -15,7 +15,8 @@ use super::steps::{ChangeSet, IntentStep, Precondition};
 use crate::{Error, Fid, Member, Result};
 use forebay_proto::intents::IntentId;
 use forebay_proto::meta::{
-    AbortIntent, FinishIntent, GetParent, PrepareIntent, RemakeIntent, SyncIntents, TakeGate,
+    AbortIntent, FinishIntent, GetParent, LockDirectoryMoves, PrepareIntent, RemakeIntent,
+    SyncIntents,
 };
 use forebay_storage::Batch;
 use rustix::io::Errno;
@@ -45,7 +46,7 @@ impl IntentCoordinator {
         let id = self.intents.begin()?;
         let intent = Intent {
             parts: others.iter().map(|m| (*m, plan.part_of(*m))).collect(),
-            gate: !plan.moves.is_empty(),
+            moves_directory: !plan.moves.is_empty(),
         };
         if let Err(stop) = self.decide(id, plan, &intent) {
             self.give_up(id, &intent);
@@ -67,8 +68,8 @@ impl IntentCoordinator {
 
     /// Steps 1 to 3.
     fn decide(&self, id: IntentId, plan: &Plan, intent: &Intent) -> Result<(), AttemptError> {
-        if intent.gate {
-            held(0, self.members.call(0, TakeGate { intent: id })?)?;
+        if intent.moves_directory {
+            held(0, self.members.call(0, LockDirectoryMoves { intent: id })?)?;
             for (fid, parent) in &plan.moves {
                 self.check_loop(*fid, *parent)?;
             }
@@ -137,7 +138,7 @@ impl IntentCoordinator {
     fn give_up(&self, id: IntentId, intent: &Intent) {
         self.local.holds.release(id);
         let mut members: Vec<Member> = intent.parts.iter().map(|(m, _)| *m).collect();
-        if intent.gate && !members.contains(&0) {
+        if intent.moves_directory && !members.contains(&0) {
             members.push(0);
         }
         for member in members {
@@ -151,7 +152,7 @@ impl IntentCoordinator {
         self.intents.end(id);
     }
 
-    /// Refuses to move directory `fid` under `parent` if `parent` lies in it. The caller has the gate.
+    /// Refuses to move directory `fid` under `parent` if `parent` lies in it. The caller has the lock of directory moves.
     ///
     /// # Errors
     /// `EINVAL` for a loop.
@@ -194,7 +195,7 @@ impl IntentCoordinator {
         });
         done.parts
             .retain(|(member, _)| left.parts.iter().all(|(m, _)| m != member));
-        if left.gate && failed.is_none() {
+        if left.moves_directory && failed.is_none() {
             // Only now: the next directory move must see the new parents.
             if let Err(e) = self.members.call(0, AbortIntent { intent: id }) {
                 tracing::info!(

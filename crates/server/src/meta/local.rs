@@ -43,7 +43,7 @@ pub(crate) struct FollowUps {
     /// Files without a name.
     pub orphans: Vec<Fid>,
     /// Directories that died.
-    pub buried: Vec<Fid>,
+    pub died: Vec<Fid>,
 }
 
 impl LocalNamespace {
@@ -91,7 +91,7 @@ impl LocalNamespace {
         for fid in after.orphans {
             self.files.orphaned(fid);
         }
-        for fid in after.buried {
+        for fid in after.died {
             let mut dead = self.dead.lock();
             dead.push_back(fid);
             let oldest = if dead.len() > DEAD_DIRECTORIES {

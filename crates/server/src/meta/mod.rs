@@ -10,7 +10,7 @@
 //! | `IntentRecovery` | `recover` | what a crash left, and what waits for a member |
 //! | `IntentCoordinator` | `coordinator`, `plan` | an operation from its plan to its end; `intents` are those under way |
 //! | `LeafRequests`, `MemberCalls` | `requests` | what members ask each other |
-//! | `IntentParticipant` | `participant`, `applied`, `move_gate` | this member's part in intents of others |
+//! | `IntentParticipant` | `participant`, `applied`, `directory_move_lock` | this member's part in intents of others |
 //! | `LocalNamespace` | `local`, `attrs`, `xattrs`, `steps`, `holds` | this member's records; all that needs no other member |
 //!
 //! Each calls only those below it in this table. They share `entries` (records of directory entries), `names` (valid
@@ -31,12 +31,12 @@ mod attrs;
 pub mod check;
 mod coordinator;
 mod create;
+mod directory_move_lock;
 pub(crate) mod entries;
 mod holds;
 mod intents;
 mod link;
 mod local;
-mod move_gate;
 pub(crate) mod names;
 mod operations;
 mod participant;

@@ -76,7 +76,7 @@ impl NamespaceOperations {
         let pause = self.pause(round);
         if at == self.local.member() {
             self.local.holds.wait(by, pause);
-            self.members.own.participant.gate.wait(by, pause);
+            self.members.own.participant.move_lock.wait(by, pause);
         } else {
             // No member keeps a request until something is released, so that no answer waits for another one.
             std::thread::sleep(pause);

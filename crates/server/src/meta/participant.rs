@@ -6,8 +6,8 @@
 //! 2. Steps land with the marker that they are done (`applied`), so that no message repeats them.
 use super::applied::AppliedIntents;
 use super::attempt::AttemptError;
+use super::directory_move_lock::DirectoryMoveLock;
 use super::local::{FollowUps, LocalNamespace};
-use super::move_gate::MoveGate;
 use super::records::{self, IntentPart, RecordTag};
 use super::steps::{ChangeSet, IntentStep, Precondition};
 use crate::{Error, Result};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(crate) struct IntentParticipant {
     local: Arc<LocalNamespace>,
     applied: AppliedIntents,
-    pub gate: MoveGate,
+    pub move_lock: DirectoryMoveLock,
 }
 
 impl IntentParticipant {
@@ -29,7 +29,7 @@ impl IntentParticipant {
         }
         Ok(IntentParticipant {
             applied: AppliedIntents::open(&local.store)?,
-            gate: MoveGate::open(local.clone())?,
+            move_lock: DirectoryMoveLock::open(local.clone())?,
             local,
         })
     }
@@ -152,6 +152,6 @@ impl IntentParticipant {
             }
         };
         self.local.follow_up(after);
-        self.gate.leave(id)
+        self.move_lock.leave(id)
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! The protocol of an intent, and why a crash at each point is safe:
 //!
-//! 1. The coordinator takes a number, the gate (the lock of directory moves, `move_gate`) if directories move, and holds
+//! 1. The coordinator takes a number, the lock of directory moves (`directory_move_lock`) if directories move, and holds
 //!    its own needs in memory.
-//!    *Crash:* nothing is on disk but perhaps the gate; the next who wants it asks the coordinator, and it is free.
+//!    *Crash:* nothing is on disk but perhaps that lock; the next who wants it asks the coordinator, and it is free.
 //! 2. `PrepareIntent` at each other member: needs are checked and held there, durably, with what they make (a link more, a new
 //!    inode), on disk unless that is all new. *Crash:* there is no intent record; whoever meets what is held asks the coordinator, hears that the
 //!    intent is not live, and takes it back. Members also ask when they start.
@@ -13,7 +13,7 @@
 //!    is found at the next start and the rest is done again.
 //! 4. `FinishIntent` at each other member: its steps, the end of its holds and the marker land in one batch.
 //!    *Crash:* repeated, and the marker keeps steps from being done twice (`applied`).
-//! 5. The gate is released. *Crash before:* 4 is repeated, with no effect.
+//! 5. The lock of directory moves is released. *Crash before:* 4 is repeated, with no effect.
 //! 6. Later, for many intents at once: the members that took part bring their steps to disk, then the records are
 //!    deleted (`intents`). *Crash before:* 4 is repeated where a power cut took it back.
 //!
@@ -102,7 +102,7 @@ impl Plan {
         match kind {
             Kind::Dir => {
                 self.need(Precondition::Empty { fid });
-                self.step(IntentStep::Bury { fid, time });
+                self.step(IntentStep::MarkDead { fid, time });
             }
             _ => self.step(IntentStep::Drop { fid, time }),
         }

@@ -17,7 +17,7 @@
 //! | `P` prepared | participant | `Vec<Precondition>` | `PrepareIntent` | `FinishIntent` or `AbortIntent` |
 //! | `A` applied | participant | nothing | `FinishIntent` | the watermark passes it |
 //! | `W` watermark | participant | `u64` | | moves up only; intents below it are over |
-//! | `G` gate | member 0 | `IntentId` | a directory move starts | it is over |
+//! | `G` directory moves | member 0 | `IntentId` | a directory move starts | it is over |
 use crate::{Error, Member, Result, keys};
 pub use forebay_proto::intents::{IntentId, IntentPart};
 use forebay_storage::{Batch, Store};
@@ -30,7 +30,7 @@ pub(crate) enum RecordTag {
     Prepared = b'P' as isize,
     Applied = b'A' as isize,
     Watermark = b'W' as isize,
-    Gate = b'G' as isize,
+    DirectoryMoveLock = b'G' as isize,
 }
 
 /// A decided operation: what remains to be done at other members.
@@ -38,8 +38,8 @@ pub(crate) enum RecordTag {
 pub(crate) struct Intent {
     /// Every other member that takes part, and what is left to do there.
     pub parts: Vec<(Member, IntentPart)>,
-    /// The operation holds the gate of directory moves.
-    pub gate: bool,
+    /// The operation holds the lock of directory moves.
+    pub moves_directory: bool,
 }
 
 const VERSION: u8 = 2;

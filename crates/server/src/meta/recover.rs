@@ -65,10 +65,10 @@ impl IntentRecovery {
         self.ask_about_holds(OLD_HOLD);
     }
 
-    /// Asks the coordinators of old holds (and of the gate) whether they are still going on.
+    /// Asks the coordinators of old holds (and of the lock of directory moves) whether they are still going on.
     fn ask_about_holds(&self, age: Duration) {
         let mut ids = self.local.holds.older(age);
-        ids.extend(self.participant.gate.holder());
+        ids.extend(self.participant.move_lock.holder());
         for id in ids {
             let coordinator = id.coordinator;
             match self.members.call(coordinator, AskIntent { intent: id }) {

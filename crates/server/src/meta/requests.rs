@@ -9,9 +9,9 @@ use crate::{Attr, DirEntry, Error, Fid, Member, Result};
 use forebay_proto::intents::{EntryTarget, IntentId};
 use forebay_proto::meta::{
     AbortIntent, AskIntent, ChangeAttr, Create, Created, FinishIntent, GetAttr, GetParent,
-    GetXattr, HoldReply, LeafService, Link, ListXattrs, Lookup, MintFids, OperationService,
-    PeekEntry, PrepareIntent, ReadDir, ReadLink, RemakeIntent, RemoveDir, RemoveXattr, Rename,
-    SetXattr, SyncIntents, TakeGate, Unlink,
+    GetXattr, HoldReply, LeafService, Link, ListXattrs, LockDirectoryMoves, Lookup, MintFids,
+    OperationService, PeekEntry, PrepareIntent, ReadDir, ReadLink, RemakeIntent, RemoveDir,
+    RemoveXattr, Rename, SetXattr, SyncIntents, Unlink,
 };
 use forebay_proto::{PeerCall, PeerRpc};
 use std::sync::Arc;
@@ -101,8 +101,8 @@ impl LeafService for LeafRequests {
     fn sync_intents(&self, _: Member, _: SyncIntents) -> Result<()> {
         Ok(self.local.store.barrier()?)
     }
-    fn take_gate(&self, _: Member, r: TakeGate) -> Result<HoldReply> {
-        hold_reply(self.participant.gate.take(r.intent))
+    fn lock_directory_moves(&self, _: Member, r: LockDirectoryMoves) -> Result<HoldReply> {
+        hold_reply(self.participant.move_lock.take(r.intent))
     }
 }
 

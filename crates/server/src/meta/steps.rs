@@ -173,13 +173,13 @@ impl<'a> ChangeSet<'a> {
                     }
                 }
             }
-            IntentStep::Bury { fid, time } => {
+            IntentStep::MarkDead { fid, time } => {
                 if let Some(inode) = self.inode(*fid)? {
                     inode.nlink = 0;
                     inode.dead = true;
                     inode.ctime = *time;
                     self.orphan(*fid);
-                    self.after.buried.push(*fid);
+                    self.after.died.push(*fid);
                 }
             }
             IntentStep::Moved { fid, parent, time } => {

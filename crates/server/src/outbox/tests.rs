@@ -171,26 +171,23 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     let hold = |outbox: &Outbox, fid, addr| {
         let mut batch = Batch::new();
-        outbox.displaced.wrote([1]);
-        let held = HeldBytes {
+        outbox.held.wrote([1]);
+        let held = HeldRecord {
             fid: Fid(fid),
             size: Some(10),
             seq: 3,
             extents: vec![extent(0, addr)],
             beside: Vec::new(),
         };
-        outbox.displaced.hold(&mut batch, &held).unwrap();
+        outbox.held.hold(&mut batch, &held).unwrap();
         store.apply(batch).unwrap();
     };
     hold(&outbox, 5, 0);
-    assert!(outbox.displaced.holds(Fid(5)) && !outbox.displaced.holds(Fid(6)));
+    assert!(outbox.held.holds(Fid(5)) && !outbox.held.holds(Fid(6)));
     links.dead.lock().push(1);
     for _ in 0..3 {
         outbox.drain().unwrap_err();
-        assert!(
-            outbox.displaced.holds(Fid(5)),
-            "held while its writer is away"
-        );
+        assert!(outbox.held.holds(Fid(5)), "held while its writer is away");
     }
     assert!(
         links.got.lock().is_empty(),
@@ -205,7 +202,7 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     outbox.drain().unwrap();
     assert_eq!(links.got.lock().len(), 1);
-    let left = outbox.displaced.left().unwrap();
+    let left = outbox.held.left().unwrap();
     assert_eq!((left.len(), left[0].1.fid), (1, Fid(6)));
     let mut batch = Batch::new();
     outbox.end_held(&mut batch, left[0].0, &left[0].1.extents);

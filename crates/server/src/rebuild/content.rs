@@ -275,7 +275,7 @@ impl<'a> ContentRebuild<'a> {
                 .collect(),
         };
         if !patterned && holders.iter().any(|m| *m != owner) {
-            inode.layout = ExtentLayout::Spread;
+            inode.layout = ExtentLayout::BySlice;
             let mut members: Vec<Member> = holders.into_iter().collect();
             members.sort_unstable();
             let (key, value) = holders_record(fid, &members);

@@ -105,7 +105,7 @@ impl RebuiltNames {
                     inode.parent = *parent;
                 }
             }
-            IntentStep::Drop { fid, .. } | IntentStep::Bury { fid, .. } => {
+            IntentStep::Drop { fid, .. } | IntentStep::MarkDead { fid, .. } => {
                 ended.insert(*fid);
             }
             IntentStep::Touch { .. } => {}

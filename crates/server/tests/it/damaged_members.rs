@@ -2,7 +2,7 @@
 //! members that are missing cost what only they held, and what a repair or a salvage restores is what was written.
 use crate::common::*;
 use forebay_server::repair::Repair;
-use forebay_server::repair_under_way::MARK;
+use forebay_server::repair_marker::MARK;
 use forebay_server::salvage::Salvage;
 use forebay_server::superblock::{COPY_NAME, FILE_NAME};
 use forebay_server::{Delegate, Error, Fid, Kind, MemberDirectory, NewNode, Service, fsck};
@@ -153,8 +153,13 @@ impl Stores {
         std::fs::remove_file(dir.join(COPY_NAME)).unwrap();
     }
 
-    fn check(&self) -> Result<fsck::Report, Error> {
-        fsck::check(Arc::new(OsIo), &self.dirs, &mut |_| {})
+    fn check(&self) -> Result<fsck::FsckReport, Error> {
+        fsck::check(
+            Arc::new(OsIo),
+            &self.dirs,
+            fsck::ByteCheck::Bytes,
+            &mut |_| {},
+        )
     }
 
     /// What each start of these stores says.

@@ -77,8 +77,14 @@ fn read(delegate: &Delegate, fid: Fid) -> Result<Vec<u8>, Error> {
     bytes.map(|b| b.to_vec())
 }
 
-fn problems(dir: &TempDir) -> fsck::Report {
-    fsck::check(Arc::new(OsIo), &[store(dir)], &mut |_| {}).unwrap()
+fn problems(dir: &TempDir) -> fsck::FsckReport {
+    fsck::check(
+        Arc::new(OsIo),
+        &[store(dir)],
+        fsck::ByteCheck::Bytes,
+        &mut |_| {},
+    )
+    .unwrap()
 }
 
 /// With the table changed: some file cannot be read, the others can; and with it put back, all can.

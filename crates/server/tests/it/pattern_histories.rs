@@ -353,7 +353,13 @@ impl History {
         self.check_all();
         self.service.take().unwrap().stop().unwrap();
         let store = self.dir.path().join("store");
-        let report = fsck::check(Arc::new(OsIo), &[store], &mut |_| {}).unwrap();
+        let report = fsck::check(
+            Arc::new(OsIo),
+            &[store],
+            fsck::ByteCheck::Bytes,
+            &mut |_| {},
+        )
+        .unwrap();
         assert!(report.is_sound(), "{report:?}");
         self.start();
         for file in 0..FILES {

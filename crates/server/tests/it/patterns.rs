@@ -109,7 +109,7 @@ fn what_is_not_worth_a_pattern_stays_with_the_slices() {
         .unwrap();
     writer.flush(handle).unwrap();
     let described = writer.locator.describe(fid).unwrap();
-    assert_eq!(described.layout, ExtentLayout::Spread);
+    assert_eq!(described.layout, ExtentLayout::BySlice);
     assert_eq!((described.extents.extents, described.extents.logs), (1, 1));
     // For ever: strides are extents there, and shown as patterns all the same.
     for row in 0..1000u64 {
@@ -117,7 +117,7 @@ fn what_is_not_worth_a_pattern_stays_with_the_slices() {
     }
     writer.release(handle).unwrap();
     let described = service.delegate(0).locator.describe(fid).unwrap();
-    assert_eq!(described.layout, ExtentLayout::Spread);
+    assert_eq!(described.layout, ExtentLayout::BySlice);
     assert_eq!(described.patterns.extents, 0);
     assert_eq!(
         described.extents.rows[0].text,
@@ -203,8 +203,8 @@ fn the_first_commits_of_two_nodes_at_once() {
         }
         match service.delegate(0).locator.describe(fid).unwrap().layout {
             ExtentLayout::Patterned => seen[0] += 1,
-            ExtentLayout::Spread => seen[1] += 1,
-            ExtentLayout::Fresh => panic!("there were commits"),
+            ExtentLayout::BySlice => seen[1] += 1,
+            ExtentLayout::OwnerOnly => panic!("there were commits"),
         }
     }
     assert_eq!(seen[0] + seen[1], 40);

@@ -116,7 +116,13 @@ fn costs(
     }
     service.stop().unwrap();
     if lost > 0 {
-        let report = fsck::check(Arc::new(OsIo), &[store], &mut |_| {}).unwrap();
+        let report = fsck::check(
+            Arc::new(OsIo),
+            &[store],
+            fsck::ByteCheck::Bytes,
+            &mut |_| {},
+        )
+        .unwrap();
         assert!(!report.is_sound(), "{what}");
     }
     Ok(lost)
@@ -201,7 +207,13 @@ fn costs_nothing(whole: &TempDir, fids: &[Fid], file: &Path, bit: u64) -> bool {
         "{what}: {losses:?}"
     );
     let told = losses.damage.iter().any(|d| d.contains("one flipped bit"));
-    let report = fsck::check(io.clone(), std::slice::from_ref(&store), &mut |_| {}).unwrap();
+    let report = fsck::check(
+        io.clone(),
+        std::slice::from_ref(&store),
+        fsck::ByteCheck::Bytes,
+        &mut |_| {},
+    )
+    .unwrap();
     assert_eq!(report.unopened, 0, "{what}: {report:?}");
     let copied = scratch();
     copy(&store, &copied.path().join("store"));

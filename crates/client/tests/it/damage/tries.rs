@@ -217,7 +217,7 @@ fn sums(dir: &Path) -> Vec<(PathBuf, u32)> {
 }
 
 /// What a report of fsck says.
-fn said(report: &fsck::Report) -> Vec<String> {
+fn said(report: &fsck::FsckReport) -> Vec<String> {
     let problems = report.problems.iter().map(|p| p.text.clone());
     problems.chain(report.notes.iter().cloned()).collect()
 }
@@ -297,7 +297,12 @@ impl<'a> DamageTries<'a> {
 
     /// What a plain start and fsck say.
     fn started(&mut self, dir: &Path, place: &DamagedPlace) -> Option<Losses> {
-        let report = fsck::check(Arc::new(OsIo), &[dir.into()], &mut |_| {});
+        let report = fsck::check(
+            Arc::new(OsIo),
+            &[dir.into()],
+            fsck::ByteCheck::Bytes,
+            &mut |_| {},
+        );
         let lines = match &report {
             Ok(report) => said(report),
             Err(e) => vec![e.to_string()],
@@ -374,7 +379,13 @@ impl<'a> DamageTries<'a> {
         });
         let (sound, lines) = match data {
             true => {
-                let report = fsck::check(Arc::new(OsIo), &[dir.into()], &mut |_| {}).unwrap();
+                let report = fsck::check(
+                    Arc::new(OsIo),
+                    &[dir.into()],
+                    fsck::ByteCheck::Bytes,
+                    &mut |_| {},
+                )
+                .unwrap();
                 (report.is_sound(), said(&report))
             }
             false => (false, Vec::new()),
@@ -402,7 +413,12 @@ impl<'a> DamageTries<'a> {
                 return None;
             }
         };
-        let report = fsck::check(Arc::new(OsIo), &[dir.into()], &mut |_| {});
+        let report = fsck::check(
+            Arc::new(OsIo),
+            &[dir.into()],
+            fsck::ByteCheck::Bytes,
+            &mut |_| {},
+        );
         match report {
             // Damaged log bytes stay where they are.
             Ok(report) => {

@@ -175,10 +175,15 @@ impl Rig {
     pub fn end_of_cut(&self, mut after: Served) -> Vec<String> {
         drop(after.child.stdin.take());
         assert!(after.child.wait().unwrap().success());
-        let report =
-            fsck::check(Arc::new(OsIo), &[after.store().to_path_buf()], &mut |_| {}).unwrap();
+        let report = fsck::check(
+            Arc::new(OsIo),
+            &[after.store().to_path_buf()],
+            fsck::ByteCheck::Bytes,
+            &mut |_| {},
+        )
+        .unwrap();
         // Bytes that were never synced may be lost, and so what lies in segments; names, attributes and records may not.
-        let ours = |problem: &&fsck::Problem| {
+        let ours = |problem: &&fsck::FsckProblem| {
             !["data", "segments", "extents"].contains(&&problem.part[..])
         };
         let wrong: Vec<_> = report.problems.iter().filter(ours).collect();

@@ -2,11 +2,11 @@
 //! its layout). Pure.
 //!
 //! ```text
-//! Fresh --- a commit with staged parts ---> Spread
-//! Fresh --- a commit with patterns -------> Patterned --- a truncate to 0 that leaves nothing ---> Fresh
+//! OwnerOnly --- a commit with staged parts ---> BySlice
+//! OwnerOnly --- a commit with patterns -------> Patterned --- a truncate to 0 that leaves nothing ---> OwnerOnly
 //! ```
 //!
-//! A commit that was planned for another layout is answered `Stale`, and nothing has happened: the asker plans it again
+//! A commit that was planned for another layout is answered `Replan`, and nothing has happened: the asker plans it again
 //! from a new view.
 use crate::inodes::Inode;
 use crate::{Error, ExtentLayout, Lamination, Member, Result};
@@ -38,25 +38,25 @@ impl Admission<'_> {
             return Err(Errno::INVAL.into());
         }
         match inode.layout {
-            ExtentLayout::Patterned if staged => return Err(Error::Stale),
+            ExtentLayout::Patterned if staged => return Err(Error::Replan),
             ExtentLayout::Patterned => return Ok(ExtentLayout::Patterned),
-            ExtentLayout::Spread if patterns => return Err(Error::Stale),
-            ExtentLayout::Fresh if patterns => return Ok(ExtentLayout::Patterned),
-            ExtentLayout::Fresh | ExtentLayout::Spread => {}
+            ExtentLayout::BySlice if patterns => return Err(Error::Replan),
+            ExtentLayout::OwnerOnly if patterns => return Ok(ExtentLayout::Patterned),
+            ExtentLayout::OwnerOnly | ExtentLayout::BySlice => {}
         }
         // Who took the file for another layout did not ask the members that a cut must reach.
-        if inode.layout == ExtentLayout::Spread && !self.cuts_reach() {
-            return Err(Error::Stale);
+        if inode.layout == ExtentLayout::BySlice && !self.cuts_reach() {
+            return Err(Error::Replan);
         }
         if !belongs(map, commit.fid.owner(), self.own, &commit.own) {
             // Right for a file with patterns, and it may have been one.
             return match inode.seq {
                 0 => Err(Errno::INVAL.into()),
-                _ => Err(Error::Stale),
+                _ => Err(Error::Replan),
             };
         }
         Ok(match inode.layout {
-            ExtentLayout::Fresh if staged => ExtentLayout::Spread,
+            ExtentLayout::OwnerOnly if staged => ExtentLayout::BySlice,
             layout => layout,
         })
     }
@@ -92,14 +92,14 @@ impl Admission<'_> {
         };
         let mut members = touched(self.map, self.own, size, inode.size);
         match inode.layout {
-            ExtentLayout::Spread => {}
+            ExtentLayout::BySlice => {}
             // The others have nothing that could be cut.
-            ExtentLayout::Fresh => members.retain(|m| *m == self.own),
+            ExtentLayout::OwnerOnly => members.retain(|m| *m == self.own),
             ExtentLayout::Patterned => members = vec![self.own],
         }
         match members.iter().all(reached) {
             true => Ok(()),
-            false => Err(Error::Stale),
+            false => Err(Error::Replan),
         }
     }
 

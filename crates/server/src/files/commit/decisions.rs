@@ -8,7 +8,7 @@
 use super::super::context::MemberContext;
 use super::super::records::{self, CommitId};
 use super::super::work_queue::WorkQueue;
-use crate::outbox::{HeldBytes, Outbox};
+use crate::outbox::{HeldRecord, Outbox};
 use crate::{Fid, Member, Result, keys};
 use forebay_proto::files::{PublishStaged, Published};
 use forebay_storage::{Batch, Store};
@@ -229,17 +229,15 @@ impl DecidedCommits {
             return Ok(());
         };
         let members = decision.members.iter().copied();
-        self.outbox
-            .displaced
-            .wrote(members.chain([decision.id.writer]));
-        let held = HeldBytes {
+        self.outbox.held.wrote(members.chain([decision.id.writer]));
+        let held = HeldRecord {
             fid: decision.id.fid,
             size: Some(longer.start),
             seq: decision.seq,
             extents: Vec::new(),
             beside: vec![(longer.end - 1, 1)],
         };
-        self.outbox.displaced.hold(batch, &held)
+        self.outbox.held.hold(batch, &held)
     }
 
     /// Adds the decision's members to the participants of the file.

@@ -4,8 +4,8 @@
 //! Extents of the index are newer than any pattern there. So a commit with patterns cuts the index under their elements;
 //! and a cut leaves a hole record over patterns that stay; otherwise older pattern bytes under a removed extent would
 //! become visible.
-use super::displace::{DisplacedBytes, IncomingChange, displaced};
 use super::index_overlay::IndexOverlay;
+use super::overwrite::{IncomingChange, OverwrittenRanges, overwritten};
 use super::record_writer::RecordWriter;
 use super::records::PatternId;
 use super::segment::StoredSegment;
@@ -40,7 +40,7 @@ pub(in super::super) struct PreparedPatterns {
 
 /// What a change does to a table.
 struct TableChange {
-    gone: DisplacedBytes,
+    gone: OverwrittenRanges,
     /// Cuts of what the index has under elements.
     under: Vec<Change>,
 }
@@ -66,7 +66,7 @@ impl PatternStore {
                 Ok(ExtentLayout::Patterned) if !own.is_empty() || !segments.is_empty() => {
                     Some(self.table(fid)?)
                 }
-                Ok(ExtentLayout::Fresh) if !segments.is_empty() => Some(self.table(fid)?),
+                Ok(ExtentLayout::OwnerOnly) if !segments.is_empty() => Some(self.table(fid)?),
                 // What is wrong is said where it is decided.
                 _ => None,
             }
@@ -110,7 +110,7 @@ impl PatternStore {
             segments,
             kept: &kept,
         };
-        let gone = displaced(old, &new, &|range| self.page(fid, range))?;
+        let gone = overwritten(old, &new, &|range| self.page(fid, range))?;
         let under = self.cut_under(fid, segments)?;
         Ok(TableChange { gone, under })
     }

@@ -6,7 +6,7 @@
 //! | `store` | `PatternStore`, which owns all of this |
 //! | `records` | what is on disk |
 //! | `segment`, `table`, `holes` | the same decoded, and what it says of an offset |
-//! | `commit`, `displace`, `cut_out` | changes, and the log bytes that they free |
+//! | `commit`, `overwrite`, `cut_out` | changes, and the log bytes that they free |
 //! | `index_overlay` | extents of the index over patterns |
 //! | `record_writer` | the records that a change adds and deletes |
 //! | `rewrite`, `join` | the same in fewer records |
@@ -22,10 +22,10 @@
 pub(super) mod check;
 mod commit;
 mod cut_out;
-mod displace;
 mod holes;
 mod index_overlay;
 mod join;
+mod overwrite;
 mod record_writer;
 mod records;
 mod resolve;

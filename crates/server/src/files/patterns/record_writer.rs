@@ -1,5 +1,5 @@
 //! Writes the records that a change of a table adds, and deletes those that it replaces.
-use super::displace::DisplacedBytes;
+use super::overwrite::OverwrittenRanges;
 use super::records::{HIDDEN, HOLE, PatternId, SEGMENT, hidden_value, hole_value};
 use super::segment::StoredSegment;
 use super::table::{HoleRecord, PatternTable, UnreadableRecord};
@@ -19,7 +19,7 @@ impl RecordWriter<'_> {
         &mut self,
         old: &PatternTable,
         new: Vec<StoredSegment>,
-        gone: &DisplacedBytes,
+        gone: &OverwrittenRanges,
         cuts: &[Range<u64>],
         before: u64,
     ) -> PatternTable {

@@ -113,7 +113,7 @@ impl PatternStore {
                 let _inode = self.context.inodes.lock(fid);
                 match self.context.inodes.get(fid)?.layout {
                     ExtentLayout::Patterned => self.table(fid)?,
-                    ExtentLayout::Fresh | ExtentLayout::Spread => return Ok(()),
+                    ExtentLayout::OwnerOnly | ExtentLayout::BySlice => return Ok(()),
                 }
             };
             let (segments, holes) = match needs_rewrite(&table) {

@@ -1,6 +1,6 @@
 //! After a power cut: puts back what commits without a sync displaced, where the bytes of those commits did not reach the disk.
 //!
-//! A commit without a sync may be in the index while its bytes are lost. `outbox/displaced` keeps a record of what each such commit
+//! A commit without a sync may be in the index while its bytes are lost. `outbox/held_extents` keeps a record of what each such commit
 //! displaced. A start works through these records in three steps; all members finish a step before any of them begins the next.
 //!
 //! 1. **Find ends** (`find_unreadable_tails`), at each file's owner, which knows the size that the file had before a recorded commit. It
@@ -29,7 +29,7 @@ use super::owners::FileOwners;
 use super::records::CommitId;
 use super::slice_index::stored_bytes;
 use super::staged::StagedParts;
-use crate::outbox::{HeldBytes, Outbox};
+use crate::outbox::{HeldRecord, Outbox};
 use crate::{Error, ExtentLayout, Fid, Member, Result};
 use forebay_data::ranges::{merge, without};
 use forebay_index::{Change, Extent};
@@ -130,8 +130,8 @@ impl Restore {
     /// # Errors
     /// When the own store fails.
     pub fn find_unreadable_tails(&self) -> Result<()> {
-        self.outbox.displaced.begin_restore();
-        for (number, held) in self.outbox.displaced.left()? {
+        self.outbox.held.begin_restore();
+        for (number, held) in self.outbox.held.left()? {
             if let Err(error) = unless_removed(self.find_unreadable_tail(number, &held)) {
                 self.wait_for_next_start(held.fid, number);
                 tracing::warn!(fid = held.fid.0, %error, "cannot tell whether a power cut took the end of this file; the next start looks again");
@@ -140,7 +140,7 @@ impl Restore {
         Ok(())
     }
 
-    fn find_unreadable_tail(&self, number: u64, held: &HeldBytes) -> Result<()> {
+    fn find_unreadable_tail(&self, number: u64, held: &HeldRecord) -> Result<()> {
         let (fid, Some(size)) = (held.fid, held.size) else {
             return Ok(());
         };
@@ -149,7 +149,7 @@ impl Restore {
             Err(Error::Posix(Errno::STALE)) => return Ok(()),
             inode => inode?,
         };
-        if inode.layout == ExtentLayout::Spread {
+        if inode.layout == ExtentLayout::BySlice {
             let mut tails = self.tails.lock();
             tails
                 .entry(fid)
@@ -160,8 +160,8 @@ impl Restore {
             return Ok(());
         };
         let member = match inode.layout {
-            ExtentLayout::Spread => self.owners.context.map().member(fid.owner(), end - 1),
-            ExtentLayout::Fresh | ExtentLayout::Patterned => self.owners.context.member(),
+            ExtentLayout::BySlice => self.owners.context.map().member(fid.owner(), end - 1),
+            ExtentLayout::OwnerOnly | ExtentLayout::Patterned => self.owners.context.member(),
         };
         let (last, published) = self.named.at(member, fid, end - 1..end)?;
         let lacks = published < held.seq;
@@ -178,7 +178,7 @@ impl Restore {
     /// When the own store fails. What members that cannot be reached have waits for the next start.
     pub fn restore_bytes(&self) -> Result<()> {
         let mut put_back = 0;
-        for (number, held) in self.outbox.displaced.left()?.into_iter().rev() {
+        for (number, held) in self.outbox.held.left()?.into_iter().rev() {
             // Older records wait with a newer one: what they put back would pass for what it wrote.
             if self.waits(held.fid) {
                 continue;
@@ -245,7 +245,7 @@ impl Restore {
     }
 
     /// Answers how many bytes are as they were before.
-    fn restore_held(&self, number: u64, held: &HeldBytes) -> Result<u64> {
+    fn restore_held(&self, number: u64, held: &HeldRecord) -> Result<u64> {
         let fid = held.fid;
         let displaced = held.extents.iter().map(|e| e.offset..e.end());
         let beside = held.beside.iter().map(|(at, len)| *at..at + len);
@@ -328,10 +328,10 @@ impl Restore {
             return Ok(());
         }
         let members = match inode.layout {
-            ExtentLayout::Spread => {
+            ExtentLayout::BySlice => {
                 touched(self.owners.context.map(), fid.owner(), from, inode.size)
             }
-            ExtentLayout::Fresh | ExtentLayout::Patterned => vec![self.owners.context.member()],
+            ExtentLayout::OwnerOnly | ExtentLayout::Patterned => vec![self.owners.context.member()],
         };
         let mut now = Vec::new();
         for member in members {
@@ -383,7 +383,7 @@ impl Restore {
             Ok(stored)
         };
         match self.owners.context.inodes.get(fid) {
-            Ok(inode) if inode.layout == ExtentLayout::Spread => {}
+            Ok(inode) if inode.layout == ExtentLayout::BySlice => {}
             Ok(_) | Err(Error::Posix(Errno::STALE)) => return Ok(()),
             Err(e) => return Err(e),
         }
@@ -467,7 +467,7 @@ impl Restore {
     ) -> Result<(Vec<Change>, Vec<Member>)> {
         let context = &self.owners.context;
         let inode = context.inodes.get(fid)?;
-        if inode.layout != ExtentLayout::Spread {
+        if inode.layout != ExtentLayout::BySlice {
             return Ok((changes, Vec::new()));
         }
         let (mut own, mut staged) = (Vec::new(), Vec::new());

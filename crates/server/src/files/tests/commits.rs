@@ -148,7 +148,7 @@ fn a_truncate_planned_before_the_file_grew_is_planned_again() {
         )
         .unwrap();
     world.write(2, fid, 10..2 * SLICE, 2).unwrap();
-    assert!(matches!(world.finish(&planned), Err(Error::Stale)));
+    assert!(matches!(world.finish(&planned), Err(Error::Replan)));
     assert_eq!(world.truncate(1, fid, 5).unwrap().1.size, 5);
     let (attr, extents) = world.read(0, fid).unwrap();
     assert_eq!((attr.bytes, extents.len()), (5, 1));
@@ -220,13 +220,13 @@ fn a_file_is_spread_once_another_member_has_a_part() {
     let world = World::new(2);
     let fid = world.create(0);
     let layout = || world.view(1, fid).unwrap().layout;
-    assert_eq!(layout(), ExtentLayout::Fresh);
+    assert_eq!(layout(), ExtentLayout::OwnerOnly);
     world.write(1, fid, 0..10, 1).unwrap();
-    assert_eq!(layout(), ExtentLayout::Fresh);
+    assert_eq!(layout(), ExtentLayout::OwnerOnly);
     world.write(1, fid, SLICE..SLICE + 10, 2).unwrap();
-    assert_eq!(layout(), ExtentLayout::Spread);
+    assert_eq!(layout(), ExtentLayout::BySlice);
     world.truncate(0, fid, 0).unwrap();
-    assert_eq!(layout(), ExtentLayout::Spread);
+    assert_eq!(layout(), ExtentLayout::BySlice);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_cut_of_a_file_with_no_parts_elsewhere_needs_none_there() {
     world.finish(&cut(5)).unwrap();
     assert_eq!(world.view(0, fid).unwrap().size, 5);
     world.write(1, fid, SLICE..SLICE + 10, 2).unwrap();
-    assert!(matches!(world.finish(&cut(5)), Err(Error::Stale)));
+    assert!(matches!(world.finish(&cut(5)), Err(Error::Replan)));
     // Bytes that only other members could have: no part of the owner.
     let fid = world.create(0);
     world.truncate(1, fid, 4 * SLICE).unwrap();
@@ -279,7 +279,7 @@ fn a_hole_must_reach_every_member_that_may_have_bytes_there() {
     };
     world.finish(&hole()).unwrap();
     world.write(1, fid, SLICE..SLICE + 10, 2).unwrap();
-    assert!(matches!(world.finish(&hole()), Err(Error::Stale)));
+    assert!(matches!(world.finish(&hole()), Err(Error::Replan)));
     let cut = [Change::Cut {
         start: SLICE,
         end: SLICE + 5,

@@ -146,11 +146,11 @@ fn a_member_that_restarts_between_stage_and_commit_makes_the_commit_fail_not_tea
         .plan(1, fid, &[put(1, &spanning(), NEW)], attr)
         .unwrap();
     world.restart(2);
-    assert!(matches!(world.finish(&planned), Err(Error::Stale)));
+    assert!(matches!(world.finish(&planned), Err(Error::Replan)));
     assert_eq!(shown(&world, 0, fid).unwrap(), OLD);
     // The promise outlives the owner.
     world.restart(0);
-    assert!(matches!(world.finish(&planned), Err(Error::Stale)));
+    assert!(matches!(world.finish(&planned), Err(Error::Replan)));
     assert_eq!(shown(&world, 0, fid).unwrap(), OLD);
     (0..3).for_each(|k| assert!(world.files(k).staged.table.is_empty()));
 }

@@ -231,7 +231,7 @@ impl History {
         }
         let result = match first {
             // The plan was too old, or a restarted member dropped its part.
-            Err(Error::Stale) => {
+            Err(Error::Replan) => {
                 let writer = planned.writer;
                 self.world
                     .commit(writer, planned.fid, &changes, attr.clone())

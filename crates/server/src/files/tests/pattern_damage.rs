@@ -147,7 +147,7 @@ fn a_pattern_whose_bounds_are_not_known_may_have_held_anything_older() {
     let shown = world.view(0, fid).unwrap();
     assert_eq!(
         (shown.size, shown.bytes, shown.layout),
-        (0, 0, ExtentLayout::Fresh)
+        (0, 0, ExtentLayout::OwnerOnly)
     );
     assert_eq!(world.count(0, keys::PATTERNS), 0);
     assert!(check(&world.stores()).unwrap().is_empty());

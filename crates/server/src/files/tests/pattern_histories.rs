@@ -130,7 +130,7 @@ impl History {
                 }
             };
             match self.world.finish(&planned) {
-                Err(Error::Stale) => {}
+                Err(Error::Replan) => {}
                 // It may have happened: ask again under the same token. A restarted owner no longer knows its own node's.
                 Err(Error::Fabric(_) | Error::Peer { .. } | Error::Refused(_)) => {
                     self.recover();
@@ -147,7 +147,7 @@ impl History {
                 self.model.apply(layer, attr);
                 assert_eq!((shown.size, shown.generation), (self.model.size, seq));
                 // Other members may not have published yet.
-                if shown.layout != ExtentLayout::Spread {
+                if shown.layout != ExtentLayout::BySlice {
                     assert_eq!(shown.bytes, self.model.bytes.len() as u64);
                 }
             }

@@ -220,7 +220,7 @@ fn patterns_that_no_writer_makes_are_refused_and_change_nothing() {
         assert_eq!(errno(world.finish(&planned)), rustix::io::Errno::INVAL);
     }
     let attr = world.view(0, fid).unwrap();
-    assert_eq!((attr.generation, attr.layout), (0, ExtentLayout::Fresh));
+    assert_eq!((attr.generation, attr.layout), (0, ExtentLayout::OwnerOnly));
     assert_eq!(world.count(0, keys::PATTERNS), 0);
 }
 
@@ -336,7 +336,8 @@ impl World {
     ) -> Result<Planned> {
         let layout = self.view(writer, fid)?.layout;
         let (own, patterns) = layer.folded(fold);
-        if layout == ExtentLayout::Spread || (layout == ExtentLayout::Fresh && patterns.is_empty())
+        if layout == ExtentLayout::BySlice
+            || (layout == ExtentLayout::OwnerOnly && patterns.is_empty())
         {
             return self.plan(writer, fid, &layer.changes(), attr.clone());
         }

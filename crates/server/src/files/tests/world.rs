@@ -473,7 +473,7 @@ impl World {
         }
     }
 
-    /// A whole commit, planned again while the owner says `Stale`.
+    /// A whole commit, planned again while the owner says `Replan`.
     pub(super) fn commit(
         &self,
         writer: Member,
@@ -483,7 +483,7 @@ impl World {
     ) -> Result<(u64, Attr)> {
         loop {
             match self.finish(&self.plan(writer, fid, changes, attr.clone())?) {
-                Err(Error::Stale) => {}
+                Err(Error::Replan) => {}
                 other => return other,
             }
         }

@@ -201,7 +201,7 @@ pub(super) fn nothing_left(net: &Net, what: &str) {
             net.meta(member)
                 .recovery
                 .participant
-                .gate
+                .move_lock
                 .holder()
                 .is_none(),
             "{what}"

@@ -2,8 +2,8 @@
 use crate::files::{FilesHook, Removal};
 use crate::inodes::{Inode, Inodes};
 use crate::meta::attempt::AttemptError;
+use crate::meta::directory_move_lock::DirectoryMoveLock;
 use crate::meta::local::LocalNamespace;
-use crate::meta::move_gate::MoveGate;
 use crate::meta::participant::IntentParticipant;
 use crate::meta::recover::make_root;
 use crate::*;
@@ -51,25 +51,25 @@ fn intent(number: u64) -> IntentId {
 }
 
 #[test]
-fn the_gate_is_one_intents_and_wakes_who_waits_for_it() {
+fn the_directory_move_lock_is_one_intents_and_wakes_who_waits_for_it() {
     let dir = tempfile::tempdir().unwrap();
     let local = local(dir.path());
-    let gate = MoveGate::open(local.clone()).unwrap();
-    gate.take(intent(1)).unwrap();
-    gate.take(intent(1)).unwrap();
-    let refused = gate.take(intent(2));
+    let lock = DirectoryMoveLock::open(local.clone()).unwrap();
+    lock.take(intent(1)).unwrap();
+    lock.take(intent(1)).unwrap();
+    let refused = lock.take(intent(2));
     assert!(matches!(refused, Err(AttemptError::Busy { at: 0, by }) if by == intent(1)));
     std::thread::scope(|scope| {
         let begun = Instant::now();
-        let waits = scope.spawn(|| gate.wait(intent(1), Duration::from_secs(600)));
-        gate.leave(intent(2)).unwrap();
-        gate.leave(intent(1)).unwrap();
+        let waits = scope.spawn(|| lock.wait(intent(1), Duration::from_secs(600)));
+        lock.leave(intent(2)).unwrap();
+        lock.leave(intent(1)).unwrap();
         waits.join().unwrap();
         // Without the wake-up it takes all of the limit.
         assert!(begun.elapsed() < Duration::from_secs(500));
     });
-    gate.take(intent(2)).unwrap();
-    let again = MoveGate::open(local).unwrap();
+    lock.take(intent(2)).unwrap();
+    let again = DirectoryMoveLock::open(local).unwrap();
     assert_eq!(again.holder(), Some(intent(2)), "it is on disk");
 }
 

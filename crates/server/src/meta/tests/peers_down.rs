@@ -66,7 +66,7 @@ fn a_holder_that_never_decided_does_not_block_others() {
     let [_, b, c] = [0, 1, 2].map(|m| net.dir_at(Fid::ROOT, m));
     net.create(b, "f", file(0o644)).unwrap();
     let d = net.create(b, "d", dir(0o755)).unwrap().fid;
-    // Member 2 stops just before its commit point: the hold at member 1 and the gate stay behind.
+    // Member 2 stops just before its commit point: the hold at member 1 and the lock of directory moves stay behind.
     let mut held = false;
     for at in 0..8 {
         net.cut_at(at, false);

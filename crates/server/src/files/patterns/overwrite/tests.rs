@@ -37,7 +37,7 @@ fn found(
     ranges: &[Range<u64>],
     segments: &[StoredSegment],
     over: &[Extent],
-) -> DisplacedBytes {
+) -> OverwrittenRanges {
     let mut kept = LogRanges::default();
     for stored in segments {
         let runs = stored.runs.iter().cloned();
@@ -49,10 +49,10 @@ fn found(
         kept: &kept.sorted(),
     };
     let of = |range: Range<u64>| Ok((over.iter().filter_map(|e| e.clip(&range)).collect(), true));
-    displaced(table, &new, &of).unwrap()
+    overwritten(table, &new, &of).unwrap()
 }
 
-fn freed(found: &DisplacedBytes) -> u64 {
+fn freed(found: &OverwrittenRanges) -> u64 {
     found.freed.extents().iter().map(|e| e.len).sum()
 }
 

@@ -32,7 +32,7 @@ pub(super) struct IncomingChange<'a> {
 
 /// What a change displaces.
 #[derive(Debug, Default)]
-pub(super) struct DisplacedBytes {
+pub(super) struct OverwrittenRanges {
     /// Bytes by the place of their segment in the table.
     pub by_segment: BTreeMap<usize, u64>,
     /// What can be freed.
@@ -41,7 +41,7 @@ pub(super) struct DisplacedBytes {
     pub steps: u64,
 }
 
-impl DisplacedBytes {
+impl OverwrittenRanges {
     pub(super) fn bytes(&self) -> u64 {
         self.by_segment.values().sum()
     }
@@ -57,16 +57,16 @@ impl DisplacedBytes {
 }
 
 /// What `new` displaces in `table`; `index_overlay` tells the extents of the index in a range, as they were before.
-pub(super) fn displaced(
+pub(super) fn overwritten(
     table: &PatternTable,
     new: &IncomingChange<'_>,
     over: &ReadPage<'_>,
-) -> Result<DisplacedBytes> {
+) -> Result<OverwrittenRanges> {
     let meets: Vec<SegmentOverlap> = (table.segments.iter().enumerate())
         .map(|(at, stored)| SegmentOverlap::new(at, stored, new))
         .filter(|m| !m.ranges.is_empty() || !m.by_segments.is_empty())
         .collect();
-    let mut displaced = DisplacedBytes::default();
+    let mut displaced = OverwrittenRanges::default();
     let covering = covering(new);
     let (mut partly, mut counted) = (Vec::new(), BTreeSet::new());
     for m in &meets {

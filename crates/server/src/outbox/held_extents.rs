@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! DISPLACED  key  | number 8 |    grows in the order of commits here, also across restarts
-//!            val  | 2 | postcard: HeldBytes |
+//!            val  | 2 | postcard: HeldRecord |
 //! ```
 //!
 //! Invariants:
@@ -32,7 +32,7 @@ const TOGETHER: usize = 256;
 
 /// What one commit displaced here, and what it wrote where a power cut must not leave it unreadable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct HeldBytes {
+pub(crate) struct HeldRecord {
     /// The file.
     pub fid: Fid,
     /// Its size before, where that is known: at its owner.
@@ -48,7 +48,7 @@ pub(crate) struct HeldBytes {
 }
 
 /// The records of one member.
-pub(crate) struct DisplacedBytes {
+pub(crate) struct HeldExtents {
     store: Arc<Store>,
     next: AtomicU64,
     /// Records below are of commits of earlier runs.
@@ -59,13 +59,13 @@ pub(crate) struct DisplacedBytes {
     files: Mutex<[HashSet<Fid>; 2]>,
 }
 
-impl DisplacedBytes {
-    pub(super) fn open(store: Arc<Store>) -> Result<DisplacedBytes> {
+impl HeldExtents {
+    pub(super) fn open(store: Arc<Store>) -> Result<HeldExtents> {
         let mut next = 0;
         for entry in keys::all(&store, keys::DISPLACED) {
             next = next.max(number(&entry?.0)? + 1);
         }
-        Ok(DisplacedBytes {
+        Ok(HeldExtents {
             store,
             next: AtomicU64::new(next),
             first: AtomicU64::new(next),
@@ -103,13 +103,13 @@ impl DisplacedBytes {
     ///
     /// # Errors
     /// When the record cannot be encoded.
-    pub fn hold(&self, batch: &mut Batch, held: &HeldBytes) -> Result<()> {
+    pub fn hold(&self, batch: &mut Batch, held: &HeldRecord) -> Result<()> {
         self.files.lock()[0].insert(held.fid);
         // One record at least: it may hold nothing but what was written beside.
         let mut parts = held.extents.chunks(RANGES);
         let (mut part, mut beside) = (parts.next().unwrap_or_default(), &held.beside[..]);
         loop {
-            let record = HeldBytes {
+            let record = HeldRecord {
                 extents: part.to_vec(),
                 beside: beside.to_vec(),
                 ..*held
@@ -165,20 +165,20 @@ impl DisplacedBytes {
     ///
     /// # Errors
     /// When the store cannot be read, or a record is damaged.
-    pub fn left(&self) -> Result<Vec<(u64, HeldBytes)>> {
+    pub fn left(&self) -> Result<Vec<(u64, HeldRecord)>> {
         let mut left = self.records(0)?;
         let first = self.first.load(Ordering::SeqCst);
         left.retain(|(number, _)| *number < first);
         Ok(left)
     }
 
-    fn records(&self, from: u64) -> Result<Vec<(u64, HeldBytes)>> {
+    fn records(&self, from: u64) -> Result<Vec<(u64, HeldRecord)>> {
         read(&self.store, from)
     }
 }
 
 /// All records from this number on.
-pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, HeldBytes)>> {
+pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, HeldRecord)>> {
     let mut records = Vec::new();
     let from = from.to_be_bytes();
     for entry in store.scan(keys::DISPLACED, Bound::Included(&from), Bound::Unbounded) {
@@ -199,7 +199,7 @@ pub(super) fn files(store: &Store) -> BTreeSet<Fid> {
     let records = keys::all(store, keys::DISPLACED);
     let fid = |value: Bytes| {
         let (_, rest) = value.split_first()?;
-        Some(postcard::from_bytes::<HeldBytes>(rest).ok()?.fid)
+        Some(postcard::from_bytes::<HeldRecord>(rest).ok()?.fid)
     };
     let values = records.filter_map(|entry| Some(entry.ok()?.1));
     values.filter_map(fid).collect()

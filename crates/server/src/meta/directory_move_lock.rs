@@ -1,4 +1,4 @@
-//! The lock of directory moves (the *gate*), kept by the root's owner.
+//! The lock of directory moves , kept by the root's owner.
 //!
 //! A move of a directory to another parent could close a loop together with another such move, though each alone is fine.
 //! So such moves (and only they: a new name under the same parent changes no ancestry) go one at a time: the mover holds
@@ -14,17 +14,17 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The gate (used at member 0 only).
-pub(crate) struct MoveGate {
+/// The lock (used at member 0 only).
+pub(crate) struct DirectoryMoveLock {
     local: Arc<LocalNamespace>,
     holder: Mutex<Option<IntentId>>,
     left: Condvar,
 }
 
-impl MoveGate {
-    pub fn open(local: Arc<LocalNamespace>) -> Result<MoveGate> {
-        let holder = records::get(&local.store, RecordTag::Gate, records::SINGLE)?;
-        Ok(MoveGate {
+impl DirectoryMoveLock {
+    pub fn open(local: Arc<LocalNamespace>) -> Result<DirectoryMoveLock> {
+        let holder = records::get(&local.store, RecordTag::DirectoryMoveLock, records::SINGLE)?;
+        Ok(DirectoryMoveLock {
             local,
             holder: Mutex::new(holder),
             left: Condvar::new(),
@@ -35,7 +35,7 @@ impl MoveGate {
         *self.holder.lock()
     }
 
-    /// Takes the gate for an intent, or says who has it.
+    /// Takes the lock for an intent, or says who has it.
     pub fn take(&self, id: IntentId) -> Result<(), AttemptError> {
         let mut holder = self.holder.lock();
         if let Some(by) = *holder {
@@ -49,18 +49,23 @@ impl MoveGate {
             };
         }
         let mut batch = Batch::new();
-        records::put(&mut batch, RecordTag::Gate, records::SINGLE, &id);
+        records::put(
+            &mut batch,
+            RecordTag::DirectoryMoveLock,
+            records::SINGLE,
+            &id,
+        );
         self.local.apply(batch)?;
         *holder = Some(id);
         Ok(())
     }
 
-    /// Releases the gate, if this intent has it.
+    /// Releases the lock, if this intent has it.
     pub fn leave(&self, id: IntentId) -> Result<()> {
         let mut holder = self.holder.lock();
         if *holder == Some(id) {
             let mut batch = Batch::new();
-            records::delete(&mut batch, RecordTag::Gate, records::SINGLE);
+            records::delete(&mut batch, RecordTag::DirectoryMoveLock, records::SINGLE);
             self.local.apply(batch)?;
             *holder = None;
             self.left.notify_all();
@@ -68,7 +73,7 @@ impl MoveGate {
         Ok(())
     }
 
-    /// Waits until the intent does not have the gate, `limit` at most.
+    /// Waits until the intent does not have the lock, `limit` at most.
     pub fn wait(&self, id: IntentId, limit: Duration) {
         let mut holder = self.holder.lock();
         let until = Instant::now() + limit;
