@@ -51,6 +51,7 @@ pub(crate) struct MapEntry {
 
 impl MapEntry {
     /// The extent and its segment, if it is a single one of a segment.
+    #[inline]
     pub(crate) fn extent(&self) -> Option<(Element, u32)> {
         let EntryPart::Term { term, segment } = self.part else {
             return None;

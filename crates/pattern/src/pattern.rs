@@ -201,7 +201,11 @@ impl Iterator for Elements<'_> {
         if self.run.left == 0 {
             let term = self.pattern.terms.get(self.next)?;
             self.next += 1;
-            self.addr = term.addr;
+            let (offset, addr) = (term.start, term.addr);
+            if let ShapeKind::Leaf(len) = term.shape.kind() {
+                return Some(Element { offset, len, addr });
+            }
+            self.addr = addr;
             self.run = self.cursor.start_shape(arena, term.shape, term.start);
         }
         let (offset, len, addr) = (self.run.offset, self.run.len, self.addr);

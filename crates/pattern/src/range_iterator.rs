@@ -104,23 +104,25 @@ impl<'a> Pieces<'a> {
     }
 
     fn add(&mut self, entry: &'a MapEntry) {
-        let (rows, row) = match (entry.extent(), &entry.part) {
-            (Some((extent, segment)), _) => {
-                let piece = self.map.placed(segment, extent);
-                (None, Some(Row::one(piece.clip(entry.lo..entry.hi))))
-            }
-            (None, EntryPart::GlobalPattern(global)) if global.lattice.joined => {
+        match &entry.part {
+            EntryPart::GlobalPattern(global) if global.lattice.joined => {
                 let mut rows = Rows::new(global, self.at);
-                let row = rows.next();
-                (Some(rows), row)
+                if let Some(row) = rows.next() {
+                    let rows = Some(rows);
+                    self.open.push(OpenEntry { entry, rows, row });
+                }
             }
-            _ => {
-                self.rough = self.rough.max(entry.hi);
-                return;
-            }
-        };
-        if let Some(row) = row {
-            self.open.push(OpenEntry { entry, rows, row });
+            _ => match entry.extent() {
+                Some((extent, segment)) => {
+                    let piece = self.map.placed(segment, extent);
+                    self.open.push(OpenEntry {
+                        entry,
+                        rows: None,
+                        row: Row::one(piece.clip(entry.lo..entry.hi)),
+                    });
+                }
+                None => self.rough = self.rough.max(entry.hi),
+            },
         }
     }
 
