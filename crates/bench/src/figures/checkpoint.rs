@@ -2,8 +2,8 @@
 //!
 //! In place of the paper's two file systems stand patterns and records for every write, in one.
 
-use super::figure::{Figure, Panels};
-use super::panel::{Panel, PanelContent, Series, curves, log_axis};
+use super::figure::Figure;
+use super::panel::{Panel, Series, log_axis};
 use super::results::Results;
 use crate::report::Spread;
 use forebay_trace::plot::axis::{Axis, three_digits};
@@ -54,8 +54,8 @@ const INDEX: [PanelMetric; 2] = [
 const HOW: &str = "Only the index is written and read: no bytes of the writes move, so a bandwidth says how fast writes are indexed and found. Four nodes \
                    in one process.";
 
-/// All of them, in order; `None` for one without data.
-pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 3] {
+/// All of them, in order.
+pub fn all(results: &Results) -> [(&'static str, Figure); 3] {
     let thirteen = "Write of 512 processes, 4 KiB a write (Pattern PLFS, Figure 13)";
     let fourteen =
         "Read by 512 processes (uniform) and 256, of 4 KiB writes (Pattern PLFS, Figure 14)";
@@ -77,38 +77,20 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 3] {
     ]
 }
 
-fn figure(
-    results: &Results,
-    title: &str,
-    metrics: &[PanelMetric],
-    caption: &str,
-) -> Option<Figure> {
-    let mut panels = Panels::default();
+fn figure(results: &Results, title: &str, metrics: &[PanelMetric], caption: &str) -> Figure {
+    let mut figure = Figure::new(title, 3, caption);
     for &(metric, words, unit) in metrics {
-        panels.add(metric, panel(results, metric, words, unit));
+        figure.add(metric, panel(results, metric, words, unit));
     }
-    let columns = if panels.panels.len() == 2 { 2 } else { 3 };
-    panels.figure(title, columns, caption)
+    if figure.panels.len() == 2 {
+        figure.columns = 2;
+    }
+    figure
 }
 
 fn panel(results: &Results, metric: &str, title: &str, unit: &str) -> Option<Panel> {
-    let cases = results.cases(BENCH, metric);
-    let thousands = |case: &str| -> Option<f64> {
-        let number = case.strip_prefix(CASES.0)?.strip_suffix(CASES.1)?;
-        number.parse::<u32>().ok().map(f64::from)
-    };
-    let mut cases: Vec<(f64, &str)> = cases
-        .into_iter()
-        .filter_map(|c| Some((thousands(c)?, c)))
-        .collect();
-    cases.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut curves = curves(&SUBJECTS, |who| {
-        let point = |(n, case): &(f64, &str)| {
-            let found = results.get(BENCH, case, metric, who)?;
-            (found.min > 0.0).then_some((*n, found))
-        };
-        cases.iter().filter_map(point).collect()
-    });
+    let cases = results.numbered_cases(BENCH, metric, CASES);
+    let mut curves = results.curves(BENCH, metric, &SUBJECTS, &cases);
     if curves.is_empty() {
         return None;
     }
@@ -117,13 +99,6 @@ fn panel(results: &Results, metric: &str, title: &str, unit: &str) -> Option<Pan
         curves.push((RAW, cases.iter().map(|c| (c.0, entries(c.0))).collect()));
     }
     let ticks: Vec<_> = cases.iter().map(|c| (c.0, three_digits(c.0))).collect();
-    Some(Panel {
-        title: title.into(),
-        y: log_axis(unit, &curves)?,
-        measured: true,
-        content: PanelContent::Curves {
-            x: Axis::log_at("writes of each process (x 1024)", ticks),
-            curves,
-        },
-    })
+    let x = Axis::log_at("writes of each process (x 1024)", ticks);
+    Panel::of_curves(title, x, log_axis(unit, &curves), curves)
 }

@@ -3,7 +3,7 @@
 use super::panel::{Panel, PanelContent, PanelFrame, Series};
 use forebay_trace::plot::svg::{Anchor, Svg, TextStyle, text_width, wrap};
 
-/// A figure as it is drawn; at least one panel.
+/// A figure; it is drawn if it has a panel.
 #[derive(Debug)]
 pub struct Figure {
     pub title: String,
@@ -16,34 +16,6 @@ pub struct Figure {
     pub missing: Vec<String>,
 }
 
-/// The panels of a figure while they are made, and what has none.
-#[derive(Debug, Default)]
-pub struct Panels {
-    pub panels: Vec<Panel>,
-    pub missing: Vec<String>,
-}
-
-impl Panels {
-    /// One more; without it `name` is missing.
-    pub fn add(&mut self, name: impl Into<String>, panel: Option<Panel>) {
-        match panel {
-            Some(panel) => self.panels.push(panel),
-            None => self.missing.push(name.into()),
-        }
-    }
-
-    /// The figure; none without panels.
-    pub fn figure(self, title: &str, columns: usize, caption: impl Into<String>) -> Option<Figure> {
-        (!self.panels.is_empty()).then(|| Figure {
-            title: title.into(),
-            panels: self.panels,
-            columns,
-            caption: caption.into(),
-            missing: self.missing,
-        })
-    }
-}
-
 const EDGE: f64 = 14.0;
 const CELL: (f64, f64) = (330.0, 270.0);
 const TITLE: f64 = 15.0;
@@ -54,6 +26,25 @@ const LEGEND_STYLE: TextStyle = TextStyle::new(Anchor::Start, LEGEND);
 const CAPTION_STYLE: TextStyle = TextStyle::new(Anchor::Start, CAPTION);
 
 impl Figure {
+    /// Without panels so far.
+    pub fn new(title: &str, columns: usize, caption: impl Into<String>) -> Figure {
+        Figure {
+            title: title.into(),
+            panels: Vec::new(),
+            columns,
+            caption: caption.into(),
+            missing: Vec::new(),
+        }
+    }
+
+    /// One more panel; without it `name` is missing.
+    pub fn add(&mut self, name: impl Into<String>, panel: Option<Panel>) {
+        match panel {
+            Some(panel) => self.panels.push(panel),
+            None => self.missing.push(name.into()),
+        }
+    }
+
     /// Who is in it, each once.
     fn styles(&self) -> Vec<Series> {
         let mut styles: Vec<Series> = Vec::new();

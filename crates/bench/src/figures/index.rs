@@ -3,8 +3,8 @@
 //! The paper draws the time that all operations take. So do 3 and 9, over the number of records; the others show the time
 //! of one operation, because their cases differ in size.
 
-use super::figure::{Figure, Panels};
-use super::panel::{Curve, Panel, PanelContent, Series, curves, log_axis};
+use super::figure::Figure;
+use super::panel::{Curve, Panel, Series, bar_sets, curves, log_axis};
 use super::results::Results;
 use crate::report::Spread;
 use forebay_trace::plot::Axis;
@@ -49,8 +49,8 @@ const CAPTION: &str = "One server that holds the index. All stores get the same 
 /// Gets may have been measured with a part of the records.
 const CURVES: &str = "Time: the number of records over the measured rate.";
 
-/// All of them, in order; `None` for one without data.
-pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 5] {
+/// All of them, in order.
+pub fn all(results: &Results) -> [(&'static str, Figure); 5] {
     let orders: Vec<(String, String)> = ORDERS
         .iter()
         .map(|(order, words)| (format!("ior-1m-{order}"), (*words).into()))
@@ -93,84 +93,62 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 5] {
     ]
 }
 
-/// Time for all records of an IOR case.
-fn time(results: &Results, size: usize, order: &str, metric: &str, who: &str) -> Option<Spread> {
-    let (short, records, _) = SIZES[size];
-    let case = format!("ior-{short}-{order}");
-    results.get(BENCH, &case, metric, who)?.divide(records)
-}
-
-/// Points over the number of records.
+/// Points over the number of records: time for all of an IOR case.
 fn points(results: &Results, order: &str, metric: &str, who: &str) -> Vec<(f64, Spread)> {
-    let sizes = 0..SIZES.len();
-    let point = |size: usize| Some((SIZES[size].1, time(results, size, order, metric, who)?));
-    sizes.filter_map(point).collect()
+    let point = |(short, records, _): &(&str, f64, &str)| {
+        let found = results.get(BENCH, &format!("ior-{short}-{order}"), metric, who)?;
+        Some((*records, found.divide(*records)?))
+    };
+    SIZES.iter().filter_map(point).collect()
 }
 
-fn curves_panel(title: String, curves: Vec<Curve>, y: Axis) -> Panel {
+fn curves_panel(title: String, curves: Vec<Curve>, y: Option<Axis>) -> Option<Panel> {
     let there = |records: f64| curves.iter().any(|c| c.1.iter().any(|p| p.0 == records));
     let sizes = SIZES.iter().filter(|s| there(s.1));
     let sizes: Vec<_> = sizes.map(|s| (s.1, s.2.to_string())).collect();
-    Panel {
-        title,
-        y,
-        measured: true,
-        content: PanelContent::Curves {
-            x: Axis::log_at("records", sizes),
-            curves,
-        },
-    }
+    Panel::of_curves(title, Axis::log_at("records", sizes), y, curves)
 }
 
 /// What the vertical axes of curves show.
 const SECONDS: &str = "time of all operations (s)";
 
 /// Figure 3: what the index costs with LevelDB, the motive.
-fn leveldb(results: &Results) -> Option<Figure> {
-    let mut panels = Panels {
-        missing: missing_ior(results, &["leveldb"]),
-        ..Panels::default()
-    };
+fn leveldb(results: &Results) -> Figure {
+    let mut figure = Figure::new(
+        "Index put and get time of LevelDB (the paper's Figure 3)",
+        3,
+        format!("IOR: 16 writers of one shared file by turns. {CURVES} {CAPTION}"),
+    );
+    figure.missing = missing_ior(results, &["leveldb"]);
     for (metric, title) in METRICS {
         let curves = curves(&ORDER_SERIES, |order| {
             points(results, order, metric, "leveldb")
         });
-        if let Some(y) = log_axis(SECONDS, &curves) {
-            panels.panels.push(curves_panel(title.into(), curves, y));
-        }
+        let y = log_axis(SECONDS, &curves);
+        figure.panels.extend(curves_panel(title.into(), curves, y));
     }
-    panels.figure(
-        "Index put and get time of LevelDB (the paper's Figure 3)",
-        3,
-        format!("IOR: 16 writers of one shared file by turns. {CURVES} {CAPTION}"),
-    )
+    figure
 }
 
 /// Figure 9: IOR, a row an arrival order; panels of one column have one axis.
-fn ior(results: &Results) -> Option<Figure> {
-    let mut panels = Panels {
-        missing: missing_ior(results, &SUBJECTS.map(|s| s.subject)),
-        ..Panels::default()
-    };
-    for (order, words) in ORDERS {
-        for (metric, title) in METRICS {
-            let of = |order: &str| curves(&SUBJECTS, |who| points(results, order, metric, who));
-            let every: Vec<Curve> = ORDERS.iter().flat_map(|(order, _)| of(order)).collect();
-            if let (Some(y), curves) = (log_axis(SECONDS, &every), of(order))
-                && !curves.is_empty()
-            {
-                let panel = curves_panel(format!("{title}: {words}"), curves, y);
-                panels.panels.push(panel);
-            }
-        }
-    }
-    panels.figure(
+fn ior(results: &Results) -> Figure {
+    let mut figure = Figure::new(
         "Index put and get time, IOR (the paper's Figure 9)",
         3,
         format!(
             "IOR: 16 writers of one shared file by turns; their batches arrive in lockstep, drifting apart, or at random. {CURVES} {CAPTION}"
         ),
-    )
+    );
+    figure.missing = missing_ior(results, &SUBJECTS.map(|s| s.subject));
+    for (order, words) in ORDERS {
+        for (metric, title) in METRICS {
+            let of = |order: &str| curves(&SUBJECTS, |who| points(results, order, metric, who));
+            let every: Vec<Curve> = ORDERS.iter().flat_map(|(order, _)| of(order)).collect();
+            let (title, y) = (format!("{title}: {words}"), log_axis(SECONDS, &every));
+            figure.panels.extend(curves_panel(title, of(order), y));
+        }
+    }
+    figure
 }
 
 fn missing_ior(results: &Results, subjects: &[&str]) -> Vec<String> {
@@ -201,15 +179,11 @@ fn bars(
     x_title: &str,
     cases: &[(String, String)],
     caption: &str,
-) -> Option<Figure> {
+) -> Figure {
     let subjects = SUBJECTS.map(|s| s.subject);
-    let mut panels = Panels {
-        missing: cases
-            .iter()
-            .flat_map(|c| absent(results, &c.0, &subjects))
-            .collect(),
-        ..Panels::default()
-    };
+    let mut figure = Figure::new(title, 3, format!("{caption} {CAPTION}"));
+    let missing = cases.iter().map(|c| absent(results, &c.0, &subjects));
+    figure.missing = missing.flatten().collect();
     let of = |case: &str, metric: &str, who: &str| {
         let spread = results.get(BENCH, case, metric, who)?;
         // In microseconds.
@@ -221,30 +195,11 @@ fn bars(
     };
     let cases: Vec<_> = cases.iter().filter(there).collect();
     for (metric, panel) in METRICS {
-        let sets = SUBJECTS.map(|style| {
-            let values = cases.iter().map(|case| of(&case.0, metric, style.subject));
-            (style, values.collect::<Vec<_>>())
-        });
-        let sets: Vec<_> = sets
-            .into_iter()
-            .filter(|s| s.1.iter().any(Option::is_some))
-            .collect();
-        let highest = sets.iter().flat_map(|s| s.1.iter().flatten());
-        let highest = highest.map(|s| s.max).fold(0.0, f64::max);
-        if sets.is_empty() {
-            continue;
-        }
-        panels.panels.push(Panel {
-            title: panel.into(),
-            // Room for the number over the highest bar.
-            y: Axis::linear("time of one operation (µs)", highest * 1.08),
-            measured: true,
-            content: PanelContent::Bars {
-                x_title: x_title.into(),
-                groups: cases.iter().map(|c| c.1.clone()).collect(),
-                sets,
-            },
-        });
+        let sets = bar_sets(&SUBJECTS, &cases, |case, who| of(&case.0, metric, who));
+        let groups = cases.iter().map(|c| c.1.clone()).collect();
+        let titles = (x_title, "time of one operation (µs)");
+        let panel = Panel::of_bars(panel, titles, 1.08, groups, sets);
+        figure.panels.extend(panel);
     }
-    panels.figure(title, 3, format!("{caption} {CAPTION}"))
+    figure
 }

@@ -49,11 +49,11 @@ pub fn run(args: &FiguresArgs) -> Result<()> {
     let mut drawn = 0;
     #[cfg(feature = "png")]
     let renderer = (!args.svg_only).then(png_renderer).transpose()?;
-    for (name, figure) in all(&results) {
-        let Some(mut figure) = figure else {
+    for (name, mut figure) in all(&results) {
+        if figure.panels.is_empty() {
             eprintln!("{name}: not drawn, for there are no results");
             continue;
-        };
+        }
         finish(&mut figure, cores);
         let svg = figure.svg();
         let path = args.to.join(format!("{name}.svg"));
@@ -95,13 +95,12 @@ fn png_renderer() -> Result<forebay_trace::plot::png::PngRenderer> {
 }
 
 /// Every figure, in the order of the papers.
-fn all(results: &Results) -> Vec<(&'static str, Option<Figure>)> {
+fn all(results: &Results) -> Vec<(&'static str, Figure)> {
     let mut figures = Vec::from(index::all(results));
     figures.push(("figure-12", ring::figure(results)));
     figures.extend(patterns::all(results));
     figures.extend(checkpoint::all(results));
-    figures.push(("figure-20", prefetch::requests(results)));
-    figures.push(("figure-21", prefetch::effect(results)));
+    figures.extend(prefetch::all(results));
     figures
 }
 

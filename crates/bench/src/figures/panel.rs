@@ -70,8 +70,21 @@ pub enum PanelContent {
     Bars {
         x_title: String,
         groups: Vec<String>,
-        sets: Vec<(Series, Vec<Option<Spread>>)>,
+        sets: Vec<BarSet>,
     },
+}
+
+/// The bars of a subject: a value for each group that has one.
+pub type BarSet = (Series, Vec<Option<Spread>>);
+
+/// The bars of each subject in these groups.
+pub fn bar_sets<G>(
+    series: &[Series],
+    groups: &[G],
+    value: impl Fn(&G, &str) -> Option<Spread>,
+) -> Vec<BarSet> {
+    let values = |s: &Series| groups.iter().map(|g| value(g, s.subject)).collect();
+    series.iter().map(|s| (*s, values(s))).collect()
 }
 
 /// The curves of those that have points.
@@ -128,6 +141,46 @@ const EDGE: Stroke = Stroke::solid("#444444", 1.0);
 const SPREAD: Stroke = Stroke::solid("#222222", 1.0);
 
 impl Panel {
+    /// Of what was measured over a number; none without curves.
+    pub fn of_curves(
+        title: impl Into<String>,
+        x: Axis,
+        y: Option<Axis>,
+        curves: Vec<Curve>,
+    ) -> Option<Panel> {
+        let y = y.filter(|_| !curves.is_empty())?;
+        Some(Panel {
+            title: title.into(),
+            y,
+            measured: true,
+            content: PanelContent::Curves { x, curves },
+        })
+    }
+
+    /// Of what was measured, as bars from 0 on, without subjects that have none; `above` is the height of the axis as so many times
+    /// that of the highest bar, for the number over it.
+    pub fn of_bars(
+        title: &str,
+        (x_title, y_title): (&str, &str),
+        above: f64,
+        groups: Vec<String>,
+        mut sets: Vec<BarSet>,
+    ) -> Option<Panel> {
+        sets.retain(|s| s.1.iter().any(Option::is_some));
+        let highest = sets.iter().flat_map(|s| s.1.iter().flatten());
+        let highest = highest.map(|s| s.max).fold(0.0, f64::max);
+        (!sets.is_empty()).then(|| Panel {
+            title: title.into(),
+            y: Axis::linear(y_title, highest * above),
+            measured: true,
+            content: PanelContent::Bars {
+                x_title: x_title.into(),
+                groups,
+                sets,
+            },
+        })
+    }
+
     /// Who is in it.
     pub fn styles(&self) -> Vec<Series> {
         match &self.content {
@@ -184,28 +237,19 @@ impl Panel {
                 below(out, inner, x_title);
             }
         }
-        out.line(
-            (inner.left, inner.top),
-            (inner.left, inner.top + inner.height),
-            EDGE,
-        );
         let bottom = inner.top + inner.height;
+        out.line((inner.left, inner.top), (inner.left, bottom), EDGE);
         out.line((inner.left, bottom), (inner.right(), bottom), EDGE);
     }
 
     fn curves(&self, out: &mut Svg, inner: PanelFrame, x: &Axis, curves: &[Curve]) {
-        let across = |place: f64| inner.across(place);
         numbers(out, inner, x);
+        let at = |(value, spread): &(f64, Spread)| {
+            let y = inner.y(self.y.place(spread.median));
+            (inner.across(x.place(*value)), y)
+        };
         for (style, points) in curves {
-            let places: Vec<(f64, f64)> = points
-                .iter()
-                .map(|(value, spread)| {
-                    (
-                        across(x.place(*value)),
-                        inner.y(self.y.place(spread.median)),
-                    )
-                })
-                .collect();
+            let places: Vec<(f64, f64)> = points.iter().map(at).collect();
             out.polyline(&places, style.stroke());
             for (at, (_, spread)) in places.iter().zip(points) {
                 self.spread(out, inner, at.0, *spread, 3.0);
@@ -222,13 +266,7 @@ impl Panel {
         }
     }
 
-    fn bars(
-        &self,
-        out: &mut Svg,
-        inner: PanelFrame,
-        groups: &[String],
-        sets: &[(Series, Vec<Option<Spread>>)],
-    ) {
+    fn bars(&self, out: &mut Svg, inner: PanelFrame, groups: &[String], sets: &[BarSet]) {
         let bottom = inner.top + inner.height;
         let group = inner.width / groups.len().max(1) as f64;
         // A lone group does not need bars as wide as a hand.

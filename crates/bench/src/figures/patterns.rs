@@ -1,7 +1,7 @@
 //! The figures about patterns: 1 (how much smaller an index becomes) and 16 (how MILC writes) of Pattern PLFS.
 
-use super::figure::{Figure, Panels};
-use super::panel::{Panel, PanelContent, PointSeries, Series};
+use super::figure::Figure;
+use super::panel::{Panel, PanelContent, PointSeries, Series, bar_sets};
 use super::results::Results;
 use crate::report::Spread;
 use forebay_trace::plot::axis::{Axis, three_digits};
@@ -40,8 +40,8 @@ const TRACES_A_PANEL: usize = 6;
 /// Cases, and what is written under their bars.
 type Named<'a> = Vec<(&'a str, String)>;
 
-/// All of them, in order; `None` for one without data.
-pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 2] {
+/// All of them, in order.
+pub fn all(results: &Results) -> [(&'static str, Figure); 2] {
     [("figure-01", rates(results)), ("figure-16", milc(results))]
 }
 
@@ -51,7 +51,7 @@ fn rate(results: &Results, case: &str, who: &str) -> Option<Spread> {
     results.get(BENCH, case, METRIC, who)?.divide(raw)
 }
 
-fn rates(results: &Results) -> Option<Figure> {
+fn rates(results: &Results) -> Figure {
     let measured = results.cases(BENCH, METRIC);
     let known = NAMES
         .iter()
@@ -67,7 +67,22 @@ fn rates(results: &Results) -> Option<Figure> {
         format!("{}{side}", at + 1)
     };
     let traces = traces.iter().map(|case| (*case, number(case)));
-    let mut panels = Panels::default();
+    let named = numbers.iter().enumerate();
+    let named: Vec<String> = named.map(|(i, n)| format!("{}: {n}", i + 1)).collect();
+    let said = match named.is_empty() {
+        true => String::new(),
+        false => format!(" Traces (r: reads, w: writes): {}.", named.join("; ")),
+    };
+    let mut figure = Figure::new(
+        "Compression rates of indices (Pattern PLFS, Figure 1)",
+        3,
+        format!(
+            "The index of a whole file, merged over its logs, against entries of 48 bytes. Both are written as varints, Forebay's with \
+             checksums and versions.{said}"
+        ),
+    );
+    let missing = NAMES.iter().filter(|n| !measured.contains(&n.0));
+    figure.missing = missing.map(|n| n.0.to_string()).collect();
     let sets: [(&str, usize, Named<'_>); 2] = [
         ("generated", A_PANEL, known.collect()),
         ("traces", TRACES_A_PANEL, traces.collect()),
@@ -79,13 +94,7 @@ fn rates(results: &Results) -> Option<Figure> {
     });
     for (title, together, cases) in &sets {
         for cases in cases.chunks(*together) {
-            let sets = SUBJECTS.map(|style| {
-                let values = cases
-                    .iter()
-                    .map(|(case, _)| rate(results, case, style.subject));
-                (style, values.collect::<Vec<_>>())
-            });
-            panels.panels.push(Panel {
+            figure.panels.push(Panel {
                 title: (*title).into(),
                 y: Axis::log("times smaller", low * 1.2, high),
                 // The same input gives the same bytes.
@@ -93,27 +102,12 @@ fn rates(results: &Results) -> Option<Figure> {
                 content: PanelContent::Bars {
                     x_title: String::new(),
                     groups: cases.iter().map(|c| c.1.clone()).collect(),
-                    sets: sets.into(),
+                    sets: bar_sets(&SUBJECTS, cases, |(case, _), who| rate(results, case, who)),
                 },
             });
         }
     }
-    let missing = NAMES.iter().filter(|n| !measured.contains(&n.0));
-    panels.missing = missing.map(|n| n.0.to_string()).collect();
-    let named = numbers.iter().enumerate();
-    let named: Vec<String> = named.map(|(i, n)| format!("{}: {n}", i + 1)).collect();
-    let traces = match named.is_empty() {
-        true => String::new(),
-        false => format!(" Traces (r: reads, w: writes): {}.", named.join("; ")),
-    };
-    panels.figure(
-        "Compression rates of indices (Pattern PLFS, Figure 1)",
-        3,
-        format!(
-            "The index of a whole file, merged over its logs, against entries of 48 bytes. Both are written as varints, Forebay's with \
-             checksums and versions.{traces}"
-        ),
-    )
+    figure
 }
 
 /// A trace's name, and a letter for its reads or its writes.
@@ -132,20 +126,20 @@ const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#999999",
 ];
 
-fn milc(results: &Results) -> Option<Figure> {
-    let mut panels = Panels::default();
-    for (case, letter) in [("milc-a", "A"), ("milc-b", "B"), ("milc-c", "C")] {
-        let panel = rate(results, case, "forebay").and_then(|rate| scatter(case, letter, rate));
-        panels.add(case, panel);
-    }
-    panels.figure(
+fn milc(results: &Results) -> Figure {
+    let mut figure = Figure::new(
         "How MILC writes, and how much smaller its index becomes (Pattern PLFS, Figure 16)",
         3,
         format!(
             "The generated calls: 16 ranks, a colour each, the first {CALLS} calls of a rank. A: sites in the order of the lattice; B: a contiguous part \
              for each rank; C: the same behind headers. The rate is that of Figure 1."
         ),
-    )
+    );
+    for (case, letter) in [("milc-a", "A"), ("milc-b", "B"), ("milc-c", "C")] {
+        let panel = rate(results, case, "forebay").and_then(|rate| scatter(case, letter, rate));
+        figure.add(case, panel);
+    }
+    figure
 }
 
 fn scatter(case: &str, letter: &str, rate: Spread) -> Option<Panel> {

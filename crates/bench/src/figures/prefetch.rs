@@ -1,7 +1,7 @@
 //! The paper's Figures 20 and 21: what one process asks for over time, and what fetching ahead makes of the time that it waits.
 
-use super::figure::{Figure, Panels};
-use super::panel::{Panel, PanelContent, PointSeries, Series};
+use super::figure::Figure;
+use super::panel::{Panel, PanelContent, PointSeries, Series, bar_sets};
 use super::results::Results;
 use forebay_trace::plot::Axis;
 use forebay_trace::plot::svg::PointShape::{Circle, Cross, Diamond, Square, Triangle};
@@ -29,27 +29,37 @@ const METRICS: [(&str, &str, f64); 2] = [
     ("read_p99_s", "99 % of reads within (µs)", 1e6),
 ];
 
-/// Figure 20, if its requests were replayed.
-pub fn requests(results: &Results) -> Option<Figure> {
-    results.get(BENCH, "pagoda", "io_time_s", "forebay")?;
-    let layout = workload::parse("pagoda").ok()?.layout;
-    let calls = layout.calls(0);
-    let steps = workload::parse("pagoda:steps=2").ok()?.layout.calls(0);
-    Some(Figure {
-        title: "Requests of one process over time (the paper's Figure 20)".into(),
-        panels: vec![
-            offsets(&*layout, calls, "all time steps"),
-            offsets(&*layout, steps, "the first two"),
-        ],
-        columns: 2,
-        caption: "Rank 0 of 4 of the generated trace: in each time step it reads its part of six variables, each with a length and a stride of its own. \
-                  Only the first offset of each request is drawn. Pagoda's own trace is not public."
-            .into(),
-        missing: Vec::new(),
-    })
+/// Both, in order.
+pub fn all(results: &Results) -> [(&'static str, Figure); 2] {
+    [
+        ("figure-20", requests(results)),
+        ("figure-21", effect(results)),
+    ]
 }
 
-fn offsets(layout: &dyn Layout, calls: u64, title: &str) -> Panel {
+/// Figure 20: without panels unless its requests were replayed.
+fn requests(results: &Results) -> Figure {
+    let mut figure = Figure::new(
+        "Requests of one process over time (the paper's Figure 20)",
+        2,
+        "Rank 0 of 4 of the generated trace: in each time step it reads its part of six variables, each with a length and a stride of its own. \
+                  Only the first offset of each request is drawn. Pagoda's own trace is not public.",
+    );
+    let replayed = results.get(BENCH, "pagoda", "io_time_s", "forebay");
+    let parts = [
+        ("pagoda", "all time steps"),
+        ("pagoda:steps=2", "the first two"),
+    ];
+    for (spec, title) in parts.into_iter().filter(|_| replayed.is_some()) {
+        if let Ok(workload) = workload::parse(spec) {
+            figure.panels.push(offsets(&*workload.layout, title));
+        }
+    }
+    figure
+}
+
+fn offsets(layout: &dyn Layout, title: &str) -> Panel {
+    let calls = layout.calls(0);
     let point = |index| {
         let access = layout.access(0, index);
         (index as f64, access.offset as f64 / 1e6)
@@ -70,46 +80,27 @@ fn offsets(layout: &dyn Layout, calls: u64, title: &str) -> Panel {
     }
 }
 
-/// Figure 21, if anything of it was measured.
-pub fn effect(results: &Results) -> Option<Figure> {
+fn effect(results: &Results) -> Figure {
     let measured = |case: &str| results.get(BENCH, case, "io_time_s", "none").is_some();
     let (there, absent): (Vec<_>, Vec<_>) = CASES.iter().partition(|(case, _)| measured(case));
-    let mut panels = Panels {
-        missing: absent.iter().map(|(case, _)| (*case).into()).collect(),
-        ..Panels::default()
-    };
-    for metric in METRICS {
-        let of = |(case, title): &(&str, &str)| bars(results, case, title, metric);
-        panels.panels.extend(there.iter().map(of));
-    }
-    panels.figure(
+    let mut figure = Figure::new(
         "What fetching ahead saves (the paper's Figure 21)",
         there.len(),
         "Reads replayed through the library of a service of two members, 200 µs apart, the readers on the one and the data, not in memory, on the other. \
                   Before each read a rank computes as long as an uncached read takes. Markov chains had a run before to learn from; \
                   perfect knows all requests beforehand.",
-    )
-}
-
-fn bars(
-    results: &Results,
-    case: &str,
-    title: &str,
-    (metric, axis, scale): (&str, &str, f64),
-) -> Panel {
-    let found = |who| Some(results.get(BENCH, case, metric, who)?.times(scale));
-    let sets = SUBJECTS.map(|style| (style, vec![found(style.subject)]));
-    let sets: Vec<_> = sets.into_iter().filter(|s| s.1[0].is_some()).collect();
-    let most = sets.iter().flat_map(|s| &s.1).flatten().map(|s| s.max);
-    Panel {
-        title: title.into(),
-        // Room for the number over the highest bar.
-        y: Axis::linear(axis, most.fold(0.0, f64::max) * 1.1),
-        measured: true,
-        content: PanelContent::Bars {
-            x_title: String::new(),
-            groups: vec![String::new()],
-            sets,
-        },
+    );
+    figure.missing = absent.iter().map(|(case, _)| (*case).into()).collect();
+    for (metric, axis, scale) in METRICS {
+        for (case, title) in &there {
+            let found =
+                |_: &(), who: &str| Some(results.get(BENCH, case, metric, who)?.times(scale));
+            let sets = bar_sets(&SUBJECTS, &[()], found);
+            let groups = vec![String::new()];
+            figure
+                .panels
+                .extend(Panel::of_bars(title, ("", axis), 1.1, groups, sets));
+        }
     }
+    figure
 }

@@ -2,6 +2,7 @@
 //!
 //! A line of the same bench, case, metric and subject as an earlier one takes its place: so results can be appended to a file.
 
+use super::panel::{Curve, Series, curves};
 use crate::fail::{Context, Failure, Result};
 use crate::report::{ResultLine, Spread};
 use std::collections::HashMap;
@@ -103,6 +104,40 @@ impl Results {
         cases.sort_unstable();
         cases.dedup();
         cases
+    }
+
+    /// Those whose names have a number between `prefix` and `suffix`, by that number.
+    pub fn numbered_cases(
+        &self,
+        bench: &str,
+        metric: &str,
+        (prefix, suffix): (&str, &str),
+    ) -> Vec<(f64, &str)> {
+        let numbered = |case| {
+            let number = str::strip_prefix(case, prefix)?.strip_suffix(suffix)?;
+            Some((f64::from(number.parse::<u32>().ok()?), case))
+        };
+        let cases = self.cases(bench, metric).into_iter();
+        let mut cases: Vec<(f64, &str)> = cases.filter_map(numbered).collect();
+        cases.sort_by(|a, b| a.0.total_cmp(&b.0));
+        cases
+    }
+
+    /// The curves of a metric over the numbers of cases; 0 has no place on a logarithmic axis.
+    pub fn curves(
+        &self,
+        bench: &str,
+        metric: &str,
+        series: &[Series],
+        cases: &[(f64, &str)],
+    ) -> Vec<Curve> {
+        curves(series, |who| {
+            let point = |(number, case): &(f64, &str)| {
+                let found = self.get(bench, case, metric, who)?;
+                (found.min > 0.0).then_some((*number, found))
+            };
+            cases.iter().filter_map(point).collect()
+        })
     }
 }
 

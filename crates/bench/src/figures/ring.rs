@@ -1,13 +1,14 @@
 //! The paper's Figure 12: how long an operation of all servers takes, over their number; measured and simulated.
 
-use super::figure::{Figure, Panels};
-use super::panel::{Panel, PanelContent, Series, curves, log_axis};
+use super::figure::Figure;
+use super::panel::{Panel, Series, log_axis};
 use super::results::Results;
 use forebay_trace::plot::axis::{Axis, three_digits};
 use forebay_trace::plot::svg::PointShape::{Circle, Cross, Diamond, Square, Triangle};
 
 const BENCH: &str = "ring";
 
+/// The best tree is the last.
 const SUBJECTS: [Series; 5] = [
     Series::new("mdhim", "MDHIM-like", "#cc79a7", Square),
     Series::new("direct", "direct", "#d55e00", Triangle),
@@ -24,57 +25,38 @@ const PANELS: [(&str, &str, &str); 4] = [
     ("ring-sim-", "root_messages", "messages at the root"),
 ];
 
-/// The figure, if there is anything to draw.
-pub fn figure(results: &Results) -> Option<Figure> {
-    let mut panels = Panels::default();
-    for (prefix, metric, title) in PANELS {
-        let panel = panel(results, prefix, metric, title);
-        panels.add(format!("{metric} of {prefix}..."), panel);
-    }
-    panels.figure(
+/// The figure.
+pub fn figure(results: &Results) -> Figure {
+    let mut figure = Figure::new(
         "One operation of all servers on a shared file (the paper's Figure 12)",
         2,
         "From the first request to the last answer. Measured: threads or MPI processes that share one machine, so its scheduler \
                   counts as much as the trees; all subjects have as many clients. Simulated: LogGP with the parameters of an InfiniBand \
                   network, from server to server. Both log-rings have the same \
                   messages at the root; the best tree has no limit on them.",
-    )
+    );
+    for (prefix, metric, title) in PANELS {
+        let panel = panel(results, prefix, metric, title);
+        figure.add(format!("{metric} of {prefix}..."), panel);
+    }
+    figure
 }
 
 fn panel(results: &Results, prefix: &str, metric: &str, title: &str) -> Option<Panel> {
-    let cases = results.cases(BENCH, metric);
-    let servers = cases.into_iter().filter_map(|case| {
-        let servers: u32 = case.strip_prefix(prefix)?.parse().ok()?;
-        // The law has steps between powers of two, which a curve with few points between would show as bends.
-        servers.is_power_of_two().then_some((servers, case))
-    });
-    let mut servers: Vec<(u32, &str)> = servers.collect();
-    servers.sort_unstable();
+    let mut servers = results.numbered_cases(BENCH, metric, (prefix, ""));
+    // The law has steps between powers of two, which a curve with few points between would show as bends.
+    servers.retain(|(n, _)| (*n as u32).is_power_of_two());
     let (first, last) = (servers.first()?.0, servers.last()?.0);
-    let curves = curves(&SUBJECTS, |who| {
-        let point = |(n, case): &(u32, &str)| {
-            let found = results.get(BENCH, case, metric, who)?;
-            (found.min > 0.0).then_some((f64::from(*n), found))
-        };
-        match (metric, who) {
-            // The root of the best tree has as many messages as are fastest: no matter here.
-            ("root_messages", "best-tree") => Vec::new(),
-            _ => servers.iter().filter_map(point).collect(),
-        }
-    });
-    let y_title = match metric {
-        "root_messages" => "messages",
-        _ => "latency (µs)",
+    let (y_title, shown) = match metric {
+        // The root of the best tree has as many messages as are fastest: no matter here.
+        "root_messages" => ("messages", &SUBJECTS[..4]),
+        _ => ("latency (µs)", &SUBJECTS[..]),
     };
-    Some(Panel {
-        title: title.into(),
-        y: log_axis(y_title, &curves)?,
-        measured: metric == "latency_us" && !prefix.contains("sim"),
-        content: PanelContent::Curves {
-            x: Axis::log_at("servers", powers(first, last)),
-            curves,
-        },
-    })
+    let curves = results.curves(BENCH, metric, shown, &servers);
+    let x = Axis::log_at("servers", powers(first as u32, last as u32));
+    let mut panel = Panel::of_curves(title, x, log_axis(y_title, &curves), curves)?;
+    panel.measured = metric == "latency_us" && !prefix.contains("sim");
+    Some(panel)
 }
 
 /// Powers of two around both ends; of four or sixteen where there would be many.

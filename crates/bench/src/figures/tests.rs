@@ -24,7 +24,9 @@ fn index(cases: &[&'static str]) -> String {
 fn drawn(lines: &str) -> Vec<(&'static str, Option<Figure>)> {
     let mut results = Results::default();
     results.add(lines).unwrap();
-    all(&results)
+    let drawn = |figure: Figure| Some(figure).filter(|f| !f.panels.is_empty());
+    let figures = all(&results).into_iter();
+    figures.map(|(name, f)| (name, drawn(f))).collect()
 }
 
 fn named(lines: &str, name: &str) -> Option<Figure> {
