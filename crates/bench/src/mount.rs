@@ -134,16 +134,6 @@ struct CaseRun<'a> {
 }
 
 impl CaseRun<'_> {
-    fn add(&mut self, metric: &'static str, unit: &'static str, value: f64) {
-        self.report.add(
-            self.case.name,
-            metric,
-            self.subject.kind.name(),
-            unit,
-            value,
-        );
-    }
-
     fn measure(
         &mut self,
         dir: &Path,
@@ -154,10 +144,13 @@ impl CaseRun<'_> {
         let before = self.subject.cpu()?;
         let ran = process_group::run(dir, self.case.work.processes, task)?;
         let cpu = self.subject.cpu()? - before + ran.cpu;
-        self.add(metric, unit, ran.done as f64 / ran.seconds);
+        let done = ran.done as f64;
+        let mut found = vec![(metric, unit, done / ran.seconds)];
         if let Some(cpu_metric) = cpu_metric(metric) {
-            self.add(cpu_metric, "s/GiB", cpu / (ran.done as f64 / GIB));
+            found.push((cpu_metric, "s/GiB", cpu / (done / GIB)));
         }
+        let subject = self.subject.kind.name();
+        self.report.add_all(self.case.name, subject, found);
         Ok(())
     }
 

@@ -2,70 +2,52 @@
 
 use crate::harness::Case;
 use crate::index::Workload;
-use PieceShape::{Bt, FsTest};
 
 /// Bytes of a write of FS-TEST.
 pub const SIZE: u64 = 4096;
 
 /// What is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Pieces {
     /// By whom.
-    pub shape: PieceShape,
+    pub workload: fn() -> Workload,
     /// Its bytes are written and read. Else only the index is.
     pub data: bool,
 }
 
-/// The pieces of all writers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PieceShape {
-    /// So many writers, so many writes of [`SIZE`] each, in turn.
-    FsTest(u32, u64),
-    /// One dump of BTIO on a grid of so many points along each axis, by the square of so many processes.
-    Bt(u64, u64),
-}
-
-impl Pieces {
-    pub fn workload(&self) -> Workload {
-        match self.shape {
-            FsTest(writers, each) => Workload::Strided {
-                writers,
-                each,
-                len: SIZE as u32,
-            },
-            Bt(grid, q) => Workload::bt(grid, q),
-        }
-    }
+/// So many writers, so many writes of [`SIZE`] each, in turn.
+pub fn fs_test(writers: u32, each: u64) -> Workload {
+    Workload::strided(writers, each, SIZE as u32)
 }
 
 const K: u64 = 1024;
 
 /// With bytes.
-const fn whole(shape: PieceShape) -> Pieces {
+const fn whole(workload: fn() -> Workload) -> Pieces {
     let data = true;
-    Pieces { shape, data }
+    Pieces { workload, data }
 }
 
 /// The index alone.
-const fn index(shape: PieceShape) -> Pieces {
+const fn index(workload: fn() -> Workload) -> Pieces {
     let data = false;
-    Pieces { shape, data }
+    Pieces { workload, data }
 }
 
 /// All of them: of FS-TEST the writers, and the writes of each. A tile of MPI-Tile-IO is written row by row, and 16 tiles lie beside
 /// each other.
 pub const CASES: &[Case<Pieces>] = &[
-    Case::new("fs-test-64x4k", whole(FsTest(64, 4 * K))),
-    Case::new("fs-test-16x16k", whole(FsTest(16, 16 * K))),
-    Case::new("fs-test-512x1k", index(FsTest(512, K))),
-    Case::new("fs-test-512x4k", index(FsTest(512, 4 * K))),
-    Case::new("fs-test-512x16k", index(FsTest(512, 16 * K))),
-    Case::large("fs-test-512x64k", index(FsTest(512, 64 * K))),
-    Case::large("fs-test-512x256k", index(FsTest(512, 256 * K))),
-    Case::new("tile-io", index(FsTest(16, 32 * K))),
-    Case::new("btio-c", index(Bt(162, 8))),
-    Case::new("btio-d", index(Bt(408, 12))),
-    Case::large("btio-e", index(Bt(1020, 20))),
+    Case::new("fs-test-64x4k", whole(|| fs_test(64, 4 * K))),
+    Case::new("fs-test-16x16k", whole(|| fs_test(16, 16 * K))),
+    Case::new("fs-test-512x1k", index(|| fs_test(512, K))),
+    Case::new("fs-test-512x4k", index(|| fs_test(512, 4 * K))),
+    Case::new("fs-test-512x16k", index(|| fs_test(512, 16 * K))),
+    Case::large("fs-test-512x64k", index(|| fs_test(512, 64 * K))),
+    Case::large("fs-test-512x256k", index(|| fs_test(512, 256 * K))),
+    Case::new("tile-io", index(|| fs_test(16, 32 * K))),
+    Case::new("btio-c", index(|| Workload::bt(162, 8))),
+    Case::new("btio-d", index(|| Workload::bt(408, 12))),
+    Case::large("btio-e", index(|| Workload::bt(1020, 20))),
 ];
 
 #[cfg(test)]
@@ -75,7 +57,7 @@ mod tests {
     #[test]
     fn names_say_what_is_done() {
         for case in CASES.iter().filter(|c| c.name.starts_with("fs-test")) {
-            let work = case.work.workload();
+            let work = (case.work.workload)();
             let shape = format!("fs-test-{}x{}k", work.writers(), work.each(0) / K);
             assert_eq!(case.name, shape);
         }

@@ -342,10 +342,10 @@ fn stored_patterns(service: &Service) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{PieceShape, Pieces};
+    use super::super::cases::fs_test;
     use super::*;
 
-    fn run(shape: PieceShape, data: bool, patterns: bool) -> impl Fn(&str) -> f64 {
+    fn run(work: Workload, data: bool, patterns: bool) -> impl Fn(&str) -> f64 {
         let place = tempfile::tempdir().unwrap();
         let config = Config {
             nodes: 2,
@@ -355,7 +355,7 @@ mod tests {
         let dir = &place.path().join("run");
         let cold = Cold::Advised;
         let job = CheckpointRun {
-            work: Pieces { shape, data }.workload(),
+            work,
             data,
             config,
             dir,
@@ -369,13 +369,13 @@ mod tests {
     /// Reads compare bytes, and a job that finds other pieces than were written fails.
     #[test]
     fn both_subjects_with_bytes_and_without() {
-        let turns = PieceShape::FsTest(6, 100);
-        for (shape, data) in [
-            (turns, true),
-            (turns, false),
-            (PieceShape::Bt(36, 3), false),
+        let turns = || fs_test(6, 100);
+        for (work, data) in [
+            (turns(), true),
+            (turns(), false),
+            (Workload::bt(36, 3), false),
         ] {
-            let (on, off) = (run(shape, data, true), run(shape, data, false));
+            let (on, off) = (run(work.clone(), data, true), run(work, data, false));
             for metric in ["index_disk_bytes", "index_memory_bytes"] {
                 let (on, off) = (on(metric), off(metric));
                 assert!(on > 0.0 && on < off, "{metric}: {on} {off}");

@@ -80,7 +80,7 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
             for (name, patterns) in in_turn(&subjects, round) {
                 args.run.progress(&format!("{} {name}", case.name), round);
                 let job = CheckpointRun {
-                    work: case.work.workload(),
+                    work: (case.work.workload)(),
                     data: case.work.data,
                     config: config(args, patterns),
                     dir: &dir.0.join("run"),

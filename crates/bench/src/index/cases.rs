@@ -7,56 +7,41 @@ use crate::harness::Case;
 /// What is written, and in which order it arrives.
 #[derive(Debug, Clone)]
 pub struct IndexWork {
-    records: CaseRecords,
+    /// The records.
+    pub workload: fn() -> Workload,
     /// The order.
     pub order: Order,
 }
 
-#[derive(Debug, Clone)]
-enum CaseRecords {
-    /// 16 writers, transfers of 1 KiB; millions (of 2^20) of records.
-    Ior(u64),
-    /// Tiles of 4096 x 32768 bytes, 16 of them beside each other.
-    Tile,
-    /// Points of an axis, and processes of a row.
-    Bt(u64, u64),
+const fn case(name: &'static str, workload: fn() -> Workload, order: Order) -> Case<IndexWork> {
+    Case::new(name, IndexWork { workload, order })
 }
 
-impl IndexWork {
-    /// Its records.
-    pub fn workload(&self) -> Workload {
-        let strided = |each, len| Workload::Strided {
-            writers: 16,
-            each,
-            len,
-        };
-        match self.records {
-            CaseRecords::Ior(millions) => strided((millions << 20) / 16, 1024),
-            CaseRecords::Tile => strided(32_768, 4096),
-            CaseRecords::Bt(grid, q) => Workload::bt(grid, q),
-        }
-    }
+/// 16 writers, transfers of 1 KiB; millions (of 2^20) of records.
+fn ior(millions: u64) -> Workload {
+    Workload::strided(16, (millions << 20) / 16, 1024)
 }
 
-const fn case(name: &'static str, records: CaseRecords, order: Order) -> Case<IndexWork> {
-    Case::new(name, IndexWork { records, order })
+/// Tiles of 4096 x 32768 bytes, 16 of them beside each other.
+fn tile() -> Workload {
+    Workload::strided(16, 32_768, 4096)
 }
 
 /// Every case.
 pub const CASES: &[Case<IndexWork>] = &[
-    case("ior-1m-lockstep", CaseRecords::Ior(1), Order::Lockstep),
-    case("ior-1m-drift", CaseRecords::Ior(1), Order::Drift),
-    case("ior-1m-random", CaseRecords::Ior(1), Order::Random),
-    case("ior-8m-lockstep", CaseRecords::Ior(8), Order::Lockstep),
-    case("ior-8m-drift", CaseRecords::Ior(8), Order::Drift),
-    case("ior-8m-random", CaseRecords::Ior(8), Order::Random),
-    case("ior-32m-lockstep", CaseRecords::Ior(32), Order::Lockstep),
-    case("ior-32m-drift", CaseRecords::Ior(32), Order::Drift),
-    case("ior-32m-random", CaseRecords::Ior(32), Order::Random),
-    case("tile-io", CaseRecords::Tile, Order::Drift),
-    case("btio-c", CaseRecords::Bt(162, 8), Order::Drift),
-    case("btio-d", CaseRecords::Bt(408, 12), Order::Drift),
-    case("btio-e", CaseRecords::Bt(1020, 20), Order::Drift),
+    case("ior-1m-lockstep", || ior(1), Order::Lockstep),
+    case("ior-1m-drift", || ior(1), Order::Drift),
+    case("ior-1m-random", || ior(1), Order::Random),
+    case("ior-8m-lockstep", || ior(8), Order::Lockstep),
+    case("ior-8m-drift", || ior(8), Order::Drift),
+    case("ior-8m-random", || ior(8), Order::Random),
+    case("ior-32m-lockstep", || ior(32), Order::Lockstep),
+    case("ior-32m-drift", || ior(32), Order::Drift),
+    case("ior-32m-random", || ior(32), Order::Random),
+    case("tile-io", tile, Order::Drift),
+    case("btio-c", || Workload::bt(162, 8), Order::Drift),
+    case("btio-d", || Workload::bt(408, 12), Order::Drift),
+    case("btio-e", || Workload::bt(1020, 20), Order::Drift),
 ];
 
 /// What is done in the case of this name.
@@ -75,7 +60,7 @@ mod tests {
 
     #[test]
     fn cases_have_the_records_that_their_names_say() {
-        let total = |name| find(name).unwrap().workload().total();
+        let total = |name| (find(name).unwrap().workload)().total();
         assert_eq!(total("ior-1m-drift"), 1 << 20);
         assert_eq!(total("ior-32m-random"), 32 << 20);
         assert_eq!(total("tile-io"), 1 << 19);

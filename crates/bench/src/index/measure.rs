@@ -5,7 +5,7 @@
 use super::cases;
 use super::order::Arrivals;
 use super::process;
-use super::subject::{self, RecordLocation, StoreKind, Subject, Tuning, Worker};
+use super::subject::{self, RecordLocation, Subject, Tuning, Worker};
 use super::workload::{Record, Workload};
 use crate::cache::Cold;
 use crate::cpu;
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 pub struct SubjectJob {
     /// The name of the case.
     pub case: String,
-    /// The subject.
-    pub kind: StoreKind,
+    /// The subject's name.
+    pub store: String,
     /// Its settings.
     pub tuning: Tuning,
     /// How it is asked.
@@ -107,12 +107,12 @@ const QUIET_POLL: Duration = Duration::from_millis(100);
 /// Those of the subject; or it answered wrongly.
 pub fn run(job: &SubjectJob) -> Result<IndexOutcome> {
     let case = cases::find(&job.case)?;
-    let work = case.workload();
+    let work = (case.workload)();
     let arrivals = |seed| Arrivals::new(&work, case.order, job.load.batch, seed);
     let mut out = IndexOutcome::default();
     let before = process::written()?;
 
-    let subject = subject::open(job.kind, &job.dir, &job.tuning)?;
+    let subject = subject::open(&job.store, &job.dir, &job.tuning)?;
     let mut batches = Vec::new();
     let sheets = sheets(PUT_BATCHES_AT_ONCE, 0);
     let mut commits = 0;
@@ -151,7 +151,7 @@ pub fn run(job: &SubjectJob) -> Result<IndexOutcome> {
     subject.close()?;
 
     Cold::Advised.cool(&[&job.dir]);
-    let subject = subject::open(job.kind, &job.dir, &job.tuning)?;
+    let subject = subject::open(&job.store, &job.dir, &job.tuning)?;
     let arrivals = || arrivals(job.seed + 1);
     let (gets_done, cold) = gets(job, &work, &*subject, arrivals(), &mut out.memory)?;
     let (_, warm) = gets(job, &work, &*subject, arrivals(), &mut out.memory)?;
@@ -349,7 +349,7 @@ mod tests {
             leveldb_options: String::new(),
             rocksdb_options: String::new(),
         };
-        let subject = subject::open(StoreKind::Forebay, &dir.path().join("s"), &tuning).unwrap();
+        let subject = subject::open("forebay", &dir.path().join("s"), &tuning).unwrap();
         let group: Vec<_> =
             Arrivals::new(&work, super::super::order::Order::Drift, 256, 1).collect();
         let sheets = sheets(group.len(), 256);

@@ -27,7 +27,7 @@ use crate::sizes;
 use measure::{IndexLoad, IndexOutcome, SubjectJob};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use subject::{StoreKind, Tuning};
+use subject::{StoreType, Tuning};
 use table::{METRICS, Metric};
 pub use workload::Workload;
 
@@ -59,28 +59,28 @@ pub fn run(args: &IndexArgs) -> Result<()> {
     let Some(cases) = args.run.choose(cases::CASES, "")? else {
         return Ok(());
     };
-    let kinds = subject::select(&args.subjects)?;
+    let stores = subject::select(&args.subjects)?;
     let dir = args.dir.make()?;
-    let header = header(args, &kinds, &dir.0);
+    let header = header(args, &stores, &dir.0);
     args.run.begin(&header, table::HEAD)?;
     let mut report = Report::new("index", "forebay");
     for case in cases {
         for round in 0..args.run.runs {
             args.run.progress(case.name, round);
-            for kind in in_turn(&kinds, round) {
+            for StoreType { name, .. } in in_turn(&stores, round) {
                 let job = SubjectJob {
                     case: case.name.into(),
-                    kind,
+                    store: name.into(),
                     tuning: args.tuning.clone(),
                     load: args.load.clone(),
                     // The gets' order has the next one.
                     seed: args.seed + 2 * u64::from(round),
-                    dir: dir.0.join(format!("{}-{round}-{}", case.name, kind.name())),
+                    dir: dir.0.join(format!("{}-{round}-{name}", case.name)),
                 };
-                let outcome = in_child(&job).doing(format!("{} on {}", case.name, kind.name()))?;
-                tell(case.name, kind, round, &outcome);
+                let outcome = in_child(&job).doing(format!("{} on {name}", case.name))?;
+                tell(case.name, name, round, &outcome);
                 for (Metric(metric, unit, _), value) in METRICS.iter().zip(values(&outcome)) {
-                    report.add(case.name, metric, kind.name(), unit, value);
+                    report.add(case.name, metric, name, unit, value);
                 }
             }
         }
@@ -156,11 +156,10 @@ fn values(o: &IndexOutcome) -> [f64; METRICS.len()] {
 }
 
 /// One round, for someone who wants to know more.
-fn tell(case: &str, kind: StoreKind, round: u32, o: &IndexOutcome) {
+fn tell(case: &str, store: &str, round: u32, o: &IndexOutcome) {
     let millions = |n: u64, seconds: f64| n as f64 / seconds / 1e6;
     eprintln!(
-        "# {case} {} round {}: puts {:.3} M/s, flush {:.2} s, settle {:.2} s, {} gets: cold {:.3} M/s, warm {:.3} M/s; {:.2} B a record; memory {}, resident {}",
-        kind.name(),
+        "# {case} {store} round {}: puts {:.3} M/s, flush {:.2} s, settle {:.2} s, {} gets: cold {:.3} M/s, warm {:.3} M/s; {:.2} B a record; memory {}, resident {}",
         round + 1,
         millions(o.puts, o.put_seconds),
         o.flush_seconds,
@@ -185,7 +184,7 @@ fn tell(case: &str, kind: StoreKind, round: u32, o: &IndexOutcome) {
     }
 }
 
-fn header(args: &IndexArgs, kinds: &[StoreKind], dir: &Path) -> String {
+fn header(args: &IndexArgs, stores: &[StoreType], dir: &Path) -> String {
     let load = &args.load;
     let mut text = format!(
         "# index: {} runs, batches of {} records, {} thread(s) that put and get, in {}\n\
@@ -204,9 +203,8 @@ fn header(args: &IndexArgs, kinds: &[StoreKind], dir: &Path) -> String {
             None => "all that was put, in batches, by the same order".into(),
         },
     );
-    for kind in kinds {
-        let how = subject::describe(*kind, &args.tuning);
-        text.push_str(&format!("# {}: {how}\n", kind.name()));
+    for StoreType { name, describe, .. } in stores {
+        text.push_str(&format!("# {name}: {}\n", describe(&args.tuning)));
     }
     text
 }

@@ -47,6 +47,11 @@ pub enum Workload {
 }
 
 impl Workload {
+    /// `each` records of `len` bytes for each of `writers`.
+    pub fn strided(writers: u32, each: u64, len: u32) -> Workload {
+        Workload::Strided { writers, each, len }
+    }
+
     /// BT on a grid of `grid` points along each axis, by `q * q` processes.
     pub fn bt(grid: u64, q: u64) -> Workload {
         let q = q as u32;

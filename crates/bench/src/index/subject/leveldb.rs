@@ -299,9 +299,8 @@ impl Worker for LevelDbWorker<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::StoreKind;
     #[test]
     fn what_is_put_is_found_after_a_flush_and_a_restart() {
-        super::super::tests::round_trip(StoreKind::LevelDb);
+        super::super::tests::round_trip("leveldb");
     }
 }

@@ -15,44 +15,56 @@ use crate::harness::by_name;
 use crate::sizes;
 use std::path::Path;
 
-/// Which one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum StoreKind {
-    /// The extent index on its store.
-    Forebay,
-    /// LevelDB, as MDHIM uses it.
-    LevelDb,
-    /// RocksDB, tuned.
-    RocksDb,
-}
-
-impl StoreKind {
-    /// All that this program was built with.
-    pub const ALL: &'static [StoreKind] = match cfg!(feature = "peers") {
-        true => &[StoreKind::Forebay, StoreKind::LevelDb, StoreKind::RocksDb],
-        false => &[StoreKind::Forebay],
-    };
-
+/// A store that can be measured.
+#[derive(Clone, Copy)]
+pub struct StoreType {
     /// As on the command line and in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            StoreKind::Forebay => "forebay",
-            StoreKind::LevelDb => "leveldb",
-            StoreKind::RocksDb => "rocksdb",
-        }
-    }
+    pub name: &'static str,
+    /// Opens the store in a directory, or makes it.
+    pub open: fn(&Path, &Tuning) -> Result<Box<dyn Subject>>,
+    /// How it is set up, for the header.
+    pub describe: fn(&Tuning) -> String,
 }
+
+/// All that this program was built with: the extent index on its store; LevelDB, as MDHIM uses it; RocksDB, tuned.
+const STORES: &[StoreType] = &[
+    StoreType {
+        name: "forebay",
+        open: |dir, tuning| Ok(Box::new(forebay::Forebay::open(dir, tuning)?)),
+        describe: forebay::describe,
+    },
+    #[cfg(feature = "peers")]
+    StoreType {
+        name: "leveldb",
+        open: |dir, tuning| Ok(Box::new(leveldb::LevelDb::open(dir, tuning)?)),
+        describe: leveldb::describe,
+    },
+    #[cfg(feature = "peers")]
+    StoreType {
+        name: "rocksdb",
+        open: |dir, tuning| Ok(Box::new(rocksdb::RocksDb::open(dir, tuning)?)),
+        describe: rocksdb::describe,
+    },
+];
 
 /// The named subjects, or all.
 ///
 /// # Errors
 /// Names the one that there is not.
-pub fn select(names: &[String]) -> Result<Vec<StoreKind>> {
+pub fn select(names: &[String]) -> Result<Vec<StoreType>> {
     let hint = match cfg!(feature = "peers") {
         true => "there are forebay, leveldb, rocksdb",
         false => "this program was built without the feature `peers`: there is forebay",
     };
-    by_name("subject", StoreKind::ALL, |kind| kind.name(), names, hint)
+    by_name("subject", STORES, |store| store.name, names, hint)
+}
+
+/// Opens the store of this name.
+///
+/// # Errors
+/// If there is none; those of the store.
+pub fn open(name: &str, dir: &Path, tuning: &Tuning) -> Result<Box<dyn Subject>> {
+    (select(&[name.into()])?[0].open)(dir, tuning)
 }
 
 /// What all subjects are told alike, and what is one's own.
@@ -137,37 +149,6 @@ pub trait Worker {
     fn get(&mut self, batch: &[Record], answers: &mut Vec<RecordLocation>) -> Result<()>;
 }
 
-/// Opens the store in `dir`, or makes it.
-///
-/// # Errors
-/// Those of the store; or this program is built without the peers.
-pub fn open(kind: StoreKind, dir: &Path, tuning: &Tuning) -> Result<Box<dyn Subject>> {
-    match kind {
-        StoreKind::Forebay => Ok(Box::new(forebay::Forebay::open(dir, tuning)?)),
-        #[cfg(feature = "peers")]
-        StoreKind::LevelDb => Ok(Box::new(leveldb::LevelDb::open(dir, tuning)?)),
-        #[cfg(feature = "peers")]
-        StoreKind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(dir, tuning)?)),
-        #[cfg(not(feature = "peers"))]
-        _ => Err(crate::fail::Failure::new(
-            "this program was built without the feature `peers`",
-        )),
-    }
-}
-
-/// How a subject is set up, for the header.
-pub fn describe(kind: StoreKind, tuning: &Tuning) -> String {
-    match kind {
-        StoreKind::Forebay => forebay::describe(tuning),
-        #[cfg(feature = "peers")]
-        StoreKind::LevelDb => leveldb::describe(tuning),
-        #[cfg(feature = "peers")]
-        StoreKind::RocksDb => rocksdb::describe(tuning),
-        #[cfg(not(feature = "peers"))]
-        _ => String::new(),
-    }
-}
-
 /// The file of the benchmark.
 const FID: u64 = 7;
 
@@ -200,7 +181,7 @@ mod tests {
     use super::*;
 
     /// Puts, flushes, opens again, gets.
-    pub fn round_trip(kind: StoreKind) {
+    pub fn round_trip(name: &str) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
         let tuning = Tuning {
@@ -220,7 +201,7 @@ mod tests {
         let crosses = |r: &Record| slice(r.offset) != slice(r.offset + u64::from(r.len) - 1);
         assert!(records.iter().any(crosses));
         let right: Vec<RecordLocation> = records.iter().map(RecordLocation::of).collect();
-        let subject = open(kind, &path, &tuning).unwrap();
+        let subject = open(name, &path, &tuning).unwrap();
         let mut answers = Vec::new();
         {
             let mut worker = subject.worker().unwrap();
@@ -231,7 +212,7 @@ mod tests {
         subject.flush().unwrap();
         assert!(subject.memory() > 0);
         subject.close().unwrap();
-        let subject = open(kind, &path, &tuning).unwrap();
+        let subject = open(name, &path, &tuning).unwrap();
         answers.clear();
         subject
             .worker()
@@ -244,7 +225,7 @@ mod tests {
 
     #[test]
     fn forebay_finds_what_was_put_after_a_flush_and_a_restart() {
-        round_trip(StoreKind::Forebay);
+        round_trip("forebay");
     }
 
     #[cfg(feature = "peers")]
@@ -258,8 +239,8 @@ mod tests {
 
     #[test]
     fn subjects_are_found_by_name() {
-        assert_eq!(select(&["forebay".into()]).unwrap(), [StoreKind::Forebay]);
-        assert_eq!(select(&[]).unwrap(), StoreKind::ALL);
+        assert_eq!(select(&["forebay".into()]).unwrap()[0].name, "forebay");
+        assert_eq!(select(&[]).unwrap().len(), STORES.len());
         assert!(select(&["bdb".into()]).is_err());
     }
 }

@@ -363,9 +363,8 @@ impl Worker for RocksDbWorker<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::StoreKind;
     #[test]
     fn what_is_put_is_found_after_a_flush_and_a_restart() {
-        super::super::tests::round_trip(StoreKind::RocksDb);
+        super::super::tests::round_trip("rocksdb");
     }
 }
