@@ -14,8 +14,9 @@ fn fill<const LAZY: bool>(bytes: &mut &[u8], values: &mut [u64]) -> Option<(usiz
         *bytes = rest;
         let n = usize::from(token & 0x7f);
         if token < 0x80 {
-            literals(bytes, values, at, at + n + 1)?;
-            at += n + 1;
+            let end = at + n + 1;
+            literals(bytes, values, at, end)?;
+            at = end;
             continue;
         }
         let more = match n {
@@ -135,7 +136,6 @@ fn literals(bytes: &mut &[u8], values: &mut [u64], at: usize, end: usize) -> Opt
 }
 
 /// Fills `at..end` with differences as those from `from` on; `from < at < end`.
-#[inline]
 fn copy(values: &mut [u64], from: usize, at: usize, end: usize) {
     let distance = at - from;
     // The value before the first is 0.
