@@ -17,7 +17,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// # Errors
 /// A usage failure for an unreadable file, an unknown key or a wrong value.
 pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
-    known(std::env::vars_os().map(|(name, _)| name))?;
+    check_variables(std::env::vars_os().map(|(name, _)| name))?;
     let environment = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
     let path = config
         .map(Path::to_path_buf)
@@ -28,7 +28,7 @@ pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
 }
 
 /// A misspelt variable would be ignored in silence; those of the project's tests are not ours to judge.
-fn known(names: impl Iterator<Item = OsString>) -> Result {
+fn check_variables(names: impl Iterator<Item = OsString>) -> Result {
     const OTHERS: [&str; 10] = [
         "FOREBAY_CONFIG",
         "FOREBAY_MOUNT",
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_misspelt_variable_is_named() {
-        let names = |names: &[&str]| known(names.iter().map(OsString::from));
+        let names = |names: &[&str]| check_variables(names.iter().map(OsString::from));
         names(&[
             "HOME",
             "FOREBAY_NODES",

@@ -18,7 +18,7 @@ mod progress;
 mod run;
 pub mod settings;
 mod table;
-mod usage;
+mod usage_errors;
 mod verbs;
 
 use args::{Cli, ConfigVerb, StageVerb, TraceVerb, Verb};
@@ -30,7 +30,7 @@ pub fn run() -> u8 {
     allocator::set();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage::report(&error),
+        Err(error) => return usage_errors::report(&error),
     };
     match verb(&cli) {
         Ok(()) => failure::OK,

@@ -68,11 +68,6 @@ pub fn screen(text: &str) -> Result<bool> {
     }
 }
 
-/// [`tell`] for those that want a function.
-pub fn tell_line(line: &str) {
-    tell(line);
-}
-
 /// Writes a line to standard error.
 pub fn tell(line: impl Display) {
     let line = line.to_string();

@@ -1,5 +1,5 @@
 //! Progress bars on standard error; silent where that is no terminal, and never on standard output.
-use crate::output::tell_line;
+use crate::output::tell;
 use forebay_node::failure::Result;
 use forebay_node::server_process::ServerProcess;
 use forebay_node::spec::ServerSpec;
@@ -23,9 +23,12 @@ pub fn bytes(label: &str, total: u64) -> ProgressBar {
 /// What the server says.
 pub fn start_server(spec: &ServerSpec, limit: Duration) -> Result<ServerProcess> {
     let bar = step();
-    let server = ServerProcess::start(spec, limit, tell_line, |step| {
-        bar.set_message(step.to_string())
-    });
+    let server = ServerProcess::start(
+        spec,
+        limit,
+        |line| tell(line),
+        |step| bar.set_message(step.to_string()),
+    );
     bar.finish_and_clear();
     server
 }

@@ -3,19 +3,13 @@ use crate::output::escaped;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Rows of cells under a header.
-pub struct Table {
-    header: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
+/// Rows of cells; the first is the header.
+pub struct Table(Vec<Vec<String>>);
 
 impl Table {
     /// A table without rows.
     pub fn new(header: &[&str]) -> Table {
-        Table {
-            header: header.iter().map(|h| h.to_string()).collect(),
-            rows: Vec::new(),
-        }
+        Table(vec![header.iter().map(|h| h.to_string()).collect()])
     }
 
     /// Adds a row; missing cells are empty. What a terminal obeys is escaped, newlines too.
@@ -24,31 +18,22 @@ impl Table {
             Cow::Borrowed(_) => cell,
             Cow::Owned(escaped) => escaped,
         };
-        self.rows.push(cells.into_iter().map(one_line).collect());
+        self.0.push(cells.into_iter().map(one_line).collect());
     }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = || std::iter::once(&self.header).chain(&self.rows);
-        let width = |column: usize| {
-            all()
-                .filter_map(|r| r.get(column))
-                .map(|c| c.chars().count())
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..self.header.len()).map(width).collect();
+        let rows = &self.0;
+        let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+        let width = |column| cells(column).map(|c| c.chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
         // A column with any word in it reads better from the left.
         let left = |column: usize| {
-            column == 0
-                || self
-                    .rows
-                    .iter()
-                    .filter_map(|r| r.get(column))
-                    .any(|c| c.starts_with(|c: char| c == '/' || c.is_alphabetic()))
+            let is_word = |cell: &String| cell.starts_with(|c: char| c == '/' || c.is_alphabetic());
+            column == 0 || cells(column).skip(1).any(is_word)
         };
-        for row in all() {
+        for row in rows {
             let mut line = String::new();
             for (column, width) in widths.iter().enumerate() {
                 let cell = row.get(column).map_or("", String::as_str);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Most bytes one request to the delegate carries.
-const PIECE: usize = 1 << 20;
+const MAX_REQUEST_BYTES: usize = 1 << 20;
 
 /// The position of the streaming calls.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +68,7 @@ impl File {
     /// As [`File::read_bytes_at`].
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let mut done = 0;
-        for piece in buffer.chunks_mut(PIECE) {
+        for piece in buffer.chunks_mut(MAX_REQUEST_BYTES) {
             let bytes =
                 self.read_bytes_at(offset.saturating_add(done as u64), piece.len() as u32)?;
             piece[..bytes.len()].copy_from_slice(&bytes);
@@ -90,8 +90,8 @@ impl File {
             let len = data.len() as u64;
             return Err(Errno::BADF.into()).at_bytes("write", &self.path, offset, len);
         }
-        for (n, piece) in data.chunks(PIECE).enumerate() {
-            let at = offset.saturating_add((n * PIECE) as u64);
+        for (n, piece) in data.chunks(MAX_REQUEST_BYTES).enumerate() {
+            let at = offset.saturating_add((n * MAX_REQUEST_BYTES) as u64);
             let written = self.delegate.write(self.handle, at, piece, self.caller);
             written.at_bytes("write", &self.path, at, piece.len() as u64)?;
         }
@@ -223,7 +223,7 @@ impl Read for &File {
 impl Write for &File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut position = self.position.lock();
-        let data = &data[..data.len().min(PIECE)];
+        let data = &data[..data.len().min(MAX_REQUEST_BYTES)];
         if self.flags.append {
             self.write_at(data, 0)?;
             *position = Position::End;

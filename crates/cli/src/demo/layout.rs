@@ -19,7 +19,7 @@ const SIZES: [u64; 7] = [
 const CYCLE: u64 = SIZES[0] + SIZES[1] + SIZES[2] + SIZES[3] + SIZES[4] + SIZES[5] + SIZES[6];
 
 /// The longest record.
-pub const LONGEST: usize = 1 << 20;
+pub const MAX_RECORD_BYTES: usize = 1 << 20;
 
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ mod tests {
             let mut end = 0;
             for record in all {
                 assert_eq!(record.offset, end);
-                assert!(record.len > 0 && record.len <= LONGEST as u64);
+                assert!(record.len > 0 && record.len <= MAX_RECORD_BYTES as u64);
                 end += record.len;
             }
             assert_eq!(end, size);

@@ -62,7 +62,7 @@ impl Phase<'_> {
         while ready < self.ranks {
             match self.next_message(&messages)? {
                 WorkerMessage::Ready => ready += 1,
-                other => return Err(self.wrong(other)),
+                other => return Err(self.failure_of(other)),
             }
         }
         let bar = progress::bytes(self.label, self.size);
@@ -81,7 +81,7 @@ impl Phase<'_> {
                     bar.inc(n);
                 }
                 WorkerMessage::Done => done += 1,
-                other => return Err(self.wrong(other)),
+                other => return Err(self.failure_of(other)),
             }
         }
         let time = start.elapsed();
@@ -174,7 +174,7 @@ impl Phase<'_> {
         }
     }
 
-    fn wrong(&self, message: WorkerMessage) -> Failure {
+    fn failure_of(&self, message: WorkerMessage) -> Failure {
         match message {
             WorkerMessage::Wrong { offset } => Failure::new(
                 format!(

@@ -1,5 +1,5 @@
 //! What the demo makes and removes again: one directory with a store, mount points and a plain directory, and the server in between.
-use crate::output::{name, tell, tell_line};
+use crate::output::{name, tell};
 use crate::settings::Resolved;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
@@ -87,7 +87,7 @@ impl Sandbox {
         self.server = Some(ServerProcess::start(
             &self.spec,
             self.limit,
-            tell_line,
+            |line| tell(line),
             |_| {},
         )?);
         Ok(())

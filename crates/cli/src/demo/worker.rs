@@ -2,7 +2,7 @@
 //!
 //! It opens its file, says `ready`, waits for a line on standard input, works, and reports its progress and its outcome:
 //! one JSON object a line. It ends when the demo does.
-use super::layout::{LONGEST, records};
+use super::layout::{MAX_RECORD_BYTES, records};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_trace::content::Content;
 use serde::{Deserialize, Serialize};
@@ -88,7 +88,7 @@ fn work(job: &Job) -> std::io::Result<Option<u64>> {
     std::io::stdin().read_line(&mut go)?;
     // Derived from seed and offset alone, so any reader can verify any byte.
     let content = Content::new(0, job.seed);
-    let (mut buffer, mut since) = (vec![0; LONGEST], 0);
+    let (mut buffer, mut since) = (vec![0; MAX_RECORD_BYTES], 0);
     for record in records(job.size, job.rank, job.ranks) {
         let bytes = &mut buffer[..record.len as usize];
         if job.write {

@@ -62,7 +62,12 @@ pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
     let code = match outcome {
         Ok(Some(0)) => return stopped,
         // What ended the service says more.
-        Ok(None) => return stopped.and_then(|()| Err(cut_off())),
+        Ok(None) => {
+            return stopped.and(Err(Failure::new(
+                "the service ended while the command ran, so the command was ended",
+                "start again on the same store: what was committed is in it",
+            )));
+        }
         Ok(Some(code)) => code,
         Err(failure) => {
             tell(format!("forebay: {failure}"));
@@ -159,13 +164,6 @@ fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
 /// A handle of process `pid`.
 fn follow(pid: u32) -> Result<ProcessHandle> {
     ProcessHandle::open(pid).or_fail("cannot follow the service", "raise the limit on open files")
-}
-
-fn cut_off() -> Failure {
-    Failure::new(
-        "the service ended while the command ran, so the command was ended",
-        "start again on the same store: what was committed is in it",
-    )
 }
 
 /// Runs the command to its end; its exit code, `None` if it was ended because the service had.

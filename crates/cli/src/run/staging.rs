@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 
 /// One name to copy. Which paths lie on a mount is only known once the service runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Copy {
+struct CopySpec {
     /// Outside of the service, absolute.
     plain: PathBuf,
     /// In it: from its root, or below a mount.
@@ -24,8 +24,8 @@ struct Copy {
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub struct Staging {
-    into: Vec<Copy>,
-    out: Vec<Copy>,
+    into: Vec<CopySpec>,
+    out: Vec<CopySpec>,
 }
 
 impl Staging {
@@ -34,7 +34,7 @@ impl Staging {
     /// # Errors
     /// What cannot be understood (2); a source, or a directory for a target, that is not there.
     pub fn plan(args: &RunArgs) -> Result<Staging> {
-        let all = |texts: &[String], into| -> Result<Vec<Copy>> {
+        let all = |texts: &[String], into| -> Result<Vec<CopySpec>> {
             let flag = if into { "--stage-in" } else { "--stage-out" };
             let mut copies = Vec::new();
             for text in texts {
@@ -73,7 +73,7 @@ impl Staging {
         }
         let mounts = servers.mounts();
         let store = store(&mounts)?;
-        let pair = |copy: &Copy| {
+        let pair = |copy: &CopySpec| {
             let plain = stage_paths::text(&copy.plain)?;
             let inside = stage_paths::text(&inside(&mounts, &copy.inside))?;
             Ok(match into {
@@ -114,7 +114,7 @@ pub fn store(mounts: &[PathBuf]) -> Result<PathBuf> {
 }
 
 /// What one argument names.
-fn copies_of(text: &str, into: bool) -> Result<Vec<Copy>> {
+fn copies_of(text: &str, into: bool) -> Result<Vec<CopySpec>> {
     if let Some(manifest) = text.strip_prefix('@') {
         let pairs = stage_paths::read(Path::new(manifest))?;
         let copy = |(line, from, to): (String, PathBuf, PathBuf)| {
@@ -145,7 +145,7 @@ fn copies_of(text: &str, into: bool) -> Result<Vec<Copy>> {
     Ok(vec![copy(&from, &to, into)?])
 }
 
-fn copy(from: &Path, to: &Path, into: bool) -> Result<Copy> {
+fn copy(from: &Path, to: &Path, into: bool) -> Result<CopySpec> {
     let (plain, inside) = if into { (from, to) } else { (to, from) };
     if inside.components().any(|c| c == Component::ParentDir) {
         let what = format!("{}: `..` in the service", inside.display());
@@ -156,14 +156,14 @@ fn copy(from: &Path, to: &Path, into: bool) -> Result<Copy> {
     if into {
         stage_paths::check_source(&plain)?;
     }
-    Ok(Copy {
+    Ok(CopySpec {
         plain,
         inside: inside.to_path_buf(),
     })
 }
 
 /// The plain side must not lie in the store or on the mount; where these differ by server, the service itself finds it.
-fn refuse_own(args: &RunArgs, flag: &str, copy: &Copy) -> Result {
+fn refuse_own(args: &RunArgs, flag: &str, copy: &CopySpec) -> Result {
     for (what, place) in [("store", &args.store), ("mount", &args.mount)] {
         let whole = !place.to_string_lossy().contains('{');
         let place = mount_table::absolute(place)?;

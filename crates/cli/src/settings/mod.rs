@@ -131,13 +131,9 @@ impl Resolved {
             })?;
             resolved.texts.insert(setting.key, (text, source));
         }
-        resolved.together()?;
+        // Settings that are possible alone may not be so together.
+        resolved.values.service.check().map_err(wrong)?;
         Ok(resolved)
-    }
-
-    /// Settings that are possible alone may not be so together.
-    fn together(&self) -> Result {
-        self.values.service.check().map_err(wrong)
     }
 
     /// Whether the memory budgets of `servers` of them fit this machine, where `what` runs. Those that nobody chose are not

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Ranks whose stores are looked for, if those of the first ones are damaged or missing.
-const LOOKED_FOR: u16 = 64;
+const MAX_SEARCHED_RANKS: u16 = 64;
 
 /// Runs the subcommand.
 ///
@@ -70,7 +70,7 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
         prepared.discard().map_err(Failure::plain)?;
         return match prepared.losses().damaged_files {
             0 => print("there is nothing to repair\n"),
-            files => print(format!("the records are whole; {}", lying(files))),
+            files => print(format!("the records are whole; {}", damaged_bytes(files))),
         };
     }
     let steps = prepared.steps().into_iter();
@@ -79,7 +79,7 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
             .map(|step| format!("to do: {step}\n"))
             .collect::<String>(),
     )?;
-    if !yes && !agreed()? {
+    if !yes && !confirmed()? {
         prepared.discard().map_err(Failure::plain)?;
         return Err(Failure::new("nothing was changed", "say yes, or add --yes"));
     }
@@ -89,7 +89,10 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
     let after = check(stores, ByteCheck::Lengths)?;
     print(text(&after, &name(stores)))?;
     if files > 0 {
-        print(format!("this is said of the records; {}", lying(files)))?;
+        print(format!(
+            "this is said of the records; {}",
+            damaged_bytes(files)
+        ))?;
     }
     print(format!("repaired; the report is {}\n", report.display()))?;
     match after.problems.iter().find(|p| p.part != "data") {
@@ -102,7 +105,7 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
 }
 
 /// What is said of files with damaged bytes in segment files.
-fn lying(files: u64) -> String {
+fn damaged_bytes(files: u64) -> String {
     format!(
         "bytes of {} are damaged where they lie, which no repair mends: replace or remove what is named above\n",
         counted(files, "file")
@@ -110,7 +113,7 @@ fn lying(files: u64) -> String {
 }
 
 /// Asks on the terminal.
-fn agreed() -> Result<bool> {
+fn confirmed() -> Result<bool> {
     print("do this? [y/N] ")?;
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
@@ -139,7 +142,7 @@ fn ranks(text: &str, of: &dyn Fn(u16) -> Result<PathBuf>) -> Result<u16> {
         return Ok(1);
     }
     let mut failure = None;
-    for rank in 0..LOOKED_FOR {
+    for rank in 0..MAX_SEARCHED_RANKS {
         match Superblock::read(&OsIo, &of(rank)?) {
             Ok(Some(block)) => return Ok(block.members),
             Ok(None) => {}

@@ -3,7 +3,7 @@ use forebay_client::{Client, File, OpenOptions};
 use forebay_server::Service;
 use forebay_trace::replay::Target;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The clients of a service in this process.
 pub struct LibraryTarget {
@@ -20,13 +20,11 @@ impl LibraryTarget {
         }
     }
 
-    fn client(&self, node: u32) -> &Client {
-        &self.clients[node as usize % self.clients.len()]
+    fn open_with(&self, node: u32, name: &str, options: &mut OpenOptions) -> io::Result<File> {
+        let client = &self.clients[node as usize % self.clients.len()];
+        let path = Path::new("/").join(name);
+        Ok(options.read(true).write(true).open(client, path)?)
     }
-}
-
-fn path(name: &str) -> PathBuf {
-    Path::new("/").join(name)
 }
 
 impl Target for LibraryTarget {
@@ -37,16 +35,11 @@ impl Target for LibraryTarget {
     }
 
     fn create(&self, node: u32, name: &str) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        Ok(options.open(self.client(node), path(name))?)
+        self.open_with(node, name, OpenOptions::new().create(true).truncate(true))
     }
 
     fn open(&self, node: u32, name: &str) -> io::Result<File> {
-        Ok(OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.client(node), path(name))?)
+        self.open_with(node, name, &mut OpenOptions::new())
     }
 
     fn read(&self, file: &mut File, offset: u64, buf: &mut [u8]) -> io::Result<usize> {

@@ -5,8 +5,8 @@ use forebay_pattern::{Folder, LogSource, Pattern, Patterns, Segment};
 use forebay_trace::patterns::{CallGroup, FoundPatterns, PatternStats};
 
 /// Files whose patterns are shown, and patterns shown of each.
-const FILES: usize = 10;
-const PATTERNS: usize = 3;
+const MAX_FILES_SHOWN: usize = 10;
+const MAX_PATTERNS_SHOWN: usize = 3;
 
 /// Folds each rank's calls as its log would be folded, and joins those of all ranks.
 pub fn find(group: &CallGroup) -> FoundPatterns {
@@ -40,7 +40,7 @@ pub fn find(group: &CallGroup) -> FoundPatterns {
         shown: globals
             .chain(locals)
             .flat_map(|text| text.lines().map(String::from).collect::<Vec<_>>())
-            .take(PATTERNS)
+            .take(MAX_PATTERNS_SHOWN)
             .collect(),
     }
 }
@@ -59,7 +59,7 @@ pub fn text(stats: &PatternStats) -> String {
         "rate",
         "the first of them",
     ]);
-    for group in stats.groups.iter().take(FILES) {
+    for group in stats.groups.iter().take(MAX_FILES_SHOWN) {
         let rate = group.raw_bytes as f64 / group.encoded_bytes.max(1) as f64;
         // One can be very long where it is no real pattern.
         let shown: String = group.shown.join("; ").chars().take(80).collect();
@@ -73,7 +73,7 @@ pub fn text(stats: &PatternStats) -> String {
             shown,
         ]);
     }
-    let more = stats.groups.len().saturating_sub(FILES);
+    let more = stats.groups.len().saturating_sub(MAX_FILES_SHOWN);
     let more = match more {
         0 => String::new(),
         more => format!("and {} more files and kinds\n", count(more as u64)),

@@ -2,7 +2,7 @@
 use super::library::LibraryTarget;
 use crate::args::ReplayArgs;
 use crate::config_file;
-use crate::output::{self, print, tell_line};
+use crate::output::{self, print, tell};
 use crate::progress;
 use crate::settings::Resolved;
 use forebay_node::failure::{Context, Failure, Result};
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// # Errors
 /// Wrong settings (2); a trace that cannot be read or replayed, a failed call, the first wrong byte (1).
 pub fn run(args: &ReplayArgs, config: Option<&Path>) -> Result {
-    let trace = super::trace::load(&args.file)?;
+    let trace = super::trace::open(&args.file)?.trace();
     let report = match &args.store {
         None => on(
             &trace,
@@ -104,7 +104,12 @@ fn in_mounts(
         // With the server gone every call of the replay returns.
         served.lock().iter().for_each(ServerProcess::end);
     })?;
-    let server = ServerProcess::start(&spec, settings.values.start_limit, tell_line, |_| {})?;
+    let server = ServerProcess::start(
+        &spec,
+        settings.values.start_limit,
+        |line| tell(line),
+        |_| {},
+    )?;
     *running.lock() = Some(server);
     let target = PathTarget::new(spec.mounts.clone())
         .or_fail("cannot use the mounts", "look at the server's log");

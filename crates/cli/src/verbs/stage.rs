@@ -89,7 +89,7 @@ fn follow(client: &mut Client, store: &Path, job: u64, asked: &AtomicBool) -> Re
         let seen = again_later(client.stage_job(job, from, REPLY_TIMEOUT), store)?;
         show(&bar, &seen.counts);
         if !seen.lines.is_empty() {
-            let tell_line = |line| tell(format!("forebay: {}", told(line)));
+            let tell_line = |line| tell(format!("forebay: {}", line_text(line)));
             bar.suspend(|| seen.lines.iter().for_each(tell_line));
             lines.extend(seen.lines);
         } else if seen.state != StageState::Running {
@@ -110,7 +110,7 @@ fn show(bar: &ProgressBar, c: &Counts) {
     bar.set_position(c.bytes + c.kept_bytes);
 }
 
-fn told(line: &ReportLine) -> String {
+fn line_text(line: &ReportLine) -> String {
     match line.kind {
         LineKind::Failed => line.text.clone(),
         LineKind::Skipped => format!("skipped {}", line.text),

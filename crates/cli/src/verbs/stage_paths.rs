@@ -40,7 +40,7 @@ pub fn resolve(args: &StageArgs, into: bool) -> Result<StagePaths> {
     };
     for (line, from, to) in pairs {
         let told = |failure: Failure| failure.prefixed(&line);
-        let (store, pair) = one(&mounts, &from, &to, into).map_err(told)?;
+        let (store, pair) = resolve_pair(&mounts, &from, &to, into).map_err(told)?;
         if !resolved.pairs.is_empty() && resolved.store != store {
             return Err(told(Failure::usage(
                 format!(
@@ -77,7 +77,7 @@ pub fn read(manifest: &Path) -> Result<Vec<(String, PathBuf, PathBuf)>> {
     Ok(pairs.into_iter().map(place).collect())
 }
 
-fn one(
+fn resolve_pair(
     mounts: &[MountEntry],
     from: &Path,
     to: &Path,
@@ -192,13 +192,13 @@ mod tests {
             Path::new("/s"),
         )];
         let (store, pair) =
-            one(&mounts, &base.join("link"), &base.join("m/a/../a/b"), true).unwrap();
+            resolve_pair(&mounts, &base.join("link"), &base.join("m/a/../a/b"), true).unwrap();
         assert_eq!(store, Path::new("/s"));
         assert_eq!(
             pair,
             (base.join("link").to_str().unwrap().into(), "/a/b".into())
         );
-        let (_, pair) = one(&mounts, &base.join("m"), &base.join("out/"), false).unwrap();
+        let (_, pair) = resolve_pair(&mounts, &base.join("m"), &base.join("out/"), false).unwrap();
         assert_eq!(
             pair,
             ("/".into(), base.join("out").to_str().unwrap().into())
@@ -209,7 +209,8 @@ mod tests {
             ("none", "m/x", true, "No such file"),
             ("src", "m/none/x", true, "m/none"),
         ] {
-            let failure = one(&mounts, &base.join(from), &base.join(to), into).unwrap_err();
+            let failure =
+                resolve_pair(&mounts, &base.join(from), &base.join(to), into).unwrap_err();
             assert!(failure.text.contains(word), "{failure}");
         }
     }

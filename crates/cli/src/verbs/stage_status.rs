@@ -62,7 +62,7 @@ pub fn run(args: &StageStatusArgs) -> Result {
         }
         json(&value)?
     } else {
-        forgotten.map_or(String::new(), |f| told(&f)) + &text(&all)
+        forgotten.map_or(String::new(), |f| forgotten_text(&f)) + &text(&all)
     };
     print(text)
 }
@@ -74,7 +74,7 @@ fn unfinished(jobs: &[StageJob]) -> Vec<String> {
 }
 
 /// What was forgotten, one job a line.
-fn told(forgotten: &[String]) -> String {
+fn forgotten_text(forgotten: &[String]) -> String {
     if forgotten.is_empty() {
         return "there was no unfinished stage job to forget\n".into();
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 /// A [`FileDescription`] as JSON.
 pub const XATTR: &str = "user.forebay.extents";
 /// The kernel gives no longer attribute.
-const LONGEST: usize = 64 << 10;
+const MAX_XATTR_BYTES: usize = 64 << 10;
 
 /// Runs the subcommand: all files are tried, each failure is told.
 ///
@@ -46,7 +46,7 @@ fn json(file: &Path, mut described: FileDescription, extents: bool) -> serde_jso
 
 fn describe(file: &Path) -> Result<FileDescription> {
     let got = on_mount::call(file, "looking at", |path| {
-        let mut bytes = vec![0; LONGEST];
+        let mut bytes = vec![0; MAX_XATTR_BYTES];
         let len = rustix::fs::getxattr(path, XATTR, &mut bytes[..])?;
         bytes.truncate(len);
         Ok(bytes)

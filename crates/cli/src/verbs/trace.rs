@@ -12,7 +12,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 /// Files shown one by one; the rest is a number.
-const SHOWN: usize = 20;
+const MAX_FILES_SHOWN: usize = 20;
 
 /// `trace gen`.
 ///
@@ -89,14 +89,6 @@ pub fn open(path: &Path) -> Result<Recording> {
     Ok(recording)
 }
 
-/// The reads and writes of a trace of any kind.
-///
-/// # Errors
-/// As for [`open`].
-pub fn load(path: &Path) -> Result<Trace> {
-    Ok(open(path)?.trace())
-}
-
 /// `trace stats`.
 ///
 /// # Errors
@@ -150,7 +142,7 @@ fn text(stats: &Stats) -> String {
     let mut table = Table::new(&[
         "file", "ranks", "writers", "readers", "written", "read", "end",
     ]);
-    for file in stats.files.iter().take(SHOWN) {
+    for file in stats.files.iter().take(MAX_FILES_SHOWN) {
         table.row(vec![
             file.name.clone(),
             count(file.ranks),
@@ -161,7 +153,7 @@ fn text(stats: &Stats) -> String {
             size(file.end),
         ]);
     }
-    let more = stats.files.len().saturating_sub(SHOWN);
+    let more = stats.files.len().saturating_sub(MAX_FILES_SHOWN);
     let more = if more > 0 {
         format!("and {} more files; --json shows all\n", count(more as u64))
     } else {

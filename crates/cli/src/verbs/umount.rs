@@ -38,7 +38,7 @@ pub fn run(args: &UmountArgs) -> Result {
                 }
                 Err(failure) => return Err(failure),
             };
-            gone(pid, &store)?;
+            wait_until_gone(pid, &store)?;
             let told = end_dead(&dead, &store, args.force)?;
             print(format!(
                 "{} is unmounted and its service has stopped{told}\n",
@@ -124,7 +124,7 @@ fn end_dead(dead: &[DeadMember], store: &Path, force: bool) -> Result<String> {
                 "member {member}, declared dead, may still run on {} (pid {pid})",
                 escaped(host)
             ));
-        } else if !ended(*pid, force) {
+        } else if !end_server(*pid, force) {
             left.push(format!(
                 "member {member}, declared dead, still runs (pid {pid})"
             ));
@@ -175,7 +175,7 @@ fn end_silent(store: &Path, limit: Duration) -> Result {
             ),
         ));
     }
-    gone(pid, store)?;
+    wait_until_gone(pid, store)?;
     for mount in mount_table::all()? {
         if mount_table::store(&mount).as_deref() == Some(store) {
             mount_table::detach(&mount.point)?;
@@ -200,7 +200,7 @@ const KILLED_STOP_LIMIT: Duration = Duration::from_secs(5);
 const CLOSED_STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Ends a server of this machine that the others do without, also if it was stopped by a signal; whether it has ended.
-fn ended(pid: u32, force: bool) -> bool {
+fn end_server(pid: u32, force: bool) -> bool {
     let Some(process) = ProcessHandle::open(pid).ok().filter(|_| is_server(pid)) else {
         return !is_server(pid);
     };
@@ -229,7 +229,7 @@ fn is_server(pid: u32) -> bool {
 }
 
 /// Waits until the process has ended, so that the store is free for the next one.
-fn gone(pid: u32, store: &Path) -> Result {
+fn wait_until_gone(pid: u32, store: &Path) -> Result {
     if !wait_for_exit(pid, CLOSED_STOP_LIMIT) {
         return Err(Failure::new(
             format!(

@@ -13,9 +13,9 @@ use std::ffi::OsStr;
 use std::ops::Range;
 
 /// How often a file that changes under the copy is begun again.
-const MOST_TRIES: usize = 3;
+const MAX_COPY_TRIES: usize = 3;
 /// Shorter runs of bytes are not worth reserving room for.
-const LEAST_RESERVED: u64 = 4 << 20;
+const MIN_RESERVED_BYTES: u64 = 4 << 20;
 
 /// Does what the task says, or finds that an earlier run has. Gives what is written under a temporary name now.
 pub fn copy_task(worker: &NodeWorker, task: &CopyTask) -> Result<Option<WrittenFile>, StageError> {
@@ -105,7 +105,7 @@ pub fn copy_until_unchanged(
     temporary: &OsStr,
     mut stat: ObjectStat,
 ) -> Result<(ObjectStat, Vec<ChunkChecksum>), StageError> {
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_COPY_TRIES {
         let copied = copy_range(worker, task, &stat, temporary, 0..stat.size);
         let after = worker.stat_source(task)?;
         let same = source_stamp(&after) == source_stamp(&stat);
@@ -180,7 +180,7 @@ fn copy_data(
     data: Range<u64>,
     sums: &mut Vec<ChunkChecksum>,
 ) -> Result<(), StageError> {
-    if data.end - data.start >= LEAST_RESERVED {
+    if data.end - data.start >= MIN_RESERVED_BYTES {
         let reserved = target.reserve(data.clone());
         reserved.on_target("reserve room for", &task.target_path())?;
     }

@@ -38,10 +38,10 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"FBSTAGE\n";
 const VERSION: u32 = 1;
-const HEADER: usize = 20;
-const RECORD: usize = 24;
+const HEADER_BYTES: usize = 20;
+const RECORD_BYTES: usize = 24;
 /// Longest description believed.
-const MOST_DESCRIPTION: u32 = 1 << 20;
+const MAX_DESCRIPTION_BYTES: u32 = 1 << 20;
 
 const BOOT: u8 = 1;
 const WRITTEN: u8 = 2;
@@ -126,7 +126,7 @@ impl Journal {
     /// Reads records up to the first that is not whole; gives their length in bytes.
     fn load(&mut self, from: &mut impl Read, boot: (u64, u64)) -> io::Result<u64> {
         let (mut bytes, mut now) = (0, false);
-        let mut buffer = [0; RECORD];
+        let mut buffer = [0; RECORD_BYTES];
         loop {
             match from.read_exact(&mut buffer) {
                 Ok(()) => {}
@@ -148,7 +148,7 @@ impl Journal {
                 }
                 _ => return Ok(bytes),
             }
-            bytes += RECORD as u64;
+            bytes += RECORD_BYTES as u64;
         }
     }
 
@@ -209,15 +209,15 @@ pub fn unfinished(dir: &Path) -> Vec<(u64, Vec<u8>)> {
     let one = |entry: std::fs::DirEntry| {
         let job = u64::from_str_radix(entry.file_name().to_str()?, 16).ok()?;
         let mut file = File::open(entry.path()).ok()?;
-        let mut head = [0; HEADER];
+        let mut head = [0; HEADER_BYTES];
         file.read_exact(&mut head).ok()?;
         let length = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
-        if length > MOST_DESCRIPTION {
+        if length > MAX_DESCRIPTION_BYTES {
             return None;
         }
         let mut description = vec![0; length as usize];
         file.read_exact(&mut description).ok()?;
-        (header(&description)[..HEADER] == head).then_some((job, description))
+        (header(&description)[..HEADER_BYTES] == head).then_some((job, description))
     };
     let mut left: Vec<_> = entries.filter_map(one).collect();
     left.sort();
@@ -235,8 +235,8 @@ fn header(description: &[u8]) -> Vec<u8> {
     header
 }
 
-fn record(kind: u8, key: u64, stamp: u64) -> [u8; RECORD] {
-    let mut bytes = [0; RECORD];
+fn record(kind: u8, key: u64, stamp: u64) -> [u8; RECORD_BYTES] {
+    let mut bytes = [0; RECORD_BYTES];
     bytes[0] = kind;
     bytes[8..16].copy_from_slice(&key.to_le_bytes());
     bytes[16..].copy_from_slice(&stamp.to_le_bytes());
@@ -245,7 +245,7 @@ fn record(kind: u8, key: u64, stamp: u64) -> [u8; RECORD] {
     bytes
 }
 
-fn parse(bytes: &[u8; RECORD]) -> Option<(u8, u64, u64)> {
+fn parse(bytes: &[u8; RECORD_BYTES]) -> Option<(u8, u64, u64)> {
     let word = |at: usize| {
         let mut word = [0; 8];
         word.copy_from_slice(&bytes[at..at + 8]);
@@ -330,7 +330,7 @@ mod tests {
             let again = open(dir.path(), 1);
             let kept = (0..n).take_while(|k| again.find(*k, k * 3).is_some()).count() as u64;
             prop_assert!((kept..n).all(|k| again.find(k, k * 3).is_none()));
-            let whole = cut.saturating_sub(HEADER + 8) / RECORD;
+            let whole = cut.saturating_sub(HEADER_BYTES + 8) / RECORD_BYTES;
             prop_assert_eq!(kept, (whole as u64).saturating_sub(1), "all whole records before the damage");
             // What is noted after the cut is found too.
             again.add(100, 100, DONE_SYNCED).unwrap();

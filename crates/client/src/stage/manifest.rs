@@ -31,24 +31,17 @@ pub fn parse(text: &str) -> Result<Vec<(usize, String, String)>, ManifestError> 
         let mut words = words(content)
             .map_err(|why| ManifestError { line, why })?
             .into_iter();
-        match (words.next(), words.next(), words.next()) {
-            (None, ..) => {}
+        let why = match (words.next(), words.next(), words.next()) {
+            (None, ..) => continue,
             (Some(from), Some(to), None) if !from.is_empty() && !to.is_empty() => {
                 pairs.push((line, from, to));
+                continue;
             }
-            (Some(_), Some(_), None) => {
-                let why = "an empty path; write `SRC DST`";
-                return Err(ManifestError { line, why });
-            }
-            (Some(_), None, _) => {
-                let why = "one path only; write `SRC DST`";
-                return Err(ManifestError { line, why });
-            }
-            _ => {
-                let why = "more than two paths; put paths with spaces in quotes";
-                return Err(ManifestError { line, why });
-            }
-        }
+            (Some(_), Some(_), None) => "an empty path; write `SRC DST`",
+            (Some(_), None, _) => "one path only; write `SRC DST`",
+            _ => "more than two paths; put paths with spaces in quotes",
+        };
+        return Err(ManifestError { line, why });
     }
     Ok(pairs)
 }

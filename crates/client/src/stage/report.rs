@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Lines kept; more are only counted (and are in the server's log).
-const MOST_LINES: usize = 10_000;
+const MAX_LINES: usize = 10_000;
 
 /// Said once a run.
 const OWNERS_NOT_KEPT: &str = "owners are not kept: only root may give files to others (said once)";
@@ -152,7 +152,7 @@ impl Report {
 
     fn line(&self, kind: LineKind, text: String) {
         let mut lines = self.lines.lock();
-        if lines.len() < MOST_LINES {
+        if lines.len() < MAX_LINES {
             lines.push(ReportLine { kind, text });
         }
     }

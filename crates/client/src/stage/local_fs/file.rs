@@ -10,18 +10,9 @@ use std::os::unix::fs::FileExt;
 
 /// A file that is copied from.
 pub struct LocalReader {
-    file: File,
-    buffer: Vec<u8>,
-}
-
-impl LocalReader {
-    /// Of an open file.
-    pub fn new(file: File) -> LocalReader {
-        LocalReader {
-            file,
-            buffer: Vec::new(),
-        }
-    }
+    pub file: File,
+    /// Room for what was read last.
+    pub buffer: Vec<u8>,
 }
 
 impl SourceFile for LocalReader {

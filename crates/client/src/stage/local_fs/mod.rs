@@ -21,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A sync of so few files is asked for each; of more, of the whole file system.
-const MOST_SINGLE_FSYNCS: usize = 16;
+const MAX_SINGLE_FSYNCS: usize = 16;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -161,7 +161,8 @@ impl StageSide for LocalSide {
         };
         // Only advice: without it the bytes are the same.
         let _ = rustix::fs::fadvise(&file, 0, None, advice);
-        Ok(Box::new(LocalReader::new(file)))
+        let buffer = Vec::new();
+        Ok(Box::new(LocalReader { file, buffer }))
     }
 
     fn is_avoided(&self, place: &ObjectRef) -> bool {
@@ -264,7 +265,7 @@ impl StageSide for LocalSide {
     }
 
     fn sync(&self, files: &[(ObjectRef, OsString)]) -> io::Result<()> {
-        if files.len() > MOST_SINGLE_FSYNCS {
+        if files.len() > MAX_SINGLE_FSYNCS {
             return self.sync_names();
         }
         for (dir, name) in files {

@@ -22,14 +22,14 @@ pub fn report(error: &clap::Error) -> u8 {
             let args: Vec<String> = std::env::args_os()
                 .map(|arg| arg.to_string_lossy().into_owned())
                 .collect();
-            tell(format!("forebay: {}", line(error, &args)));
+            tell(format!("forebay: {}", message(error, &args)));
             failure::USAGE
         }
     }
 }
 
 /// What is wrong with the words `args`, the parser's tip if it has one, and where the help is.
-fn line(error: &clap::Error, args: &[String]) -> String {
+fn message(error: &clap::Error, args: &[String]) -> String {
     let mut text = error.to_string();
     // What was typed is shown as it is shown everywhere; the other line breaks are the parser's.
     for value in args
@@ -61,7 +61,7 @@ fn line(error: &clap::Error, args: &[String]) -> String {
         _ => String::from("forebay"),
     };
     let tip = match error.kind() {
-        ErrorKind::UnknownArgument => apart(&verb, args),
+        ErrorKind::UnknownArgument => joined_flag(&verb, args),
         _ => None,
     };
     let tip = tip.map(|joined| format!("; write `{joined}`"));
@@ -69,7 +69,7 @@ fn line(error: &clap::Error, args: &[String]) -> String {
 }
 
 /// A flag whose value must be joined to it and stands apart, as it would have to be written.
-fn apart(verb: &str, args: &[String]) -> Option<String> {
+fn joined_flag(verb: &str, args: &[String]) -> Option<String> {
     let mut command = Cli::command();
     for word in verb.split(' ').skip(1) {
         command = command.find_subcommand(word)?.clone();
@@ -128,7 +128,7 @@ mod tests {
             ),
         ] {
             let words: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
-            let line = line(&Cli::try_parse_from(args).unwrap_err(), &words);
+            let line = message(&Cli::try_parse_from(args).unwrap_err(), &words);
             assert!(!line.contains('\n'), "{line}");
             for part in parts {
                 assert!(line.contains(part), "{part} in {line}");
@@ -143,7 +143,7 @@ mod tests {
             &["forebay", "demo", "--size=1\n2"],
         ] {
             let words: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
-            let line = line(&Cli::try_parse_from(args).unwrap_err(), &words);
+            let line = message(&Cli::try_parse_from(args).unwrap_err(), &words);
             assert!(line.contains("'1\\n2'"), "{line}");
         }
     }
