@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! key      | fid 8 | kind 1 | seq 8 | number 4 |
-//! segment  | 1 | first byte 8 | behind the last 8 | crc 4 | a frame of forebay_pattern ...
+//! segment  | 1 | first byte 8 | byte after the last 8 | crc 4 | a frame of forebay_pattern ...
 //! hidden   | 1 | bytes 8 | crc 4 |
-//! hole     | 1 | first byte 8 | behind the last 8 | crc 4 |
+//! hole     | 1 | first byte 8 | byte after the last 8 | crc 4 |
 //! merged   | 1 | segments 8 | crc 4 | frames of forebay_pattern ...
 //! ```
 //!
