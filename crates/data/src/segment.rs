@@ -8,10 +8,9 @@ mod sync;
 
 use crate::poison::io_error;
 use forebay_proto::{Member, Result};
-use forebay_storage::{File, Io, IoContext};
+use forebay_storage::{File, Io, IoContext, is_unsupported};
 use header::{HEADER_BYTES, header, name};
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -113,16 +112,12 @@ impl Segments {
     pub fn reserve(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
         debug_assert!(len <= SEGMENT_BYTES - HEADER_BYTES);
         let mut lane = self.lanes[lane as usize % LANES].lock();
-        let fits = |end: u64| {
-            (if len >= PAGE_ALIGNED_FROM {
-                end.next_multiple_of(4096)
-            } else {
-                end
-            }) + len
-                <= SEGMENT_BYTES
+        let start = |end: u64| match len >= PAGE_ALIGNED_FROM {
+            true => end.next_multiple_of(4096),
+            false => end,
         };
         if let Some((segment, end)) = lane.as_ref()
-            && !fits(*end)
+            && start(*end) + len > SEGMENT_BYTES
         {
             if let Some(u) = self.table.lock().get_mut(&segment.number) {
                 u.sealed = true;
@@ -134,11 +129,7 @@ impl Segments {
             Some(current) => current,
             none => none.insert((self.create()?, HEADER_BYTES)),
         };
-        let offset = if len >= PAGE_ALIGNED_FROM {
-            end.next_multiple_of(4096)
-        } else {
-            *end
-        };
+        let offset = start(*end);
         *end = offset + len;
         let mut table = self.table.lock();
         let usage = table.entry(segment.number).or_default();
@@ -278,7 +269,7 @@ impl Segments {
             return Ok(());
         };
         match file.punch(offset, len) {
-            Err(e) if !cannot_punch(&e) => Err(io_error("punch", &self.path(number), e)),
+            Err(e) if !is_unsupported(&e) => Err(io_error("punch", &self.path(number), e)),
             _ => Ok(()),
         }
     }
@@ -318,14 +309,6 @@ impl Segments {
             .space(&self.dir)
             .map_err(|e| io_error("statfs", &self.dir, e))
     }
-}
-
-/// The file system cannot punch holes.
-fn cannot_punch(error: &std::io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::OPNOTSUPP | Errno::NOSYS)
-    )
 }
 
 #[cfg(test)]

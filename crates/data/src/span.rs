@@ -26,6 +26,7 @@
 //! spans of one log never overlap.
 use crate::keyspaces::SPANS;
 use crate::segment::SegmentRange;
+use bytes::Bytes;
 use forebay_proto::{Error, LogId, Result};
 use forebay_storage::{Batch, Store};
 use std::ops::{Bound, Range};
@@ -158,18 +159,8 @@ impl Span {
                 "span record {key:02x?}: {what}; run `forebay fsck`"
             ))
         };
-        let u32_at = |at: usize| {
-            value
-                .get(at..at + 4)
-                .and_then(|b| b.try_into().ok())
-                .map(u32::from_le_bytes)
-        };
-        let u64_at = |at: usize| {
-            value
-                .get(at..at + 8)
-                .and_then(|b| b.try_into().ok())
-                .map(u64::from_le_bytes)
-        };
+        let u32_at = |at: usize| Some(u32::from_le_bytes(*value.get(at..)?.first_chunk()?));
+        let u64_at = |at: usize| Some(u64::from_le_bytes(*value.get(at..)?.first_chunk()?));
         let (log, end) = split_key(key).ok_or_else(|| bad("key of a wrong length"))?;
         if value.first() != Some(&VERSION) {
             return Err(bad("unknown version"));
@@ -253,11 +244,7 @@ pub fn overlapping(
     let (from, to) = (key(log, range.start), key(log, u64::MAX));
     store
         .scan(SPANS, Bound::Excluded(&from), Bound::Included(&to))
-        .map(|entry| {
-            entry
-                .map_err(Error::from)
-                .and_then(|(k, v)| Span::decode(&k, &v))
-        })
+        .map(of_entry)
         .take_while(move |s| s.as_ref().map_or(true, |s| s.live.start < range.end))
 }
 
@@ -265,11 +252,12 @@ pub fn overlapping(
 pub fn all(store: &Store) -> impl Iterator<Item = Result<Span>> {
     store
         .scan(SPANS, Bound::Unbounded, Bound::Unbounded)
-        .map(|entry| {
-            entry
-                .map_err(Error::from)
-                .and_then(|(k, v)| Span::decode(&k, &v))
-        })
+        .map(of_entry)
+}
+
+fn of_entry(entry: forebay_storage::Result<(Bytes, Bytes)>) -> Result<Span> {
+    let (key, value) = entry?;
+    Span::decode(&key, &value)
 }
 
 #[cfg(test)]

@@ -181,11 +181,8 @@ impl LogAppender {
         bytes: &[u8],
     ) -> Result<Span> {
         let (segment, offset) = self.reserve_in_segment(log.id, bytes.len() as u64)?;
-        let mut written = self.segments.write(&segment, offset, bytes);
-        if is_full(&written) && self.reclaimer.clean_for_space() {
-            written = self.segments.write(&segment, offset, bytes);
-        }
-        if let Err(e) = written {
+        let write = || self.segments.write(&segment, offset, bytes);
+        if let Err(e) = self.with_space(write) {
             self.reserve.revoke();
             self.segments.release(segment.number, bytes.len() as u64);
             return Err(self.poison.note(e));
@@ -197,11 +194,16 @@ impl LogAppender {
         Ok(span)
     }
 
-    fn reserve_in_segment(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
-        let mut reserved = self.segments.reserve(lane, len);
-        if is_full(&reserved) && self.reclaimer.clean_for_space() {
-            reserved = self.segments.reserve(lane, len);
+    /// Tries once more on a full disk, if cleaning may have helped.
+    fn with_space<T>(&self, call: impl Fn() -> Result<T>) -> Result<T> {
+        match call() {
+            Err(e) if e.errno() == Errno::NOSPC && self.reclaimer.clean_for_space() => call(),
+            done => done,
         }
+    }
+
+    fn reserve_in_segment(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
+        let reserved = self.with_space(|| self.segments.reserve(lane, len));
         if self.segments.is_ahead() {
             self.reclaimer.queue.wake();
         }
@@ -315,8 +317,4 @@ impl LogAppender {
             Ok(())
         }
     }
-}
-
-fn is_full<T>(result: &Result<T>) -> bool {
-    matches!(result, Err(e) if e.errno() == Errno::NOSPC)
 }

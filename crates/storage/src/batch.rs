@@ -1,6 +1,8 @@
 //! A batch: puts and deletes over several keyspaces, applied as one.
+use crate::{Error, Result};
 use bytes::Bytes;
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
 /// One ordered key space of a store, by its fixed number (0..=15). Keyspaces do not see each other.
@@ -13,6 +15,17 @@ impl Keyspace {
     /// Tables keep the entries of this keyspace and those after it twice: what an owner must read before it can do anything, and
     /// of which there is little.
     pub const FIRST_MIRRORED: Keyspace = Keyspace(5);
+
+    /// Whether the store in `dir` has it.
+    ///
+    /// # Errors
+    /// A caller's mistake.
+    pub(crate) fn check(self, dir: &Path) -> Result<()> {
+        match usize::from(self.0) < Keyspace::COUNT {
+            true => Ok(()),
+            false => Err(Error::invalid(dir, "keyspace above 15")),
+        }
+    }
 }
 
 /// One change. `value` is `None` for a delete.

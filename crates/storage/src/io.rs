@@ -261,7 +261,7 @@ impl Io for OsIo {
 const ZEROS: usize = 256 << 10;
 
 /// Whether the file system does not know the call.
-pub(crate) fn is_unsupported(error: &io::Error) -> bool {
+pub fn is_unsupported(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(
         Errno::from_io_error(error),

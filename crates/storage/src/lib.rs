@@ -44,7 +44,7 @@ pub use batch::{Batch, EngineEntry, Keyspace, Op};
 pub use damage::{Damage, DamageNotes, LogCut, LogEnd, Lost, Opened};
 pub use engine::{BackgroundWork, Engine, EngineHost, GroupSummary, LogTail, StoreHealth};
 pub use error::{Error, IoContext, Result};
-pub use io::{DirEntry, File, Io, OsIo};
+pub use io::{DirEntry, File, Io, OsIo, is_unsupported};
 pub use manifest::{EngineEdit, Provenance};
 pub use newest_first::{NewestFirst, SortedCursor};
 pub use options::{Durability, Options, Stats};

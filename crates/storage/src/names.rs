@@ -55,23 +55,18 @@ pub fn engine_file(dir: &Path, number: u64) -> PathBuf {
 
 /// Understands a file name.
 pub fn parse(name: &str) -> FileName {
-    let number = |prefix: &str, suffix: &str| -> Option<u64> {
-        name.strip_prefix(prefix)?
-            .strip_suffix(suffix)?
-            .parse()
-            .ok()
-    };
-    if let Some(n) = number("wal-", ".log") {
-        return FileName::Log(n);
-    }
-    if let Some(n) = number("table-", ".tbl") {
-        return FileName::Table(n);
-    }
-    if let Some(n) = number("table-", ".copy") {
-        return FileName::TableCopy(n);
-    }
-    if let Some(n) = number("side-", ".tbl") {
-        return FileName::EngineFile(n);
+    let numbered: [(&str, &str, fn(u64) -> FileName); 4] = [
+        ("wal-", ".log", FileName::Log),
+        ("table-", ".tbl", FileName::Table),
+        ("table-", ".copy", FileName::TableCopy),
+        ("side-", ".tbl", FileName::EngineFile),
+    ];
+    let numbered = numbered.into_iter().find_map(|(prefix, suffix, of)| {
+        let number = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
+        number.parse().ok().map(of)
+    });
+    if let Some(numbered) = numbered {
+        return numbered;
     }
     match name {
         MANIFEST | MANIFEST_COPY => FileName::Manifest,

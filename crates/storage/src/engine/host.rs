@@ -138,11 +138,8 @@ impl EngineHost {
 
     /// The attached engine's files that the manifest names, by number, with what that engine wanted to know of them.
     pub fn files(&self) -> Vec<(u64, Bytes)> {
-        let manifest = self.manifest.lock();
-        let files = manifest.state().engine_files.iter();
-        files
-            .map(|(n, description)| (*n, description.clone()))
-            .collect()
+        let files = self.manifest.lock().state().engine_files.clone();
+        files.into_iter().collect()
     }
 
     /// Names files of the attached engine in the manifest, on disk when it returns; removes log files that are superfluous then.

@@ -84,12 +84,12 @@ impl EngineHost {
                 });
             }
         };
-        encode(buffer, current.number());
+        encode(buffer, current.number);
         if current.is_reserve() && !(reclaiming && current.fits(buffer.len())) {
             // The disk was full. Go on as usual if it has room for a reserve and the batch again.
             if !self.renew_reserve()? {
                 return Err(Error::NoSpace {
-                    path: current.path().to_path_buf(),
+                    path: current.path.to_path_buf(),
                 });
             }
             self.next_log(tail)?;
@@ -168,7 +168,7 @@ impl EngineHost {
         }
         let logs = tail.old.drain(..).map(|old| old.number);
         let mut logs: Vec<u64> = logs.collect();
-        logs.extend(tail.file.take().map(|log| log.number()));
+        logs.extend(tail.file.take().map(|log| log.number));
         drop(tail);
         self.remove_logs(logs)
     }
@@ -228,19 +228,20 @@ impl EngineHost {
         let kept = tail.old.iter().filter_map(|old| old.unsynced.as_ref());
         let kept = kept.map(|(file, path)| (Arc::downgrade(file), path.clone()));
         let current = tail.file.iter().filter(|_| stay);
-        let current = current.map(|log| (Arc::downgrade(&log.file()), log.path().to_path_buf()));
+        let current =
+            current.map(|log| (Arc::downgrade(&log.file.clone()), log.path.to_path_buf()));
         Ok(kept.chain(current).collect())
     }
 
     /// Goes on in this file.
     fn replace_log(&self, tail: &mut LogTail, log: WalWriter) {
-        self.newest_log.store(log.number(), Ordering::Release);
+        self.newest_log.store(log.number, Ordering::Release);
         if let Some(old) = tail.file.replace(log) {
-            let unsynced = Some((old.file(), old.path().to_path_buf()));
+            let unsynced = Some((old.file.clone(), old.path.to_path_buf()));
             tail.old.push(OldLog {
                 last: tail.sequence,
                 unsynced,
-                ..OldLog::new(old.number(), old.end())
+                ..OldLog::new(old.number, old.end())
             });
         }
         tail.directory_changed += 1;
@@ -269,10 +270,14 @@ impl EngineHost {
         let (mut files, last, changed, mark) = {
             let tail = self.log.lock();
             let mut files: Vec<_> = tail.old.iter().filter_map(|o| o.unsynced.clone()).collect();
-            files.extend(tail.file.iter().map(|l| (l.file(), l.path().to_path_buf())));
+            files.extend(
+                tail.file
+                    .iter()
+                    .map(|l| (l.file.clone(), l.path.to_path_buf())),
+            );
             let changed =
                 (tail.directory_changed != tail.directory_synced).then_some(tail.directory_changed);
-            let mark = tail.file.as_ref().map(|l| (l.number(), l.end()));
+            let mark = tail.file.as_ref().map(|l| (l.number, l.end()));
             (files, tail.sequence, changed, mark)
         };
         for (file, path) in files.drain(..) {
@@ -292,7 +297,7 @@ impl EngineHost {
             old.unsynced = None;
         }
         match &mut tail.file {
-            Some(log) if Some((log.number(), log.end())) == mark => {
+            Some(log) if Some((log.number, log.end())) == mark => {
                 log.seal(last).map_err(|e| self.health.poison(e))
             }
             _ => Ok(()),

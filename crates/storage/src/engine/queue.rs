@@ -23,6 +23,17 @@ pub(crate) struct QueuedBatch {
     pub outcome: Option<Result<(), Error>>,
 }
 
+impl QueuedBatch {
+    /// Not committed yet.
+    pub fn new(batch: Batch, load: GroupSummary) -> QueuedBatch {
+        QueuedBatch {
+            batch,
+            load,
+            outcome: None,
+        }
+    }
+}
+
 enum WaiterState {
     Waiting(QueuedBatch),
     Taken,
@@ -183,21 +194,14 @@ mod tests {
                         let mut batch = Batch::new();
                         batch.put(Keyspace(thread), i.to_be_bytes().to_vec(), "v");
                         let want = batch.clone();
-                        let done = queue.run(
-                            QueuedBatch {
-                                batch,
-                                load: LOAD,
-                                outcome: None,
-                            },
-                            |group| {
-                                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                                for queued in group.iter_mut() {
-                                    assert!(queued.outcome.replace(Ok(())).is_none());
-                                    ran.fetch_add(1, Ordering::SeqCst);
-                                }
-                                inside.fetch_sub(1, Ordering::SeqCst);
-                            },
-                        );
+                        let done = queue.run(QueuedBatch::new(batch, LOAD), |group| {
+                            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                            for queued in group.iter_mut() {
+                                assert!(queued.outcome.replace(Ok(())).is_none());
+                                ran.fetch_add(1, Ordering::SeqCst);
+                            }
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                        });
                         assert_eq!(done.batch, want);
                         assert!(matches!(done.outcome, Some(Ok(()))));
                     }
@@ -208,11 +212,7 @@ mod tests {
     }
 
     fn queued() -> QueuedBatch {
-        QueuedBatch {
-            batch: Batch::new(),
-            load: LOAD,
-            outcome: None,
-        }
+        QueuedBatch::new(Batch::new(), LOAD)
     }
 
     #[test]

@@ -99,9 +99,12 @@ pub struct Edit {
 impl Edit {
     /// Writes its payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let tagged = |out: &mut Vec<u8>, tag, number| {
+            out.push(tag);
+            put_varint(out, number);
+        };
         for number in &self.remove {
-            out.push(2);
-            put_varint(out, *number);
+            tagged(out, 2, *number);
         }
         for (level, t) in &self.add {
             out.extend_from_slice(&[1, *level]);
@@ -112,33 +115,24 @@ impl Edit {
             put_sized(out, &t.last);
         }
         if let Some(batch) = self.flushed {
-            out.push(3);
-            put_varint(out, batch);
+            tagged(out, 3, batch);
         }
-        out.push(4);
-        put_varint(out, self.next_file);
+        tagged(out, 4, self.next_file);
         for number in &self.engine.remove {
-            out.push(6);
-            put_varint(out, *number);
+            tagged(out, 6, *number);
         }
         for (number, description) in &self.engine.add {
-            out.push(5);
-            put_varint(out, *number);
+            tagged(out, 5, *number);
             put_sized(out, description);
         }
         if let Some(batch) = self.engine.flushed {
-            out.push(7);
-            put_varint(out, batch);
+            tagged(out, 7, batch);
         }
         if let Some(number) = self.log {
-            out.push(8);
-            put_varint(out, number);
+            tagged(out, 8, number);
         }
         match self.mark {
-            Some(OpenState::Closed(batch)) => {
-                out.push(9);
-                put_varint(out, batch);
-            }
+            Some(OpenState::Closed(batch)) => tagged(out, 9, batch),
             Some(OpenState::Open) => out.push(10),
             None => {}
         }
@@ -234,11 +228,7 @@ impl State {
             flushed: Some(self.flushed),
             next_file: self.next_file,
             engine: EngineEdit {
-                add: self
-                    .engine_files
-                    .iter()
-                    .map(|(n, description)| (*n, description.clone()))
-                    .collect(),
+                add: self.engine_files.clone().into_iter().collect(),
                 remove: Vec::new(),
                 flushed: Some(self.engine_flushed),
             },

@@ -107,25 +107,22 @@ impl Compactor {
             return Ok(true);
         }
         let mut written = Vec::new();
-        match self.merge(job, &mut written) {
-            Ok(()) => {}
-            Err(failure) => {
-                for meta in &written {
-                    self.rows.remove_table_file(meta.number);
-                }
-                return match failure {
-                    Failure::Stopped => Ok(false),
-                    Failure::Output(e) => Err(self.rows.host.health.poison_unless_full(e)),
-                    // They could not be opened for now.
-                    Failure::Input(e) if e.is_transient() => Err(e),
-                    Failure::Input(e) => {
-                        tracing::error!(store = %self.rows.host.dir().display(), "compaction left out damaged tables: {e}");
-                        let inputs = job.inputs().map(|t| (t.meta().number, t.path()));
-                        self.unreadable.add(&e, &inputs.collect::<Vec<_>>());
-                        Ok(false)
-                    }
-                };
+        if let Err(failure) = self.merge(job, &mut written) {
+            for meta in &written {
+                self.rows.remove_table_file(meta.number);
             }
+            return match failure {
+                Failure::Stopped => Ok(false),
+                Failure::Output(e) => Err(self.rows.host.health.poison_unless_full(e)),
+                // They could not be opened for now.
+                Failure::Input(e) if e.is_transient() => Err(e),
+                Failure::Input(e) => {
+                    tracing::error!(store = %self.rows.host.dir().display(), "compaction left out damaged tables: {e}");
+                    let inputs = job.inputs().map(|t| (t.meta().number, t.path()));
+                    self.unreadable.add(&e, &inputs.collect::<Vec<_>>());
+                    Ok(false)
+                }
+            };
         }
         let add = written.into_iter().map(|t| (below, t)).collect();
         self.replace(remove, add)?;
@@ -163,7 +160,7 @@ impl Compactor {
     fn merge(&self, job: &Compaction, written: &mut Vec<TableMeta>) -> Result<(), Failure> {
         let provenance = self.provenance(job.inputs().map(|t| t.meta().number).collect());
         let below = (job.level + 1) as u8;
-        let run = |tables| Source::Tables(TableRun::whole(tables));
+        let run = |tables| Source::Tables(TableRun::starting(tables, b""));
         let upper = job.upper.iter().map(|table| run(vec![table.clone()]));
         let sources: Vec<Source> = upper.chain([run(job.lower.clone())]).collect();
         let mut merge = Merge::new(sources);
@@ -265,7 +262,7 @@ impl Compactor {
         if own == 0 {
             return Ok(());
         }
-        sources.push(Source::Tables(TableRun::whole(vec![table.clone()])));
+        sources.push(Source::Tables(TableRun::starting(vec![table.clone()], b"")));
         let mut merge = Merge::new(sources);
         let provenance = self.provenance(vec![meta.number]);
         let mut builder = self.rows.new_table().map_err(Failure::Output)?;

@@ -79,19 +79,10 @@ impl Levels {
         let first = upper.iter().map(|t| t.meta().first.clone()).min()?;
         let last = upper.iter().map(|t| t.meta().last.clone()).max()?;
         let lower = self.overlapping(level + 1, &first, &last);
-        let bottom = (level + 2..LEVELS).all(|l| {
-            let low = lower
-                .iter()
-                .map(|t| &t.meta().first)
-                .min()
-                .map_or(&first, |f| f.min(&first));
-            let high = lower
-                .iter()
-                .map(|t| &t.meta().last)
-                .max()
-                .map_or(&last, |f| f.max(&last));
-            self.overlapping(l, low, high).is_empty()
-        });
+        let inputs = || upper.iter().chain(&lower).map(|t| t.meta());
+        let low = inputs().map(|t| &t.first).min()?;
+        let high = inputs().map(|t| &t.last).max()?;
+        let bottom = (level + 2..LEVELS).all(|l| self.overlapping(l, low, high).is_empty());
         Some(Compaction {
             level,
             upper,

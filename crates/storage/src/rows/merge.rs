@@ -110,14 +110,6 @@ impl TableRun {
         run
     }
 
-    /// For compactions: everything, keys with their keyspace byte, past the cache.
-    pub fn whole(tables: Vec<Arc<Table>>) -> TableRun {
-        let mut run = TableRun::empty(tables);
-        run.load();
-        run.skip_finished_blocks();
-        run
-    }
-
     fn empty(tables: Vec<Arc<Table>>) -> TableRun {
         TableRun {
             tables,

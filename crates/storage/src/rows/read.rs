@@ -7,7 +7,7 @@ use super::view::View;
 use crate::{Error, Keyspace, Result};
 use bytes::Bytes;
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,8 +25,7 @@ impl RowState {
         count(&self.counters.gets, 1);
         let view = self.view();
         let sequence = self.host.visible.load(Ordering::Acquire);
-        get(&view, sequence, keyspace, key)
-            .unwrap_or_else(|| Err(Error::invalid(self.host.dir(), "keyspace above 15")))
+        get(&view, sequence, self.host.dir(), keyspace, key)
     }
 
     /// See [`Store::snapshot`](crate::Store::snapshot).
@@ -51,29 +50,23 @@ impl RowState {
     }
 }
 
-/// `None` for a keyspace that there is not.
 fn get(
     view: &View,
     sequence: u64,
+    dir: &Path,
     keyspace: Keyspace,
     key: &[u8],
-) -> Option<Result<Option<Bytes>>> {
-    if usize::from(keyspace.0) >= Keyspace::COUNT {
-        return None;
-    }
+) -> Result<Option<Bytes>> {
+    keyspace.check(dir)?;
     for table in view.memtables() {
         if let Some(found) = table.get(keyspace, key, sequence) {
-            return Some(Ok(found));
+            return Ok(found);
         }
     }
     if view.levels.is_empty() {
-        return Some(Ok(None));
+        return Ok(None);
     }
-    let key = table_key(keyspace, key);
-    Some(get_in_tables(view, &key))
-}
-
-fn get_in_tables(view: &View, key: &[u8]) -> Result<Option<Bytes>> {
+    let key = &table_key(keyspace, key)[..];
     let hash = filter::hash(key);
     for table in view.levels.level(0) {
         if table.meta().overlaps(key, key)
@@ -107,8 +100,7 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Corrupt`] if the block that holds it is damaged, or [`Error::Io`].
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>> {
-        get(&self.view, self.sequence, keyspace, key)
-            .unwrap_or_else(|| Err(Error::invalid(&self.dir, "keyspace above 15")))
+        get(&self.view, self.sequence, &self.dir, keyspace, key)
     }
 
     /// All entries of `keyspace` inside the bounds at the snapshot's time, read as the scan goes.
@@ -125,9 +117,7 @@ impl Snapshot {
     }
 
     fn merge(&self, keyspace: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Merge> {
-        if usize::from(keyspace.0) >= Keyspace::COUNT {
-            return Err(Error::invalid(&self.dir, "keyspace above 15"));
-        }
+        keyspace.check(&self.dir)?;
         let mut sources: Vec<Source> = (self.view.memtables())
             .map(|t| Source::Memory(MemoryRun::new(t.clone(), keyspace, from, self.sequence)))
             .collect();

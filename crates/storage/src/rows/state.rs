@@ -62,7 +62,8 @@ impl RowState {
     pub(super) fn new_table(&self) -> Result<TableBuilder<'_>> {
         let host = &self.host;
         let (number, block_bytes) = (host.new_number(), host.options.block_bytes);
-        TableBuilder::create(&**host.io(), host.dir(), number, block_bytes)
+        let path = names::table(host.dir(), number);
+        TableBuilder::create(&**host.io(), path, number, block_bytes)
     }
 
     /// Writes an edit to the manifest, then makes the state that it describes the newest; `also` changes more of it.

@@ -2,7 +2,7 @@
 use super::Store;
 use crate::engine::{GroupSummary, LogTail, PoisonOnPanic, QueuedBatch};
 use crate::wal::{payload, record};
-use crate::{Batch, Error, Keyspace, Result};
+use crate::{Batch, Error, Result};
 use std::sync::atomic::Ordering;
 
 impl Store {
@@ -25,13 +25,8 @@ impl Store {
                 "batch larger than 1 GiB: split it",
             ));
         }
-        if batch
-            .ops
-            .iter()
-            .any(|op| usize::from(op.keyspace.0) >= Keyspace::COUNT)
-        {
-            return Err(Error::invalid(host.dir(), "keyspace above 15"));
-        }
+        let mut keyspaces = batch.ops.iter().map(|op| op.keyspace);
+        keyspaces.try_for_each(|keyspace| keyspace.check(host.dir()))?;
         if !batch.entries.is_empty() && self.engines.attached().is_none() {
             let reason = "the store has no engine for the batch's entries";
             return Err(Error::invalid(host.dir(), reason));
@@ -44,14 +39,9 @@ impl Store {
             deletes: batch.ops.iter().any(|op| op.value.is_none()),
             bytes: bytes as u64,
         };
-        let queued = host.queue.run(
-            QueuedBatch {
-                batch,
-                load,
-                outcome: None,
-            },
-            |group| self.commit_group(group),
-        );
+        let queued = host.queue.run(QueuedBatch::new(batch, load), |group| {
+            self.commit_group(group)
+        });
         let outcome = queued
             .outcome
             .unwrap_or_else(|| Err(host.health.poison_error()));

@@ -206,7 +206,7 @@ impl Store {
                 check(old.number, old.bytes, &old.harmless);
             }
             if let Some(file) = &log.file {
-                check(file.number(), file.end(), &[]);
+                check(file.number, file.end(), &[]);
             }
         }
         if !host.is_salvaged() {

@@ -10,9 +10,12 @@ use std::sync::Arc;
 
 /// An open log file, written at its end.
 pub struct WalWriter {
-    file: Arc<dyn File>,
-    path: PathBuf,
-    number: u64,
+    /// The file, for syncing outside the writer's lock.
+    pub file: Arc<dyn File>,
+    /// Where it is.
+    pub path: PathBuf,
+    /// The number in its name.
+    pub number: u64,
     end: u64,
     capacity: u64,
 }
@@ -22,16 +25,10 @@ impl WalWriter {
     pub fn create(io: &dyn Io, dir: &Path, number: u64) -> Result<WalWriter> {
         let path = names::log(dir, number);
         let file = io.create(&path).context("create", &path)?;
-        Ok(WalWriter {
-            file,
-            path,
-            number,
-            end: 0,
-            capacity: u64::MAX,
-        })
+        Ok(WalWriter::adopt(file, path, number, u64::MAX))
     }
 
-    /// Takes over a file of allocated zeros of `capacity` bytes, already named as log `number`.
+    /// Takes over a file that is empty, or `capacity` bytes of allocated zeros, already named as log `number`.
     pub fn adopt(file: Arc<dyn File>, path: PathBuf, number: u64, capacity: u64) -> WalWriter {
         WalWriter {
             file,
@@ -40,21 +37,6 @@ impl WalWriter {
             end: 0,
             capacity,
         }
-    }
-
-    /// The number in the file's name.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The file, for syncing outside the writer's lock.
-    pub fn file(&self) -> Arc<dyn File> {
-        self.file.clone()
-    }
-
-    /// The file's path.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// End of the last whole record, in bytes.

@@ -36,18 +36,8 @@ pub struct TableBuilder<'a> {
 }
 
 impl<'a> TableBuilder<'a> {
-    /// Creates table file `number`, with blocks of about `block_bytes` before encoding.
+    /// Creates table file `number` at this path, with blocks of about `block_bytes` before encoding.
     pub fn create(
-        io: &'a dyn Io,
-        dir: &Path,
-        number: u64,
-        block_bytes: usize,
-    ) -> Result<TableBuilder<'a>> {
-        let path = names::table(dir, number);
-        TableBuilder::create_at(io, path, number, block_bytes)
-    }
-
-    fn create_at(
         io: &'a dyn Io,
         path: PathBuf,
         number: u64,
@@ -80,7 +70,7 @@ impl<'a> TableBuilder<'a> {
             self.cut_block()?;
             let dir = self.path.parent().unwrap_or(Path::new("."));
             let path = names::table_copy(dir, self.number);
-            let mut copy = TableBuilder::create_at(self.io, path, self.number, self.block_bytes)?;
+            let mut copy = TableBuilder::create(self.io, path, self.number, self.block_bytes)?;
             copy.is_copy = true;
             self.copy = Some(Box::new(copy));
         }
@@ -179,22 +169,16 @@ impl<'a> TableBuilder<'a> {
             number: self.number,
             // The file says it itself.
             bytes: 0,
-            entries: self.hashes.len() as u64,
-            deletes: self.deletes,
-            first: self.first.clone().into(),
-            last: self.last.clone().into(),
-        };
-        provenance.edit.add = vec![(level, own)];
-        self.end(&provenance.encode(self.number))?;
-        self.io.sync_dir(dir).context("sync", dir)?;
-        Ok(TableMeta {
-            number: self.number,
-            bytes: self.written,
-            entries: self.hashes.len() as u64,
+            entries: self.entries(),
             deletes: self.deletes,
             first: std::mem::take(&mut self.first).into(),
             last: std::mem::take(&mut self.last).into(),
-        })
+        };
+        provenance.edit.add = vec![(level, own.clone())];
+        self.end(&provenance.encode(self.number))?;
+        self.io.sync_dir(dir).context("sync", dir)?;
+        let bytes = self.written;
+        Ok(TableMeta { bytes, ..own })
     }
 
     /// Writes what stands after the blocks, `told` before the footer, and brings the file to disk, without its directory entry.
