@@ -6,8 +6,8 @@
 //! | `change`, `overlay` | laying new extents over stored ones |
 //! | `get`, `get_many`, `found_extents` | which extents hold a range, or each of many |
 //! | `coverage`, `unoverlapped` | which puts overlap nothing that is stored |
-//! | [`csm`] | how records are kept: compressed, in memory and on disk (MetaKV, section III-A) |
-//! | [`cluster`] | which blocks are read together (MetaKV, section III-B) |
+//! | `csm` | how records are kept: compressed, in memory and on disk (MetaKV, section III-A) |
+//! | `cluster` | which blocks are read together (MetaKV, section III-B) |
 //!
 //! What this crate knows: extents, how they overlap, how they are stored. What it must not know: files' attributes,
 //! members' addresses, how a commit travels. It does no I/O of its own; all of it goes through `forebay_storage`.
@@ -19,9 +19,9 @@
 //! 3. No stored extent is empty.
 
 mod change;
-pub mod cluster;
+mod cluster;
 mod coverage;
-pub mod csm;
+mod csm;
 mod extent;
 mod found_extents;
 mod get;
@@ -32,10 +32,12 @@ mod tests;
 mod unoverlapped;
 
 pub use change::Change;
+pub use cluster::Alpha;
+pub use csm::engine::{CompressedEngine, Settings, Stats};
+pub use csm::{Key, RECORD, Record};
 pub use extent::{Extent, MAX_EXTENT, SLICE};
 pub use found_extents::FoundExtents;
 
-use csm::engine::{CompressedEngine, Settings};
 use forebay_storage::{Result, Store};
 use std::sync::Arc;
 

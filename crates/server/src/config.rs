@@ -2,7 +2,7 @@
 use crate::prefetch_config::PrefetchConfig;
 use crate::{Error, IndexConfig, Member, Result};
 use forebay_data::{DiskReserve, LogStoreOptions};
-use forebay_index::csm::engine::Settings;
+use forebay_index::Settings;
 use forebay_storage::{Durability, Options};
 use std::sync::Arc;
 use std::time::Duration;

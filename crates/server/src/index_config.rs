@@ -2,8 +2,8 @@
 //!
 //! Invariant: settings that [`IndexConfig::check`] accepts are accepted by the index, at any start of any store: blocks and
 //! tables tell their sizes themselves, so those of an earlier start are read whatever is set now.
-pub use forebay_index::cluster::Alpha;
-use forebay_index::csm::engine::Settings;
+pub use forebay_index::Alpha;
+use forebay_index::Settings;
 use std::ops::RangeInclusive;
 
 /// Settings of each member's index; sizes in bytes. What is `None` is a share of the member's memory.

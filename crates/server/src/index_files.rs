@@ -4,7 +4,7 @@
 //! Invariant: what the stores hold stays the same; a crash at any point leaves the old files, or the new tables.
 use crate::{Config, Result, stopped};
 use forebay_index::ExtentIndex;
-use forebay_index::csm::engine::{Settings, Stats};
+use forebay_index::{Settings, Stats};
 use forebay_storage::{Io, Store};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -65,8 +65,8 @@ mod worker_thread;
 
 pub use config::{Config, Consistency, LEAST_MEMORY};
 pub use delegate::Delegate;
-pub use forebay_index::csm::RECORD as INDEX_RECORD;
-pub use forebay_index::csm::engine::Stats as IndexStats;
+pub use forebay_index::RECORD as INDEX_RECORD;
+pub use forebay_index::Stats as IndexStats;
 pub use forebay_proto as proto;
 pub use forebay_proto::{
     Attr, Caller, DirEntry, Error, ExtentLayout, Fid, InvalidationDone, KernelInvalidation, Kind,

@@ -3,7 +3,7 @@
 //! Invariant: all figures but those of [`RecordCounts`](crate::stats_scans::RecordCounts) and the bytes on disk are read from memory in a moment; those cost a scan
 //! of every record or segment, and come from [`CachedStats`](crate::cached_stats::CachedStats).
 use crate::delegate::PrefetchStats;
-use forebay_index::csm::engine::Stats;
+use forebay_index::Stats;
 use std::ops::Add;
 
 /// One member's figures; sizes in bytes. What is counted since the start is of this process.

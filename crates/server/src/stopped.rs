@@ -7,7 +7,7 @@ use crate::repair_marker::{NEW_RECORDS, must_not_be_under_way};
 use crate::superblock::{FoundSuperblock, Id, StoreRole, Superblock, random_id};
 use crate::{Member, Result, keys};
 use forebay_index::ExtentIndex;
-use forebay_index::csm::engine::Settings;
+use forebay_index::Settings;
 use forebay_storage::{Io, Options, Store};
 use std::fs::File;
 use std::path::{Path, PathBuf};

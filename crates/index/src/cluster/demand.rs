@@ -13,8 +13,8 @@ pub struct Demand<R> {
     alpha: Alpha,
     /// Requests by block, and what they count.
     waiting: BTreeMap<u32, (u64, Vec<R>)>,
-    /// How many wait.
-    count: u64,
+    /// How many wait, each counted as told.
+    pub count: u64,
     /// The level of `count` when the regions were formed.
     level: u64,
     /// What the last clustering left to read, in ascending order, and how many requests wait in each.
@@ -42,13 +42,8 @@ impl<R> Demand<R> {
         }
     }
 
-    /// A request for something in `block`.
-    pub fn add(&mut self, block: u32, request: R) {
-        self.add_many(block, 1, request);
-    }
-
     /// A request that counts as `count` of them: it is for that many things in `block`.
-    pub fn add_many(&mut self, block: u32, count: u64, request: R) {
+    pub fn add(&mut self, block: u32, count: u64, request: R) {
         let waiting = self.waiting.entry(block);
         let (counted, requests) = waiting.or_insert((0, Vec::new()));
         *counted += count;
@@ -58,16 +53,6 @@ impl<R> Demand<R> {
         if let Some((_, counted)) = self.regions.get_mut(at).filter(|(r, _)| r.holds(block)) {
             *counted += count;
         }
-    }
-
-    /// Requests that wait, each counted as told.
-    pub fn len(&self) -> u64 {
-        self.count
-    }
-
-    /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
     }
 
     /// Takes the region with the highest request density (equation 2: requests by blocks), and all its requests. `None` if
@@ -150,7 +135,7 @@ mod tests {
             (11, 'e'),
             (30, 'f'),
         ] {
-            demand.add(block, request);
+            demand.add(block, 1, request);
         }
         let first = demand.round(same).unwrap();
         assert_eq!(
@@ -162,9 +147,9 @@ mod tests {
         );
         assert_eq!(first.requests, [(10, vec!['c', 'd']), (11, vec!['e'])]);
         // In a region of the last clustering, and in none.
-        demand.add(1, 'g');
-        demand.add(31, 'h');
-        assert_eq!(demand.len(), 5);
+        demand.add(1, 1, 'g');
+        demand.add(31, 1, 'h');
+        assert_eq!(demand.count, 5);
         let second = demand.round(same).unwrap();
         assert_eq!(second.requests, [(0, vec!['a']), (1, vec!['b', 'g'])]);
         assert_eq!(demand.round(same).unwrap().requests, [(30, vec!['f'])]);
@@ -182,33 +167,33 @@ mod tests {
     fn another_level_of_requests_clusters_anew() {
         let mut demand = Demand::new(Alpha::default());
         for block in [0, 5, 9] {
-            demand.add(block, ());
+            demand.add(block, 1, ());
         }
         assert_eq!(
             demand.round(same).unwrap().region,
             Region { first: 0, last: 0 }
         );
         for i in 0..1000 {
-            demand.add(5 + i % 5, ());
+            demand.add(5 + i % 5, 1, ());
         }
         assert_eq!(
             demand.round(same).unwrap().region,
             Region { first: 5, last: 9 }
         );
-        assert!(demand.is_empty());
+        assert!(demand.waiting.is_empty());
     }
 
     #[test]
     fn a_request_counts_as_many_as_told() {
         let mut demand = Demand::new(Alpha::default());
-        demand.add(0, 'a');
-        demand.add_many(7, 3, 'b');
-        demand.add(20, 'c');
-        assert_eq!((demand.len(), demand.is_empty()), (5, false));
+        demand.add(0, 1, 'a');
+        demand.add(7, 3, 'b');
+        demand.add(20, 1, 'c');
+        assert_eq!((demand.count, demand.waiting.is_empty()), (5, false));
         assert_eq!(demand.round(same).unwrap().requests, [(7, vec!['b'])]);
         // Those that come later count in the regions that are left.
-        demand.add_many(20, 2, 'd');
-        assert_eq!(demand.len(), 4);
+        demand.add(20, 2, 'd');
+        assert_eq!(demand.count, 4);
         assert_eq!(demand.round(same).unwrap().requests, [(20, vec!['c', 'd'])]);
         assert_eq!(demand.round(same).unwrap().requests, [(0, vec!['a'])]);
     }
@@ -232,7 +217,7 @@ mod tests {
             };
             for blocks in arrivals {
                 for block in blocks {
-                    demand.add(block, (block, added.len()));
+                    demand.add(block, 1, (block, added.len()));
                     added.push((block, added.len()));
                 }
                 if let Some(round) = demand.round(widen) {
@@ -242,7 +227,7 @@ mod tests {
             while let Some(round) = demand.round(widen) {
                 take(round);
             }
-            prop_assert!(demand.is_empty());
+            prop_assert!(demand.waiting.is_empty());
             served.sort_unstable_by_key(|(_, n)| *n);
             prop_assert_eq!(served, added);
         }

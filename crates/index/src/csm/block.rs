@@ -15,9 +15,9 @@ pub(in crate::csm) const COLUMNS: usize = 7;
 /// No block has more records, whatever the settings: 16 MiB of them.
 pub(in crate::csm) const MAX_RECORDS: usize = (16 << 20) / RECORD;
 
-/// A compressed block.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
+/// A compressed block, with its bytes or elsewhere's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block<B = Bytes> {
     /// The least key.
     pub first: Key,
     /// The greatest key.
@@ -27,18 +27,19 @@ pub struct Block {
     /// Whether some of them are deletes.
     pub deletes: bool,
     /// Its bytes.
-    pub bytes: Bytes,
+    pub bytes: B,
 }
 
-impl Block {
+impl<B: AsRef<[u8]>> Block<B> {
     /// Whether the key ranges have a key in common.
-    pub fn overlaps(&self, other: &Block) -> bool {
+    pub fn overlaps(&self, other: &Block<B>) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
     /// Appends its records to `out`. `None` if the bytes are not a block with this range and number of records.
     pub fn records(&self, out: &mut Vec<Record>) -> Option<()> {
-        records_of(&self.bytes, (self.first, self.last), self.records, out)
+        let bytes = self.bytes.as_ref();
+        records_of(bytes, (self.first, self.last), self.records, out)
     }
 }
 

@@ -6,9 +6,10 @@ use super::block::{Block, BlockSplitter, decode_columns, encode_columns};
 use super::engine::files;
 use super::lookup::lazy_block::LazyBlock;
 use super::record::{Key, RECORD, Record};
+use super::table::TableMeta;
 use super::table::footer::{Footer, LENGTH};
 use super::table::region;
-use super::table::{BlockLocation, TableMeta};
+use super::table::region::BlockLocation;
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::Random;
 use std::path::Path;
@@ -88,7 +89,7 @@ fn blocks_and_log_entries() {
                 let _ = opened.records(at.min(opened.rows())..opened.rows(), &mut out);
                 let _ = opened.records(0..1, &mut out);
             }
-            let block = Block {
+            let block: Block = Block {
                 first: from,
                 last: to,
                 records: samples[of].len() as u32,

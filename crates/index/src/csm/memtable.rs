@@ -73,11 +73,6 @@ impl MemTable {
         &self.runs
     }
 
-    /// Number of records; a key counts once in each run.
-    pub fn len(&self) -> usize {
-        self.records
-    }
-
     /// Whether there is no record.
     pub fn is_empty(&self) -> bool {
         self.records == 0
@@ -248,7 +243,7 @@ mod tests {
             }
             for (table, model) in seen {
                 let all: usize = table.runs().iter().map(|r| r.len()).sum();
-                prop_assert_eq!(table.len(), all);
+                prop_assert_eq!(table.records, all);
                 prop_assert!(table.runs().windows(2).all(|pair| pair[0].len() >= 2 * pair[1].len()));
                 prop_assert!(table.is_compact());
                 let want: Vec<Record> = model.into_values().collect();
@@ -271,7 +266,7 @@ mod tests {
             prop_assert_eq!(&table.clone().into_run()[..], &want[..]);
             table.compact();
             prop_assert!(table.is_compact());
-            prop_assert_eq!(table.len(), table.runs().iter().map(|run| run.len()).sum::<usize>());
+            prop_assert_eq!(table.records, table.runs().iter().map(|run| run.len()).sum::<usize>());
             prop_assert_eq!(&table.into_run()[..], &want[..]);
         }
 

@@ -244,7 +244,8 @@ impl<'a, B: Blocks> Merge<'a, B> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::records;
-    use super::super::{Key, RECORD, Tree};
+    use super::super::tree::Tree;
+    use super::super::{Key, RECORD};
     use super::*;
     use forebay_storage::Error;
     use proptest::prelude::*;

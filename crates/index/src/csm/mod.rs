@@ -30,10 +30,5 @@ pub mod table;
 mod tests;
 mod tree;
 
-pub use block::{Block, BlockSplitter};
-pub use memtable::{MemTable, Run};
-pub use merge::{Blocks, Counts, Merge};
+pub use memtable::Run;
 pub use record::{Key, RECORD, Record};
-pub use scan::{Scan, Source};
-pub use sorted::{RunBlocks, SortedRun};
-pub use tree::Tree;

@@ -3,7 +3,6 @@
 //! Of the records with one key the newest counts: an extent is yielded, a delete yields nothing.
 //!
 //! What is damaged ends the scan where it begins, see [`NewestFirst`].
-use super::block::records_of;
 use super::memtable::Run;
 use super::record::{Key, Record};
 use super::sorted::SortedRun;
@@ -81,10 +80,10 @@ impl Cursor {
                 cursor.at = cursor.opened.partition_point(|r| r.key < from);
             }
             Source::Disk(run) => {
-                let table = run.tables().partition_point(|t| t.meta().last < from);
+                let table = run.tables.partition_point(|t| t.meta().last < from);
                 // None: after the last table. If it cannot be told, reading fails in the same way.
                 cursor.next = match run.find(from) {
-                    Ok(found) => found.unwrap_or((run.tables().len(), 0)),
+                    Ok(found) => found.unwrap_or((run.tables.len(), 0)),
                     Err(_) => (table, 0),
                 };
                 cursor.read();
@@ -137,7 +136,7 @@ impl Cursor {
             return None;
         };
         let (table, block) = self.next;
-        let found = run.tables().get(table)?;
+        let found = run.tables.get(table)?;
         let place = found.places().ok().filter(|places| block < places.len());
         Some(match place.map(|places| places.at(block)) {
             Some(place) => Failure {
@@ -159,7 +158,7 @@ impl Cursor {
         };
         self.opened.clear();
         self.at = 0;
-        while let Some(found) = run.tables().get(self.next.0) {
+        while let Some(found) = run.tables.get(self.next.0) {
             let block = self.next.1;
             if self.read.is_empty() {
                 self.places = found.places()?;
@@ -178,14 +177,8 @@ impl Cursor {
             }) = self.read.pop()
             {
                 let i = block as usize;
-                let place = self.places.at(i);
-                records_of(
-                    raw.bytes(),
-                    (place.first, place.last),
-                    place.records,
-                    &mut self.opened,
-                )
-                .ok_or_else(|| found.no_block(i))?;
+                let read = self.places.at(i).records_in(raw.bytes(), &mut self.opened);
+                read.ok_or_else(|| found.no_block(i))?;
                 self.next.1 = i + 1;
                 return Ok(());
             }
@@ -241,7 +234,7 @@ impl SortedCursor for Cursor {
         let Source::Disk(run) = &self.source else {
             return Some(failed.error);
         };
-        if run.tables().iter().any(|t| t.is_salvaged()) {
+        if run.tables.iter().any(|t| t.is_salvaged()) {
             self.lost.push(failed.range);
             self.next = failed.behind;
             self.read();
@@ -294,8 +287,8 @@ impl Iterator for Scan {
 
 #[cfg(test)]
 mod tests {
+    use super::super::block::BlockSplitter;
     use super::super::tests::{on_disk, records};
-    use super::super::{BlockSplitter, Tree};
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;

@@ -14,9 +14,10 @@ const BLOCKS_AHEAD: usize = 64;
 /// See the head of this file.
 #[derive(Clone, Default)]
 pub struct SortedRun {
-    tables: Arc<[Arc<Table>]>,
+    /// Its tables, in order.
+    pub tables: Arc<[Arc<Table>]>,
     /// Their least keys.
-    firsts: Arc<[Key]>,
+    pub firsts: Arc<[Key]>,
 }
 
 impl SortedRun {
@@ -30,16 +31,6 @@ impl SortedRun {
             firsts: tables.iter().map(|t| t.meta().first).collect(),
             tables: tables.into(),
         }
-    }
-
-    /// The least key of each table.
-    pub fn firsts(&self) -> &[Key] {
-        &self.firsts
-    }
-
-    /// Its tables, in order.
-    pub fn tables(&self) -> &[Arc<Table>] {
-        &self.tables
     }
 
     /// The place of the first block whose last key is at or above `key`: its table and its number there.
@@ -101,19 +92,15 @@ impl Blocks for RunBlocks {
         Ok(self.ahead.pop_front())
     }
 
+    /// For a block whose bytes have the right checksum.
     fn damaged(&self, block: &Block) -> Error {
-        damaged(&self.run, block)
-    }
-}
-
-/// The error for a block of `run` whose bytes have the right checksum and are no block all the same.
-fn damaged(run: &SortedRun, block: &Block) -> Error {
-    let holds = |t: &&Arc<Table>| t.meta().first <= block.first && block.last <= t.meta().last;
-    match run.tables.iter().find(holds) {
-        Some(table) => {
-            let places = table.places().unwrap_or_default();
-            table.no_block(places.ending_before(block.first))
+        let holds = |t: &&Arc<Table>| t.meta().first <= block.first && block.last <= t.meta().last;
+        match self.run.tables.iter().find(holds) {
+            Some(table) => {
+                let places = table.places().unwrap_or_default();
+                table.no_block(places.ending_before(block.first))
+            }
+            None => Error::format(Path::new(""), "a block of no table; report this"),
         }
-        None => Error::format(Path::new(""), "a block of no table; report this"),
     }
 }

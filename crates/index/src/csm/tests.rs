@@ -1,6 +1,9 @@
 //! Helpers that the tests of several files share.
+use super::block::BlockSplitter;
+use super::sorted::SortedRun;
 use super::table::{Table, TableContext, Writer};
-use super::{BlockSplitter, Key, Record, SortedRun, Tree};
+use super::tree::Tree;
+use super::{Key, Record};
 use crate::cluster::Alpha;
 use forebay_storage::OsIo;
 use proptest::prelude::*;

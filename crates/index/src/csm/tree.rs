@@ -6,7 +6,7 @@
 //! would take, and the buffer holds so many more records.
 //!
 //! Invariant: the ranges of its blocks do not overlap.
-use super::block::{Block, BlockSplitter, records_of};
+use super::block::{Block, BlockSplitter};
 use super::record::{Key, Record};
 use bytes::Bytes;
 use std::ops::Range;
@@ -25,26 +25,9 @@ struct Node {
 }
 
 /// A block of a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Leaf<'a> {
-    /// The least key.
-    pub first: Key,
-    /// The greatest key.
-    pub last: Key,
-    /// Number of records.
-    pub records: u32,
-    /// Whether some of them are deletes.
-    pub deletes: bool,
-    /// Its bytes.
-    pub bytes: &'a [u8],
-}
+pub type Leaf<'a> = Block<&'a [u8]>;
 
 impl Leaf<'_> {
-    /// Appends its records to `out`. `None` if the bytes are no block with this range and number of records.
-    pub fn records(&self, out: &mut Vec<Record>) -> Option<()> {
-        records_of(self.bytes, (self.first, self.last), self.records, out)
-    }
-
     /// The block by itself.
     pub fn block(&self) -> Block {
         Block {

@@ -1,6 +1,6 @@
 //! Runs of table files are merged in the background: several though puts come, two once there are no more, and those that a restart
 //! finds too.
-use forebay_index::csm::engine::Settings;
+use forebay_index::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::{Batch, Engine, Options, OsIo, Store};
 use forebay_testkit::wait::{LIMIT, until_or};

@@ -2,7 +2,7 @@
 //! other data can be read, writing goes on, and nothing is lost: with the file put back everything is there.
 
 use crate::support::*;
-use forebay_index::csm::engine::Settings;
+use forebay_index::Settings;
 use forebay_index::{Change, Extent};
 use forebay_storage::fault::{FaultIo, Image};
 use forebay_storage::{Engine, EngineEdit, Error};

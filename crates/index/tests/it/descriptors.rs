@@ -1,6 +1,6 @@
 //! No file descriptor is left while the index brings its records to disk: nothing has changed, and it is tried again.
 
-use forebay_index::csm::engine::Settings;
+use forebay_index::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::fault::{Call, FaultIo, Watched};
 use forebay_storage::{Batch, Engine, Error, Options, Store};

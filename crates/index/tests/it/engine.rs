@@ -4,8 +4,8 @@
 //! Short form: 60 histories, and 3 cut off at every 67th call. `SOAK=1`: 10,000, and 40 at every call; both go on where they stopped
 //! if `SOAK_DIR` is set.
 
-use forebay_index::csm::engine::{CompressedEngine, Settings, Stats};
-use forebay_index::csm::{Key, Record};
+use forebay_index::{CompressedEngine, Settings, Stats};
+use forebay_index::{Key, Record};
 use forebay_storage::fault::{FaultIo, Image};
 use forebay_storage::{Batch, Durability, Engine, Io, Keyspace, Options, Store};
 use forebay_testkit::random::Random;

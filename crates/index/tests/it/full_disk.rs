@@ -2,7 +2,7 @@
 //! flushes go on as far as they can, and with room again all goes on, in this process and after a restart.
 
 use crate::support::*;
-use forebay_index::csm::engine::Settings;
+use forebay_index::Settings;
 use forebay_storage::fault::FaultIo;
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;

@@ -8,7 +8,7 @@
 //! `FOREBAY_SEED=n` replays one.
 
 use crate::support::*;
-use forebay_index::csm::engine::Settings;
+use forebay_index::Settings;
 use forebay_index::{Change, Extent};
 use forebay_storage::fault::FaultIo;
 use forebay_storage::{Engine, Result};

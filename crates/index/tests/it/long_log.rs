@@ -1,6 +1,6 @@
 //! A log that grows long for other reasons than the index: its files go all the same, as the index brings the little that it has into
 //! files of its own. With a thread of its own, and without.
-use forebay_index::csm::engine::Settings;
+use forebay_index::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::fault::FaultIo;
 use forebay_storage::{Batch, Keyspace, Options, Store};

@@ -1,7 +1,7 @@
 //! The memory of the index stays within its settings, whatever is put and in which order.
-use forebay_index::csm::RECORD;
-use forebay_index::csm::engine::{Settings, Stats};
+use forebay_index::RECORD;
 use forebay_index::{Change, Extent, ExtentIndex};
+use forebay_index::{Settings, Stats};
 use forebay_storage::{Batch, Engine, Options, OsIo, Store};
 use std::sync::Arc;
 

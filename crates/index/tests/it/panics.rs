@@ -1,6 +1,6 @@
 //! The thread of the index panics: whoever puts, or waits for that thread, gets an error.
 
-use forebay_index::csm::engine::Settings;
+use forebay_index::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::fault::{Call, FaultIo, Watched};
 use forebay_storage::{Batch, Error, Options, Result, Store};

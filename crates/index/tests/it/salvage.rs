@@ -2,8 +2,8 @@
 //! or says that it was not closed and which batch is its last; and what is whole can be salvaged, around what cannot be read.
 
 use crate::support::*;
-use forebay_index::csm::Record;
-use forebay_index::csm::engine::Settings;
+use forebay_index::Record;
+use forebay_index::Settings;
 use forebay_index::{Change, ExtentIndex};
 use forebay_storage::fault::{FaultIo, Image};
 use forebay_storage::{Damage, Keyspace, LogEnd, Lost, Options, Store};
@@ -133,7 +133,7 @@ fn salvage(image: &Image, settings: &Settings) -> (Store, ExtentIndex) {
 
 /// All records that can be read, and all rows.
 fn whole(store: &Store, index: &ExtentIndex) -> (Vec<Record>, Vec<Vec<u8>>) {
-    let least = forebay_index::csm::Key::MIN;
+    let least = forebay_index::Key::MIN;
     let records = index.engine().scan(least).unwrap();
     let rows = store.scan(ROWS, Bound::Unbounded, Bound::Unbounded);
     let rows = rows.filter_map(|r| Some(r.ok()?.0.to_vec()));

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::cached_stats::StatsScan;
 use crate::stats_scans::{RecordCounts, RecordScan};
 use crate::status::MemberStatus;
-use forebay_index::csm::engine::CompressedEngine;
+use forebay_index::CompressedEngine;
 use forebay_storage::LogEnd;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

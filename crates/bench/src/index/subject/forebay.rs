@@ -2,8 +2,8 @@
 use super::{FID, Record, RecordLocation, Subject, Tuning, Worker};
 use crate::fail::{Context, Failure, Result};
 use crate::sizes;
-use forebay_index::cluster::Alpha;
-use forebay_index::csm::engine::Settings;
+use forebay_index::Alpha;
+use forebay_index::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::{Batch, Durability, Engine, Options, OsIo, Store};
 use parking_lot::Mutex;

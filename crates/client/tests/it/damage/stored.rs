@@ -2,8 +2,8 @@
 //! files these may cost, and which not.
 use forebay_data::segment_header;
 use forebay_data::span::{self, Span};
-use forebay_index::csm::Record;
-use forebay_index::csm::engine::{CompressedEngine, Settings};
+use forebay_index::Record;
+use forebay_index::{CompressedEngine, Settings};
 use forebay_index::{Extent, ExtentIndex};
 use forebay_server::files::check::pattern_extents;
 use forebay_server::record_subject::RecordSubject;

@@ -26,7 +26,7 @@ type Group = Vec<Vec<Arc<Table>>>;
 /// The groups of these runs, in key order.
 fn groups(runs: &[AgedRun]) -> Vec<Group> {
     let of = |(i, aged): (usize, &AgedRun)| {
-        let tables = aged.run.tables().iter();
+        let tables = aged.run.tables.iter();
         tables.map(|t| (i, t.clone())).collect::<Vec<_>>()
     };
     let mut tables: Vec<(usize, Arc<Table>)> = runs.iter().enumerate().flat_map(of).collect();
@@ -56,7 +56,7 @@ fn only(group: &Group) -> Option<&Arc<Table>> {
 /// as large as all after it together: they would be merged next. None of them has an unreadable table.
 pub fn similar(disk: &[AgedRun], unreadable: &HashSet<u64>) -> Option<Range<usize>> {
     let whole = |i: usize| {
-        let mut tables = disk[i].run.tables().iter();
+        let mut tables = disk[i].run.tables.iter();
         !tables.any(|t| unreadable.contains(&t.meta().number))
     };
     let bytes = |i: usize| disk[i].run.bytes();
@@ -82,7 +82,7 @@ impl EngineState {
         match self.compact(&view, runs.clone(), splitter) {
             Err(Failure::Input(e)) if !e.is_transient() => {
                 tracing::error!(store = %self.host.dir().display(), "the index leaves a damaged table as it is: {e}");
-                let tables = view.disk[runs].iter().flat_map(|a| a.run.tables());
+                let tables = view.disk[runs].iter().flat_map(|a| a.run.tables.iter());
                 let tables = tables.map(|t| (t.meta().number, t.path()));
                 self.unreadable.add(&e, &tables.collect::<Vec<_>>());
                 Ok(true)
@@ -141,7 +141,7 @@ impl EngineState {
         let new = output.end(result)?;
         let staying: HashSet<u64> = moved.iter().map(|m| m.meta().number).collect();
         let stays = |table: &&Arc<Table>| staying.contains(&table.meta().number);
-        let of = |aged: &AgedRun| aged.run.tables().to_vec();
+        let of = |aged: &AgedRun| aged.run.tables.to_vec();
         let old: Vec<Arc<Table>> = merged.iter().flat_map(of).collect();
         let edit = EngineEdit {
             add: files::table_records(age, new.iter().chain(&moved)).map_err(Failure::Output)?,

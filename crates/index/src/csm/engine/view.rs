@@ -106,6 +106,6 @@ impl View {
 
     /// All table files.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.disk.iter().flat_map(|aged| aged.run.tables())
+        self.disk.iter().flat_map(|aged| aged.run.tables.iter())
     }
 }

@@ -215,9 +215,9 @@ impl DiskPlan<'_> {
             want.requests += u32::from(request.at <= last);
             behind = Some((group.number, want.block as usize));
         }
-        let tables = self.run.tables();
+        let tables = &self.run.tables;
         // The last table that starts at or before the request; mostly that of the last request, or the next.
-        let firsts = self.run.firsts();
+        let firsts = &self.run.firsts[..];
         let starts = |t: usize| firsts[t] <= request.at;
         let mut near = self.start + 1;
         if let ([first, ..], [.., last]) = (firsts, firsts)

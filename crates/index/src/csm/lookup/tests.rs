@@ -1,7 +1,8 @@
 //! Lookups over runs, trees and tables against a plain map.
 use super::*;
+use crate::csm::block::BlockSplitter;
 use crate::csm::tests::{on_disk, on_disk_in, records};
-use crate::csm::{BlockSplitter, Tree};
+use crate::csm::tree::Tree;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -98,7 +98,7 @@ impl Table {
         }));
         for want in wanted.iter().filter(|w| w.raw.is_none()) {
             let requests = u64::from(want.requests.max(1));
-            state.demand.add_many(want.block, requests, ticket.clone());
+            state.demand.add(want.block, requests, ticket.clone());
         }
         drop(state);
         self.wait(&ticket, &places);

@@ -26,5 +26,4 @@ mod writer;
 pub use block_map::BlockMap;
 pub use fetch::WantedBlock;
 pub use reader::{Table, TableContext};
-pub use region::BlockLocation;
 pub use writer::{TableMeta, Writer};

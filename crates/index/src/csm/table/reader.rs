@@ -8,7 +8,7 @@ use super::footer::{self, Footer};
 use super::region::{self, BlockLocation};
 use super::writer::TableMeta;
 use crate::cluster::Alpha;
-use crate::csm::block::{Block, records_of};
+use crate::csm::block::Block;
 use crate::csm::record::Key;
 use bytes::Bytes;
 use forebay_storage::{
@@ -210,18 +210,15 @@ impl Table {
             true => bit_correction::correct(&mut copy, place.crc),
             false => None,
         };
-        let range = (place.first, place.last);
-        let fits = || records_of(&copy, range, place.records, &mut Vec::new()).is_some();
-        let lost = match byte.filter(|_| fits()) {
+        match byte.filter(|_| place.records_in(&copy, &mut Vec::new()).is_some()) {
             Some(byte) => {
                 raw.copy_from_slice(&copy);
-                Lost::Corrected {
-                    byte: place.offset + byte as u64,
-                }
+                let byte = place.offset + byte as u64;
+                let lost = Lost::Corrected { byte };
+                Damage { error, lost }
             }
-            None => engine_keys(place.first, place.last),
-        };
-        Damage { error, lost }
+            None => losing(error, place.first, place.last),
+        }
     }
 
     /// The error for a block whose reader gave up in a panic.
@@ -236,14 +233,11 @@ impl Table {
 
     /// Reads everything and reports all damage.
     pub fn check(&self, damage: &mut Vec<Damage>) {
-        let all = || engine_keys(self.meta.first, self.meta.last);
+        let all = |error| losing(error, self.meta.first, self.meta.last);
         // From the file, whatever is in memory.
         let file = match self.file.open() {
             Ok(file) => file,
-            Err(error) => {
-                let lost = all();
-                return damage.push(Damage { error, lost });
-            }
+            Err(error) => return damage.push(all(error)),
         };
         let places = match (self.places_at_end(&file), self.places_at_start(&file)) {
             (Ok(places), Ok(_)) => {
@@ -255,10 +249,7 @@ impl Table {
                 damage.push(Damage::harmless(error));
                 places
             }
-            (Err(error), Err(_)) => {
-                let lost = all();
-                return damage.push(Damage { error, lost });
-            }
+            (Err(error), Err(_)) => return damage.push(all(error)),
         };
         let mut records = Vec::new();
         for place in &places {
@@ -266,21 +257,18 @@ impl Table {
             let mut raw = match self.read_bytes(place.offset, place.length as usize) {
                 Ok(raw) => raw,
                 Err(error) => {
-                    let lost = engine_keys(place.first, place.last);
-                    damage.push(Damage { error, lost });
+                    damage.push(losing(error, place.first, place.last));
                     continue;
                 }
             };
             let found = crc32c::crc32c(&raw);
             let whole = found == place.crc && raw.len() == place.length as usize;
-            let range = (place.first, place.last);
             if !whole {
                 damage.push(self.corrected(place, &mut raw));
-            } else if records_of(&raw, range, place.records, &mut records).is_none() {
+            } else if place.records_in(&raw, &mut records).is_none() {
                 let what = "block layout";
                 let error = self.file.corrupt(what, place.offset, place.crc, found);
-                let lost = engine_keys(place.first, place.last);
-                damage.push(Damage { error, lost });
+                damage.push(losing(error, place.first, place.last));
             }
         }
     }
@@ -356,13 +344,14 @@ impl Table {
     }
 }
 
-/// Records with keys from `first` to `last`, as the store is told of them.
-fn engine_keys(first: Key, last: Key) -> Lost {
+/// An error that costs records with keys from `first` to `last`, as the store is told of them.
+fn losing(error: Error, first: Key, last: Key) -> Damage {
     let bytes = |key: Key| Bytes::copy_from_slice(&key.number().to_be_bytes());
-    Lost::EngineKeys {
+    let lost = Lost::EngineKeys {
         first: bytes(first),
         last: bytes(last),
-    }
+    };
+    Damage { error, lost }
 }
 
 impl Drop for Table {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Blocks stand one after the other from the first on, so their offsets are the sums of the lengths before.
-use super::super::block::{self, Block};
-use super::super::record::Key;
+use super::super::block::{self, Block, records_of};
+use super::super::record::{Key, Record};
 use forebay_codec::{Columns, Encoder};
 
 const COLUMNS: usize = 8;
@@ -45,6 +45,11 @@ impl BlockLocation {
             records: block.records,
             deletes: block.deletes,
         }
+    }
+
+    /// Appends its records, of these bytes, to `out`. `None` if they are not this block.
+    pub fn records_in(&self, bytes: &[u8], out: &mut Vec<Record>) -> Option<()> {
+        records_of(bytes, (self.first, self.last), self.records, out)
     }
 
     /// The offset after its last byte.

@@ -1,5 +1,5 @@
 //! What tests of the whole index share: a plain model of it, and an index on a disk that fails.
-use forebay_index::csm::engine::Settings;
+use forebay_index::Settings;
 use forebay_index::{Change, Extent, ExtentIndex, SLICE};
 use forebay_storage::fault::FaultIo;
 use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Result, Store};

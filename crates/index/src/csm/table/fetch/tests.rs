@@ -138,7 +138,7 @@ impl Fixture {
     }
 
     fn waiting(&self) -> u64 {
-        self.table.slot().state.lock().demand.len()
+        self.table.slot().state.lock().demand.count
     }
 
     /// One reader stopped at the gate with block 0, and behind it a thread for each list of blocks; then the gate opens. Returns
