@@ -37,14 +37,14 @@ impl TableFooter {
         out
     }
 
-    /// Of these bytes, if magic and checksum are right.
+    /// Of these bytes, if they are as many, and magic and checksum are right.
     ///
     /// # Errors
     /// The checksum that stands there, and the one that the bytes have.
-    pub fn check(
-        bytes: &[u8; TableFooter::LENGTH],
-        magic: [u8; 8],
-    ) -> Result<TableFooter, (u32, u32)> {
+    pub fn check(bytes: &[u8], magic: [u8; 8]) -> Result<TableFooter, (u32, u32)> {
+        let Ok(bytes) = <&[u8; TableFooter::LENGTH]>::try_from(bytes) else {
+            return Err((0, crc32c::crc32c(bytes)));
+        };
         let expected = u32_at(bytes, TableFooter::CRC);
         let found = crc32c::crc32c(&bytes[..TableFooter::CRC]);
         match bytes[..8] == magic && expected == found {

@@ -27,11 +27,11 @@ impl Store {
         }
         let mut keyspaces = batch.ops.iter().map(|op| op.keyspace);
         keyspaces.try_for_each(|keyspace| keyspace.check(host.dir()))?;
-        if !batch.entries.is_empty() && self.engines.attached().is_none() {
+        if !batch.entries.is_empty() && self.attached.get().is_none() {
             let reason = "the store has no engine for the batch's entries";
             return Err(Error::invalid(host.dir(), reason));
         }
-        for engine in self.engines.all() {
+        for engine in self.engines() {
             engine.make_room(&batch)?;
         }
         let load = GroupSummary {
@@ -45,7 +45,7 @@ impl Store {
         let outcome = queued
             .outcome
             .unwrap_or_else(|| Err(host.health.poison_error()));
-        for engine in self.engines.all() {
+        for engine in self.engines() {
             engine.applied(load, &outcome);
         }
         outcome
@@ -85,7 +85,7 @@ impl Store {
             deletes: group.iter().any(|m| m.load.deletes),
             bytes: group.iter().map(|m| m.load.bytes).sum(),
         };
-        for engine in self.engines.all() {
+        for engine in self.engines() {
             engine.admit(log, load)?;
         }
         let first = log.sequence + 1;
@@ -97,14 +97,14 @@ impl Store {
             if !queued.batch.entries.is_empty() {
                 host.last_entries.store(number, Ordering::Release);
             }
-            for engine in self.engines.all() {
+            for engine in self.engines() {
                 engine.apply(number, &mut queued.batch);
             }
         }
         log.sequence += group.len() as u64;
         host.visible.store(log.sequence, Ordering::Release);
         if logged {
-            self.engines.rows.note_logged();
+            self.rows.note_logged();
         }
         Ok(())
     }

@@ -15,14 +15,14 @@ pub use record_locations::RecordLocation;
 
 use crate::engine::{Engine, EngineHost};
 use crate::options::{Durability, Stats};
-use crate::rows::{Scan, Snapshot};
+use crate::rows::{RowEngine, Scan, Snapshot};
 use crate::wal::check;
-use crate::{Damage, Error, Keyspace, Lost, Opened, Result};
+use crate::{Batch, Damage, Error, Keyspace, Lost, Opened, Result};
 use bytes::Bytes;
-use engines::StoreEngines;
+use parking_lot::Mutex;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 /// A crash-safe ordered key-value store with numbered keyspaces. Cheap to share behind an `Arc`.
 ///
@@ -44,7 +44,10 @@ use std::sync::atomic::Ordering;
 /// ```
 pub struct Store {
     host: Arc<EngineHost>,
-    engines: StoreEngines,
+    rows: Arc<RowEngine>,
+    attached: OnceLock<Arc<dyn Engine>>,
+    /// What the log holds for the attached engine, until there is one.
+    unclaimed: Mutex<Vec<(u64, Batch)>>,
 }
 
 impl Store {
@@ -55,7 +58,7 @@ impl Store {
 
     /// The damage that reads met since, each place once.
     pub fn damage_notes(&self) -> Vec<Arc<Damage>> {
-        self.engines.all().flat_map(|e| e.damage_notes()).collect()
+        self.engines().flat_map(|e| e.damage_notes()).collect()
     }
 
     /// The newest value of `key`.
@@ -63,7 +66,7 @@ impl Store {
     /// # Errors
     /// [`Error::Corrupt`] if the block that holds it is damaged, or [`Error::Io`].
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>> {
-        self.engines.rows.state.get(keyspace, key)
+        self.rows.state.get(keyspace, key)
     }
 
     /// All entries of `keyspace` inside the bounds, as of now: later batches do not show. Read as the scan goes.
@@ -73,12 +76,12 @@ impl Store {
 
     /// The store as of now, for several reads of one state.
     pub fn snapshot(&self) -> Snapshot {
-        self.engines.rows.state.snapshot()
+        self.rows.state.snapshot()
     }
 
     /// The store as it was after this batch, as far as batches after it are only in the log: of what tables hold, the newest is shown.
     pub fn snapshot_at(&self, batch: u64) -> Snapshot {
-        self.engines.rows.state.snapshot_at(batch)
+        self.rows.state.snapshot_at(batch)
     }
 
     /// Everything applied so far is on disk when it returns, whatever the durability. At durability `none` that is said of rows only: what the attached
@@ -89,7 +92,7 @@ impl Store {
     pub fn sync(&self) -> Result<()> {
         match self.host.options.durability {
             // There is no log: the rows come to table files.
-            Durability::None => self.engines.rows.flush(),
+            Durability::None => self.rows.flush(),
             Durability::Process | Durability::Disk => self.host.sync_through(0),
         }
     }
@@ -111,7 +114,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSpace`] if there is no room for the table: everything stays in the log and in memory.
     pub fn flush(&self) -> Result<()> {
-        self.engines.rows.flush()
+        self.rows.flush()
     }
 
     /// Flushes, then merges all tables into one level without deletes, in this thread.
@@ -119,7 +122,7 @@ impl Store {
     /// # Errors
     /// As [`flush`](Store::flush).
     pub fn compact(&self) -> Result<()> {
-        self.engines.rows.compact()
+        self.rows.compact()
     }
 
     /// Brings everything to table files, stops the background threads and waits for them, and notes in the manifest that the store was
@@ -135,17 +138,15 @@ impl Store {
             return Ok(());
         }
         if host.is_salvaged() {
-            self.engines.stop_attached();
+            self.stop_attached();
             host.health.close();
             return Ok(());
         }
-        let flushed = self
-            .sync()
-            .and_then(|()| self.engines.flush_for_close(self.host.dir()));
-        self.engines.stop_attached();
+        let flushed = self.sync().and_then(|()| self.flush_for_close());
+        self.stop_attached();
         host.health.close();
-        self.engines.rows.stop();
-        flushed.and_then(|()| host.end_log(self.engines.rows.is_flushed()))
+        self.rows.stop();
+        flushed.and_then(|()| host.end_log(self.rows.is_flushed()))
     }
 
     /// What an [`Engine`] asks of this store.
@@ -153,18 +154,9 @@ impl Store {
         &self.host
     }
 
-    /// Makes this the engine for the [entries](crate::Batch::put_entry) of batches, and gives it those that only the log holds. Once, before the first
-    /// batch.
-    ///
-    /// # Errors
-    /// If there is one already.
-    pub fn attach(&self, engine: Arc<dyn Engine>) -> Result<()> {
-        self.engines.attach(engine, &self.host)
-    }
-
     /// The attached engine, if there is one and it is a `T`.
     pub fn engine<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        self.engines.attached()?.clone().as_any().downcast().ok()
+        self.attached.get()?.clone().as_any().downcast().ok()
     }
 
     /// Whether it works in threads of its own, see [`Options::background`](crate::Options::background).
@@ -177,7 +169,7 @@ impl Store {
         Stats {
             wal_bytes: self.host.log.lock().bytes(),
             bytes_written: self.host.bytes_written.load(Ordering::Relaxed),
-            ..self.engines.rows.stats()
+            ..self.rows.stats()
         }
     }
 
@@ -212,7 +204,7 @@ impl Store {
         if !host.is_salvaged() {
             host.manifest.lock().check(&mut damage);
         }
-        self.engines.all().for_each(|e| damage.extend(e.survey()));
+        self.engines().for_each(|e| damage.extend(e.survey()));
         // A salvaged store still has the log files that its open read.
         if host.is_salvaged() {
             let place = |damage: &Damage| (damage.path().to_path_buf(), damage.offset());
@@ -231,7 +223,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.engines.stop_attached();
-        self.engines.rows.stop();
+        self.stop_attached();
+        self.rows.stop();
     }
 }

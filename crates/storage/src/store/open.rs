@@ -1,6 +1,5 @@
 //! Opening a store: manifest, tables, log, then the threads. Creates it if there is none.
 use super::Store;
-use super::engines::StoreEngines;
 use crate::damage::{Damage, LogEnd, Opened};
 use crate::engine::{EngineHost, RecoveredStore};
 use crate::manifest::reconstruct::reconstruct;
@@ -12,9 +11,10 @@ use crate::wal::OldLog;
 use crate::wal::recovery::{self, ExpectedLog, RecoveryMode};
 use crate::wal::reserve;
 use crate::{Batch, Error, Io, IoContext, ReadOnly, Result};
+use parking_lot::Mutex;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 /// Log files left by earlier runs at which the MemTable is flushed, however small.
 const OLD_LOGS: usize = 4;
@@ -112,7 +112,7 @@ impl Store {
         };
         let store = place.replay(options, manifest, &found, damage, new)?;
         start_log(&store)?;
-        let rows = &store.engines.rows;
+        let rows = &store.rows;
         rows.start().hard_context("start threads for", dir)?;
         Ok(store)
     }
@@ -292,8 +292,12 @@ impl StorePlace<'_> {
         let rows = Arc::new(RowEngine::new(host.clone(), rows));
         let engine = Arc::downgrade(&rows);
         host.health.register(engine);
-        let engines = StoreEngines::new(rows, unclaimed);
-        Ok(Store { host, engines })
+        Ok(Store {
+            host,
+            rows,
+            attached: OnceLock::new(),
+            unclaimed: Mutex::new(unclaimed),
+        })
     }
 }
 
@@ -335,5 +339,5 @@ fn start_log(store: &Store) -> Result<()> {
         reserve::ensure(io, dir, names::RESERVE, host.options.wal_reserve_bytes)?;
     }
     drop(log);
-    store.engines.rows.make_spare_room()
+    store.rows.make_spare_room()
 }

@@ -33,7 +33,7 @@ impl Store {
     /// Those of reading.
     pub fn record_locations(&self) -> Result<Vec<RecordLocation>> {
         let mut locations = Vec::new();
-        for table in self.engines.rows.state.view().levels.all() {
+        for table in self.rows.state.view().levels.all() {
             for i in 0..table.blocks()? {
                 let (block, place) = (table.block(i)?, table.place(i)?);
                 let row = |k: usize| {

@@ -79,9 +79,6 @@ impl Footer {
     }
 
     fn read(bytes: &[u8], offset: u64, path: &Path) -> Result<Footer> {
-        let Ok(bytes) = <&[u8; LENGTH]>::try_from(bytes) else {
-            return Err(corrupt(path, offset, LENGTH as u32, bytes.len() as u32));
-        };
         let fields = TableFooter::check(bytes, MAGIC);
         let fields = fields.map_err(|(expected, found)| corrupt(path, offset, expected, found))?;
         let version = fields.version();

@@ -75,9 +75,6 @@ impl Footer {
         let offset = file_len.saturating_sub(LENGTH as u64);
         let corrupt =
             |expected, found| Error::corrupt(path, "table footer", offset, expected, found);
-        let Ok(bytes) = <&[u8; LENGTH]>::try_from(bytes) else {
-            return Err(corrupt(0, crc32c::crc32c(bytes)));
-        };
         let fields = TableFooter::check(bytes, MAGIC);
         let fields = fields.map_err(|(expected, found)| corrupt(expected, found))?;
         newer(fields.version(), VERSION, path)?;
