@@ -55,16 +55,14 @@ pub fn engine_file(dir: &Path, number: u64) -> PathBuf {
 
 /// Understands a file name.
 pub fn parse(name: &str) -> FileName {
-    let numbered: [(&str, &str, fn(u64) -> FileName); 4] = [
-        ("wal-", ".log", FileName::Log),
-        ("table-", ".tbl", FileName::Table),
-        ("table-", ".copy", FileName::TableCopy),
-        ("side-", ".tbl", FileName::EngineFile),
-    ];
-    let numbered = numbered.into_iter().find_map(|(prefix, suffix, of)| {
+    let number = |prefix: &str, suffix: &str| -> Option<u64> {
         let number = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
-        number.parse().ok().map(of)
-    });
+        number.parse().ok()
+    };
+    let numbered = (number("wal-", ".log").map(FileName::Log))
+        .or_else(|| number("table-", ".tbl").map(FileName::Table))
+        .or_else(|| number("table-", ".copy").map(FileName::TableCopy))
+        .or_else(|| number("side-", ".tbl").map(FileName::EngineFile));
     if let Some(numbered) = numbered {
         return numbered;
     }
