@@ -5,7 +5,7 @@
 //! A kept buffer begins on a page. The kernel takes an answer page by page into its cache: from a buffer that begins in
 //! the middle of one it would take every page in two parts, and pin and lock twice as often.
 //!
-//! Invariants: a buffer holds whatever the last read left there, so whoever takes one writes every byte before showing any.
+//! Invariants: a buffer holds whatever the last read left there, so its user overwrites all bytes before it hands out any.
 //! The pool never holds more than its limit (not counting the page that each buffer spends on its alignment); a buffer that
 //! does not fit goes back to the allocator.
 use bytes::Bytes;

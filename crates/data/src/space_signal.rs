@@ -1,8 +1,8 @@
-//! Wakes writers that wait for space. Whoever may have made some notifies: the log store when bytes are freed or their disk
-//! space is reclaimed, and others when what they do may lead to that.
+//! Wakes writers that wait for space. The log store notifies when bytes are freed or their disk space is reclaimed; other parts
+//! do when their work may lead to that.
 //!
 //! Invariant: a waiter that took [`SpaceSignal::epoch`] before it looked for space misses no notification after that look. So
-//! nobody need look again before a change, and a notification with no waiter costs two atomic operations.
+//! no waiter has to look again before something changed, and a notification with no waiter costs two atomic operations.
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;

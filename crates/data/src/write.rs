@@ -1,7 +1,7 @@
 //! Appending, and writing tails to segments.
 //!
 //! Order of a write-out: the bytes go to the segment, then the span records to the store in one batch (with the log's
-//! own record if it is the first), then readers are told. So a record never names bytes that were not written; after a
+//! own record if it is the first), then readers see it. So a record never names bytes that were not written; after a
 //! power loss at durability `process` it may name bytes that the disk lost, which the checksums show.
 //!
 //! Invariants: an accepted byte counts against the quota until it is freed, and in the disk reserve until it is in a segment or

@@ -2,7 +2,7 @@
 //!
 //! Invariant: no call here touches a path through a FUSE mount that might not answer. A server that looks through its own
 //! mount, or through a dead one, never returns; so the walk to a mount point consults the table before each step, and an
-//! unknown mount is asked by a child process that can be given up.
+//! unknown mount is probed by a child process that can be abandoned.
 use crate::errors::MountError;
 use crate::mount_calls;
 use crate::mount_table::{MountEntry, TYPE, mounts};

@@ -1,4 +1,4 @@
-//! What a server process is told, and what it reports back while it starts. Both travel as JSON over pipes.
+//! The specification that a server process is started with, and its reports while it starts. Both travel as JSON over pipes.
 use crate::failure::{Failure, Result};
 use crate::limits::within;
 use forebay_server::escape::escaped_name;

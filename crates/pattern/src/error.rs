@@ -1,4 +1,4 @@
-//! What can be wrong with encoded patterns, and with what is asked of this crate.
+//! Errors of encoded patterns, and of arguments of this crate's calls.
 
 /// An error of this crate. Positions count bytes from the start of what was given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -14,7 +14,7 @@
 //!
 //! Each uses only those above it in this table.
 //!
-//! Architecture invariant: this crate knows what a request says, never how it is carried out. It opens no store and starts no
+//! Architecture invariant: this crate knows what a request says, never how it is executed. It opens no store and starts no
 //! thread.
 mod attr;
 pub mod call;

@@ -4,9 +4,9 @@
 //! all that they held. **Service**: one incarnation of an owner as a lock server; it forgets all locks when it ends, so a node
 //! that meets another service than before knows that what it held there is lost.
 //!
-//! A request that changes something carries a **token**: a slot and a number that grows with each use of the slot. A node
-//! has one request at a time in a slot. The same token again is answered as the first time; a smaller number in the slot is
-//! a request that nobody waits for any more, and does nothing.
+//! A request that changes something carries a **token**: a slot and a number that grows with each use of the slot. A node has
+//! one request at a time in a slot. The same token again is answered as the first time; a smaller number in the slot is an
+//! abandoned request, and does nothing.
 use crate::call::service;
 use crate::{Fid, Member};
 use serde::{Deserialize, Serialize};

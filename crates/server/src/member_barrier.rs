@@ -2,7 +2,7 @@
 //!
 //! All members call [`MemberBarrier::exchange`] equally often. Each call is a **round**: every member gives some bytes and gets
 //! those of all others. A member asks each other one for its bytes of the round; one that has not begun the round keeps the
-//! question and answers when it does, so that nobody asks twice and no thread waits at the answering side.
+//! question and answers when it does, so that no request is sent twice and no thread waits at the answering side.
 //!
 //! ```text
 //!  request: | round 8, big-endian |        answer: the bytes        one-way message: | 'S' | over 1 | why, as text |   stop

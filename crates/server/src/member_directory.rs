@@ -11,10 +11,10 @@
 //!
 //! # Making a service
 //! All members tell the state of their superblock: none, being made, or ready, and an id. If any is ready, its id is the
-//! service's; all ready ones must have the same, and one that has nothing is refused, for its files would be missing. If
-//! none is ready, the service is new: member 0's id holds. Each writes its superblock "being made", all wait for all, and
-//! each writes "ready". After a crash before any is ready nothing is stored yet, and the next start begins anew; after a later
-//! one, those that are not ready have the right id, so they become ready at the next start.
+//! service's; all ready ones must have the same, and one that has nothing is refused, for its files would be missing. If none
+//! is ready, the service is new: member 0's id holds. Each writes its superblock "being made", all wait for all, and each
+//! writes "ready". After a crash before any is ready nothing is stored yet, and the next start makes the service again; after a
+//! later one, those that are not ready have the right id, so they become ready at the next start.
 use crate::layout::{lock_dir, make_private, must_be_empty, path_error, refuse};
 use crate::repair_marker::must_not_be_under_way;
 use crate::superblock::{self, Id, StoreRole, Superblock, random_id};

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Until [`Repair::put_in_place`] the stores are as they were; cut off before it marks them, the next repair begins anew.
+//! - Until [`Repair::put_in_place`] the stores are as they were; if it is interrupted before it marks them, the next repair
+//!   starts from the beginning.
 //! - From the first mark on the repair is finished by the next one, whatever happens, and no service starts before that.
 //! - Everything of the old stores stays in `damaged-T` until the user removes it.
 //! - No log byte that may belong to a file is freed: a start frees what no record names, so that is set aside first.

@@ -16,12 +16,12 @@
 //! ```
 //!
 //! A service directory is made in this order: its own superblock (being made), each member's, its own again (ready). Cut
-//! off anywhere, the next start goes on where it stopped. Once it is ready, a missing member is refused, never made anew.
+//! off anywhere, the next start goes on where it stopped. Once it is ready, a missing member is refused, never made again.
 //!
-//! It stands in two files, `superblock` and `superblock.copy`, replaced in this order, each by a rename that is on disk before the next
-//! begins. So at every moment one of them is whole; both are the same, or the first is newer. The first counts if it is whole, and the copy
-//! if not. The next start writes what is damaged or missing again. A file is damaged if its checksum is wrong: only a whole one says that the
-//! directory is of another version.
+//! It stands in two files, `superblock` and `superblock.copy`, replaced in this order, each by a rename that is on disk before
+//! the next begins. So at every moment one of them is whole; both are the same, or the first is newer. The first counts if it
+//! is whole, and the copy if not. The next start writes what is damaged or missing again. A file is damaged if its checksum is
+//! wrong: only a whole one says that the directory is of another version.
 use crate::{Error, Member, Result};
 use forebay_storage::Io;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! A handle of a table file of any engine: opened at each read, and removed once it is superseded and no reader holds it.
 //! Also the set of unreadable tables that merges leave out.
 //!
-//! A store may have thousands of tables and a process only so many open files: which of them stay open is the business of
-//! [`Io::open_kept`].
+//! A store may have thousands of tables and a process only so many open files: [`Io::open_kept`] decides which of them stay
+//! open.
 use crate::{Error, File, Io, IoContext, Result, sectors};
 use parking_lot::Mutex;
 use std::collections::HashSet;

@@ -1,5 +1,5 @@
-//! Waiting for what another thread or process does, when nothing tells of it. No result of a test depends on speed: a wait fails only
-//! after a time that is long on the busiest machine.
+//! Waiting for what another thread or process does, where there is no wake-up. No result of a test depends on speed: a wait
+//! fails only after a time that is long on the busiest machine.
 use std::time::{Duration, Instant};
 
 /// Longest that [`until`] waits.

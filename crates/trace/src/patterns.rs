@@ -1,8 +1,8 @@
 //! What an index of a trace's calls would hold: the interface between traces and a pattern finder.
 //!
-//! A *group* is what all ranks did to one file, reads and writes apart; a *stream* is the part of one rank in it, in its order:
-//! what one log of the file system gets. The finder sees one group at a time and knows nothing of traces; this module knows
-//! nothing of how patterns are found.
+//! A *group* is what all ranks did to one file, reads and writes separately; a *stream* is the part of one rank in it, in its
+//! order: what one log of the file system gets. The finder sees one group at a time and knows nothing of traces; this module
+//! knows nothing of how patterns are found.
 
 use crate::{Kind, NO_OFFSET, Op, Trace};
 use serde::Serialize;

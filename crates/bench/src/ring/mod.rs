@@ -2,9 +2,10 @@
 //! processes of an MPI job, simulated beyond.
 //!
 //! # Subjects
-//! - `ring`: the paper's log-ring. `ring-fitted`: the tree that the file system uses, as many messages at the root, but fitted to
-//!   how long a message lasts on a fast network.
-//! - `direct`: every server asks the root, which answers all when all have asked. MetaKV-Direct in the paper.
+//! - `ring`: the paper's log-ring. `ring-fitted`: the tree that the file system uses, as many messages at the root, but fitted
+//!   to how long a message lasts on a fast network.
+//! - `direct`: every server sends its request to the root, which answers all of them once it has all. MetaKV-Direct in the
+//!   paper.
 //! - `mdhim`: every client asks the root by itself, and is answered by itself.
 //! - `best-tree`: the least time any tree can take on the simulated network.
 //!

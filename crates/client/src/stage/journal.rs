@@ -13,9 +13,9 @@
 //! ```
 //!
 //! The header's crc (CRC32C) covers version, length and description: what the job copies, for people and for `matches`. A
-//! record's crc covers its other bytes. `key` is a hash of the target's path and of the piece, `stamp` one of the source's size,
-//! times and number: a source that changed since has another stamp, and is copied again. The stamp of a piece also names the
-//! temporary file that the piece is in: one that was begun anew since does not have it.
+//! record's crc covers its other bytes. `key` is a hash of the target's path and of the piece, `stamp` one of the source's
+//! size, times and number: a source that changed since has another stamp, and is copied again. The stamp of a piece also names
+//! the temporary file that the piece is in: a file that was created again since does not have the piece.
 //!
 //! | kind | means |
 //! |---|---|
@@ -25,10 +25,11 @@
 //! | 4 done unsynced | the same, perhaps not on disk |
 //! | 5 void | cancels earlier records of this key and stamp: the copy was found damaged |
 //!
-//! Why a cut at any point is safe. A record is written after what it tells of has happened, so a missing one costs a copy. A torn
-//! one has a wrong checksum; it and what follows is cut off. A killed process loses nothing that the system has, so all records of
-//! this boot count. After a power loss records may tell of bytes that never reached the disk: of another boot only `done` counts,
-//! whose bytes were synced first. Whoever asks also looks whether the target is there with the size and time it was given.
+//! Why a cut at any point is safe. A record is written after what it tells of has happened, so a missing one costs a copy. A
+//! torn one has a wrong checksum; it and what follows is cut off. A killed process loses nothing that the system has, so all
+//! records of this boot count. After a power loss records may tell of bytes that never reached the disk: of another boot only
+//! `done` counts, whose bytes were synced first. A record is trusted only if the target is there with the size and time that it
+//! was given.
 use super::hash::StableHash;
 use parking_lot::Mutex;
 use std::fs::{DirBuilder, File};

@@ -1,8 +1,9 @@
 //! One node's part of a run: source, target, journal and batch; and the context that all parts in this process share.
 //!
-//! Invariant: a record of the journal is identified by its task and by a stamp of the source. The stamp of a piece also covers the
-//! identity (number and time of creation) of the file that the piece is in: its temporary file, or the target once that is whole. If
-//! that file was created anew since, the record is ignored and the piece copied again; likewise where the target has no times of creation.
+//! Invariant: a record of the journal is identified by its task and by a stamp of the source. The stamp of a piece also covers
+//! the identity (number and time of creation) of the file that the piece is in: its temporary file, or the target once that is
+//! whole. If that file was created again since, the record is ignored and the piece copied again; likewise where the target has
+//! no times of creation.
 use super::batch::WrittenBatch;
 use super::error::{AtPath, StageError};
 use super::hash::StableHash;

@@ -1,16 +1,18 @@
 //! Teams: clients of several nodes that open, create, look at and close one file together, as the ranks of a job do.
 //!
 //! Each client makes the same calls in the same order; each call is one operation for the service, however many clients there
-//! are: it is combined at each node, then from node to node, and carried out once ([the collectives](forebay_server::team)).
+//! are: it is combined at each node, then from node to node, and executed once ([the collectives](forebay_server::team)).
 //!
 //! What a call gives is what each client would have got alone, all at the same moment:
-//! - an open or create gives each client a handle of its own. With `create_new` the team succeeds as one: the file is made by this call. Owner
-//!   and mode of a new file are those that the client at the lowest member gives. The file is emptied once if any client says so.
+//! - an open or create gives each client a handle of its own. With `create_new` the team succeeds as one: the file is made by
+//!   this call. Owner and mode of a new file are those that the client at the lowest member gives. The file is emptied once if
+//!   any client says so.
 //! - a close publishes what each node wrote, then closes for all at once, and shows the file as it is after that.
 //! - no call ends before the last client has made it; so a call is a barrier, too.
 //!
-//! If a client stays away, or a server dies, the call fails with `EIO` for all that wait, within limits that follow from the deadline
-//! of the service. Then an open is undone everywhere, and each node closes by itself. A file that such a call created may be there.
+//! If a client stays away, or a server dies, the call fails with `EIO` for all that wait, within limits that follow from the
+//! deadline of the service. Then an open is undone everywhere, and each node closes by itself. A file that such a call created
+//! may be there.
 
 #[cfg(test)]
 mod fuzz;

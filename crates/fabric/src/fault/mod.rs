@@ -4,9 +4,9 @@
 //! - A request, its reply, or a one-way message is lost, each with its own probability. A lost request or reply shows
 //!   as `Deadline` at once: the wait is not played out, so tests stay quick.
 //! - A request or message is delayed (by `latency` always, by up to `delay` sometimes). A delay that reaches the
-//!   deadline shows as `Deadline`, again without waiting; the request is carried out.
+//!   deadline shows as `Deadline`, again without waiting; the request is executed.
 //! - A rank is dead from [`Faults::kill`] until [`Faults::revive`]: others get `Dead`, its own calls get `Closed`. A call
-//!   under way when either end dies is carried out, and its reply is lost.
+//!   under way when either end dies is executed, and its reply is lost.
 //!
 //! Not among them: bytes changed on the way, messages of one sender out of order, anything twice. Transports rule
 //! these out.

@@ -1,7 +1,7 @@
 //! The health of the peers, as this process sees it: who lives, and how long each has been silent.
 //!
-//! **Invariant:** a peer goes from alive to left or dead once, and never back, whatever still arrives from it. One that was
-//! declared dead and runs on is told so; it is **expelled** then, and everyone else is dead to it.
+//! **Invariant:** a peer goes from alive to left or dead once, and never back, whatever still arrives from it. A peer that was
+//! declared dead but still runs is notified of it: it is then **expelled**, and treats all others as dead.
 
 use crate::Rank;
 use parking_lot::Mutex;

@@ -3,12 +3,12 @@
 //!
 //! What is particular here:
 //! - **Waiting**: a blocked `F_SETLKW` or `flock` waits on a thread of its own, never on one that answers requests.
-//! - **Signals**: the kernel tells of an interrupted request by `FUSE_INTERRUPT`, which the mount does not look at (it
-//!   answers `ENOSYS`, and the kernel stops sending it): it comes for the first signal only, also for one that another thread of
-//!   the program takes. A killed program would stay until its lock is granted. So the waiting thread looks itself, some times a
-//!   second, whether its caller has a pending signal (`thread_status`), and answers `EINTR`; the kernel restarts the call or ends it, as
-//!   the signal wants.
-//! - **Closing**: the kernel gives up an open file's locks (`flock`, OFD) with a `RELEASE` that nobody waits for. So a try
+//! - **Signals**: the kernel tells of an interrupted request by `FUSE_INTERRUPT`, which the mount does not look at (it answers
+//!   `ENOSYS`, and the kernel stops sending it): it comes for the first signal only, also for one that another thread of the
+//!   program takes. A killed program would stay until its lock is granted. So the waiting thread looks itself, some times a
+//!   second, whether its caller has a pending signal (`thread_status`), and answers `EINTR`; the kernel restarts the call or
+//!   ends it, as the signal wants.
+//! - **Closing**: the kernel gives up an open file's locks (`flock`, OFD) with a `RELEASE`, for which no caller waits. So a try
 //!   that is denied waits for the lock for a moment, in case the file that has it was closed just now.
 //! - **Pages**: before a grant reaches the program, pages older than what the lock shows are dropped and the kernel is told
 //!   the size (`kernel_caches`), on a thread of its own: that waits for reads under way, which the answering threads must be

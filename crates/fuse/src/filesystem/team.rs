@@ -10,8 +10,8 @@
 //! - The kernel does not look at the path of a call, so the call's root does, for the user and the groups of the process
 //!   at the time when it joined the team.
 //! - A process has a seat as long as it has the directory open. What was opened for it and not taken goes with that.
-//! - A thread that a team has opened a file for, and that opens it, gets that handle: it is as new as the team's call. So is what
-//!   it is told about the file until then. Nobody else's open or question is answered from it.
+//! - A thread that a team has opened a file for, and that opens it, gets that handle: it is as new as the team's call. So is
+//!   what it is told about the file until then. No other thread's request is answered from it.
 mod calls;
 
 use super::context::MountContext;

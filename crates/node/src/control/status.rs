@@ -1,7 +1,7 @@
 //! The status of a running service: its members, its server processes, and what they know of each other.
 //!
-//! Invariants: a figure is of one member and told by the process it runs in; a member whose process did not answer is in
-//! `missing`, with the reason, and in no sum; what is not known is absent, never zero.
+//! Invariants: a figure is of one member, and comes from the process that the member runs in; a member whose process did not
+//! answer is in `missing`, with the reason, and in no sum; what is not known is absent, never zero.
 use crate::processes::Memory;
 use forebay_server::MemberStatus;
 use forebay_server::delegate::Traffic;

@@ -1,7 +1,7 @@
 //! The socket that metrics are served on.
 //!
-//! Invariants: a fixed number of connections at once, each for a limited time; more are turned away at once. A socket file is only ever
-//! replaced when nobody answers on it, and goes with the server.
+//! Invariants: a fixed number of connections at once, each for a limited time; more are turned away at once. A socket file is
+//! replaced only if no process answers on it, and is removed with the server.
 use super::address::{Address, ServerAddress};
 use super::http::{self, Connection, HttpResponse};
 use super::scrape;

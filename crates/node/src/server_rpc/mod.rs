@@ -8,8 +8,8 @@
 //!  request: a `PeerRequest` as JSON         reply: `Ok` of its value, or `Err` of a sentence for people, as JSON
 //! ```
 //!
-//! Invariants: a request is answered by a thread of its own, so a slow reply holds up nothing else; a server answers for
-//! itself only and calls nobody for it, so requests cannot go in circles.
+//! Invariants: a request is answered by a thread of its own, so a slow reply holds up nothing else; a server answers from its
+//! own state and calls no other server for it, so requests cannot form a cycle.
 pub mod messages;
 
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank, Replier, local};

@@ -1,4 +1,4 @@
-//! An open that the file's owner counts: one for several handles, where several were asked for at once.
+//! An open that the file's owner counts: one for several handles, where several opens were combined.
 //!
 //! Invariant: the owner hears of the close when all handles that the open was counted for are gone, and not before.
 use crate::Fid;

@@ -1,4 +1,5 @@
-//! Names and attributes, as this node's programs see them: asked of the owners, with this node's pending writes shown in the answers.
+//! Names and attributes, as this node's programs see them: fetched from the owners, and corrected by this node's pending
+//! writes.
 use super::context::DelegateContext;
 use super::handles::Handle;
 use super::write::LayerWriter;

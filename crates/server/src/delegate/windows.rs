@@ -3,7 +3,7 @@
 //! An answer is cached only if the file's view is still the one it was asked for, and only if the slice's owner has
 //! published nothing newer: so all windows of a file show one generation.
 //!
-//! A file with patterns has all at its owner. The patterns themselves are asked for, once a generation, and become its map;
+//! A file with patterns has all at its owner. The patterns themselves are fetched once a generation, and become its map;
 //! extents only where the map is stale. Answers about extents take patterns into account, so a window is valid in files with
 //! patterns too.
 //!

@@ -5,7 +5,7 @@
 //! - A part staged here: its owner says whether it was decided. If so it is published; if not, the owner promises that
 //!   it never will be, and it is dropped.
 //! - A decision left here: published again where it was not, then dropped.
-//! - Files without a name: nobody holds them open any more, so they are removed, in the background.
+//! - Files without a name: after a restart none is open, so they are removed, in the background.
 //!
 //! A member that cannot be reached leaves its part for later.
 use super::owners::FileOwners;

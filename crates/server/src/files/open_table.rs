@@ -1,7 +1,7 @@
 //! Who holds which file open: each open by member and token, in memory, at the file's owner. A restarted owner starts with
-//! none. An open or close that is asked for again changes nothing.
+//! none. A repeated open or close changes nothing.
 //!
-//! Invariant: opens change only under the inode's lock, so "no writer" and "nobody has it open" stay true while the
+//! Invariant: opens change only under the inode's lock, so "no writer" and "not open" stay true while the
 //! lock is held. The table's own lock is the innermost of all.
 use crate::{Fid, Member};
 use forebay_proto::files::MemberSet;

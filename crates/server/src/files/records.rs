@@ -10,7 +10,7 @@
 //!            val  | 1 | seq 8 | members 2 each ... |
 //!            key  | 1 | fid 8 | 0 | writer 2 |          receipt: the last commit of this writer (another member)
 //!            val  | 1 | token 8 | seq 8 |
-//!            key  | 1 | fid 8 | 1 | writer 2 | token 8 | abort: a slice owner was told that this commit never happens
+//!            key  | 1 | fid 8 | 1 | writer 2 | token 8 | abort: this commit never happens; a slice owner was promised so
 //!            val  | 1 |
 //!            key  | 1 | fid 8 | 2 |                     participants: members that ever got a part of this file
 //!            val  | 1 | members 2 each ... |

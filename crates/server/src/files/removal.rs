@@ -1,11 +1,11 @@
-//! Removing files without a name, at the file's owner: a small one that nobody holds open at once, in the batch that takes
-//! its last name; any other in the background, in steps that a crash may cut anywhere.
+//! Removing files without a name, at the file's owner: a small one that is not open at once, in the batch that takes its last
+//! name; any other in the background, in steps that a crash may cut anywhere.
 //!
 //! At once: all that is kept of the file is here and little, so one batch removes it. The caller has the inode's lock until
-//! that batch has landed, and no one has the file's commit lock: nobody opens, changes or commits it meanwhile.
+//! that batch is applied, and the file's commit lock is free: so the file is not opened, changed or committed meanwhile.
 //!
-//! In the background: the other members' slices first (each member in steps, idempotent), then the own slices, and in the last batch
-//! extended attributes, the records of commits, the inode and the orphan record. Until that batch the orphan record
+//! In the background: the other members' slices first (each member in steps, idempotent), then the own slices, and in the last
+//! batch extended attributes, the records of commits, the inode and the orphan record. Until that batch the orphan record
 //! stands, and recovery starts again; what is already gone is not missed.
 use super::commit::CommitLock;
 use super::hook::Removal;

@@ -5,7 +5,7 @@
 //!    if the change's own bytes need not be on disk yet, as a record that holds the displaced ones until they are.
 //! 2. Stored extents of one file never overlap (`forebay_index`).
 //!
-//! Whoever changes a file's extents here has the lock that its caller names: the inode's of a file of this member, the
+//! A change of a file's extents here is made under a lock that the caller holds: the inode's of a file of this member, the
 //! slice lock of `StagedParts` of any other.
 use super::context::MemberContext;
 use crate::outbox::{HeldRecord, Outbox};

@@ -1,8 +1,8 @@
 //! The inode records of one member, their locks, and their fids.
 //!
 //! Invariants:
-//! - `meta` and `files` both change inodes. Each change happens under the inode's lock and lands in one batch with
-//!   whatever belongs to it, so a crash never splits an inode from its entries, orphan record or extents.
+//! - `meta` and `files` both change inodes. Each change happens under the inode's lock and is in one batch with all that
+//!   belongs to it, so a crash never splits an inode from its entries, orphan record or extents.
 //! - The lock of a directory also serialises changes of its entries.
 //! - No one holds an inode lock while it calls another member.
 //! - A fid is handed out once, also across crashes.

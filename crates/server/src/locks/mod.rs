@@ -24,7 +24,7 @@
 //!   deadlocks count (POSIX record locks).
 //! - No request is held open while a lock is waited for, and no thread of the manager.
 //!
-//! Invariant: the manager's mutex is held for its own work only, never while a member is called or told.
+//! Invariant: the manager's mutex is held for its own work only, never while a member is called or notified.
 mod manager;
 mod table;
 mod waits;

@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! - An entry or directory is held by one intent at most.
-//! - Holds come only under the inode lock of the directory concerned, so whoever has that lock and finds nothing
-//!   held may change the entry.
+//! - Holds come only under the inode lock of the directory concerned, so a thread that has that lock and finds no hold may
+//!   change the entry.
 //! - No thread waits for a hold while it has an inode lock, or in a leaf request.
 use crate::Fid;
 use forebay_proto::intents::{IntentId, Precondition};

@@ -1,13 +1,13 @@
 //! The intents that this member coordinates, from their number to their end.
 //!
 //! Invariants:
-//! - An intent is live from `begin` until its record is deleted, or every member has been told that it was given up. `AskIntent` answers
-//!   by that; after a crash only intents with a record (committed ones) are live, the others never happened.
-//! - The record names the members that may lack steps, or lack them on disk; it is deleted when there are none. They are asked to sync
-//!   for many intents at once, now and then, because it costs each of them a sync of its log.
-//! - So while a member is dead, only intents remain that it took part in before it died; a new one cannot be decided
-//!   without it. They remain for that member only: the others are told that these are over, and keep no markers of later
-//!   ones (`applied`).
+//! - An intent is live from `begin` until its record is deleted, or every member has heard that it was aborted. `AskIntent`
+//!   answers by that; after a crash only intents with a record (committed ones) are live, the others never happened.
+//! - The record names the members that may lack steps, or lack them on disk; it is deleted when there are none. They are asked
+//!   to sync for many intents at once, now and then, because it costs each of them a sync of its log.
+//! - So while a member is dead, only intents remain that it took part in before it died; a new one cannot be decided without
+//!   it. They remain for that member only: to the others these count as over, and they keep no markers of later ones
+//!   (`applied`).
 use super::records::{self, Intent, RecordTag};
 use crate::{Member, Result};
 use forebay_data::Counter;

@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! 1. Every batch of the namespace goes through `apply`.
-//! 2. What follows a landed batch (`FollowUps`) is done when its inode locks are gone.
+//! 2. What follows an applied batch (`FollowUps`) is done after its inode locks are released.
 use super::holds::Holds;
 use super::{entries, names};
 use crate::files::FilesHook;

@@ -1,8 +1,8 @@
 //! The namespace and attributes that one member owns: its directories with their entries, and its inodes.
 //!
-//! Every operation is a plan of preconditions and steps (`steps`). A plan of one member is one batch. A plan that spans members is
-//! an intent (`plan`): the directory's owner coordinates, holds what the plan needs at every member, decides with
-//! one batch (its own changes and the intent record: the commit point), has the steps done everywhere, and forgets.
+//! Every operation is a plan of preconditions and steps (`steps`). A plan of one member is one batch. A plan that spans members
+//! is an intent (`plan`): the directory's owner coordinates, holds what the plan needs at every member, decides with one batch
+//! (its own changes and the intent record: the commit point), has the steps done everywhere, and forgets.
 //!
 //! | component | module | what it guards |
 //! |---|---|---|
@@ -24,7 +24,7 @@
 //! - Before the commit point nothing is visible and everything can be taken back; after it, everything gets done,
 //!   across crashes of any member, each step once.
 //! - The batch that takes a file's last name removes the file whole (`FilesHook::remove_at_once`), or notes it in
-//!   `keys::ORPHANS`; then `files` is told after.
+//!   `keys::ORPHANS`; then `files` is notified.
 mod applied;
 mod attempt;
 mod attrs;

@@ -6,8 +6,8 @@
 //!    its own needs in memory.
 //!    *Crash:* nothing is on disk but perhaps that lock; the next who wants it asks the coordinator, and it is free.
 //! 2. `PrepareIntent` at each other member: needs are checked and held there, durably, with what they make (a link more, a new
-//!    inode), on disk unless that is all new. *Crash:* there is no intent record; whoever meets what is held asks the coordinator, hears that the
-//!    intent is not live, and takes it back. Members also ask when they start.
+//!    inode), on disk unless that is all new. *Crash:* there is no intent record; a member that meets such a hold asks the
+//!    coordinator, learns that the intent is not live, and undoes it. Members also ask when they start.
 //! 3. The commit point: one batch with the coordinator's own changes and the intent record. It is on disk before anything
 //!    else is done, and before what the operation holds is free for others. *Crash after:* the record
 //!    is found at the next start and the rest is done again.
@@ -19,10 +19,12 @@
 //!
 //! # A power cut, below durability `disk`
 //! Each store comes back as a prefix of what was written to it, some longer than others.
-//! - *The decision is lost:* it was not on disk, so no step was asked for. What members prepared is taken back as after any crash.
+//! - *The decision is lost:* it was not on disk, so no step was asked for. What members prepared is taken back as after any
+//!   crash.
 //! - *A member's steps are lost:* the record is there, because it goes only once they are on disk; 4 is repeated.
-//! - *What a member prepared:* it is on disk before the decision, and with it all that it builds on: the inode that gets another name, the
-//!   directory that is empty, renames before this one. Without that a repeated step would meet an older state: the file under another name.
+//! - *What a member prepared:* it is on disk before the decision, and with it all that it builds on: the inode that gets
+//!   another name, the directory that is empty, renames before this one. Without that a repeated step would meet an older
+//!   state: the file under another name.
 //! - *A new inode* (a directory's, at another member) builds on nothing, so `mkdir` saves that sync: the intent
 //!   holds the inode, and it is made again if it is lost, for all intents of all coordinators before any step.
 //! - *Two coordinators* may move a directory one after the other, and its inode's member prepared for neither: its new parent

@@ -1,5 +1,5 @@
-//! New records for a service whose stores are damaged, made of all that can be read of the old ones: what `forebay fsck --repair` puts
-//! in place, and what `forebay mount --salvage` serves.
+//! New records for a service whose stores are damaged, made of all that can be read of the old ones: what `forebay fsck
+//! --repair` puts in place, and what `forebay mount --salvage` serves.
 //!
 //! | step | module | what it does |
 //! |---|---|---|
@@ -10,15 +10,16 @@
 //! | report | `losses` | the list of what was lost |
 //!
 //! Invariants:
-//! - The old stores and segment files are only read: new records name the bytes where they lie. Damaged pieces of segment files are
-//!   told, and named as ever: reading them is `EIO` by their checksums.
-//! - No wrong byte: what a lost record may have said of a file reads as `EIO` (an extent of [`LOST_LOG`](crate::LOST_LOG)), never as a hole, an older
-//!   byte or an end of the file. An entry whose inode is lost keeps its name.
+//! - The old stores and segment files are only read: new records name the bytes where they lie. Damaged pieces of segment files
+//!   are reported, and still named: reading them is `EIO` by their checksums.
+//! - No wrong byte: what a lost record may have said of a file reads as `EIO` (an extent of [`LOST_LOG`](crate::LOST_LOG)),
+//!   never as a hole, an older byte or an end of the file. An entry whose inode is lost keeps its name.
 //! - An inode without a name gets one in `/lost+found`; a directory whose inode is lost is made again with what is in it.
 //! - Every file that is not as it was is in the [`Losses`] with its path.
 //!
-//! What a crash left unfinished is finished (decided commits, renames of which the intent is there) or taken back, as a start does.
-//! What a start puts back after a power cut (`files/restore`) it puts back here too. Freed bytes on their way to another member are forgotten: they take room, nothing else.
+//! What a crash left unfinished is finished (decided commits, renames of which the intent is there) or taken back, as a start
+//! does. What a start puts back after a power cut (`files/restore`) it puts back here too. Freed bytes on their way to another
+//! member are forgotten: they take room, nothing else.
 
 mod collect;
 mod content;

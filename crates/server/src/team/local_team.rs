@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! - The server is asked to take part once for each call of the team, by the client that comes last, on its thread.
-//! - A client waits for the others of its node `client_wait` at most. Whoever stops waiting first ends the call for all of them, those
-//!   that are still to come included; the other nodes are told.
+//! - A client waits for the others of its node `client_wait` at most. The first client that stops waiting ends the call for all
+//!   of them, those that are still to come included, and the other nodes are notified.
 //! - Once the last one has come, the others wait as long as its call takes, which has limits of its own.
 //! - At most [`MAX_UNFINISHED_CALLS`] calls that some client never came to are remembered.
 

@@ -1,6 +1,6 @@
 //! The background threads of an engine, and how they and writers wake each other.
 //!
-//! No wake-up is lost if conditions are checked, and made true, under the lock of what is told. Stopping is.
+//! No wake-up is lost if conditions are checked, and made true, under the lock of the signal; stopping is such a condition.
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::path::Path;

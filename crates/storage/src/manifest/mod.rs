@@ -33,7 +33,7 @@
 //! edit is damaged in both, opening fails with `Corrupt` instead of falling back to an older state, whose files are gone.
 //!
 //! A crash leaves both copies with the same edits but for the last one. So a copy that lacks more was damaged, and so was one
-//! with bytes that no crash leaves (see [`torn`](crate::wal::torn)): it is reported, and written anew.
+//! with bytes that no crash leaves (see [`torn`](crate::wal::torn)): it is reported, and written again.
 mod edit;
 pub mod provenance;
 mod read;

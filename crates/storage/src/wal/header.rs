@@ -8,7 +8,7 @@
 //! ```
 //! - `magic`: what kind of file this is.
 //! - `version`: of the format; a newer one is refused with advice. Every future version keeps the
-//!   magic, the version and the checksum where they are, so that it can be told from damage.
+//!   magic, the version and the checksum where they are, so that a newer version is not taken for damage.
 //! - `number`: the number in the file's name, so that a file under a wrong name is noticed.
 //! - `crc`: CRC32C of bytes 0..28.
 use crate::encoding::{u32_at, u64_at};

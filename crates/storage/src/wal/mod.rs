@@ -19,14 +19,15 @@
 //! - *Power lost at durability `process`.* Any unsynced sectors may be missing, so whole records may
 //!   follow a hole. None of them has a `synced` at or above the hole's batch, because that batch was
 //!   never synced: recovery cuts at the hole, and what remains is a prefix of the batches.
-//!   That is told as lost: the batches after the hole were whole.
-//! - *A byte changes, synced or not.* Either a later record says `synced` at or above the damaged batch, or the bytes are none that a
-//!   crash leaves ([`torn`]): no sector of the record is as it was before. That is no crash but damage, and opening for writing fails with
-//!   [`Corrupt`](crate::Error::Corrupt), for later batches may depend on the one that is lost. A store that is salvaged skips it, and applies what follows.
+//!   The batches after the hole were whole, so this is reported as a loss.
+//! - *A byte changes, synced or not.* Either a later record says `synced` at or above the damaged batch, or the bytes are none
+//!   that a crash leaves ([`torn`]): no sector of the record is as it was before. That is no crash but damage, and opening for
+//!   writing fails with [`Corrupt`](crate::Error::Corrupt), for later batches may depend on the one that is lost. A store that
+//!   is salvaged skips it, and applies what follows.
 //! - *A damaged header or seal* costs nothing: records carry their file's number themselves, and a seal holds no batch.
-//! - *A log file is gone, or ends early after a clean stop.* The manifest names a log file that there is, or the last batch of a closed
-//!   store: that too is damage. Of a killed store, a file cut at the end of a record cannot be told from one that a power failure cut; the open
-//!   says after which batch the log ended, and through which everything was on disk.
+//! - *A log file is gone, or ends early after a clean stop.* The manifest names a log file that there is, or the last batch of
+//!   a closed store: that too is damage. Of a killed store, a file cut at the end of a record cannot be distinguished from one
+//!   that a power failure cut; the open says after which batch the log ended, and through which everything was on disk.
 //! - *The directory entry of a new log file is lost.* At `disk` it is synced before the first batch in
 //!   it is acknowledged. At `process` its batches are missing: the gap in the numbers is cut like a hole.
 //! - *Between cutting and the first new batch.* Files after the cut are removed, last one first, and the

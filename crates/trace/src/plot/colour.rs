@@ -1,4 +1,4 @@
-//! Colours of ranks, told apart by people who see few colours as well.
+//! Colours of ranks that colour-blind people can distinguish, too.
 
 /// For up to eight ranks: the palette of Okabe and Ito, with a darker yellow that shows on white.
 const FEW: [[u8; 3]; 8] = [

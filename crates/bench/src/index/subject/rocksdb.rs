@@ -1,7 +1,8 @@
 //! RocksDB by its C interface (Debian's `librocksdb-dev`), tuned for these records.
 //!
-//! Puts are one `WriteBatch` a batch; gets one `MultiGet` a batch, told that its keys are sorted where they are. What is set, and
-//! what was tried and lost, stands in `docs/index-bench.md`; options that the C interface lacks are set by the option string.
+//! Puts are one `WriteBatch` a batch; gets one `MultiGet` a batch, with the flag for sorted keys where they are sorted. What is
+//! set, and what was tried and lost, stands in `docs/index-bench.md`; options that the C interface lacks are set by the option
+//! string.
 use super::c_api::{self, Object, table_bytes};
 use super::value::{self, KEY, VALUE};
 use super::{Record, RecordLocation, Subject, Tuning, Worker};

@@ -1,4 +1,4 @@
-//! Who gets the handles that a team has opened, what becomes of those nobody takes, and whose rights count.
+//! Who gets the handles that a team has opened, what becomes of those that are not taken, and whose permissions are checked.
 use super::*;
 use forebay_client::OpenOptions;
 use forebay_server::{Config, Service};

@@ -10,13 +10,14 @@
 //!                  one sorted run of table files; runs of similar size are merged
 //! ```
 //!
-//! It is the [engine](forebay_storage::Engine) attached to a store, so its records become durable with whatever else a batch holds.
+//! It is the [engine](forebay_storage::Engine) attached to a store, so its records become durable with whatever else a batch
+//! holds.
 //!
 //! # Invariants
 //! - A [`View`] never changes; readers clone the pointer. In it, what is newer hides what is older, key by key: MemTable over
 //!   sealed ones over trees over runs, and in each the later over the earlier.
 //! - The manifest names exactly the tables of the runs; what is in memory only is in the log.
-//! - One thread works in the background; nobody waits for it but writers, at the limits of memory.
+//! - One thread works in the background; only writers wait for it, at the limits of memory.
 mod compact;
 mod compress;
 pub(in crate::csm) mod files;

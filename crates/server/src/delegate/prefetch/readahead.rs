@@ -1,6 +1,6 @@
 //! Readahead as kernels do it: a window that doubles while reads follow each other, and is gone when they do not.
 //!
-//! The next window is asked for when the reader enters the newest one, so one window is always on its way.
+//! The next window is fetched when the reader enters the newest one, so one window is always on its way.
 use forebay_pattern::ReadRequest;
 
 /// The largest window, bytes: what Linux starts with.

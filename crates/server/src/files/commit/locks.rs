@@ -4,8 +4,8 @@
 //! `DropStaged`, `GetExtents`, `SurveyFiles`, `GetDecision`, `GetView` and `RemoveSlices` never do. It comes first of all locks
 //! (see `files`).
 //!
-//! Who has it may wait for members that do not answer, a deadline for each. Whoever waits for it gives up when one holder
-//! has had it for longer than that; a long queue in which each holder is quick makes nobody give up.
+//! Its holder may wait for members that do not answer, for one deadline each. A waiter gives up when one holder has had the
+//! lock for longer than that; a long queue of quick holders is no reason to give up.
 use crate::{Error, Fid, Member, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, hash_map::Entry};
