@@ -133,7 +133,7 @@ impl ControlService {
                 ..Member::default()
             };
             let number = member.figures.member;
-            member.rates = self.rates.rates(number, &member.traffic());
+            member.rates = self.rates.rates(number, &member.figures.traffic);
             member
         };
         let members: Vec<Member> = figures.into_iter().map(rated).collect();

@@ -94,7 +94,7 @@ impl Look {
         let counted = status.members.iter().map(|m| {
             let number = m.figures.member;
             let pid = status.process_of(number).map_or(0, |p| p.pid);
-            (number, (pid, m.traffic()))
+            (number, (pid, m.figures.traffic))
         });
         Look {
             at,

@@ -96,9 +96,9 @@ pub const INDEX: [Column; 23] = [
 pub const PATTERNS: [Column; 5] = [
     ("stand for", |m| known(m.figures.pattern_extents, count)),
     ("pat bytes", |m| known(m.figures.pattern_bytes, size)),
-    ("folded", |m| count(m.figures.folded)),
-    ("folded bytes", |m| size(m.figures.folded_bytes)),
-    ("questions", |m| count(m.figures.maps)),
+    ("folded", |m| count(m.figures.traffic.folded)),
+    ("folded bytes", |m| size(m.figures.traffic.folded_bytes)),
+    ("questions", |m| count(m.figures.traffic.maps)),
 ];
 
 /// What it does.

@@ -151,6 +151,7 @@ pub fn text(status: &Status, wide: bool) -> String {
 mod tests {
     use super::*;
     use forebay_node::control::{MountStatus, Peer, Process, Rates};
+    use forebay_server::delegate::Traffic;
     use forebay_server::{IndexStats, MemberStatus};
     use std::collections::BTreeMap;
 
@@ -165,7 +166,10 @@ mod tests {
                 patterns: Some(1_234_567),
                 pattern_bytes: Some(100 << 20),
                 pattern_extents: Some(2_000_000_000),
-                folded: 1_111,
+                traffic: Traffic {
+                    folded: 1_111,
+                    ..Traffic::default()
+                },
                 logical_bytes: Some(large),
                 data_bytes: large,
                 disk_bytes: Some(large),

@@ -15,13 +15,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a reply of one kind holds; none if it is of another.
-macro_rules! only {
-    ($reply:pat => $held:expr) => {
-        |reply| match reply {
+/// Sends a request, and gives what the one kind of reply to it holds.
+macro_rules! ask {
+    ($client:expr, $limit:expr, $request:expr, $reply:pat => $held:expr) => {
+        $client.call(&$request, $limit, |reply| match reply {
             $reply => Some($held),
             _ => None,
-        }
+        })
     };
 }
 
@@ -208,11 +208,7 @@ impl Client {
     /// # Errors
     /// As of every request: if the server refuses, is gone, or does not answer within `limit`.
     pub fn status(&mut self, limit: Duration) -> Result<Status> {
-        self.call(
-            &ControlRequest::Status,
-            limit,
-            only!(ControlReply::Status(status) => *status),
-        )
+        ask!(self, limit, ControlRequest::Status, ControlReply::Status(status) => *status)
     }
 
     /// Has the service commit, unmount and close; also if files are open there, with `force`. Gives the members that had been declared dead.
@@ -220,11 +216,8 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub fn stop(&mut self, force: bool, limit: Duration) -> Result<Vec<DeadMember>> {
-        self.call(
-            &ControlRequest::Stop { force },
-            limit,
-            only!(ControlReply::Stopped { dead } => dead),
-        )
+        let request = ControlRequest::Stop { force };
+        ask!(self, limit, request, ControlReply::Stopped { dead } => dead)
     }
 
     /// Starts a stage job; its number.
@@ -232,11 +225,8 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub fn start_stage_job(&mut self, spec: StageSpec, limit: Duration) -> Result<u64> {
-        self.stage(
-            StageRequest::Start(Box::new(spec)),
-            limit,
-            only!(StageReply::Job(job) => job),
-        )
+        let request = ControlRequest::Stage(StageRequest::Start(Box::new(spec)));
+        ask!(self, limit, request, ControlReply::Stage(StageReply::Job(job)) => job)
     }
 
     /// One stage job, with its lines from the `from`-th on.
@@ -244,11 +234,8 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub fn stage_job(&mut self, job: u64, from: usize, limit: Duration) -> Result<StageJob> {
-        self.stage(
-            StageRequest::Look { job, from },
-            limit,
-            only!(StageReply::Seen(job) => *job),
-        )
+        let request = ControlRequest::Stage(StageRequest::Look { job, from });
+        ask!(self, limit, request, ControlReply::Stage(StageReply::Seen(job)) => *job)
     }
 
     /// All stage jobs; the unfinished ones of earlier runs are forgotten first, if `forget` says so.
@@ -256,11 +243,11 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub fn stage_jobs(&mut self, forget: bool, limit: Duration) -> Result<Vec<StageJob>> {
-        let request = match forget {
+        let request = ControlRequest::Stage(match forget {
             true => StageRequest::Forget,
             false => StageRequest::List,
-        };
-        self.stage(request, limit, only!(StageReply::Jobs(jobs) => jobs))
+        });
+        ask!(self, limit, request, ControlReply::Stage(StageReply::Jobs(jobs)) => jobs)
     }
 
     /// Ends a stage job soon.
@@ -268,11 +255,8 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub fn cancel_stage_job(&mut self, job: u64, limit: Duration) -> Result {
-        self.stage(
-            StageRequest::Cancel { job },
-            limit,
-            only!(StageReply::Job(_) => ()),
-        )
+        let request = ControlRequest::Stage(StageRequest::Cancel { job });
+        ask!(self, limit, request, ControlReply::Stage(StageReply::Job(_)) => ())
     }
 
     /// Has the service record all requests of its mounts; the files that it records into.
@@ -285,11 +269,7 @@ impl Client {
         limit: Duration,
     ) -> Result<Vec<RecordPart>> {
         let request = ControlRequest::Record(RecordRequest::Start(spec.clone()));
-        self.call(
-            &request,
-            limit,
-            only!(ControlReply::Record(RecordReply::Started(parts)) => parts),
-        )
+        ask!(self, limit, request, ControlReply::Record(RecordReply::Started(parts)) => parts)
     }
 
     /// Ends a recording; what is wrong with its parts, as sentences for people.
@@ -298,27 +278,7 @@ impl Client {
     /// As [`Client::status`].
     pub fn stop_recording(&mut self, id: u64, limit: Duration) -> Result<Vec<String>> {
         let request = ControlRequest::Record(RecordRequest::Stop { id });
-        self.call(
-            &request,
-            limit,
-            only!(ControlReply::Record(RecordReply::Stopped(problems)) => problems),
-        )
-    }
-
-    fn stage<T>(
-        &mut self,
-        request: StageRequest,
-        limit: Duration,
-        read: impl FnOnce(StageReply) -> Option<T>,
-    ) -> Result<T> {
-        self.call(
-            &ControlRequest::Stage(request),
-            limit,
-            |reply| match reply {
-                ControlReply::Stage(reply) => read(reply),
-                _ => None,
-            },
-        )
+        ask!(self, limit, request, ControlReply::Record(RecordReply::Stopped(problems)) => problems)
     }
 
     /// Sends a request; `read` gives what its one kind of reply holds.

@@ -90,20 +90,6 @@ impl Member {
                 .fold(Rates::default(), |sum, m| sum.and(m.rates)),
         }
     }
-
-    /// What went through it since the start.
-    pub fn traffic(&self) -> Traffic {
-        Traffic {
-            reads: self.figures.reads,
-            writes: self.figures.writes,
-            others: self.figures.others,
-            read_bytes: self.figures.read_bytes,
-            written_bytes: self.figures.written_bytes,
-            folded: self.figures.folded,
-            folded_bytes: self.figures.folded_bytes,
-            maps: self.figures.maps,
-        }
-    }
 }
 
 /// How a process sees another one.

@@ -1,7 +1,7 @@
 //! What a metric is, and how its values are taken from a status.
 //!
 //! Invariants: a figure that is not known is left out, never zero; the labels tell which member and which peer.
-use crate::control::{Member, Peer, Process, Status};
+use crate::control::{Peer, Process, Status};
 use forebay_server::MemberStatus;
 
 /// A value with its labels.
@@ -28,59 +28,49 @@ pub struct Metric {
     pub(super) read: fn(&Status) -> Vec<Sample>,
 }
 
-impl Metric {
-    /// It only grows, while the process lives.
-    pub fn is_counter(&self) -> bool {
-        self.name.ends_with("_total")
-    }
-}
-
-impl From<u64> for Value {
-    fn from(whole: u64) -> Value {
-        Value::Whole(whole)
-    }
-}
-
-impl From<f64> for Value {
-    fn from(real: f64) -> Value {
-        Value::Real(real)
-    }
-}
-
 /// What a row of the table gives: a number, or none where it is not known.
 pub(super) trait Figure {
     fn value(self) -> Option<Value>;
 }
 
+impl Figure for Value {
+    fn value(self) -> Option<Value> {
+        Some(self)
+    }
+}
+
 impl Figure for u64 {
     fn value(self) -> Option<Value> {
-        Some(self.into())
+        Some(Value::Whole(self))
     }
 }
 
 impl Figure for f64 {
     fn value(self) -> Option<Value> {
-        Some(self.into())
+        Some(Value::Real(self))
     }
 }
 
-impl<T: Into<Value>> Figure for Option<T> {
+impl<F: Figure> Figure for Option<F> {
     fn value(self) -> Option<Value> {
-        self.map(Into::into)
+        self.and_then(F::value)
     }
+}
+
+/// The sample of a figure, if that is known.
+fn sample(labels: Vec<(&'static str, String)>, figure: impl Figure) -> Option<Sample> {
+    let value = figure.value()?;
+    Some(Sample { labels, value })
 }
 
 pub(super) fn members<F: Figure>(
     status: &Status,
     figure: impl Fn(&MemberStatus) -> F,
 ) -> Vec<Sample> {
-    let sample = |m: &Member| {
-        Some(Sample {
-            labels: vec![("member", m.figures.member.to_string())],
-            value: figure(&m.figures).value()?,
-        })
-    };
-    status.members.iter().filter_map(sample).collect()
+    let figures = status.members.iter().map(|m| &m.figures);
+    figures
+        .filter_map(|m| sample(vec![("member", m.member.to_string())], figure(m)))
+        .collect()
 }
 
 /// One sample a member and kind.
@@ -89,45 +79,34 @@ pub(super) fn kinds<const N: usize>(
     label: &'static str,
     values: impl Fn(&MemberStatus) -> [(&'static str, Option<Value>); N],
 ) -> Vec<Sample> {
-    let samples = |m: &Member| {
-        let member = m.figures.member.to_string();
-        values(&m.figures)
-            .into_iter()
-            .filter_map(move |(kind, value)| {
-                Some(Sample {
-                    labels: vec![("member", member.clone()), (label, kind.to_string())],
-                    value: value?,
-                })
-            })
-    };
-    status.members.iter().flat_map(samples).collect()
+    let figures = status.members.iter().map(|m| &m.figures);
+    let values = figures.flat_map(|m| values(m).map(|(kind, value)| (m.member, kind, value)));
+    values
+        .filter_map(|(member, kind, value)| {
+            let labels = vec![("member", member.to_string()), (label, kind.to_string())];
+            sample(labels, value)
+        })
+        .collect()
 }
 
 pub(super) fn process<F: Figure>(status: &Status, figure: impl Fn(&Process) -> F) -> Vec<Sample> {
-    let sample = |p: &Process| {
-        Some(Sample {
-            labels: Vec::new(),
-            value: figure(p).value()?,
-        })
-    };
-    status.processes.iter().take(1).filter_map(sample).collect()
+    let own = status.processes.first();
+    own.and_then(|p| sample(Vec::new(), figure(p)))
+        .into_iter()
+        .collect()
 }
 
-pub(super) fn peers<F: Into<Value>>(status: &Status, figure: impl Fn(&Peer) -> F) -> Vec<Sample> {
+pub(super) fn peers<F: Figure>(status: &Status, figure: impl Fn(&Peer) -> F) -> Vec<Sample> {
     let mut samples = Vec::new();
     for process in &status.processes {
-        for (member, peer) in process
-            .members
-            .iter()
-            .flat_map(|m| process.peers.iter().map(move |p| (m, p)))
-        {
-            samples.push(Sample {
-                labels: vec![
+        for member in &process.members {
+            samples.extend(process.peers.iter().filter_map(|peer| {
+                let labels = vec![
                     ("member", member.to_string()),
                     ("peer", peer.member.to_string()),
-                ],
-                value: figure(peer).into(),
-            });
+                ];
+                sample(labels, figure(peer))
+            }));
         }
     }
     samples

@@ -100,20 +100,20 @@ metrics! {
     member "forebay_open_files" (|m| m.open_files)
         "Files that the member's node holds open";
     kinds "forebay_requests_total" ("kind", |m|
-        "read" => m.reads,
-        "write" => m.writes,
-        "other" => m.others,
+        "read" => m.traffic.reads,
+        "write" => m.traffic.writes,
+        "other" => m.traffic.others,
     )
         "Requests of the member's mount or library, by kind: read, write, or other (names, attributes, opens, closes, syncs, locks)";
-    member "forebay_read_bytes_total" (|m| m.read_bytes)
+    member "forebay_read_bytes_total" (|m| m.traffic.read_bytes)
         "Bytes read through the member's mount or library";
-    member "forebay_written_bytes_total" (|m| m.written_bytes)
+    member "forebay_written_bytes_total" (|m| m.traffic.written_bytes)
         "Bytes written through the member's mount or library";
-    member "forebay_folded_extents_total" (|m| m.folded)
+    member "forebay_folded_extents_total" (|m| m.traffic.folded)
         "Extents that the member's mount or library committed as patterns";
-    member "forebay_folded_bytes_total" (|m| m.folded_bytes)
+    member "forebay_folded_bytes_total" (|m| m.traffic.folded_bytes)
         "Bytes of those patterns";
-    member "forebay_pattern_questions_total" (|m| m.maps)
+    member "forebay_pattern_questions_total" (|m| m.traffic.maps)
         "Times that the member's mount or library asked for a file's patterns";
     kinds "forebay_prefetch_pieces_total" ("kind", |m|
         "predicted" => m.prefetch.predicted,

@@ -1,25 +1,30 @@
 //! Counters of the requests of a mount or library: those since the start, and those in progress.
+use crate::status::figures;
+use serde::{Deserialize, Serialize};
+use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+figures! {
 /// What went through since the start. Bytes, calls.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Traffic {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+Traffic {
     /// Reads that succeeded.
-    pub reads: u64,
+    reads: u64 = Add::add,
     /// Writes that succeeded.
-    pub writes: u64,
+    writes: u64 = Add::add,
     /// All other requests: names, attributes, opens, closes, syncs, locks.
-    pub others: u64,
+    others: u64 = Add::add,
     /// Bytes read.
-    pub read_bytes: u64,
+    read_bytes: u64 = Add::add,
     /// Bytes written.
-    pub written_bytes: u64,
+    written_bytes: u64 = Add::add,
     /// Extents that commits folded to patterns.
-    pub folded: u64,
+    folded: u64 = Add::add,
     /// Bytes of those patterns.
-    pub folded_bytes: u64,
+    folded_bytes: u64 = Add::add,
     /// Files' patterns that were asked for.
-    pub maps: u64,
+    maps: u64 = Add::add,
+}
 }
 
 /// The same while it is counted.

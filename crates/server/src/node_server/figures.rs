@@ -51,7 +51,6 @@ impl NodeServer {
         let store = node.store.stats();
         let data = node.data.stats();
         let delegate = self.delegate();
-        let traffic = delegate.map(|d| d.counters.totals()).unwrap_or_default();
         let index = node
             .store
             .engine::<CompressedEngine>()
@@ -97,14 +96,7 @@ impl NodeServer {
             buffer_memory_bytes,
             memory_bytes: index_memory_bytes + cache_memory_bytes + buffer_memory_bytes,
             memory_budget: self.budget(),
-            reads: traffic.reads,
-            writes: traffic.writes,
-            others: traffic.others,
-            read_bytes: traffic.read_bytes,
-            written_bytes: traffic.written_bytes,
-            folded: traffic.folded,
-            folded_bytes: traffic.folded_bytes,
-            maps: traffic.maps,
+            traffic: delegate.map(|d| d.counters.totals()).unwrap_or_default(),
             prefetch: delegate.map(|d| d.prefetch_stats()).unwrap_or_default(),
             served,
             asked,

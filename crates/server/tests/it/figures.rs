@@ -28,11 +28,20 @@ fn what_was_written_read_and_removed_is_counted() {
     assert_eq!(all.logical_bytes, Some(SLICE + 3000));
     assert_eq!(all.data_bytes, 8000);
     assert!(all.disk_bytes.unwrap() >= 8000, "{all:?}");
-    assert_eq!((members[0].writes, members[0].written_bytes), (2, 8000));
-    assert_eq!((members[1].reads, members[1].read_bytes), (1, 5000));
-    assert_eq!((members[0].reads, members[1].writes), (0, 0));
-    assert_eq!(members[0].others, 2, "create, release");
-    assert_eq!((members[1].others, members[1].open_files), (1, 1));
+    assert_eq!(
+        (members[0].traffic.writes, members[0].traffic.written_bytes),
+        (2, 8000)
+    );
+    assert_eq!(
+        (members[1].traffic.reads, members[1].traffic.read_bytes),
+        (1, 5000)
+    );
+    assert_eq!(
+        (members[0].traffic.reads, members[1].traffic.writes),
+        (0, 0)
+    );
+    assert_eq!(members[0].traffic.others, 2, "create, release");
+    assert_eq!((members[1].traffic.others, members[1].open_files), (1, 1));
     // The bytes of another node came from it.
     assert!(members[1].asked > 0 && members[0].served > 0, "{members:?}");
     assert_eq!((all.working, all.serving, all.asking), (0, 0, 0));
