@@ -4,6 +4,8 @@
 //! Invariants: a fixed number of connections is served at once; a further one gets an error and is closed. Where
 //! [`Acceptor::reserve`] asks for it one descriptor is held back, so that a process that has run out of them still
 //! accepts.
+use crate::failure::Result;
+use crate::threads;
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
 use std::io;
@@ -80,11 +82,12 @@ impl Acceptor {
         next: impl Fn() -> Option<io::Result<C>> + Send + 'static,
         refuse: impl Fn(&mut C) + Send + 'static,
         serve: impl Fn(C) + Send + Sync + 'static,
-    ) -> io::Result<()> {
+    ) -> Result {
         let serve = Arc::new(serve);
-        let thread = std::thread::Builder::new().name(self.what.into());
-        let accept = move || self.accept(next, refuse, &serve);
-        thread.spawn(accept).map(drop)
+        let thread = format!("the thread of the {}", self.what);
+        threads::spawn(self.what, &thread, move || {
+            self.accept(next, refuse, &serve);
+        })
     }
 
     fn accept<C: Send + 'static>(

@@ -198,7 +198,7 @@ impl ControlService {
 
     fn stop(&self, force: bool, asker: u32) -> ControlReply {
         let (reply, answer) = sync_channel(1);
-        let sent = self.events.lock().send(Event::Stop {
+        let sent = self.events.lock().send(Event::StopRequest {
             force,
             asker,
             reply,

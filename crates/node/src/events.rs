@@ -11,10 +11,10 @@ use std::time::Duration;
 
 /// One of them.
 pub enum Event {
-    /// SIGINT, SIGTERM or SIGHUP.
-    Signal(i32),
-    /// Over the control socket; the answer goes back through the channel.
-    Stop {
+    /// There is a reason to stop.
+    Stop(StopCause),
+    /// A stop is asked for over the control socket; the answer goes back through the channel.
+    StopRequest {
         /// Also if files are open.
         force: bool,
         /// The process that asks.
@@ -22,17 +22,30 @@ pub enum Event {
         /// Takes the answer.
         reply: SyncSender<ControlReply>,
     },
-    /// Somebody has unmounted every mount.
-    Unmounted,
+}
+
+/// Why a server stops.
+pub struct StopCause {
+    /// For people.
+    pub why: String,
+    /// The programs that the service was there for have ended.
+    pub over: bool,
     /// The other members have declared this process dead, and act without it.
-    Expelled(String),
-    /// Another process wants it.
-    Told {
-        /// For this reason.
-        why: String,
-        /// The programs that the service was there for have ended.
-        over: bool,
-    },
+    pub expelled: bool,
+    /// Whom to tell when it has.
+    pub reply: Option<SyncSender<ControlReply>>,
+}
+
+impl StopCause {
+    /// For this reason.
+    pub fn because(why: impl Into<String>) -> StopCause {
+        StopCause {
+            why: why.into(),
+            over: false,
+            expelled: false,
+            reply: None,
+        }
+    }
 }
 
 /// Gives signals as events to `send`; the second one ends the process at once.
@@ -48,7 +61,7 @@ pub fn signals(send: impl Fn(Event) + Send + 'static) -> Result {
             );
             std::process::exit(i32::from(crate::failure::FAILED));
         }
-        send(Event::Signal(signal));
+        send(Event::Stop(StopCause::because(format!("signal {signal}"))));
     })
 }
 
@@ -68,7 +81,8 @@ pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<Event>) -> 
         };
         match mount_table::all() {
             Ok(mounts) if !mounts.iter().any(ours) => {
-                let _ = events.send(Event::Unmounted);
+                let cause = StopCause::because("every mount was unmounted");
+                let _ = events.send(Event::Stop(cause));
                 return;
             }
             _ => {}

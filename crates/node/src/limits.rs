@@ -1,5 +1,6 @@
 //! Runs a function on a thread of its own, with a time limit.
 use crate::failure::{Failure, Result};
+use crate::threads;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -15,18 +16,10 @@ pub fn within<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
-    std::thread::Builder::new()
-        .name("limited".into())
-        .spawn(move || {
-            // The receiver is gone if the limit has passed; nobody wants the result then.
-            let _ = sender.send(work());
-        })
-        .map_err(|e| {
-            Failure::new(
-                format!("cannot start a thread for {what}: {e}"),
-                "raise the limit on processes",
-            )
-        })?;
+    threads::spawn("limited", &format!("a thread for {what}"), move || {
+        // The receiver is gone if the limit has passed; nobody wants the result then.
+        let _ = sender.send(work());
+    })?;
     receiver.recv_timeout(limit).map_err(|_| {
         Failure::new(
             format!("{what} took longer than {} s", limit.as_secs()),

@@ -3,7 +3,7 @@
 //! Knows nothing of how the service was started, nor of how many members run in this process.
 use crate::control::{ControlReply, Listener};
 use crate::control_service::ControlService;
-use crate::events::{self, Event};
+use crate::events::{self, Event, StopCause};
 use crate::failure::{Context, Failure, Result};
 use crate::members::LocalMembers;
 use crate::metrics::{Endpoint, Serving};
@@ -119,21 +119,8 @@ impl RunningServer {
         // The senders live as long as the process; an error here would mean that nobody can ever ask, so stopping is right.
         while let Ok(event) = events.recv() {
             match event {
-                Event::Signal(signal) => return StopCause::because(format!("signal {signal}")),
-                Event::Unmounted => return StopCause::because("every mount was unmounted"),
-                Event::Expelled(why) => {
-                    return StopCause {
-                        expelled: true,
-                        ..StopCause::because(why)
-                    };
-                }
-                Event::Told { why, over } => {
-                    return StopCause {
-                        over,
-                        ..StopCause::because(why)
-                    };
-                }
-                Event::Stop {
+                Event::Stop(cause) => return cause,
+                Event::StopRequest {
                     force,
                     asker,
                     reply,
@@ -231,28 +218,6 @@ impl RunningServer {
 
 /// How long the last requests on the control socket may take to be answered.
 const LAST_REPLIES_LIMIT: Duration = Duration::from_secs(2);
-
-/// Why a server stops.
-struct StopCause {
-    why: String,
-    /// The programs that the service was there for have ended.
-    over: bool,
-    /// The others have declared this process dead.
-    expelled: bool,
-    /// Whom to tell when it has.
-    reply: Option<mpsc::SyncSender<ControlReply>>,
-}
-
-impl StopCause {
-    fn because(why: impl Into<String>) -> StopCause {
-        StopCause {
-            why: why.into(),
-            over: false,
-            expelled: false,
-            reply: None,
-        }
-    }
-}
 
 fn unmount(watchdog: &Watchdog, mounts: Vec<Mount>, points: &[PathBuf]) {
     for (mount, point) in mounts.into_iter().zip(points) {

@@ -75,25 +75,20 @@ impl Listener {
         let pending = Arc::new(Pending::default());
         let counted = pending.clone();
         let acceptor = Acceptor {
-            what: "control",
+            what: "control socket",
             most: descriptors::connections(),
             reserve: true,
         };
         let most = acceptor.most;
-        acceptor
-            .start(
-                move || Some(listener.accept().map(|(stream, _)| stream)),
-                move |stream| refuse(stream, most),
-                move |stream| {
-                    if let Err(e) = serve(stream, handler.as_ref(), &counted) {
-                        tracing::debug!("control connection: {e}");
-                    }
-                },
-            )
-            .or_fail(
-                "cannot start the thread of the control socket",
-                "raise the limit on processes",
-            )?;
+        acceptor.start(
+            move || Some(listener.accept().map(|(stream, _)| stream)),
+            move |stream| refuse(stream, most),
+            move |stream| {
+                if let Err(e) = serve(stream, handler.as_ref(), &counted) {
+                    tracing::debug!("control connection: {e}");
+                }
+            },
+        )?;
         Ok(Listener { path, pending })
     }
 

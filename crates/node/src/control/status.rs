@@ -3,6 +3,7 @@
 //! Invariants: a figure is of one member, and comes from the process that the member runs in; a member whose process did not
 //! answer is in `missing`, with the reason, and in no sum; what is not known is absent, never zero.
 use crate::processes::Memory;
+pub use forebay_fabric::session::Health;
 use forebay_server::MemberStatus;
 use forebay_server::delegate::Traffic;
 use serde::{Deserialize, Serialize};
@@ -90,18 +91,6 @@ impl Member {
                 .fold(Rates::default(), |sum, m| sum.and(m.rates)),
         }
     }
-}
-
-/// How a process sees another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Health {
-    /// It was heard within the limit.
-    Alive,
-    /// It said that it leaves.
-    Left,
-    /// Silent beyond the limit: it stays dead until the service starts again.
-    Dead,
 }
 
 /// What a process knows of a member in another process.

@@ -29,14 +29,12 @@ pub trait StatusSource: Send + Sync + 'static {
     fn figures(&self) -> Result<Status, String>;
 }
 
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
+/// Waits for the next connection.
+type Accept = Box<dyn Fn() -> std::io::Result<Box<dyn Connection>> + Send>;
 
 /// A socket that nobody answers on yet.
 pub struct Endpoint {
-    listener: Listener,
+    accept: Accept,
     address: ServerAddress,
 }
 
@@ -49,23 +47,25 @@ impl Endpoint {
         let address = address
             .of(rank)
             .map_err(|why| Failure::plain(format!("metrics: {why}")))?;
-        match &address {
+        Ok(match address {
             ServerAddress::Tcp(at) => {
                 let listener = TcpListener::bind(at).or_fail(
                     format!("cannot serve metrics on {at}"),
                     "choose another port with --metrics; +{rank} behind it gives each server of a machine its own, and port 0 is any free one",
                 )?;
-                let address = ServerAddress::Tcp(listener.local_addr().unwrap_or(*at));
-                Ok(Endpoint {
-                    listener: Listener::Tcp(listener),
-                    address,
-                })
+                Endpoint {
+                    address: ServerAddress::Tcp(listener.local_addr().unwrap_or(at)),
+                    accept: Box::new(move || Ok(Box::new(listener.accept()?.0))),
+                }
             }
-            ServerAddress::Unix(path) => Ok(Endpoint {
-                listener: Listener::Unix(unix(path)?),
-                address,
-            }),
-        }
+            ServerAddress::Unix(path) => {
+                let listener = unix(&path)?;
+                Endpoint {
+                    address: ServerAddress::Unix(path),
+                    accept: Box::new(move || Ok(Box::new(listener.accept()?.0))),
+                }
+            }
+        })
     }
 
     /// Where, for people and programs: `http://127.0.0.1:9470/metrics` or `unix:/MAX_SOCKET_PATH`.
@@ -82,23 +82,9 @@ impl Endpoint {
     /// If there is no thread.
     pub fn serve(self, source: Arc<dyn StatusSource>) -> Result<Serving> {
         let stop = Arc::new(AtomicBool::new(false));
-        let serving = Serving {
-            stop: stop.clone(),
-            address: self.address,
-        };
-        let started = match self.listener {
-            Listener::Tcp(listener) => {
-                accept(stop, source, move || listener.accept().map(|(s, _)| s))
-            }
-            Listener::Unix(listener) => {
-                accept(stop, source, move || listener.accept().map(|(s, _)| s))
-            }
-        };
-        started.or_fail(
-            "cannot start the thread of the metrics",
-            "raise the limit on processes",
-        )?;
-        Ok(serving)
+        accept(stop.clone(), source, self.accept)?;
+        let address = self.address;
+        Ok(Serving { stop, address })
     }
 }
 
@@ -153,11 +139,7 @@ impl Drop for Serving {
     }
 }
 
-fn accept<C: Connection>(
-    stop: Arc<AtomicBool>,
-    source: Arc<dyn StatusSource>,
-    next: impl Fn() -> std::io::Result<C> + Send + 'static,
-) -> std::io::Result<()> {
+fn accept(stop: Arc<AtomicBool>, source: Arc<dyn StatusSource>, next: Accept) -> Result {
     let acceptor = Acceptor {
         what: "metrics",
         most: crate::descriptors::metrics_connections(),
@@ -169,10 +151,10 @@ fn accept<C: Connection>(
             // Looked at after the wait: the last connection is only there to end it.
             (!stop.load(Ordering::SeqCst)).then_some(accepted)
         },
-        refuse,
+        |connection| refuse(&mut **connection),
         move |mut connection| {
             let respond = |method: &str, path: &str| respond(&*source, method, path);
-            if let Err(e) = http::serve(&mut connection, http::REQUEST_LIMIT, respond) {
+            if let Err(e) = http::serve(&mut *connection, http::REQUEST_LIMIT, respond) {
                 tracing::debug!("a connection for metrics: {e}");
             }
         },
@@ -180,7 +162,7 @@ fn accept<C: Connection>(
 }
 
 /// Says that there are too many, as far as that needs no waiting.
-fn refuse<C: Connection>(connection: &mut C) {
+fn refuse(connection: &mut dyn Connection) {
     let text = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     // So little fits the buffer of any socket; who is gone need not hear it.
     let _ = connection

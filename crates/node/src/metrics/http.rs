@@ -14,7 +14,7 @@ pub const MAX_HEAD_BYTES: usize = 8 << 10;
 /// Headers of a request.
 const MAX_HEADERS: usize = 64;
 /// Bytes and time for what a client still sends after its answer: else the kernel would drop the answer.
-const MAX_DRAINED_BYTES: usize = 64 << 10;
+const MAX_DRAINED_BYTES: u64 = 64 << 10;
 const DRAIN_LIMIT: Duration = Duration::from_millis(500);
 
 /// What is written at a time.
@@ -66,12 +66,38 @@ impl HttpResponse {
     }
 }
 
-/// Time left, or the error of a time that is up.
-fn left(until: Instant) -> io::Result<Duration> {
-    let left = until.saturating_duration_since(Instant::now());
-    match left.is_zero() {
-        true => Err(io::ErrorKind::TimedOut.into()),
-        false => Ok(left),
+/// A connection on which all that is read and written ends by one time.
+struct TimedConnection<'a> {
+    connection: &'a mut dyn Connection,
+    until: Instant,
+}
+
+impl TimedConnection<'_> {
+    fn limit(&self) -> io::Result<()> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => self.connection.within(left),
+        }
+    }
+}
+
+impl Read for TimedConnection<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.connection.read(buffer)
+    }
+}
+
+impl Write for TimedConnection<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.connection
+            .write(&bytes[..bytes.len().min(WRITE_BYTES)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -80,29 +106,38 @@ fn left(until: Instant) -> io::Result<Duration> {
 /// # Errors
 /// When the client is gone or too slow.
 pub fn serve(
-    connection: &mut impl Connection,
+    connection: &mut dyn Connection,
     limit: Duration,
     route: impl FnOnce(&str, &str) -> HttpResponse,
 ) -> io::Result<()> {
     let until = Instant::now() + limit;
-    let (answer, head_only) = match request(connection, until)? {
+    let mut timed = TimedConnection { connection, until };
+    let (answer, head_only) = match request(&mut timed)? {
         Ok((method, path)) => (route(&method, &path), method == "HEAD"),
         Err(answer) => (answer, false),
     };
-    send(connection, until, &answer, head_only)?;
-    connection.finish()?;
-    drain(connection, until.min(Instant::now() + DRAIN_LIMIT))
+    let head = format!(
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
+        answer.status,
+        answer.kind,
+        answer.body.len()
+    );
+    timed.write_all(head.as_bytes())?;
+    if !head_only {
+        timed.write_all(answer.body.as_bytes())?;
+    }
+    timed.connection.finish()?;
+    timed.until = until.min(Instant::now() + DRAIN_LIMIT);
+    io::copy(&mut timed.take(MAX_DRAINED_BYTES), &mut io::sink()).map(drop)
 }
 
 /// Method and path, without what follows a `?`; or what to say to a request that is none.
 fn request(
-    connection: &mut impl Connection,
-    until: Instant,
+    connection: &mut TimedConnection<'_>,
 ) -> io::Result<Result<(String, String), HttpResponse>> {
     let mut head = Vec::new();
     let mut buffer = [0; 1024];
     loop {
-        connection.within(left(until)?)?;
         let n = match connection.read(&mut buffer) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => n,
@@ -134,47 +169,6 @@ fn request(
             }
         }
     }
-}
-
-fn send(
-    connection: &mut impl Connection,
-    until: Instant,
-    answer: &HttpResponse,
-    head_only: bool,
-) -> io::Result<()> {
-    let head = format!(
-        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
-        answer.status,
-        answer.kind,
-        answer.body.len()
-    );
-    let body = if head_only { "" } else { &answer.body };
-    for chunk in std::iter::once(head.as_bytes()).chain(body.as_bytes().chunks(WRITE_BYTES)) {
-        // Not `write_all`: each of its writes may take the whole time.
-        let mut rest = chunk;
-        while !rest.is_empty() {
-            connection.within(left(until)?)?;
-            match connection.write(rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => rest = &rest[n..],
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-    }
-    Ok(())
-}
-
-fn drain(connection: &mut impl Connection, until: Instant) -> io::Result<()> {
-    let (mut rest, mut buffer) = (MAX_DRAINED_BYTES, [0; 4096]);
-    while rest > 0 {
-        connection.within(left(until)?)?;
-        match connection.read(&mut buffer)? {
-            0 => return Ok(()),
-            n => rest = rest.saturating_sub(n),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

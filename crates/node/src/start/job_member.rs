@@ -1,5 +1,5 @@
 //! The member of a server that is one process of a job, and its connection to the members in other processes.
-use crate::control::{DeadMember, Health, Peer};
+use crate::control::{DeadMember, Peer};
 use crate::members::LocalMembers;
 use crate::spec::MemberLocation;
 use forebay_fabric::session::{self, Ending, Session};
@@ -28,11 +28,7 @@ impl LocalMembers for JobMember {
     fn peers(&self) -> Vec<Peer> {
         let seen = |peer: session::Peer| Peer {
             member: peer.rank as u16,
-            health: match peer.health {
-                session::Health::Alive => Health::Alive,
-                session::Health::Left => Health::Left,
-                session::Health::Dead => Health::Dead,
-            },
+            health: peer.health,
             silent_seconds: peer.silent.as_secs_f64(),
         };
         let own = self.session.rank();

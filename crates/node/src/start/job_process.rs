@@ -6,13 +6,13 @@
 //!
 //! Invariant: if one process stops, all stop.
 use super::job_member::JobMember;
-use super::launcher::{follow, mount_users, run_process};
+use super::launcher::{follow, mount_users, run_process, told};
 use super::server_paths::ServerPaths;
 use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, Steps};
 use super::{follow_parent, opening};
 use crate::control::MountStatus;
 use crate::descriptors;
-use crate::events::Event;
+use crate::events::{Event, StopCause};
 use crate::failure::{Context, Failure, Result};
 use crate::log::Log;
 use crate::process_handle::wait_for_any;
@@ -292,7 +292,10 @@ impl JobProcess<'_> {
                 "member {by} and others have declared this server dead: it was not heard for longer than the deadline, and they go on without it"
             );
             // Fails only if it stops already.
-            let _ = events.send(Event::Expelled(why));
+            let _ = events.send(Event::Stop(StopCause {
+                expelled: true,
+                ..StopCause::because(why)
+            }));
         });
         let report = self.report.clone();
         session.on_death(move |member| {
@@ -331,9 +334,8 @@ fn follow_stops(barrier: &MemberBarrier, events: Sender<Event>) -> StopOrigin {
         // One that hears it later was told by others that only follow.
         let _ = first.set((request.member, request.why.clone()));
         let why = format!("member {} stops: {}", request.member, request.why);
-        let over = request.over;
         // Fails only if nobody listens any more, and then it stops already.
-        let _ = events.send(Event::Told { why, over });
+        let _ = events.send(told(why, request.over));
     });
     origin
 }
@@ -356,7 +358,7 @@ fn stop_when_alone(session: &Session, events: Sender<Event>) {
         );
         tracing::error!("{why}");
         // Fails only if it stops already.
-        let _ = events.send(Event::Told { why, over: false });
+        let _ = events.send(told(why, false));
     });
 }
 

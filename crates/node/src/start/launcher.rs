@@ -2,7 +2,7 @@
 //!
 //! Invariant: the server stops once they have ended. While it still starts it ends at once, then or by a signal, for there is nothing to
 //! commit.
-use crate::events::{self, Event};
+use crate::events::{self, Event, StopCause};
 use crate::failure::{Context, FAILED, Result};
 use crate::process_handle::ProcessHandle;
 use crate::threads;
@@ -67,8 +67,7 @@ pub(super) fn follow(
         // `run` has its launcher send SIGUSR1 to all servers where the first one, which gets standard input, has died.
         let stop = stop.clone();
         threads::on_signals(&[SIGUSR1], move |_| {
-            let why = COMMAND_ENDED.into();
-            stop(Event::Told { why, over: true }, COMMAND_ENDED);
+            stop(told(COMMAND_ENDED, true), COMMAND_ENDED);
         })?;
     }
     let ended = "the run has ended";
@@ -81,8 +80,7 @@ pub(super) fn follow(
             move || {
                 while !run.wait(Duration::MAX) {}
                 // Its guard may still be ending the command.
-                let why = ended.into();
-                stop(Event::Told { why, over: false }, ended);
+                stop(told(ended, false), ended);
             },
         )?;
     }
@@ -97,13 +95,17 @@ pub(super) fn follow(
         drop(lifeline);
         let over = said == COMMAND_OVER;
         let why = if over { COMMAND_ENDED } else { ended };
-        let told = Event::Told {
-            why: why.into(),
-            over,
-        };
-        stop(told, why);
+        stop(told(why, over), why);
     })?;
     Ok(Some(input))
 }
 
 const COMMAND_ENDED: &str = "the command has ended";
+
+/// Another process wants the server to stop; `over`: the programs that the service was there for have ended.
+pub(super) fn told(why: impl Into<String>, over: bool) -> Event {
+    Event::Stop(StopCause {
+        over,
+        ..StopCause::because(why)
+    })
+}
