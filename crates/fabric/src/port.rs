@@ -73,8 +73,7 @@ impl Port {
     ) -> Result<Message, Error> {
         let rank = self.rank;
         let handler = self.handler().ok_or(Error::Dead(rank))?;
-        // A deadline too far for the clock is none.
-        let until = Instant::now().checked_add(deadline);
+        let begun = Instant::now();
         let slot = ReplySlot::new();
         let reply_to = slot.clone();
         let replier = Replier::new(move |reply| reply_to.fill(reply.ok_or(Error::Dead(rank))));
@@ -89,11 +88,7 @@ impl Port {
         if let Err(error) = check() {
             slot.fill(Err(error));
         }
-        let late = Error::Deadline {
-            rank,
-            after: deadline,
-        };
-        slot.wait(until).unwrap_or(Err(late))
+        slot.wait(rank, begun, deadline)
     }
 
     pub fn post(&self, from: Rank, message: Message) -> Result<(), Error> {

@@ -1,9 +1,9 @@
 //! Where the reply to one request arrives. The first answer or failure counts; later ones are ignored.
 
-use crate::{Error, Message};
+use crate::{Error, Message, Rank};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 type Outcome = Result<Message, Error>;
 
@@ -32,21 +32,17 @@ impl ReplySlot {
         self.outcome.lock().take()
     }
 
-    /// Waits for the outcome; `None` when time is up. Without an instant it waits for as long as it takes.
-    pub fn wait(&self, until: Option<Instant>) -> Option<Outcome> {
-        let mut state = self.outcome.lock();
-        loop {
-            if state.is_some() {
-                return state.take();
-            }
-            match until {
-                None => self.filled.wait(&mut state),
-                Some(until) => {
-                    if self.filled.wait_until(&mut state, until).timed_out() {
-                        return state.take();
-                    }
-                }
-            }
-        }
+    /// Waits for the outcome of a call to `rank` that began at `begun`, until its deadline.
+    pub fn wait(&self, rank: Rank, begun: Instant, deadline: Duration) -> Outcome {
+        let mut outcome = self.outcome.lock();
+        let left = deadline.saturating_sub(begun.elapsed());
+        // A time too far for the clock is no limit.
+        self.filled
+            .wait_while_for(&mut outcome, |outcome| outcome.is_none(), left);
+        let late = Error::Deadline {
+            rank,
+            after: deadline,
+        };
+        outcome.take().unwrap_or(Err(late))
     }
 }

@@ -16,7 +16,7 @@ mod built_in {
 
 #[cfg(not(feature = "mpi"))]
 mod built_in {
-    use forebay_fabric::session::{Joining, StartError};
+    use forebay_fabric::session::{PendingSession, StartError};
 
     /// Whether there is one.
     pub const IS_BUILT_IN: bool = false;
@@ -30,7 +30,7 @@ mod built_in {
     ///
     /// # Errors
     /// Always.
-    pub fn start() -> Result<Joining, StartError> {
+    pub fn start() -> Result<PendingSession, StartError> {
         Err(StartError::Transport {
             transport: "MPI",
             reason: String::from("this forebay was built without it"),

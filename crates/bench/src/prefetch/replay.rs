@@ -5,7 +5,7 @@ use crate::cache::Cold;
 use crate::fail::{Context, Failure, Result};
 use crate::harness::in_threads;
 use forebay_client::{Client, File};
-use forebay_fabric::fault::{Faults, Odds};
+use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_pattern::ReadRequest;
 use forebay_server::delegate::{KnownReads, PrefetchConfig, PrefetchPolicy, PrefetchStats};
 use forebay_server::{Config, Service};
@@ -69,9 +69,9 @@ pub fn sleep_exactly() -> Result<()> {
 
 fn service(store: &Path, way: ReplaySettings, future: Option<Arc<KnownReads>>) -> Result<Service> {
     let faults = Faults::new(1);
-    faults.set(Odds {
+    faults.set(FaultRates {
         latency: way.latency,
-        ..Odds::default()
+        ..FaultRates::default()
     });
     let wrap = |end| faults.wrap(end);
     let config = Config {

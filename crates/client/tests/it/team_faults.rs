@@ -2,7 +2,7 @@
 //! and no open stays counted for a client that does not have it.
 use crate::teams::TeamCluster;
 use forebay_client::OpenOptions;
-use forebay_fabric::fault::Odds;
+use forebay_fabric::fault::FaultRates;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -90,17 +90,17 @@ fn lost_and_late_messages_end_in_the_outcome_or_an_error() {
         let cluster = TeamCluster::seeded(5, &[1, 2], DEADLINE, seed);
         for k in 0..5 {
             let name = format!("/f{k}");
-            cluster.faults.set(Odds {
+            cluster.faults.set(FaultRates {
                 lose_request: 40,
                 lose_reply: 40,
                 lose_message: 40,
                 late: 60,
                 // Longer than anyone waits for one message.
                 delay: DEADLINE * 3,
-                ..Odds::default()
+                ..FaultRates::default()
             });
             let heard = round(&cluster, &name, k % 2 == 0);
-            cluster.faults.set(Odds::default());
+            cluster.faults.set(FaultRates::default());
             failed += heard.iter().filter(|h| h.is_none()).count();
             recovers(&cluster, &name, &heard);
         }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// What may go wrong, how often. Probabilities in thousandths. The default is nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Odds {
+pub struct FaultRates {
     /// A request never arrives.
     pub lose_request: u16,
     /// A request is carried out, its reply never arrives.
@@ -56,7 +56,7 @@ pub struct Counts {
 }
 
 struct FaultState {
-    odds: Odds,
+    rates: FaultRates,
     counts: Counts,
     dead: BTreeSet<Rank>,
     random: u64,
@@ -77,7 +77,7 @@ impl Faults {
     /// As `new`, but delays are given to `sleep`: a virtual clock, or a counter.
     pub fn with_sleep(seed: u64, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Arc<Faults> {
         let state = FaultState {
-            odds: Odds::default(),
+            rates: FaultRates::default(),
             counts: Counts::default(),
             dead: BTreeSet::new(),
             random: seed,
@@ -93,9 +93,9 @@ impl Faults {
         intercepted(end, self.clone())
     }
 
-    /// From now on these odds.
-    pub fn set(&self, odds: Odds) {
-        self.state.lock().odds = odds;
+    /// From now on these rates.
+    pub fn set(&self, rates: FaultRates) {
+        self.state.lock().rates = rates;
     }
 
     /// `rank` is cut off from all others.
@@ -127,11 +127,11 @@ impl Faults {
         Err(refusal)
     }
 
-    /// Draws whether the event with these odds happens.
-    fn draw(&self, odds: fn(&Odds) -> u16) -> bool {
+    /// Draws whether the event with these rates happens.
+    fn draw(&self, rates: fn(&FaultRates) -> u16) -> bool {
         let mut state = self.state.lock();
-        let odds = odds(&state.odds);
-        state.chance(odds)
+        let rates = rates(&state.rates);
+        state.chance(rates)
     }
 
     fn count(&self, counter: fn(&mut Counts) -> &mut u64) {
@@ -143,10 +143,10 @@ impl Faults {
         if from == to {
             return Duration::ZERO;
         }
-        let mut delay = state.odds.latency;
-        let late = state.odds.late;
+        let mut delay = state.rates.latency;
+        let late = state.rates.late;
         if state.chance(late) {
-            let longest = state.odds.delay.as_nanos() as u64;
+            let longest = state.rates.delay.as_nanos() as u64;
             delay += Duration::from_nanos(state.next() % longest.saturating_add(1).max(1));
             state.counts.delayed += 1;
         }

@@ -12,13 +12,13 @@
 //! - `MPI_Finalize` waits for all ranks. Where one is dead it is not called, and `mpirun` then reports that a rank ended
 //!   without finalizing, which is so.
 
-mod edge;
 mod idle;
+mod safe_calls;
 mod transport;
 
-pub use edge::library;
+pub use safe_calls::library;
 
-use crate::session::{self, ByteTransport, Joining, StartError};
+use crate::session::{self, ByteTransport, PendingSession, StartError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::MpiTransport;
 
@@ -29,7 +29,7 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// `Again`, `Transport`.
-pub fn start() -> Result<Joining, StartError> {
+pub fn start() -> Result<PendingSession, StartError> {
     if STARTED.swap(true, Ordering::SeqCst) {
         return Err(StartError::Again(MpiTransport::NAME));
     }

@@ -1,7 +1,7 @@
 //! The bytes of a session moved by MPI.
 
-use super::edge::{self, Comm, Gathering, MpiError, Receiving, Sending};
 use super::idle;
+use super::safe_calls::{self, Comm, MpiError, Receiving, Sending};
 use crate::session::{ByteTransport, Pause, Waker};
 use bytes::Bytes;
 use std::ffi::c_int;
@@ -10,14 +10,14 @@ use std::time::Duration;
 /// MPI, started; a process is an MPI rank.
 pub(super) struct MpiTransport {
     comm: Comm,
-    gathering: Option<Gathering>,
+    gathering: Option<Receiving>,
 }
 
 impl MpiTransport {
     /// Starts MPI. Once per process.
     pub fn init() -> Result<MpiTransport, MpiError> {
         Ok(MpiTransport {
-            comm: edge::init()?,
+            comm: safe_calls::init()?,
             gathering: None,
         })
     }
@@ -43,7 +43,7 @@ impl ByteTransport for MpiTransport {
     }
 
     fn host(&self) -> String {
-        edge::host()
+        safe_calls::host()
     }
 
     fn exchange(&mut self, own: Vec<u8>) -> Result<(), MpiError> {

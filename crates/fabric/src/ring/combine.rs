@@ -20,12 +20,8 @@ pub struct Panicked;
 
 /// Combines requests `Q` by what they are about, `K`. An answer `A` goes to all who asked; a failure is an answer too.
 pub struct Combiner<K, Q, A> {
-    state: Mutex<HashMap<K, InFlight<Q, A>>>,
-}
-
-/// What is under way about one key. It is here while a request is in flight.
-struct InFlight<Q, A> {
-    next: Option<NextBatch<Q, A>>,
+    /// The keys about which a request is in flight, each with those that came meanwhile.
+    in_flight: Mutex<HashMap<K, Option<NextBatch<Q, A>>>>,
 }
 
 /// The requests that came while one was in flight.
@@ -57,7 +53,7 @@ impl<A> Batch<A> {
 impl<K, Q, A> Default for Combiner<K, Q, A> {
     fn default() -> Self {
         Combiner {
-            state: Mutex::default(),
+            in_flight: Mutex::default(),
         }
     }
 }
@@ -127,24 +123,24 @@ impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
 
     /// Requests about `key` that wait for the one in flight; `None` if none is in flight.
     pub fn waiting(&self, key: &K) -> Option<usize> {
-        let state = self.state.lock();
-        let in_flight = state.get(key)?;
-        Some(in_flight.next.as_ref().map_or(0, |next| next.joined))
+        let in_flight = self.in_flight.lock();
+        let next = in_flight.get(key)?;
+        Some(next.as_ref().map_or(0, |next| next.joined))
     }
 
     fn send_or_join(&self, key: &K, request: Q, merge: impl FnOnce(&mut Q, Q)) -> CallerRole<Q, A> {
-        let mut state = self.state.lock();
-        let Some(in_flight) = state.get_mut(key) else {
-            state.insert(key.clone(), InFlight { next: None });
+        let mut in_flight = self.in_flight.lock();
+        let Some(next) = in_flight.get_mut(key) else {
+            in_flight.insert(key.clone(), None);
             return CallerRole::Send(request);
         };
-        match &mut in_flight.next {
+        match next {
             None => {
                 let batch = Arc::new(Batch {
                     state: Mutex::new(BatchState::Waiting),
                     changed: Condvar::new(),
                 });
-                in_flight.next = Some(NextBatch {
+                *next = Some(NextBatch {
                     request,
                     batch: batch.clone(),
                     joined: 1,
@@ -161,8 +157,8 @@ impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
 
     /// The merged request of the batch whose turn it is; from now on nobody joins it.
     fn take_request(&self, key: &K) -> Option<Q> {
-        let mut state = self.state.lock();
-        Some(state.get_mut(key)?.next.take()?.request)
+        let mut in_flight = self.in_flight.lock();
+        Some(in_flight.get_mut(key)?.take()?.request)
     }
 }
 
@@ -194,14 +190,11 @@ struct StartNextBatch<'a, K: Eq + Hash, Q, A> {
 
 impl<K: Eq + Hash, Q, A> Drop for StartNextBatch<'_, K, Q, A> {
     fn drop(&mut self) {
-        let mut state = self.of.state.lock();
-        let next = state
-            .get(self.key)
-            .and_then(|in_flight| in_flight.next.as_ref());
-        match next.map(|next| next.batch.clone()) {
-            Some(batch) => batch.set(BatchState::MaySend),
-            None => {
-                state.remove(self.key);
+        let mut in_flight = self.of.in_flight.lock();
+        match in_flight.get(self.key) {
+            Some(Some(next)) => next.batch.set(BatchState::MaySend),
+            _ => {
+                in_flight.remove(self.key);
             }
         }
     }

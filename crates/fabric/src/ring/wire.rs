@@ -105,37 +105,41 @@ pub(super) fn is_ring(message: &Message) -> bool {
     message.head.starts_with(MAGIC)
 }
 
-fn head(kind: u8, failure: Option<Failure>, len: usize) -> (BytesMut, Rank) {
-    let (code, rank) = failure.map_or((0, 0), Failure::code);
+/// A message of `content`, whose kind is `value` if it is not a failure; `put` writes the rest of its head, of `len` bytes in all, with
+/// the failure's rank.
+fn message(
+    content: Result<Bytes, Failure>,
+    value: u8,
+    len: usize,
+    put: impl FnOnce(&mut BytesMut, Rank),
+) -> Message {
+    let (kind, (code, rank)) = match &content {
+        Ok(_) => (value, (0, 0)),
+        Err(failure) => (FAILURE, failure.code()),
+    };
     let mut head = BytesMut::with_capacity(len);
     head.put_slice(MAGIC);
     head.put_slice(&[VERSION, kind, code, 0]);
-    (head, rank)
-}
-
-fn bulk(value: Bytes) -> Vec<Bytes> {
-    vec![value]
+    put(&mut head, rank);
+    Message {
+        head: head.freeze(),
+        bulk: content.into_iter().collect(),
+    }
 }
 
 impl ChildMessage {
     pub fn encode(self) -> Message {
-        let (value, failure) = match self.content {
-            Ok(value) => (Some(value), None),
-            Err(failure) => (None, Some(failure)),
-        };
-        let kind = if value.is_some() { VALUE } else { FAILURE };
-        let (mut head, rank) = head(kind, failure, UP_LEN + self.id.key.len());
-        for number in [self.id.group, self.id.digest, self.id.round] {
-            head.put_u64_le(number);
-        }
-        head.put_u32_le(self.root);
-        head.put_u32_le(u32::try_from(self.keep_for.as_millis()).unwrap_or(u32::MAX));
-        head.put_u32_le(rank);
-        head.put_slice(&self.id.key);
-        Message {
-            head: head.freeze(),
-            bulk: value.map(bulk).unwrap_or_default(),
-        }
+        let (id, root) = (self.id, self.root);
+        let millis = u32::try_from(self.keep_for.as_millis()).unwrap_or(u32::MAX);
+        message(self.content, VALUE, UP_LEN + id.key.len(), |head, rank| {
+            for number in [id.group, id.digest, id.round] {
+                head.put_u64_le(number);
+            }
+            head.put_u32_le(root);
+            head.put_u32_le(millis);
+            head.put_u32_le(rank);
+            head.put_slice(&id.key);
+        })
     }
 
     /// `None` if it is none of this version.
@@ -168,13 +172,9 @@ impl ChildMessage {
 
 /// A reply.
 pub(super) fn encode_down(outcome: Result<Bytes, Failure>) -> Message {
-    let kind = if outcome.is_ok() { ANSWER } else { FAILURE };
-    let (mut head, rank) = head(kind, outcome.as_ref().err().copied(), DOWN_LEN);
-    head.put_u32_le(rank);
-    Message {
-        head: head.freeze(),
-        bulk: outcome.ok().map(bulk).unwrap_or_default(),
-    }
+    message(outcome, ANSWER, DOWN_LEN, |head, rank| {
+        head.put_u32_le(rank);
+    })
 }
 
 /// `None` if it is none of this version.

@@ -1,7 +1,7 @@
 //! The handle of a running session: its fabrics, its peers, its end.
 
 use super::commands::{Command, CommandSender};
-use super::fabric_end::{FabricEnd, SessionFabric};
+use super::endpoint::{Endpoint, SessionFabric};
 use super::handler_pool::HandlerPool;
 use super::peers::{Peer, Peers};
 use super::progress::Ending;
@@ -15,13 +15,13 @@ use std::time::Duration;
 
 /// A member among its peers. Several fabrics may be open in it. Dropping it stops it.
 pub struct Session {
-    peers: Arc<Peers>,
-    timing: Timing,
+    pub(super) peers: Arc<Peers>,
+    pub(super) timing: Timing,
     /// Until it has ended.
-    progress: Option<ProgressThread>,
-    commands: CommandSender<FabricEnd>,
-    pool: Arc<HandlerPool>,
-    ends: Mutex<Vec<Weak<FabricEnd>>>,
+    pub(super) progress: Option<ProgressThread>,
+    pub(super) commands: CommandSender<Endpoint>,
+    pub(super) pool: Arc<HandlerPool>,
+    pub(super) ends: Mutex<Vec<Weak<Endpoint>>>,
 }
 
 /// The progress thread, and how it says that it ends.
@@ -31,30 +31,13 @@ pub(super) struct ProgressThread {
 }
 
 impl Session {
-    pub(super) fn new(
-        peers: Arc<Peers>,
-        timing: Timing,
-        progress: ProgressThread,
-        commands: CommandSender<FabricEnd>,
-        pool: Arc<HandlerPool>,
-    ) -> Session {
-        Session {
-            peers,
-            timing,
-            progress: Some(progress),
-            commands,
-            pool,
-            ends: Mutex::default(),
-        }
-    }
-
     /// This process's end of the next fabric. All members open their fabrics in the same order; requests that come
     /// before `serve` wait for it.
     pub fn fabric(&self) -> Arc<SessionFabric> {
         let mut ends = self.ends.lock();
         let epoch = ends.len() as u64 + 1;
         let (peers, commands) = (self.peers.clone(), self.commands.clone());
-        let end = FabricEnd::new(epoch, peers, commands, self.pool.clone());
+        let end = Endpoint::new(epoch, peers, commands, self.pool.clone());
         // Fails only after the progress thread has ended; then its calls fail too.
         let _ = self.commands.push(Command::Open(epoch, end.clone()));
         ends.push(Arc::downgrade(&end));

@@ -11,7 +11,7 @@
 //!                                       +--------> mailbox: one-way messages, one thread, in order
 //! ```
 //!
-//! - A rank is a **member** number. [`Joining::join`] exchanges who runs where, so a restart may permute the processes.
+//! - A rank is a **member** number. [`PendingSession::join`] exchanges who runs where, so a restart may permute the processes.
 //! - Buffers of 16 KiB and more are sent from where they are and received into their final place. Memory in use is that
 //!   of the messages under way.
 //! - A request to oneself runs on the caller's thread, as on the local fabric; others run on a pool thread of the asked rank.
@@ -29,11 +29,11 @@
 
 mod byte_transport;
 mod commands;
-mod fabric_end;
+mod endpoint;
 mod frame;
 mod handle;
 mod handler_pool;
-mod identity;
+mod handshake;
 mod link;
 mod peers;
 mod progress;
@@ -41,10 +41,10 @@ mod start;
 mod timing;
 
 pub use byte_transport::{ByteTransport, Pause, Waker};
-pub use fabric_end::SessionFabric;
+pub use endpoint::SessionFabric;
 pub use handle::Session;
-pub use identity::{Identity, IdentityError};
+pub use handshake::{Identity, IdentityError};
 pub use peers::{Health, Peer};
 pub use progress::Ending;
-pub use start::{Joining, StartError, start};
+pub use start::{PendingSession, StartError, start};
 pub use timing::Timing;

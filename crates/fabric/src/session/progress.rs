@@ -5,7 +5,7 @@
 
 use super::byte_transport::{ByteTransport, Pause};
 use super::commands::{Command, CommandReceiver};
-use super::fabric_end::FabricEnd;
+use super::endpoint::Endpoint;
 use super::frame::{Frame, FrameKind};
 use super::handler_pool::HandlerPool;
 use super::link::Link;
@@ -34,7 +34,7 @@ const LOOKS_PER_CLOCK_READ: usize = 20;
 /// The state of the progress thread.
 pub(super) struct ProgressLoop<T: ByteTransport> {
     transport: T,
-    commands: CommandReceiver<FabricEnd>,
+    commands: CommandReceiver<Endpoint>,
     peers: Arc<Peers>,
     pool: Arc<HandlerPool>,
     timing: Timing,
@@ -43,7 +43,7 @@ pub(super) struct ProgressLoop<T: ByteTransport> {
     /// By member.
     links: Vec<Link<T>>,
     /// By epoch; `None` once closed.
-    ends: HashMap<u64, Option<Arc<FabricEnd>>>,
+    ends: HashMap<u64, Option<Arc<Endpoint>>>,
     /// Frames of epochs that are not open here yet.
     early: HashMap<u64, Vec<(Rank, Frame)>>,
     next_tick: Instant,
@@ -57,7 +57,7 @@ impl<T: ByteTransport> ProgressLoop<T> {
     /// `processes` are those of the members, by member.
     pub fn new(
         transport: T,
-        commands: CommandReceiver<FabricEnd>,
+        commands: CommandReceiver<Endpoint>,
         processes: &[u32],
         (peers, pool, timing): (Arc<Peers>, Arc<HandlerPool>, Timing),
     ) -> ProgressLoop<T> {
@@ -148,7 +148,7 @@ impl<T: ByteTransport> ProgressLoop<T> {
         any
     }
 
-    fn execute(&mut self, command: Command<FabricEnd>) {
+    fn execute(&mut self, command: Command<Endpoint>) {
         match command {
             Command::Send(to, frame) => self.send(to, &frame),
             Command::Open(epoch, end) => {

@@ -1,19 +1,20 @@
 //! Starting: from a process that a launcher started to a member among its peers.
 //!
 //! A start has two halves, for a process has to know its number before it can say which member it runs: [`start`] starts
-//! the transport, [`Joining::join`] introduces this process to the others.
+//! the transport, [`PendingSession::join`] introduces this process to the others.
 
 use super::byte_transport::{ByteTransport, Pause};
 use super::commands::{CommandReceiver, CommandSender, commands};
-use super::fabric_end::FabricEnd;
+use super::endpoint::Endpoint;
 use super::frame;
 use super::handle::{ProgressThread, Session};
 use super::handler_pool::HandlerPool;
-use super::identity::{Identity, IdentityError, agree, encode_record};
+use super::handshake::{Identity, IdentityError, agree, encode_record};
 use super::peers::Peers;
 use super::progress::{Ending, ProgressLoop};
 use super::timing::Timing;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,7 @@ impl StartError {
 type Joined = Result<(Arc<Peers>, Timing), StartError>;
 
 /// A process of a job, before it says who it is.
-pub struct Joining {
+pub struct PendingSession {
     /// This process's number in the job; may differ from start to start.
     pub process: u32,
     /// Number of processes in the job.
@@ -62,7 +63,7 @@ pub struct Joining {
     identity: Sender<(Identity, Timing)>,
     joined: Receiver<Joined>,
     progress: ProgressThread,
-    commands: CommandSender<FabricEnd>,
+    commands: CommandSender<Endpoint>,
     pool: Arc<HandlerPool>,
     /// What is said if that thread ends without an answer.
     lost: fn() -> StartError,
@@ -74,7 +75,7 @@ pub struct Joining {
 /// `Transport`: what `connect` fails with.
 pub fn start<T: ByteTransport>(
     connect: impl FnOnce() -> Result<T, T::Error> + Send + 'static,
-) -> Result<Joining, StartError> {
+) -> Result<PendingSession, StartError> {
     let (started, connected) = bounded(1);
     let (identity, identities) = bounded(1);
     let (join, joined) = bounded(1);
@@ -105,7 +106,7 @@ pub fn start<T: ByteTransport>(
     let lost = || StartError::of::<T>("its thread panicked");
     let connected = connected.recv().map_err(|_| lost())?;
     let ((process, processes), commands) = connected?;
-    Ok(Joining {
+    Ok(PendingSession {
         process,
         processes,
         identity,
@@ -117,7 +118,7 @@ pub fn start<T: ByteTransport>(
     })
 }
 
-impl Joining {
+impl PendingSession {
     /// Tells all others who this process is, and hears who they are. All processes of the job do this at once.
     ///
     /// # Errors
@@ -126,8 +127,14 @@ impl Joining {
         let sent = self.identity.send((identity, timing));
         sent.map_err(|_| (self.lost)())?;
         let (peers, timing) = self.joined.recv().map_err(|_| (self.lost)())??;
-        let (commands, pool) = (self.commands, self.pool);
-        Ok(Session::new(peers, timing, self.progress, commands, pool))
+        Ok(Session {
+            peers,
+            timing,
+            progress: Some(self.progress),
+            commands: self.commands,
+            pool: self.pool,
+            ends: Mutex::default(),
+        })
     }
 }
 
@@ -137,7 +144,7 @@ fn serve<T: ByteTransport>(
     identity: &Identity,
     timing: Timing,
     join: &Sender<Joined>,
-    (commands, pool): (CommandReceiver<FabricEnd>, Arc<HandlerPool>),
+    (commands, pool): (CommandReceiver<Endpoint>, Arc<HandlerPool>),
 ) -> Ending {
     let members = transport.processes();
     let timing = timing.scaled(members);

@@ -2,7 +2,7 @@
 
 use crate::common::{LONG, local_ends};
 use crate::conformance::{self, ClosureHandler};
-use forebay_fabric::fault::{Faults, Odds};
+use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_fabric::{Error, Fabric, Message};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,10 +42,10 @@ fn a_seed_replays_and_lost_requests_are_not_carried_out() {
     let run = |seed| {
         let faults = Faults::new(seed);
         let (ends, carried_out) = pair(&faults);
-        faults.set(Odds {
+        faults.set(FaultRates {
             lose_request: 300,
             lose_reply: 200,
-            ..Odds::default()
+            ..FaultRates::default()
         });
         (
             answered(&ends),
@@ -112,9 +112,9 @@ fn delays_go_to_the_clock_given_and_may_miss_the_deadline() {
         clock.fetch_add(d.as_millis() as u64, Ordering::SeqCst);
     });
     let (ends, carried_out) = pair(&faults);
-    faults.set(Odds {
+    faults.set(FaultRates {
         latency: Duration::from_secs(5),
-        ..Odds::default()
+        ..FaultRates::default()
     });
     assert!(ends[0].call(1, Message::default(), LONG).is_ok());
     assert_eq!(slept.load(Ordering::SeqCst), 5000);
@@ -125,10 +125,10 @@ fn delays_go_to_the_clock_given_and_may_miss_the_deadline() {
     };
     assert_eq!(ends[0].call(1, Message::default(), short), Err(missed));
     assert_eq!(carried_out.load(Ordering::SeqCst), 2);
-    faults.set(Odds {
+    faults.set(FaultRates {
         late: 500,
         delay: Duration::from_secs(9),
-        ..Odds::default()
+        ..FaultRates::default()
     });
     assert!(answered(&ends).iter().all(|a| *a));
     assert!((50..150).contains(&faults.counts().delayed));
@@ -142,9 +142,9 @@ fn lost_messages_leave_the_others_in_order() {
     ends[1].serve(ClosureHandler::messages(move |_, m| {
         arrived.send(m.head[0]).unwrap()
     }));
-    faults.set(Odds {
+    faults.set(FaultRates {
         lose_message: 500,
-        ..Odds::default()
+        ..FaultRates::default()
     });
     for i in 0..100u8 {
         ends[0].send(1, Message::new(vec![i])).unwrap();

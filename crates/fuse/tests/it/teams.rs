@@ -4,7 +4,7 @@
 use crate::common::{Harness, Setup, has_fuse, has_program, role, role_apart, role_as};
 use forebay_client::OpenOptions;
 use forebay_client::team_ioctl::RankTeam;
-use forebay_fabric::fault::{Faults, Odds};
+use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_fuse::{Mount, MountOptions};
 use forebay_server::{Config, MemberStatus, Service};
 use forebay_storage::OsIo;
@@ -389,16 +389,16 @@ fn sixteen_open_one_file(world: &World, role: &str) -> (Vec<String>, u64, u64) {
     let mount = world.point(1).display().to_string();
     let mut crowd = Crowd::start(role, (0..16).map(|_| vec![mount.clone()]));
     crowd.hear("READY");
-    world.faults.set(Odds {
+    world.faults.set(FaultRates {
         latency: Duration::from_millis(20),
-        ..Odds::default()
+        ..FaultRates::default()
     });
     let before = &world.status()[1];
     crowd.go();
     let seen = crowd.hear("DONE");
     let after = &world.status()[1];
     assert_eq!(world.service.nodes()[0].files.open_files(), 1);
-    world.faults.set(Odds::default());
+    world.faults.set(FaultRates::default());
     crowd.end();
     until("every handle is released", || {
         world.service.nodes()[0].files.open_files() == 0

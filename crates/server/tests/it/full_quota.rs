@@ -1,6 +1,6 @@
 //! Out of quota: `ENOSPC` to the writer, earlier data intact, and deleting makes room again.
 use crate::common::*;
-use forebay_fabric::fault::{Faults, Odds};
+use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_server::{Config, Fid, OpenFlags, Service};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
@@ -139,9 +139,9 @@ fn a_write_that_waits_for_space_is_woken_when_some_is_freed() {
     settle(&service);
     let (new, handle) = create(&here, "new");
     // This member has something to free, and cannot: so a write may hope for space, and waits.
-    faults.set(Odds {
+    faults.set(FaultRates {
         lose_request: 1000,
-        ..Odds::default()
+        ..FaultRates::default()
     });
     here.names.unlink(Fid::ROOT, b"owed", ROOT).unwrap();
     let freed = service.nodes()[0].data.space_freed().clone();
@@ -155,7 +155,7 @@ fn a_write_that_waits_for_space_is_woken_when_some_is_freed() {
         here.names.unlink(Fid::ROOT, b"old", ROOT).unwrap();
         write.join().unwrap().unwrap();
     });
-    faults.set(Odds::default());
+    faults.set(FaultRates::default());
     here.release(handle).unwrap();
     assert_eq!(contents(&there, new), vec![3; 500_000]);
 }

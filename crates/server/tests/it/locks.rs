@@ -4,7 +4,7 @@
     reason = "the index names a node, a file and a handle"
 )]
 use crate::common::*;
-use forebay_fabric::fault::{Faults, Odds};
+use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_server::delegate::{Delegate, Handle, LockOutcome, StalePages, WantedLock};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::{Error, Fid, Kind, NewNode, Service};
@@ -386,11 +386,11 @@ fn nothing_is_lost_or_stuck_over_a_network_that_loses_messages() {
         let (dir, faults) = (scratch(), Faults::new(seed));
         let service = start_faulty(&dir, config(3), &faults);
         let (_, nodes) = open_everywhere(&service, "f");
-        faults.set(Odds {
+        faults.set(FaultRates {
             lose_request: 60,
             lose_reply: 60,
             lose_message: 300,
-            ..Odds::default()
+            ..FaultRates::default()
         });
         const ROUNDS: u64 = 15;
         std::thread::scope(|scope| {
@@ -422,7 +422,7 @@ fn nothing_is_lost_or_stuck_over_a_network_that_loses_messages() {
                 });
             }
         });
-        faults.set(Odds::default());
+        faults.set(FaultRates::default());
         let (node, handle) = &nodes[0];
         let _ = node.locks.lock(*handle, &exclusive(9, 0, 8)).unwrap();
         let bytes = node.read(*handle, 0, 8).unwrap();

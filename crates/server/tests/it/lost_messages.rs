@@ -2,7 +2,7 @@
 //! lost is not done twice, and what succeeded is what everybody reads.
 use crate::common::*;
 use crate::model::content::Content;
-use forebay_fabric::fault::{Faults, Odds};
+use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_proto::placement::SliceMap;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Caller, SetAttr, SetTime, Time};
@@ -42,13 +42,13 @@ fn what_a_commit_says_is_true_whatever_was_lost() {
                 let data = random.nonzero_bytes(len as usize);
                 writer.write(handle, offset, &data, ROOT).unwrap();
                 content.put(offset, &data);
-                faults.set(Odds {
+                faults.set(FaultRates {
                     lose_request: 150,
                     lose_reply: 150,
-                    ..Odds::default()
+                    ..FaultRates::default()
                 });
                 let flushed = writer.flush(handle);
-                faults.set(Odds::default());
+                faults.set(FaultRates::default());
                 // This node sees its writes whatever became of the commit.
                 assert_eq!(
                     writer.read(handle, offset, len as u32).unwrap()[..],
@@ -127,13 +127,13 @@ fn an_explicit_time_or_mode_outlives_a_commit_before_it_that_got_no_answer() {
     };
     // The commit reaches nobody, or only its answer is lost; then the file is closed or written again.
     for (round, lost) in [
-        Odds {
+        FaultRates {
             lose_request: 1000,
-            ..Odds::default()
+            ..FaultRates::default()
         },
-        Odds {
+        FaultRates {
             lose_reply: 1000,
-            ..Odds::default()
+            ..FaultRates::default()
         },
     ]
     .into_iter()
@@ -142,7 +142,7 @@ fn an_explicit_time_or_mode_outlives_a_commit_before_it_that_got_no_answer() {
         writer.write(handle, 0, b"before", other).unwrap();
         faults.set(lost);
         assert_eq!(writer.flush(handle).unwrap_err().errno(), Errno::IO);
-        faults.set(Odds::default());
+        faults.set(FaultRates::default());
         let explicit = SetAttr {
             mtime: Some(SetTime::At(time(1000 + round as i64))),
             mode: Some(0o4755),

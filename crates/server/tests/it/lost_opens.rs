@@ -1,7 +1,7 @@
 //! Opens and closes over a network that loses requests and replies: each counts once, so that a file held open stays, and a
 //! removed one goes with its last close.
 use crate::common::*;
-use forebay_fabric::fault::{Faults, Odds};
+use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_server::{Fid, OpenFlags};
 use rustix::io::Errno;
 
@@ -16,10 +16,10 @@ fn each_open_counts_once_and_each_close_too() {
         owner.release(made).unwrap();
         let kept = other.open(fid, READ).unwrap().handle;
         owner.names.unlink(Fid::ROOT, b"f", ROOT).unwrap();
-        faults.set(Odds {
+        faults.set(FaultRates {
             lose_request: 200,
             lose_reply: 200,
-            ..Odds::default()
+            ..FaultRates::default()
         });
         for _ in 0..40 {
             match other.open(fid, READ) {
@@ -28,7 +28,7 @@ fn each_open_counts_once_and_each_close_too() {
                 Err(e) => assert_eq!(e.errno(), Errno::IO),
             }
         }
-        faults.set(Odds::default());
+        faults.set(FaultRates::default());
         settle(&service);
         assert_eq!(&other.read(kept, 0, 9).unwrap()[..], b"kept", "seed {seed}");
         // One more call to that member tells it of all that was lost.
@@ -53,11 +53,11 @@ fn opens_that_empty_and_creates_leave_nothing_open_when_a_part_of_them_is_lost()
         let (dir, faults) = (scratch(), Faults::new(seed));
         let service = start_faulty(&dir, config(2), &faults);
         let other = service.delegate(1);
-        faults.set(Odds {
+        faults.set(FaultRates {
             lose_request: 150,
             lose_reply: 150,
             latency: std::time::Duration::from_millis(1),
-            ..Odds::default()
+            ..FaultRates::default()
         });
         let outcomes: Vec<bool> = std::thread::scope(|scope| {
             let work = |thread: usize| {
@@ -99,7 +99,7 @@ fn opens_that_empty_and_creates_leave_nothing_open_when_a_part_of_them_is_lost()
         });
         worked += outcomes.iter().filter(|ok| **ok).count();
         failed += outcomes.iter().filter(|ok| !**ok).count();
-        faults.set(Odds::default());
+        faults.set(FaultRates::default());
         // What was lost is told in the background, or with the next call.
         let last = create(&other, "last");
         other.release(last.1).unwrap();

@@ -1,6 +1,6 @@
 //! Fetching ahead changes when bytes are read, never which: under every policy, while other nodes write, truncate and remove.
 use crate::common::*;
-use forebay_fabric::fault::{Faults, Odds};
+use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_pattern::ReadRequest;
 use forebay_server::delegate::{
     Delegate, Handle, KnownReads, PrefetchConfig, PrefetchPolicy, PrefetchStats,
@@ -16,9 +16,9 @@ const LATE: Duration = Duration::from_micros(300);
 /// Members that are far from each other.
 fn start_far_as(dir: &TempDir, config: Config) -> (Service, Arc<Faults>) {
     let faults = Faults::new(1);
-    faults.set(Odds {
+    faults.set(FaultRates {
         latency: LATE,
-        ..Odds::default()
+        ..FaultRates::default()
     });
     (start_faulty(dir, config, &faults), faults)
 }
@@ -277,16 +277,16 @@ fn a_file_closed_and_removed_with_fetches_on_their_way_leaves_nothing() {
     for r in strided(50, 2000, 5000) {
         reader.read(open, r.offset, r.len as u32).unwrap();
     }
-    faults.set(Odds {
+    faults.set(FaultRates {
         latency: Duration::from_millis(30),
-        ..Odds::default()
+        ..FaultRates::default()
     });
     for r in &strided(60, 2000, 5000)[50..] {
         reader.read(open, r.offset, r.len as u32).unwrap();
     }
     reader.release(open).unwrap();
     writer.names.unlink(Fid::ROOT, b"f", ROOT).unwrap();
-    faults.set(Odds::default());
+    faults.set(FaultRates::default());
     settled(&reader);
     settle_to_nothing(&service);
     service.stop().unwrap();

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(super) struct Gathering {
     reduction: Reduction<Bytes>,
@@ -18,20 +18,22 @@ pub(super) struct Gathering {
     repliers: HashMap<Rank, Replier>,
     changed: Arc<Condvar>,
     root: Rank,
-    until: Option<Instant>,
+    begun: Instant,
+    /// How long the children are waited for.
+    limit: Duration,
 }
 
 type Combine<'a> = &'a dyn Fn(Bytes, Bytes) -> Bytes;
 
 impl Gathering {
     pub fn new(operation: &Operation, place: &TreePosition, changed: Arc<Condvar>) -> Gathering {
-        let gather = operation.limits.gather(place.height);
         Gathering {
             reduction: Reduction::new(place.parent, place.children.iter().copied()),
             repliers: HashMap::new(),
             changed,
             root: operation.root,
-            until: Instant::now().checked_add(gather),
+            begun: Instant::now(),
+            limit: operation.limits.gather(place.height),
         }
     }
 
@@ -71,11 +73,9 @@ impl Gathering {
             if let Some(failure) = pending.cannot_complete(id, self.reduction.absent()) {
                 return Err(failure);
             }
-            let Some(until) = self.until else {
-                self.changed.wait(&mut pending);
-                continue;
-            };
-            if self.changed.wait_until(&mut pending, until).timed_out() {
+            // A time too far for the clock is no limit.
+            let left = self.limit.saturating_sub(self.begun.elapsed());
+            if self.changed.wait_for(&mut pending, left).timed_out() {
                 let arrivals = pending.take(id);
                 return match self.reduction.absent().next() {
                     Some(rank) if arrivals.is_empty() => Err(Failure::Missing(rank)),

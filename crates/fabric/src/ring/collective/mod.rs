@@ -37,7 +37,6 @@ use parking_lot::Mutex;
 use pending::{Arrival, PendingOperations};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// What one rank received and sent so far.
@@ -53,24 +52,11 @@ pub struct CollectiveCounts {
     pub refused: u64,
 }
 
-#[derive(Default)]
-struct Counters {
-    values: AtomicU64,
-    answers: AtomicU64,
-    failures: AtomicU64,
-    refused: AtomicU64,
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
 /// One rank's part in all its collectives. Its messages are known by [`is_ring`](Collectives::is_ring): a server hands them to
 /// [`Handler`] here, whatever else its own handler does. The fabric given may wrap heads in the server's own format.
 pub struct Collectives {
     fabric: Arc<dyn Fabric>,
     pending: Mutex<PendingOperations>,
-    counters: Counters,
 }
 
 impl Collectives {
@@ -79,7 +65,6 @@ impl Collectives {
         Collectives {
             fabric,
             pending: Mutex::new(PendingOperations::new(bounds)),
-            counters: Counters::default(),
         }
     }
 
@@ -116,7 +101,7 @@ impl Collectives {
         let changed = call.inspect_err(|failure| {
             // Its children gave up before this rank came; the parent need not wait either.
             if !matches!(failure, Failure::Busy(_)) {
-                self.tell(place.parent, operation, &id, *failure);
+                self.tell(place.parent, operation, *failure);
             }
         })?;
         let mut gathering = Gathering::new(operation, &place, changed);
@@ -126,18 +111,18 @@ impl Collectives {
             // From here on the others may carry it out.
             Ok(match parent {
                 None => Ok(execute(value)),
-                Some(parent) => self.ask(parent, operation, &id, value, &place, begun),
+                Some(parent) => self.ask(parent, operation, value, place.levels, begun),
             })
         }));
         let outcome = match ran {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(failure)) => {
-                self.tell(parent, operation, &id, failure);
+                self.tell(parent, operation, failure);
                 Err(failure)
             }
             Err(panic) => {
                 let failure = Failure::Panicked(me);
-                self.tell(parent, operation, &id, failure);
+                self.tell(parent, operation, failure);
                 self.end(&id, gathering, Err(failure));
                 resume_unwind(panic);
             }
@@ -162,7 +147,7 @@ impl Collectives {
             }
             pending.end(&id, failure)
         };
-        self.tell(place.parent, operation, &id, failure);
+        self.tell(place.parent, operation, failure);
         self.refuse_all(waiting.into_iter().map(|arrival| (arrival, failure)));
     }
 
@@ -173,13 +158,7 @@ impl Collectives {
 
     /// What this rank received and sent so far.
     pub fn counts(&self) -> CollectiveCounts {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        CollectiveCounts {
-            values: get(&self.counters.values),
-            answers: get(&self.counters.answers),
-            failures: get(&self.counters.failures),
-            refused: get(&self.counters.refused),
-        }
+        self.pending.lock().counts
     }
 
     /// Operations kept and remembered now.
@@ -191,52 +170,41 @@ impl Collectives {
         &self,
         parent: Rank,
         operation: &Operation,
-        id: &OperationId,
         value: Bytes,
-        place: &super::group::TreePosition,
+        levels: u32,
         begun: Instant,
     ) -> Result<Bytes, Failure> {
-        let whole = operation.limits.whole(place.levels);
+        let whole = operation.limits.whole(levels);
         let left = whole.saturating_sub(begun.elapsed());
-        let up = ChildMessage {
-            id: id.clone(),
-            root: operation.root,
-            keep_for: left,
-            content: Ok(value),
-        };
-        let reply = self.fabric.call(parent, up.encode(), left);
+        let reply = self
+            .fabric
+            .call(parent, operation.message(Ok(value), left), left);
         // Whatever the reason, the parent may have the value.
         let reply = reply.map_err(|_| Failure::Lost(parent))?;
         wire::decode_down(reply).unwrap_or(Err(Failure::Lost(parent)))
     }
 
     /// Says upwards that nothing will come. If it is lost, the parent finds out by itself, later.
-    fn tell(
-        &self,
-        parent: Option<Rank>,
-        operation: &Operation,
-        id: &OperationId,
-        failure: Failure,
-    ) {
-        let Some(parent) = parent else { return };
-        let up = ChildMessage {
-            id: id.clone(),
-            root: operation.root,
-            keep_for: operation.limits.base,
-            content: Err(failure),
-        };
-        let _ = self.fabric.send(parent, up.encode());
+    fn tell(&self, parent: Option<Rank>, operation: &Operation, failure: Failure) {
+        if let Some(parent) = parent {
+            let message = operation.message(Err(failure), operation.limits.base);
+            let _ = self.fabric.send(parent, message);
+        }
     }
 
     /// Ends it here, and answers the children.
     fn end(&self, id: &OperationId, gathering: Gathering, outcome: Result<Bytes, Failure>) {
         let why = outcome.clone().err();
         let why = why.unwrap_or(Failure::Over(self.fabric.rank()));
-        let late = self.pending.lock().end(id, why);
-        for replier in gathering.into_repliers() {
+        let repliers = gathering.into_repliers();
+        let late = {
+            let mut pending = self.pending.lock();
             if outcome.is_ok() {
-                count(&self.counters.answers);
+                pending.counts.answers += repliers.len() as u64;
             }
+            pending.end(id, why)
+        };
+        for replier in repliers {
             replier.reply(wire::encode_down(outcome.clone()));
         }
         self.refuse_all(late.into_iter().map(|arrival| (arrival, why)));
@@ -244,13 +212,9 @@ impl Collectives {
 
     fn arrive(&self, from: Rank, message: Message, replier: Option<Replier>) {
         let Some(up) = ChildMessage::decode(message) else {
-            count(&self.counters.refused);
+            self.pending.lock().counts.refused += 1;
             return refuse(replier, Failure::Malformed(from));
         };
-        count(match up.content {
-            Ok(_) => &self.counters.values,
-            Err(_) => &self.counters.failures,
-        });
         let me = self.fabric.rank();
         let arrival = Arrival {
             from,
@@ -258,13 +222,20 @@ impl Collectives {
             content: up.content,
             replier,
         };
-        let (refused, expired) = self.pending.lock().keep(up.id, arrival, up.keep_for, me);
+        let (refused, expired) = {
+            let mut pending = self.pending.lock();
+            match arrival.content {
+                Ok(_) => pending.counts.values += 1,
+                Err(_) => pending.counts.failures += 1,
+            }
+            pending.keep(up.id, arrival, up.keep_for, me)
+        };
         self.refuse_all(refused.into_iter().chain(expired));
     }
 
     fn refuse_all(&self, refused: impl IntoIterator<Item = (Arrival, Failure)>) {
         for (arrival, failure) in refused {
-            count(&self.counters.refused);
+            self.pending.lock().counts.refused += 1;
             refuse(arrival.replier, failure);
         }
     }

@@ -1,9 +1,10 @@
 //! A collective operation, and the bounds on how many of them a rank keeps.
 
 use super::super::group::{Group, Limits};
-use super::super::wire::OperationId;
-use crate::Rank;
+use super::super::wire::{ChildMessage, Failure, OperationId};
+use crate::{Message, Rank};
 use bytes::Bytes;
+use std::time::Duration;
 
 /// Bounds on memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,5 +47,16 @@ impl Operation {
             round: self.round,
             key: self.key.clone(),
         }
+    }
+
+    /// What a rank sends to its parent; the sender waits for `keep_for`.
+    pub(super) fn message(&self, content: Result<Bytes, Failure>, keep_for: Duration) -> Message {
+        let up = ChildMessage {
+            id: self.id(),
+            root: self.root,
+            keep_for,
+            content,
+        };
+        up.encode()
     }
 }

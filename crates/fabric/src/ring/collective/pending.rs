@@ -1,6 +1,7 @@
 //! The operations under way at one rank with the messages that came for them, and the failures of those that ended.
 
 use super::super::wire::{Failure, OperationId};
+use super::CollectiveCounts;
 use super::operation::MemoryBounds;
 use crate::{Rank, Replier};
 use bytes::Bytes;
@@ -95,6 +96,7 @@ pub(super) struct PendingOperations {
     dead: HashSet<Rank>,
     /// No operation without a caller expires before this; none is waiting if there is none.
     next_expiry: Option<Instant>,
+    pub counts: CollectiveCounts,
 }
 
 impl PendingOperations {
@@ -106,6 +108,7 @@ impl PendingOperations {
             order: VecDeque::new(),
             dead: HashSet::new(),
             next_expiry: None,
+            counts: CollectiveCounts::default(),
         }
     }
 
@@ -308,10 +311,7 @@ impl PendingOperations {
 }
 
 fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (one, other) => one.or(other),
-    }
+    a.into_iter().chain(b).min()
 }
 
 #[cfg(test)]

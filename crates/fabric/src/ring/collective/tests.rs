@@ -1,8 +1,9 @@
 //! Collectives over the local fabric: what all members hear when all goes well, and when members fail, disagree or stay away.
 use super::super::{Group, Limits, Shape, topology::fan_in};
 use super::*;
-use crate::fault::{Faults, Odds};
+use crate::fault::{FaultRates, Faults};
 use crate::local;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -106,13 +107,13 @@ fn what_the_members_hear_fits_together_whatever_goes_wrong() {
         let ends: Vec<_> = locals(n).into_iter().map(|end| faults.wrap(end)).collect();
         let members = members(&ends, MemoryBounds::default());
         let odds = 20 * (seed % 4) as u16;
-        faults.set(Odds {
+        faults.set(FaultRates {
             lose_request: odds,
             lose_reply: odds,
             lose_message: 4 * odds,
             late: 3 * odds,
             delay: Duration::from_millis(60),
-            ..Odds::default()
+            ..FaultRates::default()
         });
         if seed % 5 == 4 {
             faults.kill(1);
@@ -143,7 +144,7 @@ fn what_the_members_hear_fits_together_whatever_goes_wrong() {
             }
         }
         // Afterwards the next one works.
-        faults.set(Odds::default());
+        faults.set(FaultRates::default());
         faults.revive(1);
         let next = operation(n, shape, 2, root, PATIENT);
         let (outcomes, _) = run(&members, &next, |_| true);

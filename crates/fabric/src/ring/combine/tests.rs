@@ -56,7 +56,7 @@ fn requests_that_come_while_one_is_in_flight_form_the_next() {
     });
     assert_eq!(*sent.lock(), [1, 5]);
     assert_eq!(combiner.waiting(&1), None);
-    assert!(combiner.state.lock().is_empty());
+    assert!(combiner.in_flight.lock().is_empty());
 }
 
 #[test]
@@ -174,7 +174,7 @@ proptest! {
             }
         });
         prop_assert!(sent.load(Ordering::SeqCst) >= expected);
-        prop_assert!(combiner.state.lock().is_empty());
+        prop_assert!(combiner.in_flight.lock().is_empty());
     }
 }
 

@@ -121,20 +121,15 @@ pub(super) fn init() -> Result<Comm, MpiError> {
 impl Comm {
     /// Sends a first message.
     pub fn send_first(&self, bytes: Bytes, to: c_int) -> Result<Sending, MpiError> {
-        self.send(bytes, to, TAG_FIRST)
+        self.send(bytes, to, TAG_FIRST, usize::MAX)
     }
 
     /// Sends a large buffer in pieces.
     pub fn send_pieces(&self, bytes: Bytes, to: c_int) -> Result<Sending, MpiError> {
-        self.send(bytes, to, TAG_PIECES)
+        self.send(bytes, to, TAG_PIECES, MAX_PIECE)
     }
 
-    fn send(&self, bytes: Bytes, to: c_int, tag: c_int) -> Result<Sending, MpiError> {
-        let cut = if tag == TAG_FIRST {
-            usize::MAX
-        } else {
-            MAX_PIECE
-        };
+    fn send(&self, bytes: Bytes, to: c_int, tag: c_int, cut: usize) -> Result<Sending, MpiError> {
         let mut sending = Sending {
             requests: Requests::default(),
             bytes: ManuallyDrop::new(bytes),
@@ -205,26 +200,23 @@ impl Comm {
     }
 
     /// Begins to gather `own` from all ranks, by MPI rank.
-    pub fn gather(&self, own: Vec<u8>) -> Result<Gathering, MpiError> {
+    pub fn gather(&self, own: Vec<u8>) -> Result<Receiving, MpiError> {
         let len = count(own.len())?;
-        let sending = Sending {
-            requests: Requests::default(),
-            bytes: ManuallyDrop::new(own.into()),
-        };
-        let mut receiving = Receiving::room(sending.bytes.len() * self.size as usize)?;
+        let mut receiving = Receiving::room(own.len() * self.size as usize)?;
         // The status of a collective operation has no count.
         receiving.requests.count = false;
         receiving.buffer.resize(receiving.len, 0);
-        // SAFETY: both buffers have the lengths given; `Gathering` frees neither before the request is done.
+        receiving.own = ManuallyDrop::new(own);
+        // SAFETY: both buffers have the lengths given; `Receiving` frees neither before the request is done.
         let code = unsafe {
-            let (from, to) = (sending.bytes.as_ptr(), receiving.buffer.as_mut_ptr());
+            let (from, to) = (receiving.own.as_ptr(), receiving.buffer.as_mut_ptr());
             let request = receiving.requests.next();
             let byte = ffi::RSMPI_UINT8_T;
             let (from, to) = (from.cast(), to.cast());
             ffi::MPI_Iallgather(from, len, byte, to, len, byte, self.raw, request)
         };
         check("MPI_Iallgather", code)?;
-        Ok(Gathering { sending, receiving })
+        Ok(receiving)
     }
 
     /// Ends MPI. Waits for the others to do so.
@@ -321,6 +313,8 @@ pub(super) struct Receiving {
     requests: Requests,
     buffer: ManuallyDrop<Vec<u8>>,
     len: usize,
+    /// What this rank gives to a gathering, which MPI reads meanwhile.
+    own: ManuallyDrop<Vec<u8>>,
 }
 
 impl Receiving {
@@ -338,6 +332,7 @@ impl Receiving {
             requests,
             buffer: ManuallyDrop::new(buffer),
             len,
+            own: ManuallyDrop::default(),
         })
     }
 
@@ -364,30 +359,11 @@ impl Receiving {
 impl Drop for Receiving {
     fn drop(&mut self) {
         if self.requests.are_done() {
-            // SAFETY: dropped once, here, and MPI is done with it.
-            unsafe { ManuallyDrop::drop(&mut self.buffer) };
-        }
-    }
-}
-
-/// One value of each rank, being gathered.
-pub(super) struct Gathering {
-    sending: Sending,
-    receiving: Receiving,
-}
-
-impl Gathering {
-    /// All values, by MPI rank, when they are there. Once.
-    pub fn test(&mut self) -> Result<Option<Bytes>, MpiError> {
-        self.receiving.test()
-    }
-}
-
-impl Drop for Gathering {
-    fn drop(&mut self) {
-        if !self.receiving.requests.are_done() {
-            // Keeps the sender's bytes as long as the receiver's: `Sending` has no request of its own here.
-            std::mem::forget(Bytes::clone(&self.sending.bytes));
+            // SAFETY: dropped once, here, and MPI is done with them.
+            unsafe {
+                ManuallyDrop::drop(&mut self.buffer);
+                ManuallyDrop::drop(&mut self.own);
+            }
         }
     }
 }

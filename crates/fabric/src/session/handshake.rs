@@ -140,22 +140,21 @@ pub(super) fn agree(records: &[u8], process_word: &str) -> Result<Vec<u32>, Iden
     let Some(first) = all.first() else {
         return Ok(Vec::new());
     };
-    let differs = |differ: fn(&ProcessRecord, &ProcessRecord) -> bool| {
-        all.iter().find(|other| differ(first, other))
-    };
-    let both = |other: &ProcessRecord| (first.place.clone(), other.place.clone());
+    type Differ = fn(&ProcessRecord, &ProcessRecord) -> bool;
     // The secret first: what else a stranger says does not matter.
-    if let Some((a, b)) = differs(|a, b| a.secret != b.secret).map(both) {
-        return Err(IdentityError::Secret(a, b));
-    }
-    if let Some((a, b)) = differs(|a, b| (a.frames, a.version) != (b.frames, b.version)).map(both) {
-        return Err(IdentityError::Version(a, b));
-    }
-    if let Some((a, b)) = differs(|a, b| a.service != b.service).map(both) {
-        return Err(IdentityError::Service(a, b));
-    }
-    if let Some((a, b)) = differs(|a, b| a.members != b.members).map(both) {
-        return Err(IdentityError::Members(a, b));
+    let checks: [(Differ, fn(String, String) -> IdentityError); 4] = [
+        (|a, b| a.secret != b.secret, IdentityError::Secret),
+        (
+            |a, b| (a.frames, a.version) != (b.frames, b.version),
+            IdentityError::Version,
+        ),
+        (|a, b| a.service != b.service, IdentityError::Service),
+        (|a, b| a.members != b.members, IdentityError::Members),
+    ];
+    for (differ, error) in checks {
+        if let Some(other) = all.iter().find(|other| differ(first, other)) {
+            return Err(error(first.place.clone(), other.place.clone()));
+        }
     }
     let members = first.members;
     if all.len() as u64 != u64::from(members) {

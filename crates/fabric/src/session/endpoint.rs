@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub(super) struct FabricEnd {
+pub(super) struct Endpoint {
     pub epoch: u64,
     peers: Arc<Peers>,
     port: Arc<Port>,
-    commands: CommandSender<FabricEnd>,
+    commands: CommandSender<Endpoint>,
     pool: Arc<HandlerPool>,
     /// Peers whose end of this fabric is closed.
     gone: Vec<AtomicBool>,
@@ -29,14 +29,14 @@ pub(super) struct FabricEnd {
 
 type EarlyRequest = (Rank, Message, Replier);
 
-impl FabricEnd {
+impl Endpoint {
     pub fn new(
         epoch: u64,
         peers: Arc<Peers>,
-        commands: CommandSender<FabricEnd>,
+        commands: CommandSender<Endpoint>,
         pool: Arc<HandlerPool>,
-    ) -> Arc<FabricEnd> {
-        Arc::new(FabricEnd {
+    ) -> Arc<Endpoint> {
+        Arc::new(Endpoint {
             epoch,
             port: Port::new(peers.own()),
             gone: (0..peers.size()).map(|_| AtomicBool::new(false)).collect(),
@@ -80,22 +80,17 @@ impl FabricEnd {
     }
 
     fn call_peer(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
-        // A deadline too far for the clock is none.
-        let until = Instant::now().checked_add(deadline);
+        let begun = Instant::now();
         let slot = ReplySlot::new();
         let call = self.port.watch(&slot, to, Error::Closed);
         // Registered first, looked at second: a close or death in between is seen by one of the two.
         self.admit(to)?;
         self.send_frame(to, FrameKind::Request, call.id, message)?;
-        let late = Error::Deadline {
-            rank: to,
-            after: deadline,
-        };
-        slot.wait(until).unwrap_or(Err(late))
+        slot.wait(to, begun, deadline)
     }
 
     /// Takes what arrived from an alive peer. On the progress thread: hands over and returns.
-    pub fn arrive(self: &Arc<FabricEnd>, from: Rank, frame: Frame) {
+    pub fn arrive(self: &Arc<Endpoint>, from: Rank, frame: Frame) {
         let id = frame.id;
         match (frame.kind, frame.message) {
             (FrameKind::Request, Some(message)) => self.request(from, id, message),
@@ -111,7 +106,7 @@ impl FabricEnd {
         }
     }
 
-    fn request(self: &Arc<FabricEnd>, from: Rank, id: u64, message: Message) {
+    fn request(self: &Arc<Endpoint>, from: Rank, id: u64, message: Message) {
         let end = Arc::clone(self);
         let replier = Replier::new(move |reply| end.reply(from, id, reply));
         let mut early = self.early.lock();
@@ -164,7 +159,7 @@ impl FabricEnd {
 }
 
 /// One member's end of a fabric of a [`Session`](super::Session). Its rank is the member's number. Dropping it closes it.
-pub struct SessionFabric(pub(super) Arc<FabricEnd>);
+pub struct SessionFabric(pub(super) Arc<Endpoint>);
 
 impl Fabric for SessionFabric {
     fn rank(&self) -> Rank {
