@@ -140,22 +140,21 @@ pub(super) fn agree(records: &[u8], process_word: &str) -> Result<Vec<u32>, Iden
     let Some(first) = all.first() else {
         return Ok(Vec::new());
     };
-    type Differ = fn(&ProcessRecord, &ProcessRecord) -> bool;
-    // The secret first: what else a stranger says does not matter.
-    let checks: [(Differ, fn(String, String) -> IdentityError); 4] = [
-        (|a, b| a.secret != b.secret, IdentityError::Secret),
-        (
-            |a, b| (a.frames, a.version) != (b.frames, b.version),
-            IdentityError::Version,
-        ),
-        (|a, b| a.service != b.service, IdentityError::Service),
-        (|a, b| a.members != b.members, IdentityError::Members),
-    ];
-    for (differ, error) in checks {
-        if let Some(other) = all.iter().find(|other| differ(first, other)) {
-            return Err(error(first.place.clone(), other.place.clone()));
+    let alike = |differ: fn(&ProcessRecord, &ProcessRecord) -> bool,
+                 error: fn(String, String) -> IdentityError| {
+        match all.iter().find(|other| differ(first, other)) {
+            Some(other) => Err(error(first.place.clone(), other.place.clone())),
+            None => Ok(()),
         }
-    }
+    };
+    // The secret first: what else a stranger says does not matter.
+    alike(|a, b| a.secret != b.secret, IdentityError::Secret)?;
+    alike(
+        |a, b| (a.frames, a.version) != (b.frames, b.version),
+        IdentityError::Version,
+    )?;
+    alike(|a, b| a.service != b.service, IdentityError::Service)?;
+    alike(|a, b| a.members != b.members, IdentityError::Members)?;
     let members = first.members;
     if all.len() as u64 != u64::from(members) {
         let found = all.len();
