@@ -1,11 +1,12 @@
 //! What the command says: the one place that writes to standard output and standard error for people.
 //!
-//! Names of files, texts of traces and replies of a service come from others. They may hold control characters that a terminal obeys (ESC, BEL, C1
-//! bytes), or characters that show another text than there is (newlines, changes of the reading direction). [`forebay_server::escape`]
-//! lists them and escapes them.
+//! Names of files, texts of traces and replies of a service come from others. They may hold control characters that a terminal
+//! obeys (ESC, BEL, C1 bytes), or characters that show another text than there is (newlines, changes of the reading direction).
+//! [`forebay_server::escape`] lists them and escapes them.
 //!
-//! Invariants: [`print()`] and [`tell`] escape all of those but the newlines and tabs of our own text. A text from outside stays on one line if it went
-//! through [`name`] or [`escaped`]. JSON stays JSON, with the same text in it ([`json`]). A reader that stops early, as `head` does, is no failure.
+//! Invariants: [`print()`] and [`tell`] escape all of those but the newlines and tabs of our own text. A text from outside
+//! stays on one line if it went through [`name`] or [`escaped`]. JSON stays JSON, with the same text in it ([`json`]). A reader
+//! that stops early, as `head` does, is no failure.
 //!
 //! Clippy refuses `println!` and its like elsewhere in this crate.
 use forebay_node::failure::{Context, Result};

@@ -2,7 +2,8 @@
 //! also be published.
 //!
 //! Members that share a disk share one reserve. A write asks here before its bytes are accepted; the disk's free space is
-//! queried only when the amount that the last query allowed is used up. Bytes that are accepted but still in memory count as if they were on the disk.
+//! queried only when the amount that the last query allowed is used up. Bytes that are accepted but still in memory count as if
+//! they were on the disk.
 use forebay_proto::Result;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,8 +1,8 @@
 //! Recording a mount: while a recorder is set, every request of the kernel is reported to it when it is answered.
 //!
 //! Most mounts are not recorded; then a request costs one check of a flag. A recorded mount may also have the kernel keep
-//! nothing: files opened from then on bypass the page cache, names and attributes are asked for each time. So what programs do
-//! is seen as they do it, and not what the kernel made of it.
+//! nothing: files opened from then on bypass the page cache, names and attributes are asked for each time. So the recording
+//! shows what programs do, not what the kernel's caches leave of it.
 use crate::attempt::TEAM_DIRECTORY;
 use crate::protocol::{DirectoryEntries, FileHandle, Opened, Request, XattrAnswer};
 use forebay_server::Fid;

@@ -1,7 +1,8 @@
 //! What `forebay status` and the metrics show of one member.
 //!
-//! Invariant: all figures but those of [`RecordCounts`](crate::stats_scans::RecordCounts) and the bytes on disk are read from memory in a moment; those cost a scan
-//! of every record or segment, and come from [`CachedStats`](crate::cached_stats::CachedStats).
+//! Invariant: all figures but those of [`RecordCounts`](crate::stats_scans::RecordCounts) and the bytes on disk are read from
+//! memory in a moment; those cost a scan of every record or segment, and come from
+//! [`CachedStats`](crate::cached_stats::CachedStats).
 use crate::delegate::{PrefetchStats, Traffic};
 use forebay_index::Stats;
 use std::ops::{Add, BitOr};

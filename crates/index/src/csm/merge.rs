@@ -6,13 +6,14 @@
 //!  result: [ 0.5 .. 1 ][ 1 .. 1.5 ][ 2 .. 3 ][ 5 .. 6 ]     merged: the first of both
 //! ```
 //!
-//! The paper merges two sequences at a time, this merge any number. Records in random order overlap everywhere: they are then decompressed and
-//! compressed once for all sequences instead of once for each pair.
+//! The paper merges two sequences at a time, this merge any number. Records in random order overlap everywhere: they are then
+//! decompressed and compressed once for all sequences instead of once for each pair.
 //!
-//! Of records with one key the newest stays. Deletes stay as well, unless the caller says that no older sequence is left for them to hide records of.
+//! Of records with one key the newest stays. Deletes stay as well, unless the caller says that no older sequence is left for
+//! them to hide records of.
 //!
-//! Records that are pending when a block could pass would become a small block of their own, and blocks would shrink from merge to merge. So with
-//! less than a quarter of a block pending, the next block is decompressed instead of passed.
+//! Records that are pending when a block could pass would become a small block of their own, and blocks would shrink from merge
+//! to merge. So with less than a quarter of a block pending, the next block is decompressed instead of passed.
 use super::block::{Block, BlockSplitter};
 use super::loser_tree::LoserTree;
 use super::record::Record;

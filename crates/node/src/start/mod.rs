@@ -1,17 +1,17 @@
-//! The start of a server process: one order of steps for every `ServiceTopology`, which says whether all members of the service run
-//! in this process or each in its own.
+//! The start of a server process: one order of steps for every `ServiceTopology`, which says whether all members of the service
+//! run in this process or each in its own.
 //!
 //! ```text
 //!  new store:      prepare (mount points, metrics, mounts) -> open the store --------------------------> join -> answer -> ready
 //!  existing store:                                            open the store -> prepare (the same) ----> join -> answer -> ready
 //! ```
 //!
-//! For a new store all that may be refused comes before the store is made: a start that fails should not leave a store behind, whose number of
-//! nodes is fixed from then on. A process that touches a mount waits until the mount is answered.
+//! For a new store all that may be refused comes before the store is made: a start that fails should not leave a store behind,
+//! whose number of nodes is fixed from then on. A process that touches a mount waits until the mount is answered.
 //!
-//! Invariants: mount points are checked and made before the first mount, and nothing below a mount of this process is touched after that. Mounts, and
-//! the process that watches them, are started before `ServiceTopology::join`, after which a process may not be able to fork. Start and stop each have
-//! a limit; when it passes, the log says at which step.
+//! Invariants: mount points are checked and made before the first mount, and nothing below a mount of this process is touched
+//! after that. Mounts, and the process that watches them, are started before `ServiceTopology::join`, after which a process may
+//! not be able to fork. Start and stop each have a limit; when it passes, the log says at which step.
 mod job_member;
 pub mod job_process;
 pub mod launcher;

@@ -1,5 +1,5 @@
-//! The layout of a file's committed bytes, as `forebay stat` shows it: its patterns as they are kept, and its extents as the patterns they would fold
-//! to.
+//! The layout of a file's committed bytes, as `forebay stat` shows it: its patterns as they are kept, and its extents as the
+//! patterns they would fold to.
 use super::intervals::ByteSource;
 use super::locate::ByteLocator;
 use super::open_file::OpenFile;

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The version is 3. Version 2 has the same fields, but no device files. Version 1 has no layout, the last field: it is read as
-//! `BySlice` if anything was ever published, else as `OwnerOnly`. Another one is refused: it is a store of a newer Forebay. The store's blocks and log records carry the
-//! checksums.
+//! `BySlice` if anything was ever published, else as `OwnerOnly`. Another one is refused: it is a store of a newer Forebay. The
+//! store's blocks and log records carry the checksums.
 use crate::{Error, ExtentLayout, Fid, Result};
 pub use forebay_proto::Inode;
 

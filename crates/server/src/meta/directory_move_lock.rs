@@ -1,4 +1,4 @@
-//! The lock of directory moves , kept by the root's owner.
+//! The lock of directory moves, kept by the root's owner.
 //!
 //! A move of a directory to another parent could close a loop together with another such move, though each alone is fine.
 //! So such moves (and only they: a new name under the same parent changes no ancestry) go one at a time: the mover holds

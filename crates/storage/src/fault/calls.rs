@@ -1,4 +1,4 @@
-//! The calls on a [`FaultIo`] disk: each is counted, and fails if it is to.
+//! The calls on a [`FaultIo`] disk: each is counted, and fails if the test asked for that.
 use super::FaultIo;
 use super::disk::{Change, Disk, NameChange};
 use crate::{DirEntry, File, Io};

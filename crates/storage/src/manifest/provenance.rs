@@ -9,9 +9,10 @@
 //! ```
 //! Integers are varints where nothing else is said. `crc`: CRC32C of the file's number (u64), n and the payload.
 //!
-//! The batch number: for a flushed table (level 0) its last batch; for a merged one the batch through which the log was flushed when the merge
-//! began. So a merged table says of every older table whether it was there: see [`reconstruct`](crate::manifest::reconstruct). Files of the attached engine
-//! list their inputs only; what that engine stores in the edit gives the order of its runs.
+//! The batch number: for a flushed table (level 0) its last batch; for a merged one the batch through which the log was flushed
+//! when the merge began. So a merged table says of every older table whether it was there: see
+//! [`reconstruct`](crate::manifest::reconstruct). Files of the attached engine list their inputs only; what that engine stores
+//! in the edit gives the order of its runs.
 //!
 //! Invariant: only `reconstruct` reads it, so damage here costs nothing while there is a manifest.
 use super::{Edit, EngineEdit};

@@ -2,20 +2,21 @@
 //! be read.
 //!
 //! Every table file holds its [`Provenance`]. These rules say which files make up the store, and in which order:
-//! - *Merges happen one after the other.* Files made by one merge have the same inputs. If a later merge used one of its files, or an input
-//!   is gone, then the edit that named its files was on disk: what is left of the inputs is superseded. Otherwise all inputs are there and hold
-//!   the same entries: the merge's files are left out, because some of them may be missing.
-//! - *A merged table lists all tables that the manifest named when its merge began.* A table with a lower number that is not in the list was superseded
-//!   before, or is a flush that was not named yet, which its batch number tells.
-//! - *Of the tables that are left, flushed ones are newer than merged ones*, because a merge takes all of level 0. Among flushed tables the
-//!   number gives the order.
-//! - *Of two merged tables that overlap*, the one with the higher number lists the level of the other one, and which of them is newer
-//!   never changes. The levels themselves need not be known: all placements that keep this order show the same entries.
+//! - *Merges happen one after the other.* Files made by one merge have the same inputs. If a later merge used one of its files,
+//!   or an input is gone, then the edit that named its files was on disk: what is left of the inputs is superseded. Otherwise
+//!   all inputs are there and hold the same entries: the merge's files are left out, because some of them may be missing.
+//! - *A merged table lists all tables that the manifest named when its merge began.* A table with a lower number that is not in
+//!   the list was superseded before, or is a flush that was not named yet, which its batch number tells.
+//! - *Of the tables that are left, flushed ones are newer than merged ones*, because a merge takes all of level 0. Among
+//!   flushed tables the number gives the order.
+//! - *Of two merged tables that overlap*, the one with the higher number lists the level of the other one, and which of them is
+//!   newer never changes. The levels themselves need not be known: all placements that keep this order show the same entries.
 //!
 //! All batches of the log are replayed in order. They are the newest, so it does no harm if tables hold some of them already.
 //!
-//! A file that a crash left unfinished looks like one whose end was cut off, so what it may have held is reported as lost. If a merge left no
-//! output, because its inputs were all deletes, and the store was killed while the inputs were being removed, then what they deleted may show again.
+//! A file that a crash left unfinished looks like one whose end was cut off, so what it may have held is reported as lost. If a
+//! merge left no output, because its inputs were all deletes, and the store was killed while the inputs were being removed,
+//! then what they deleted may show again.
 use super::{LEVELS, Provenance, State, TableMeta};
 use crate::damage::{Damage, Lost};
 use crate::io::read_file;

@@ -1,4 +1,4 @@
-//! What writers and the background threads tell each other.
+//! The signals by which writers and the background threads wake each other.
 use crate::Error;
 use crate::engine::BackgroundWork;
 

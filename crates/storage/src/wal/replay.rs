@@ -1,6 +1,7 @@
-//! Replaying log files: which of their records are whole, follow each other and are applied, and what becomes of the bytes that are none.
+//! Replays log files: finds the records that are whole and follow each other, applies them, and decides what all other bytes
+//! are: a torn end, or damage.
 //!
-//! Invariant: batches are applied in the order of their numbers, each once; a store that goes on leaves none out.
+//! Invariant: batches are applied in the order of their numbers, each once; only a salvage leaves any out.
 use super::record::{self, Record, RecordStep, Records};
 use super::recovery::{Recovered, RecoveryMode};
 use super::torn::{self, TornRange};

@@ -1,13 +1,14 @@
 //! Reading blocks of one table file for concurrent requests: from the cache, or in shared rounds of I/O (MetaKV, section
 //! III-B).
 //!
-//! Requests for blocks that are not in memory wait in the table's [`Demand`](crate::cluster::Demand). One waiting thread is the reader: it takes a round, which is
-//! the region with the most requests a block, reads it in one I/O, and gives each request its blocks. Requests that arrive during the read join
-//! the next round. Once the reader has its own blocks, another waiting thread becomes the reader.
+//! Requests for blocks that are not in memory wait in the table's [`Demand`](crate::cluster::Demand). One waiting thread is the
+//! reader: it takes a round, which is the region with the most requests a block, reads it in one I/O, and gives each request
+//! its blocks. Requests that arrive during the read join the next round. Once the reader has its own blocks, another waiting
+//! thread becomes the reader.
 //!
 //! # Invariants
-//! - A waiting request is in the demand, or in the round that is being read. When a reader ends, even by a panic, the requests of its round
-//!   are answered and all waiting threads are woken; the first of them becomes the reader.
+//! - A waiting request is in the demand, or in the round that is being read. When a reader ends, even by a panic, the requests
+//!   of its round are answered and all waiting threads are woken; the first of them becomes the reader.
 //! - A read that fails fails the requests of its round, and no others.
 use super::block_map::BlockMap;
 use super::cached_table::{BlockTicket, CachedTableState, RawBlock, ReadPiece, SharedBlockTicket};

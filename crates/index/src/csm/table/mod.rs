@@ -3,7 +3,8 @@
 //! ```text
 //!  | footer, 64 bytes | metadata region | block 0 | block 1 | ... | metadata region | provenance | footer, 64 bytes |
 //! ```
-//! The copy at the beginning is read if the end is damaged or cut off. The [provenance](forebay_storage::Provenance) is for a store whose manifest is lost.
+//! The copy at the beginning is read if the end is damaged or cut off. The [provenance](forebay_storage::Provenance) is for a
+//! store whose manifest is lost.
 //!
 //! | file | what |
 //! |---|---|

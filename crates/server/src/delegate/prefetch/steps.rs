@@ -1,6 +1,6 @@
-//! A second-order history of a file's readers: which request followed the two before it. Readers of a shared file often make the same steps one after the other,
-//! also where no loop is in them, as when all ranks open one HDF5 file. Two requests, because one alone (a header) may be read again
-//! and again, each time with another successor.
+//! A second-order history of a file's readers: which request followed the two before it. Readers of a shared file often make
+//! the same steps one after the other, also where no loop is in them, as when all ranks open one HDF5 file. Two requests,
+//! because one alone (a header) may be read again and again, each time with another successor.
 //!
 //! Invariant: at most twice [`MAX_STEPS`] steps. Once there are `MAX_STEPS` new ones, they take the place of the old ones.
 use forebay_pattern::ReadRequest;

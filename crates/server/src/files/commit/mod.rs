@@ -1,4 +1,5 @@
-//! What the commits of a file leave at its owner, and the rules that they are admitted by. `committer` decides them.
+//! The records that the commits of a file leave at its owner, and the rules by which a commit is admitted. Commits are decided
+//! in `committer`.
 //!
 //! | module | what |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! Which recent commits happened, so that a retried request answers the same. A failed commit leaves no trace and may be
 //! tried again.
 //!
-//! In memory the last [`REMEMBERED`] commits; on disk, for writers on other members, the last commit of each (file,
-//! writer) as a receipt, until the writer has closed the file, or a start at which no writer lives. The own member's delegate dies with this process, so it
-//! cannot retry what only the disk would remember.
+//! In memory the last [`REMEMBERED`] commits; on disk, for writers on other members, the last commit of each (file, writer) as
+//! a receipt, until the writer has closed the file, or a start at which no writer lives. The own member's delegate dies with
+//! this process, so it cannot retry what only the disk would remember.
 //!
 //! # Invariants
 //! 1. A commit is either decided or given up, never both: both decisions and abort records (a promise that the commit is
