@@ -22,6 +22,11 @@ impl<W> Case<W> {
         Case { name, work, large }
     }
 
+    /// One with a name that is made at run time: a few, for the life of the program.
+    pub fn named(name: String, work: W) -> Case<W> {
+        Case::new(name.leak(), work)
+    }
+
     /// One that is not.
     pub const fn large(name: &'static str, work: W) -> Case<W> {
         let large = true;

@@ -69,24 +69,22 @@ impl Report {
 
     /// The subjects of a case, in the order in which they first came.
     pub fn subjects(&self, case: &str) -> Vec<&'static str> {
-        let mut subjects = Vec::new();
-        for series in self.series.iter().filter(|s| s.case == case) {
-            if !subjects.contains(&series.subject) {
-                subjects.push(series.subject);
-            }
-        }
-        subjects
+        self.distinct(case, |s| s.subject)
     }
 
-    /// The metrics of a case and their units, in the order in which they first came.
+    /// Its metrics and their units, likewise.
     pub fn metrics(&self, case: &str) -> Vec<(&'static str, &'static str)> {
-        let mut metrics = Vec::new();
-        for series in self.series.iter().filter(|s| s.case == case) {
-            if !metrics.contains(&(series.metric, series.unit)) {
-                metrics.push((series.metric, series.unit));
+        self.distinct(case, |s| (s.metric, s.unit))
+    }
+
+    fn distinct<T: PartialEq>(&self, case: &str, of: impl Fn(&MetricSeries) -> T) -> Vec<T> {
+        let mut found = Vec::new();
+        for one in self.series.iter().filter(|s| s.case == case).map(of) {
+            if !found.contains(&one) {
+                found.push(one);
             }
         }
-        metrics
+        found
     }
 
     /// What one more run of a subject found.

@@ -107,7 +107,7 @@ impl fmt::Display for Process {
 }
 
 /// What is missing at the end of a file that was cut off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loss {
     /// Where the whole part ends, bytes.
     pub at: u64,

@@ -113,29 +113,20 @@ pub fn run(job: &SubjectJob) -> Result<IndexOutcome> {
     let before = process::written()?;
 
     let subject = subject::open(&job.store, &job.dir, &job.tuning)?;
-    let mut batches = Vec::new();
-    let sheets = sheets(PUT_BATCHES_AT_ONCE, 0);
     let mut commits = 0;
-    let mut incoming = arrivals(job.seed).map(|mut batch| {
+    let incoming = arrivals(job.seed).map(|mut batch| {
         commits += 1;
         if job.load.commit_batches {
             batch.iter_mut().for_each(|r| r.seq = commits);
         }
         batch
     });
-    loop {
-        let group: Vec<Vec<Record>> = incoming.by_ref().take(PUT_BATCHES_AT_ONCE).collect();
-        if group.is_empty() {
-            break;
-        }
-        batches.extend(group.iter().map(|b| b.len() as u64));
-        let each = |worker: &mut dyn Worker, batch: &[Record], _: &mut _| worker.put(batch);
-        let took = timed(job.load.threads, &*subject, &group, &sheets, each)?;
-        out.put_seconds += took.seconds;
-        out.put_thread_cpu += took.thread_cpu;
-        out.put_cpu += took.cpu;
-        out.memory = out.memory.max(subject.memory());
-    }
+    let put = |worker: &mut dyn Worker, batch: &[Record], _: &mut _| worker.put(batch);
+    let sheets = sheets(PUT_BATCHES_AT_ONCE, 0);
+    let (batches, put) = all_timed(job, &*subject, incoming, &sheets, put, &mut out.memory)?;
+    out.put_seconds = put.seconds;
+    out.put_thread_cpu = put.thread_cpu;
+    out.put_cpu = put.cpu;
     out.puts = batches.iter().sum();
 
     let (start, cpu) = (Instant::now(), cpu::of_self());
@@ -176,23 +167,37 @@ fn gets(
         job.load.gets.unwrap_or(work.total()),
         job.load.batch,
     );
-    let mut chosen = (0..)
+    let chosen = (0..)
         .zip(arrivals)
         .filter(|(n, _)| sample.has(*n))
         .map(|(_, batch)| batch);
-    let (mut count, mut all) = (0, WorkTime::default());
+    let get =
+        |worker: &mut dyn Worker, batch: &[Record], answers: &mut _| worker.get(batch, answers);
     let sheets = sheets(GET_BATCHES_AT_ONCE, job.load.batch as usize);
+    let (batches, took) = all_timed(job, subject, chosen, &sheets, get, memory)?;
+    Ok((batches.iter().sum(), took))
+}
+
+/// Does `each` on all batches, as many at once as there are sheets: the number of records of each batch, and what it took.
+fn all_timed(
+    job: &SubjectJob,
+    subject: &dyn Subject,
+    mut batches: impl Iterator<Item = Vec<Record>>,
+    sheets: &[AnswerSheet],
+    each: impl Fn(&mut dyn Worker, &[Record], &mut Vec<RecordLocation>) -> Result<()> + Sync,
+    memory: &mut u64,
+) -> Result<(Vec<u64>, WorkTime)> {
+    let (mut records, mut all) = (Vec::new(), WorkTime::default());
     loop {
-        let group: Vec<Vec<Record>> = chosen.by_ref().take(GET_BATCHES_AT_ONCE).collect();
+        let group: Vec<Vec<Record>> = batches.by_ref().take(sheets.len()).collect();
         if group.is_empty() {
-            return Ok((count, all));
+            return Ok((records, all));
         }
-        let each =
-            |worker: &mut dyn Worker, batch: &[Record], answers: &mut _| worker.get(batch, answers);
-        let took = timed(job.load.threads, subject, &group, &sheets, each)?;
+        records.extend(group.iter().map(|b| b.len() as u64));
+        let took = timed(job.load.threads, subject, &group, sheets, &each)?;
         all.seconds += took.seconds;
+        all.thread_cpu += took.thread_cpu;
         all.cpu += took.cpu;
-        count += group.iter().map(|b| b.len() as u64).sum::<u64>();
         *memory = (*memory).max(subject.memory());
     }
 }

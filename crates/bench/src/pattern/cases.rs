@@ -63,9 +63,8 @@ pub fn all(traces: Option<&Path>) -> Result<Vec<Case<CallSource>>> {
             continue;
         };
         for (kind, word) in [(Kind::Read, "reads"), (Kind::Write, "writes")] {
-            // A few names for the life of the program.
-            let name = Box::leak(format!("{stem}-{word}").into_boxed_str());
-            cases.push(Case::new(name, CallSource::Trace(path.clone(), kind)));
+            let source = CallSource::Trace(path.clone(), kind);
+            cases.push(Case::named(format!("{stem}-{word}"), source));
         }
     }
     Ok(cases)

@@ -46,7 +46,7 @@ pub struct RingArgs {
 /// # Errors
 /// If there is no such case, or MPI does not run.
 pub fn run(args: &RingArgs) -> Result<()> {
-    let Some(chosen) = args.run.choose(cases::CASES, cases::HINT)? else {
+    let Some(chosen) = args.run.choose(&cases::all(), cases::HINT)? else {
         return Ok(());
     };
     let header = header(args);

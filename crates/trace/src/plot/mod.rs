@@ -87,10 +87,8 @@ pub struct Chart {
     pub horizontal: Horizontal,
     /// The panels: most bytes first.
     pub panels: Vec<Panel>,
-    /// Ranks with a mark.
-    pub ranks: BTreeSet<u32>,
-    /// What ranks are called, where more is known than their number.
-    pub rank_names: BTreeMap<u32, String>,
+    /// Ranks with a mark, and what they are called.
+    pub ranks: BTreeMap<u32, String>,
     /// The part of the trace that the marks lie in: from 0 on the axis of time.
     pub begin: u64,
 }
@@ -144,24 +142,31 @@ impl Chart {
             let first = panel.marks.first().map(|mark| mark.left);
             (Reverse(panel.bytes), first, panel.file)
         });
-        let known = ranks.iter().filter(|r| recording.processes.contains_key(r));
+        let named = |rank| (rank, recording.rank_name(rank));
         Chart {
             name: recording.name.clone(),
             horizontal: selection.horizontal,
             panels,
-            rank_names: known.map(|r| (*r, recording.rank_name(*r))).collect(),
-            ranks,
+            ranks: ranks.into_iter().map(named).collect(),
             begin,
         }
     }
-}
 
-impl Chart {
     /// The trace's name, or what stands for it.
     fn title(&self) -> &str {
         match self.name.is_empty() {
             true => "Trace",
             false => &self.name,
+        }
+    }
+}
+
+impl Panel {
+    /// What its calls are called.
+    fn kind_name(&self) -> &'static str {
+        match self.kind {
+            Kind::Read => "reads",
+            Kind::Write => "writes",
         }
     }
 }

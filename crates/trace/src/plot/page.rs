@@ -3,8 +3,8 @@
 //! The calls are six columns of differences as varints, as in the trace format, in base64. The page reads them, draws what is in
 //! view on a canvas, and says what is under the pointer.
 
+use super::Chart;
 use super::colour::{colour, hex};
-use super::{Chart, Kind};
 use crate::format::put_difference;
 use serde::Serialize;
 
@@ -22,14 +22,14 @@ struct PageData<'a> {
     time: bool,
     /// Calls of the trace that are not on the page.
     omitted: usize,
-    ranks: Vec<RankData>,
+    ranks: Vec<RankData<'a>>,
     panels: Vec<PanelData<'a>>,
 }
 
 #[derive(Serialize)]
-struct RankData {
+struct RankData<'a> {
     rank: u32,
-    name: String,
+    name: &'a str,
     colour: String,
 }
 
@@ -52,15 +52,13 @@ impl Chart {
 pub(super) fn page_of(chart: &Chart, most: usize) -> String {
     let total: usize = chart.panels.iter().map(|p| p.marks.len()).sum();
     let every = total.div_ceil(most.max(1)).max(1);
-    let order: Vec<u32> = chart.ranks.iter().copied().collect();
-    let rank = |(index, rank): (usize, &u32)| RankData {
+    let order: Vec<u32> = chart.ranks.keys().copied().collect();
+    let ranks = chart.ranks.iter().enumerate();
+    let ranks = ranks.map(|(index, (rank, name))| RankData {
         rank: *rank,
-        name: match chart.rank_names.get(rank) {
-            Some(name) => name.clone(),
-            None => format!("rank {rank}"),
-        },
+        name,
         colour: hex(colour(index, order.len())),
-    };
+    });
     let mut kept = 0;
     let mut panels = Vec::new();
     for panel in &chart.panels {
@@ -83,10 +81,7 @@ pub(super) fn page_of(chart: &Chart, most: usize) -> String {
         kept += panel.marks.len().div_ceil(every);
         panels.push(PanelData {
             name: &panel.name,
-            kind: match panel.kind {
-                Kind::Read => "reads",
-                Kind::Write => "writes",
-            },
+            kind: panel.kind_name(),
             calls: panel.marks.len(),
             marks: base64(&out),
         });
@@ -95,7 +90,7 @@ pub(super) fn page_of(chart: &Chart, most: usize) -> String {
         name: &chart.name,
         time: chart.horizontal == super::Horizontal::Time,
         omitted: total - kept,
-        ranks: order.iter().enumerate().map(rank).collect(),
+        ranks: ranks.collect(),
         panels,
     };
     // Serialising strings and numbers into memory does not fail; an empty page would say so.

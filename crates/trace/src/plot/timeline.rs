@@ -6,7 +6,7 @@
 use super::axis::{Axis, thousands};
 use super::colour::{DISTINCT, colour, hex};
 use super::svg::{Anchor, Stroke, Svg, TextStyle};
-use super::{Chart, Horizontal, Kind, Panel};
+use super::{Chart, Horizontal, Panel};
 use crate::stats::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -52,7 +52,7 @@ impl Chart {
         let mut svg = Svg::new(WIDTH, height, title);
         svg.text((LEFT, 28.0), TITLE, title);
         legend(&mut svg, self);
-        let order: HashMap<u32, usize> = self.ranks.iter().copied().zip(0..).collect();
+        let order: HashMap<u32, usize> = self.ranks.keys().copied().zip(0..).collect();
         let mut top = TOP;
         for panel in shown {
             draw_panel(&mut svg, self, panel, &order, top + ABOVE, inside);
@@ -96,8 +96,8 @@ fn counted(n: usize, what: &str) -> String {
 fn legend(svg: &mut Svg, chart: &Chart) {
     let (y, total) = (54.0, chart.ranks.len());
     if total > DISTINCT {
-        let (first, last) = (chart.ranks.first(), chart.ranks.last());
-        let (first, last) = (first.copied().unwrap_or(0), last.copied().unwrap_or(0));
+        let (first, last) = (chart.ranks.first_key_value(), chart.ranks.last_key_value());
+        let [first, last] = [first, last].map(|rank| rank.map_or(0, |(rank, _)| *rank));
         svg.text((LEFT, y), LEGEND, &format!("rank {first}"));
         let (from, steps) = (LEFT + 78.0, 48);
         for step in 0..steps {
@@ -110,17 +110,13 @@ fn legend(svg: &mut Svg, chart: &Chart) {
         return svg.text((to, y), LEGEND, &text);
     }
     let room = (WIDTH - LEFT - RIGHT) / total.max(1) as f64;
-    for (index, rank) in chart.ranks.iter().enumerate() {
+    for (index, name) in chart.ranks.values().enumerate() {
         let x = LEFT + index as f64 * room.min(190.0);
         let fill = hex(colour(index, total));
         svg.area((x, y - 10.0), (x + 12.0, y + 2.0), &fill);
-        let name = chart.rank_names.get(rank).cloned();
         // Without the machine, which is mostly the same.
-        let name = name.map(|n| n.split(" (").next().unwrap_or_default().to_owned());
-        let name = shorten(
-            &name.unwrap_or(format!("rank {rank}")),
-            (room.min(190.0) / 8.0) as usize,
-        );
+        let name = name.split(" (").next().unwrap_or_default();
+        let name = shorten(name, (room.min(190.0) / 8.0) as usize);
         svg.text((x + 17.0, y), LEGEND, &name);
     }
 }
@@ -133,12 +129,9 @@ fn draw_panel(
     top: f64,
     height: f64,
 ) {
-    let kind = match panel.kind {
-        Kind::Read => "reads",
-        Kind::Write => "writes",
-    };
     let facts = format!(
-        "{kind}: {} of {}, {}",
+        "{}: {} of {}, {}",
+        panel.kind_name(),
         counted(panel.marks.len(), "call"),
         counted(panel.ranks as usize, "rank"),
         Bytes(panel.bytes)

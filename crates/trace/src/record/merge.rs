@@ -1,6 +1,6 @@
 //! One recording out of those of several mounts and machines.
 
-use crate::recording::{Loss, Recording};
+use crate::recording::Recording;
 use std::collections::{BTreeMap, HashMap};
 
 /// What one server process recorded.
@@ -65,16 +65,10 @@ pub fn merge(name: &str, begun: u64, parts: Vec<NodeRecording>) -> Recording {
             whole.calls.push(call);
         }
         if let Some(loss) = recording.loss {
-            let so_far = whole.loss.unwrap_or(Loss {
-                at: 0,
-                bytes: 0,
-                calls: 0,
-            });
-            whole.loss = Some(Loss {
-                at: so_far.at + loss.at,
-                bytes: so_far.bytes + loss.bytes,
-                calls: so_far.calls + loss.calls,
-            });
+            let all = whole.loss.get_or_insert_default();
+            all.at += loss.at;
+            all.bytes += loss.bytes;
+            all.calls += loss.calls;
         }
     }
     whole.calls.sort_by_key(|call| call.start);

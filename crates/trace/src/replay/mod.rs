@@ -326,15 +326,9 @@ fn check_all<T: Target>(
     options: &Options<'_>,
     model: &Model,
 ) -> Result<u64> {
-    let written = trace
-        .ops
-        .iter()
-        .filter(|op| op.kind == Kind::Write && op.len > 0);
-    let files: Vec<u32> = written
-        .map(|op| op.file)
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
+    let written = |op: &&Op| op.kind == Kind::Write && op.len > 0;
+    let files: BTreeSet<u32> = trace.ops.iter().filter(written).map(|op| op.file).collect();
+    let files = Vec::from_iter(files);
     (options.progress)(Event::Begin {
         phase: Phase::Check,
         bytes: check::bytes(model, &files),
