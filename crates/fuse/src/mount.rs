@@ -3,7 +3,7 @@ use crate::errors::MountError;
 use crate::filesystem::{Filesystem, MountContext};
 use crate::open_handles::OpenHandles;
 use crate::options::{MountOptions, READAHEAD, answering_threads};
-use crate::protocol::{Running, Session};
+use crate::protocol::{self, Session};
 use crate::recording::MountRecording;
 use crate::{mount_calls, mount_table, mountpoint};
 use forebay_server::Delegate;
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long [`Mount::stop`] waits for users of the mount to go.
@@ -29,7 +30,7 @@ const THREADS_END_WAIT: Duration = Duration::from_secs(10);
 pub struct Mount {
     point: PathBuf,
     device: String,
-    session: Option<Running>,
+    session: Option<JoinHandle<io::Result<()>>>,
     ended: Receiver<()>,
     ctx: Arc<MountContext>,
 }
@@ -179,7 +180,7 @@ impl Mount {
         match self.ended.recv_timeout(THREADS_END_WAIT) {
             // Sent as the last step of the session, so joining does not wait.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
-                if let Err(e) = session.join() {
+                if let Err(e) = protocol::join(session) {
                     tracing::warn!(point = %self.point.display(), error = %e, "the mount ended with an error");
                 }
             }
@@ -235,12 +236,9 @@ impl Drop for Mount {
 
 /// The device number of what is mounted on `point`; empty if nothing of ours is.
 fn device(point: &Path) -> io::Result<String> {
-    let entry = mount_table::mounts()?
-        .into_iter()
-        .rev()
-        .find(|e| e.point == point);
-    let ours = entry.filter(|e| e.is_forebay()).map(|e| e.device);
-    Ok(ours.unwrap_or_default())
+    let table = mount_table::mounts()?;
+    let ours = mount_table::mounted_on(&table, point).filter(|e| e.is_forebay());
+    Ok(ours.map(|e| e.device.clone()).unwrap_or_default())
 }
 
 /// The kernel starts FUSE mounts with 128 KiB of readahead and lets only the administrator raise it.

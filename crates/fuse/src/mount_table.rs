@@ -1,7 +1,7 @@
 //! The mount table of this process, as the kernel prints it.
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// The file system type of a Forebay mount in the mount table.
@@ -37,6 +37,11 @@ impl MountEntry {
 /// If `/proc/self/mountinfo` cannot be read.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
+}
+
+/// What is visible on `point`, in a table as [`mounts`] reads it.
+pub(crate) fn mounted_on<'a>(table: &'a [MountEntry], point: &Path) -> Option<&'a MountEntry> {
+    table.iter().rev().find(|e| e.point == point)
 }
 
 fn parse(table: &[u8]) -> Vec<MountEntry> {
@@ -86,7 +91,6 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
     fn the_table_is_read_with_optional_fields_and_escapes() {

@@ -5,7 +5,7 @@
 //! unknown mount is probed by a child process that can be abandoned.
 use crate::errors::MountError;
 use crate::mount_calls;
-use crate::mount_table::{MountEntry, TYPE, mounts};
+use crate::mount_table::{MountEntry, TYPE, mounted_on, mounts};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -85,7 +85,7 @@ pub(crate) fn check(point: &Path) -> Result<PathBuf, MountError> {
     for _ in 0..16 {
         let table =
             mounts().map_err(|e| MountError::system("read the mount table for", point, e))?;
-        let Some(entry) = table.into_iter().rev().find(|e| e.point == path) else {
+        let Some(entry) = mounted_on(&table, &path) else {
             empty_directory(&path)?;
             return Ok(path);
         };
@@ -114,7 +114,7 @@ pub(crate) fn check(point: &Path) -> Result<PathBuf, MountError> {
         };
         return Err(MountError::InUse {
             point: path,
-            kind: entry.kind,
+            kind: entry.kind.clone(),
             advice: advice.into(),
         });
     }
@@ -154,12 +154,7 @@ fn resolve(point: &Path) -> Result<PathBuf, MountError> {
             continue;
         }
         let next = at.join(&name);
-        if let Some(entry) = table
-            .iter()
-            .rev()
-            .find(|e| e.point == next)
-            .filter(|e| e.is_fuse())
-        {
+        if let Some(entry) = mounted_on(&table, &next).filter(|e| e.is_fuse()) {
             if names.is_empty() {
                 return Ok(next);
             }
@@ -228,12 +223,7 @@ fn push_components(names: &mut Vec<OsString>, path: &Path) {
 pub fn unmount(point: &Path, force: bool) -> Result<(), MountError> {
     let path = resolve(point)?;
     let table = mounts().map_err(|e| MountError::system("read the mount table for", point, e))?;
-    if !table
-        .iter()
-        .rev()
-        .find(|e| e.point == path)
-        .is_some_and(MountEntry::is_forebay)
-    {
+    if !mounted_on(&table, &path).is_some_and(MountEntry::is_forebay) {
         return Err(MountError::NotMounted { point: path });
     }
     let done = if force {

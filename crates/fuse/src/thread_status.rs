@@ -4,7 +4,7 @@
 //! a stray "restart" to the program otherwise): a signal of its own thread; or one of its process, if it is the only thread
 //! or the first, which the kernel wakes before others. A fatal signal, SIGKILL above all, is pending on each thread by itself.
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 /// `fcntl` on an open file's own locks, without and with waiting.
 const OPEN_FILE: [u64; 2] = [37, 38];
@@ -24,12 +24,16 @@ impl ThreadStatus {
         }
     }
 
+    fn status(&self) -> io::Result<String> {
+        fs::read_to_string(format!("/proc/{}/status", self.thread))
+    }
+
     /// Whether the call shall end: it has a signal to take, or is gone. False where `/proc` does not show it.
     pub(crate) fn interrupted(&mut self) -> bool {
         if self.thread == 0 {
             return false;
         }
-        match fs::read_to_string(format!("/proc/{}/status", self.thread)) {
+        match self.status() {
             Ok(status) => {
                 self.seen = true;
                 signalled(&status).unwrap_or(false)
@@ -44,14 +48,12 @@ impl ThreadStatus {
 
     /// Whether it has been killed and waits for an answer. False where `/proc` does not show it.
     pub(crate) fn killed(&self) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.thread));
-        status.is_ok_and(|status| killed(&status))
+        self.status().is_ok_and(|status| killed(&status))
     }
 
     /// The groups that it is in besides its first one. `None` where `/proc` does not show it.
     pub(crate) fn groups(&self) -> Option<Vec<u32>> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
-        groups(&status)
+        groups(&self.status().ok()?)
     }
 
     /// Whether it asks for a lock of an open file, for which the kernel looks for no deadlocks. False where that may not be

@@ -9,9 +9,8 @@ use crate::{Fid, Member, Peers, Result, inodes::Inodes};
 use forebay_data::{LogStore, LogStoreOptions};
 use forebay_fabric::ring::{self, Collectives};
 use forebay_fabric::{Handler, Message, Rank, Replier};
-use forebay_index::Extent;
 use forebay_proto::data::DataService;
-use forebay_proto::files::{FilesService, GetExtents, GetNamedRanges};
+use forebay_proto::files::{FilesService, GetNamedRanges};
 use forebay_proto::locks::{GrantNotice, LocksService};
 use forebay_proto::meta::{LeafService, OperationService};
 use forebay_proto::peers::{RequestGauge, answer, deliver};
@@ -26,9 +25,6 @@ use std::time::Duration;
 
 /// How often unfinished namespace operations are tried again.
 const RETRY_UNFINISHED: Duration = Duration::from_secs(1);
-
-/// Extents asked for at a time when all of a file's are wanted.
-const PAGE: u32 = 4096;
 
 /// A member's parts. They find each other and the other members through `peers`.
 pub struct Node {
@@ -128,33 +124,6 @@ impl Node {
             from = named.next;
         }
         Ok(all)
-    }
-
-    /// All extents of the file in the slices of `member`.
-    ///
-    /// # Errors
-    /// When the member cannot be asked. A removed file has none.
-    pub fn all_extents(&self, member: Member, fid: Fid) -> Result<Vec<Extent>> {
-        let (mut all, mut start) = (Vec::new(), 0);
-        loop {
-            let request = GetExtents {
-                fid,
-                start,
-                end: u64::MAX,
-                limit: PAGE,
-            };
-            let reply = match self.peers.call(member, request) {
-                // A removed file names nothing.
-                Err(e) if e.errno() == Errno::STALE => return Ok(all),
-                reply => reply?,
-            };
-            let last = reply.extents.last().copied();
-            all.extend(reply.extents);
-            match last {
-                Some(last) if reply.more => start = last.end(),
-                _ => return Ok(all),
-            }
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::context::MountContext;
 use super::file_handle::handle;
 use super::waiter::spawn_waiter;
 use crate::attempt::attempt;
-use crate::protocol::{Reply, WriteRequest};
+use crate::protocol::{Answer, Reply, WriteRequest};
 use forebay_server::Fid;
 use forebay_server::delegate::AfterWrite;
 use rustix::io::Errno;
@@ -19,13 +19,13 @@ pub(super) struct ChangeNotices {
 
 impl ChangeNotices {
     /// Gives `answer` to `reply` once the kernels of other nodes have heard of the change, if they have to.
-    pub fn answer<T: Send + 'static>(
+    pub fn answer<T: Answer + Send + 'static>(
         &self,
         fid: Fid,
         answer: Result<T, Errno>,
-        reply: impl FnOnce(Result<T, Errno>) + Send + 'static,
+        reply: Reply<T>,
     ) {
-        self.answer_after(fid, answer, false, reply);
+        self.answer_after(fid, answer, false, |answer| reply.answer(answer));
     }
 
     /// The same; `waits`: the reply itself waits for something.

@@ -40,7 +40,7 @@ mod waiter;
 mod xattrs;
 
 use crate::attempt::attempt;
-use crate::protocol::{EntryAnswer, Reply, Request};
+use crate::protocol::{Answer, EntryAnswer, Reply, Request};
 use crate::recording::{CallInfo, RecordedAnswer};
 use change_notices::ChangeNotices;
 pub(crate) use context::MountContext;
@@ -109,6 +109,17 @@ impl Filesystem {
         let answer = attempt(call.operation(), call.fid(), handler);
         record.end(&answer);
         answer
+    }
+
+    /// The same, and replies.
+    fn answer<T: RecordedAnswer + Answer>(
+        &self,
+        req: &Request,
+        call: CallInfo<'_>,
+        reply: Reply<T>,
+        handler: impl FnOnce() -> Result<T>,
+    ) {
+        reply.answer(self.attempt(req, call, handler));
     }
 
     /// Makes what `new` describes under a name in the directory of `req`.

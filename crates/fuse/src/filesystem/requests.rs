@@ -95,8 +95,7 @@ impl Handler for Filesystem {
             attrs::change(&self.ctx.delegate, req.fid, set, req.caller)
         });
         let answer = answer.map(|attr| self.ctx.policy.shown(attr));
-        self.changes
-            .answer(req.fid, answer, move |answer| reply.answer(answer));
+        self.changes.answer(req.fid, answer, reply);
     }
 
     fn readlink(&self, req: &Request, reply: Reply<Bytes>) {
@@ -131,24 +130,19 @@ impl Handler for Filesystem {
     }
 
     fn unlink(&self, req: &Request, name: &OsStr, reply: Reply<()>) {
-        let answer = self.attempt(req, CallInfo::at(Action::Unlink, req.fid, name), || {
-            self.ctx
-                .delegate
-                .names
-                .unlink(req.fid, name.as_bytes(), req.caller)
+        let call = CallInfo::at(Action::Unlink, req.fid, name);
+        self.answer(req, call, reply, || {
+            let names = &self.ctx.delegate.names;
+            names.unlink(req.fid, name.as_bytes(), req.caller)
         });
-        reply.answer(answer);
     }
 
     fn rmdir(&self, req: &Request, name: &OsStr, reply: Reply<()>) {
         let call = CallInfo::at(Action::RemoveDirectory, req.fid, name);
-        let answer = self.attempt(req, call, || {
-            self.ctx
-                .delegate
-                .names
-                .rmdir(req.fid, name.as_bytes(), req.caller)
+        self.answer(req, call, reply, || {
+            let names = &self.ctx.delegate.names;
+            names.rmdir(req.fid, name.as_bytes(), req.caller)
         });
-        reply.answer(answer);
     }
 
     fn rename(&self, req: &Request, rename: RenameRequest<'_>, reply: Reply<()>) {
@@ -188,9 +182,7 @@ impl Handler for Filesystem {
                 .opened(HandleKey::File(fh.0), req.fid.0, req.pid);
         }
         // It may have emptied the file.
-        self.changes.answer(req.fid, answer, move |answer| {
-            reply.answer(answer);
-        });
+        self.changes.answer(req.fid, answer, reply);
     }
 
     fn create(
@@ -222,15 +214,13 @@ impl Handler for Filesystem {
             (entry, open)
         });
         // It may have emptied a file that another node made.
-        self.changes
-            .answer(fid, answer, move |answer| reply.answer(answer));
+        self.changes.answer(fid, answer, reply);
     }
 
     fn read(&self, req: &Request, read: ReadRequest, reply: Reply<Bytes>) {
         let call = CallInfo::on(Action::Read, req.fid).through(read.fh);
         let call = call.range(read.offset, read.size.into());
-        let answer = self.attempt(req, call, || self.files.read(&read));
-        reply.answer(answer);
+        self.answer(req, call, reply, || self.files.read(&read));
     }
 
     fn write(&self, req: &Request, write: WriteRequest<'_>, reply: Reply<u32>) {
@@ -242,14 +232,14 @@ impl Handler for Filesystem {
 
     fn flush(&self, req: &Request, fh: FileHandle, owner: u64, reply: Reply<()>) {
         let call = CallInfo::on(Action::Flush, req.fid).through(fh);
-        reply.answer(self.attempt(req, call, || self.files.flush(fh, owner)));
+        self.answer(req, call, reply, || self.files.flush(fh, owner));
     }
 
     fn release(&self, req: &Request, fh: FileHandle, reply: Reply<()>) {
         let call = CallInfo::on(Action::Close, req.fid).through(fh);
         self.ctx.handles.closed(HandleKey::File(fh.0));
         // A mapping may outlive the last close; its pages arrive between that flush and this, which commits them.
-        reply.answer(self.attempt(req, call, || self.ctx.delegate.release(handle(fh))));
+        self.answer(req, call, reply, || self.ctx.delegate.release(handle(fh)));
     }
 
     fn fsync(&self, req: &Request, fh: FileHandle, reply: Reply<()>) {
@@ -260,15 +250,13 @@ impl Handler for Filesystem {
         let call = CallInfo::on(Action::Allocate, req.fid).through(allocate.fh);
         let call = call.range(allocate.offset, allocate.len);
         let answer = self.attempt(req, call, || self.files.allocate(req, &allocate));
-        self.changes
-            .answer(req.fid, answer, move |answer| reply.answer(answer));
+        self.changes.answer(req.fid, answer, reply);
     }
 
     fn lseek(&self, req: &Request, fh: FileHandle, offset: i64, whence: i32, reply: Reply<i64>) {
         let call = CallInfo::on(Action::Seek, req.fid).through(fh);
         let call = call.range(offset.unsigned_abs(), 0);
-        let answer = self.attempt(req, call, || self.files.seek(fh, offset, whence));
-        reply.answer(answer);
+        self.answer(req, call, reply, || self.files.seek(fh, offset, whence));
     }
 
     fn copy_file_range(&self, req: &Request, copy: CopyRequest, reply: Reply<u32>) {
@@ -279,9 +267,7 @@ impl Handler for Filesystem {
         let target = self.ctx.recording.record(req, target);
         let answer = self.attempt(req, call, || self.files.copy(&copy, req.caller));
         target.end(&answer);
-        self.changes.answer(copy.to_fid, answer, move |answer| {
-            reply.answer(answer);
-        });
+        self.changes.answer(copy.to_fid, answer, reply);
     }
 
     fn set_lock(&self, req: &Request, lock: LockRequest, reply: Reply<()>) {
@@ -316,7 +302,7 @@ impl Handler for Filesystem {
         }
         let call = CallInfo::on(Action::List, req.fid).range(offset, 0);
         let list = || self.listings.list(&self.ctx.delegate, fh.0, offset, room);
-        reply.answer(self.attempt(req, call, list));
+        self.answer(req, call, reply, list);
     }
 
     /// Also forgets the teams that were entered through the handle.
@@ -332,45 +318,41 @@ impl Handler for Filesystem {
 
     fn fsyncdir(&self, req: &Request, reply: Reply<()>) {
         let call = CallInfo::on(Action::SyncDirectory, req.fid);
-        let synced = self.attempt(req, call, || {
-            self.ctx.delegate.names.sync_directory(req.fid)
-        });
-        reply.answer(synced);
+        let names = &self.ctx.delegate.names;
+        self.answer(req, call, reply, || names.sync_directory(req.fid));
     }
 
     fn statfs(&self, req: &Request, reply: Reply<SpaceTotals>) {
         let call = CallInfo::on(Action::StatFs, req.fid);
-        let answer = self.attempt(req, call, || self.ctx.delegate.names.statfs());
-        reply.answer(answer);
+        self.answer(req, call, reply, || self.ctx.delegate.names.statfs());
     }
 
     fn setxattr(&self, req: &Request, name: &OsStr, value: &[u8], flags: i32, reply: Reply<()>) {
-        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.fid), || {
+        let call = CallInfo::on(Action::Attribute, req.fid);
+        self.answer(req, call, reply, || {
             let (name, caller) = (name.as_bytes(), req.caller);
             xattrs::set(&self.ctx.delegate, req.fid, name, value, flags, caller)
         });
-        reply.answer(answer);
     }
 
     fn getxattr(&self, req: &Request, name: &OsStr, size: u32, reply: Reply<XattrAnswer>) {
-        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.fid), || {
+        let call = CallInfo::on(Action::Attribute, req.fid);
+        self.answer(req, call, reply, || {
             xattrs::get(&self.ctx.delegate, req.fid, name.as_bytes(), size)
         });
-        reply.answer(answer);
     }
 
     fn listxattr(&self, req: &Request, size: u32, reply: Reply<XattrAnswer>) {
-        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.fid), || {
-            xattrs::list(&self.ctx.delegate, req.fid, size)
-        });
-        reply.answer(answer);
+        let call = CallInfo::on(Action::Attribute, req.fid);
+        let delegate = &self.ctx.delegate;
+        self.answer(req, call, reply, || xattrs::list(delegate, req.fid, size));
     }
 
     fn removexattr(&self, req: &Request, name: &OsStr, reply: Reply<()>) {
-        let answer = self.attempt(req, CallInfo::on(Action::Attribute, req.fid), || {
+        let call = CallInfo::on(Action::Attribute, req.fid);
+        self.answer(req, call, reply, || {
             xattrs::remove(&self.ctx.delegate, req.fid, name.as_bytes())
         });
-        reply.answer(answer);
     }
 
     fn ioctl(

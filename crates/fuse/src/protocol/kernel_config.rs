@@ -6,6 +6,7 @@
 //!          | most pages 2 | 0 2 | flags 4 | 0 28 |                                                          64 bytes
 //! ```
 use super::names::InitFlags;
+use super::reply::{Answer, ReplyFields};
 
 pub(super) const MAJOR: u32 = 7;
 /// The kernel's structures are those of this version.
@@ -48,24 +49,25 @@ impl KernelConfig {
         self.taken |= wanted;
         Ok(())
     }
+}
 
-    pub(super) fn answer(&self, out: &mut Vec<u8>) {
+impl Answer for &KernelConfig {
+    fn encode(&self, fields: ReplyFields) -> ReplyFields {
         let flags = self.taken.bits();
         let page = rustix::param::page_size() as u32;
         let pages = self.max_write.max(self.readahead).div_ceil(page);
-        let put4 = |out: &mut Vec<u8>, n: u32| out.extend_from_slice(&n.to_ne_bytes());
-        let put2 = |out: &mut Vec<u8>, n: u16| out.extend_from_slice(&n.to_ne_bytes());
-        put4(out, MAJOR);
-        put4(out, MINOR);
-        put4(out, self.readahead);
-        put4(out, flags as u32);
-        put2(out, self.background);
-        put2(out, (u32::from(self.background) * 3 / 4) as u16);
-        put4(out, self.max_write);
-        put4(out, 1);
-        put2(out, u16::try_from(pages).unwrap_or(u16::MAX));
-        put2(out, 0);
-        put4(out, (flags >> 32) as u32);
-        out.resize(64, 0);
+        fields
+            .n4(MAJOR)
+            .n4(MINOR)
+            .n4(self.readahead)
+            .n4(flags as u32)
+            .n2(self.background)
+            .n2((u32::from(self.background) * 3 / 4) as u16)
+            .n4(self.max_write)
+            .n4(1)
+            .n2(u16::try_from(pages).unwrap_or(u16::MAX))
+            .n2(0)
+            .n4((flags >> 32) as u32)
+            .zeros_to(64)
     }
 }

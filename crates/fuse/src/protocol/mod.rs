@@ -36,6 +36,6 @@ pub(crate) use names::{
     FileHandle, FopenFlags, InitFlags, OpenFlags, RenameFlags, Request, WriteFlags,
 };
 pub(crate) use reply::{
-    DirectoryEntries, EntryAnswer, IoctlAnswer, LockAnswer, Reply, XattrAnswer,
+    Answer, DirectoryEntries, EntryAnswer, IoctlAnswer, LockAnswer, Reply, XattrAnswer,
 };
-pub(crate) use session::{Notifier, Running, Session};
+pub(crate) use session::{Notifier, Session, join};

@@ -139,14 +139,17 @@ impl ReplyFields {
         self.len += N;
         self
     }
-    fn n4(self, n: u32) -> ReplyFields {
+    pub fn n2(self, n: u16) -> ReplyFields {
+        self.put(n.to_ne_bytes())
+    }
+    pub fn n4(self, n: u32) -> ReplyFields {
         self.put(n.to_ne_bytes())
     }
     fn n8(self, n: u64) -> ReplyFields {
         self.put(n.to_ne_bytes())
     }
     /// Zeros, up to this length.
-    fn zeros_to(self, len: usize) -> ReplyFields {
+    pub fn zeros_to(self, len: usize) -> ReplyFields {
         ReplyFields { len, ..self }
     }
     fn attributes(self, a: &Attr) -> ReplyFields {

@@ -4,7 +4,7 @@ use super::dispatch::{Handler, dispatch};
 use super::kernel_config::{ARGUMENTS, KernelConfig, MAJOR};
 use super::names::InitFlags;
 use super::opcode;
-use super::reply::{OUT_HEAD, PendingReply};
+use super::reply::{OUT_HEAD, PendingReply, Reply};
 use forebay_server::Fid;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -33,9 +33,6 @@ pub(crate) struct Session<H> {
     /// Only this user is answered, unless none is named.
     owner: Option<u32>,
 }
-
-/// A connection that is answered.
-pub(crate) struct Running(JoinHandle<io::Result<()>>);
 
 impl<H: Handler> Session<H> {
     /// Waits for the kernel's first request, and agrees. `owner`: whom alone the mount is for.
@@ -83,9 +80,7 @@ impl<H: Handler> Session<H> {
             let always = InitFlags::FUSE_MAX_PAGES | InitFlags::FUSE_INIT_EXT;
             let mut config = KernelConfig::new(offered, always, most_readahead);
             handler.init(&mut config)?;
-            let mut answer = Vec::with_capacity(64);
-            config.answer(&mut answer);
-            reply.give(&answer);
+            Reply::from(reply).answer(Ok(&config));
             return Ok(Session {
                 handler: Arc::new(handler),
                 device,
@@ -100,11 +95,12 @@ impl<H: Handler> Session<H> {
         Notifier(self.device.clone())
     }
 
-    /// Answers requests with so many threads until the mount ends.
+    /// Answers requests with so many threads until the mount ends. The thread that waits for them ends with what ended the mount, if
+    /// not an unmount.
     ///
     /// # Errors
     /// No more threads, or no more descriptors.
-    pub fn spawn(self, threads: usize) -> io::Result<Running> {
+    pub fn spawn(self, threads: usize) -> io::Result<JoinHandle<io::Result<()>>> {
         let mut devices = vec![self.device.clone()];
         for _ in 1..threads {
             devices.push(Arc::new(joined(&self.device)?));
@@ -119,34 +115,20 @@ impl<H: Handler> Session<H> {
             let threads: Vec<_> = devices.into_iter().enumerate().map(run).collect();
             let mut result = Ok(());
             for thread in threads {
-                let ended = thread.and_then(|thread| {
-                    thread
-                        .join()
-                        .unwrap_or_else(|_| Err(io::Error::other("a thread of the mount failed")))
-                });
-                result = result.and(ended);
+                result = result.and(thread.and_then(join));
             }
             self.handler.destroy();
             result
         };
         let thread = std::thread::Builder::new().name("fuse".into());
-        Ok(Running(thread.spawn(start)?))
+        thread.spawn(start)
     }
 }
 
-impl Running {
-    pub fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-
-    /// Waits for the end of the mount.
-    ///
-    /// # Errors
-    /// What ended it, if not an unmount.
-    pub fn join(self) -> io::Result<()> {
-        let failed = |_| Err(io::Error::other("a thread of the mount failed"));
-        self.0.join().unwrap_or_else(failed)
-    }
+/// Waits for the end of a thread.
+pub(crate) fn join(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
+    let failed = |_| Err(io::Error::other("a thread of the mount failed"));
+    thread.join().unwrap_or_else(failed)
 }
 
 /// Another descriptor of the same connection, so that threads do not wait for each other.

@@ -64,8 +64,7 @@ impl Delegate {
             caller,
         };
         let send = |handles| self.opens.make_and_open(&new, exclusive, flags, handles);
-        let (((attr, counted), made), own) = match exclusive || parent.owner() == self.ctx.member()
-        {
+        let (((attr, counted), made), own) = match exclusive {
             true => (send(1)?, true),
             false => self.ctx.combine.create(&new, flags, send)?,
         };

@@ -47,8 +47,9 @@ type CreateKey = (NewFile<'static>, OpenFlags);
 type SharedCreate = (SharedOpen, bool);
 
 /// Requests under way, by what they ask.
-#[derive(Default)]
 pub(super) struct RequestCombiner {
+    /// This node's member, which is asked directly.
+    me: Member,
     lookups: Combiner<(Fid, Vec<u8>), (), SharedReply<Attr>>,
     attrs: Combiner<Fid, (), SharedReply<Attr>>,
     /// With the number of handles.
@@ -59,6 +60,18 @@ pub(super) struct RequestCombiner {
 }
 
 impl RequestCombiner {
+    /// Of the node of member `me`.
+    pub fn new(me: Member) -> RequestCombiner {
+        RequestCombiner {
+            me,
+            lookups: Combiner::default(),
+            attrs: Combiner::default(),
+            opens: Combiner::default(),
+            creates: Combiner::default(),
+            saved: AtomicU64::new(0),
+        }
+    }
+
     /// Requests that were answered without a message of their own.
     pub fn saved(&self) -> u64 {
         self.saved.load(Ordering::Relaxed)
@@ -68,16 +81,20 @@ impl RequestCombiner {
     fn ask<K: Eq + Hash + Clone, Q, T: Clone>(
         &self,
         combiner: &Combiner<K, Q, SharedReply<T>>,
-        (owner, key, request): (Member, K, Q),
+        owner: Member,
+        (key, request): (impl FnOnce() -> K, Q),
         join: fn(&mut Q, Q),
         send: impl FnOnce(Q) -> Result<T>,
     ) -> Result<T> {
+        if owner == self.me {
+            return send(request);
+        }
         let join = |all: &mut Q, more| {
             join(all, more);
             self.saved.fetch_add(1, Ordering::Relaxed);
         };
         let send = |all| send(all).map_err(|e| WireError::from(&e));
-        match combiner.ask(key, request, join, send) {
+        match combiner.ask(key(), request, join, send) {
             Ok(answer) => answer.map_err(|e| e.into_error(owner)),
             // The other thread has reported it.
             Err(Panicked) => Err(Error::Posix(Errno::IO)),
@@ -91,14 +108,20 @@ impl RequestCombiner {
         name: &[u8],
         send: impl FnOnce() -> Result<Attr>,
     ) -> Result<Attr> {
-        let asked = (parent.owner(), (parent, name.to_vec()), ());
-        self.ask(&self.lookups, asked, |(), ()| (), |()| send())
+        let asked = (|| (parent, name.to_vec()), ());
+        self.ask(
+            &self.lookups,
+            parent.owner(),
+            asked,
+            |(), ()| (),
+            |()| send(),
+        )
     }
 
     /// The attributes of a file; `send` asks its owner.
     pub fn attr(&self, fid: Fid, send: impl FnOnce() -> Result<Attr>) -> Result<Attr> {
-        let asked = (fid.owner(), fid, ());
-        self.ask(&self.attrs, asked, |(), ()| (), |()| send())
+        let asked = (|| fid, ());
+        self.ask(&self.attrs, fid.owner(), asked, |(), ()| (), |()| send())
     }
 
     /// An open; `send` asks the file's owner for as many handles as it is given.
@@ -108,8 +131,14 @@ impl RequestCombiner {
         flags: OpenFlags,
         send: impl FnOnce(u32) -> Result<SharedOpen>,
     ) -> Result<SharedOpen> {
-        let asked = (fid.owner(), (fid, flags), 1);
-        self.ask(&self.opens, asked, |handles, more| *handles += more, send)
+        let asked = (|| (fid, flags), 1);
+        self.ask(
+            &self.opens,
+            fid.owner(),
+            asked,
+            |handles, more| *handles += more,
+            send,
+        )
     }
 
     /// A create that is not exclusive, and an open; `send` asks the owners for as many handles as it is given. Also whether it was
@@ -120,7 +149,7 @@ impl RequestCombiner {
         flags: OpenFlags,
         send: impl FnOnce(u32) -> Result<SharedCreate>,
     ) -> Result<(SharedCreate, bool)> {
-        let owned = NewFile {
+        let owned = || NewFile {
             name: Cow::Owned(new.name.to_vec()),
             ..*new
         };
@@ -129,8 +158,14 @@ impl RequestCombiner {
             sent = true;
             send(handles)
         };
-        let asked = (new.parent.owner(), (owned, flags), 1);
-        let created = self.ask(&self.creates, asked, |handles, more| *handles += more, send)?;
+        let (owner, asked) = (new.parent.owner(), (|| (owned(), flags), 1));
+        let created = self.ask(
+            &self.creates,
+            owner,
+            asked,
+            |handles, more| *handles += more,
+            send,
+        )?;
         Ok((created, sent))
     }
 }

@@ -354,12 +354,9 @@ fn take_up_commit(
 ) {
     state.committing = None;
     if !sync {
+        let staged = attempt.staged.iter().map(|part| part.member);
         state.unsynced.logs.extend(attempt.layer.logs());
-        state.unsynced.members.insert(owner);
-        state
-            .unsynced
-            .members
-            .extend(attempt.staged.iter().map(|part| part.member));
+        state.unsynced.members.extend(staged.chain([owner]));
     }
     let before = state.attr.generation;
     let undisturbed = done.previous == Some(before) && done.attr.generation == done.seq;

@@ -24,7 +24,14 @@ pub struct DeadlockProbe<'a> {
 
 impl DeadlockProbe<'_> {
     /// Whether `waiting`, kept by these blockers, closes a cycle, and is the one to give up.
-    pub fn closes(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
+    pub fn closes_cycle(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
+        waiting.look(true);
+        let closes = self.is_to_give_up(waiting, blockers);
+        waiting.look(false);
+        closes
+    }
+
+    fn is_to_give_up(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
         let mut seen = false;
         for _ in 0..YIELD_TRIES {
             let Some(first) = self.find(blockers) else {

@@ -22,7 +22,7 @@ const MAX_ROW_TEXT: usize = 300;
 const MAX_EXTENTS: u64 = 1 << 18;
 
 /// Where the committed bytes of a file are. Sizes in bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDescription {
     /// Where its extents are kept.
     pub layout: ExtentLayout,
@@ -205,11 +205,7 @@ impl ByteLocator {
             stored: attr.bytes,
             pending: self.ctx.table.find(fid).map_or(0, pending),
             generation: attr.generation,
-            patterns: PatternRows::default(),
-            encoded: 0,
-            holes: 0,
-            extents: PatternRows::default(),
-            more_extents: false,
+            ..FileDescription::default()
         };
         let mut extents = ExtentsByLog::default();
         if attr.layout == ExtentLayout::Patterned {
@@ -239,13 +235,12 @@ impl ByteLocator {
     /// What the index has of a file beside its patterns.
     fn beside(&self, fid: Fid, told: FilePatterns, extents: &mut ExtentsByLog) -> Result<()> {
         let residual = told.residual.clone();
-        let mut map = told.map();
-        map.trust();
+        let map = told.map();
         for range in residual {
             self.reader
                 .extents
                 .walk_extents(fid, fid.owner(), range, &mut |range, source| {
-                    if map.segment(range.start).0 != Some(source) {
+                    if map.in_patterns(range.start) != source {
                         extents.add(&range, source);
                     }
                     !extents.full()

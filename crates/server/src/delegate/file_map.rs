@@ -86,11 +86,6 @@ impl FileMap {
         }
     }
 
-    /// Nothing is stale: only what patterns and holes say is asked for.
-    pub fn trust(&mut self) {
-        self.stale_ranges.clear();
-    }
-
     /// The stale range that holds the byte at `at`, or else the next one.
     fn stale_range_from(&self, at: u64) -> Range<u64> {
         let i = self.stale_ranges.partition_point(|r| r.end <= at);
@@ -113,8 +108,8 @@ impl FileMap {
         let mut filled = PlanFill {
             plan: ReadPlan {
                 found: Vec::with_capacity(plan.found.len()),
-                missing: Vec::new(),
                 until: plan.until,
+                ..ReadPlan::default()
             },
             most: most.max(1),
         };
@@ -149,14 +144,9 @@ impl FileMap {
         filled.plan
     }
 
-    /// Where the byte at `at` is (`None`: the owner must be asked), and up to where that holds at least.
-    pub fn segment(&self, at: u64) -> (Option<ByteSource>, u64) {
-        let stale = self.stale_range_from(at);
-        if stale.start <= at {
-            return (None, stale.end);
-        }
-        let (source, end) = self.patterns.segment(at);
-        (Some(source), end.min(stale.start))
+    /// Where patterns and holes alone say that the byte at `at` is.
+    pub fn in_patterns(&self, at: u64) -> ByteSource {
+        self.patterns.segment(at).0
     }
 
     /// Whether the byte at `at` is a hole (`None`: the owner must be asked), and up to where that holds at least: past all pieces
@@ -311,11 +301,7 @@ impl MapPatterns {
 }
 
 fn source(piece: &PlacedExtent) -> ByteSource {
-    ByteSource::Log {
-        member: piece.source.member,
-        log: piece.source.log,
-        addr: piece.addr,
-    }
+    ByteSource::log(piece.source.member, piece.source.log, piece.addr)
 }
 
 /// Where holes overlap, the largest sequence.
@@ -325,11 +311,7 @@ fn flat(holes: &[PatternHole]) -> Vec<(u64, u64, u64)> {
     let mut laid = Intervals::default();
     for hole in by_sequence {
         // The log stands for the sequence; addresses go on with offsets, so that neighbours of one sequence join.
-        let source = ByteSource::Log {
-            member: 0,
-            log: hole.seq,
-            addr: hole.start,
-        };
+        let source = ByteSource::log(0, hole.seq, hole.start);
         laid.insert(hole.start..hole.end, source, |_, _| ());
     }
     let sequence = |(range, source): (Range<u64>, ByteSource)| match source {

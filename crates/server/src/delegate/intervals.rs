@@ -24,6 +24,11 @@ pub enum ByteSource {
 }
 
 impl ByteSource {
+    /// In this log.
+    pub fn log(member: Member, log: LogId, addr: u64) -> ByteSource {
+        ByteSource::Log { member, log, addr }
+    }
+
     /// The source of the byte `by` further on.
     pub fn advance(self, by: u64) -> ByteSource {
         match self {
@@ -194,6 +199,7 @@ fn weight(range: &Range<u64>, source: ByteSource) -> u64 {
 }
 
 /// Where the bytes of a read are, from its first byte on.
+#[derive(Default)]
 pub struct ReadPlan {
     /// What is known, by offset.
     pub found: Vec<(Range<u64>, ByteSource)>,
@@ -214,35 +220,30 @@ impl ReadPlan {
     }
 }
 
-/// What the layers say of `range`, upper layers first: pieces by offset in `found`, and what no layer knows in `missing`.
-/// Stops when those are `most` together (at least one). Returns the offset it came to.
-pub fn resolve(
-    layers: &[&Intervals],
-    range: Range<u64>,
-    most: usize,
-    found: &mut Vec<(Range<u64>, ByteSource)>,
-    missing: &mut Vec<Range<u64>>,
-) -> u64 {
-    let full = |found: &Vec<_>, missing: &Vec<_>| found.len() + missing.len() >= most.max(1);
-    let Range { start: mut at, end } = range;
+/// What the layers say of `range`, upper layers first, added to a plan that ends where `range` begins; what no layer knows is missing.
+/// Stops when the plan has `most` pieces (at least one).
+pub fn resolve(layers: &[&Intervals], range: Range<u64>, most: usize, plan: &mut ReadPlan) {
+    let full = |plan: &ReadPlan| plan.found.len() + plan.missing.len() >= most.max(1);
+    let end = range.end;
+    plan.until = range.start;
     let Some((top, below)) = layers.split_first() else {
-        if at >= end || full(found, missing) {
-            return at;
+        if plan.until < end && !full(plan) {
+            plan.missing.push(plan.until..end);
+            plan.until = end;
         }
-        missing.push(at..end);
-        return end;
+        return;
     };
-    for (piece, source) in top.get(at..end) {
-        if at < piece.start {
-            at = resolve(below, at..piece.start, most, found, missing);
+    for (piece, source) in top.get(range) {
+        if plan.until < piece.start {
+            resolve(below, plan.until..piece.start, most, plan);
         }
-        if at < piece.start || full(found, missing) {
-            return at;
+        if plan.until < piece.start || full(plan) {
+            return;
         }
-        at = piece.end;
-        found.push((piece, source));
+        plan.until = piece.end;
+        plan.found.push((piece, source));
     }
-    resolve(below, at..end, most, found, missing)
+    resolve(below, plan.until..end, most, plan);
 }
 
 #[cfg(test)]
@@ -326,8 +327,9 @@ mod tests {
             };
             let (top, low) = (build(a, 0), build(b, 1));
             let at = |m: &Intervals, o: u64| m.get(o..o + 1).next().map(|(_, s)| s);
-            let (mut found, mut missing) = (Vec::new(), Vec::new());
-            let until = resolve(&[&top, &low], 0..SPACE, usize::MAX, &mut found, &mut missing);
+            let mut whole = ReadPlan::default();
+            resolve(&[&top, &low], 0..SPACE, usize::MAX, &mut whole);
+            let ReadPlan { found, missing, until } = whole;
             prop_assert_eq!(until, SPACE);
             for o in 0..SPACE {
                 let expected = at(&top, o).or(at(&low, o));
@@ -338,8 +340,9 @@ mod tests {
             // With a limit: the same, part by part.
             let (mut at, mut parts) = (0, (Vec::new(), Vec::new()));
             while at < SPACE {
-                let (mut some, mut none) = (Vec::new(), Vec::new());
-                let until = resolve(&[&top, &low], at..SPACE, most, &mut some, &mut none);
+                let mut part = ReadPlan::default();
+                resolve(&[&top, &low], at..SPACE, most, &mut part);
+                let ReadPlan { found: some, missing: none, until } = part;
                 prop_assert!(until > at);
                 prop_assert!(some.len() + none.len() <= most.max(1));
                 prop_assert_eq!(some.iter().map(|p| p.0.end).chain(none.iter().map(|r| r.end)).max(), Some(until));

@@ -263,8 +263,15 @@ impl LockClient {
         let token = waiting.token;
         let (mut look, mut ask) = (FIRST_INTERRUPT_CHECK, FIRST_GRANT_QUERY);
         let mut blockers = wait.blockers.clone();
+        let probe = DeadlockProbe {
+            peers: &self.ctx.node.peers,
+            me: LockOwner {
+                member: self.ctx.member(),
+                id: waiting.owner,
+            },
+        };
         loop {
-            if wait.wanted.detect && self.closes_cycle(waiting, &blockers) {
+            if wait.wanted.detect && probe.closes_cycle(waiting, &blockers) {
                 return self.sessions.cancel(to, token, fid, Errno::DEADLK);
             }
             self.sessions.any_dead(to, &blockers);
@@ -289,21 +296,6 @@ impl LockClient {
             }
             ask = (ask * 2).min(MAX_GRANT_QUERY);
         }
-    }
-
-    /// Looks whether the wait closes a cycle in which it is the one to give up.
-    fn closes_cycle(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
-        let probe = DeadlockProbe {
-            peers: &self.ctx.node.peers,
-            me: LockOwner {
-                member: self.ctx.member(),
-                id: waiting.owner,
-            },
-        };
-        waiting.look(true);
-        let closes = probe.closes(waiting, blockers);
-        waiting.look(false);
-        closes
     }
 
     /// The lock is there: sees to what it shows.

@@ -12,29 +12,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Keeps the layers of all files small.
 pub(super) struct LayerMemory {
-    ctx: Arc<DelegateContext>,
-    committer: Arc<LayerCommitter>,
+    pub ctx: Arc<DelegateContext>,
+    pub committer: Arc<LayerCommitter>,
     /// Pieces that layers grew by since they were last counted.
-    grown: AtomicUsize,
+    pub grown: AtomicUsize,
     /// Pieces that the layers of all files may have.
     pub most_pieces: usize,
 }
 
 impl LayerMemory {
-    /// Of at most `bytes`, about.
-    pub fn new(
-        ctx: Arc<DelegateContext>,
-        committer: Arc<LayerCommitter>,
-        bytes: u64,
-    ) -> LayerMemory {
-        LayerMemory {
-            ctx,
-            committer,
-            grown: AtomicUsize::new(0),
-            most_pieces: (bytes / INTERVAL_MEMORY) as usize,
-        }
-    }
-
     /// Some layer grew by `pieces`. `publish`: the caller holds nothing that a commit needs, so one may happen here.
     pub fn grew(&self, pieces: usize, publish: bool) {
         let before = self.grown.fetch_add(pieces, Ordering::Relaxed);

@@ -89,6 +89,7 @@ use forebay_data::buffer_pool::BufferPool;
 use forebay_storage::Durability;
 pub use handles::Handle;
 use handles::OpenFileTable;
+use intervals::INTERVAL_MEMORY;
 pub use kernel_pages::{AfterWrite, KernelPages};
 pub use locate::{ByteLocator, LocatedBytes};
 use lock_sessions::LockSessions;
@@ -103,6 +104,7 @@ use prefetch::Prefetcher;
 use read::LayerReader;
 pub use seek::SeekTarget;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use sync::FileSyncer;
 pub use team::{TeamClient, team_token};
 pub use traffic::{Traffic, TrafficCounters};
@@ -151,7 +153,7 @@ impl Delegate {
             counters: counters.clone(),
             deferred_closes: Arc::default(),
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
-            combine: RequestCombiner::default(),
+            combine: RequestCombiner::new(member),
             posix: config.consistency == Consistency::Posix,
             always_sync: config.durability == Durability::Disk,
             node,
@@ -161,8 +163,12 @@ impl Delegate {
             patterns: config.patterns,
             ordered: config.durability != Durability::None,
         });
-        let share = config.memory / 4;
-        let memory = Arc::new(LayerMemory::new(ctx.clone(), committer.clone(), share));
+        let memory = Arc::new(LayerMemory {
+            ctx: ctx.clone(),
+            committer: committer.clone(),
+            grown: AtomicUsize::new(0),
+            most_pieces: (config.memory / 4 / INTERVAL_MEMORY) as usize,
+        });
         let extents = Arc::new(OwnerExtents {
             ctx: ctx.clone(),
             memory: memory.clone(),

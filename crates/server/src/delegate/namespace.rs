@@ -38,11 +38,7 @@ impl NamespaceClient {
             let name = name.to_vec();
             self.ctx.call(parent.owner(), meta::Lookup { parent, name })
         };
-        let attr = match parent.owner() == self.ctx.member() {
-            true => ask()?,
-            false => self.ctx.combine.lookup(parent, name, ask)?,
-        };
-        Ok(self.shown(attr))
+        Ok(self.shown(self.ctx.combine.lookup(parent, name, ask)?))
     }
 
     /// With this node's pending writes applied (size, mtime).
@@ -51,11 +47,8 @@ impl NamespaceClient {
     /// `ESTALE` if it was removed.
     pub fn getattr(&self, fid: Fid) -> Result<Attr> {
         let _at = self.ctx.counters.other();
-        let attr = match fid.owner() == self.ctx.member() {
-            true => self.ctx.ask_attr(fid)?,
-            false => self.ctx.combine.attr(fid, || self.ctx.ask_attr(fid))?,
-        };
-        Ok(self.shown(attr))
+        let attr = self.ctx.combine.attr(fid, || self.ctx.ask_attr(fid));
+        Ok(self.shown(attr?))
     }
 
     /// A file that is open here, as this node sees it now; nobody is asked.

@@ -88,6 +88,12 @@ pub struct UnsyncedParts {
 }
 
 impl UnsyncedParts {
+    /// Adds what is not on disk either.
+    pub fn add(&mut self, other: UnsyncedParts) {
+        self.logs.extend(other.logs);
+        self.members.extend(other.members);
+    }
+
     /// Whether everything is on disk.
     pub fn is_empty(&self) -> bool {
         self.logs.is_empty() && self.members.is_empty()
@@ -244,14 +250,10 @@ impl FileState {
     /// Where the first bytes of `range` are, `most` pieces of them. What the layers do not know is missing: [`FileState::lowest`]
     /// may know it. `asked`: answers for the view of now that the caller holds, below the windows.
     pub fn plan(&self, range: Range<u64>, asked: &FetchedExtents, most: usize) -> ReadPlan {
-        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        let mut plan = ReadPlan::default();
         let layers: Vec<&Intervals> = self.layers(asked).into_iter().flatten().collect();
-        let until = resolve(&layers, range, most, &mut found, &mut missing);
-        ReadPlan {
-            found,
-            missing,
-            until,
-        }
+        resolve(&layers, range, most, &mut plan);
+        plan
     }
 
     /// The lowest layer.

@@ -87,9 +87,6 @@ impl OpenClient {
 
     /// The owner counts the open, once.
     pub(super) fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<(Attr, Arc<CountedOpen>)> {
-        if fid.owner() == self.ctx.member() {
-            return self.ask_open_for(fid, flags, 1);
-        }
         self.ctx
             .combine
             .open(fid, flags, |handles| self.ask_open_for(fid, flags, handles))
@@ -132,9 +129,13 @@ impl OpenClient {
     }
 
     /// An open that may be counted at the owner without a handle here: it is closed in the background.
-    pub(super) fn lose(&self, lost: UnansweredOpen) {
-        self.lost_opens.lock().push(lost);
-        self.ctx.deferred_closes.add();
+    pub(super) fn lose(&self, open: UnansweredOpen) {
+        let mut lost = self.lost_opens.lock();
+        if !lost.contains(&open) {
+            lost.push(open);
+            drop(lost);
+            self.ctx.deferred_closes.add();
+        }
     }
 
     /// Closes opens whose reply was lost; whether none is left.
@@ -244,12 +245,6 @@ impl OpenClient {
     /// Nobody here has a handle of this open, and it is not known whether it was counted, nor of which file. The members are
     /// told in the background. Once for each node.
     pub fn abandon(&self, token: u64) {
-        let open = UnansweredOpen::Somewhere(token);
-        let mut lost = self.lost_opens.lock();
-        if !lost.contains(&open) {
-            lost.push(open);
-            drop(lost);
-            self.ctx.deferred_closes.add();
-        }
+        self.lose(UnansweredOpen::Somewhere(token));
     }
 }

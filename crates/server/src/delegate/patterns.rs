@@ -98,17 +98,29 @@ impl OwnerExtents {
         let own = sources.filter(|source| source.member == self.ctx.member());
         let mut logs: BTreeSet<LogId> = own.map(|source| source.log).collect();
         for range in told.residual {
-            self.walk_extents(fid, fid.owner(), range, &mut |_, source| {
-                if let ByteSource::Log { member, log, .. } = source
-                    && member == self.ctx.member()
-                    && log != LOST_LOG
-                {
-                    logs.insert(log);
-                }
-                true
-            })?;
+            self.own_logs_of_index(fid, fid.owner(), range, &mut logs)?;
         }
         Ok(logs)
+    }
+
+    /// Adds the logs of this member that extents of a file at `member` name.
+    pub fn own_logs_of_index(
+        &self,
+        fid: Fid,
+        member: Member,
+        range: Range<u64>,
+        logs: &mut BTreeSet<LogId>,
+    ) -> Result<()> {
+        let own = self.ctx.member();
+        self.walk_extents(fid, member, range, &mut |_, source| {
+            if let ByteSource::Log { member, log, .. } = source
+                && member == own
+                && log != LOST_LOG
+            {
+                logs.insert(log);
+            }
+            true
+        })
     }
 
     /// Goes through what is committed of a file with patterns, in order; holes may be left out. If the file changes meanwhile, that may
@@ -155,12 +167,7 @@ impl OwnerExtents {
             let ExtentsReply { extents, more, .. } =
                 self.ask_member(fid, member, from..range.end, MAX_REPLY_EXTENTS)?;
             for e in extents.iter().filter_map(|e| e.clip(&range)) {
-                let source = ByteSource::Log {
-                    member: e.member,
-                    log: e.log,
-                    addr: e.addr,
-                };
-                if !each(e.offset..e.end(), source) {
+                if !each(e.offset..e.end(), ByteSource::log(e.member, e.log, e.addr)) {
                     return Ok(());
                 }
             }

@@ -3,7 +3,7 @@
 //! Later local writes win at once, so a layer holds each byte of the file at most once and its changes may be published
 //! in any order. Bytes that a later write covers before they were published are collected in `dropped`, to be freed.
 use super::intervals::{ByteSource, Intervals};
-use crate::{Error, Member, Result, Time};
+use crate::{Error, Result, Time};
 use forebay_data::{LogId, LogRange};
 use forebay_index::{Change, Extent};
 use forebay_proto::files::CommitAttr;
@@ -42,6 +42,14 @@ impl PendingLayer {
         let dropped = &mut self.dropped;
         self.intervals
             .insert(range, source, |r, s| drop_bytes(dropped, r, s));
+    }
+
+    /// Bytes were written now, and come from here.
+    pub fn write(&mut self, range: Range<u64>, source: ByteSource) {
+        let end = range.end;
+        self.put(range, source);
+        self.reach(end);
+        self.touch(Time::now());
     }
 
     /// The file reaches at least `end`.
@@ -124,11 +132,6 @@ fn drop_bytes(dropped: &mut Vec<LogRange>, range: Range<u64>, source: ByteSource
     }
 }
 
-/// The source of bytes that this member appended.
-pub fn appended(member: Member, log: LogId, addr: u64) -> ByteSource {
-    ByteSource::Log { member, log, addr }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,8 +139,8 @@ mod tests {
     #[test]
     fn a_later_write_wins_and_frees_what_it_covers() {
         let mut layer = PendingLayer::default();
-        layer.put(0..100, appended(1, 7, 1000));
-        layer.put(40..60, appended(1, 8, 0));
+        layer.put(0..100, ByteSource::log(1, 7, 1000));
+        layer.put(40..60, ByteSource::log(1, 8, 0));
         assert_eq!(layer.dropped, vec![(7, 1040..1060)]);
         assert_eq!(layer.changes(u64::MAX).len(), 3);
         assert_eq!(layer.logs(), vec![7, 8]);
@@ -146,7 +149,7 @@ mod tests {
     #[test]
     fn clipping_splits_changes_from_bytes_nobody_will_name() {
         let mut layer = PendingLayer::default();
-        layer.put(0..100, appended(1, 7, 0));
+        layer.put(0..100, ByteSource::log(1, 7, 0));
         let changes = layer.changes(30);
         assert_eq!(
             changes,
@@ -165,16 +168,19 @@ mod tests {
     #[test]
     fn a_layer_put_back_under_a_newer_one_keeps_the_newer_bytes() {
         let mut older = PendingLayer::default();
-        older.put(0..10, appended(1, 1, 0));
+        older.put(0..10, ByteSource::log(1, 1, 0));
         older.reach(10);
         let mut newer = PendingLayer::default();
-        newer.put(5..15, appended(1, 2, 0));
+        newer.put(5..15, ByteSource::log(1, 2, 0));
         newer.reach(15);
         older.absorb(newer);
         let all: Vec<_> = older.intervals.iter().collect();
         assert_eq!(
             all,
-            vec![(0..5, appended(1, 1, 0)), (5..15, appended(1, 2, 0))]
+            vec![
+                (0..5, ByteSource::log(1, 1, 0)),
+                (5..15, ByteSource::log(1, 2, 0))
+            ]
         );
         assert_eq!(older.end(), 15);
         assert_eq!(older.dropped, vec![(1, 5..10)]);

@@ -5,6 +5,7 @@ use super::open_file::{OpenFile, StalePages, UnsyncedParts};
 use super::windows::OwnerExtents;
 use crate::{ExtentLayout, Result};
 use forebay_proto::files::SyncFile;
+use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Brings files to disk, wherever their parts are.
@@ -44,14 +45,19 @@ impl FileSyncer {
         } else {
             for member in 0..self.ctx.members() {
                 unsynced.members.insert(member);
-                let extents = self.ctx.node.all_extents(member, file.fid)?;
-                let own = extents.iter().filter(|e| e.member == self.ctx.member());
-                unsynced.logs.extend(own.map(|e| e.log));
+                let logs = &mut unsynced.logs;
+                match self
+                    .extents
+                    .own_logs_of_index(file.fid, member, 0..u64::MAX, logs)
+                {
+                    // A removed file names nothing.
+                    Err(e) if e.errno() == Errno::STALE => {}
+                    found => found?,
+                }
             }
         }
         let mut state = file.state.lock();
-        state.unsynced.logs.extend(unsynced.logs);
-        state.unsynced.members.extend(unsynced.members);
+        state.unsynced.add(unsynced);
         state.sync_state_complete = true;
         Ok(())
     }
@@ -76,9 +82,7 @@ impl FileSyncer {
             })
         });
         if synced.is_err() {
-            let mut state = file.state.lock();
-            state.unsynced.logs.extend(unsynced.logs);
-            state.unsynced.members.extend(unsynced.members);
+            file.state.lock().unsynced.add(unsynced);
         }
         synced
     }

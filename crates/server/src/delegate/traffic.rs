@@ -1,5 +1,6 @@
 //! Counters of the requests of a mount or library: those since the start, and those in progress.
 use crate::status::figures;
+use forebay_proto::peers::RequestGauge;
 use serde::{Deserialize, Serialize};
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,16 +39,7 @@ pub struct TrafficCounters {
     folded: AtomicU64,
     folded_bytes: AtomicU64,
     maps: AtomicU64,
-    working: AtomicU64,
-}
-
-/// A request being worked on, until it is dropped.
-pub(super) struct RequestAtWork<'a>(&'a AtomicU64);
-
-impl Drop for RequestAtWork<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    at_work: RequestGauge,
 }
 
 impl TrafficCounters {
@@ -73,13 +65,12 @@ impl TrafficCounters {
     }
 
     /// A read or write begins.
-    pub(super) fn begin(&self) -> RequestAtWork<'_> {
-        self.working.fetch_add(1, Ordering::Relaxed);
-        RequestAtWork(&self.working)
+    pub(super) fn begin(&self) -> impl Drop + '_ {
+        self.at_work.enter()
     }
 
     /// Any other request begins.
-    pub(super) fn other(&self) -> RequestAtWork<'_> {
+    pub(super) fn other(&self) -> impl Drop + '_ {
         self.others.fetch_add(1, Ordering::Relaxed);
         self.begin()
     }
@@ -101,6 +92,6 @@ impl TrafficCounters {
 
     /// Requests being worked on now.
     pub fn working(&self) -> u64 {
-        self.working.load(Ordering::Relaxed)
+        self.at_work.figures().1
     }
 }

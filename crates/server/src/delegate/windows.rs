@@ -197,11 +197,7 @@ fn put(intervals: &mut Intervals, range: Range<u64>, extents: &[Extent]) {
     let mut at = range.start;
     for e in extents.iter().filter_map(|e| e.clip(&range)) {
         intervals.insert(at..e.offset, ByteSource::Hole, |_, _| ());
-        let source = ByteSource::Log {
-            member: e.member,
-            log: e.log,
-            addr: e.addr,
-        };
+        let source = ByteSource::log(e.member, e.log, e.addr);
         intervals.insert(e.offset..e.end(), source, |_, _| ());
         at = e.end();
     }

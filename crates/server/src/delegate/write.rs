@@ -6,11 +6,12 @@ use super::close_finisher::CloseFinisher;
 use super::commit::LayerCommitter;
 use super::context::DelegateContext;
 use super::handles::{Handle, OpenHandle};
+use super::intervals::ByteSource;
 use super::memory::LayerMemory;
 use super::open_file::OpenFile;
 use super::opens::OpenClient;
-use super::pending::{appended, write_end};
-use crate::{Caller, Result, Time};
+use super::pending::write_end;
+use crate::{Caller, Result};
 use forebay_data::LogId;
 use forebay_proto::files::ReserveAppend;
 use rustix::io::Errno;
@@ -78,9 +79,8 @@ impl LayerWriter {
             }
             let pending = &mut state.pending;
             let before = pending.intervals.len();
-            pending.put(range.clone(), appended(self.ctx.member(), log, addr));
-            pending.reach(range.end);
-            pending.touch(Time::now());
+            let source = ByteSource::log(self.ctx.member(), log, addr);
+            pending.write(range.clone(), source);
             pending.attr.clear_setid |= setid;
             let dropped = match pending.dropped.len() >= MAX_DROPPED {
                 true => std::mem::take(&mut pending.dropped),
@@ -227,10 +227,9 @@ impl LayerWriter {
         let crowded = {
             let mut state = open.file.state.lock();
             let pending = &mut state.pending;
-            pending.put(offset..end, appended(self.ctx.member(), log, addr));
+            let source = ByteSource::log(self.ctx.member(), log, addr);
+            pending.write(offset..end, source);
             pending.dropped.clear();
-            pending.reach(end);
-            pending.touch(Time::now());
             pending.intervals.len() > MAX_PENDING_PIECES
         };
         match crowded {

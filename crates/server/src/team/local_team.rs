@@ -10,6 +10,7 @@
 use super::TeamPlan;
 use crate::Member;
 use bytes::Bytes;
+use forebay_fabric::Rank;
 use forebay_fabric::ring::{Failure, Group};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -22,6 +23,10 @@ const MAX_UNFINISHED_CALLS: usize = 64;
 pub(super) struct LocalTeam {
     pub plan: TeamPlan,
     pub group: Group,
+    /// This node.
+    me: Rank,
+    /// How long its clients wait for each other.
+    client_wait: Duration,
     calls: Mutex<PendingCalls>,
     changed: Condvar,
 }
@@ -53,20 +58,15 @@ enum CallPhase {
     Over(Result<Bytes, Failure>),
 }
 
-/// What one client does in a call.
-pub(super) struct ClientCall<'a> {
-    pub round: u64,
-    pub value: Bytes,
-    pub combine: &'a dyn Fn(Bytes, Bytes) -> Bytes,
-    /// How long to wait for the other clients.
-    pub client_wait: Duration,
-    /// This node.
-    pub me: Member,
-}
-
 impl LocalTeam {
-    /// `next`: the first round.
-    pub fn new(plan: TeamPlan, group: Group, next: u64) -> LocalTeam {
+    /// At node `me`, whose clients wait `client_wait` for each other. `next`: the first round.
+    pub fn new(
+        plan: TeamPlan,
+        group: Group,
+        next: u64,
+        me: Member,
+        client_wait: Duration,
+    ) -> LocalTeam {
         let calls = PendingCalls {
             next,
             ..PendingCalls::default()
@@ -74,6 +74,8 @@ impl LocalTeam {
         LocalTeam {
             plan,
             group,
+            me: me.into(),
+            client_wait,
             calls: Mutex::new(calls),
             changed: Condvar::new(),
         }
@@ -106,14 +108,15 @@ impl LocalTeam {
         self.calls.lock().seats == 0
     }
 
-    /// Takes part in a call: with the others' values combined, the last one `ask`s; whoever waited too long `decline`s.
+    /// Takes part in a call with `value`: with the others' values combined, the last one `ask`s; whoever waited too long `decline`s.
     pub fn call(
         &self,
-        client: ClientCall<'_>,
+        round: u64,
+        value: Bytes,
+        combine: &dyn Fn(Bytes, Bytes) -> Bytes,
         ask: impl FnOnce(Bytes) -> Result<Bytes, Failure>,
         decline: impl FnOnce(),
     ) -> Result<Bytes, Failure> {
-        let round = client.round;
         let mut calls = self.calls.lock();
         let call = calls.by_round.entry(round).or_default();
         call.came += 1;
@@ -124,8 +127,8 @@ impl LocalTeam {
             return outcome;
         }
         let value = match call.value.take() {
-            Some(sum) => (client.combine)(sum, client.value),
-            None => client.value,
+            Some(sum) => combine(sum, value),
+            None => value,
         };
         if call.came == self.plan.here {
             call.phase = CallPhase::Asking;
@@ -133,18 +136,18 @@ impl LocalTeam {
             let mut ending = CallEnding {
                 local: self,
                 round,
-                outcome: Err(Failure::Panicked(client.me.into())),
+                outcome: Err(Failure::Panicked(self.me)),
             };
             ending.outcome = ask(value);
             return ending.outcome.clone();
         }
         call.value = Some(value);
         call.waiting += 1;
-        let until = Instant::now().checked_add(client.client_wait);
+        let until = Instant::now().checked_add(self.client_wait);
         loop {
             let Some(call) = calls.by_round.get_mut(&round) else {
                 // Forgotten, as more than `MAX_UNFINISHED_CALLS` others were given up since.
-                return Err(Failure::Over(client.me.into()));
+                return Err(Failure::Over(self.me));
             };
             match (&call.phase, until) {
                 (CallPhase::Over(outcome), _) => {
@@ -154,7 +157,7 @@ impl LocalTeam {
                     return outcome;
                 }
                 (CallPhase::Gathering, Some(until)) if Instant::now() >= until => {
-                    let failure = Failure::Missing(client.me.into());
+                    let failure = Failure::Missing(self.me);
                     call.phase = CallPhase::Over(Err(failure));
                     call.waiting -= 1;
                     self.forget_finished(&mut calls, round);

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use forebay_fabric::Rank;
 use forebay_fabric::ring::{Collectives, Group, Limits, NetworkCost, Operation, Shape};
 use forebay_proto::placement::rank_of;
-use local_team::{ClientCall, LocalTeam};
+use local_team::LocalTeam;
 use parking_lot::{Condvar, Mutex};
 use past_rounds::PastRounds;
 use rustix::io::Errno;
@@ -174,11 +174,13 @@ impl Teams {
                     table.past.keep(other.plan.identity(), other.next_round());
                 }
                 let next = table.past.next_round(plan.identity());
-                let local = Arc::new(LocalTeam::new(plan.clone(), group, next));
+                let (plan, wait) = (plan.clone(), self.client_wait);
+                let local = LocalTeam::new(plan, group, next, self.me, wait);
+                let local = Arc::new(local);
                 if table.teams.len() >= MAX_EMPTY_TEAMS {
                     table.forget_empty();
                 }
-                table.teams.insert(plan.number, local.clone());
+                table.teams.insert(local.plan.number, local.clone());
                 local
             }
         };
@@ -251,13 +253,6 @@ impl TeamSeat {
             root: root.into(),
             limits: teams.limits,
         };
-        let call = ClientCall {
-            round,
-            value,
-            combine,
-            client_wait: teams.client_wait,
-            me: teams.me,
-        };
         let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
         let ask = |value| {
             count(&teams.calls);
@@ -273,7 +268,7 @@ impl TeamSeat {
             count(&teams.failed);
             teams.collectives.decline(&operation);
         };
-        let answer = local.call(call, ask, decline);
+        let answer = local.call(round, value, combine, ask, decline);
         answer.map_err(|failure| Error::Team {
             number: local.plan.number,
             round,

@@ -29,12 +29,6 @@ pub struct ChainMemory {
     wanted: AtomicBool,
 }
 
-impl Default for ChainMemory {
-    fn default() -> ChainMemory {
-        ChainMemory::new(u64::MAX)
-    }
-}
-
 impl ChainMemory {
     /// So many bytes.
     pub fn new(most: u64) -> ChainMemory {
@@ -89,7 +83,7 @@ struct ChainCounts {
 }
 
 /// What is known of one file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MarkovChain {
     inner: Mutex<ChainCounts>,
     room: Arc<ChainMemory>,
@@ -222,6 +216,10 @@ impl Drop for MarkovPredictor {
 mod tests {
     use super::*;
 
+    fn chain() -> Arc<MarkovChain> {
+        Arc::new(MarkovChain::new(Arc::new(ChainMemory::new(u64::MAX))))
+    }
+
     fn run(chain: &Arc<MarkovChain>, blocks: &[u64]) -> Vec<Vec<u64>> {
         let mut reader = MarkovPredictor::new(chain.clone());
         let mut ahead = Vec::new();
@@ -238,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_first_run_teaches_and_the_second_one_is_foreseen() {
-        let chain = Arc::new(MarkovChain::default());
+        let chain = chain();
         let blocks = [5, 9, 2, 40, 7];
         assert!(run(&chain, &blocks).iter().all(Vec::is_empty));
         let second = run(&chain, &blocks);
@@ -249,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_most_frequent_successor_wins_and_circles_end() {
-        let chain = Arc::new(MarkovChain::default());
+        let chain = chain();
         run(&chain, &[1, 2, 1, 3, 1, 3, 1]);
         assert_eq!(run(&chain, &[1])[0], [3, 1]);
     }
@@ -278,7 +276,7 @@ mod tests {
 
     #[test]
     fn long_reads_are_chains_of_their_blocks() {
-        let chain = Arc::new(MarkovChain::default());
+        let chain = chain();
         let long = |reader: &mut MarkovPredictor| {
             reader.observe(ReadRequest {
                 offset: 0,

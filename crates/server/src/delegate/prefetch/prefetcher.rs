@@ -176,12 +176,9 @@ impl Prefetcher {
             return;
         }
         let left = self.pool.add(jobs, || self.start());
-        if !left.is_empty() {
-            let mut pieces = self.cache.pieces.lock();
-            for job in left {
-                pieces.fill(file.fid, &job.wanted, None, Duration::ZERO, Instant::now());
-            }
-            self.cache.count(&pieces);
+        for job in left {
+            let none = Duration::ZERO;
+            self.cache.fill(file.fid, &job.wanted, None, none, none);
         }
     }
 
