@@ -74,6 +74,7 @@ pub use forebay_proto::{
     SpaceTotals, Time,
 };
 pub use index_config::{Alpha, IndexConfig};
+pub use inodes::without_set_ids;
 pub use joined_member::JoinedMember;
 pub use member_barrier::MemberBarrier;
 pub use member_directory::MemberDirectory;

@@ -2,11 +2,7 @@
 use super::file_handle::handle;
 use crate::protocol::SetAttrRequest;
 use forebay_server::delegate::Delegate;
-use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr};
-
-const SET_UID: u32 = 0o4000;
-const SET_GID: u32 = 0o2000;
-const GROUP_RUNS: u32 = 0o0010;
+use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr, without_set_ids};
 
 /// Root, who may keep set-id bits.
 pub(super) const ROOT: Caller = Caller { uid: 0, gid: 0 };
@@ -44,14 +40,14 @@ pub(super) fn change(
     }
     let chown = set.uid.is_some() || set.gid.is_some();
     if set.mode.is_none() && chown {
-        set.mode = without_set_ids(&delegate.names.getattr(fid)?);
+        set.mode = mode_left(&delegate.names.getattr(fid)?);
     }
     delegate.names.setattr(fid, &set, through, caller)
 }
 
 /// Takes the set-id bits off a file that someone without the right to keep them has changed.
 pub(super) fn drop_set_ids(delegate: &Delegate, attr: &Attr) -> Result<()> {
-    let Some(mode) = without_set_ids(attr) else {
+    let Some(mode) = mode_left(attr) else {
         return Ok(());
     };
     let set = SetAttr {
@@ -64,15 +60,11 @@ pub(super) fn drop_set_ids(delegate: &Delegate, attr: &Attr) -> Result<()> {
 
 /// The mode a file has left after a change by another: no set-uid bit, and no set-gid bit where the group may run it.
 /// `None` if that changes nothing.
-fn without_set_ids(attr: &Attr) -> Option<u32> {
+fn mode_left(attr: &Attr) -> Option<u32> {
     if attr.kind == Kind::Dir {
         return None;
     }
-    let mut mode = attr.mode & !SET_UID;
-    if mode & GROUP_RUNS != 0 {
-        mode &= !SET_GID;
-    }
-    (mode != attr.mode).then_some(mode)
+    Some(without_set_ids(attr.mode)).filter(|mode| *mode != attr.mode)
 }
 
 #[cfg(test)]
@@ -84,13 +76,13 @@ mod tests {
     #[test]
     fn set_ids_go_but_mandatory_locking_and_directories_keep_theirs() {
         let mut attr = Inode::new(Kind::File, 0o6755, 1, 1, Time::default()).attr(Fid(2));
-        assert_eq!(without_set_ids(&attr), Some(0o755));
+        assert_eq!(mode_left(&attr), Some(0o755));
         attr.mode = 0o2644;
-        assert_eq!(without_set_ids(&attr), None);
+        assert_eq!(mode_left(&attr), None);
         attr.mode = 0o644;
-        assert_eq!(without_set_ids(&attr), None);
+        assert_eq!(mode_left(&attr), None);
         attr.mode = 0o2755;
         attr.kind = Kind::Dir;
-        assert_eq!(without_set_ids(&attr), None);
+        assert_eq!(mode_left(&attr), None);
     }
 }

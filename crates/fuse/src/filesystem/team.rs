@@ -24,7 +24,7 @@ use forebay_client::{Client, Team, TeamPlan};
 use forebay_server::delegate::{Handle, OpenedFile};
 use forebay_server::proto::Inode;
 use forebay_server::{Attr, Caller, Fid, Kind, Lamination, OpenFlags, Result, Time};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -85,22 +85,15 @@ impl TeamDirectory {
         })
     }
 
-    /// What is opened for the thread and not taken, and fits.
-    fn find<T>(
-        &self,
-        fid: Fid,
-        thread: u32,
-        f: impl FnOnce(&mut Vec<OpenedForThread>, usize) -> Option<T>,
-    ) -> Option<T> {
+    /// What is opened for the thread and not taken: all of those, and which it is.
+    fn find(&self, fid: Fid, thread: u32) -> Option<(MutexGuard<'_, Vec<OpenedForThread>>, usize)> {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut granted = self.granted.lock();
+        let granted = self.granted.lock();
         let own = |g: &OpenedForThread| g.opened.attr.fid == fid && g.thread == thread;
         let at = granted.iter().position(own)?;
-        let found = f(&mut granted, at);
-        self.waiting.store(granted.len(), Ordering::Relaxed);
-        found
+        Some((granted, at))
     }
 
     /// What the service's own files do not answer: the attributes of the directory itself, and of a file that a team has just opened
@@ -113,19 +106,21 @@ impl TeamDirectory {
     }
 
     fn opened_attr(&self, fid: Fid, thread: u32) -> Option<Attr> {
-        let attr = self.find(fid, thread, |all, at| Some(all[at].opened.attr.clone()))?;
+        let found = self.find(fid, thread);
+        let attr = found.map(|(granted, at)| granted[at].opened.attr.clone())?;
         Some(self.ctx.delegate.names.as_seen(attr))
     }
 
     /// The handle that a team has just opened for this thread.
     pub fn take(&self, fid: Fid, flags: OpenFlags, thread: u32) -> Option<OpenedFile> {
-        self.find(fid, thread, |all, at| {
-            let as_asked = OpenFlags {
-                truncate: false,
-                ..flags
-            };
-            (all[at].flags == as_asked && !flags.truncate).then(|| all.swap_remove(at).opened)
-        })
+        let (mut granted, at) = self.find(fid, thread)?;
+        // One that truncates is never the team's, whose flags say nothing of that.
+        if granted[at].flags != flags {
+            return None;
+        }
+        let taken = granted.swap_remove(at).opened;
+        self.waiting.store(granted.len(), Ordering::Relaxed);
+        Some(taken)
     }
 
     /// The process has closed the directory.

@@ -3,7 +3,6 @@
 use super::intervals::ByteSource;
 use super::locate::ByteLocator;
 use super::open_file::OpenFile;
-use super::patterns::FilePatterns;
 use crate::{ExtentLayout, Fid, Member, Result};
 use forebay_pattern::{Folder, Pattern, Patterns, Segment};
 use forebay_proto::files::MemberSet;
@@ -207,45 +206,31 @@ impl ByteLocator {
             generation: attr.generation,
             ..FileDescription::default()
         };
-        let mut extents = ExtentsByLog::default();
+        let (mut extents, mut map) = (ExtentsByLog::default(), None);
+        let mut ranges = vec![0..u64::MAX];
+        let owners = &self.reader.extents;
         if attr.layout == ExtentLayout::Patterned {
-            let told = self.reader.extents.ask_patterns(fid)?;
+            let told = owners.ask_patterns(fid)?;
             described.patterns = PatternRows::of(&told.patterns);
             described.encoded = told.encoded as u64;
             described.holes = told.holes.len() as u64;
-            self.beside(fid, told, &mut extents)?;
-        } else {
-            for member in 0..self.ctx.members() {
-                self.reader.extents.walk_extents(
-                    fid,
-                    member,
-                    0..u64::MAX,
-                    &mut |range, source| {
+            ranges.clone_from(&told.residual);
+            map = Some(told.map());
+        }
+        // What the index has beside the patterns.
+        let beside = |at, source| map.as_ref().is_none_or(|map| map.in_patterns(at) != source);
+        for member in owners.keepers(fid, attr.layout) {
+            for range in &ranges {
+                owners.walk_extents(fid, member, range.clone(), &mut |range, source| {
+                    if beside(range.start, source) {
                         extents.add(&range, source);
-                        !extents.full()
-                    },
-                )?;
+                    }
+                    !extents.full()
+                })?;
             }
         }
         described.more_extents = extents.full();
         described.extents = PatternRows::of(&extents.folded());
         Ok(described)
-    }
-
-    /// What the index has of a file beside its patterns.
-    fn beside(&self, fid: Fid, told: FilePatterns, extents: &mut ExtentsByLog) -> Result<()> {
-        let residual = told.residual.clone();
-        let map = told.map();
-        for range in residual {
-            self.reader
-                .extents
-                .walk_extents(fid, fid.owner(), range, &mut |range, source| {
-                    if map.in_patterns(range.start) != source {
-                        extents.add(&range, source);
-                    }
-                    !extents.full()
-                })?;
-        }
-        Ok(())
     }
 }

@@ -30,7 +30,6 @@ const FIRST_GRANT_QUERY: Duration = Duration::from_millis(500);
 const MAX_GRANT_QUERY: Duration = Duration::from_secs(4);
 
 /// What became of a request for a lock.
-#[derive(Debug)]
 pub enum LockOutcome {
     /// It is held; as [`LockClient::lock`] answers.
     Granted(Option<StalePages>),
@@ -46,15 +45,6 @@ pub struct LockWait {
     wanted: WantedLock,
     waiting: Arc<WaitingRequest>,
     blockers: Vec<LockOwner>,
-}
-
-impl std::fmt::Debug for LockWait {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LockWait")
-            .field("fid", &self.open.file.fid)
-            .field("wanted", &self.wanted)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The locks that this node's programs take, at the members that keep them.

@@ -176,7 +176,6 @@ impl Delegate {
         let reader = Arc::new(LayerReader {
             ctx: ctx.clone(),
             extents: extents.clone(),
-            memory: memory.clone(),
             buffers: BufferPool::new(config.memory / 32),
         });
         let locks = Arc::new(LockClient {
@@ -307,13 +306,5 @@ impl Delegate {
         }
         self.locks.stop();
         result
-    }
-}
-
-impl std::fmt::Debug for Delegate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Delegate")
-            .field("member", &self.member())
-            .finish_non_exhaustive()
     }
 }

@@ -17,6 +17,7 @@ use super::attempt::CommitAttempt;
 use super::file_map::FileMap;
 use super::intervals::{ByteSource, INTERVAL_MEMORY, Intervals, ReadPlan, resolve};
 use super::pending::PendingLayer;
+use crate::inodes::without_set_ids;
 use crate::{Attr, ExtentLayout, Fid, Kind, Member};
 use forebay_data::LogId;
 use forebay_proto::files::CommitAttr;
@@ -229,7 +230,7 @@ impl FileState {
                 attr.mtime = mtime;
             }
             if layer.attr.clear_setid {
-                attr.mode = without_setid(attr.mode);
+                attr.mode = without_set_ids(attr.mode);
             }
         }
         attr
@@ -311,16 +312,6 @@ impl FileState {
     /// Whether this node has something to publish.
     pub fn dirty(&self) -> bool {
         self.committing.is_some() || !self.pending.is_empty()
-    }
-}
-
-/// A mode after a write by someone without privilege: set-uid goes, set-gid too where the group may execute.
-pub fn without_setid(mode: u32) -> u32 {
-    let mode = mode & !0o4000;
-    if mode & 0o010 != 0 {
-        mode & !0o2000
-    } else {
-        mode
     }
 }
 

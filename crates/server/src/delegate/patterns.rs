@@ -3,10 +3,11 @@ use super::file_map::FileMap;
 use super::intervals::{ByteSource, INTERVAL_MEMORY, ReadPlan};
 use super::open_file::{FetchedExtents, OpenFile};
 use super::windows::{MAX_REPLY_EXTENTS, OwnerExtents};
-use crate::{Error, Fid, LOST_LOG, Member, Result};
+use crate::{Error, ExtentLayout, Fid, LOST_LOG, Member, Result};
 use forebay_data::LogId;
 use forebay_pattern::Patterns;
 use forebay_proto::files::{ExtentsReply, GetPatterns, PatternHole, PatternsReply};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,36 +92,34 @@ impl OwnerExtents {
         Ok(())
     }
 
-    /// This member's logs that a file with patterns has bytes in, or had.
-    pub fn own_logs(&self, fid: Fid) -> Result<BTreeSet<LogId>> {
-        let told = self.ask_patterns(fid)?;
-        let sources = told.patterns.sources().into_iter();
-        let own = sources.filter(|source| source.member == self.ctx.member());
-        let mut logs: BTreeSet<LogId> = own.map(|source| source.log).collect();
-        for range in told.residual {
-            self.own_logs_of_index(fid, fid.owner(), range, &mut logs)?;
+    /// This member's logs that a file has bytes in, or had. A removed file names none in the index.
+    pub fn own_logs(&self, fid: Fid, layout: ExtentLayout) -> Result<BTreeSet<LogId>> {
+        let own = self.ctx.member();
+        let (mut logs, mut ranges) = (BTreeSet::new(), vec![0..u64::MAX]);
+        if layout == ExtentLayout::Patterned {
+            let told = self.ask_patterns(fid)?;
+            let sources = told.patterns.sources().into_iter();
+            logs.extend(sources.filter(|s| s.member == own).map(|s| s.log));
+            ranges = told.residual;
+        }
+        for member in self.keepers(fid, layout) {
+            for range in &ranges {
+                let walked = self.walk_extents(fid, member, range.clone(), &mut |_, source| {
+                    if let ByteSource::Log { member, log, .. } = source
+                        && member == own
+                        && log != LOST_LOG
+                    {
+                        logs.insert(log);
+                    }
+                    true
+                });
+                match walked {
+                    Err(e) if e.errno() == Errno::STALE => {}
+                    walked => walked?,
+                }
+            }
         }
         Ok(logs)
-    }
-
-    /// Adds the logs of this member that extents of a file at `member` name.
-    pub fn own_logs_of_index(
-        &self,
-        fid: Fid,
-        member: Member,
-        range: Range<u64>,
-        logs: &mut BTreeSet<LogId>,
-    ) -> Result<()> {
-        let own = self.ctx.member();
-        self.walk_extents(fid, member, range, &mut |_, source| {
-            if let ByteSource::Log { member, log, .. } = source
-                && member == own
-                && log != LOST_LOG
-            {
-                logs.insert(log);
-            }
-            true
-        })
     }
 
     /// Goes through what is committed of a file with patterns, in order; holes may be left out. If the file changes meanwhile, that may

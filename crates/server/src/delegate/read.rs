@@ -5,7 +5,6 @@
 //! reader's view makes the reader start again with a newer view.
 use super::context::{DelegateContext, ViewRetry};
 use super::intervals::{ByteSource, ReadPlan};
-use super::memory::LayerMemory;
 use super::open_file::{FetchedExtents, OpenFile};
 use super::runs::{LogRun, runs};
 use super::windows::OwnerExtents;
@@ -29,7 +28,6 @@ const MAX_STEP_PIECES: usize = 16 << 10;
 pub(super) struct LayerReader {
     pub ctx: Arc<DelegateContext>,
     pub extents: Arc<OwnerExtents>,
-    pub memory: Arc<LayerMemory>,
     pub buffers: BufferPool,
 }
 
@@ -81,7 +79,7 @@ impl LayerReader {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        let most = (self.memory.most_pieces / 16).clamp(MIN_STEP_PIECES, MAX_STEP_PIECES);
+        let most = (self.extents.memory.most_pieces / 16).clamp(MIN_STEP_PIECES, MAX_STEP_PIECES);
         let mut asked = FetchedExtents::default();
         let mut buffer: Option<PooledBuffer> = None;
         let mut at = range.start;
@@ -173,7 +171,7 @@ impl LayerReader {
             match (run.member == own, &run.parts[..]) {
                 (false, _) => remote.entry(run.member).or_default().push(run),
                 (true, [part]) => {
-                    let target = &mut buffer[part.at..part.at + part.len];
+                    let target = &mut buffer[part.clone()];
                     self.ctx.node.data.read(run.log, run.addr, target)?;
                 }
                 (true, _) => {

@@ -9,15 +9,6 @@ use crate::Member;
 use forebay_data::LogId;
 use std::ops::Range;
 
-/// A part of a run: its place in the reader's buffer. It begins where the part before it ends in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunPart {
-    /// First byte in the buffer.
-    pub at: usize,
-    /// Bytes.
-    pub len: usize,
-}
-
 /// Bytes that lie together in one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRun {
@@ -29,8 +20,8 @@ pub struct LogRun {
     pub addr: u64,
     /// Bytes, all parts together.
     pub len: usize,
-    /// Where they go, in log order.
-    pub parts: Vec<RunPart>,
+    /// Where they go in the reader's buffer, in log order; each begins where the part before it ends in the log.
+    pub parts: Vec<Range<usize>>,
 }
 
 impl LogRun {
@@ -38,8 +29,8 @@ impl LogRun {
     pub fn scatter(&self, bytes: &[u8], buffer: &mut [u8]) {
         let mut rest = bytes;
         for part in &self.parts {
-            let (bytes, more) = rest.split_at(part.len);
-            buffer[part.at..part.at + part.len].copy_from_slice(bytes);
+            let (bytes, more) = rest.split_at(part.len());
+            buffer[part.clone()].copy_from_slice(bytes);
             rest = more;
         }
     }
@@ -59,7 +50,7 @@ pub fn runs(pieces: &[(Range<u64>, ByteSource)], range: &Range<u64>) -> Vec<LogR
                     log,
                     addr,
                     len,
-                    parts: vec![RunPart { at, len }],
+                    parts: std::iter::once(at..at + len).collect(),
                 })
             }
         })
@@ -106,7 +97,7 @@ mod tests {
             [(0, 7, 100, 8), (0, 8, 108, 2), (1, 7, 96, 8)],
             "a log's pieces join across the file, also backwards; members and logs stay apart"
         );
-        let places: Vec<_> = found[2].parts.iter().map(|p| (p.at, p.len)).collect();
+        let places: Vec<_> = found[2].parts.iter().map(|p| (p.start, p.len())).collect();
         assert_eq!(places, [(14, 4), (4, 4)]);
     }
 

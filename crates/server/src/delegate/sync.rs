@@ -3,9 +3,8 @@ use super::commit::LayerCommitter;
 use super::context::DelegateContext;
 use super::open_file::{OpenFile, StalePages, UnsyncedParts};
 use super::windows::OwnerExtents;
-use crate::{ExtentLayout, Result};
+use crate::Result;
 use forebay_proto::files::SyncFile;
-use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Brings files to disk, wherever their parts are.
@@ -37,25 +36,11 @@ impl FileSyncer {
 
     /// The node forgot this file once: all its logs that the file's extents name count as not on disk.
     fn complete_sync_state(&self, file: &OpenFile) -> Result<()> {
-        let mut unsynced = UnsyncedParts::default();
         let layout = file.state.lock().attr.layout;
-        if layout == ExtentLayout::Patterned {
-            unsynced.members.insert(file.fid.owner());
-            unsynced.logs = self.extents.own_logs(file.fid)?;
-        } else {
-            for member in 0..self.ctx.members() {
-                unsynced.members.insert(member);
-                let logs = &mut unsynced.logs;
-                match self
-                    .extents
-                    .own_logs_of_index(file.fid, member, 0..u64::MAX, logs)
-                {
-                    // A removed file names nothing.
-                    Err(e) if e.errno() == Errno::STALE => {}
-                    found => found?,
-                }
-            }
-        }
+        let unsynced = UnsyncedParts {
+            logs: self.extents.own_logs(file.fid, layout)?,
+            members: self.extents.keepers(file.fid, layout).collect(),
+        };
         let mut state = file.state.lock();
         state.unsynced.add(unsynced);
         state.sync_state_complete = true;

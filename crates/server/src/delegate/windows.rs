@@ -122,16 +122,20 @@ impl OwnerExtents {
         let stale = map.and_then(|map| map.stale_range_at(from));
         let end = stale.map_or(size, |stale| stale.end.min(size));
         let mut first = end;
-        let keepers = match layout {
-            ExtentLayout::Patterned => file.fid.owner()..file.fid.owner() + 1,
-            ExtentLayout::OwnerOnly | ExtentLayout::BySlice => 0..self.ctx.members(),
-        };
-        for member in keepers {
+        for member in self.keepers(file.fid, layout) {
             let (extents, _) = self.ask_owner(file, member, from..end, 1, generation)?;
             first = extents.first().map_or(first, |e| first.min(e.offset));
         }
         put(&mut asked.pieces, from..first, &[]);
         fill(file, from..first, &[], generation)
+    }
+
+    /// The members that have extents of a file of this layout.
+    pub fn keepers(&self, fid: Fid, layout: ExtentLayout) -> Range<Member> {
+        match layout {
+            ExtentLayout::Patterned => fid.owner()..fid.owner() + 1,
+            ExtentLayout::OwnerOnly | ExtentLayout::BySlice => 0..self.ctx.members(),
+        }
     }
 
     /// The member that has the extents there.

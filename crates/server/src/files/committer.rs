@@ -13,7 +13,7 @@ use super::owners::FileOwners;
 use super::patterns::PreparedPatterns;
 use super::records::CommitId;
 use super::slice_index::PriorState;
-use crate::inodes::Inode;
+use crate::inodes::{Inode, without_set_ids};
 use crate::{Error, ExtentLayout, Lamination, Member, Result, Time};
 use forebay_index::Change;
 use forebay_proto::files::{Commit, CommitAttr, CommitReply, Committed};
@@ -244,8 +244,6 @@ fn apply_attr(inode: &mut Inode, attr: &CommitAttr) {
         inode.mtime = mtime;
     }
     if attr.clear_setid {
-        // Set-group-id without group execute means mandatory locking, not privilege: it stays.
-        let group = if inode.mode & 0o010 != 0 { 0o2000 } else { 0 };
-        inode.mode &= !(0o4000 | group);
+        inode.mode = without_set_ids(inode.mode);
     }
 }

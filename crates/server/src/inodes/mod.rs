@@ -22,6 +22,13 @@ const STRIPES: usize = 1024;
 /// The orphan record of a file that may get its first name.
 const LINKABLE: [u8; 1] = [1];
 
+/// A mode after a change by someone without privilege: set-uid goes, set-gid too where the group may execute (without that it means
+/// mandatory locking, and Linux leaves it alone).
+pub fn without_set_ids(mode: u32) -> u32 {
+    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    mode & !(0o4000 | group)
+}
+
 /// One member's inodes.
 pub struct Inodes {
     store: Arc<Store>,

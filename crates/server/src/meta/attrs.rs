@@ -1,12 +1,9 @@
 //! Attributes: mode, owner, times.
 use super::local::LocalNamespace;
+use crate::inodes::without_set_ids;
 use crate::{Attr, Caller, Fid, Kind, Lamination, Result, SetAttr, SetTime, Time};
 use forebay_storage::Batch;
 use rustix::io::Errno;
-
-const SETUID: u32 = 0o4000;
-const SETGID: u32 = 0o2000;
-const GROUP_EXEC: u32 = 0o010;
 
 impl LocalNamespace {
     pub fn getattr(&self, fid: Fid) -> Result<Attr> {
@@ -44,11 +41,7 @@ impl LocalNamespace {
             inode.uid = set.uid.unwrap_or(inode.uid);
             inode.gid = set.gid.unwrap_or(inode.gid);
             if inode.kind != Kind::Dir {
-                inode.mode &= !SETUID;
-                // Without group execution the bit once meant mandatory locking; Linux leaves it alone.
-                if inode.mode & GROUP_EXEC != 0 {
-                    inode.mode &= !SETGID;
-                }
+                inode.mode = without_set_ids(inode.mode);
             }
         }
         let mut laminated = false;
