@@ -207,7 +207,7 @@ impl ByteLocator {
             ..FileDescription::default()
         };
         let (mut extents, mut map) = (ExtentsByLog::default(), None);
-        let mut ranges = vec![0..u64::MAX];
+        let mut ranges: Vec<_> = std::iter::once(0..u64::MAX).collect();
         let owners = &self.reader.extents;
         if attr.layout == ExtentLayout::Patterned {
             let told = owners.ask_patterns(fid)?;

@@ -95,7 +95,8 @@ impl OwnerExtents {
     /// This member's logs that a file has bytes in, or had. A removed file names none in the index.
     pub fn own_logs(&self, fid: Fid, layout: ExtentLayout) -> Result<BTreeSet<LogId>> {
         let own = self.ctx.member();
-        let (mut logs, mut ranges) = (BTreeSet::new(), vec![0..u64::MAX]);
+        let mut logs = BTreeSet::new();
+        let mut ranges: Vec<_> = std::iter::once(0..u64::MAX).collect();
         if layout == ExtentLayout::Patterned {
             let told = self.ask_patterns(fid)?;
             let sources = told.patterns.sources().into_iter();
