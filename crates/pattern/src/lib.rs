@@ -23,7 +23,7 @@
 //! | `element`, `pattern` | [`Element`]: one extent; [`Pattern`]: what was found; any element by its number, without decoding |
 //! | `range_query`, `shape_lookup` | a pattern's log bytes in a range, and whether it has all bytes of another; an offset in any shape |
 //! | `segment`, `encode`, `parse`, `shape_cache`, `frame` | [`Segment`]: a pattern with its log and commits; its versioned and checksummed form |
-//! | `map`, `global`, `merge` | [`PatternMap`]: a file by offset; [`GlobalPattern`]: one shape of many logs; [`merge`] makes them |
+//! | `map`, `global`, `merge` | [`PatternMap`]: a file by offset; [`GlobalPattern`]: one shape of many logs; [`merge()`] makes them |
 //! | `lattice`, `slot_writers`, `loop_distribution` | an offset by division; who wrote the slots; a loop split into one for each item, for merging |
 //! | `global_codec`, `column` | the encoded form of a global pattern; of a column of its numbers |
 //! | `patterns` | [`Patterns`]: all of a file, as they are stored and sent |

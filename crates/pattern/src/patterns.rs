@@ -25,7 +25,7 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// Joins segments of many logs to global patterns: see [`crate::merge`].
+    /// Joins segments of many logs to global patterns: see [`crate::merge()`].
     pub fn merged(segments: Vec<Segment>) -> Patterns {
         let (globals, segments) = crate::merge(segments);
         Patterns { globals, segments }

@@ -1,6 +1,6 @@
 //! A segment: a pattern with what the file's owner must know about it; what is committed, stored and sent.
 //!
-//! Inside its [frame](crate::frame), which has version, length and checksum:
+//! Inside its [frame], which has version, length and checksum:
 //!
 //! ```text
 //!  | flags  | member | log    | first  | last - first | limit  | address | body |

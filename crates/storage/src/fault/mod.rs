@@ -1,4 +1,4 @@
-//! The fault-injecting implementation of [`Io`]: a file system in memory that loses, tears and refuses writes.
+//! The fault-injecting implementation of [`Io`](crate::Io): a file system in memory that loses, tears and refuses writes.
 //! For tests, of this crate and of others.
 //!
 //! # The fault model

@@ -78,7 +78,7 @@ impl RowEngine {
     /// Makes the active MemTable a sealed one, with a new log file after it.
     ///
     /// # Errors
-    /// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::NoDescriptors`](crate::Error::NoDescriptors): nothing changed.
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed.
     pub(super) fn seal(&self, log: &mut LogTail) -> Result<()> {
         let logs = self.host.end_log_file(log)?;
         let mut view = self.state.view.write();
