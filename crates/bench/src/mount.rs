@@ -41,17 +41,13 @@ pub fn run(args: &MountArgs) -> Result<()> {
     for case in &cases {
         for round in 0..args.run.runs {
             args.run.progress(case.name, round);
-            for i in 0..running.len() {
-                let subject = if round % 2 == 0 {
-                    &running[i]
-                } else {
-                    &running[running.len() - 1 - i]
-                };
-                measure(case, subject, args, cold, &mut report).doing(format!(
-                    "{} on {}",
-                    case.name,
-                    subject.kind.name()
-                ))?;
+            let mut order: Vec<&Subject> = running.iter().collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for subject in order {
+                let what = format!("{} on {}", case.name, subject.kind.name());
+                measure(case, subject, args, cold, &mut report).doing(what)?;
             }
         }
         args.run.print(&report, case.name, Report::table)?;

@@ -3,7 +3,7 @@
 use crate::StageArgs;
 use crate::cache::Cold;
 use crate::fail::{Context, Failure, Result};
-use crate::harness::Case;
+use crate::harness::{Case, in_turn};
 use crate::random::SeededNumbers;
 use crate::report::Report;
 use crate::{sizes, subjects};
@@ -50,8 +50,7 @@ pub fn run(args: &StageArgs) -> Result<()> {
         service.stage("in", &source, &tree).doing(case)?;
         for round in 0..args.run.runs {
             args.run.progress(case, round);
-            for turn in 0..2 {
-                let staged = (round + turn) % 2 == 0;
+            for (subject, staged) in in_turn(&[("forebay", true), ("cp", false)], round) {
                 let to = work.0.join(if staged { "staged" } else { "copied" });
                 cold.cool(&[&source, &dir]);
                 let begin = Instant::now();
@@ -60,7 +59,6 @@ pub fn run(args: &StageArgs) -> Result<()> {
                     false => copy(&source, &to)?,
                 }
                 let rate = bytes as f64 / begin.elapsed().as_secs_f64();
-                let subject = if staged { "forebay" } else { "cp" };
                 report.add(case, "bytes_per_s", subject, "B/s", rate);
                 if round == 0 {
                     same(&source, &to)?;

@@ -56,12 +56,8 @@ pub struct IndexLoad {
 pub struct IndexOutcome {
     /// Records put.
     pub puts: u64,
-    /// Until all were accepted.
-    pub put_seconds: f64,
-    /// Processor time of the putting threads.
-    pub put_thread_cpu: f64,
-    /// Processor time of all threads until everything had settled.
-    pub put_cpu: f64,
+    /// Until all were accepted; the processor time of the process until everything had settled.
+    pub put: WorkTime,
     /// Then until all were in table files.
     pub flush_seconds: f64,
     /// Then until nothing was written any more.
@@ -75,13 +71,9 @@ pub struct IndexOutcome {
     /// Records looked up, cold and again warm.
     pub gets: u64,
     /// Cold: pages dropped, store opened anew.
-    pub cold_seconds: f64,
+    pub cold: WorkTime,
     /// The same again.
-    pub warm_seconds: f64,
-    /// Processor time of all threads for the cold gets.
-    pub cold_cpu: f64,
-    /// And for the warm ones.
-    pub warm_cpu: f64,
+    pub warm: WorkTime,
     /// The most that the subject ever counted.
     pub memory: u64,
     /// The most that the process ever had.
@@ -124,16 +116,14 @@ pub fn run(job: &SubjectJob) -> Result<IndexOutcome> {
     let put = |worker: &mut dyn Worker, batch: &[Record], _: &mut _| worker.put(batch);
     let sheets = sheets(PUT_BATCHES_AT_ONCE, 0);
     let (batches, put) = all_timed(job, &*subject, incoming, &sheets, put, &mut out.memory)?;
-    out.put_seconds = put.seconds;
-    out.put_thread_cpu = put.thread_cpu;
-    out.put_cpu = put.cpu;
+    out.put = put;
     out.puts = batches.iter().sum();
 
     let (start, cpu) = (Instant::now(), cpu::of_self());
     subject.flush()?;
     out.flush_seconds = start.elapsed().as_secs_f64();
     out.settle_seconds = settle(&*subject)?;
-    out.put_cpu += cpu::of_self() - cpu;
+    out.put.cpu += cpu::of_self() - cpu;
     out.memory = out.memory.max(subject.memory());
     out.written = process::written()? - before;
     out.written_to_tables = subject.written_to_tables(&batches, out.written);
@@ -144,10 +134,8 @@ pub fn run(job: &SubjectJob) -> Result<IndexOutcome> {
     Cold::Advised.cool(&[&job.dir]);
     let subject = subject::open(&job.store, &job.dir, &job.tuning)?;
     let arrivals = || arrivals(job.seed + 1);
-    let (gets_done, cold) = gets(job, &work, &*subject, arrivals(), &mut out.memory)?;
-    let (_, warm) = gets(job, &work, &*subject, arrivals(), &mut out.memory)?;
-    (out.gets, out.cold_seconds, out.cold_cpu) = (gets_done, cold.seconds, cold.cpu);
-    (out.warm_seconds, out.warm_cpu) = (warm.seconds, warm.cpu);
+    (out.gets, out.cold) = gets(job, &work, &*subject, arrivals(), &mut out.memory)?;
+    (_, out.warm) = gets(job, &work, &*subject, arrivals(), &mut out.memory)?;
     out.notes.push(subject.note());
     subject.close()?;
     out.resident = process::peak_memory()?;
@@ -237,14 +225,14 @@ fn sheets(batches: usize, records: usize) -> Vec<AnswerSheet> {
 }
 
 /// What some work took, in seconds.
-#[derive(Debug, Clone, Copy, Default)]
-struct WorkTime {
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct WorkTime {
     /// Of the slowest thread.
-    seconds: f64,
+    pub seconds: f64,
     /// Processor time of the threads that asked.
-    thread_cpu: f64,
+    pub thread_cpu: f64,
     /// Processor time of the process meanwhile.
-    cpu: f64,
+    pub cpu: f64,
 }
 
 /// What so many threads take to do `each` on every batch; answers, if there are any, are checked afterwards. There are sheets for

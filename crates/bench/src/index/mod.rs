@@ -138,18 +138,18 @@ const USER_BYTES: f64 = 46.0;
 fn values(o: &IndexOutcome) -> [f64; METRICS.len()] {
     let (puts, gets) = (o.puts as f64, o.gets as f64);
     [
-        puts / o.put_seconds,
-        puts / (o.put_seconds + o.flush_seconds + o.settle_seconds),
-        gets / o.cold_seconds,
-        gets / o.warm_seconds,
+        puts / o.put.seconds,
+        puts / (o.put.seconds + o.flush_seconds + o.settle_seconds),
+        gets / o.cold.seconds,
+        gets / o.warm.seconds,
         o.table_bytes as f64 / puts,
         o.written_to_tables as f64 / (puts * USER_BYTES),
         o.written as f64 / (puts * USER_BYTES),
         o.memory as f64,
         o.resident as f64,
-        o.put_cpu * 1e9 / puts,
-        o.cold_cpu * 1e9 / gets,
-        o.warm_cpu * 1e9 / gets,
+        o.put.cpu * 1e9 / puts,
+        o.cold.cpu * 1e9 / gets,
+        o.warm.cpu * 1e9 / gets,
         o.flush_seconds,
         o.settle_seconds,
     ]
@@ -161,12 +161,12 @@ fn tell(case: &str, store: &str, round: u32, o: &IndexOutcome) {
     eprintln!(
         "# {case} {store} round {}: puts {:.3} M/s, flush {:.2} s, settle {:.2} s, {} gets: cold {:.3} M/s, warm {:.3} M/s; {:.2} B a record; memory {}, resident {}",
         round + 1,
-        millions(o.puts, o.put_seconds),
+        millions(o.puts, o.put.seconds),
         o.flush_seconds,
         o.settle_seconds,
         o.gets,
-        millions(o.gets, o.cold_seconds),
-        millions(o.gets, o.warm_seconds),
+        millions(o.gets, o.cold.seconds),
+        millions(o.gets, o.warm.seconds),
         o.table_bytes as f64 / o.puts as f64,
         sizes::show(o.memory as f64),
         sizes::show(o.resident as f64),
@@ -174,10 +174,10 @@ fn tell(case: &str, store: &str, round: u32, o: &IndexOutcome) {
     let nanos = |seconds: f64, n: u64| seconds * 1e9 / n as f64;
     eprintln!(
         "#   processor time of one, ns: put {:.0} in the putting thread, {:.0} in all; get cold {:.0}, warm {:.0}",
-        nanos(o.put_thread_cpu, o.puts),
-        nanos(o.put_cpu, o.puts),
-        nanos(o.cold_cpu, o.gets),
-        nanos(o.warm_cpu, o.gets),
+        nanos(o.put.thread_cpu, o.puts),
+        nanos(o.put.cpu, o.puts),
+        nanos(o.cold.cpu, o.gets),
+        nanos(o.warm.cpu, o.gets),
     );
     for note in &o.notes {
         eprintln!("#   {note}");

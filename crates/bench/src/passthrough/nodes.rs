@@ -32,19 +32,10 @@ impl Nodes {
     pub fn new(root: OwnedFd) -> Result<Nodes, Errno> {
         let stat = rustix::fs::fstat(&root)?;
         let mut table = NodeTable {
-            last: INodeNo::ROOT.0,
+            last: INodeNo::ROOT.0 - 1,
             ..NodeTable::default()
         };
-        let key = (stat.st_dev, stat.st_ino);
-        table.nodes.insert(
-            INodeNo::ROOT.0,
-            Node {
-                fd: Arc::new(root),
-                lookups: 1,
-                key,
-            },
-        );
-        table.numbers.insert(key, INodeNo::ROOT.0);
+        table.add((stat.st_dev, stat.st_ino), Arc::new(root));
         Ok(Nodes(RwLock::new(table)))
     }
 
@@ -73,18 +64,7 @@ impl Nodes {
         if let Some(ino) = table.again(key) {
             return Ok(ino);
         }
-        table.last += 1;
-        let ino = table.last;
-        table.nodes.insert(
-            ino,
-            Node {
-                fd,
-                lookups: 1,
-                key,
-            },
-        );
-        table.numbers.insert(key, ino);
-        Ok(INodeNo(ino))
+        Ok(table.add(key, fd))
     }
 
     /// The kernel drops `n` lookups.
@@ -103,6 +83,15 @@ impl Nodes {
 }
 
 impl NodeTable {
+    /// One that is met for the first time.
+    fn add(&mut self, key: (u64, u64), fd: Arc<OwnedFd>) -> INodeNo {
+        self.last += 1;
+        let lookups = 1;
+        self.nodes.insert(self.last, Node { fd, lookups, key });
+        self.numbers.insert(key, self.last);
+        INodeNo(self.last)
+    }
+
     fn again(&mut self, key: (u64, u64)) -> Option<INodeNo> {
         let ino = *self.numbers.get(&key)?;
         self.nodes.get_mut(&ino)?.lookups += 1;

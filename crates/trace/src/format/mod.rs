@@ -87,10 +87,7 @@ pub fn write_recording(to: impl Write, recording: &Recording) -> std::io::Result
     let mut writer = Writer::new(to, &recording.name, recording.begun, recording.ranks)?;
     writer.files((0..).zip(&recording.files))?;
     writer.processes(recording.processes.iter().map(|(rank, p)| (*rank, p)))?;
-    recording
-        .calls
-        .chunks(BLOCK_CALLS)
-        .try_for_each(|calls| writer.calls(calls))?;
+    writer.calls(&recording.calls)?;
     writer.finish().map(|_| ())
 }
 

@@ -108,10 +108,9 @@ impl Layout for Btio {
         let mut cells = self.cells(rank);
         let found = cells.find(|cell| row < cell.first + cell.calls());
         let (offset, len, _) = found.map_or((0, 0, 0), |cell| cell.call(row));
-        CallRange {
-            file: 0,
-            offset: dump * self.grid * self.grid * self.grid * POINT + offset,
+        CallRange::shared(
+            dump * self.grid * self.grid * self.grid * POINT + offset,
             len,
-        }
+        )
     }
 }

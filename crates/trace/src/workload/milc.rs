@@ -47,21 +47,13 @@ impl Milc {
         let (y, z, t) = (index % ly, index / ly % lz, index / ly / lz);
         let row = (t * lz + z) * ly * gy + ry * ly + y;
         let site = row * lx * gx + rx * lx;
-        CallRange {
-            file: 0,
-            offset: site * self.site,
-            len: lx * self.site,
-        }
+        CallRange::shared(site * self.site, lx * self.site)
     }
 
     fn piece_of_part(&self, rank: u32, index: u64, buffer: u64, start: u64) -> CallRange {
         let at = index * buffer;
         let offset = start + u64::from(rank) * self.part() + at;
-        CallRange {
-            file: 0,
-            offset,
-            len: buffer.min(self.part() - at),
-        }
+        CallRange::shared(offset, buffer.min(self.part() - at))
     }
 }
 
@@ -86,11 +78,9 @@ impl Layout for Milc {
         match (self.layout, index) {
             (MilcLayout::Serial, _) => self.row_of_sites(rank, index),
             (MilcLayout::Contiguous { buffer }, _) => self.piece_of_part(rank, index, buffer, 0),
-            (MilcLayout::Headed { header, .. }, 0) => CallRange {
-                file: 0,
-                offset: u64::from(rank) * header,
-                len: header,
-            },
+            (MilcLayout::Headed { header, .. }, 0) => {
+                CallRange::shared(u64::from(rank) * header, header)
+            }
             (MilcLayout::Headed { buffer, header }, _) => {
                 self.piece_of_part(rank, index - 1, buffer, u64::from(self.ranks()) * header)
             }

@@ -31,6 +31,17 @@ pub struct CallRange {
     pub len: u64,
 }
 
+impl CallRange {
+    /// In the file that all ranks share.
+    fn shared(offset: u64, len: u64) -> CallRange {
+        CallRange {
+            file: 0,
+            offset,
+            len,
+        }
+    }
+}
+
 /// Which bytes each call of each rank touches.
 pub trait Layout: Send + Sync {
     /// Number of ranks.

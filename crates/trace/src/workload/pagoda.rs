@@ -75,10 +75,6 @@ impl Layout for Pagoda {
             row -= v.rows;
             start += self.segment(v);
         }
-        CallRange {
-            file: 0,
-            offset: start + row * stride + u64::from(rank) * len,
-            len,
-        }
+        CallRange::shared(start + row * stride + u64::from(rank) * len, len)
     }
 }

@@ -76,18 +76,10 @@ impl Layout for Random {
         let number = u64::from(rank) * self.calls + index;
         if !self.overlap {
             let (n, seed) = (self.blocks(), self.seed);
-            return CallRange {
-                file: 0,
-                offset: Shuffle { n, seed }.at(number) * self.len,
-                len: self.len,
-            };
+            return CallRange::shared(Shuffle { n, seed }.at(number) * self.len, self.len);
         }
         let len = 1 + hash(self.seed, number * 2) % self.len;
         let offset = hash(self.seed, number * 2 + 1) % (self.blocks() * self.len - len + 1);
-        CallRange {
-            file: 0,
-            offset,
-            len,
-        }
+        CallRange::shared(offset, len)
     }
 }

@@ -141,13 +141,12 @@ fn layout(name: &str, v: &mut Values<'_>) -> Result<Box<dyn Layout>> {
             if name == "nested-3d" {
                 counts.push(v.positive("outer", 4)?);
             }
-            let (ranks, len) = (v.rank_count("ranks", 16, 1)?, v.positive("size", 4096)?);
-            Box::new(Nested::in_turn(
-                ranks,
-                len,
-                &counts,
-                v.take("gap", 64 << 10)?,
-            ))
+            Box::new(Nested {
+                ranks: v.rank_count("ranks", 16, 1)?,
+                len: v.positive("size", 4096)?,
+                counts,
+                gap: v.take("gap", 64 << 10)?,
+            })
         }
         "pagoda" => Box::new(Pagoda {
             ranks: v.rank_count("ranks", 4, 1)?,

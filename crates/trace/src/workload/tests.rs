@@ -180,8 +180,9 @@ fn milc_headers_come_first() {
 
 #[test]
 fn nested_levels_step_inside_out() {
-    let nested = nested::Nested::in_turn(2, 10, &[3, 2, 2], 5);
-    let offsets: Vec<u64> = accesses(&nested, 1).iter().map(|a| a.offset).collect();
+    let nested = parse("nested-3d:ranks=2,size=10,inner=3,middle=2,outer=2,gap=5");
+    let nested = nested.unwrap().layout;
+    let offsets: Vec<u64> = accesses(&*nested, 1).iter().map(|a| a.offset).collect();
     assert_eq!(
         offsets,
         [10, 30, 50, 75, 95, 115, 145, 165, 185, 210, 230, 250]

@@ -42,10 +42,6 @@ impl Layout for Tile {
         );
         let row = y * self.height + index;
         let element = row * u64::from(self.tiles_x) * self.width + x * self.width;
-        CallRange {
-            file: 0,
-            offset: element * self.element,
-            len: self.width * self.element,
-        }
+        CallRange::shared(element * self.element, self.width * self.element)
     }
 }

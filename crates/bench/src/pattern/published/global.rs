@@ -54,18 +54,14 @@ impl Global {
         })
     }
 
-    fn stride(&self) -> u64 {
-        self.logical.stride()
-    }
-
     /// Slots in a global stride.
     fn columns(&self) -> u64 {
-        self.stride() / self.length
+        self.logical.stride() / self.length
     }
 
     /// Bytes of a global stride.
     fn size(&self) -> u64 {
-        self.stride() * self.logical.count()
+        self.logical.stride() * self.logical.count()
     }
 
     fn slot_start(&self, slot: u64) -> u64 {
@@ -75,7 +71,7 @@ impl Global {
     }
 
     fn abuts(&self, next: &Global) -> bool {
-        let same = |g: &Global| (g.length, g.stride(), g.logical.count());
+        let same = |g: &Global| (g.length, g.logical.stride(), g.logical.count());
         let next_addr =
             self.occurrences(next.ids[0], self.ids.len()) * self.logical.count() * self.length;
         same(self) == same(next)
@@ -102,11 +98,11 @@ impl Global {
     pub fn lookup(&self, offset: u64) -> Option<LogPlace> {
         let relative = offset.checked_sub(self.logical.init)?;
         let (id, rest) = (relative / self.size(), relative % self.size());
-        let row = rest / self.stride();
-        let column = rest % self.stride() / self.length;
+        let row = rest / self.logical.stride();
+        let column = rest % self.logical.stride() / self.length;
         let slot = id * self.columns() + column;
         let log = *self.ids.get(usize::try_from(slot).ok()?)?;
-        let piece = self.slot_start(slot) + row * self.stride();
+        let piece = self.slot_start(slot) + row * self.logical.stride();
         let shift = offset - piece;
         let rows = self.occurrences(log, slot as usize) * self.logical.count() + row;
         Some(LogPlace {
