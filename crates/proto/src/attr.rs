@@ -70,9 +70,9 @@ pub enum Lamination {
     /// It may be written.
     None,
     /// Its last write bit is gone; `chmod +w` ends it.
-    Soft,
+    ByMode,
     /// By `forebay laminate`: for ever.
-    Hard,
+    Permanent,
 }
 
 /// Where the extents of a file are kept. Only the file's owner changes it, in the batch of a commit.

@@ -92,7 +92,7 @@ pub enum IntentStep {
         to: Option<EntryTarget>,
     },
     /// A directory changed: its times, and its links by this many.
-    Touch {
+    UpdateDirectory {
         /// The directory.
         dir: Fid,
         /// How many subdirectories more (or less).
@@ -168,7 +168,7 @@ impl IntentStep {
     /// The inode whose lock guards it.
     pub fn guard(&self) -> Fid {
         match self {
-            IntentStep::Entry { dir, .. } | IntentStep::Touch { dir, .. } => *dir,
+            IntentStep::Entry { dir, .. } | IntentStep::UpdateDirectory { dir, .. } => *dir,
             IntentStep::Drop { fid, .. }
             | IntentStep::MarkDead { fid, .. }
             | IntentStep::Moved { fid, .. } => *fid,

@@ -119,7 +119,7 @@ service! {
             pid: u32,
             /// Wait rather than be denied.
             wait: bool,
-        }) -> InSession<LockReply>;
+        }) -> SessionReply<LockReply>;
 
         /// Unlock.
         unlock(Unlock {
@@ -129,7 +129,7 @@ service! {
             token: LockToken,
             /// What to unlock.
             place: LockRange,
-        }) -> InSession<Unlocked>;
+        }) -> SessionReply<Unlocked>;
 
         /// A waiting request of this token shall end.
         cancel_wait(CancelWait {
@@ -139,7 +139,7 @@ service! {
             token: LockToken,
             /// The file it waits for.
             fid: Fid,
-        }) -> InSession<CancelReply>;
+        }) -> SessionReply<CancelReply>;
 
         /// Which lock is in the way? The lowest of them, or none.
         test_lock(TestLock {
@@ -176,13 +176,13 @@ service! {
         begin_session(BeginSession {
             /// The new one.
             session: u64,
-        }) -> InSession<()>;
+        }) -> SessionReply<()>;
     }
 }
 
 /// The reply to a request of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum InSession<T> {
+pub enum SessionReply<T> {
     /// The session goes on.
     Current(T),
     /// The request's slot has been used since, or for another request: it does nothing.

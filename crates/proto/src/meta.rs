@@ -160,7 +160,7 @@ service! {
         }) -> ();
 
         /// Between members: what this name names now.
-        peek_entry(PeekEntry {
+        get_entry(GetEntry {
             /// The directory.
             dir: Fid,
             /// The name in it.
@@ -168,7 +168,7 @@ service! {
         }) -> EntryTarget;
 
         /// Between members: `count` unused fids of this member.
-        mint_fids(MintFids {
+        allocate_fids(AllocateFids {
             /// How many.
             count: u32,
         }) -> Vec<Fid>;
@@ -208,7 +208,7 @@ service! {
 
         /// Between members, at a start: the intent is decided; what was made here when it was prepared is made again, if a power
         /// cut took it back.
-        remake_intent(RemakeIntent {
+        recreate_inodes(RecreateInodes {
             /// Which operation.
             intent: IntentId,
             /// Intents of the coordinator under this number are over.

@@ -181,7 +181,10 @@ fn names_attributes_and_lamination() {
     );
     writer.close().unwrap();
     a.attributes("/h").laminate().unwrap();
-    assert_eq!(b.metadata("/h").unwrap().lamination(), Lamination::Hard);
+    assert_eq!(
+        b.metadata("/h").unwrap().lamination(),
+        Lamination::Permanent
+    );
     assert!(OpenOptions::new().write(true).open(b, "/h").is_err());
     assert!(b.space().unwrap().total > 0);
     run.0.stop().unwrap();

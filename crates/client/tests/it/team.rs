@@ -188,7 +188,7 @@ fn what_a_user_may_not_write_is_neither_emptied_nor_opened_for_writing() {
     root.attributes("/f").set_owner(Some(7), Some(7)).unwrap();
     root.attributes("/f").set_permissions(0o444).unwrap();
     let before = root.metadata("/f").unwrap();
-    assert_eq!(before.lamination(), Lamination::Soft);
+    assert_eq!(before.lamination(), Lamination::ByMode);
     let open = |uid: u32, number: u32| {
         std::thread::scope(|scope| {
             let seats = [0, 1].map(|node| {
@@ -213,7 +213,7 @@ fn what_a_user_may_not_write_is_neither_emptied_nor_opened_for_writing() {
         );
         assert_eq!(root.read("/f").unwrap(), b"kept");
         let now = root.metadata("/f").unwrap();
-        assert_eq!(now.lamination(), Lamination::Soft);
+        assert_eq!(now.lamination(), Lamination::ByMode);
     }
     assert_eq!(open(0, 902), [Ok(()), Ok(())]);
     assert_eq!(root.read("/f").unwrap(), b"");

@@ -32,7 +32,7 @@ impl CachePolicy {
     /// does not ask for the mode then.
     fn attr_ttl(&self, attr: &Attr) -> Duration {
         let changes_by_writes = attr.kind == Kind::File && attr.mode & 0o6000 != 0;
-        let fixed = self.alone && !changes_by_writes || attr.lamination == Lamination::Hard;
+        let fixed = self.alone && !changes_by_writes || attr.lamination == Lamination::Permanent;
         if fixed && !self.recording.exact() {
             KERNEL_KEEPS_FOR
         } else {

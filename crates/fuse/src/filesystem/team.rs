@@ -344,7 +344,7 @@ fn directory() -> Attr {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
     Attr {
-        lamination: Lamination::Hard,
+        lamination: Lamination::Permanent,
         ..Inode::new(Kind::Dir, 0o500, uid, gid, Time::default()).attr(TEAM_DIRECTORY)
     }
 }

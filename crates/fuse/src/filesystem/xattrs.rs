@@ -42,8 +42,8 @@ pub(super) fn get(delegate: &Delegate, fid: Fid, name: &[u8], size: u32) -> Resu
     if name == LAMINATED {
         let word = match delegate.names.getattr(fid)?.lamination {
             Lamination::None => "none",
-            Lamination::Soft => "soft",
-            Lamination::Hard => "hard",
+            Lamination::ByMode => "soft",
+            Lamination::Permanent => "hard",
         };
         return sized(word.into(), size);
     }

@@ -5,8 +5,8 @@ use super::lock_owners::LockOwners;
 use crate::{Fid, Member, Result};
 use forebay_proto::PeerCall;
 use forebay_proto::locks::{
-    CancelReply, CancelWait, InSession, Lock, LockMode, LockOwner, LockRange, LockReply, LockSpace,
-    LockToken, SuspectMember, Unlock,
+    CancelReply, CancelWait, Lock, LockMode, LockOwner, LockRange, LockReply, LockSpace, LockToken,
+    SessionReply, SuspectMember, Unlock,
 };
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -93,7 +93,7 @@ impl LockSessions {
             fid,
         };
         match self.ask(to, &request) {
-            Ok(InSession::Current(CancelReply::Granted { service })) => Ok(service),
+            Ok(SessionReply::Current(CancelReply::Granted { service })) => Ok(service),
             // Without an answer: the slot is used again first, and its next use ends this one.
             _ => Err(error.into()),
         }
@@ -195,17 +195,17 @@ impl LockSessions {
     /// Asks in the current session. If that has ended, all this node held there is lost: the next one begins.
     fn in_session<T, C>(&self, to: Member, request: impl Fn(u64) -> C) -> Result<T>
     where
-        C: PeerCall<Reply = InSession<T>> + Clone,
+        C: PeerCall<Reply = SessionReply<T>> + Clone,
     {
         for _ in 0..2 {
             let session = self.session(to);
             match self.ask(to, &request(session))? {
-                InSession::Current(reply) => return Ok(reply),
-                InSession::Late => return Err(Errno::IO.into()),
-                InSession::Ended if self.stopping.load(Ordering::SeqCst) => {
+                SessionReply::Current(reply) => return Ok(reply),
+                SessionReply::Late => return Err(Errno::IO.into()),
+                SessionReply::Ended if self.stopping.load(Ordering::SeqCst) => {
                     return Err(Errno::INTR.into());
                 }
-                InSession::Ended => {
+                SessionReply::Ended => {
                     tracing::warn!(
                         member = to,
                         "this node was taken for dead; its locks there are lost"

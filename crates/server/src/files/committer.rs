@@ -236,7 +236,7 @@ fn is_put(change: &Change) -> bool {
 fn apply_attr(inode: &mut Inode, attr: &CommitAttr) {
     let end = attr.end.unwrap_or(0);
     inode.size = attr.size.unwrap_or_else(|| inode.size.max(end));
-    if attr.size.is_some() && inode.lamination == Lamination::Soft {
+    if attr.size.is_some() && inode.lamination == Lamination::ByMode {
         inode.lamination = Lamination::None;
     }
     inode.ctime = Time::now();

@@ -14,7 +14,7 @@
 //! - **A node's end** frees what it held: in order (`BeginSession` of one that will not be used), after a restart
 //!   (`BeginSession` at its start), or because it is dead: a node that is kept waiting by one that does not answer tells
 //!   the manager (`SuspectMember`), which asks that node itself and ends its session only if the transport says that it
-//!   is dead. A live node whose session was ended gets `InSession::Ended`, and what it held is lost to it in the same
+//!   is dead. A live node whose session was ended gets `SessionReply::Ended`, and what it held is lost to it in the same
 //!   way.
 //! - **Deadlock** is found by edge chasing (Chandy, Misra, Haas): no member has the whole wait-for graph. The request
 //!   that closes the cycle finds it, when it begins to wait (and at times while it does): it follows the waits-for edges
@@ -37,8 +37,8 @@ pub(crate) use waits::{LockWaits, WaitEnd, WaitingRequest};
 use crate::{Error, Member, Peers, Result};
 use forebay_data::Counter;
 use forebay_proto::locks::{
-    BeginSession, CancelReply, CancelWait, GetBlockers, GetWaits, GrantNotice, HeldLock, InSession,
-    Lock, LockOwner, LockReply, LocksService, SuspectMember, TestLock, Unlock, Unlocked,
+    BeginSession, CancelReply, CancelWait, GetBlockers, GetWaits, GrantNotice, HeldLock, Lock,
+    LockOwner, LockReply, LocksService, SessionReply, SuspectMember, TestLock, Unlock, Unlocked,
     WaitsReply,
 };
 use forebay_storage::Store;
@@ -128,7 +128,7 @@ impl Locks {
 }
 
 impl LocksService for Locks {
-    fn lock(&self, from: Member, request: Lock) -> Result<InSession<LockReply>> {
+    fn lock(&self, from: Member, request: Lock) -> Result<SessionReply<LockReply>> {
         let service = self.life;
         let (answer, grants) = self.manager.lock().lock(
             (from, request.session, request.token),
@@ -136,44 +136,44 @@ impl LocksService for Locks {
             request.wait,
         );
         self.tell(grants);
-        Ok(InSession::Current(match answer {
+        Ok(SessionReply::Current(match answer {
             ManagerAnswer::Granted => LockReply::Granted { service },
             ManagerAnswer::Denied(by) => LockReply::Denied(by),
             ManagerAnswer::Waiting(blockers) => LockReply::Waiting(blockers),
             ManagerAnswer::Done => LockReply::Cancelled,
-            ManagerAnswer::Late => return Ok(InSession::Late),
-            ManagerAnswer::Ended => return Ok(InSession::Ended),
+            ManagerAnswer::Late => return Ok(SessionReply::Late),
+            ManagerAnswer::Ended => return Ok(SessionReply::Ended),
         }))
     }
 
-    fn unlock(&self, from: Member, request: Unlock) -> Result<InSession<Unlocked>> {
+    fn unlock(&self, from: Member, request: Unlock) -> Result<SessionReply<Unlocked>> {
         let name = (from, request.session, request.token);
         let (answer, grants) = self.manager.lock().unlock(name, &request.place);
         self.tell(grants);
         Ok(match answer {
-            ManagerAnswer::Done => InSession::Current(Unlocked { service: self.life }),
-            ManagerAnswer::Ended => InSession::Ended,
+            ManagerAnswer::Done => SessionReply::Current(Unlocked { service: self.life }),
+            ManagerAnswer::Ended => SessionReply::Ended,
             // The others are answers to another request, which had this token.
             ManagerAnswer::Late
             | ManagerAnswer::Granted
             | ManagerAnswer::Denied(_)
-            | ManagerAnswer::Waiting(_) => InSession::Late,
+            | ManagerAnswer::Waiting(_) => SessionReply::Late,
         })
     }
 
-    fn cancel_wait(&self, from: Member, request: CancelWait) -> Result<InSession<CancelReply>> {
+    fn cancel_wait(&self, from: Member, request: CancelWait) -> Result<SessionReply<CancelReply>> {
         let name = (from, request.session, request.token);
         let (answer, grants) = self.manager.lock().cancel(name, request.fid);
         self.tell(grants);
         Ok(match answer {
             ManagerAnswer::Granted => {
-                InSession::Current(CancelReply::Granted { service: self.life })
+                SessionReply::Current(CancelReply::Granted { service: self.life })
             }
-            ManagerAnswer::Done => InSession::Current(CancelReply::Cancelled),
-            ManagerAnswer::Ended => InSession::Ended,
+            ManagerAnswer::Done => SessionReply::Current(CancelReply::Cancelled),
+            ManagerAnswer::Ended => SessionReply::Ended,
             // No answer to it leaves a request waiting, or denied.
             ManagerAnswer::Late | ManagerAnswer::Denied(_) | ManagerAnswer::Waiting(_) => {
-                InSession::Late
+                SessionReply::Late
             }
         })
     }
@@ -199,12 +199,12 @@ impl LocksService for Locks {
         Ok(self.look_after(request.member))
     }
 
-    fn begin_session(&self, from: Member, request: BeginSession) -> Result<InSession<()>> {
+    fn begin_session(&self, from: Member, request: BeginSession) -> Result<SessionReply<()>> {
         let (begun, grants) = self.manager.lock().begin(from, request.session);
         self.tell(grants);
         Ok(match begun {
-            true => InSession::Current(()),
-            false => InSession::Ended,
+            true => SessionReply::Current(()),
+            false => SessionReply::Ended,
         })
     }
 }

@@ -51,10 +51,10 @@ impl LocalNamespace {
                 match inode.lamination {
                     // With writers open, the last close laminates.
                     Lamination::None if inode.read_only_mode() && !self.files.writers(fid) => {
-                        inode.lamination = Lamination::Soft;
+                        inode.lamination = Lamination::ByMode;
                         laminated = true;
                     }
-                    Lamination::Soft if !inode.read_only_mode() => {
+                    Lamination::ByMode if !inode.read_only_mode() => {
                         inode.lamination = Lamination::None;
                         inode.seq += 1;
                     }

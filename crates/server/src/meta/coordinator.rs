@@ -15,7 +15,7 @@ use super::steps::{ChangeSet, IntentStep, Precondition};
 use crate::{Error, Fid, Member, Result};
 use forebay_proto::intents::IntentId;
 use forebay_proto::meta::{
-    AbortIntent, FinishIntent, GetParent, LockDirectoryMoves, PrepareIntent, RemakeIntent,
+    AbortIntent, FinishIntent, GetParent, LockDirectoryMoves, PrepareIntent, RecreateInodes,
     SyncIntents,
 };
 use forebay_storage::Batch;
@@ -220,7 +220,7 @@ impl IntentCoordinator {
                 if part.makes.is_empty() {
                     continue;
                 }
-                let request = RemakeIntent {
+                let request = RecreateInodes {
                     intent: id,
                     below: self.intents.below(*member),
                     makes: part.makes.clone(),

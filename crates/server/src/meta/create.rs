@@ -5,7 +5,7 @@ use super::plan::{NameInDirectory, Plan};
 use super::steps::{EntryTarget, Precondition};
 use super::{entries, names};
 use crate::{Attr, Caller, Error, Fid, Kind, Member, NewNode, Result, Time, inodes::Inode};
-use forebay_proto::meta::{Create, MintFids};
+use forebay_proto::meta::{AllocateFids, Create};
 use rustix::io::Errno;
 
 const SETGID: u32 = 0o2000;
@@ -93,7 +93,7 @@ impl NamespaceOperations {
         if let Some(fid) = self.fids.lock().get_mut(&home).and_then(Vec::pop) {
             return Ok(fid);
         }
-        let mut fids = self.members.call(home, MintFids { count: FIDS })?;
+        let mut fids = self.members.call(home, AllocateFids { count: FIDS })?;
         let fid = fids.pop().ok_or_else(|| Error::Peer {
             member: home,
             reason: "gave none of its fids for a new directory".into(),

@@ -92,7 +92,7 @@ impl Plan {
             is,
         });
         self.step(IntentStep::Entry { dir, name, to });
-        self.step(IntentStep::Touch {
+        self.step(IntentStep::UpdateDirectory {
             dir,
             links: to.map_or(0, links) - is.map_or(0, links),
             time,

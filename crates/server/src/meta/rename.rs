@@ -7,7 +7,7 @@ use super::plan::{NameInDirectory, Plan};
 use super::steps::{EntryTarget, IntentStep};
 use super::{entries, names};
 use crate::{Caller, Fid, Kind, RenameFlags, Result, Time};
-use forebay_proto::meta::{PeekEntry, Rename};
+use forebay_proto::meta::{GetEntry, Rename};
 use rustix::io::Errno;
 
 impl NamespaceOperations {
@@ -71,7 +71,7 @@ impl NamespaceOperations {
     }
 
     fn peek_anywhere(&self, spot: NameInDirectory<'_>) -> Result<EntryTarget> {
-        let request = PeekEntry {
+        let request = GetEntry {
             dir: spot.dir,
             name: spot.name.to_vec(),
         };

@@ -8,9 +8,9 @@ use super::participant::IntentParticipant;
 use crate::{Attr, DirEntry, Error, Fid, Member, Result};
 use forebay_proto::intents::{EntryTarget, IntentId};
 use forebay_proto::meta::{
-    AbortIntent, AskIntent, ChangeAttr, Create, Created, FinishIntent, GetAttr, GetParent,
-    GetXattr, HoldReply, LeafService, Link, ListXattrs, LockDirectoryMoves, Lookup, MintFids,
-    OperationService, PeekEntry, PrepareIntent, ReadDir, ReadLink, RemakeIntent, RemoveDir,
+    AbortIntent, AllocateFids, AskIntent, ChangeAttr, Create, Created, FinishIntent, GetAttr,
+    GetEntry, GetParent, GetXattr, HoldReply, LeafService, Link, ListXattrs, LockDirectoryMoves,
+    Lookup, OperationService, PrepareIntent, ReadDir, ReadLink, RecreateInodes, RemoveDir,
     RemoveXattr, Rename, SetXattr, SyncIntents, Unlink,
 };
 use forebay_proto::{PeerCall, PeerRpc};
@@ -74,10 +74,10 @@ impl LeafService for LeafRequests {
     fn remove_xattr(&self, _: Member, r: RemoveXattr) -> Result<()> {
         self.local.removexattr(r.fid, &r.name)
     }
-    fn peek_entry(&self, _: Member, r: PeekEntry) -> Result<EntryTarget> {
+    fn get_entry(&self, _: Member, r: GetEntry) -> Result<EntryTarget> {
         self.local.peek(r.dir, &r.name)
     }
-    fn mint_fids(&self, _: Member, r: MintFids) -> Result<Vec<Fid>> {
+    fn allocate_fids(&self, _: Member, r: AllocateFids) -> Result<Vec<Fid>> {
         self.local.mint(r.count)
     }
     fn prepare_intent(&self, from: Member, r: PrepareIntent) -> Result<HoldReply> {
@@ -94,7 +94,7 @@ impl LeafService for LeafRequests {
     fn ask_intent(&self, _: Member, r: AskIntent) -> Result<bool> {
         Ok(self.intents.is_live(r.intent))
     }
-    fn remake_intent(&self, from: Member, r: RemakeIntent) -> Result<()> {
+    fn recreate_inodes(&self, from: Member, r: RecreateInodes) -> Result<()> {
         check_coordinator(from, r.intent)?;
         self.participant.remake(r.intent, r.below, r.makes)
     }

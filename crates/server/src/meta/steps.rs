@@ -156,7 +156,7 @@ impl<'a> ChangeSet<'a> {
     pub fn step(&mut self, step: &IntentStep) -> Result<()> {
         match step {
             IntentStep::Entry { dir, name, to } => entries::set(&mut self.batch, *dir, name, *to),
-            IntentStep::Touch { dir, links, time } => {
+            IntentStep::UpdateDirectory { dir, links, time } => {
                 if let Some(inode) = self.inode(*dir)? {
                     inode.nlink = inode.nlink.saturating_add_signed(*links);
                     inode.mtime = *time;

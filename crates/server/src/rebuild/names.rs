@@ -108,7 +108,7 @@ impl RebuiltNames {
             IntentStep::Drop { fid, .. } | IntentStep::MarkDead { fid, .. } => {
                 ended.insert(*fid);
             }
-            IntentStep::Touch { .. } => {}
+            IntentStep::UpdateDirectory { .. } => {}
         }
     }
 

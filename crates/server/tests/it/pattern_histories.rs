@@ -346,7 +346,7 @@ impl History {
             let delegate = self.service().delegate(0);
             delegate.names.laminate(self.fids[0]).unwrap();
             let attr = delegate.names.getattr(self.fids[0]).unwrap();
-            assert_eq!(attr.lamination, Lamination::Hard);
+            assert_eq!(attr.lamination, Lamination::Permanent);
             self.check_all();
         }
         self.restart();

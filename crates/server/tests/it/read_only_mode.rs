@@ -19,7 +19,7 @@ fn a_file_of_mode_0444_is_written_by_its_maker() {
     here.release(made.handle).unwrap();
     assert_eq!(contents(&there, fid), b"one two");
     let attr = there.names.getattr(fid).unwrap();
-    assert_eq!((attr.lamination, attr.mode), (Lamination::Soft, 0o444));
+    assert_eq!((attr.lamination, attr.mode), (Lamination::ByMode, 0o444));
     let writable = SetAttr {
         mode: Some(0o644),
         ..SetAttr::default()

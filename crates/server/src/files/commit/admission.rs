@@ -77,7 +77,7 @@ impl Admission<'_> {
         let (commit, inode) = (self.commit, self.inode);
         inode.must_be_file()?;
         // A truncate by root without an open is all that gets here for softly laminated files; it ends the lamination.
-        let soft_truncate = inode.lamination == Lamination::Soft && commit.attr.size.is_some();
+        let soft_truncate = inode.lamination == Lamination::ByMode && commit.attr.size.is_some();
         if inode.lamination != Lamination::None && !soft_truncate {
             return Err(Errno::PERM.into());
         }

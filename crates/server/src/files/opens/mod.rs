@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! 1. Each operation is one step under the inode's lock: what the table of opens says of a file fits its inode while that lock is held.
-//! 2. A file is laminated only while no member holds it open for writing. Laminated for ever (`Hard`) it is never opened for
-//!    writing again; laminated by its mode (`Soft`), the next open for writing ends it, with a new generation.
+//! 2. A file is laminated only while no member holds it open for writing. Laminated for ever (`Permanent`) it is never opened for
+//!    writing again; laminated by its mode (`ByMode`), the next open for writing ends it, with a new generation.
 //! 3. The last close of a file without a name removes it, in the background.
 mod teams;
 
@@ -111,10 +111,10 @@ impl OpenFiles {
             Kind::Dir if flags.write => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
         }
-        if flags.write && inode.lamination == Lamination::Hard {
+        if flags.write && inode.lamination == Lamination::Permanent {
             return Err(Errno::PERM.into());
         }
-        if flags.write && inode.lamination == Lamination::Soft {
+        if flags.write && inode.lamination == Lamination::ByMode {
             inode.lamination = Lamination::None;
             inode.seq = self.owners.sequences.next(fid, inode.seq)?;
             let mut batch = Batch::new();
@@ -180,7 +180,7 @@ impl OpenFiles {
                 && inode.mode & 0o222 == 0
                 && inode.lamination == Lamination::None
             {
-                inode.lamination = Lamination::Soft;
+                inode.lamination = Lamination::ByMode;
                 // A close does not fail because the disk is full: the record stays as long as it was.
                 let mut batch = Batch::reclaiming();
                 self.owners.context.inodes.put(&mut batch, fid, &inode);
@@ -209,8 +209,8 @@ impl OpenFiles {
         if self.owners.opens.writers(fid) {
             return Err(Errno::BUSY.into());
         }
-        if inode.lamination != Lamination::Hard {
-            inode.lamination = Lamination::Hard;
+        if inode.lamination != Lamination::Permanent {
+            inode.lamination = Lamination::Permanent;
             inode.ctime = Time::now();
             let mut batch = Batch::new();
             inodes.put(&mut batch, fid, &inode);

@@ -45,7 +45,10 @@ fn lamination_is_busy_while_any_member_writes_then_for_ever() {
     world.open(1, fid, false).unwrap();
     laminate(&world, fid).unwrap();
     laminate(&world, fid).unwrap();
-    assert_eq!(world.view(0, fid).unwrap().lamination, Lamination::Hard);
+    assert_eq!(
+        world.view(0, fid).unwrap().lamination,
+        Lamination::Permanent
+    );
     assert_eq!(errno(world.open(0, fid, true)), Errno::PERM);
     assert_eq!(errno(world.write(1, fid, 0..10, 1)), Errno::PERM);
     assert_eq!(
@@ -75,7 +78,7 @@ fn a_file_created_without_write_bits_is_laminated_softly_at_the_last_write_close
     world.write(1, fid, 10..20, 2).unwrap();
     world.close(1, fid, true);
     let before = world.view(0, fid).unwrap();
-    assert_eq!(before.lamination, Lamination::Soft);
+    assert_eq!(before.lamination, Lamination::ByMode);
     assert_eq!(errno(world.write(1, fid, 0..10, 3)), Errno::PERM);
     // Root opens it for writing: a new generation, laminated again afterwards.
     let opened = world.open(1, fid, true).unwrap();
@@ -83,7 +86,7 @@ fn a_file_created_without_write_bits_is_laminated_softly_at_the_last_write_close
     assert!(opened.generation > before.generation);
     world.write(1, fid, 0..10, 3).unwrap();
     world.close(1, fid, true);
-    assert_eq!(world.view(0, fid).unwrap().lamination, Lamination::Soft);
+    assert_eq!(world.view(0, fid).unwrap().lamination, Lamination::ByMode);
     // Root truncates it by name.
     assert_eq!(
         world.truncate(0, fid, 0).unwrap().1.lamination,

@@ -276,7 +276,7 @@ impl History {
                 self.world.open(member, self.fid, true).unwrap();
                 set(0o444);
                 self.world.close(member, self.fid, true);
-                assert_eq!(self.world.inode(self.fid).lamination, Lamination::Soft);
+                assert_eq!(self.world.inode(self.fid).lamination, Lamination::ByMode);
                 self.model.compare(&self.world, member, self.fid);
                 self.tidy(member);
                 self.recover();

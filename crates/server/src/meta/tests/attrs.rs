@@ -120,12 +120,12 @@ fn taking_the_last_write_bit_laminates_softly_unless_someone_writes() {
     let soft = net.setattr(f.fid, mode(0o444)).unwrap();
     assert_eq!(
         (soft.lamination, soft.generation),
-        (Lamination::Soft, f.generation)
+        (Lamination::ByMode, f.generation)
     );
     let again = net.setattr(f.fid, mode(0o555)).unwrap();
     assert_eq!(
         (again.lamination, again.generation),
-        (Lamination::Soft, f.generation)
+        (Lamination::ByMode, f.generation)
     );
     let open = net.setattr(f.fid, mode(0o644)).unwrap();
     assert_eq!(open.lamination, Lamination::None);
@@ -142,7 +142,7 @@ fn taking_the_last_write_bit_laminates_softly_unless_someone_writes() {
     net.writing(f.fid, false);
     assert_eq!(
         net.setattr(f.fid, mode(0o400)).unwrap().lamination,
-        Lamination::Soft
+        Lamination::ByMode
     );
 
     let d = net.create(Fid::ROOT, "d", dir(0o755)).unwrap();
@@ -161,7 +161,7 @@ fn hard_lamination_outlives_chmod() {
         .local
         .inodes
         .update(f.fid, |inode, _| {
-            inode.lamination = Lamination::Hard;
+            inode.lamination = Lamination::Permanent;
             Ok(())
         })
         .unwrap();
@@ -169,7 +169,7 @@ fn hard_lamination_outlives_chmod() {
         let attr = net.setattr(f.fid, mode(bits)).unwrap();
         assert_eq!(
             (attr.mode, attr.lamination, attr.generation),
-            (bits, Lamination::Hard, f.generation)
+            (bits, Lamination::Permanent, f.generation)
         );
     }
 }

@@ -106,7 +106,7 @@ fn a_participant_holds_what_it_prepared_until_its_steps_are_done_once() {
                 name: b"name".to_vec(),
                 to: Some(to),
             },
-            IntentStep::Touch {
+            IntentStep::UpdateDirectory {
                 dir: Fid::ROOT,
                 links: 1,
                 time: Time::default(),
