@@ -55,7 +55,7 @@ impl Inodes {
     ///
     /// # Errors
     /// When the counter cannot be moved on disk.
-    pub fn mint(&self) -> Result<Fid> {
+    pub fn allocate_fid(&self) -> Result<Fid> {
         Ok(Fid::new(self.member, self.fids.next()?))
     }
 

@@ -16,7 +16,7 @@ fn fids_are_never_handed_out_twice() {
     for _ in 0..5 {
         let inodes = Inodes::new(store.clone(), 3).unwrap();
         for _ in 0..10 {
-            let fid = inodes.mint().unwrap();
+            let fid = inodes.allocate_fid().unwrap();
             assert!(fid > last && fid.owner() == 3);
             last = fid;
         }

@@ -88,7 +88,7 @@ impl NamespaceOperations {
     /// A fid of member `home` that was never used. Those of others are asked for many at a time.
     fn unused_fid(&self, home: Member) -> Result<Fid> {
         if home == self.local.member() {
-            return self.local.inodes.mint();
+            return self.local.inodes.allocate_fid();
         }
         if let Some(fid) = self.fids.lock().get_mut(&home).and_then(Vec::pop) {
             return Ok(fid);

@@ -125,7 +125,7 @@ impl LocalNamespace {
     }
 
     /// What a name in a directory of this member names.
-    pub fn peek(&self, dir: Fid, name: &[u8]) -> Result<EntryTarget> {
+    pub fn get_entry(&self, dir: Fid, name: &[u8]) -> Result<EntryTarget> {
         names::check(name)?;
         match entries::get(&self.store, dir, name)? {
             Some(entry) => Ok(entry),
@@ -161,9 +161,9 @@ impl LocalNamespace {
     }
 
     /// Fids that were never used, for another member's new directories here.
-    pub fn mint(&self, count: u32) -> Result<Vec<Fid>> {
+    pub fn allocate_fids(&self, count: u32) -> Result<Vec<Fid>> {
         (0..count.min(MOST_FIDS))
-            .map(|_| self.inodes.mint())
+            .map(|_| self.inodes.allocate_fid())
             .collect()
     }
 }

@@ -95,7 +95,7 @@ impl NamespaceOperations {
     pub fn lookup(&self, parent: Fid, name: &[u8]) -> Result<Attr> {
         let mut gone = None;
         self.retry(|| {
-            let entry = self.local.peek(parent, name)?;
+            let entry = self.local.get_entry(parent, name)?;
             if gone == Some(entry) {
                 // Still the same name after its inode went: the last step of a removal waits for this member.
                 return Err(Errno::NOENT.into());

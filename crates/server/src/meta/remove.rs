@@ -19,7 +19,7 @@ impl NamespaceOperations {
         names::check(name)?;
         self.retry(|| {
             let inode = self.local.directory(dir)?;
-            let entry = self.local.peek(dir, name)?;
+            let entry = self.local.get_entry(dir, name)?;
             match (directory, entry.kind == Kind::Dir) {
                 (false, true) => return Err(Errno::ISDIR.into()),
                 (true, false) => return Err(Errno::NOTDIR.into()),

@@ -40,7 +40,7 @@ impl NamespaceOperations {
         flags: RenameFlags,
         caller: Caller,
     ) -> Result<Option<Plan>, AttemptError> {
-        let moved = self.peek_anywhere(source)?;
+        let moved = self.get_entry_anywhere(source)?;
         let dir = self.local.directory(target.dir)?;
         let replaced = entries::get(&self.local.store, target.dir, target.name)?;
         if replaced.is_some() && flags.no_replace {
@@ -70,7 +70,7 @@ impl NamespaceOperations {
         }
     }
 
-    fn peek_anywhere(&self, spot: NameInDirectory<'_>) -> Result<EntryTarget> {
+    fn get_entry_anywhere(&self, spot: NameInDirectory<'_>) -> Result<EntryTarget> {
         let request = GetEntry {
             dir: spot.dir,
             name: spot.name.to_vec(),

@@ -75,10 +75,10 @@ impl LeafService for LeafRequests {
         self.local.removexattr(r.fid, &r.name)
     }
     fn get_entry(&self, _: Member, r: GetEntry) -> Result<EntryTarget> {
-        self.local.peek(r.dir, &r.name)
+        self.local.get_entry(r.dir, &r.name)
     }
     fn allocate_fids(&self, _: Member, r: AllocateFids) -> Result<Vec<Fid>> {
-        self.local.mint(r.count)
+        self.local.allocate_fids(r.count)
     }
     fn prepare_intent(&self, from: Member, r: PrepareIntent) -> Result<HoldReply> {
         check_coordinator(from, r.intent)?;

@@ -64,7 +64,7 @@ impl OpenFiles {
             return Err(Errno::INVAL.into());
         }
         let inodes = &self.owners.context.inodes;
-        let fid = inodes.mint()?;
+        let fid = inodes.allocate_fid()?;
         let inode = Inode::new(Kind::File, new.mode, new.uid, new.gid, Time::now());
         let _inode = inodes.lock(fid);
         let mut batch = Batch::new();

@@ -80,7 +80,7 @@ impl BareMember {
 
     /// A file of this member.
     fn file(&self) -> Fid {
-        let fid = self.context.inodes.mint().unwrap();
+        let fid = self.context.inodes.allocate_fid().unwrap();
         let inode = Inode::new(crate::Kind::File, 0o644, 0, 0, Time::default());
         let mut batch = Batch::new();
         self.context.inodes.put(&mut batch, fid, &inode);

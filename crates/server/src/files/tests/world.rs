@@ -310,7 +310,7 @@ impl World {
     /// A new empty file.
     pub(super) fn create(&self, owner: Member) -> Fid {
         let inodes = self.inodes(owner);
-        let fid = inodes.mint().unwrap();
+        let fid = inodes.allocate_fid().unwrap();
         let inode = Inode {
             nlink: 1,
             ..Inode::new(Kind::File, 0o644, 0, 0, Time::default())

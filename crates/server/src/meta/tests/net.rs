@@ -453,7 +453,7 @@ impl Net {
     /// A file of `member` without a name.
     pub fn unnamed(&self, member: Member, uid: u32, linkable: bool) -> Fid {
         let inodes = &self.meta(member).coordinator.local.inodes;
-        let fid = inodes.mint().unwrap();
+        let fid = inodes.allocate_fid().unwrap();
         let mut batch = forebay_storage::Batch::new();
         let inode = Inode::new(Kind::File, 0o600, uid, 0, tick());
         inodes.put(&mut batch, fid, &inode);

@@ -78,7 +78,7 @@ fn a_participant_holds_what_it_prepared_until_its_steps_are_done_once() {
     let dir = tempfile::tempdir().unwrap();
     let local = local(dir.path());
     let participant = IntentParticipant::open(local.clone()).unwrap();
-    let fid = local.inodes.mint().unwrap();
+    let fid = local.inodes.allocate_fid().unwrap();
     let entry = |is| Precondition::Entry {
         dir: Fid::ROOT,
         name: b"name".to_vec(),
@@ -117,7 +117,7 @@ fn a_participant_holds_what_it_prepared_until_its_steps_are_done_once() {
         participant.apply_part(intent(4), 1, &part).unwrap();
     }
     assert_eq!(links(&local), before + 1);
-    assert_eq!(local.peek(Fid::ROOT, b"name").unwrap(), to);
+    assert_eq!(local.get_entry(Fid::ROOT, b"name").unwrap(), to);
     assert!(local.holds.older(Duration::ZERO).is_empty());
     // What was given up is held no more.
     let held = vec![entry(Some(to))];
