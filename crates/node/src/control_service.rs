@@ -11,7 +11,7 @@ use crate::open_files;
 use crate::rates::RateSampler;
 use crate::recording::RecordingService;
 use crate::server_context::ServerContext;
-use crate::server_rpc::{PeerHandler, PeerReply, PeerRequest};
+use crate::server_rpc::{PeerHandler, PeerReply, PeerRequest, reply};
 use crate::spec::host;
 use crate::stage::StageService;
 use forebay_fuse::OpenHandles;
@@ -66,18 +66,17 @@ impl ControlHandler for ControlService {
 
 impl PeerHandler for ControlService {
     fn answer(&self, _from: u16, question: PeerRequest) -> PeerReply {
-        let value = match question {
-            PeerRequest::Status => serde_json::to_value(self.own_status()?),
-            PeerRequest::Stage(ask) => return self.stages.answer_server(ask),
-            PeerRequest::Record(ask) => return self.recordings.answer_server(ask),
+        match question {
+            PeerRequest::Status => reply(self.own_status()?),
+            PeerRequest::Stage(ask) => self.stages.answer_server(ask),
+            PeerRequest::Record(ask) => self.recordings.answer_server(ask),
             PeerRequest::Busy { host: its, asker } => {
                 // On another machine its number means another process.
                 let asker = if its == host() { asker } else { 0 };
                 let why = self.busy(asker);
-                serde_json::to_value(why.map(|why| format!("on {}: {why}", host())))
+                reply(why.map(|why| format!("on {}: {why}", host())))
             }
-        };
-        value.map_err(|e| e.to_string())
+        }
     }
 }
 

@@ -76,11 +76,8 @@ pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<Event>) -> 
     let changes = MountChanges::watch()?;
     let watch = move || loop {
         wait_for_any(&[], &[changes.ready()], MOUNTS_RECHECK);
-        let ours = |m: &mount_table::MountEntry| {
-            mount_table::store(m).as_ref() == Some(&store) && points.contains(&m.point)
-        };
-        match mount_table::all() {
-            Ok(mounts) if !mounts.iter().any(ours) => {
+        match mount_table::of_store(&store) {
+            Ok(mounts) if !mounts.iter().any(|m| points.contains(&m.point)) => {
                 let cause = StopCause::because("every mount was unmounted");
                 let _ = events.send(Event::Stop(cause));
                 return;

@@ -126,10 +126,8 @@ pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
         return Ok(());
     }
     let mut result = Ok(());
-    for mount in mount_table::all()? {
-        if mount_table::store(&mount).as_deref() == Some(store) {
-            result = result.and(mount_table::detach(&mount.point));
-        }
+    for mount in mount_table::of_store(store)? {
+        result = result.and(mount_table::detach(&mount.point));
     }
     crate::control::remove_left(store);
     result
@@ -144,7 +142,5 @@ fn close_inherited() {
 }
 
 fn is_mounted(store: &Path) -> Result<bool> {
-    let all = mount_table::all()?;
-    let mut stores = all.iter().filter_map(mount_table::store);
-    Ok(stores.any(|mounted| mounted == store))
+    Ok(!mount_table::of_store(store)?.is_empty())
 }

@@ -50,6 +50,16 @@ pub fn all() -> Result<Vec<MountEntry>> {
     )
 }
 
+/// The mounts of this store.
+///
+/// # Errors
+/// If the kernel's list cannot be read.
+pub fn of_store(dir: &Path) -> Result<Vec<MountEntry>> {
+    let mut mounts = all()?;
+    mounts.retain(|mount| store(mount).as_deref() == Some(dir));
+    Ok(mounts)
+}
+
 /// Whether anything can be mounted on this machine.
 ///
 /// # Errors
@@ -153,12 +163,13 @@ pub fn detach(point: &Path) -> Result {
 }
 
 /// Detaches those of `points` that this store is mounted at: after a start that failed or a stop that hangs no mount is to stay.
-pub fn detach_all(store: &Path, points: &[PathBuf]) {
+/// What cannot be detached is told to `report`.
+pub fn detach_all(store: &Path, points: &[PathBuf], report: impl Fn(&Failure)) {
     for point in points {
         if is_mounted(store, point) == Ok(true)
             && let Err(failure) = detach(point)
         {
-            tracing::warn!("{failure}");
+            report(&failure);
         }
     }
 }

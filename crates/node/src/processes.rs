@@ -35,17 +35,19 @@ fn memory_in(status: &str) -> Option<Memory> {
 /// Is there a process `pid` with a thread that has not ended? Only then may it still hold a lock or a file.
 pub fn lives(pid: u32) -> bool {
     // A zombie's other threads may go on for a while, so the first thread alone says nothing.
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    tasks
-        .map(|task| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default())
+    tasks(pid)
+        .map(|task| std::fs::read_to_string(task.join("stat")).unwrap_or_default())
         .any(|stat| {
             // The name is in parentheses and may hold anything; the state follows it.
             stat.rsplit_once(") ")
                 .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
         })
+}
+
+/// The directories of a process's threads.
+fn tasks(pid: u32) -> impl Iterator<Item = PathBuf> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    tasks.flatten().flatten().map(|task| task.path())
 }
 
 /// The process of a thread, and its name; `None` if it is gone or cannot be seen.
@@ -226,11 +228,7 @@ fn name(base: &Path) -> String {
 /// Where every thread of `pid` is, for a report about a process that hangs.
 pub fn stacks(pid: u32) -> String {
     let mut out = String::new();
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    for task in tasks.map(|e| e.path()) {
+    for task in tasks(pid) {
         let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
         let thread = task
             .file_name()

@@ -6,7 +6,7 @@
 use crate::control::{ControlReply, RecordPart, RecordReply, RecordRequest, RecordSpec};
 use crate::process_handle::on_exit;
 use crate::server_context::ServerContext;
-use crate::server_rpc::{PeerReply, PeerRequest};
+use crate::server_rpc::{PeerReply, PeerRequest, reply};
 use crate::spec::host;
 use forebay_fuse::MountRecording;
 use forebay_trace::record::{Recorder, RecorderOptions};
@@ -51,19 +51,15 @@ impl RecordingService {
             RecordRequest::Start(spec) => self.start_all(&spec).map(RecordReply::Started),
             RecordRequest::Stop { id } => Ok(RecordReply::Stopped(self.stop_all(id))),
         };
-        match answer {
-            Ok(answer) => ControlReply::Record(answer),
-            Err(why) => ControlReply::Refused(why),
-        }
+        answer.map_or_else(ControlReply::Refused, ControlReply::Record)
     }
 
     /// Answers another server: for this process alone.
     pub fn answer_server(&self, ask: RecordRequest) -> PeerReply {
-        let answer = match ask {
-            RecordRequest::Start(spec) => serde_json::to_value(self.start(&spec)?),
-            RecordRequest::Stop { id } => serde_json::to_value(self.stop(id)),
-        };
-        answer.map_err(|e| e.to_string())
+        match ask {
+            RecordRequest::Start(spec) => reply(self.start(&spec)?),
+            RecordRequest::Stop { id } => reply(self.stop(id)),
+        }
     }
 
     fn start_all(self: &Arc<Self>, spec: &RecordSpec) -> Result<Vec<RecordPart>, String> {

@@ -3,7 +3,7 @@
 //! The server is this executable again, started with a hidden subcommand: nothing is forked after threads have started.
 use crate::control::Client;
 use crate::failure::{Context, Failure, Result};
-use crate::mount_table;
+use crate::mount_table::detach_all;
 use crate::process_handle::wait_for_child;
 use crate::spec::{ServerReport, ServerSpec};
 use crate::threads;
@@ -177,13 +177,9 @@ impl ServerProcess {
         if !self.opened {
             return;
         }
-        for point in &self.spec.mounts {
-            if mount_table::is_mounted(&self.spec.store, point) == Ok(true)
-                && let Err(failure) = mount_table::detach(point)
-            {
-                (self.tell)(&format!("forebay: {failure}"));
-            }
-        }
+        detach_all(&self.spec.store, &self.spec.mounts, |failure| {
+            (self.tell)(&format!("forebay: {failure}"));
+        });
     }
 
     /// Kills it without waiting: whoever waits for its mounts gets an error. Dropping cleans up.

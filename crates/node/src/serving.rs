@@ -170,7 +170,7 @@ impl RunningServer {
             let (store, points) = (server.store.clone(), points.clone());
             move |_, _| {
                 if !mounts_stay {
-                    detach_all(&store, &points);
+                    detach_all(&store, &points, |failure| tracing::warn!("{failure}"));
                 }
             }
         });

@@ -184,12 +184,6 @@ impl ServerSpec {
             salvage: None,
         })
     }
-
-    /// The same, for a server that ends with the process that started it.
-    pub fn following(mut self) -> ServerSpec {
-        self.with_parent = true;
-        self
-    }
 }
 
 /// Whether a store and a mount point do not lie in each other.

@@ -1,5 +1,6 @@
 //! Ends a server whose start or stop takes longer than its limit, after writing down at which step it hangs.
 use crate::failure::{FAILED, Failure};
+use crate::threads;
 use parking_lot::Mutex;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -35,38 +36,36 @@ impl Watchdog {
         }));
         let (alive, ended) = mpsc::channel::<()>();
         let (seen, setting) = (step.clone(), setting.to_string());
-        let started = std::thread::Builder::new()
-            .name("watchdog".into())
-            .spawn(move || {
-                if ended.recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout) {
-                    return;
-                }
-                let Step {
-                    text: step,
-                    for_others,
-                } = seen.lock().clone();
-                tracing::error!(
-                    "no progress at '{step}'; the threads:\n{}",
-                    crate::processes::stacks(std::process::id())
-                );
-                let next = match for_others {
-                    true => format!(
-                        "the other servers did not answer: look at what they and the launcher say; {UNREACHABLE_HINT}; many hosts, or slow \
+        let started = threads::spawn("watchdog", "the watchdog", move || {
+            if ended.recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout) {
+                return;
+            }
+            let Step {
+                text: step,
+                for_others,
+            } = seen.lock().clone();
+            tracing::error!(
+                "no progress at '{step}'; the threads:\n{}",
+                crate::processes::stacks(std::process::id())
+            );
+            let next = match for_others {
+                true => format!(
+                    "the other servers did not answer: look at what they and the launcher say; {UNREACHABLE_HINT}; many hosts, or slow \
                          disks, may need a larger --{setting}"
-                    ),
-                    false => format!(
-                        "the log says where it hangs; a slow disk may need a larger --{setting}"
-                    ),
-                };
-                let what = format!(
-                    "gave up after {} s at this step: {step}",
-                    limit.as_secs_f32()
-                );
-                last_words(&Failure::new(what, next), for_others);
-                std::process::exit(i32::from(FAILED));
-            });
+                ),
+                false => format!(
+                    "the log says where it hangs; a slow disk may need a larger --{setting}"
+                ),
+            };
+            let what = format!(
+                "gave up after {} s at this step: {step}",
+                limit.as_secs_f32()
+            );
+            last_words(&Failure::new(what, next), for_others);
+            std::process::exit(i32::from(FAILED));
+        });
         if let Err(e) = started {
-            tracing::warn!("no watchdog: {e}");
+            tracing::warn!("{e}");
         }
         Watchdog {
             step,

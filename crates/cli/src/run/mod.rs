@@ -208,7 +208,8 @@ impl Embedded {
             ));
         }
         let mount = PathBuf::from(whole(&args.mount));
-        let spec = settings.spec(&args.store, &mount)?.following();
+        let mut spec = settings.spec(&args.store, &mount)?;
+        spec.with_parent = true;
         Ok(Box::new(Embedded {
             server: start_server(&spec, settings.values.start_limit)?,
             limit: settings.values.stop_limit,

@@ -91,7 +91,8 @@ fn in_mounts(
     settings: &Resolved,
 ) -> Result<Report> {
     let base = MountBase::new()?;
-    let spec = settings.spec(store, &base.0.join("{node}"))?.following();
+    let mut spec = settings.spec(store, &base.0.join("{node}"))?;
+    spec.with_parent = true;
     for point in &spec.mounts {
         std::fs::create_dir(point)
             .or_fail(format!("cannot create {}", point.display()), "check TMPDIR")?;

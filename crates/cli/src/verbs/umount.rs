@@ -176,10 +176,8 @@ fn end_silent(store: &Path, limit: Duration) -> Result {
         ));
     }
     wait_until_gone(pid, store)?;
-    for mount in mount_table::all()? {
-        if mount_table::store(&mount).as_deref() == Some(store) {
-            mount_table::detach(&mount.point)?;
-        }
+    for mount in mount_table::of_store(store)? {
+        mount_table::detach(&mount.point)?;
     }
     print(match killed {
         true => format!(

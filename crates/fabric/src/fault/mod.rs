@@ -55,6 +55,7 @@ pub struct Counts {
     pub refused: u64,
 }
 
+#[derive(Default)]
 struct FaultState {
     rates: FaultRates,
     counts: Counts,
@@ -77,10 +78,8 @@ impl Faults {
     /// As `new`, but delays are given to `sleep`: a virtual clock, or a counter.
     pub fn with_sleep(seed: u64, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Arc<Faults> {
         let state = FaultState {
-            rates: FaultRates::default(),
-            counts: Counts::default(),
-            dead: BTreeSet::new(),
             random: seed,
+            ..FaultState::default()
         };
         Arc::new(Faults {
             state: Mutex::new(state),

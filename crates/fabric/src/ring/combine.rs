@@ -28,7 +28,6 @@ pub struct Combiner<K, Q, A> {
 struct NextBatch<Q, A> {
     request: Q,
     batch: Arc<Batch<A>>,
-    joined: usize,
 }
 
 struct Batch<A> {
@@ -121,13 +120,6 @@ impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
         }
     }
 
-    /// Requests about `key` that wait for the one in flight; `None` if none is in flight.
-    pub fn waiting(&self, key: &K) -> Option<usize> {
-        let in_flight = self.in_flight.lock();
-        let next = in_flight.get(key)?;
-        Some(next.as_ref().map_or(0, |next| next.joined))
-    }
-
     fn send_or_join(&self, key: &K, request: Q, merge: impl FnOnce(&mut Q, Q)) -> CallerRole<Q, A> {
         let mut in_flight = self.in_flight.lock();
         let Some(next) = in_flight.get_mut(key) else {
@@ -143,13 +135,11 @@ impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
                 *next = Some(NextBatch {
                     request,
                     batch: batch.clone(),
-                    joined: 1,
                 });
                 CallerRole::Lead(batch)
             }
             Some(next) => {
                 merge(&mut next.request, request);
-                next.joined += 1;
                 CallerRole::Join(next.batch.clone())
             }
         }

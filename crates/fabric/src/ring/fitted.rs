@@ -47,18 +47,14 @@ pub(super) fn parents(n: u32, fit: NetworkCost) -> Vec<u32> {
     grow(n, fit, fan_in(n)).0
 }
 
-/// The parents of the best tree there is.
-pub(super) fn best_parents(n: u32, fit: NetworkCost) -> Vec<u32> {
-    grow(n, fit, u32::MAX).0
-}
-
 /// When each of `n` positions is reached, in nanoseconds, in ascending order; `limit` children at most, `u32::MAX` for the best
 /// tree there is. Those of fewer positions are the beginning of it as long as the limit is the same.
 pub fn arrival_times(n: u32, fit: NetworkCost, limit: u32) -> Vec<u64> {
     grow(n, fit, limit).1
 }
 
-fn grow(n: u32, fit: NetworkCost, limit: u32) -> (Vec<u32>, Vec<u64>) {
+/// The parents by distance, and when each position is reached; `limit` children at most.
+pub(super) fn grow(n: u32, fit: NetworkCost, limit: u32) -> (Vec<u32>, Vec<u64>) {
     let fit = fit.clamped();
     let (hop, gap) = (u64::from(fit.hop), u64::from(fit.gap));
     let mut parents = Vec::with_capacity(n as usize);

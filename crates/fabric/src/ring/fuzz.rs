@@ -19,7 +19,7 @@ const KEY: usize = 40;
 
 fn operation(round: u64) -> Operation {
     Operation {
-        group: Group::all(7, RANKS, Shape::Ring).unwrap(),
+        group: Group::new(7, (0..RANKS).collect(), Shape::Ring).unwrap(),
         key: Bytes::from_static(b"key"),
         round,
         root: 0,

@@ -56,27 +56,9 @@ impl Group {
         })))
     }
 
-    /// All ranks of a fabric of `size`.
-    ///
-    /// # Errors
-    /// `Empty`.
-    pub fn all(number: u64, size: u32, shape: Shape) -> Result<Group, GroupError> {
-        Group::new(number, (0..size).collect(), shape)
-    }
-
     /// Its number.
     pub fn number(&self) -> u64 {
         self.0.number
-    }
-
-    /// Its ranks in order.
-    pub fn ranks(&self) -> &[Rank] {
-        &self.0.ranks
-    }
-
-    /// Its tree.
-    pub fn tree(&self) -> &Tree {
-        &self.0.tree
     }
 
     /// Whether `rank` is in it.

@@ -40,7 +40,7 @@ impl Tree {
                 .map(|d| topology::parent_distance(d).unwrap_or(0))
                 .collect(),
             Shape::Fitted(fit) => fitted::parents(n, fit),
-            Shape::Best(fit) => fitted::best_parents(n, fit),
+            Shape::Best(fit) => fitted::grow(n, fit, u32::MAX).0,
             Shape::Direct => vec![0; n as usize],
         };
         Tree(Arc::new(TreeTable::new(parents)))

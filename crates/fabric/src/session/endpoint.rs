@@ -64,17 +64,18 @@ impl Endpoint {
         to: Rank,
         kind: FrameKind,
         id: u64,
-        message: Message,
+        message: Option<Message>,
     ) -> Result<(), Error> {
-        if message.bulk.len() >= MAX_BUFFERS {
-            tracing::error!(to, buffers = message.bulk.len(), "too many buffers");
+        let buffers = message.as_ref().map_or(0, |message| message.bulk.len());
+        if buffers >= MAX_BUFFERS {
+            tracing::error!(to, buffers, "too many buffers");
             return Err(Error::Dead(to));
         }
         let frame = Frame {
             kind,
             epoch: self.epoch,
             id,
-            message: Some(message),
+            message,
         };
         self.commands.push(Command::Send(to, frame))
     }
@@ -85,7 +86,7 @@ impl Endpoint {
         let call = self.port.watch(&slot, to, Error::Closed);
         // Registered first, looked at second: a close or death in between is seen by one of the two.
         self.admit(to)?;
-        self.send_frame(to, FrameKind::Request, call.id, message)?;
+        self.send_frame(to, FrameKind::Request, call.id, Some(message))?;
         slot.wait(to, begun, deadline)
     }
 
@@ -121,15 +122,12 @@ impl Endpoint {
 
     /// Answers a request of another member, or says that it was dropped.
     fn reply(&self, to: Rank, id: u64, reply: Option<Message>) {
-        let sent = match reply {
-            Some(message) => self.send_frame(to, FrameKind::Reply, id, message),
-            None => {
-                let frame = Frame::control(FrameKind::Dropped, self.epoch, id);
-                self.commands.push(Command::Send(to, frame))
-            }
+        let kind = match reply {
+            Some(_) => FrameKind::Reply,
+            None => FrameKind::Dropped,
         };
         // Fails only if the job is over, and the requester knows that.
-        let _ = sent;
+        let _ = self.send_frame(to, kind, id, reply);
     }
 
     fn handle(&self, (from, message, replier): EarlyRequest) {
@@ -186,7 +184,7 @@ impl Fabric for SessionFabric {
         if to == self.rank() {
             self.0.port.post(to, message)
         } else {
-            self.0.send_frame(to, FrameKind::Message, 0, message)
+            self.0.send_frame(to, FrameKind::Message, 0, Some(message))
         }
     }
 

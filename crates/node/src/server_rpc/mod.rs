@@ -14,9 +14,18 @@ pub mod messages;
 
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank, Replier, local};
 pub use messages::{PeerReply, PeerRequest};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A reply that holds `value`.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn reply(value: impl Serialize) -> PeerReply {
+    serde_json::to_value(value).map_err(|e| e.to_string())
+}
 
 /// Answers the requests of other servers.
 pub trait PeerHandler: Send + Sync + 'static {

@@ -57,7 +57,7 @@ impl Coordinator<'_> {
     pub fn run(&self, spec: PartSpec) -> Outcome {
         let mut others = self.start(spec);
         if let Err(why) = self.part.start() {
-            self.part.report().fatal(why);
+            self.part.report.fatal(why);
         }
         self.parts(&mut others);
         let outcome = self.end(&mut others);
@@ -74,7 +74,7 @@ impl Coordinator<'_> {
     fn start(&self, spec: PartSpec) -> BTreeMap<u16, RemotePart> {
         let said = self.tell(self.rpc.others(), PartRequest::Start(Box::new(spec)));
         let part = |(member, said): (u16, Result<(), String>)| {
-            let lost = said.map_err(|why| self.part.report().fatal(why)).is_err();
+            let lost = said.map_err(|why| self.part.report.fatal(why)).is_err();
             let part = RemotePart {
                 lost,
                 ..RemotePart::default()
@@ -92,7 +92,7 @@ impl Coordinator<'_> {
             if self.pause(pause, others) && !std::mem::replace(&mut ended, true) {
                 since = Instant::now();
             }
-            if self.part.report().stopped() && !std::mem::replace(&mut cancelled, true) {
+            if self.part.report.stopped() && !std::mem::replace(&mut cancelled, true) {
                 self.cancel(others);
             }
             if ended && others.values().all(RemotePart::over) {
@@ -118,7 +118,7 @@ impl Coordinator<'_> {
 
     /// The end, while it is still looked at the others.
     fn end(&self, others: &mut BTreeMap<u16, RemotePart>) -> Outcome {
-        let report = self.part.report();
+        let report = &self.part.report;
         let Some(mut parts) = self.part.take() else {
             return Outcome::Stopped;
         };
@@ -140,7 +140,7 @@ impl Coordinator<'_> {
             let finish = scope.spawn(|| {
                 // Closed at the end, well or not.
                 let _finished = finished;
-                self.part.engine().finish(parts)
+                self.part.engine.finish(parts)
             });
             while !others.is_empty() && end.recv_timeout(MAX_POLL) == Err(RecvTimeoutError::Timeout)
             {
@@ -167,7 +167,7 @@ impl Coordinator<'_> {
                 Ok(seen) => self.take(member, other, seen),
                 Err(why) => {
                     other.lost = true;
-                    self.part.report().fatal(format!("{why}; {HOW_TO_GO_ON}"));
+                    self.part.report.fatal(format!("{why}; {HOW_TO_GO_ON}"));
                 }
             }
         }
@@ -177,7 +177,7 @@ impl Coordinator<'_> {
     }
 
     fn take(&self, member: u16, other: &mut RemotePart, seen: PartProgress) {
-        let report = self.part.report();
+        let report = &self.part.report;
         other.counts = seen.counts;
         other.lines += seen.lines.len();
         let all = seen.lines.len() < self.lines;

@@ -17,7 +17,10 @@ pub struct JobPart {
     pub key: u64,
     /// What is copied, for people.
     pub what: String,
-    engine: StageRun,
+    /// The engine's job.
+    pub engine: StageRun,
+    /// What it tells; also to cancel it.
+    pub report: Arc<Report>,
     state: Mutex<PartState>,
     changed: Condvar,
 }
@@ -37,6 +40,7 @@ impl JobPart {
             job,
             key,
             what,
+            report: engine.report(),
             engine,
             state: Mutex::new(PartState {
                 parts: None,
@@ -60,7 +64,7 @@ impl JobPart {
             let parts = std::panic::catch_unwind(run).ok();
             if parts.is_none() {
                 let text = "it panicked; see the server's log, and report this";
-                part.report().fatal(text.into());
+                part.report.fatal(text.into());
             }
             let mut state = part.state.lock();
             (state.parts, state.ended) = (parts, true);
@@ -71,16 +75,6 @@ impl JobPart {
             .inspect_err(|_| self.state.lock().ended = true)
     }
 
-    /// What it tells; also to cancel it.
-    pub fn report(&self) -> Arc<Report> {
-        self.engine.report()
-    }
-
-    /// The engine's job, for the end.
-    pub fn engine(&self) -> &StageRun {
-        &self.engine
-    }
-
     /// How far it is, for a coordinator elsewhere.
     pub fn look(&self, from: usize, lines: usize) -> PartProgress {
         let mut state = self.state.lock();
@@ -89,7 +83,7 @@ impl JobPart {
         let left = parts.map(|parts| parts.summary.clone());
         let ended = state.ended;
         drop(state);
-        let report = self.report();
+        let report = &self.report;
         // After whether it has ended: so nothing is missed.
         PartProgress {
             ended,
@@ -142,9 +136,9 @@ impl JobPart {
             if state.ended && (alone || state.released) {
                 return;
             }
-            if alone && self.report().stop().is_none() {
+            if alone && self.report.stop().is_none() {
                 tracing::warn!("stage job {}: nobody asks for it any more", self.job);
-                self.report().cancel();
+                self.report.cancel();
             }
             // Once nobody looks only an end is waited for, or that somebody looks again.
             let left = match alone {

@@ -14,13 +14,15 @@ pub struct LedJob {
     pub job: u64,
     /// What is copied, whenever and wherever.
     pub key: u64,
-    what: String,
+    /// What is copied, for people.
+    pub what: String,
     background: bool,
     /// What it tells; also to cancel it.
     pub report: Arc<Report>,
     /// What the parts of other servers have done.
     pub elsewhere: Mutex<Counts>,
-    since: Instant,
+    /// Since when it runs.
+    pub since: Instant,
     ended: Mutex<Option<(Outcome, Duration)>>,
     end: Condvar,
     /// Closed at its end, for whoever waits for that beside something else.
@@ -35,23 +37,13 @@ impl LedJob {
             key: part.key,
             what: part.what.clone(),
             background,
-            report: part.report(),
+            report: part.report.clone(),
             elsewhere: Mutex::default(),
             since: Instant::now(),
             ended: Mutex::default(),
             end: Condvar::new(),
             open: Mutex::default(),
         })
-    }
-
-    /// How long ago it began.
-    pub fn age(&self) -> Duration {
-        self.since.elapsed()
-    }
-
-    /// What is copied, for people.
-    pub fn what(&self) -> &str {
-        &self.what
     }
 
     /// Whether it has not ended.

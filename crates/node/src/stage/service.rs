@@ -9,11 +9,10 @@ use super::led_job::LedJob;
 use crate::control::{ControlReply, StageJob, StageReply, StageRequest, StageSpec, StageState};
 use crate::server_context::ServerContext;
 use crate::server_rpc::messages::{ListedJob, PartRequest, PartSpec};
-use crate::server_rpc::{PeerReply, PeerRequest, ServerRpc};
+use crate::server_rpc::{PeerReply, PeerRequest, ServerRpc, reply};
 use crate::threads;
 use forebay_client::stage::{Counts, Options, Outcome};
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -86,22 +85,19 @@ impl StageService {
 
     /// Answers a question of another server.
     pub fn answer_server(&self, ask: PartRequest) -> PeerReply {
-        fn value(value: impl Serialize) -> PeerReply {
-            serde_json::to_value(value).map_err(|e| e.to_string())
-        }
         match ask {
-            PartRequest::Places => return value(self.environment.places()),
+            PartRequest::Places => return reply(self.environment.places()),
             PartRequest::Look { job, from } => {
-                return value(self.part(job)?.look(from, LINES_PER_REPLY));
+                return reply(self.part(job)?.look(from, LINES_PER_REPLY));
             }
-            PartRequest::List => return value(self.list()),
+            PartRequest::List => return reply(self.list()),
             PartRequest::Start(spec) => self.start_part(*spec)?,
             PartRequest::Forget => self.forget_unfinished(),
-            PartRequest::Cancel { job } => self.part(job)?.report().cancel(),
+            PartRequest::Cancel { job } => self.part(job)?.report.cancel(),
             PartRequest::End { job, done } => self.end_part(job, done),
             PartRequest::CancelJob { job } => self.find(job)?.report.cancel(),
         }
-        value(())
+        reply(())
     }
 
     /// Forgets what is finished of jobs that do not run here.
@@ -168,7 +164,7 @@ impl StageService {
         let led_jobs = self.state.lock().led.clone();
         let listed = |led: &Arc<LedJob>| ListedJob {
             key: led.key,
-            age: led.age().as_secs_f64(),
+            age: led.since.elapsed().as_secs_f64(),
             job: led.show(0, 0),
         };
         let mut jobs: Vec<ListedJob> = led_jobs.iter().map(listed).collect();
@@ -227,7 +223,7 @@ impl StageService {
         let (running, server) = (led.clone(), self.environment.server.clone());
         let background = spec.background;
         let run = move || {
-            tracing::info!("stage job {job}: {}", running.what());
+            tracing::info!("stage job {job}: {}", running.what);
             let spec = PartSpec { job, spec, avoid };
             let run = || {
                 let coordinator = Coordinator {
@@ -279,7 +275,7 @@ impl StageService {
             threads::spawn("stage watch", "a thread", watch)
                 .map_err(|e| e.text)
                 .inspect_err(|_| {
-                    part.report().cancel();
+                    part.report.cancel();
                     part.wait(None);
                 })
         });
@@ -294,9 +290,9 @@ impl StageService {
         };
         tracing::info!(
             "its part of stage job {job} ended: {:?}",
-            part.report().counts()
+            part.report.counts()
         );
-        part.report().cancel();
+        part.report.cancel();
         part.wait(None);
         if done {
             self.environment.forget(part.key);
@@ -366,7 +362,7 @@ impl StageService {
     /// What runs now, for the message that refuses to stop.
     pub fn busy(&self) -> Option<String> {
         let led = self.state.lock().led.iter().find(|s| s.runs()).cloned();
-        let led = led.map(|led| (led.job, led.what().to_string()));
+        let led = led.map(|led| (led.job, led.what.clone()));
         let part = || {
             let parts = self.parts.lock();
             let (_, part) = parts.first_key_value()?;
@@ -387,7 +383,7 @@ impl StageService {
         };
         let parts = self.parts.lock().clone();
         jobs.iter().for_each(|led| led.report.cancel());
-        parts.values().for_each(|part| part.report().cancel());
+        parts.values().for_each(|part| part.report.cancel());
         for led in jobs {
             led.wait();
         }

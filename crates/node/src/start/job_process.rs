@@ -164,13 +164,15 @@ impl ServiceTopology for JobProcess<'_> {
     ) -> Result<JoinedMembers, ServerFailure> {
         let home = self.home.take();
         let home = home.ok_or_else(|| Failure::new("the store was not opened", "report this"))?;
-        steps.step_with_others("starting MPI");
+        steps.watchdog.step_with_others("starting MPI");
         let session = self.connect(&home)?;
         let member = session.rank() as u16;
         self.member = member;
         tracing::info!("member {member} of {}", session.size());
         self.tell_of_deaths(&session, events);
-        steps.step_with_others("waiting for all members to open their stores and recover");
+        steps
+            .watchdog
+            .step_with_others("waiting for all members to open their stores and recover");
         let barrier = Arc::new(MemberBarrier::new(session.fabric()));
         let requests = session.fabric();
         let rpc = ServerRpc::new(session.fabric());
@@ -210,7 +212,7 @@ impl ServiceTopology for JobProcess<'_> {
     }
 
     fn ready(&mut self, steps: &Steps, mounts: &[MountStatus]) -> Result<bool, ServerFailure> {
-        steps.step_with_others("waiting for all mounts");
+        steps.watchdog.step_with_others("waiting for all mounts");
         let barrier = self.barrier.take();
         let barrier =
             barrier.ok_or_else(|| Failure::new("the members have not met", "report this"))?;

@@ -105,11 +105,6 @@ impl Steps {
         (self.report)(&ServerReport::Step(text))
             .or_fail("the starting process is gone", "start again")
     }
-
-    /// The same, of a step that waits for other processes.
-    fn step_with_others(&self, text: &str) {
-        self.watchdog.step_with_others(text);
-    }
 }
 
 /// Starts, and serves until told to stop.
@@ -164,7 +159,9 @@ fn serve(
     let pending = prepared.pending.into_iter().zip(&plan.points);
     for ((pending, point), (member, delegate)) in pending.zip(joined.members.delegates()) {
         let mount = pending.answer(delegate).map_err(Failure::plain);
-        mounts.push(mount.inspect_err(|_| detach_all(store, &plan.points))?);
+        mounts.push(mount.inspect_err(|_| {
+            detach_all(store, &plan.points, |failure| tracing::warn!("{failure}"))
+        })?);
         points.push(MountStatus {
             member,
             path: point.clone(),
@@ -208,7 +205,7 @@ impl ServerPlan<'_> {
                 ..failure.clone().into()
             }));
             if opened.load(Ordering::SeqCst) {
-                detach_all(&store, &points);
+                detach_all(&store, &points, |failure| tracing::warn!("{failure}"));
             }
         };
         Watchdog::start(self.settings.start_limit, "start-limit", give_up)

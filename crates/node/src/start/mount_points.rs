@@ -16,11 +16,7 @@ use std::time::Duration;
 /// # Errors
 /// If a mount point is in use, missing, or not a directory.
 pub fn prepare(store: &Path, points: &[PathBuf]) -> Result {
-    let mounted = mount_table::all()?;
-    for entry in mounted
-        .iter()
-        .filter(|m| mount_table::store(m).as_deref() == Some(store))
-    {
+    for entry in mount_table::of_store(store)? {
         tracing::warn!("detaching the dead mount {}", entry.point.display());
         mount_table::detach(&entry.point)?;
     }

@@ -161,11 +161,6 @@ impl Collectives {
         self.pending.lock().counts
     }
 
-    /// Operations kept and remembered now.
-    pub fn held(&self) -> (usize, usize) {
-        self.pending.lock().held()
-    }
-
     fn ask(
         &self,
         parent: Rank,

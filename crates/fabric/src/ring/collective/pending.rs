@@ -30,6 +30,7 @@ impl Arrival {
 /// Arrivals and why they are refused.
 type RefusedArrivals = Vec<(Arrival, Failure)>;
 
+#[derive(Default)]
 struct Pending {
     arrivals: Vec<Arrival>,
     /// The ranks that have sent something: one message each.
@@ -45,17 +46,6 @@ struct Pending {
 }
 
 impl Pending {
-    fn new(expires: Option<Instant>) -> Pending {
-        Pending {
-            arrivals: Vec::new(),
-            from: HashSet::new(),
-            caller: None,
-            expires,
-            ahead: HashSet::new(),
-            other_group: None,
-        }
-    }
-
     fn is_current(&self, now: Instant) -> bool {
         self.expires.is_none_or(|e| now < e) && self.arrivals.iter().any(Arrival::is_current)
     }
@@ -86,6 +76,7 @@ impl OperationId {
     }
 }
 
+#[derive(Default)]
 pub(super) struct PendingOperations {
     bounds: MemoryBounds,
     pending: HashMap<OperationId, Pending>,
@@ -103,17 +94,8 @@ impl PendingOperations {
     pub fn new(bounds: MemoryBounds) -> PendingOperations {
         PendingOperations {
             bounds,
-            pending: HashMap::new(),
-            ended: HashMap::new(),
-            order: VecDeque::new(),
-            dead: HashSet::new(),
-            next_expiry: None,
-            counts: CollectiveCounts::default(),
+            ..PendingOperations::default()
         }
-    }
-
-    pub fn held(&self) -> (usize, usize) {
-        (self.pending.len(), self.ended.len())
     }
 
     /// Whether nobody here takes part in it, nor did.
@@ -163,8 +145,7 @@ impl PendingOperations {
             }
             return (Err(why), refused);
         }
-        let new = || Pending::new(None);
-        let pending = self.pending.entry(id.clone()).or_insert_with(new);
+        let pending = self.pending.entry(id.clone()).or_default();
         let caller = Arc::new(Condvar::new());
         pending.caller = Some(caller.clone());
         pending.ahead = ahead;
@@ -232,7 +213,10 @@ impl PendingOperations {
             return (Some((arrival, failure)), refused);
         }
         let expires = now.checked_add(keep_for);
-        let new = || Pending::new(expires);
+        let new = || Pending {
+            expires,
+            ..Pending::default()
+        };
         let pending = self.pending.entry(id).or_insert_with(new);
         pending.from.insert(arrival.from);
         pending.expires = pending.expires.max(expires);

@@ -6,6 +6,13 @@ use crate::local;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+impl Collectives {
+    /// Operations kept and remembered now.
+    pub(in crate::ring) fn held(&self) -> (usize, usize) {
+        self.pending.lock().held()
+    }
+}
+
 const LONG: Duration = Duration::from_secs(60);
 const PATIENT: Limits = Limits {
     base: LONG,
@@ -28,7 +35,7 @@ fn locals(n: u32) -> Vec<Arc<dyn Fabric>> {
 
 fn operation(n: u32, shape: Shape, round: u64, root: Rank, limits: Limits) -> Operation {
     Operation {
-        group: Group::all(7, n, shape).unwrap(),
+        group: Group::new(7, (0..n).collect(), shape).unwrap(),
         key: Bytes::from_static(b"key"),
         round,
         root,

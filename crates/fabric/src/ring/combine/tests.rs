@@ -4,6 +4,16 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+impl<K: Eq + Hash, Q, A> Combiner<K, Q, A> {
+    /// Requests about `key` that wait for the one in flight; `None` if none is in flight.
+    fn waiting(&self, key: &K) -> Option<usize> {
+        let in_flight = self.in_flight.lock();
+        // Each of them holds their batch, which is kept here too.
+        let next = in_flight.get(key)?.as_ref();
+        Some(next.map_or(0, |next| Arc::strong_count(&next.batch) - 1))
+    }
+}
+
 type Numbers = Combiner<u8, Vec<u64>, u64>;
 
 fn merge(a: &mut Vec<u64>, mut b: Vec<u64>) {

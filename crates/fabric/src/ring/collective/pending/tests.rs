@@ -1,6 +1,13 @@
 //! Which messages an operation keeps, which it refuses, and what makes room.
 use super::*;
 
+impl PendingOperations {
+    /// Operations kept and remembered now.
+    pub(in crate::ring) fn held(&self) -> (usize, usize) {
+        (self.pending.len(), self.ended.len())
+    }
+}
+
 fn id(round: u64) -> OperationId {
     OperationId {
         group: 0,
