@@ -116,24 +116,6 @@ impl Drop for Pending {
 }
 
 impl Mount {
-    /// Mounts `delegate`'s view of the service on the empty directory `point` and answers requests in the background
-    /// until [`Mount::stop`].
-    ///
-    /// # Errors
-    /// Each [`MountError`] names the mount point and the next step.
-    pub fn start(
-        delegate: Arc<Delegate>,
-        point: impl AsRef<Path>,
-        options: MountOptions,
-    ) -> Result<Mount, MountError> {
-        Pending::mount(point, options)?.answer(delegate)
-    }
-
-    /// The mount point, with symbolic links resolved.
-    pub fn point(&self) -> &Path {
-        &self.point
-    }
-
     /// Where a recorder of its requests is set.
     pub fn recording(&self) -> Arc<MountRecording> {
         self.ctx.recording.clone()
@@ -142,11 +124,6 @@ impl Mount {
     /// What is open on it.
     pub fn open_handles(&self) -> Arc<OpenHandles> {
         self.ctx.handles.clone()
-    }
-
-    /// Whether the mount still answers; it ends when someone unmounts it.
-    pub fn is_alive(&self) -> bool {
-        self.session.as_ref().is_some_and(|s| !s.is_finished())
     }
 
     /// Unmounts and waits for the last request. Waits up to 5 seconds for users to go, then cuts them off.

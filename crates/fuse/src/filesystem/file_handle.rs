@@ -25,17 +25,9 @@ pub(super) fn has(fh: FileHandle, bit: u64) -> bool {
 }
 
 pub(super) fn encode(handle: Handle, flags: OpenFlags, direct: bool) -> FileHandle {
-    let mut fh = handle << FLAG_BITS;
-    for (on, bit) in [
-        (flags.write, WRITE),
-        (flags.append, APPEND),
-        (direct, DIRECT),
-    ] {
-        if on {
-            fh |= bit;
-        }
-    }
-    FileHandle(fh)
+    let bit = |on: bool, bit| if on { bit } else { 0 };
+    let flags = bit(flags.write, WRITE) | bit(flags.append, APPEND) | bit(direct, DIRECT);
+    FileHandle(handle << FLAG_BITS | flags)
 }
 
 /// What `open` was given, in the service's terms.

@@ -53,14 +53,11 @@ impl OpenFiles {
     pub fn create(&self, req: &Request, create: &CreateRequest<'_>) -> Result<Created> {
         let flags = open_flags(create.flags);
         let exclusive = create.flags.0 & libc::O_EXCL != 0;
-        let (fid, mode, caller) = (req.fid, create.mode, req.caller);
+        let (delegate, mode) = (&self.ctx.delegate, create.mode);
         let opened = match create.name {
-            Some(name) => self.create_named((fid, name), mode, exclusive, flags, caller)?,
+            Some(name) => self.create_named(req, name, mode, exclusive, flags)?,
             // The kernel sees to it that one opened with `O_EXCL` never gets a name; so does the service.
-            None => self
-                .ctx
-                .delegate
-                .create_unnamed(fid, mode, !exclusive, flags, caller)?,
+            None => delegate.create_unnamed(req.fid, mode, !exclusive, flags, req.caller)?,
         };
         let open = self.ctx.policy.opened(&opened, flags);
         Ok((opened.attr, open))
@@ -68,11 +65,11 @@ impl OpenFiles {
 
     fn create_named(
         &self,
-        (parent, name): (Fid, &OsStr),
+        req: &Request,
+        name: &OsStr,
         mode: u32,
         exclusive: bool,
         flags: OpenFlags,
-        caller: Caller,
     ) -> Result<OpenedFile> {
         // Another node may have made the file since the kernel looked. The kernel checked no permission on it then, so
         // it is checked here, before anything is cut.
@@ -81,10 +78,8 @@ impl OpenFiles {
             ..flags
         };
         let (name, mode) = (name.as_bytes(), mode & 0o7777);
-        let mut opened = self
-            .ctx
-            .delegate
-            .create(parent, name, mode, exclusive, keep, caller)?;
+        let (delegate, caller) = (&self.ctx.delegate, req.caller);
+        let mut opened = delegate.create(req.fid, name, mode, exclusive, keep, caller)?;
         if !opened.made {
             let allowed = match opened.attr.kind {
                 Kind::File if may_open(&opened.attr, flags, caller) => Ok(()),
@@ -98,12 +93,8 @@ impl OpenFiles {
                     size: Some(0),
                     ..SetAttr::default()
                 };
-                let cut = self.ctx.delegate.names.setattr(
-                    opened.attr.fid,
-                    &set,
-                    Some(opened.handle),
-                    caller,
-                );
+                let (fid, handle) = (opened.attr.fid, Some(opened.handle));
+                let cut = delegate.names.setattr(fid, &set, handle, caller);
                 opened.attr = self.or_close(&opened, cut)?;
             }
         }

@@ -5,7 +5,7 @@ use crate::common::{Harness, Setup, has_fuse, has_program, role, role_apart, rol
 use forebay_client::OpenOptions;
 use forebay_client::team_ioctl::RankTeam;
 use forebay_fabric::fault::{FaultRates, Faults};
-use forebay_fuse::{Mount, MountOptions};
+use forebay_fuse::{Mount, MountOptions, Pending};
 use forebay_server::{Config, MemberStatus, Service};
 use forebay_storage::OsIo;
 use forebay_testkit::turns::{self, Turn};
@@ -226,7 +226,8 @@ impl World {
         let mount = |n: u16| {
             let point = dir.path().join(format!("m{n}"));
             std::fs::create_dir(&point).unwrap();
-            Mount::start(service.delegate(n), point, MountOptions::default()).unwrap()
+            let pending = Pending::mount(point, MountOptions::default()).unwrap();
+            pending.answer(service.delegate(n)).unwrap()
         };
         Some(World {
             mounts: (0..nodes).map(mount).collect(),

@@ -6,11 +6,11 @@
 use super::Delegate;
 use super::combine::NewFile;
 use super::counted_open::CountedOpen;
-use super::cut::Fallocate;
 use super::handles::Handle;
 use super::open_file::StalePages;
 use super::opens::OpenedFile;
 use super::seek::SeekTarget;
+use super::truncate::Fallocate;
 use crate::{Attr, Caller, Fid, Kind, OpenFlags, Result};
 use bytes::Bytes;
 use forebay_proto::files;

@@ -9,7 +9,7 @@
 //! Why a commit without an answer is sent again as it was, before anything else: it may have happened. Under the same
 //! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first
 //! extents' bytes would be freed while the second still names them.
-use super::attempt::{CommitAttempt, CommitPlanner};
+use super::commit_plan::{CommitAttempt, CommitPlanner};
 use super::context::{DelegateContext, ViewRetry};
 use super::intervals::ByteSource;
 use super::open_file::{FileState, OpenFile};

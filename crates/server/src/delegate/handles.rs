@@ -8,7 +8,7 @@
 //! - A file with pending writes is never idle.
 use super::counted_open::CountedOpen;
 use super::open_file::{FILE_MEMORY, OpenFile};
-use super::prefetch::watch::ReadWatch;
+use super::prefetch::handle_state::ReadWatch;
 use crate::{Attr, Fid, OpenFlags, Result};
 use forebay_data::LogId;
 use lru::LruCache;

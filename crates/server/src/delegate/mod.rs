@@ -7,7 +7,7 @@
 //! | type | file | what |
 //! |---|---|---|
 //! | `Intervals`, `PendingLayer`, `FileMap` | `intervals`, `pending`, `file_map` | the maps that layers are made of |
-//! | `CommitPlanner` | `attempt`, `folding` | which member gets what of a layer; layers become patterns |
+//! | `CommitPlanner` | `commit_plan`, `folding` | which member gets what of a layer; layers become patterns |
 //! | `OpenFile` | `open_file` | one file's layers, shared by its handles |
 //! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
 //! | `RequestCombiner` | `combine` | requests of this node that ask another member the same thing at once |
@@ -17,13 +17,13 @@
 //! | `LayerMemory` | `memory` | keeping the layers of all files small |
 //! | `OwnerExtents` | `windows`, `patterns` | asking owners for extents and patterns |
 //! | `LayerReader` | `read`, `runs`, `seek` | reading through the layers; data and holes |
-//! | `ByteLocator` | `locate`, `describe` | which members store a file's bytes; the same for people |
+//! | `ByteLocator` | `locate`, `file_description` | which members store a file's bytes; the same for people |
 //! | `Prefetcher` | `prefetch` | fetching what will be read |
 //! | `FileSyncer` | `sync` | bringing to disk |
 //! | `LockClient`, `LockSessions` | `locks`, `lock_owners`, `deadlock`; `lock_sessions` | advisory locks, who holds what, deadlocks; sessions with the members that keep them |
 //! | `OpenClient` | `opens` | opens as owners count them |
 //! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
-//! | `LayerWriter` | `write`, `cut` | writing; truncate, holes, preallocation |
+//! | `LayerWriter` | `write`, `truncate` | writing; truncate, holes, preallocation |
 //! | `KernelPages` | `kernel_pages` | which pages the kernel may cache, and when they are invalidated |
 //! | `NamespaceClient` | `namespace` | names and attributes |
 //! | `TrafficCounters` | `traffic` | counters of the requests of a mount or library |
@@ -37,17 +37,16 @@
 //!   nothing holds the file, a thread does (`close_finisher`).
 //!   A commit whose outcome is unknown (the owner did not answer) is sent again under the same token before anything else.
 //! - The owner hears of a close only when all writes before it are published; a file removed meanwhile waits for them.
-mod attempt;
 mod calls;
 mod close_finisher;
 mod combine;
 mod commit;
+mod commit_plan;
 mod context;
 mod counted_open;
-mod cut;
 mod deadlock;
 mod deferred_close;
-mod describe;
+mod file_description;
 mod file_map;
 mod folding;
 mod handles;
@@ -70,6 +69,7 @@ mod seek;
 mod sync;
 mod team;
 mod traffic;
+mod truncate;
 mod windows;
 mod write;
 
@@ -82,8 +82,7 @@ use combine::RequestCombiner;
 use commit::LayerCommitter;
 use context::DelegateContext;
 use counted_open::TeamOpenClaims;
-pub use cut::Fallocate;
-pub use describe::{FileDescription, PatternRow, PatternRows};
+pub use file_description::{FileDescription, PatternRow, PatternRows};
 use forebay_data::Counter;
 use forebay_data::buffer_pool::BufferPool;
 use forebay_storage::Durability;
@@ -108,6 +107,7 @@ use std::sync::atomic::AtomicUsize;
 use sync::FileSyncer;
 pub use team::{TeamClient, team_token};
 pub use traffic::{Traffic, TrafficCounters};
+pub use truncate::Fallocate;
 use windows::OwnerExtents;
 pub use write::LayerWriter;
 

@@ -13,7 +13,7 @@
 //! - `attr.generation` never goes back.
 //! - A byte leaves `committing` only after the view includes its commit, so a local reader never sees it vanish.
 //! - `commit_lock` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
-use super::attempt::CommitAttempt;
+use super::commit_plan::CommitAttempt;
 use super::file_map::FileMap;
 use super::intervals::{ByteSource, INTERVAL_MEMORY, Intervals, ReadPlan, resolve};
 use super::pending::PendingLayer;

@@ -1,7 +1,7 @@
 //! The bytes fetched ahead, shared by the threads that fetch them and the reads that take them.
 //!
 //! Invariants: a read takes bytes only as its file is at their generation; it waits no longer than a fetch usually takes.
-use super::pieces::{FetchedPieces, PieceLookup, WantedPiece};
+use super::fetched_pieces::{FetchedPieces, PieceLookup, WantedPiece};
 use crate::Fid;
 use crate::delegate::open_file::{FileState, OpenFile};
 use bytes::Bytes;

@@ -9,13 +9,13 @@
 //! | file | what |
 //! |---|---|
 //! | `reader` | one open handle: what comes next, how far ahead, whether at all |
-//! | `steps`, `markov`, `readahead` | sources of predictions, beside the loops of the crate `pattern` |
-//! | `watch` | the part of an open handle: its reader, and whether it is watched |
-//! | `pieces` | ranges that are here or on their way, in a budget |
+//! | `request_history`, `markov`, `readahead` | sources of predictions, beside the loops of the crate `pattern` |
+//! | `handle_state` | the part of an open handle: its reader, and whether it is watched |
+//! | `fetched_pieces` | ranges that are here or on their way, in a budget |
 //! | `cache` | the same for many threads: waiting for a piece, and what a fetch takes |
 //! | `pool` | threads and their queue |
 //! | `prefetcher` | all of it together; what a thread does: one piece, as the file is at one generation |
-//! | `waits` | whether a handle's reads wait for other nodes |
+//! | `wait_average` | whether a handle's reads wait for other nodes |
 //! | `stats` | what became of the bytes fetched ahead, for status and metrics |
 //!
 //! Invariants:
@@ -26,16 +26,16 @@
 //! - Handles whose reads do not wait for other nodes are not watched. Bytes on this node's own disk are left to the kernel, which
 //!   reads ahead in the log: to fetch them here too costs processor time, and saves none.
 mod cache;
+mod fetched_pieces;
+pub(super) mod handle_state;
 mod markov;
-mod pieces;
 mod pool;
 mod prefetcher;
 mod readahead;
 mod reader;
+mod request_history;
 mod stats;
-mod steps;
-mod waits;
-pub(super) mod watch;
+mod wait_average;
 
 pub(super) use prefetcher::Prefetcher;
 pub use stats::PrefetchStats;

@@ -2,7 +2,7 @@
 //!
 //! Invariants: the queue and the threads are few; threads start when there is first something to do. The more reads of the
 //! node's clients wait for their bytes, the fewer threads fetch ahead, down to one. No thread outlives [`FetchPool::stop`].
-use super::pieces::WantedPiece;
+use super::fetched_pieces::WantedPiece;
 use crate::delegate::open_file::OpenFile;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;

@@ -2,12 +2,12 @@
 //!
 //! Invariant: what is fetched is what a read at that generation of the file would have got; else nothing is.
 use super::cache::{PieceCache, byte_range, committed_part};
+use super::handle_state::{ReadWatch, WatchedHandle};
 use super::markov::{ChainMemory, MarkovChain};
 use super::pool::{FetchJob, FetchPool};
 use super::reader::HandleReader;
+use super::request_history::ReadSteps;
 use super::stats::PrefetchStats;
-use super::steps::ReadSteps;
-use super::watch::{ReadWatch, WatchedHandle};
 use crate::delegate::open_file::OpenFile;
 use crate::delegate::read::LayerReader;
 use crate::prefetch_config::{PrefetchConfig, PrefetchPolicy};

@@ -9,7 +9,7 @@
 //!   with a low score is not fetched far ahead.
 use super::markov::{MarkovChain, MarkovPredictor};
 use super::readahead::ReadaheadWindow;
-use super::steps::{ReadSteps, StepFollower};
+use super::request_history::{ReadSteps, StepFollower};
 use crate::prefetch_config::KnownReads;
 use forebay_pattern::{Predictor, ReadRequest};
 use std::collections::VecDeque;

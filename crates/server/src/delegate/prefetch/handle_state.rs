@@ -3,7 +3,7 @@
 //! Invariant: a watched handle gives up what was fetched for it when it is closed, or watched no longer.
 use super::cache::PieceCache;
 use super::reader::HandleReader;
-use super::waits::ReadWaits;
+use super::wait_average::ReadWaits;
 use crate::Fid;
 use parking_lot::Mutex;
 use std::sync::Arc;
