@@ -17,7 +17,7 @@ pub enum Durability {
 pub struct Options {
     /// When a batch counts as safe.
     pub durability: Durability,
-    /// A MemTable is sealed and flushed at this size. Up to `sealed_limit` sealed ones wait.
+    /// A MemTable is sealed and flushed at this size. Up to two sealed ones wait.
     pub memtable_bytes: usize,
     /// A log file is ended, and what is in memory sealed, at this size. With two of them after it, engines are asked to
     /// bring what they hold into files.
@@ -32,12 +32,8 @@ pub struct Options {
     /// twice `memtable_bytes`, for tables may keep all of it [twice](crate::Keyspace::FIRST_MIRRORED), or a full disk may not get empty again by
     /// deletes alone.
     pub table_reserve_bytes: u64,
-    /// Sealed MemTables that may wait for their flush before puts wait.
-    pub sealed_limit: usize,
     /// Tables in level 0 that start a compaction.
     pub level0_tables: usize,
-    /// Tables in level 0 at which puts wait for the compaction.
-    pub level0_limit: usize,
     /// Size of level 1; each deeper level may be ten times larger.
     pub level1_bytes: u64,
     /// Without a batch for so long, what the log holds is brought to table files, and its files go, if they are a 32nd of `wal_bytes` or more.
@@ -58,9 +54,7 @@ impl Default for Options {
             block_bytes: 4096,
             wal_reserve_bytes: 1 << 20,
             table_reserve_bytes: 18 << 20,
-            sealed_limit: 2,
             level0_tables: 4,
-            level0_limit: 16,
             level1_bytes: 32 << 20,
             idle: Duration::from_secs(10),
             background: true,

@@ -17,6 +17,7 @@
 use super::block::{Block, BlockSplitter};
 use super::loser_tree::LoserTree;
 use super::record::Record;
+use super::stats::{Counters, count};
 use forebay_storage::Result;
 use std::collections::VecDeque;
 
@@ -41,6 +42,15 @@ pub struct Counts {
     pub merged: u64,
     /// Blocks that were made of these.
     pub made: u64,
+}
+
+impl Counts {
+    /// Adds them to the engine's.
+    pub fn add_to(self, counters: &Counters) {
+        count(&counters.blocks_passed, self.passed);
+        count(&counters.blocks_merged, self.merged);
+        count(&counters.blocks_made, self.made);
+    }
 }
 
 /// One of the sequences: its next block, compressed or opened.

@@ -13,6 +13,7 @@
 //! | `lookup` | the records that many ranges need |
 //! | `search` | searching what is sorted, from a guess |
 //! | `scan` | records in key order from all of these |
+//! | `stats` | figures and counters |
 mod block;
 pub mod engine;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod record;
 mod scan;
 mod search;
 mod sorted;
+mod stats;
 pub mod table;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,12 @@
 //! One index record: an extent of a file, or a delete (a tombstone).
 use crate::Extent;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of a record before compression: fid 8, offset 8, len 4, member 2, log 8, addr 8, seq 8.
 pub const RECORD: usize = 46;
 
 /// Where a record stands in the order of all: by file, then by offset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The file.
     pub fid: u64,

@@ -62,7 +62,7 @@ impl StoreHealth {
     }
 
     /// Poisons, unless the error is a full disk or a want of descriptors, which change nothing.
-    pub(crate) fn poison_unless_full(&self, error: Error) -> Error {
+    pub fn poison_unless_full(&self, error: Error) -> Error {
         if error.is_transient() {
             error
         } else {

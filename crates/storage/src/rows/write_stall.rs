@@ -8,6 +8,10 @@ use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Sealed MemTables that may wait for their flush before puts wait.
+const SEALED_LIMIT: usize = 2;
+/// Tables in level 0 at which puts wait for the compaction.
+const LEVEL0_LIMIT: usize = 16;
 /// A writer that waits for room looks again after this, woken or not.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 
@@ -68,11 +72,8 @@ impl RowEngine {
 
     fn has_room(&self) -> bool {
         let view = self.state.view();
-        let options = &self.host.options;
-        if view.sealed.len() >= options.sealed_limit.max(1) {
-            return false;
-        }
-        view.levels.level(0).len() < options.level0_limit || !self.compactor.is_due(&view)
+        view.sealed.len() < SEALED_LIMIT
+            && (view.levels.level(0).len() < LEVEL0_LIMIT || !self.compactor.is_due(&view))
     }
 
     /// Makes the active MemTable a sealed one, with a new log file after it.

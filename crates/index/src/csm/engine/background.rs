@@ -1,6 +1,7 @@
 //! Taking batches, and the loop of the background thread.
 use super::super::block::BlockSplitter;
 use super::super::memtable::{MemTable, Run};
+use super::super::stats::count;
 use super::compact::similar;
 use super::view::{SealedMemTable, View};
 use super::{EngineState, Signals, files};
@@ -36,7 +37,7 @@ impl EngineState {
             return;
         };
         let puts: usize = runs.iter().map(|run| run.len()).sum();
-        self.counters.puts.fetch_add(puts as u64, Ordering::Relaxed);
+        count(&self.shared.counters.puts, puts as u64);
         let full = self.coverage.apply(&runs, || self.take(batch, &runs));
         self.shared.cache.trim();
         if full {
@@ -100,7 +101,7 @@ impl EngineState {
             self.do_all(&mut splitter)
         };
         let nanos = start.elapsed().as_nanos() as u64;
-        self.counters.stalled.fetch_add(nanos, Ordering::Relaxed);
+        count(&self.shared.counters.stall_nanos, nanos);
         result
     }
 
@@ -156,11 +157,8 @@ impl EngineState {
     /// work memory would grow without end.
     fn do_next(&self, splitter: &mut BlockSplitter) -> Result<bool> {
         self.host.health.check_writable()?;
-        self.step(splitter).map_err(|e| match e {
-            Error::Poisoned { .. } => e,
-            e if e.is_transient() => e,
-            other => self.host.health.poison(other),
-        })
+        self.step(splitter)
+            .map_err(|e| self.host.health.poison_unless_full(e))
     }
 
     fn step(&self, splitter: &mut BlockSplitter) -> Result<bool> {
@@ -186,7 +184,7 @@ impl EngineState {
     }
 
     fn puts(&self) -> u64 {
-        self.counters.puts.load(Ordering::Relaxed)
+        self.shared.counters.puts.load(Ordering::Relaxed)
     }
 
     /// Whether no put has come since it was last said that none comes.

@@ -9,6 +9,7 @@
 use super::super::block::BlockSplitter;
 use super::super::merge::Merge;
 use super::super::sorted::SortedRun;
+use super::super::stats::count;
 use super::super::table::Table;
 use super::inline_compression::InlineCompression;
 use super::output::{Failure, TableOutput};
@@ -18,7 +19,6 @@ use forebay_storage::{EngineEdit, Result};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Tables of some runs whose key ranges hang together: no table outside overlaps one inside. Those of each run, oldest run first.
 type Group = Vec<Vec<Arc<Table>>>;
@@ -168,7 +168,7 @@ impl EngineState {
         for table in old.iter().filter(|t| !stays(t)) {
             table.make_obsolete();
         }
-        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        count(&self.shared.counters.compactions, 1);
         Ok(true)
     }
 
@@ -183,7 +183,7 @@ impl EngineState {
         let blocks = newest_first.map(|tables| SortedRun::new(tables).blocks());
         let mut merge = Merge::new(blocks, bottom, splitter).map_err(Failure::Input)?;
         let result = output.take(&mut merge);
-        self.counters.merges(merge.counts());
+        merge.counts().add_to(&self.shared.counters);
         result
     }
 }

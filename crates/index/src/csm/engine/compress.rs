@@ -3,6 +3,7 @@ use super::super::block::{Block, BlockSplitter};
 use super::super::merge::{Blocks, Merge};
 use super::super::scan::damaged_memory;
 use super::super::sorted::SortedRun;
+use super::super::stats::count;
 use super::super::table::Table;
 use super::super::tree::Tree;
 use super::background::seal;
@@ -12,7 +13,6 @@ use super::view::{AgedRun, BufferedTree};
 use super::{EngineState, files};
 use forebay_storage::{EngineEdit, Error, Result};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// So many trees of similar size are merged at once.
 const MERGED_TREES: usize = 16;
@@ -74,10 +74,8 @@ impl EngineState {
         };
         let run = sealed.table.into_run();
         let tree = Tree::of(&run, splitter);
-        self.counters
-            .made
-            .fetch_add(tree.len() as u64, Ordering::Relaxed);
-        self.counters.sealed.fetch_add(1, Ordering::Relaxed);
+        count(&self.shared.counters.blocks_made, tree.len() as u64);
+        count(&self.shared.counters.sealed, 1);
         let mut view = self.view.write();
         let new = Arc::make_mut(&mut view);
         new.sealed.remove(0);
@@ -114,7 +112,7 @@ impl EngineState {
             urgent.do_some()?;
         }
         tree.trim();
-        self.counters.merges(merge.counts());
+        merge.counts().add_to(&self.shared.counters);
         let grown = BufferedTree {
             tree: Arc::new(tree),
             last: trees.last().map_or(0, |newest| newest.last),
@@ -156,7 +154,7 @@ impl EngineState {
         let mut merge = Merge::new(trees, bottom, splitter)?;
         let mut output = TableOutput::new(self, InlineCompression::new(self), age, Vec::new());
         let written = output.take(&mut merge);
-        self.counters.merges(merge.counts());
+        merge.counts().add_to(&self.shared.counters);
         let tables = output.end(written).map_err(Failure::error)?;
         let edit = EngineEdit {
             add: files::table_records(age, tables.iter())?,
@@ -174,7 +172,7 @@ impl EngineState {
         }
         self.lend(new);
         drop(view);
-        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        count(&self.shared.counters.flushes, 1);
         Ok(())
     }
 

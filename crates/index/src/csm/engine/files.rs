@@ -11,38 +11,22 @@ use super::super::table::{Table, TableContext, TableMeta};
 use super::view::AgedRun;
 use bytes::Bytes;
 use forebay_storage::{EngineEntry, EngineHost, Error, IoContext, Result};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 const VERSION: u8 = 1;
 
-/// What the manifest tells of a table file.
-#[derive(Serialize, Deserialize)]
-struct TableRecord {
-    /// The age of its run.
-    age: u64,
-    bytes: u64,
-    records: u64,
-    first: (u64, u64),
-    last: (u64, u64),
-    deletes: bool,
-}
+/// What the manifest tells of a table file: the age of its run, bytes, records, the least key and the greatest, whether some are deletes.
+type TableRecord = (u64, u64, u64, Key, Key, bool);
 
 /// What the manifest is to tell of the table in the file `path`, of the run of this age.
 ///
 /// # Errors
 /// `Format`: it cannot be written so.
 pub fn table_record(age: u64, meta: &TableMeta, path: &Path) -> Result<Bytes> {
-    let record = TableRecord {
-        age,
-        bytes: meta.bytes,
-        records: meta.records,
-        first: (meta.first.fid, meta.first.offset),
-        last: (meta.last.fid, meta.last.offset),
-        deletes: meta.deletes,
-    };
+    let (first, last) = (meta.first, meta.last);
+    let record: TableRecord = (age, meta.bytes, meta.records, first, last, meta.deletes);
     let encoded = postcard::to_extend(&record, vec![VERSION]);
     encoded.map(Bytes::from).map_err(|e| {
         Error::format(
@@ -72,18 +56,17 @@ pub fn read(number: u64, bytes: &[u8]) -> Result<(u64, TableMeta), &'static str>
     if version != VERSION {
         return Err("the manifest tells of it in a newer way; use a newer Forebay");
     }
-    let record: TableRecord = postcard::from_bytes(rest)
+    let (age, bytes, records, first, last, deletes): TableRecord = postcard::from_bytes(rest)
         .map_err(|_| "what the manifest tells of it is damaged; run `forebay fsck`")?;
-    let key = |(fid, offset)| Key { fid, offset };
     let meta = TableMeta {
         number,
-        bytes: record.bytes,
-        records: record.records,
-        first: key(record.first),
-        last: key(record.last),
-        deletes: record.deletes,
+        bytes,
+        records,
+        first,
+        last,
+        deletes,
     };
-    Ok((record.age, meta))
+    Ok((age, meta))
 }
 
 /// The runs that the manifest tells of, oldest first.

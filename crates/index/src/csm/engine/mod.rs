@@ -25,15 +25,15 @@ mod output;
 
 mod background;
 mod inline_compression;
-mod stats;
 mod view;
 
-pub use stats::Stats;
+pub use super::stats::Stats;
 pub use view::View;
 
 use super::block::BlockSplitter;
 use super::record::{Key, Record};
 use super::scan::Scan;
+use super::stats::count;
 use super::table::TableContext;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
@@ -46,7 +46,6 @@ use std::any::Any;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A block of a table: file, place, records.
 #[doc(hidden)]
@@ -118,28 +117,6 @@ impl Settings {
     }
 }
 
-#[derive(Default)]
-struct Counters {
-    puts: AtomicU64,
-    sealed: AtomicU64,
-    flushes: AtomicU64,
-    compactions: AtomicU64,
-    passed: AtomicU64,
-    merged: AtomicU64,
-    made: AtomicU64,
-    written: AtomicU64,
-    stalled: AtomicU64,
-}
-
-impl Counters {
-    fn merges(&self, counts: super::merge::Counts) {
-        let add = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
-        add(&self.passed, counts.passed);
-        add(&self.merged, counts.merged);
-        add(&self.made, counts.made);
-    }
-}
-
 /// What threads tell each other.
 #[derive(Default)]
 struct Signals {
@@ -160,7 +137,6 @@ struct EngineState {
     signals: Arc<BackgroundWork<Signals>>,
     /// Held while the background work is done, by the worker or whoever does it instead.
     working: Mutex<BlockSplitter>,
-    counters: Counters,
     unreadable: UnreadableTables,
     coverage: Coverage,
 }
@@ -196,7 +172,6 @@ impl CompressedEngine {
             })),
             signals: Arc::default(),
             working: Mutex::new(splitter),
-            counters: Counters::default(),
             unreadable: UnreadableTables::default(),
             coverage,
         });
@@ -239,9 +214,9 @@ impl CompressedEngine {
 
     /// Counts ranges that were looked up, and the extents found.
     pub(crate) fn count_gets(&self, ranges: usize, extents: usize) {
-        let reads = &self.state.shared.reads;
-        reads.gets.fetch_add(ranges as u64, Ordering::Relaxed);
-        reads.found.fetch_add(extents as u64, Ordering::Relaxed);
+        let counters = &self.state.shared.counters;
+        count(&counters.gets, ranges as u64);
+        count(&counters.records_found, extents as u64);
     }
 
     /// Brings everything to one sorted run without deletes.
@@ -258,13 +233,9 @@ impl CompressedEngine {
     /// Counters and sizes.
     pub fn stats(&self) -> Stats {
         let view = self.state.view.read().clone();
-        let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
-        let c = &self.state.counters;
         let coverage = self.state.coverage.stats();
-        let reads = &self.state.shared.reads;
         let region_bytes = view.tables().map(|t| t.resident_bytes() as u64).sum();
         Stats {
-            puts: load(&c.puts),
             memtable_bytes: view.memtable_bytes() as u64,
             buffer_bytes: view.buffer_bytes() as u64,
             cache_bytes: (self.state.shared.cache.bytes() as u64).saturating_sub(region_bytes),
@@ -277,21 +248,7 @@ impl CompressedEngine {
             tables: view.tables().count() as u64,
             table_records: view.tables().map(|t| t.meta().records).sum(),
             runs: view.disk.len() as u64,
-            sealed: load(&c.sealed),
-            flushes: load(&c.flushes),
-            compactions: load(&c.compactions),
-            blocks_passed: load(&c.passed),
-            blocks_merged: load(&c.merged),
-            blocks_made: load(&c.made),
-            bytes_written: load(&c.written),
-            stall_nanos: load(&c.stalled),
-            gets: load(&reads.gets),
-            records_found: load(&reads.found),
-            rounds: load(&reads.rounds),
-            blocks_read: load(&reads.blocks),
-            blocks_asked: load(&reads.asked),
-            cache_hits: load(&reads.hits),
-            bytes_read: load(&reads.bytes),
+            ..self.state.shared.counters.load()
         }
     }
 

@@ -6,6 +6,7 @@
 //! Invariant: the tables that [`TableOutput::end`] returns are on disk with their directory entries; if it fails, none of them is left.
 use super::super::block::Block;
 use super::super::merge::{Blocks, Merge};
+use super::super::stats::count;
 use super::super::table::{Table, TableMeta, Writer};
 use super::inline_compression::InlineCompression;
 use super::{EngineState, Signals, files};
@@ -156,10 +157,7 @@ impl<'a> TableOutput<'a> {
                 Ok(made.encode(meta.number))
             };
             let (meta, file) = writer.finish(provenance)?;
-            self.state
-                .counters
-                .written
-                .fetch_add(meta.bytes, Ordering::Relaxed);
+            count(&self.state.shared.counters.bytes_written, meta.bytes);
             let table = Arc::new(Table::new(self.state.shared.clone(), path.clone(), meta));
             self.tables.insert(meta.number, table);
             self.unsynced.push((path, file));
@@ -263,10 +261,8 @@ impl<'a> TableOutput<'a> {
             let _ = self.join();
             self.tables.values().for_each(|t| t.make_obsolete());
             match failure {
-                Failure::Output(e) if !e.is_transient() => {
-                    Failure::Output(self.state.host.health.poison(e))
-                }
-                other => other,
+                Failure::Output(e) => Failure::Output(self.state.host.health.poison_unless_full(e)),
+                input => input,
             }
         })?;
         Ok(self.tables.into_values().collect())

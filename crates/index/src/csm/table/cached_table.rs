@@ -3,7 +3,7 @@
 //! Invariant: `bytes` of a slot is what the cache has counted for it; both change under the slot's lock.
 use super::block_map::BlockMap;
 use crate::cluster::{Alpha, Demand};
-use forebay_storage::{Error, Result};
+use forebay_storage::Error;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,31 +39,10 @@ impl RawBlock {
     }
 }
 
-/// Counters of reading, of all tables.
-#[derive(Debug, Default)]
-pub struct ReadCounters {
-    /// Ranges looked up.
-    pub gets: AtomicU64,
-    /// Extents found.
-    pub found: AtomicU64,
-    /// Rounds: regions read, each in one I/O.
-    pub rounds: AtomicU64,
-    /// Blocks in them.
-    pub blocks: AtomicU64,
-    /// Blocks that somebody asked for, in memory or not; each counts once for each caller.
-    pub asked: AtomicU64,
-    /// Of those, found in memory.
-    pub hits: AtomicU64,
-    /// Bytes of regions read.
-    pub bytes: AtomicU64,
-    /// Whether reads bring much that nobody asked for.
-    pub(super) width: ReadWidth,
-}
-
 /// Tells whether it pays to read what lies beside the blocks that are asked for: if not, few blocks are asked for between two
 /// reads, because those read with others are not wanted before they have to go.
 #[derive(Debug, Default)]
-pub(super) struct ReadWidth {
+pub struct ReadWidth {
     asked: AtomicU64,
     rounds: AtomicU64,
     narrow: AtomicBool,
@@ -80,11 +59,13 @@ impl ReadWidth {
         self.narrow.load(Ordering::Relaxed)
     }
 
-    fn add_asked(&self, n: u64) {
+    /// So many blocks were asked for.
+    pub fn add_asked(&self, n: u64) {
         self.asked.fetch_add(n, Ordering::Relaxed);
     }
 
-    fn add_round(&self) {
+    /// A read was made.
+    pub fn add_round(&self) {
         // One of several threads sees the number.
         if self.rounds.fetch_add(1, Ordering::Relaxed) + 1 == ReadWidth::WINDOW_READS {
             let asked = self.asked.swap(0, Ordering::Relaxed);
@@ -94,27 +75,6 @@ impl ReadWidth {
             );
             self.rounds.store(0, Ordering::Relaxed);
         }
-    }
-}
-
-impl ReadCounters {
-    pub(super) fn add_asked(&self, n: usize) {
-        self.asked.fetch_add(n as u64, Ordering::Relaxed);
-        self.width.add_asked(n as u64);
-    }
-
-    pub(super) fn add_round(&self, read: &Result<(Arc<ReadPiece>, Vec<u32>)>) {
-        self.rounds.fetch_add(1, Ordering::Relaxed);
-        self.width.add_round();
-        if let Ok((piece, whole)) = read {
-            self.blocks.fetch_add(whole.len() as u64, Ordering::Relaxed);
-            self.bytes
-                .fetch_add(piece.bytes.len() as u64, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn add_hits(&self, n: usize) {
-        self.hits.fetch_add(n as u64, Ordering::Relaxed);
     }
 }
 

@@ -14,6 +14,7 @@ use super::block_map::BlockMap;
 use super::cached_table::{BlockTicket, CachedTableState, RawBlock, ReadPiece, SharedBlockTicket};
 use super::reader::Table;
 use crate::cluster::{ReadRound, Region};
+use crate::csm::stats::count;
 use forebay_storage::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -78,7 +79,8 @@ impl Table {
         let places = self.places()?;
         let (slot, shared) = (self.slot(), self.shared());
         slot.touch(shared.cache.tick());
-        shared.reads.add_asked(wanted.len());
+        count(&shared.counters.blocks_asked, wanted.len() as u64);
+        shared.width.add_asked(wanted.len() as u64);
         let mut state = slot.state.lock();
         let mut missing = 0;
         for want in &mut *wanted {
@@ -89,7 +91,8 @@ impl Table {
             };
             missing += usize::from(want.raw.is_none());
         }
-        shared.reads.add_hits(wanted.len() - missing);
+        let found = wanted.len() - missing;
+        count(&shared.counters.cache_hits, found as u64);
         if missing == 0 {
             return Ok(());
         }
@@ -129,7 +132,7 @@ impl Table {
                 slot.changed.wait(&mut state);
                 continue;
             }
-            let unit = if shared.reads.width.is_narrow() {
+            let unit = if shared.width.is_narrow() {
                 NARROW_UNIT
             } else {
                 WIDE_UNIT
@@ -148,7 +151,12 @@ impl Table {
                 requests,
             };
             let read = self.read_piece(region, places);
-            shared.reads.add_round(&read);
+            count(&shared.counters.rounds, 1);
+            shared.width.add_round();
+            if let Ok((piece, whole)) = &read {
+                count(&shared.counters.blocks_read, whole.len() as u64);
+                count(&shared.counters.bytes_read, piece.bytes.len() as u64);
+            }
             state = slot.state.lock();
             if let Ok((piece, whole)) = &read {
                 shared.cache.more(state.keep(places.len(), piece, whole));

@@ -3,13 +3,14 @@
 //! The metadata region is kept in memory within a budget (`cache`); the file is [asked for](TableFile) at each read.
 use super::block_map::BlockMap;
 use super::cache::Cache;
-use super::cached_table::{CachedTable, ReadCounters};
+use super::cached_table::{CachedTable, ReadWidth};
 use super::footer::{self, Footer};
 use super::region::{self, BlockLocation};
 use super::writer::TableMeta;
 use crate::cluster::Alpha;
 use crate::csm::block::Block;
 use crate::csm::record::Key;
+use crate::csm::stats::Counters;
 use bytes::Bytes;
 use forebay_storage::{
     Damage, DamageNotes, Error, Io, Lost, OpenTable, Provenance, Result, TableFile, bit_correction,
@@ -30,8 +31,10 @@ pub struct TableContext {
     pub cache: Cache,
     /// The least locality factor of a region.
     pub alpha: Alpha,
-    /// Counters.
-    pub reads: ReadCounters,
+    /// Counters of the engine.
+    pub counters: Counters,
+    /// Whether reads bring much that nobody asked for.
+    pub(super) width: ReadWidth,
     /// The store is only read, around whatever is damaged.
     pub salvaged: bool,
     /// The damage that reads met.
@@ -45,7 +48,8 @@ impl TableContext {
             io,
             cache: Cache::new(budget),
             alpha,
-            reads: ReadCounters::default(),
+            counters: Counters::default(),
+            width: ReadWidth::default(),
             salvaged: false,
             damage_notes: DamageNotes::default(),
         }

@@ -171,10 +171,10 @@ fn what_arrives_during_a_read_joins_the_next_round() {
     let got = f.behind_a_reader(&[&[50, 52, 53], &[51, 53, 150], &[54, 150, 151]]);
     assert!(got.iter().all(|r| matches!(r, Ok(Ok(())))));
     assert_eq!(f.reads(), 3);
-    let reads = &f.table.shared().reads;
-    assert_eq!(reads.rounds.load(Ordering::Relaxed), 3);
-    assert_eq!(reads.asked.load(Ordering::Relaxed), 10);
-    assert_eq!(reads.hits.load(Ordering::Relaxed), 0);
+    let counted = f.table.shared().counters.load();
+    assert_eq!(counted.rounds, 3);
+    assert_eq!(counted.blocks_asked, 10);
+    assert_eq!(counted.cache_hits, 0);
     // What was read with it is in memory.
     f.fetch(&[0, 1, 50, 151]).unwrap();
     assert_eq!(f.reads(), 3);

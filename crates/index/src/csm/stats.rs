@@ -1,8 +1,9 @@
-//! Statistics of the engine.
+//! Statistics of the engine, and the counters behind them.
 //!
 //! Invariant: every figure is in the one list below, so that none is missing from the sum of several indexes or from where figures
 //! are shown.
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -11,6 +12,19 @@ macro_rules! stats {
         #[serde(default)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
+        }
+
+        /// The same, counted by many threads. Sizes stay 0 here.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            /// As of now.
+            pub fn load(&self) -> Stats {
+                Stats { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
         }
 
         impl Stats {
@@ -84,6 +98,11 @@ stats! {
     cache_hits,
     /// Bytes of regions read.
     bytes_read,
+}
+
+/// Adds to a counter.
+pub fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
 }
 
 impl Stats {
