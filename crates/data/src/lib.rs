@@ -347,13 +347,13 @@ impl LogStore {
 
     /// Counters.
     pub fn stats(&self) -> LogStoreStats {
-        let (span_hits, span_misses) = self.writer.spans.cache().counts();
+        let (span_hits, span_misses) = self.writer.spans.cache.counts();
         LogStoreStats {
             span_hits,
             span_misses,
             live: self.writer.live.used(),
             buffers: self.writer.memory.used(),
-            span_cache: self.writer.spans.cache().bytes(),
+            span_cache: self.writer.spans.cache.bytes(),
             segments: self.writer.segments.count(),
             open_logs: self.writer.logs.count(),
             cleaning: self.writer.reclaimer.queue.len() as u64,

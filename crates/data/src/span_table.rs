@@ -62,7 +62,8 @@ pub struct SpanTable {
     poison: Arc<Poison>,
     /// Live bytes of all logs, against the quota. Taken when bytes are appended, released here.
     live: Arc<ByteBudget>,
-    cache: SpanCache,
+    /// Decoded spans in memory.
+    pub cache: SpanCache,
     locks: LogLocks,
     /// Sealed, but still in `LOGS`: the next batch deletes these records.
     sealed: Mutex<Vec<LogId>>,
@@ -86,11 +87,6 @@ impl SpanTable {
             locks: LogLocks([const { Mutex::new(()) }; LOCK_STRIPES]),
             sealed: Mutex::default(),
         }
-    }
-
-    /// Decoded spans in memory.
-    pub fn cache(&self) -> &SpanCache {
-        &self.cache
     }
 
     /// The span that holds `addr`, if it is live.

@@ -52,7 +52,7 @@ fn a_cached_span_of_reclaimed_bytes_answers_gone_and_never_zeros() {
     let log = written(&store, 1 << 20);
     assert_read(&store, log, 0, 1 << 20);
     // A reader that found the span before it was freed, and reads after its bytes are gone from the disk.
-    let cache = store.writer.spans.cache();
+    let cache = &store.writer.spans.cache;
     let span = cache.get(log, 0).unwrap();
     store.free(&[(log, 0..512 << 10)]).unwrap();
     let file = store.writer.segments.file(span.segment).unwrap().unwrap();

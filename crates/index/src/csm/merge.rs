@@ -102,7 +102,8 @@ pub struct Merge<'a, B> {
     splitter: &'a mut BlockSplitter,
     drop_deletes: bool,
     ready: VecDeque<Block>,
-    counts: Counts,
+    /// What it has done so far.
+    pub counts: Counts,
 }
 
 impl<'a, B: Blocks> Merge<'a, B> {
@@ -139,11 +140,6 @@ impl<'a, B: Blocks> Merge<'a, B> {
             ready: VecDeque::new(),
             counts: Counts::default(),
         })
-    }
-
-    /// What it has done so far.
-    pub fn counts(&self) -> Counts {
-        self.counts
     }
 
     /// The next block of the result.
@@ -290,7 +286,7 @@ mod tests {
         while let Some(block) = merge.block().unwrap() {
             blocks.push(block);
         }
-        (blocks, merge.counts())
+        (blocks, merge.counts)
     }
 
     fn merged(a: &[Record], b: &[Record], bytes: usize, drop: bool) -> (Vec<Block>, Counts) {

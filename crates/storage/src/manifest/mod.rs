@@ -48,7 +48,7 @@ use crate::names;
 use crate::wal::header::{self, FileKind};
 use crate::wal::record;
 use crate::{Error, File, Io, IoContext, Result};
-use read::{COPIES, ReadManifest, read};
+use read::{COPIES, read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -106,23 +106,19 @@ impl Manifest {
         for damage in &read.damage {
             tracing::warn!(store = %dir.display(), "a copy of the manifest is damaged, and written anew: {damage}");
         }
-        let Some((end, length)) = read.whole else {
-            tracing::warn!(store = %dir.display(), "the manifest was not whole in both copies");
-            let new = match read.source {
-                Some((at, bytes)) => {
-                    mend(&*io, dir, at, &bytes)?;
-                    let length = bytes.len() as u64;
-                    let (edits, generation) = (read.edits, read.generation);
-                    let mut new = Manifest::of(io, dir, read.state, length, edits, generation);
-                    new.open_copies()?;
-                    new
-                }
-                None => Manifest::write_whole(io, dir, read.state, read.generation + 1)?,
-            };
-            return Ok((new, read.damage));
+        let (end, length) = match read.whole {
+            Some(whole) => whole,
+            None => {
+                tracing::warn!(store = %dir.display(), "the manifest was not whole in both copies");
+                let Some((at, bytes)) = read.source else {
+                    let new = Manifest::write_whole(io, dir, read.state, read.generation + 1)?;
+                    return Ok((new, read.damage));
+                };
+                mend(&*io, dir, at, &bytes)?;
+                (bytes.len() as u64, bytes.len() as u64)
+            }
         };
-        let (edits, generation) = (read.edits, read.generation);
-        let mut manifest = Manifest::of(io, dir, read.state, end, edits, generation);
+        let mut manifest = Manifest::of(io, dir, read.state, end, read.edits, read.generation);
         manifest.allocated = length;
         manifest.open_copies()?;
         // A killed process may have left the last edit in the system's cache only; what it makes superfluous is removed next (2).
@@ -144,14 +140,9 @@ impl Manifest {
     /// # Errors
     /// As [`open`](Manifest::open).
     pub fn read_only(io: Arc<dyn Io>, dir: &Path) -> Result<(Manifest, Vec<Damage>)> {
-        let ReadManifest {
-            state,
-            edits,
-            generation,
-            damage,
-            ..
-        } = read(&*io, dir)?;
-        Ok((Manifest::of(io, dir, state, 0, edits, generation), damage))
+        let read = read(&*io, dir)?;
+        let manifest = Manifest::of(io, dir, read.state, 0, read.edits, read.generation);
+        Ok((manifest, read.damage))
     }
 
     /// One that was [reconstructed](reconstruct), of which nothing is written.

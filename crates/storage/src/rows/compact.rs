@@ -159,53 +159,50 @@ impl Compactor {
 
     fn merge(&self, job: &Compaction, written: &mut Vec<TableMeta>) -> Result<(), Failure> {
         let provenance = self.provenance(job.inputs().map(|t| t.meta().number).collect());
-        let below = (job.level + 1) as u8;
         let run = |tables| Source::Tables(TableRun::starting(tables, b""));
         let upper = job.upper.iter().map(|table| run(vec![table.clone()]));
         let sources: Vec<Source> = upper.chain([run(job.lower.clone())]).collect();
-        let mut merge = Merge::new(sources);
-        let mut builder: Option<TableBuilder<'_>> = None;
-        let result = loop {
+        let mut builder = None;
+        let to = (job, &provenance);
+        let result = self.write_merged(Merge::new(sources), to, &mut builder, written);
+        if let Some(unfinished) = builder {
+            unfinished.abandon();
+        }
+        result
+    }
+
+    /// Writes what a job's merge yields to tables; one that is not finished stays in `builder`.
+    fn write_merged<'a>(
+        &'a self,
+        mut merge: Merge,
+        (job, provenance): (&Compaction, &Provenance),
+        builder: &mut Option<TableBuilder<'a>>,
+        written: &mut Vec<TableMeta>,
+    ) -> Result<(), Failure> {
+        let to = ((job.level + 1) as u8, provenance);
+        loop {
             if self.rows.signals.is_stopping() {
-                break Err(Failure::Stopped);
+                return Err(Failure::Stopped);
             }
-            let (key, value) = match merge.next() {
-                None => break Ok(()),
-                Some(Err((_, e))) => break Err(Failure::Input(e)),
-                Some(Ok((_, entry))) => entry,
+            let Some(next) = merge.next() else {
+                return self.finish(builder, to, written);
             };
+            let (_, (key, value)) = next.map_err(|(_, e)| Failure::Input(e))?;
             let Some((keyspace, rest)) =
                 key.split_first().filter(|_| value.is_some() || !job.bottom)
             else {
                 continue;
             };
-            let open = match &mut builder {
+            let open = match builder {
                 Some(open) => open,
-                None => match self.rows.new_table() {
-                    Ok(new) => builder.insert(new),
-                    Err(e) => break Err(Failure::Output(e)),
-                },
+                None => builder.insert(self.rows.new_table().map_err(Failure::Output)?),
             };
             let added = open.add(*keyspace, rest, value.as_deref());
-            let full = open.bytes() >= self.rows.host.options.memtable_bytes as u64;
-            if let Err(e) = added.and_then(|()| {
-                if full {
-                    self.finish(&mut builder, (below, &provenance), written)
-                } else {
-                    Ok(())
-                }
-            }) {
-                break Err(Failure::Output(e));
+            added.map_err(Failure::Output)?;
+            if open.bytes() >= self.rows.host.options.memtable_bytes as u64 {
+                self.finish(builder, to, written)?;
             }
-        };
-        let result = result.and_then(|()| {
-            let finished = self.finish(&mut builder, (below, &provenance), written);
-            finished.map_err(Failure::Output)
-        });
-        if let Some(unfinished) = builder {
-            unfinished.abandon();
         }
-        result
     }
 
     /// Finishes the table being built, if any; it stays in `builder` if that fails.
@@ -214,9 +211,10 @@ impl Compactor {
         builder: &mut Option<TableBuilder<'_>>,
         (level, provenance): (u8, &Provenance),
         written: &mut Vec<TableMeta>,
-    ) -> Result<()> {
+    ) -> Result<(), Failure> {
         if let Some(open) = builder {
-            let meta = open.finish(self.rows.host.dir(), level, provenance)?;
+            let meta = open.finish(self.rows.host.dir(), level, provenance);
+            let meta = meta.map_err(Failure::Output)?;
             count(&self.rows.host.bytes_written, meta.bytes);
             written.push(meta);
             *builder = None;
@@ -263,34 +261,32 @@ impl Compactor {
             return Ok(());
         }
         sources.push(Source::Tables(TableRun::starting(vec![table.clone()], b"")));
-        let mut merge = Merge::new(sources);
         let provenance = self.provenance(vec![meta.number]);
         let mut builder = self.rows.new_table().map_err(Failure::Output)?;
-        let written = loop {
-            let (rank, (key, value)) = match merge.next() {
-                None => break Ok(()),
-                Some(Err((_, e))) => break Err(Failure::Input(e)),
-                Some(Ok((_, (key, _)))) if key > meta.last => break Ok(()),
-                Some(Ok(next)) => next,
-            };
-            if let Some((keyspace, rest)) = key.split_first().filter(|_| rank == own)
-                && let Err(e) = builder.add(*keyspace, rest, value.as_deref())
-            {
-                break Err(Failure::Output(e));
+        let purged = (|| {
+            for next in Merge::new(sources) {
+                let (rank, (key, value)) = next.map_err(|(_, e)| Failure::Input(e))?;
+                if key > meta.last {
+                    break;
+                }
+                if let Some((keyspace, rest)) = key.split_first().filter(|_| rank == own) {
+                    let added = builder.add(*keyspace, rest, value.as_deref());
+                    added.map_err(Failure::Output)?;
+                }
             }
-        };
-        let finished = written.and_then(|()| match builder.entries() {
-            0 => Ok(None),
-            n if n == meta.entries => Err(Failure::Stopped),
-            _ => builder
-                .finish(self.rows.host.dir(), level as u8, &provenance)
-                .map(Some)
-                .map_err(Failure::Output),
-        });
-        if !matches!(finished, Ok(Some(_))) {
+            match builder.entries() {
+                0 => Ok(None),
+                n if n == meta.entries => Err(Failure::Stopped),
+                _ => builder
+                    .finish(self.rows.host.dir(), level as u8, &provenance)
+                    .map(Some)
+                    .map_err(Failure::Output),
+            }
+        })();
+        if !matches!(purged, Ok(Some(_))) {
             builder.abandon();
         }
-        let add: Vec<(u8, TableMeta)> = finished?.into_iter().map(|t| (level as u8, t)).collect();
+        let add: Vec<(u8, TableMeta)> = purged?.into_iter().map(|t| (level as u8, t)).collect();
         self.replace(vec![meta.number], add)
             .map_err(Failure::Output)
     }

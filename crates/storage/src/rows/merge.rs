@@ -141,16 +141,13 @@ impl TableRun {
         }
     }
 
-    fn end(&mut self) {
-        self.block = None;
-        self.failed = None;
-        self.table = self.tables.len();
-    }
-
+    /// A scan ends where the next key is of another keyspace.
     fn end_with_keyspace(&mut self) {
-        let key = self.key_with_keyspace();
+        let key = self.key_with_keyspace().filter(|_| self.skip == 1);
         if key.is_some_and(|key| key.first() != Some(&self.keyspace)) {
-            self.end();
+            self.block = None;
+            self.failed = None;
+            self.table = self.tables.len();
         }
     }
 
@@ -246,9 +243,7 @@ impl TableRun {
         }
         self.at += 1;
         self.skip_finished_blocks();
-        if self.skip == 1 {
-            self.end_with_keyspace();
-        }
+        self.end_with_keyspace();
     }
 
     /// The error at hand. Goes on after what cannot be read if the store is salvaged.
@@ -263,9 +258,7 @@ impl TableRun {
             self.lost.push(lost);
             self.load();
             self.skip_finished_blocks();
-            if self.skip == 1 {
-                self.end_with_keyspace();
-            }
+            self.end_with_keyspace();
         }
         Some((key, error))
     }

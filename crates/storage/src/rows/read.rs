@@ -28,24 +28,15 @@ impl RowState {
         get(&view, sequence, self.host.dir(), keyspace, key)
     }
 
-    /// See [`Store::snapshot`](crate::Store::snapshot).
-    pub fn snapshot(&self) -> Snapshot {
+    /// See [`Store::snapshot_at`](crate::Store::snapshot_at).
+    pub fn snapshot_at(&self, batch: u64) -> Snapshot {
         // The order matters: see the invariants of the engine.
         let view = self.view();
-        let sequence = self.host.visible.load(Ordering::Acquire);
+        let sequence = self.host.visible.load(Ordering::Acquire).min(batch);
         Snapshot {
             view,
             sequence,
             dir: self.host.dir().to_path_buf(),
-        }
-    }
-
-    /// See [`Store::snapshot_at`](crate::Store::snapshot_at).
-    pub fn snapshot_at(&self, batch: u64) -> Snapshot {
-        let now = self.snapshot();
-        Snapshot {
-            sequence: batch.min(now.sequence),
-            ..now
         }
     }
 }

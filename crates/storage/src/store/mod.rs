@@ -76,7 +76,7 @@ impl Store {
 
     /// The store as of now, for several reads of one state.
     pub fn snapshot(&self) -> Snapshot {
-        self.rows.state.snapshot()
+        self.snapshot_at(u64::MAX)
     }
 
     /// The store as it was after this batch, as far as batches after it are only in the log: of what tables hold, the newest is shown.

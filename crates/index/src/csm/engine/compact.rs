@@ -183,7 +183,7 @@ impl EngineState {
         let blocks = newest_first.map(|tables| SortedRun::new(tables).blocks());
         let mut merge = Merge::new(blocks, bottom, splitter).map_err(Failure::Input)?;
         let result = output.take(&mut merge);
-        merge.counts().add_to(&self.shared.counters);
+        merge.counts.add_to(&self.shared.counters);
         result
     }
 }

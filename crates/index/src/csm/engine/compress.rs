@@ -112,7 +112,7 @@ impl EngineState {
             urgent.do_some()?;
         }
         tree.trim();
-        merge.counts().add_to(&self.shared.counters);
+        merge.counts.add_to(&self.shared.counters);
         let grown = BufferedTree {
             tree: Arc::new(tree),
             last: trees.last().map_or(0, |newest| newest.last),
@@ -154,7 +154,7 @@ impl EngineState {
         let mut merge = Merge::new(trees, bottom, splitter)?;
         let mut output = TableOutput::new(self, InlineCompression::new(self), age, Vec::new());
         let written = output.take(&mut merge);
-        merge.counts().add_to(&self.shared.counters);
+        merge.counts.add_to(&self.shared.counters);
         let tables = output.end(written).map_err(Failure::error)?;
         let edit = EngineEdit {
             add: files::table_records(age, tables.iter())?,

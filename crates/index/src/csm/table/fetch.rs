@@ -77,7 +77,7 @@ impl Table {
     /// `Corrupt` names the block; `Io`. Some of the blocks may have been fetched then.
     pub fn fetch(&self, wanted: &mut [WantedBlock]) -> Result<()> {
         let places = self.places()?;
-        let (slot, shared) = (self.slot(), self.shared());
+        let (slot, shared) = (&*self.cached, &*self.shared);
         slot.touch(shared.cache.tick());
         count(&shared.counters.blocks_asked, wanted.len() as u64);
         shared.width.add_asked(wanted.len() as u64);
@@ -125,7 +125,7 @@ impl Table {
 
     /// Until the ticket is answered: waits, or is the reader.
     fn wait(&self, ticket: &SharedBlockTicket, places: &BlockMap) {
-        let (slot, shared) = (self.slot(), self.shared());
+        let (slot, shared) = (&*self.cached, &*self.shared);
         let mut state = slot.state.lock();
         while ticket.lock().missing > 0 {
             if state.reading {
@@ -216,7 +216,7 @@ impl ReaderRole<'_> {
             Err(e) => Err(e.clone()),
         });
         state.reading = false;
-        self.table.slot().changed.notify_all();
+        self.table.cached.changed.notify_all();
     }
 
     fn answer(&mut self, with: impl Fn(&Table, u32) -> Result<Arc<ReadPiece>>) {
@@ -238,8 +238,8 @@ impl Drop for ReaderRole<'_> {
         // A round has requests; they are answered if it ended as it should, and not if its read panicked.
         if !self.requests.is_empty() {
             self.answer(|table, block| Err(table.given_up(block)));
-            self.table.slot().state.lock().reading = false;
-            self.table.slot().changed.notify_all();
+            self.table.cached.state.lock().reading = false;
+            self.table.cached.changed.notify_all();
         }
     }
 }

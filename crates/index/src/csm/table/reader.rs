@@ -62,28 +62,20 @@ pub struct Table {
     pub(super) shared: Arc<TableContext>,
     file: TableFile,
     meta: TableMeta,
-    slot: Arc<CachedTable>,
+    pub(super) cached: Arc<CachedTable>,
 }
 
 impl Table {
     /// The table that `meta` names, in the file `path`.
     pub fn new(shared: Arc<TableContext>, path: PathBuf, meta: TableMeta) -> Table {
-        let slot = Arc::new(CachedTable::new(shared.alpha));
-        shared.cache.enter(meta.number, slot.clone());
+        let cached = Arc::new(CachedTable::new(shared.alpha));
+        shared.cache.enter(meta.number, cached.clone());
         Table {
             file: TableFile::new(shared.io.clone(), path),
             shared,
             meta,
-            slot,
+            cached,
         }
-    }
-
-    pub(super) fn slot(&self) -> &Arc<CachedTable> {
-        &self.slot
-    }
-
-    pub(super) fn shared(&self) -> &TableContext {
-        &self.shared
     }
 
     /// What names it.
@@ -108,7 +100,7 @@ impl Table {
 
     /// Memory of the metadata region, in bytes.
     pub fn resident_bytes(&self) -> usize {
-        self.slot.places_bytes()
+        self.cached.places_bytes()
     }
 
     /// All blocks' places, in order.
@@ -116,14 +108,14 @@ impl Table {
     /// # Errors
     /// `Corrupt`, `Format`, `Io`.
     pub fn places(&self) -> Result<Arc<BlockMap>> {
-        if let Some(places) = self.slot.places() {
+        if let Some(places) = self.cached.places() {
             return Ok(places);
         }
         // Two threads may both read it; the first to end stays.
         let places = Arc::new(BlockMap::new(&self.read_places(&self.file.open()?)?));
         let cache = &self.shared.cache;
-        self.slot.touch(cache.tick());
-        self.slot.keep_places(&places, |bytes| cache.more(bytes));
+        self.cached.touch(cache.tick());
+        self.cached.keep_places(&places, |bytes| cache.more(bytes));
         cache.trim();
         Ok(places)
     }
@@ -360,7 +352,7 @@ fn losing(error: Error, first: Key, last: Key) -> Damage {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        self.shared.cache.leave(self.meta.number, &self.slot);
+        self.shared.cache.leave(self.meta.number, &self.cached);
     }
 }
 

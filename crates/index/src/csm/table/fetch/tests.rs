@@ -138,7 +138,7 @@ impl Fixture {
     }
 
     fn waiting(&self) -> u64 {
-        self.table.slot().state.lock().demand.count
+        self.table.cached.state.lock().demand.count
     }
 
     /// One reader stopped at the gate with block 0, and behind it a thread for each list of blocks; then the gate opens. Returns
@@ -171,7 +171,7 @@ fn what_arrives_during_a_read_joins_the_next_round() {
     let got = f.behind_a_reader(&[&[50, 52, 53], &[51, 53, 150], &[54, 150, 151]]);
     assert!(got.iter().all(|r| matches!(r, Ok(Ok(())))));
     assert_eq!(f.reads(), 3);
-    let counted = f.table.shared().counters.load();
+    let counted = f.table.shared.counters.load();
     assert_eq!(counted.rounds, 3);
     assert_eq!(counted.blocks_asked, 10);
     assert_eq!(counted.cache_hits, 0);
@@ -271,7 +271,7 @@ fn one_flipped_bit_of_a_block_is_put_right_and_told() {
         f.table.check(&mut damage);
         let told = |lost: &Lost| *lost == Lost::Corrected { byte: at };
         assert!(damage.len() == 1 && told(&damage[0].lost), "{damage:?}");
-        let met = f.table.shared().damage_notes.all();
+        let met = f.table.shared.damage_notes.all();
         assert!(met.iter().any(|d| told(&d.lost)), "{met:?}");
     }
     f.fetch(&[49, 50, 51]).unwrap();
@@ -294,7 +294,7 @@ fn a_sector_that_the_disk_cannot_read_fails_those_who_asked_for_its_blocks() {
     assert!(matches!(fetch(50), Err(Error::Corrupt { .. })));
     fetch(47).unwrap();
     fetch(53).unwrap();
-    assert!(!table.shared().damage_notes.all().is_empty());
+    assert!(!table.shared.damage_notes.all().is_empty());
 }
 
 #[test]
@@ -302,12 +302,12 @@ fn a_budget_too_small_for_anything_still_answers() {
     let f = fixture(0);
     for block in [3, 100, 3] {
         f.fetch(&[block, block + 50]).unwrap();
-        assert_eq!(f.table.shared().cache.bytes(), 0);
+        assert_eq!(f.table.shared.cache.bytes(), 0);
     }
     let f = fixture(100 << 10);
     for i in 0..300 {
         f.fetch(&[i * 7 % 200]).unwrap();
-        assert!(f.table.shared().cache.bytes() <= 100 << 10);
+        assert!(f.table.shared.cache.bytes() <= 100 << 10);
     }
     let shared = f.table.shared.clone();
     drop(f);
