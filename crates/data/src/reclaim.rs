@@ -10,8 +10,8 @@ mod queue;
 mod schedule;
 
 use crate::poison::Poison;
+use crate::segment::Segments;
 use crate::segment::header::HEADER_BYTES;
-use crate::segment::{SegmentRange, Segments};
 use crate::space_signal::SpaceSignal;
 use crate::span::Span;
 use crate::span_table::SpanTable;
@@ -137,17 +137,15 @@ impl Reclaimer {
             reclaimed.note(self.segments.remove(*segment));
         }
         ranges.sort_unstable();
-        let mut joined: Vec<SegmentRange> = Vec::with_capacity(ranges.len());
-        for r in ranges {
-            match joined.last_mut() {
-                Some(last) if last.segment == r.segment && last.end >= r.start => {
-                    last.end = last.end.max(r.end)
-                }
-                _ => joined.push(r),
+        ranges.dedup_by(|next, last| {
+            let joins = last.segment == next.segment && last.end >= next.start;
+            if joins {
+                last.end = last.end.max(next.end);
             }
-        }
+            joins
+        });
         let mut left = Vec::new();
-        for r in joined {
+        for r in ranges {
             // Only whole pages: the others hold a neighbour's bytes.
             let (start, end) = (r.start.next_multiple_of(PAGE), r.end / PAGE * PAGE);
             if start < end

@@ -236,7 +236,7 @@ fn remove_marks(
 mod tests {
     use super::*;
     use forebay_storage::OsIo;
-    use forebay_storage::fault::{Call, Watched};
+    use forebay_storage::fault::{Call, HookedIo};
     use std::sync::atomic::{AtomicU64, Ordering};
 
     const TIME: u64 = 1_700_000_000;
@@ -257,9 +257,9 @@ mod tests {
     }
 
     /// A disk whose `n`-th change fails, and all calls after it too if the process is killed by it.
-    fn failing(n: u64, killed: bool) -> Watched {
+    fn failing(n: u64, killed: bool) -> HookedIo {
         let changes = AtomicU64::new(0);
-        Watched::new(OsIo, move |_, call| {
+        HookedIo::new(OsIo, move |_, call| {
             let changes = match call {
                 Call::Exists | Call::Open | Call::Read { .. } => changes.load(Ordering::SeqCst),
                 _ => changes.fetch_add(1, Ordering::SeqCst) + 1,

@@ -68,11 +68,15 @@ impl Error {
     /// Wraps a system error; a full disk (or quota) becomes [`Error::NoSpace`], a want of descriptors [`Error::NoDescriptors`].
     pub fn io(what: &'static str, path: &Path, source: io::Error) -> Error {
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
-                path: path.to_path_buf(),
-            },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::no_space(path),
             _ => Error::hard(what, path, source),
         }
+    }
+
+    /// There is no room for `path`, or in it.
+    pub(crate) fn no_space(path: &Path) -> Error {
+        let path = path.to_path_buf();
+        Error::NoSpace { path }
     }
 
     /// Wraps the error of a call after which the file's state is unknown (a sync): never `NoSpace`,

@@ -1,6 +1,8 @@
 //! The one trait through which every byte reaches a disk, and its plain implementation. Tests replace it by
 //! `fault::FaultIo`, which loses, tears and refuses writes.
 use crate::IoContext;
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -162,21 +164,11 @@ impl File for OsFile {
         self.0.set_len(len)
     }
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(
-            &self.0,
-            rustix::fs::FallocateFlags::empty(),
-            offset,
-            len,
-        )?)
+        Ok(fallocate(&self.0, FallocateFlags::empty(), offset, len)?)
     }
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        use rustix::fs::FallocateFlags as F;
-        Ok(rustix::fs::fallocate(
-            &self.0,
-            F::PUNCH_HOLE | F::KEEP_SIZE,
-            offset,
-            len,
-        )?)
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.0, flags, offset, len)?)
     }
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
@@ -185,26 +177,17 @@ impl File for OsFile {
 
 impl Io for OsIo {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(OsFile(
-            std::fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(path)?,
-        )))
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Arc::new(OsFile(file)))
     }
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         Ok(Arc::new(OsFile(std::fs::File::open(path)?)))
     }
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         use std::os::unix::fs::OpenOptionsExt;
-        Ok(Arc::new(OsFile(
-            std::fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(path)?,
-        )))
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        Ok(Arc::new(OsFile(options.open(path)?)))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)

@@ -172,7 +172,7 @@ impl Io for PooledIo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::{Call, FaultIo, Watched};
+    use crate::fault::{Call, FaultIo, HookedIo};
     use rustix::io::Errno;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -182,7 +182,7 @@ mod tests {
     }
 
     /// Ten files on a disk that counts what is opened, and refuses the next calls for want of descriptors.
-    fn disk() -> (Watched, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    fn disk() -> (HookedIo, Arc<AtomicUsize>, Arc<AtomicUsize>) {
         let disk = FaultIo::new(1);
         disk.create_dir_all(Path::new("/d")).unwrap();
         for i in 0..10 {
@@ -193,7 +193,7 @@ mod tests {
         }
         let (opened, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (count, refuse) = (opened.clone(), refused.clone());
-        let io = Watched::new(disk, move |_, call| {
+        let io = HookedIo::new(disk, move |_, call| {
             let needs = matches!(call, Call::Open | Call::Create | Call::List | Call::SyncDir);
             if needs
                 && refuse

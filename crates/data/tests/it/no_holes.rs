@@ -2,7 +2,7 @@
 use crate::common::{options, pattern};
 use forebay_data::{LogId, LogStore};
 use forebay_proto::Fid;
-use forebay_storage::fault::{Call, Watched};
+use forebay_storage::fault::{Call, HookedIo};
 use forebay_storage::{Options, OsIo, Store};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -28,9 +28,9 @@ impl HolePunches {
         self.0.lock().punched
     }
     /// A disk on which that is so.
-    fn disk(&self) -> Watched {
+    fn disk(&self) -> HookedIo {
         let holes = self.0.clone();
-        Watched::new(OsIo, move |_, call| {
+        HookedIo::new(OsIo, move |_, call| {
             if matches!(call, Call::Punch { .. }) {
                 let mut holes = holes.lock();
                 if let Some(errno) = holes.refuse {

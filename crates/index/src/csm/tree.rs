@@ -45,7 +45,8 @@ impl Leaf<'_> {
 pub struct Tree {
     nodes: Vec<Node>,
     data: Vec<u8>,
-    records: u64,
+    /// Number of records, deletes included.
+    pub records: u64,
 }
 
 impl Tree {
@@ -87,11 +88,6 @@ impl Tree {
     /// Memory held, in bytes.
     pub fn bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>() + self.data.capacity()
-    }
-
-    /// Number of records, deletes included.
-    pub fn records(&self) -> u64 {
-        self.records
     }
 
     /// Number of blocks.
@@ -156,7 +152,7 @@ mod tests {
         let mut splitter = BlockSplitter::new(1 << 20);
         splitter.add(record(1));
         let tree = Tree::of(&[record(5), record(6)], &mut splitter);
-        assert_eq!((tree.records(), tree.len()), (2, 1));
+        assert_eq!((tree.records, tree.len()), (2, 1));
     }
 
     proptest! {
@@ -166,7 +162,7 @@ mod tests {
         ) {
             let mut splitter = BlockSplitter::new(block_bytes);
             let tree = Tree::of(&records, &mut splitter);
-            prop_assert_eq!(tree.records(), records.len() as u64);
+            prop_assert_eq!(tree.records, records.len() as u64);
             let mut back = Vec::new();
             let blocks: Vec<Leaf<'_>> = tree.iter().collect();
             for (i, leaf) in blocks.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use forebay_index::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
-use forebay_storage::fault::{Call, FaultIo, Watched};
+use forebay_storage::fault::{Call, FaultIo, HookedIo};
 use forebay_storage::{Batch, Engine, Error, Options, Store};
 use rustix::io::Errno;
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 fn a_flush_that_cannot_open_the_directory_leaves_the_store_open() {
     let none_left = Arc::new(AtomicBool::new(false));
     let refuse = none_left.clone();
-    let io = Watched::new(FaultIo::new(1), move |_, call| match call {
+    let io = HookedIo::new(FaultIo::new(1), move |_, call| match call {
         Call::SyncDir if refuse.load(Ordering::Relaxed) => Err(Errno::MFILE.into()),
         _ => Ok(()),
     });

@@ -2,7 +2,7 @@
 
 use forebay_index::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
-use forebay_storage::fault::{Call, FaultIo, Watched};
+use forebay_storage::fault::{Call, FaultIo, HookedIo};
 use forebay_storage::{Batch, Error, Options, Result, Store};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn nobody_waits_for_the_thread_of_the_index_when_it_has_panicked() {
             ..Options::default()
         };
         // A disk on which the thread of the index panics when it creates a file.
-        let io = Watched::new(FaultIo::new(1), |_, call| {
+        let io = HookedIo::new(FaultIo::new(1), |_, call| {
             let create = matches!(call, Call::Create);
             let index = std::thread::current().name() == Some("index");
             assert!(!(create && index), "on purpose");

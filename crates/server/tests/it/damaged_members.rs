@@ -6,7 +6,7 @@ use forebay_server::repair_marker::MARK;
 use forebay_server::salvage::Salvage;
 use forebay_server::superblock::{COPY_NAME, FILE_NAME};
 use forebay_server::{Delegate, Error, Fid, Kind, MemberDirectory, NewNode, Service, fsck};
-use forebay_storage::fault::{Call, Watched};
+use forebay_storage::fault::{Call, HookedIo};
 use forebay_storage::{Io, OsIo};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -223,7 +223,7 @@ fn assert_right(found: &Tree, whole: &Tree, context: &str) {
 
 /// A disk whose process is killed before its `n`-th change after `armed` is set to it.
 fn killed(armed: Arc<AtomicU64>) -> Arc<dyn Io> {
-    Arc::new(Watched::new(OsIo, move |_, call| {
+    Arc::new(HookedIo::new(OsIo, move |_, call| {
         let looks = matches!(call, Call::Exists | Call::Open | Call::Read { .. });
         let left = match (armed.load(Ordering::SeqCst), looks) {
             (0, _) => return Ok(()),

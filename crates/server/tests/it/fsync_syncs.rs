@@ -4,7 +4,7 @@ use crate::common::*;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Config, Fid, Kind, NewNode, Service};
 use forebay_storage::Io;
-use forebay_storage::fault::{Call, FaultIo, Watched};
+use forebay_storage::fault::{Call, FaultIo, HookedIo};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn syncs_of_an_fsync(owner: u16, handles: u64, at: u64) -> u64 {
     let disk = FaultIo::new(u64::from(owner) + at);
     let syncs = Arc::new(AtomicU64::new(0));
     let counter = syncs.clone();
-    let io = Watched::new(disk.clone(), move |path, call| {
+    let io = HookedIo::new(disk.clone(), move |path, call| {
         // Of write-ahead logs.
         if matches!(call, Call::Sync) && path.extension().is_some_and(|e| e == "log") {
             counter.fetch_add(1, Ordering::SeqCst);

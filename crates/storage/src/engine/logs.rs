@@ -88,9 +88,7 @@ impl EngineHost {
         if current.is_reserve() && !(reclaiming && current.fits(buffer.len())) {
             // The disk was full. Go on as usual if it has room for a reserve and the batch again.
             if !self.renew_reserve()? {
-                return Err(Error::NoSpace {
-                    path: current.path.to_path_buf(),
-                });
+                return Err(Error::no_space(&current.path));
             }
             self.next_log(tail)?;
             return self.append(tail, group, reclaiming);
@@ -285,10 +283,9 @@ impl EngineHost {
                 .map_err(|e| self.health.poison(Error::hard("sync", &path, e)))?;
         }
         if changed.is_some() {
-            self.io().sync_dir(self.dir()).map_err(|e| {
-                self.health
-                    .poison_unless_full(Error::hard("sync", self.dir(), e))
-            })?;
+            let synced = self.io().sync_dir(self.dir());
+            let synced = synced.hard_context("sync", self.dir());
+            synced.map_err(|e| self.health.poison_unless_full(e))?;
         }
         self.synced.fetch_max(last, Ordering::AcqRel);
         let mut tail = self.log.lock();

@@ -45,11 +45,11 @@
 //! ```
 mod calls;
 mod disk;
+mod hooked;
 mod image;
-mod watched;
 
+pub use hooked::{Call, HookedIo};
 pub use image::Image;
-pub use watched::{Call, Watched};
 
 use disk::Disk;
 use parking_lot::Mutex;

@@ -4,7 +4,7 @@ use super::state::{RowState, count};
 use super::view::Sealed;
 use crate::engine::{LogTail, sync_logs};
 use crate::manifest::{Edit, EngineEdit, Provenance, TableMeta};
-use crate::{Error, Result};
+use crate::{Error, IoContext, Result};
 use std::sync::atomic::Ordering;
 
 impl RowState {
@@ -28,12 +28,8 @@ impl RowState {
         let number = added.as_ref().map(|t| t.number);
         if number.is_none() {
             let dir = self.host.dir();
-            let synced = self.host.io().sync_dir(dir);
-            synced.map_err(|e| {
-                self.host
-                    .health
-                    .poison_unless_full(Error::hard("sync", dir, e))
-            })?;
+            let synced = self.host.io().sync_dir(dir).hard_context("sync", dir);
+            synced.map_err(|e| self.host.health.poison_unless_full(e))?;
         }
         let engine_flushed = self.host.engine_behind();
         // A batch must not come back without what it holds for the attached engine, which only the log has.

@@ -65,7 +65,8 @@ pub struct RowEngine {
     /// What readers need.
     pub state: Arc<RowState>,
     compactor: Compactor,
-    spare: CompactionReserve,
+    /// Made at the open, before it is started.
+    pub spare: CompactionReserve,
     signals: Arc<BackgroundWork<SignalState>>,
     /// The last put found no room. Changes under the lock of `signals`.
     full: AtomicBool,
@@ -87,11 +88,6 @@ impl RowEngine {
             full: AtomicBool::new(false),
             grown: AtomicBool::new(logged),
         }
-    }
-
-    /// At an open, before it is started: the spare room, if the disk has it.
-    pub fn make_spare_room(&self) -> Result<()> {
-        self.spare.make().map(drop)
     }
 
     /// Whether nothing is in memory only.
@@ -144,16 +140,10 @@ impl RowEngine {
 }
 
 impl Engine for RowEngine {
-    fn make_room(&self, _batch: &Batch) -> Result<()> {
-        // It is made once the end of the log is held, for a MemTable ends with its log file.
-        Ok(())
-    }
-
+    /// Room is made here, with the end of the log held, for a MemTable ends with its log file.
     fn admit(&self, log: &mut LogTail, group: GroupSummary) -> Result<()> {
         if !group.reclaiming && !self.spare.is_there()? {
-            return Err(Error::NoSpace {
-                path: self.host.dir().to_path_buf(),
-            });
+            return Err(Error::no_space(self.host.dir()));
         }
         self.seal_if_full(log, group)
     }

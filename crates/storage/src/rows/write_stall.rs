@@ -66,7 +66,7 @@ impl RowEngine {
         let dir = self.host.dir();
         match &signals.shortage {
             Some(shortage) => shortage.clone().at(dir),
-            None => Error::NoSpace { path: dir.into() },
+            None => Error::no_space(dir),
         }
     }
 

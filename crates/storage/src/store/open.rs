@@ -48,6 +48,11 @@ impl StoreFiles {
         Ok(found)
     }
 
+    /// Whether there is no store.
+    fn is_new(&self) -> bool {
+        !self.manifest && self.logs.is_empty() && self.tables.is_empty()
+    }
+
     /// Refuses a store that lacks a table, or a file of the attached engine: what was once whole may be found again, and all that it held would be missing. A copy of what
     /// a table mirrors that is missing costs nothing as long as the table is whole.
     fn must_have_tables(&self, dir: &Path, state: &State, damage: &mut Vec<Damage>) -> Result<()> {
@@ -94,8 +99,7 @@ impl Store {
             let path = dir.join(name);
             io.remove(&path).context("remove", &path)?;
         }
-        let new = !found.manifest && found.logs.is_empty() && found.tables.is_empty();
-        let (manifest, mut damage) = if new {
+        let (manifest, mut damage) = if found.is_new() {
             sync_parents(&*io, dir)?;
             (Manifest::create(io.clone(), dir)?, Vec::new())
         } else {
@@ -105,12 +109,7 @@ impl Store {
         let before = manifest.state().clone();
         found.must_have_tables(dir, &before, &mut damage)?;
         remove_orphans(&*io, dir, &found, &before)?;
-        let place = StorePlace {
-            io,
-            dir,
-            salvaged: false,
-        };
-        let store = place.replay(options, manifest, &found, damage, new)?;
+        let store = Store::replay(io, dir, false, options, manifest, &found, damage)?;
         start_log(&store)?;
         let rows = &store.rows;
         rows.start().hard_context("start threads for", dir)?;
@@ -148,12 +147,7 @@ impl Store {
             }
             Err((error, _)) => return Err(error),
         };
-        let place = StorePlace {
-            io,
-            dir,
-            salvaged: true,
-        };
-        place.replay(options, manifest, &found, damage, false)
+        Store::replay(io, dir, true, options, manifest, &found, damage)
     }
 }
 
@@ -170,13 +164,6 @@ fn reconstructed(
     let harmless = Damage::harmless(error);
     let manifest = Manifest::reconstructed(io.clone(), dir, state);
     (manifest, [harmless].into_iter().chain(lost).collect())
-}
-
-/// Where a store is, and whether it is only read.
-struct StorePlace<'a> {
-    io: Arc<dyn Io>,
-    dir: &'a Path,
-    salvaged: bool,
 }
 
 /// Brings the directory's own name to disk, and those above it: a run that was killed may have made them.
@@ -215,17 +202,18 @@ fn remove_orphans(io: &dyn Io, dir: &Path, found: &StoreFiles, state: &State) ->
     Ok(())
 }
 
-impl StorePlace<'_> {
-    /// The store as tables and log have it, with no log file to write to yet.
+impl Store {
+    /// The store as tables and log have it, with no log file to write to yet; `salvaged`: to be read only.
     fn replay(
-        self,
+        io: Arc<dyn Io>,
+        dir: &Path,
+        salvaged: bool,
         options: Options,
         manifest: Manifest,
         found: &StoreFiles,
         mut damage: Vec<Damage>,
-        new: bool,
     ) -> Result<Store> {
-        let StorePlace { io, dir, salvaged } = self;
+        let new = found.is_new();
         let state = manifest.state();
         let (rows_flushed, engine_flushed) = (state.flushed, state.engine_flushed);
         let flushed = state.flushed_by_all();
@@ -339,5 +327,5 @@ fn start_log(store: &Store) -> Result<()> {
         reserve::ensure(io, dir, names::RESERVE, host.options.wal_reserve_bytes)?;
     }
     drop(log);
-    store.rows.make_spare_room()
+    store.rows.spare.make().map(drop)
 }

@@ -2,7 +2,7 @@
 //! foreign files are refused with advice.
 
 use crate::support::*;
-use forebay_storage::fault::{Call, FaultIo, Image, Watched};
+use forebay_storage::fault::{Call, FaultIo, HookedIo, Image};
 use forebay_storage::{Batch, Durability, Error, Io, Keyspace, LogEnd, Lost, Options, Store};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
@@ -621,9 +621,9 @@ fn a_missing_table_is_refused_by_name_and_salvaged_without_what_stood_in_it_alon
 }
 
 /// A disk that cannot read one sector of a file.
-fn unreadable_sector(image: &Image, path: &Path, sector: u64) -> Watched {
+fn unreadable_sector(image: &Image, path: &Path, sector: u64) -> HookedIo {
     let (at, bad) = (path.to_path_buf(), sector * 512..sector * 512 + 512);
-    Watched::new(
+    HookedIo::new(
         FaultIo::with_image(image, 1),
         move |path, call| match call {
             Call::Read { offset, len }

@@ -3,7 +3,7 @@
 //! for longer than they are.
 
 use crate::support::*;
-use forebay_storage::fault::{Call, FaultIo, Watched};
+use forebay_storage::fault::{Call, FaultIo, HookedIo};
 use forebay_storage::{Batch, Durability, Error, Keyspace, Options, Store};
 use forebay_testkit::seeds;
 use rustix::io::Errno;
@@ -103,10 +103,13 @@ fn a_moment_without_room_loses_nothing() {
 }
 
 /// A disk on whose calls that need a descriptor the chosen ones find none.
-fn without_descriptors(disk: &FaultIo, refused: std::ops::Range<u64>) -> (Watched, Arc<AtomicU64>) {
+fn without_descriptors(
+    disk: &FaultIo,
+    refused: std::ops::Range<u64>,
+) -> (HookedIo, Arc<AtomicU64>) {
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();
-    let io = Watched::new(disk.clone(), move |_, call| match call {
+    let io = HookedIo::new(disk.clone(), move |_, call| match call {
         Call::Open | Call::Create | Call::List | Call::SyncDir
             if refused.contains(&counted.fetch_add(1, Relaxed)) =>
         {
@@ -119,7 +122,7 @@ fn without_descriptors(disk: &FaultIo, refused: std::ops::Range<u64>) -> (Watche
 
 #[test]
 fn running_out_of_descriptors_poisons_nothing_and_loses_nothing() {
-    let open = |io: &Watched, options: &Options| {
+    let open = |io: &HookedIo, options: &Options| {
         Store::open(Arc::new(io.clone()), DIR.as_ref(), options.clone())
     };
     for durability in [Durability::Disk, Durability::Process, Durability::None] {

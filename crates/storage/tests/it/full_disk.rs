@@ -1,7 +1,7 @@
 //! A full disk refuses puts, takes deletes, and takes puts again once the deletes have freed space.
 
 use crate::support::*;
-use forebay_storage::fault::{Call, FaultIo, Watched};
+use forebay_storage::fault::{Call, FaultIo, HookedIo};
 use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Store};
 use forebay_testkit::seeds;
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ fn system(disk: &FaultIo, allocates: bool) -> Arc<dyn Io> {
         Call::Allocate { .. } | Call::Punch { .. } => Err(Errno::OPNOTSUPP.into()),
         _ => Ok(()),
     };
-    Arc::new(Watched::new(disk.clone(), lacks))
+    Arc::new(HookedIo::new(disk.clone(), lacks))
 }
 
 fn fill_delete_fill(durability: Durability, background: bool, allocates: bool) {

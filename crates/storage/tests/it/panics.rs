@@ -1,7 +1,7 @@
 //! A thread that panics inside a store: whoever else uses the store, or waits for that thread, gets an error.
 
 use crate::support::DIR;
-use forebay_storage::fault::{Call, FaultIo, Watched};
+use forebay_storage::fault::{Call, FaultIo, HookedIo};
 use forebay_storage::{Batch, Durability, Error, Keyspace, Options, Store};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 fn store(thread: Option<&'static str>) -> (Store, FaultIo, Arc<AtomicBool>) {
     let (disk, armed) = (FaultIo::new(3), Arc::new(AtomicBool::new(false)));
     let trap = armed.clone();
-    let io = Watched::new(disk.clone(), move |_, call| {
+    let io = HookedIo::new(disk.clone(), move |_, call| {
         let here = thread.is_none() || std::thread::current().name() == thread;
         if matches!(call, Call::Create | Call::Write { .. }) && here {
             assert!(!trap.swap(false, Ordering::SeqCst), "on purpose");

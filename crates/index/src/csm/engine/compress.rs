@@ -47,20 +47,20 @@ impl Blocks for TreeBlocks {
 /// Where the newest trees begin that are many, and none of them much larger than the last.
 fn many(trees: &[BufferedTree]) -> Option<usize> {
     let from = trees.len().checked_sub(MERGED_TREES)?;
-    let newest = trees.last()?.tree.records();
-    (trees[from].tree.records() < newest * MERGED_TREES as u64 / 2).then_some(from)
+    let newest = trees.last()?.tree.records;
+    (trees[from].tree.records < newest * MERGED_TREES as u64 / 2).then_some(from)
 }
 
 /// Where the newest trees begin of which none is twice as large as all after it together.
 fn two_or_more(trees: &[BufferedTree]) -> Option<usize> {
     let (newest, older) = trees.split_last()?;
-    let mut all = newest.tree.records();
+    let mut all = newest.tree.records;
     let mut from = older.len();
     for grown in older.iter().rev() {
-        if grown.tree.records() >= 2 * all {
+        if grown.tree.records >= 2 * all {
             break;
         }
-        all += grown.tree.records();
+        all += grown.tree.records;
         from -= 1;
     }
     (from < older.len()).then_some(from)

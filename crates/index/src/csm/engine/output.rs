@@ -150,7 +150,7 @@ impl<'a> TableOutput<'a> {
     /// Ends the table at hand, so that another may stand after it.
     pub fn cut(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
-            let path = writer.path().to_path_buf();
+            let path = writer.path.clone();
             let provenance = |meta: &TableMeta| {
                 let record = files::table_record(self.age, meta, &path)?;
                 let made = Provenance::of_engine_file(meta.number, record, &self.inputs);

@@ -4,7 +4,7 @@ use super::region::{self, BlockLocation};
 use crate::csm::block::Block;
 use crate::csm::record::Key;
 use forebay_storage::{File, Io, IoContext, Result, remove_unnamed};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What names a table file.
@@ -27,7 +27,8 @@ pub struct TableMeta {
 /// A table file being written. Until `finish` has returned it is an orphan.
 pub struct Writer {
     io: Arc<dyn Io>,
-    path: PathBuf,
+    /// Where it is.
+    pub path: PathBuf,
     number: u64,
     file: Arc<dyn File>,
     bytes: Vec<u8>,
@@ -49,11 +50,6 @@ impl Writer {
             bytes: Vec::new(),
             places: Vec::new(),
         })
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Adds a block, whose keys are above those before.

@@ -6,7 +6,7 @@ use crate::*;
 use forebay_index::SLICE;
 use forebay_proto::files::*;
 use forebay_proto::placement::split_by_member;
-use forebay_storage::fault::{Call, Watched};
+use forebay_storage::fault::{Call, HookedIo};
 use forebay_storage::{Options, OsIo};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -58,7 +58,7 @@ impl Disk {
 fn world(members: u16) -> (World, Arc<Disk>) {
     let disk = Arc::new(Disk::default());
     let told = disk.clone();
-    let io = Watched::new(OsIo, move |path, call| told.hear(path, call));
+    let io = HookedIo::new(OsIo, move |path, call| told.hear(path, call));
     let world = World::with(members, Arc::new(io), Options::default());
     (world, disk)
 }

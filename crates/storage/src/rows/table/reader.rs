@@ -189,12 +189,11 @@ impl Table {
 
     /// Block `i`, from the cache or the file.
     pub fn block(&self, i: usize) -> Result<Arc<Block>> {
-        let key = (self.meta.number, i as u32);
-        if let Some(block) = self.shared.cache.get(key) {
+        if let Some(block) = self.cached(i) {
             return Ok(block);
         }
         let block = Arc::new(self.read_blocks(i, 1)?.remove(0));
-        self.shared.cache.insert(key, block.clone());
+        self.keep(i, &block);
         Ok(block)
     }
 

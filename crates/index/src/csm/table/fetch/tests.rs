@@ -5,7 +5,7 @@ use crate::cluster::Alpha;
 use crate::csm::block::{BlockSplitter, records_of};
 use crate::csm::record::{Key, Record};
 use bytes::Bytes;
-use forebay_storage::fault::{Call, Watched};
+use forebay_storage::fault::{Call, HookedIo};
 use forebay_storage::{Error, Lost, OsIo, Provenance};
 use parking_lot::Condvar;
 use std::io;
@@ -93,7 +93,7 @@ fn fixture(budget: usize) -> Fixture {
     let meta = writer.finish(provenance).unwrap().0;
     let gate = Arc::new(Gate::default());
     let reads = gate.clone();
-    let io = Watched::new(OsIo, move |_, call| match call {
+    let io = HookedIo::new(OsIo, move |_, call| match call {
         Call::Read { .. } => reads.pass(),
         _ => Ok(()),
     });
@@ -282,7 +282,7 @@ fn a_sector_that_the_disk_cannot_read_fails_those_who_asked_for_its_blocks() {
     let f = fixture(64 << 20);
     let place = f.table.places().unwrap().at(50);
     let bad = place.offset..place.offset + 1;
-    let io = Watched::new(OsIo, move |_, call| match call {
+    let io = HookedIo::new(OsIo, move |_, call| match call {
         Call::Read { offset, len } if offset < bad.end && offset + len > bad.start => {
             Err(io::Error::from_raw_os_error(5))
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a [`Watched`] disk is asked; offsets and lengths in bytes. Those of an [`Io`] first, then those of a [`File`].
+/// What a [`HookedIo`] disk is asked; offsets and lengths in bytes. Those of an [`Io`] first, then those of a [`File`].
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "they are called as the calls are")]
@@ -25,7 +25,7 @@ pub enum Call<'a> {
         offset: u64,
         len: u64,
     },
-    /// `file` is not watched.
+    /// `file` is not hooked.
     Write {
         file: &'a dyn File,
         offset: u64,
@@ -54,52 +54,67 @@ type CallHook = dyn Fn(&Path, Call<'_>) -> io::Result<()> + Send + Sync;
 ///
 /// # Examples
 /// ```
-/// use forebay_storage::fault::{Call, FaultIo, Watched};
+/// use forebay_storage::fault::{Call, FaultIo, HookedIo};
 /// use forebay_storage::Io;
 /// use std::{io, path::Path};
 ///
-/// let disk = Watched::new(FaultIo::new(7), |_, call| match call {
+/// let disk = HookedIo::new(FaultIo::new(7), |_, call| match call {
 ///     Call::Create => Err(io::ErrorKind::StorageFull.into()),
 ///     _ => Ok(()),
 /// });
 /// assert!(disk.create(Path::new("/file")).is_err());
 /// ```
 #[derive(Clone)]
-pub struct Watched {
+pub struct HookedIo {
     disk: Arc<dyn Io>,
     before: Arc<CallHook>,
 }
 
-impl Watched {
+impl HookedIo {
     /// `before` hears of each call, in the thread that makes it.
     pub fn new(
         disk: impl Io + 'static,
         before: impl Fn(&Path, Call<'_>) -> io::Result<()> + Send + Sync + 'static,
-    ) -> Watched {
-        Watched {
+    ) -> HookedIo {
+        HookedIo {
             disk: Arc::new(disk),
             before: Arc::new(before),
         }
     }
 
-    fn watch(&self, path: &Path, file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(WatchedFile {
-            file,
+    /// The file that this call opens.
+    fn opened(
+        &self,
+        path: &Path,
+        call: Call<'_>,
+        open: fn(&dyn Io, &Path) -> io::Result<Arc<dyn File>>,
+    ) -> io::Result<Arc<dyn File>> {
+        (self.before)(path, call)?;
+        Ok(Arc::new(HookedFile {
+            file: open(&*self.disk, path)?,
             path: path.to_path_buf(),
             before: self.before.clone(),
-        })
+        }))
     }
 }
 
-impl Io for Watched {
+/// Calls on paths that are made after the hook has heard of them: the path, what else they take, what they answer, what the hook hears.
+macro_rules! hooked_calls {
+    ($($name:ident($path:ident $(, $arg:ident: $type:ty)?) -> $answer:ty, $call:expr;)*) => {$(
+        fn $name(&self, $path: &Path $(, $arg: $type)?) -> io::Result<$answer> {
+            (self.before)($path, $call)?;
+            self.disk.$name($path $(, $arg)?)
+        }
+    )*};
+}
+
+impl Io for HookedIo {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        (self.before)(path, Call::Open)?;
-        Ok(self.watch(path, self.disk.open(path)?))
+        self.opened(path, Call::Open, |disk, path| disk.open(path))
     }
 
     fn open_kept(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        (self.before)(path, Call::Open)?;
-        Ok(self.watch(path, self.disk.open_kept(path)?))
+        self.opened(path, Call::Open, |disk, path| disk.open_kept(path))
     }
 
     fn open_at_once(&self) -> usize {
@@ -107,108 +122,62 @@ impl Io for Watched {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        (self.before)(path, Call::Create)?;
-        Ok(self.watch(path, self.disk.create(path)?))
+        self.opened(path, Call::Create, |disk, path| disk.create(path))
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        (self.before)(from, Call::Rename { to })?;
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        (self.before)(path, Call::Remove)?;
-        self.disk.remove(path)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        (self.before)(path, Call::Exists)?;
-        self.disk.exists(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        (self.before)(dir, Call::List)?;
-        self.disk.list(dir)
-    }
-
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        (self.before)(dir, Call::CreateDirAll)?;
-        self.disk.create_dir_all(dir)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        (self.before)(dir, Call::SyncDir)?;
-        self.disk.sync_dir(dir)
-    }
-
-    fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
-        (self.before)(dir, Call::Space)?;
-        self.disk.space(dir)
+    hooked_calls! {
+        rename(from, to: &Path) -> (), Call::Rename { to };
+        remove(path) -> (), Call::Remove;
+        exists(path) -> bool, Call::Exists;
+        list(dir) -> Vec<DirEntry>, Call::List;
+        create_dir_all(dir) -> (), Call::CreateDirAll;
+        sync_dir(dir) -> (), Call::SyncDir;
+        space(dir) -> (u64, u64), Call::Space;
     }
 }
 
-struct WatchedFile {
+struct HookedFile {
     file: Arc<dyn File>,
     path: PathBuf,
     before: Arc<CallHook>,
 }
 
-impl WatchedFile {
-    fn tell(&self, call: Call<'_>) -> io::Result<()> {
-        (self.before)(&self.path, call)
-    }
+/// The same of calls on a file.
+macro_rules! hooked_file_calls {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty, $call:expr;)*) => {$(
+        fn $name(&self, $($arg: $type),*) -> io::Result<$answer> {
+            (self.before)(&self.path, $call)?;
+            self.file.$name($($arg),*)
+        }
+    )*};
 }
 
-impl File for WatchedFile {
+impl File for HookedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let len = buf.len() as u64;
-        self.tell(Call::Read { offset, len })?;
+        (self.before)(&self.path, Call::Read { offset, len })?;
         self.file.read_at(buf, offset)
     }
 
     fn read_parts_at(&self, parts: &mut [&mut [u8]], offset: u64) -> io::Result<usize> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        self.tell(Call::Read { offset, len })?;
+        (self.before)(&self.path, Call::Read { offset, len })?;
         self.file.read_parts_at(parts, offset)
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.tell(Call::Write {
-            file: &*self.file,
-            offset,
-            len: buf.len() as u64,
-        })?;
-        self.file.write_at(buf, offset)
+        let (file, len) = (&*self.file, buf.len() as u64);
+        (self.before)(&self.path, Call::Write { file, offset, len })?;
+        file.write_at(buf, offset)
     }
 
-    fn len(&self) -> io::Result<u64> {
-        self.tell(Call::Len)?;
-        self.file.len()
-    }
-
-    fn allocated(&self) -> io::Result<u64> {
-        self.tell(Call::Allocated)?;
-        self.file.allocated()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.tell(Call::SetLen { len })?;
-        self.file.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.tell(Call::Allocate { offset, len })?;
-        self.file.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.tell(Call::Punch { offset, len })?;
-        self.file.punch(offset, len)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.tell(Call::Sync)?;
-        self.file.sync()
+    hooked_file_calls! {
+        len() -> u64, Call::Len;
+        allocated() -> u64, Call::Allocated;
+        set_len(len: u64) -> (), Call::SetLen { len };
+        allocate(offset: u64, len: u64) -> (), Call::Allocate { offset, len };
+        punch(offset: u64, len: u64) -> (), Call::Punch { offset, len };
+        sync() -> (), Call::Sync;
     }
 }
 
@@ -222,7 +191,7 @@ mod tests {
     fn each_call_is_heard_of_and_a_refused_one_is_not_made() {
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let (ears, disk) = (heard.clone(), FaultIo::new(1));
-        let watched = Watched::new(disk.clone(), move |path, call| {
+        let watched = HookedIo::new(disk.clone(), move |path, call| {
             let what = match call {
                 Call::Create => "create",
                 Call::Read { offset: 1, len: 3 } => "read",
