@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `queue`, `host` | group commit; what engines share |
 //! | `logs`, `health` | the log files of an open store; whether it may still be written to |
+//! | `background` | the background threads of an engine |
 //!
 //! # What the store does, and what an engine does
 //! The store ([`Store`](crate::Store)) numbers batches, logs them, and hands each to every engine; when it is opened, it does
