@@ -11,7 +11,7 @@
 //! Invariants: nothing has a name outside of the namespaces, so whatever becomes of the test, the kernel clears up once the first process
 //! of each host has ended, and that ends with the test; no traffic leaves the namespaces, for none of them has an interface of the machine.
 //! `/tmp` of a host is a directory of the test, so what lies on the host's own disk, below its mounts, is seen from outside: [`Hosts::bare`].
-use crate::machine::{self, run, skip};
+use crate::prerequisites::{self, run, skip};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -165,16 +165,11 @@ impl Hosts {
             let _ = std::fs::remove_file(&path);
             write(&path, text)
         };
-        let all: String = (0..n)
-            .map(|k| {
-                format!(
-                    "{} {}.cluster.test {}\n",
-                    Hosts::address(k),
-                    Hosts::name(k),
-                    Hosts::name(k)
-                )
-            })
-            .collect();
+        let line = |k| {
+            let (address, name) = (Hosts::address(k), Hosts::name(k));
+            format!("{address} {name}.cluster.test {name}\n")
+        };
+        let all: String = (0..n).map(line).collect();
         replace("hosts", &format!("127.0.0.1 localhost\n{all}"))?;
         replace("hostname", Hosts::name(host))?;
         replace("resolv.conf", "")?;
@@ -389,7 +384,7 @@ fn lacking() -> Option<String> {
         "/usr/sbin/sshd",
         "timeout",
     ] {
-        if machine::program(program).is_none() {
+        if prerequisites::program(program).is_none() {
             return Some(format!("{program} is missing; `make setup` installs it"));
         }
     }

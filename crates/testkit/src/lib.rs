@@ -2,13 +2,13 @@
 //!
 //! It is a dependency of tests only. It knows devices, networks and processes; it does not know what Forebay keeps on them,
 //! and depends on no crate of the workspace.
+pub mod datasets;
 pub mod disk;
 pub mod hosts;
-pub mod machine;
 pub mod mutation;
+pub mod prerequisites;
 pub mod random;
 pub mod seeds;
-pub mod shared;
-pub mod trees;
+pub mod tree_compare;
 pub mod turns;
 pub mod wait;

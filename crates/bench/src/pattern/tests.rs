@@ -2,7 +2,7 @@
 
 use super::published;
 use forebay_pattern::{Element, Folder, LogSource, Segment};
-use forebay_testkit::shared::shared;
+use forebay_testkit::datasets::dataset;
 use forebay_trace::{Kind, NO_OFFSET, load};
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ struct Sums {
 
 #[test]
 fn traces_take_no_more_bytes_than_with_the_published_algorithm() {
-    let Some(dir) = shared("data/dxt") else {
+    let Some(dir) = dataset("data/dxt") else {
         return;
     };
     let mut paths: Vec<_> = std::fs::read_dir(dir)

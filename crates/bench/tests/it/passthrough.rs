@@ -1,5 +1,5 @@
 //! The program end to end: the pass-through is a correct file system, and the benchmark prints what it promises.
-use forebay_testkit::machine::has_fuse;
+use forebay_testkit::prerequisites::has_fuse;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;

@@ -3,8 +3,8 @@
 //! The traces are no part of the repository: they are looked for in `../shared`, or where `FOREBAY_SHARED` says. Those of
 //! several GiB run with `SOAK=1` only; with `SOAK_DIR` set, what is done is not done again.
 use crate::common::{Place, command, forebay, has_fuse, outcome, run_within};
+use forebay_testkit::datasets::dataset;
 use forebay_testkit::seeds;
-use forebay_testkit::shared::shared;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LARGE: [&str; 2] = ["openpmd-", "vpic-"];
 
 /// None where the shared traces are missing.
 fn traces() -> Vec<PathBuf> {
-    let entries = shared("data/dxt").map(|dir| std::fs::read_dir(dir).unwrap());
+    let entries = dataset("data/dxt").map(|dir| std::fs::read_dir(dir).unwrap());
     let entries = entries.into_iter().flatten();
     let mut traces: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).collect();
     traces.retain(|p| p.to_string_lossy().ends_with(".csv.zst"));

@@ -9,7 +9,7 @@
 use crate::common::left::nothing;
 use crate::common::mpi::{self, job_place, logs, mpirun, place};
 use crate::common::{Place, command, outcome, run, run_within};
-use forebay_testkit::machine::{program, skip};
+use forebay_testkit::prerequisites::{program, skip};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -5,7 +5,7 @@
 //! test says that it skips; with `FOREBAY_REQUIRE_SLURM` set it fails.
 use crate::common::left::nothing;
 use crate::common::{Place, has_fuse, mpi, outcome, run};
-use forebay_testkit::machine::{program, skip};
+use forebay_testkit::prerequisites::{program, skip};
 use forebay_testkit::turns::{self, Turn};
 use forebay_testkit::wait::until;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use crate::common::mpi::{N, args, job_place};
 use crate::common::{Place, command, forebay, kill};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
-use forebay_testkit::trees::assert_same;
+use forebay_testkit::tree_compare::assert_same;
 use forebay_testkit::wait::until;
 use std::io::BufRead;
 use std::os::unix::fs::{FileExt, MetadataExt};

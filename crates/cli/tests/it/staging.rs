@@ -2,7 +2,7 @@
 use crate::common::{Place, assert_fails, command, forebay, has_fuse, kill};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
-use forebay_testkit::trees::assert_same;
+use forebay_testkit::tree_compare::assert_same;
 use forebay_testkit::wait::{LIMIT, until_some};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Plots: drawings and pictures hold what they should, and the page works in a real browser.
 use crate::common::{Place, assert_fails, forebay, run};
-use forebay_testkit::machine::{program, skip};
+use forebay_testkit::prerequisites::{program, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -4,7 +4,7 @@ use crate::staging::{StagingFixture, assert_same_holes, plant, temporary_names};
 use forebay_client::OpenOptions;
 use forebay_client::stage::{Direction, LineKind, Options, Outcome, StopReason};
 use forebay_testkit::random::seeded_bytes;
-use forebay_testkit::trees::assert_same;
+use forebay_testkit::tree_compare::assert_same;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Unmodified programs on the mount; after each, every file is the same through every other mount.
 use crate::common::{Harness, has_program, run, sh};
-use forebay_testkit::machine::skip;
+use forebay_testkit::prerequisites::skip;
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
 use std::collections::BTreeSet;

@@ -9,7 +9,7 @@ use forebay_client::stage::Options;
 use forebay_fabric::local;
 use forebay_server::{Config, Delegate, MemberStatus, Service};
 use forebay_storage::OsIo;
-use forebay_testkit::trees::assert_same;
+use forebay_testkit::tree_compare::assert_same;
 use forebay_testkit::wait::{LIMIT, until_some};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;

@@ -24,7 +24,7 @@ pub use mounted::{Mounted, make_ext4};
 pub use recording::{Loss, Recording, position};
 pub use server::serve;
 
-use crate::machine::{program, skip};
+use crate::prerequisites::{program, skip};
 use std::path::Path;
 
 /// The file that is the disk, in the directory that [`serve`] is given.

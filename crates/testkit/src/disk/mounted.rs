@@ -1,5 +1,5 @@
 //! ext4 on an image file, over a loop device.
-use crate::machine::run;
+use crate::prerequisites::run;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

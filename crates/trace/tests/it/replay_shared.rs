@@ -2,13 +2,13 @@
 //!
 //! Traces of more than 150 MB only with `SOAK=1`: the largest writes 17 GB.
 
-use forebay_testkit::shared::shared;
+use forebay_testkit::datasets::dataset;
 use forebay_trace::replay::{Options, PathTarget, replay};
 use forebay_trace::{Error, load};
 
 #[test]
 fn shared_traces_replay() {
-    let Some(dir) = shared("data/dxt") else {
+    let Some(dir) = dataset("data/dxt") else {
         return;
     };
     let soak = forebay_testkit::seeds::is_soak();

@@ -1,6 +1,6 @@
 //! Every shared DXT trace parses, with the figures of the table beside it, and survives Forebay's own format.
 
-use forebay_testkit::shared::shared;
+use forebay_testkit::datasets::dataset;
 use forebay_trace::{Stats, format, load};
 use std::path::Path;
 
@@ -46,7 +46,7 @@ fn rows(dir: &Path) -> Vec<Row> {
 
 #[test]
 fn shared_traces_have_the_figures_of_their_table() {
-    let Some(dir) = shared("data/dxt") else {
+    let Some(dir) = dataset("data/dxt") else {
         return;
     };
     let rows = rows(&dir);

@@ -5,7 +5,7 @@ pub mod mpi;
 pub mod rounds;
 pub mod server_memory;
 
-pub use forebay_testkit::machine::has_fuse;
+pub use forebay_testkit::prerequisites::has_fuse;
 use forebay_testkit::turns::{self, Turn};
 use forebay_testkit::wait::until_or;
 use std::io::Read;

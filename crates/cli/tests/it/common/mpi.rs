@@ -1,6 +1,6 @@
 //! Four servers below `mpirun` with four mounts on this machine, for the tests of the service over MPI.
 use super::{Place, command, forebay, has_fuse};
-use forebay_testkit::machine::{program, skip};
+use forebay_testkit::prerequisites::{program, skip};
 use std::io::BufRead;
 use std::process::{Child, Stdio};
 

@@ -6,7 +6,7 @@ use forebay_client::stage::{
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
 use forebay_testkit::random::seeded_bytes;
-use forebay_testkit::trees::listing;
+use forebay_testkit::tree_compare::listing;
 use rustix::fs::{Mode, SeekFrom, XattrFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::OsStr;

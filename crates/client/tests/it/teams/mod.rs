@@ -4,7 +4,7 @@ use forebay_fabric::fault::{Faults, Intercept, InterceptedCall, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
-use forebay_testkit::machine::scratch;
+use forebay_testkit::prerequisites::scratch;
 use forebay_testkit::wait::until;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

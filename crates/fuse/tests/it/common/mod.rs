@@ -8,7 +8,7 @@ mod map;
 mod service;
 
 use forebay_testkit::hosts::LEAVE_FUSE_MOUNTS;
-pub use forebay_testkit::machine::{has_fuse, has_program};
+pub use forebay_testkit::prerequisites::{has_fuse, has_program};
 use forebay_testkit::turns;
 pub use map::Map;
 pub use service::{Harness, Setup};

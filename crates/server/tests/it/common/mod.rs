@@ -5,7 +5,7 @@ use forebay_server::delegate::{Delegate, Handle};
 use forebay_server::{Caller, Config, Fid, OpenFlags, Service};
 use forebay_storage::OsIo;
 use forebay_storage::fault::FaultIo;
-pub use forebay_testkit::machine::scratch;
+pub use forebay_testkit::prerequisites::scratch;
 use forebay_testkit::wait::{LIMIT, until, until_or};
 use std::path::Path;
 use std::sync::Arc;

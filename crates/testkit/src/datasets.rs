@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 
 /// A directory of them: in `../shared`, or where `FOREBAY_SHARED` says. `None` (and a word on standard output) if it is not there.
-pub fn shared(path: &str) -> Option<PathBuf> {
+pub fn dataset(path: &str) -> Option<PathBuf> {
     let shared = match std::env::var_os("FOREBAY_SHARED") {
         Some(path) => PathBuf::from(path),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
