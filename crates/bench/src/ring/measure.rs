@@ -144,7 +144,7 @@ impl MeetingPoint {
         Ok(MeetingPoint {
             collectives,
             operation: Operation {
-                group: Group::all(1, size, Shape::Direct)?,
+                group: Group::new(1, (0..size).collect(), Shape::Direct)?,
                 key: "meet".into(),
                 round: 0,
                 root: 0,
@@ -219,8 +219,9 @@ struct ServerPart<'a> {
 impl ServerPart<'_> {
     fn operation(&self, key: &'static str, round: u32) -> Result<Operation> {
         let shape = self.subject.shape().unwrap_or(Shape::Ring);
+        let ranks = (0..self.end.size()).collect();
         Ok(Operation {
-            group: Group::all(self.subject as u64, self.end.size(), shape)?,
+            group: Group::new(self.subject as u64, ranks, shape)?,
             key: key.into(),
             round: round.into(),
             root: 0,
