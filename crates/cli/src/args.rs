@@ -60,11 +60,29 @@ pub enum Verb {
     #[command(subcommand)]
     Config(ConfigVerb),
     /// Print the completion script of a shell
-    Completions(CompletionsArgs),
+    #[command(
+        after_help = "For bash: `mkdir -p ~/.local/share/bash-completion/completions; forebay completions bash > \
+            ~/.local/share/bash-completion/completions/forebay`."
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     /// Print the man page, or write the pages of all commands
-    Man(ManArgs),
+    #[command(
+        after_help = "To read one: `forebay man | man -l -`. To install all: `forebay man ~/.local/share/man/man1`, then `man forebay-mount`."
+    )]
+    Man {
+        /// Write a page for each command into this directory, instead of the first one to standard output
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        directory: Option<PathBuf>,
+    },
     /// Print the version, and what it can read
-    Version(VersionArgs),
+    Version {
+        /// Print one JSON object instead of text
+        #[arg(long)]
+        json: bool,
+    },
     /// The server process of `mount`; the specification comes on standard input
     #[command(name = "__serve", hide = true)]
     Background,
@@ -424,34 +442,4 @@ pub struct ConfigArgs {
     /// Settings of the service
     #[command(flatten)]
     pub settings: SettingArgs,
-}
-
-/// Arguments of `man`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "To read one: `forebay man | man -l -`. To install all: `forebay man ~/.local/share/man/man1`, then `man forebay-mount`."
-)]
-pub struct ManArgs {
-    /// Write a page for each command into this directory, instead of the first one to standard output
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub directory: Option<PathBuf>,
-}
-
-/// Arguments of `version`.
-#[derive(Debug, Args)]
-pub struct VersionArgs {
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `completions`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "For bash: `mkdir -p ~/.local/share/bash-completion/completions; forebay completions bash > \
-        ~/.local/share/bash-completion/completions/forebay`."
-)]
-pub struct CompletionsArgs {
-    /// The shell
-    pub shell: clap_complete::Shell,
 }

@@ -64,15 +64,15 @@ fn verb(cli: &Cli) -> failure::Result {
         Verb::Trace(TraceVerb::Plot(args)) => verbs::plot::run(args),
         Verb::Trace(TraceVerb::Convert(args)) => verbs::convert::run(args),
         Verb::Trace(TraceVerb::Replay(args)) => verbs::replay::run(args, config),
-        Verb::Completions(args) => {
+        Verb::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(args.shell, &mut Cli::command(), "forebay", &mut script);
+            clap_complete::generate(*shell, &mut Cli::command(), "forebay", &mut script);
             output::print(String::from_utf8_lossy(&script))
         }
         Verb::Config(ConfigVerb::Check(args)) => verbs::config::check(args, config),
         Verb::Config(ConfigVerb::Show(args)) => verbs::config::show(args, config),
-        Verb::Man(args) => verbs::about::man(args),
-        Verb::Version(args) => verbs::about::version(args),
+        Verb::Man { directory } => verbs::about::man(directory.as_deref()),
+        Verb::Version { json } => verbs::about::version(*json),
         Verb::Background => {
             start::one_process::background(
                 |texts| Ok(settings::Resolved::from_texts(texts)?.values),

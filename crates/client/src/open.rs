@@ -56,10 +56,10 @@ pub(crate) fn open_or_create<T>(
 /// Options of an open; starts with everything off, as `std::fs::OpenOptions` does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenOptions {
-    flags: OpenFlags,
-    create: bool,
-    create_new: bool,
-    mode: u32,
+    pub(crate) flags: OpenFlags,
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) mode: u32,
 }
 
 impl Default for OpenOptions {
@@ -126,16 +126,6 @@ impl OpenOptions {
         Ok(File::new(client, opened, self.flags, path))
     }
 
-    /// What the handle may do, as asked.
-    pub(crate) fn flags(&self) -> OpenFlags {
-        self.flags
-    }
-
-    /// Whether the file is created, and must be.
-    pub(crate) fn creates(&self) -> (bool, bool) {
-        (self.create, self.create_new)
-    }
-
     /// What a handle opened so may do, whatever happens to the file at the open.
     pub fn handle_flags(&self) -> OpenFlags {
         OpenFlags {
@@ -170,11 +160,6 @@ impl OpenOptions {
         }
     }
 
-    /// Permission bits of a new file.
-    pub(crate) fn new_mode(&self) -> u32 {
-        self.mode
-    }
-
     /// The flags of the open; `EINVAL` if the options contradict each other.
     pub(crate) fn effective(&self) -> forebay_server::Result<OpenFlags> {
         let mut flags = self.flags;
@@ -192,7 +177,7 @@ impl OpenOptions {
     fn steps(&self, client: &Client, path: &Path) -> forebay_server::Result<OpenedFile> {
         let (flags, delegate) = (self.effective()?, &client.delegate);
         open_or_create(
-            self.creates(),
+            (self.create, self.create_new),
             |follow| walk(delegate, path, follow),
             |attr| delegate.open(attr.fid, flags),
             |parent, name| {

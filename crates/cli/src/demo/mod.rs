@@ -98,6 +98,10 @@ fn seed() -> u64 {
     now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32)
 }
 
+fn interrupted() -> Failure {
+    Failure::new("interrupted", "everything the demo made is removed")
+}
+
 struct Demo<'a> {
     size: u64,
     settings: &'a Settings,

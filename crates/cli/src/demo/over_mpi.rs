@@ -110,10 +110,7 @@ fn job(base: &Path, size: u64, settings: &Resolved, interrupted: &AtomicBool) ->
         let _ = out.read_to_string(&mut said);
     }
     if asked {
-        return Err(Failure::new(
-            "interrupted",
-            "everything the demo made is removed",
-        ));
+        return Err(super::interrupted());
     }
     if !status.success() {
         return Err(Failure::new(

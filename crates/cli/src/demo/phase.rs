@@ -152,10 +152,7 @@ impl Phase<'_> {
         loop {
             // Looked at before every message: busy workers never let the wait below time out.
             if self.interrupted.load(Ordering::Relaxed) {
-                return Err(Failure::new(
-                    "interrupted",
-                    "everything the demo made is removed",
-                ));
+                return Err(super::interrupted());
             }
             match messages.recv_timeout(Duration::from_millis(200)) {
                 Ok(message) => return Ok(message),

@@ -365,14 +365,14 @@ impl Launched {
         let mut end = Instant::now() + limit;
         let (mut asked, mut stopped) = (false, false);
         loop {
-            if !asked && self.reports.any_died() {
+            if !asked && self.reports.any(|r| matches!(r, ServerReport::Died(_))) {
                 asked = true;
                 if !self.ask_to_stop(limit) {
                     // It passes the signal on to every server that it reaches; to them it means that the command is over.
                     self.signal(Signal::USR1);
                 }
             }
-            if !stopped && self.reports.any_stopped() {
+            if !stopped && self.reports.any(|r| matches!(r, ServerReport::Stopped(_))) {
                 stopped = true;
                 end = end.min(Instant::now() + STOPPED_LAUNCHER_LIMIT);
             }

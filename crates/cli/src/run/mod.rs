@@ -87,7 +87,7 @@ fn work(
     servers: &dyn Servers,
     signals: &Signals,
 ) -> Result<Option<u8>> {
-    if !staging.is_empty() {
+    if !(staging.into.is_empty() && staging.out.is_empty()) {
         staging::store(&servers.mounts())?;
     }
     let copied = staging.copy(true, servers, &signals.cancels());
@@ -97,7 +97,7 @@ fn work(
         text: format!("stage in: {failure}; the command was not started"),
     })?;
     let code = command(args, servers, signals)?;
-    let Some(code) = code.filter(|_| staging.goes_out()) else {
+    let Some(code) = code.filter(|_| !staging.out.is_empty()) else {
         return Ok(code);
     };
     let next = "what was committed stays in the store: `forebay run` with the same --stage-out goes on, with `true` as its command";

@@ -147,16 +147,9 @@ impl Reports {
         hosts
     }
 
-    /// Whether a server has been found dead since all were ready.
-    pub fn any_died(&self) -> bool {
-        let died = |report: &ServerReport| matches!(report, ServerReport::Died(_));
-        self.late.iter().any(died)
-    }
-
-    /// Whether a server has said that it has stopped.
-    pub fn any_stopped(&self) -> bool {
-        let stopped = |report: &ServerReport| matches!(report, ServerReport::Stopped(_));
-        self.late.iter().any(stopped)
+    /// Whether such a report came since all were ready.
+    pub fn any(&self, wanted: impl Fn(&ServerReport) -> bool) -> bool {
+        self.late.iter().any(wanted)
     }
 
     /// How the servers ended; the launcher has.

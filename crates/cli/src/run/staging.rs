@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 
 /// One name to copy. Which paths lie on a mount is only known once the service runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct CopySpec {
+pub struct CopySpec {
     /// Outside of the service, absolute.
     plain: PathBuf,
     /// In it: from its root, or below a mount.
@@ -24,8 +24,10 @@ struct CopySpec {
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub struct Staging {
-    into: Vec<CopySpec>,
-    out: Vec<CopySpec>,
+    /// Before the command.
+    pub into: Vec<CopySpec>,
+    /// After it.
+    pub out: Vec<CopySpec>,
 }
 
 impl Staging {
@@ -50,16 +52,6 @@ impl Staging {
             into: all(&args.stage_in, true)?,
             out: all(&args.stage_out, false)?,
         })
-    }
-
-    /// Whether there is nothing to copy, in either direction.
-    pub fn is_empty(&self) -> bool {
-        self.into.is_empty() && self.out.is_empty()
-    }
-
-    /// Whether something is copied after the command.
-    pub fn goes_out(&self) -> bool {
-        !self.out.is_empty()
     }
 
     /// Copies one direction, if there is anything to copy. `asked` cancels it.

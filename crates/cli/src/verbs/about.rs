@@ -1,21 +1,22 @@
 //! What the program says of itself: `forebay version`, `forebay man`.
-use crate::args::{Cli, ManArgs, VersionArgs};
+use crate::args::Cli;
 use crate::output::{json, name, print};
 use clap::{Arg, Command, CommandFactory};
 use forebay_node::control;
 use forebay_node::failure::{Context, Result};
 use forebay_node::transport;
+use std::path::Path;
 
 /// `forebay version`.
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn version(args: &VersionArgs) -> Result {
+pub fn version(as_json: bool) -> Result {
     let version = env!("CARGO_PKG_VERSION");
     let mpi = transport::library();
     let mpi = mpi.and_then(|library| library.lines().next().map(str::to_string));
     let store = forebay_server::superblock::VERSION;
-    if args.json {
+    if as_json {
         return print(json(&serde_json::json!({
             "version": version,
             "store_format": store,
@@ -35,8 +36,8 @@ pub fn version(args: &VersionArgs) -> Result {
 ///
 /// # Errors
 /// If the directory or a page cannot be written.
-pub fn man(args: &ManArgs) -> Result {
-    let Some(directory) = &args.directory else {
+pub fn man(directory: Option<&Path>) -> Result {
+    let Some(directory) = directory else {
         let mut command = pages().disable_help_subcommand(true);
         command.build();
         let mut page = Vec::new();

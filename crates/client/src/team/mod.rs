@@ -124,7 +124,7 @@ impl Team {
     pub fn open(&mut self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         let path = path.as_ref();
         let opened = self.open_handle(path, options).at("open", path)?;
-        Ok(File::new(&self.client, opened, options.flags(), path))
+        Ok(File::new(&self.client, opened, options.flags, path))
     }
 
     /// The same, as the mount needs it.
@@ -137,11 +137,10 @@ impl Team {
         path: &Path,
         options: &OpenOptions,
     ) -> forebay_server::Result<forebay_server::delegate::OpenedFile> {
-        let (create, create_new) = options.creates();
         let mut request = self.request(TeamAction::Open {
             path: path.as_os_str().as_bytes().to_vec(),
-            create,
-            create_new,
+            create: options.create,
+            create_new: options.create_new,
         });
         let flags = options.effective();
         // The others are to hear of it at once.
@@ -151,7 +150,7 @@ impl Team {
         request.write = flags.write;
         request.read_only = !flags.write;
         request.truncate = flags.truncate;
-        request.first.2 = options.new_mode();
+        request.first.2 = options.mode;
         let token = self.token();
         let answer = self.call(self.likely_owner_of(path), request);
         let delegate = &self.client.delegate;

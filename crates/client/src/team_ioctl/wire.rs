@@ -97,7 +97,7 @@ impl TeamOp {
             }
             TeamOp::Stat { path } => rest.clone_from(path),
             TeamOp::Open { path, options } => {
-                numbers[2..].copy_from_slice(&[options.bits(), options.new_mode()]);
+                numbers[2..].copy_from_slice(&[options.bits(), options.mode]);
                 rest.clone_from(path);
             }
             TeamOp::Close { ino: file } => ino = *file,
