@@ -16,6 +16,7 @@ mod files;
 mod output;
 mod progress;
 mod run;
+mod scratch_dir;
 pub mod settings;
 mod table;
 mod usage_errors;

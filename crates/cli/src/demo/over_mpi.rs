@@ -7,7 +7,8 @@
 //!
 //! `run` sees to it that nothing stays behind; the demo asks it to end when the user wants to stop.
 use super::phase::Phase;
-use super::{WRITERS, reader, sandbox};
+use super::{WRITERS, reader};
+use crate::scratch_dir::ScratchDir;
 use crate::settings::Resolved;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::wait_for_child;
@@ -15,7 +16,6 @@ use forebay_node::transport;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,19 +57,16 @@ pub fn show(
     }
     let base = parent.join(format!("forebay-demo-mpi-{}", std::process::id()));
     let nodes = settings.values.service.nodes;
-    let made = (0..nodes).try_for_each(|k| {
-        let mut builder = std::fs::DirBuilder::new();
-        let mount = base.join(format!("m{k}"));
-        builder.recursive(true).mode(0o700).create(mount)
+    let made = ScratchDir::new(&base).and_then(|base| {
+        let mut mounts = (0..nodes).map(|k| base.path().join(format!("m{k}")));
+        mounts.try_for_each(std::fs::create_dir)?;
+        Ok(base)
     });
-    let shown = made
-        .or_fail(
-            format!("cannot make directories in {}", base.display()),
-            "name a directory of your own with --dir",
-        )
-        .and_then(|()| job(&base, size.min(MAX_BYTES), settings, interrupted));
-    sandbox::remove(&base);
-    shown.map(Some)
+    let base = made.or_fail(
+        format!("cannot make directories in {}", base.display()),
+        "name a directory of your own with --dir",
+    )?;
+    job(base.path(), size.min(MAX_BYTES), settings, interrupted).map(Some)
 }
 
 fn job(base: &Path, size: u64, settings: &Resolved, interrupted: &AtomicBool) -> Result<OverMpi> {

@@ -1,12 +1,11 @@
 //! What the demo makes and removes again: one directory with a store, mount points and a plain directory, and the server in between.
-use crate::output::{name, tell};
+use crate::output::tell;
+use crate::scratch_dir::ScratchDir;
 use crate::settings::Resolved;
 use forebay_node::failure::{Context, Failure, Result};
-use forebay_node::mount_table;
 use forebay_node::server_process::ServerProcess;
 use forebay_node::spec::ServerSpec;
 use forebay_node::units;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,10 +14,11 @@ const FILE: &str = "checkpoint";
 
 /// The directory and the server; both are gone when it is dropped.
 pub struct Sandbox {
-    base: PathBuf,
+    /// Ends before the directory goes.
+    server: Option<ServerProcess>,
     spec: ServerSpec,
     limit: Duration,
-    server: Option<ServerProcess>,
+    base: ScratchDir,
 }
 
 impl Sandbox {
@@ -51,32 +51,28 @@ impl Sandbox {
             ));
         }
         let base = parent.join(format!("forebay-demo-{}", std::process::id()));
-        let make = |path: &Path| {
-            let made = std::fs::DirBuilder::new().mode(0o700).create(path);
-            made.or_fail(
-                format!("cannot create the directory {}", path.display()),
-                "name a directory of your own with --dir",
-            )
-        };
-        make(&base)?;
-        let mut sandbox = Sandbox {
-            base: base.clone(),
+        let made = ScratchDir::new(&base).and_then(|base| {
+            std::fs::create_dir(base.path().join("mounts"))?;
+            std::fs::create_dir(base.path().join("plain"))?;
+            Ok(base)
+        });
+        let base = made.or_fail(
+            format!("cannot create the directory {}", base.display()),
+            "name a directory of your own with --dir",
+        )?;
+        let mount = |n: u16| base.path().join("mounts").join(n.to_string());
+        Ok(Sandbox {
+            server: None,
             spec: ServerSpec {
-                store: base.join("store"),
-                mounts: Vec::new(),
+                store: base.path().join("store"),
+                mounts: (0..settings.values.service.nodes).map(mount).collect(),
                 settings: settings.texts(),
                 with_parent: true,
                 salvage: None,
             },
             limit: settings.values.start_limit,
-            server: None,
-        };
-        make(&base.join("mounts"))?;
-        make(&base.join("plain"))?;
-        sandbox.spec.mounts = (0..settings.values.service.nodes)
-            .map(|n| base.join("mounts").join(n.to_string()))
-            .collect();
-        Ok(sandbox)
+            base,
+        })
     }
 
     /// Starts the server.
@@ -122,7 +118,7 @@ impl Sandbox {
 
     /// The file on the plain disk.
     pub fn plain(&self) -> PathBuf {
-        self.base.join("plain").join(FILE)
+        self.base.path().join("plain").join(FILE)
     }
 
     /// Stops the server cleanly, if it runs.
@@ -133,31 +129,6 @@ impl Sandbox {
         self.server
             .take()
             .map_or(Ok(()), |server| server.stop(limit))
-    }
-}
-
-impl Drop for Sandbox {
-    fn drop(&mut self) {
-        drop(self.server.take());
-        remove(&self.base);
-    }
-}
-
-/// Removes a directory of the demo, but nothing below a mount that could not be taken away: that would delete through it.
-pub fn remove(base: &Path) {
-    match mount_table::all() {
-        Ok(all) if !all.iter().any(|m| m.point.starts_with(base)) => {
-            if let Err(e) = std::fs::remove_dir_all(base) {
-                tell(format!(
-                    "forebay: cannot remove {}: {e}; remove it by hand",
-                    name(base)
-                ));
-            }
-        }
-        _ => tell(format!(
-            "forebay: a mount is left below {}; run `forebay umount` there, then remove it",
-            name(base)
-        )),
     }
 }
 

@@ -5,6 +5,7 @@ use super::umount::{self, store_named};
 use crate::args::RecordArgs;
 use crate::output::{name, tell};
 use crate::run::{Guard, Signals};
+use crate::scratch_dir::ScratchDir;
 use forebay_node::control::{Client, RecordPart, RecordSpec};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
@@ -14,7 +15,7 @@ use forebay_trace::{Recording, format};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,14 +41,14 @@ struct Service {
 pub fn run(args: &RecordArgs) -> Result {
     let output = output(args)?;
     let stores = stores(args)?;
-    let parts = PartDir::new(&output)?;
+    let parts = part_dir(&output)?;
     let signals = Signals::catch()?;
     let begun = clock();
     let spec = RecordSpec {
         // Two that begin in the same nanosecond would have to be one process.
         id: begun ^ u64::from(std::process::id()) << 40,
         name: command_name(args),
-        dir: parts.0.clone(),
+        dir: parts.path().to_path_buf(),
         begun,
         threads: args.threads,
         exact: !args.cached,
@@ -286,29 +287,13 @@ fn walk(mount: &Path, mut wanted: HashSet<u64>) -> HashMap<u64, String> {
     names
 }
 
-/// A new directory beside the output, for the files of the servers; removed with them.
-struct PartDir(PathBuf);
-
-impl PartDir {
-    fn new(output: &Path) -> Result<PartDir> {
-        let name = output.file_name().unwrap_or_default().to_string_lossy();
-        let path = output.with_file_name(format!(".{name}.{}", std::process::id()));
-        // For the servers, which are this user's; the calls are nobody else's business yet.
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .or_fail(
-                format!("cannot create {}", path.display()),
-                "name a file in a directory of your own with -o",
-            )?;
-        Ok(PartDir(path))
-    }
-}
-
-impl Drop for PartDir {
-    fn drop(&mut self) {
-        if let Err(e) = std::fs::remove_dir_all(&self.0) {
-            tell(format!("forebay: cannot remove {}: {e}", name(&self.0)));
-        }
-    }
+/// A new directory beside the output, for the files of the servers.
+fn part_dir(output: &Path) -> Result<ScratchDir> {
+    let name = output.file_name().unwrap_or_default().to_string_lossy();
+    let path = output.with_file_name(format!(".{name}.{}", std::process::id()));
+    // The servers are this user's; the calls are nobody else's business yet.
+    ScratchDir::new(&path).or_fail(
+        format!("cannot create {}", path.display()),
+        "name a file in a directory of your own with -o",
+    )
 }

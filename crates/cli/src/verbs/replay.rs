@@ -4,6 +4,7 @@ use crate::args::ReplayArgs;
 use crate::config_file;
 use crate::output::{self, print, tell};
 use crate::progress;
+use crate::scratch_dir::ScratchDir;
 use crate::settings::Resolved;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::server_process::ServerProcess;
@@ -90,8 +91,12 @@ fn in_mounts(
     store: &Path,
     settings: &Resolved,
 ) -> Result<Report> {
-    let base = MountBase::new()?;
-    let mut spec = settings.spec(store, &base.0.join("{node}"))?;
+    let base = std::env::temp_dir().join(format!("forebay-replay-{}", std::process::id()));
+    let base = ScratchDir::new(&base).or_fail(
+        format!("cannot create {}", base.display()),
+        "set TMPDIR to a directory of your own",
+    )?;
+    let mut spec = settings.spec(store, &base.path().join("{node}"))?;
     spec.with_parent = true;
     for point in &spec.mounts {
         std::fs::create_dir(point)
@@ -128,31 +133,6 @@ fn in_mounts(
     let stopped = server.map_or(Ok(()), |server| server.stop(settings.values.stop_limit));
     let report = report?;
     stopped.map(|()| report)
-}
-
-/// A new directory for mount points; removed with its empty directories, never through a mount.
-struct MountBase(std::path::PathBuf);
-
-impl MountBase {
-    fn new() -> Result<MountBase> {
-        let path = std::env::temp_dir().join(format!("forebay-replay-{}", std::process::id()));
-        std::fs::create_dir(&path).or_fail(
-            format!("cannot create {}", path.display()),
-            "set TMPDIR to a directory of your own",
-        )?;
-        Ok(MountBase(path))
-    }
-}
-
-impl Drop for MountBase {
-    fn drop(&mut self) {
-        let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
-        for entry in entries {
-            // Fails where something is still mounted, as it should.
-            let _ = std::fs::remove_dir(entry.path());
-        }
-        let _ = std::fs::remove_dir(&self.0);
-    }
 }
 
 /// In this process, through the client library.
