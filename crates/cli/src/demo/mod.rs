@@ -11,7 +11,7 @@ pub mod worker;
 
 use crate::args::DemoArgs;
 use crate::config_file;
-use crate::settings::{Resolved, Settings, Source};
+use crate::settings::{Resolved, Settings};
 use crate::verbs::fsck;
 use forebay_node::control::Member;
 use forebay_node::failure::{Context, Failure, Result};
@@ -70,10 +70,9 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
 
 /// The settings; four nodes unless the command line says otherwise.
 fn settings(args: &DemoArgs, config: Option<&Path>) -> Result<Resolved> {
-    let mut settings = config_file::resolve(config, &args.settings)?;
-    if settings.source("nodes") != Source::CommandLine {
-        settings.set("nodes", "4")?;
-    }
+    let mut given = args.settings.clone();
+    given.or_insert("nodes", "4");
+    let settings = config_file::resolve(config, &given)?;
     if settings.values.service.nodes < 2 {
         return Err(Failure::usage(
             "the demo reads through other nodes than those that wrote",

@@ -37,6 +37,13 @@ pub enum Source {
 #[derive(Debug, Clone, Default)]
 pub struct SettingArgs(BTreeMap<&'static str, String>);
 
+impl SettingArgs {
+    /// Gives a setting that is not there.
+    pub fn or_insert(&mut self, key: &'static str, text: &str) {
+        self.0.entry(key).or_insert_with(|| text.to_string());
+    }
+}
+
 impl clap::FromArgMatches for SettingArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let given = |s: &Setting| matches.get_one::<String>(s.key).cloned();
@@ -205,19 +212,6 @@ impl Resolved {
         self.texts
             .get(key)
             .map_or(Source::Default, |(_, source)| *source)
-    }
-
-    /// Replaces one setting.
-    ///
-    /// # Errors
-    /// A usage failure if `text` is not a value of it.
-    pub fn set(&mut self, key: &str, text: &str) -> Result {
-        let setting =
-            find(key).ok_or_else(|| Failure::usage(format!("no setting {key}"), "see --help"))?;
-        (setting.set)(&mut self.values, text).map_err(wrong)?;
-        self.texts
-            .insert(setting.key, (text.to_string(), Source::CommandLine));
-        Ok(())
     }
 }
 

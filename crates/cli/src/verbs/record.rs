@@ -140,42 +140,38 @@ fn stores(args: &RecordArgs) -> Result<Vec<PathBuf>> {
 /// Has them all record. Where none is named, those that belong to somebody else or are dead do not matter.
 fn start(stores: Vec<PathBuf>, spec: &RecordSpec) -> Result<Vec<Service>> {
     let mut services: Vec<Service> = Vec::new();
-    let mut why = None;
     for store in stores {
-        let started = Client::connect(&store).map_err(|e| {
-            e.failure(|| {
-                Failure::new(
-                    format!("no service runs on {}", store.display()),
-                    "mount it first: `forebay mount`",
-                )
-            })
-        });
-        let started = started.and_then(|mut client| {
-            let parts = client.start_recording(spec, REPLY_TIMEOUT)?;
-            Ok(Service {
-                store: store.clone(),
-                client,
-                parts,
-            })
-        });
-        match started {
+        match start_one(store, spec) {
             Ok(service) => services.push(service),
-            Err(failure) => why = why.or(Some(failure)),
+            Err(failure) => {
+                for service in &mut services {
+                    stop(service, spec.id);
+                }
+                return Err(failure);
+            }
         }
     }
-    match why {
-        Some(failure) => {
-            for service in &mut services {
-                stop(service, spec.id);
-            }
-            Err(failure)
-        }
-        None if services.is_empty() => Err(Failure::new(
+    match services.is_empty() {
+        false => Ok(services),
+        true => Err(Failure::new(
             "nothing is mounted here that could be recorded",
             "`forebay mount` first, or `forebay run ... -- forebay trace record -- CMD`",
         )),
-        None => Ok(services),
     }
+}
+
+fn start_one(store: PathBuf, spec: &RecordSpec) -> Result<Service> {
+    let not_running = || {
+        let what = format!("no service runs on {}", store.display());
+        Failure::new(what, "mount it first: `forebay mount`")
+    };
+    let mut client = Client::connect(&store).map_err(|e| e.failure(not_running))?;
+    let parts = client.start_recording(spec, REPLY_TIMEOUT)?;
+    Ok(Service {
+        store,
+        client,
+        parts,
+    })
 }
 
 /// Runs the command; its exit code.

@@ -253,29 +253,23 @@ impl Team {
 
     /// The member that probably has least to ask others about a path.
     fn likely_owner_of(&self, path: &Path) -> Member {
-        let names: Vec<&[u8]> = path.iter().map(|name| name.as_bytes()).collect();
+        let names = path.iter().map(|name| name.as_bytes());
+        let names: Vec<&[u8]> = names.filter(|name| *name != b"/").collect();
         let directories = names.split_last().map_or(&[][..], |(_, before)| before);
-        let directories: Vec<&[u8]> = directories
-            .iter()
-            .copied()
-            .filter(|name| *name != b"/")
-            .collect();
-        self.seat
-            .root(self.client.delegate.team.likely_owner(&directories))
+        let owner = self.client.delegate.team.likely_owner(directories);
+        self.seat.root(owner)
     }
 
     fn call(&mut self, root: Member, request: TeamRequest) -> forebay_server::Result<TeamAnswer> {
         let delegate = self.client.delegate.clone();
         let token = self.token();
         let members = self.seat.plan().members.clone();
-        let execute = |request| {
-            let executor = RootExecutor {
-                delegate: &delegate,
-                members: &members,
-                token,
-            };
-            executor.execute(request)
+        let executor = RootExecutor {
+            delegate: &delegate,
+            members: &members,
+            token,
         };
+        let execute = |request| executor.execute(request);
         decode(&self.seat.call(root, encode(&request)?, &combine, execute)?)
     }
 

@@ -8,6 +8,7 @@ use super::side::{
 use crate::path::walk;
 use bytes::Bytes;
 use file::{ServiceReader, ServiceWriter, set_attributes};
+use forebay_server::delegate::Handle;
 use forebay_server::proto::files::FileSurvey;
 use forebay_server::{Attr, Caller, Delegate, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time};
 use rustix::io::Errno;
@@ -74,6 +75,14 @@ fn stat_of_survey(survey: &FileSurvey) -> ObjectStat {
 }
 
 impl ServiceSide {
+    fn reader(&self, handle: Handle) -> Box<dyn SourceFile> {
+        Box::new(ServiceReader {
+            delegate: self.delegate.clone(),
+            handle,
+            last: Bytes::new(),
+        })
+    }
+
     fn find(&self, path: &Path, follow: bool) -> io::Result<ResolvedPath> {
         let walked = walk(&self.delegate, path, follow)?;
         let found = walked.found.as_ref();
@@ -200,20 +209,12 @@ impl StageSide for ServiceSide {
 
     fn open(&self, place: &ObjectRef, _fresh: bool) -> io::Result<Box<dyn SourceFile>> {
         let opened = self.delegate.open(fid(place)?, OpenFlags::READ)?;
-        Ok(Box::new(ServiceReader {
-            delegate: self.delegate.clone(),
-            handle: opened.handle,
-            last: Bytes::new(),
-        }))
+        Ok(self.reader(opened.handle))
     }
 
     fn open_seen(&self, place: &ObjectRef, stat: &ObjectStat) -> io::Result<Box<dyn SourceFile>> {
         match &stat.attr {
-            Some(attr) => Ok(Box::new(ServiceReader {
-                delegate: self.delegate.clone(),
-                handle: self.delegate.peek(attr),
-                last: Bytes::new(),
-            })),
+            Some(attr) => Ok(self.reader(self.delegate.peek(attr))),
             None => self.open(place, false),
         }
     }
