@@ -26,12 +26,12 @@ pub struct Cli {
     pub config: Option<PathBuf>,
     /// What to do
     #[command(subcommand)]
-    pub verb: Verb,
+    pub command: CliCommand,
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub enum CliCommand {
     /// Write, kill, restart and read one shared file on four nodes, verify every byte, compare with the plain disk
     Demo(DemoArgs),
     /// Start the service of a store and mount it; creates the store if there is none
@@ -50,15 +50,15 @@ pub enum Verb {
     Laminate(LaminateArgs),
     /// Copy files and trees between any directory and a running service, by all nodes at once
     #[command(subcommand)]
-    Stage(StageVerb),
+    Stage(StageCommand),
     /// Check a store whose service is stopped, every checksum of it
     Fsck(FsckArgs),
     /// Record, make, describe, draw and replay traces of parallel I/O
     #[command(subcommand)]
-    Trace(TraceVerb),
+    Trace(TraceCommand),
     /// Check the settings, or show all and where each comes from
     #[command(subcommand)]
-    Config(ConfigVerb),
+    Config(ConfigCommand),
     /// Print the completion script of a shell
     #[command(
         after_help = "For bash: `mkdir -p ~/.local/share/bash-completion/completions; forebay completions bash > \
@@ -330,7 +330,7 @@ pub struct LaminateArgs {
     after_help = "An interrupted job goes on where it was when the same command is run again: finished files are not copied \
         again, unless their source has changed."
 )]
-pub enum StageVerb {
+pub enum StageCommand {
     /// Copy from a directory into the service
     In(StageArgs),
     /// Copy from the service to a directory
@@ -425,7 +425,7 @@ pub struct FsckArgs {
 #[command(
     after_help = "Both read the configuration file, the environment and the flags as every command that starts a service does, and start none."
 )]
-pub enum ConfigVerb {
+pub enum ConfigCommand {
     /// Check that every setting is right
     Check(ConfigArgs),
     /// Show every setting that would hold, and where it comes from

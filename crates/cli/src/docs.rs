@@ -66,11 +66,11 @@ fn section(out: &mut String, command: &mut Command, name: &str) {
         .to_string();
     let lines: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
     let _ = write!(out, "\n## {name}\n\n```text\n{}\n```\n", lines.join("\n"));
-    for verb in command
+    for subcommand in command
         .get_subcommands_mut()
         .filter(|c| !c.is_hide_set() && c.get_name() != "help")
     {
-        let name = format!("{name} {}", verb.get_name());
-        section(out, verb, &name);
+        let name = format!("{name} {}", subcommand.get_name());
+        section(out, subcommand, &name);
     }
 }

@@ -18,11 +18,11 @@ mod progress;
 mod run;
 mod scratch_dir;
 pub mod settings;
+mod subcommands;
 mod table;
 mod usage_errors;
-mod verbs;
 
-use args::{Cli, ConfigVerb, StageVerb, TraceVerb, Verb};
+use args::{Cli, CliCommand, ConfigCommand, StageCommand, TraceCommand};
 use clap::{CommandFactory, Parser};
 use forebay_node::{allocator, failure, mount_cleaner, start};
 
@@ -33,7 +33,7 @@ pub fn run() -> u8 {
         Ok(cli) => cli,
         Err(error) => return usage_errors::report(&error),
     };
-    match verb(&cli) {
+    match dispatch(&cli) {
         Ok(()) => failure::OK,
         Err(failure) => {
             if !failure.text.is_empty() {
@@ -44,48 +44,48 @@ pub fn run() -> u8 {
     }
 }
 
-fn verb(cli: &Cli) -> failure::Result {
+fn dispatch(cli: &Cli) -> failure::Result {
     let config = cli.config.as_deref();
-    match &cli.verb {
-        Verb::Demo(args) => demo::run(args, config),
-        Verb::Mount(args) => verbs::mount::run(args, config),
-        Verb::Run(args) => run::run(args, config),
-        Verb::Serve(args) => verbs::serve::run(args, config),
-        Verb::Umount(args) => verbs::umount::run(args),
-        Verb::Status(args) => verbs::status::run(args),
-        Verb::Stat(args) => verbs::stat::run(args),
-        Verb::Laminate(args) => verbs::laminate::run(args),
-        Verb::Stage(StageVerb::In(args)) => verbs::stage::run(args, true),
-        Verb::Stage(StageVerb::Out(args)) => verbs::stage::run(args, false),
-        Verb::Stage(StageVerb::Status(args)) => verbs::stage_status::run(args),
-        Verb::Fsck(args) => verbs::fsck::run(args),
-        Verb::Trace(TraceVerb::Gen(args)) => verbs::trace::generate(args),
-        Verb::Trace(TraceVerb::Stats(args)) => verbs::trace::stats(args),
-        Verb::Trace(TraceVerb::Record(args)) => verbs::record::run(args),
-        Verb::Trace(TraceVerb::Plot(args)) => verbs::plot::run(args),
-        Verb::Trace(TraceVerb::Convert(args)) => verbs::convert::run(args),
-        Verb::Trace(TraceVerb::Replay(args)) => verbs::replay::run(args, config),
-        Verb::Completions { shell } => {
+    match &cli.command {
+        CliCommand::Demo(args) => demo::run(args, config),
+        CliCommand::Mount(args) => subcommands::mount::run(args, config),
+        CliCommand::Run(args) => run::run(args, config),
+        CliCommand::Serve(args) => subcommands::serve::run(args, config),
+        CliCommand::Umount(args) => subcommands::umount::run(args),
+        CliCommand::Status(args) => subcommands::status::run(args),
+        CliCommand::Stat(args) => subcommands::stat::run(args),
+        CliCommand::Laminate(args) => subcommands::laminate::run(args),
+        CliCommand::Stage(StageCommand::In(args)) => subcommands::stage::run(args, true),
+        CliCommand::Stage(StageCommand::Out(args)) => subcommands::stage::run(args, false),
+        CliCommand::Stage(StageCommand::Status(args)) => subcommands::stage_status::run(args),
+        CliCommand::Fsck(args) => subcommands::fsck::run(args),
+        CliCommand::Trace(TraceCommand::Gen(args)) => subcommands::trace::generate(args),
+        CliCommand::Trace(TraceCommand::Stats(args)) => subcommands::trace::stats(args),
+        CliCommand::Trace(TraceCommand::Record(args)) => subcommands::record::run(args),
+        CliCommand::Trace(TraceCommand::Plot(args)) => subcommands::plot::run(args),
+        CliCommand::Trace(TraceCommand::Convert(args)) => subcommands::convert::run(args),
+        CliCommand::Trace(TraceCommand::Replay(args)) => subcommands::replay::run(args, config),
+        CliCommand::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "forebay", &mut script);
             output::print(String::from_utf8_lossy(&script))
         }
-        Verb::Config(ConfigVerb::Check(args)) => verbs::config::check(args, config),
-        Verb::Config(ConfigVerb::Show(args)) => verbs::config::show(args, config),
-        Verb::Man { directory } => verbs::about::man(directory.as_deref()),
-        Verb::Version { json } => verbs::about::version(*json),
-        Verb::Background => {
+        CliCommand::Config(ConfigCommand::Check(args)) => subcommands::config::check(args, config),
+        CliCommand::Config(ConfigCommand::Show(args)) => subcommands::config::show(args, config),
+        CliCommand::Man { directory } => subcommands::about::man(directory.as_deref()),
+        CliCommand::Version { json } => subcommands::about::version(*json),
+        CliCommand::Background => {
             start::one_process::background(
                 |texts| Ok(settings::Resolved::from_texts(texts)?.values),
             )
         }
-        Verb::Watch {
+        CliCommand::Watch {
             server,
             store,
             users,
         } => mount_cleaner::run(*server, store, users),
-        Verb::Guard { parent, command } => run::guard::run(*parent, command),
-        Verb::OverMpi { size } => demo::over_mpi::inside(*size),
-        Verb::Worker { job } => demo::worker::run(job),
+        CliCommand::Guard { parent, command } => run::guard::run(*parent, command),
+        CliCommand::OverMpi { size } => demo::over_mpi::inside(*size),
+        CliCommand::Worker { job } => demo::worker::run(job),
     }
 }

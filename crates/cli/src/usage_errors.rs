@@ -56,22 +56,25 @@ fn message(error: &clap::Error, args: &[String]) -> String {
         .join("; ")
         .replace(":; ", ": ")
         .replace("; tip: ", "; ");
-    let verb = match error.get(ContextKind::Usage) {
-        Some(ContextValue::StyledStr(usage)) => verb(&usage.to_string()),
+    let subcommand = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => subcommand(&usage.to_string()),
         _ => String::from("forebay"),
     };
     let tip = match error.kind() {
-        ErrorKind::UnknownArgument => joined_flag(&verb, args),
+        ErrorKind::UnknownArgument => joined_flag(&subcommand, args),
         _ => None,
     };
     let tip = tip.map(|joined| format!("; write `{joined}`"));
-    format!("{what}{}; see `{verb} --help`", tip.unwrap_or_default())
+    format!(
+        "{what}{}; see `{subcommand} --help`",
+        tip.unwrap_or_default()
+    )
 }
 
 /// A flag whose value must be joined to it and stands apart, as it would have to be written.
-fn joined_flag(verb: &str, args: &[String]) -> Option<String> {
+fn joined_flag(subcommand: &str, args: &[String]) -> Option<String> {
     let mut command = Cli::command();
-    for word in verb.split(' ').skip(1) {
+    for word in subcommand.split(' ').skip(1) {
         command = command.find_subcommand(word)?.clone();
     }
     let joined = |flag: &str| {
@@ -86,7 +89,7 @@ fn joined_flag(verb: &str, args: &[String]) -> Option<String> {
 }
 
 /// `Usage: forebay trace gen [OPTIONS] <KIND>` -> `forebay trace gen`.
-fn verb(usage: &str) -> String {
+fn subcommand(usage: &str) -> String {
     let words = usage.trim_start_matches("Usage:").split_whitespace();
     words
         .take_while(|w| w.chars().all(|c| c.is_ascii_lowercase()))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The subcommands of `trace`.
 #[derive(Debug, Subcommand)]
-pub enum TraceVerb {
+pub enum TraceCommand {
     /// Make the trace of a known workload
     Gen(GenArgs),
     /// Run a command and record every operation on Forebay mounts meanwhile

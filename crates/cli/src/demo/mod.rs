@@ -12,7 +12,7 @@ pub mod worker;
 use crate::args::DemoArgs;
 use crate::config_file;
 use crate::settings::{Resolved, Settings};
-use crate::verbs::fsck;
+use crate::subcommands::fsck;
 use forebay_node::control::Member;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;

@@ -157,7 +157,7 @@ fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
     }
     match transport::IS_BUILT_IN {
         true => launch::start(args, settings, launcher, hosts, servers),
-        false => Err(crate::verbs::serve::no_mpi()),
+        false => Err(crate::subcommands::serve::no_mpi()),
     }
 }
 

@@ -5,7 +5,7 @@
 use super::Servers;
 use crate::args::RunArgs;
 use crate::output::tell;
-use crate::verbs::{stage, stage_paths};
+use crate::subcommands::{stage, stage_paths};
 use forebay_node::control::StageSpec;
 use forebay_node::failure::{Failure, Result};
 use forebay_node::mount_table;

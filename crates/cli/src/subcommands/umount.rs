@@ -328,7 +328,8 @@ int main(int argc, char **argv) {
 
     #[test]
     fn the_store_is_found_from_a_mount_point_or_the_directory_above() {
-        let mount = |point: &str, store: &str| crate::verbs::mount_entry(point, Path::new(store));
+        let mount =
+            |point: &str, store: &str| crate::subcommands::mount_entry(point, Path::new(store));
         let mounts = [
             mount("/m/0", "/s"),
             mount("/m/1", "/s"),

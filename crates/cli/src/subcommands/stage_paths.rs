@@ -91,7 +91,7 @@ fn resolve_pair(
     let Some((mount, store)) = mount_table::below(mounts, ours)
         .and_then(|m| mount_table::store(m).map(|store| (m, store)))
     else {
-        let (what, verb) = if into {
+        let (what, subcommand) = if into {
             ("target", "stage in")
         } else {
             ("source", "stage out")
@@ -99,7 +99,7 @@ fn resolve_pair(
         return Err(Failure::usage(
             format!("the {what} {} is not on a Forebay mount", ours.display()),
             format!(
-                "`forebay {verb}` needs a {what} below a mount point of `forebay mount`; `findmnt -t fuse.forebay` lists them"
+                "`forebay {subcommand}` needs a {what} below a mount point of `forebay mount`; `findmnt -t fuse.forebay` lists them"
             ),
         ));
     };
@@ -187,7 +187,7 @@ mod tests {
         std::fs::create_dir_all(base.join("m/a")).unwrap();
         std::fs::write(base.join("src"), "x").unwrap();
         std::os::unix::fs::symlink(base.join("src"), base.join("link")).unwrap();
-        let mounts = [crate::verbs::mount_entry(
+        let mounts = [crate::subcommands::mount_entry(
             base.join("m").to_str().unwrap(),
             Path::new("/s"),
         )];

@@ -2,7 +2,7 @@
 use super::status_text::text;
 use crate::args::StatusArgs;
 use crate::output::{json, lines, print, screen};
-use crate::verbs::umount::store_named;
+use crate::subcommands::umount::store_named;
 use forebay_node::control::{Client, Member, NoServer, Rates, Status};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;

@@ -2,8 +2,8 @@
 use super::stage::{REPLY_TIMEOUT, again_later, connect};
 use crate::args::StageStatusArgs;
 use crate::output::{escaped, json, print, tell};
+use crate::subcommands::umount::{store_named, stores};
 use crate::table::Table;
-use crate::verbs::umount::{store_named, stores};
 use forebay_node::control::{Client, NoServer, StageJob, StageState};
 use forebay_node::failure::Result;
 use forebay_node::mount_table;
