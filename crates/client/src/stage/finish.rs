@@ -77,21 +77,17 @@ fn finish_large(worker: &NodeWorker, task: &CopyTask, finished: bool) -> Result<
     let (path, dir) = (task.target_path(), &task.folder.to);
     let counters = &worker.run.report.counters;
     let temporary = task.temporary(worker.run.number, true);
-    let (place, written) = match worker.to.lookup(dir, &temporary) {
-        Ok((_, _)) if finished && worker.has_target(task) => {
-            // One process has begun it again, not knowing that it was finished: there is a journal that knows.
+    let found = worker.to.lookup(dir, &temporary);
+    if (finished || found.is_err()) && worker.has_target(task) {
+        // An earlier run was cut off after this step; or one process has begun it again, not knowing that it was finished: there is
+        // a journal that knows.
+        if found.is_ok() {
             let _ = worker.to.remove(dir, &temporary);
-            count(&counters.kept_files, 1);
-            return Ok(());
         }
-        Ok(found) => found,
-        // An earlier run was cut off after this step.
-        Err(_) if worker.has_target(task) => {
-            count(&counters.kept_files, 1);
-            return Ok(());
-        }
-        Err(e) => return Err(e).on_target("find what was written of", &path),
-    };
+        count(&counters.kept_files, 1);
+        return Ok(());
+    }
+    let (place, written) = found.on_target("find what was written of", &path)?;
     if source_stamp(&worker.stat_source(task)?) != source_stamp(&task.stat) {
         let path = task.source_path();
         // The next run begins it again under another temporary name.
