@@ -1,4 +1,4 @@
-//! Whether the elements of a commit are apart: exactly, and at once whatever loops say of themselves.
+//! Whether the elements of a commit are disjoint: exactly, and in bounded time whatever counts loops claim.
 
 use crate::common::{Stream, stream};
 use forebay_pattern::{Folder, LogSource, Segment, all_disjoint};

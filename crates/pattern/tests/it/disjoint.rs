@@ -1,4 +1,4 @@
-//! Patterns that are said to be apart are; those of ranks that share a file are said to be.
+//! Patterns that are said to be disjoint are; those of ranks that share a file are said to be.
 
 use crate::common::{Stream, stream};
 use forebay_pattern::{Folder, LogSource, Segment};
