@@ -7,7 +7,6 @@ use crate::protocol::{self, Session};
 use crate::recording::MountRecording;
 use crate::{mount_calls, mount_table, mountpoint};
 use forebay_server::Delegate;
-use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -179,24 +178,23 @@ impl Mount {
         while device(&self.point).map_or(true, |there| there == self.device) {
             match mount_calls::unmount(&self.point) {
                 Ok(()) => return Ok(()),
-                Err(e)
-                    if e.raw_os_error() == Some(Errno::BUSY.raw_os_error())
-                        && Instant::now() < until =>
-                {
-                    // The kernel tells nobody when the last user of a mount goes.
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(200));
-                }
-                Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                    mount_calls::force(&self.point)
-                        .map_err(|e| MountError::system("unmount", &self.point, e))?;
-                    return Err(MountError::CutOff {
-                        point: self.point.clone(),
-                    });
-                }
-                // Someone else unmounted it between the look and the call.
-                Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => return Ok(()),
-                Err(e) => return Err(MountError::system("unmount", &self.point, e)),
+                Err(e) => match e.raw_os_error() {
+                    Some(libc::EBUSY) if Instant::now() < until => {
+                        // The kernel tells nobody when the last user of a mount goes.
+                        std::thread::sleep(pause);
+                        pause = (pause * 2).min(Duration::from_millis(200));
+                    }
+                    Some(libc::EBUSY) => {
+                        let forced = mount_calls::force(&self.point);
+                        forced.map_err(|e| MountError::system("unmount", &self.point, e))?;
+                        return Err(MountError::CutOff {
+                            point: self.point.clone(),
+                        });
+                    }
+                    // Someone else unmounted it between the look and the call.
+                    Some(libc::EINVAL) => return Ok(()),
+                    _ => return Err(MountError::system("unmount", &self.point, e)),
+                },
             }
         }
         Ok(())

@@ -178,19 +178,14 @@ fn resolve(point: &Path) -> Result<PathBuf, MountError> {
                 });
             }
         }
-        let missing = || MountError::Missing {
-            point: point.to_path_buf(),
-        };
-        let found = match fs::symlink_metadata(&next) {
-            Ok(found) => found,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(missing()),
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-                return Err(MountError::NotADirectory {
-                    point: point.to_path_buf(),
-                });
+        let found = fs::symlink_metadata(&next).map_err(|e| {
+            let point = point.to_path_buf();
+            match e.kind() {
+                io::ErrorKind::NotFound => MountError::Missing { point },
+                io::ErrorKind::NotADirectory => MountError::NotADirectory { point },
+                _ => system(e),
             }
-            Err(e) => return Err(system(e)),
-        };
+        })?;
         if !found.is_symlink() {
             at = next;
             continue;

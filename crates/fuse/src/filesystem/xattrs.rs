@@ -33,26 +33,18 @@ fn unsupported(name: &[u8]) -> bool {
 }
 
 pub(super) fn get(delegate: &Delegate, fid: Fid, name: &[u8], size: u32) -> Result<XattrAnswer> {
-    if name == CAPABILITY {
-        return Err(Errno::NODATA.into());
-    }
-    if unsupported(name) {
-        return Err(Errno::OPNOTSUPP.into());
-    }
-    if name == LAMINATED {
-        let word = match delegate.names.getattr(fid)?.lamination {
-            Lamination::None => "none",
-            Lamination::ByMode => "soft",
-            Lamination::Permanent => "hard",
-        };
-        return sized(word.into(), size);
-    }
-    if name == EXTENTS {
-        let described = delegate.locator.describe(fid)?;
-        let json = serde_json::to_vec(&described);
-        return sized(json.map_err(|_| Errno::IO)?, size);
-    }
-    sized(delegate.names.getxattr(fid, name)?, size)
+    let value = match name {
+        CAPABILITY => return Err(Errno::NODATA.into()),
+        LAMINATED => match delegate.names.getattr(fid)?.lamination {
+            Lamination::None => "none".into(),
+            Lamination::ByMode => "soft".into(),
+            Lamination::Permanent => "hard".into(),
+        },
+        EXTENTS => serde_json::to_vec(&delegate.locator.describe(fid)?).map_err(|_| Errno::IO)?,
+        name if unsupported(name) => return Err(Errno::OPNOTSUPP.into()),
+        name => delegate.names.getxattr(fid, name)?,
+    };
+    sized(value, size)
 }
 
 pub(super) fn set(

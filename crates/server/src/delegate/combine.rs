@@ -47,6 +47,7 @@ type CreateKey = (NewFile<'static>, OpenFlags);
 type SharedCreate = (SharedOpen, bool);
 
 /// Requests under way, by what they ask.
+#[derive(Default)]
 pub(super) struct RequestCombiner {
     /// This node's member, which is asked directly.
     me: Member,
@@ -64,11 +65,7 @@ impl RequestCombiner {
     pub fn new(me: Member) -> RequestCombiner {
         RequestCombiner {
             me,
-            lookups: Combiner::default(),
-            attrs: Combiner::default(),
-            opens: Combiner::default(),
-            creates: Combiner::default(),
-            saved: AtomicU64::new(0),
+            ..RequestCombiner::default()
         }
     }
 

@@ -123,7 +123,10 @@ impl LayerWriter {
             &|| {
                 self.finisher.finish_deferred();
             },
-            &|| self.publish_for_room(file),
+            &|| {
+                let _commit = file.commit_lock.lock();
+                self.publish_for_room(file);
+            },
             &|| self.publish_all_for_room(),
         ];
         for effort in efforts {
@@ -159,9 +162,10 @@ impl LayerWriter {
         }
     }
 
-    /// Publishes what is pending in the file. If that fails, the write that needs the room will say so.
+    /// With the commit lock of the file held: publishes what is pending in it. If that fails, the write that needs the room will say so.
     fn publish_for_room(&self, file: &OpenFile) {
-        if let Err(e) = self.committer.publish(file) {
+        let sync = self.ctx.always_sync;
+        if let Err(e) = self.committer.publish_locked(file, None, sync) {
             tracing::debug!(fid = file.fid.0, error = %e, "a commit for want of room failed; the writes stay pending");
         }
     }
@@ -169,12 +173,8 @@ impl LayerWriter {
     /// Publishes what is pending in any file. One that is being published just now is left to that.
     fn publish_all_for_room(&self) {
         for file in self.ctx.table.all_open() {
-            let Some(_commit) = file.commit_lock.try_lock() else {
-                continue;
-            };
-            let sync = self.ctx.always_sync;
-            if let Err(e) = self.committer.publish_locked(&file, None, sync) {
-                tracing::debug!(fid = file.fid.0, error = %e, "a commit for want of room failed; the writes stay pending");
+            if let Some(_commit) = file.commit_lock.try_lock() {
+                self.publish_for_room(&file);
             }
         }
     }
