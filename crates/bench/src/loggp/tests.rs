@@ -1,12 +1,5 @@
 //! A simulator that goes from event to event (a message arrives at a server, the server has received it), and collectives
 //! compared with it.
-//!
-//! # The model
-//! - A processor does one thing at a time: `o` to send, `o` to receive, `work` to combine.
-//! - Two sends of a server start `g + (k - 1) G` apart at least; so do two receptions.
-//! - A message of `k` bytes is at its receiver `(k - 1) G + L` after its `o` of sending.
-//! - A server receives in the order of arrival, as soon as it can.
-//! - `P` is the number of servers; the network's capacity is not limited beyond the gaps.
 
 use super::network::SimulatedServer;
 use super::*;

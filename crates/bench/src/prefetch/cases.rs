@@ -19,17 +19,16 @@ const RANKS_PER_NODE: usize = 16;
 pub struct ReadWork {
     /// For the header.
     pub about: &'static str,
-    source: ReadSource,
+    /// The generated workload; none: the real trace.
+    workload: Option<&'static str>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum ReadSource {
-    Workload(&'static str),
-    OpenPmd,
-}
-
-const fn case(name: &'static str, about: &'static str, source: ReadSource) -> Case<ReadWork> {
-    Case::new(name, ReadWork { about, source })
+const fn case(
+    name: &'static str,
+    about: &'static str,
+    workload: Option<&'static str>,
+) -> Case<ReadWork> {
+    Case::new(name, ReadWork { about, workload })
 }
 
 /// All of them.
@@ -37,17 +36,17 @@ pub const CASES: [Case<ReadWork>; 3] = [
     case(
         "pagoda",
         "4 ranks, 12 time steps of six variables with a stride each (generated)",
-        ReadSource::Workload("pagoda"),
+        Some("pagoda"),
     ),
     case(
         "openpmd",
         "HDF5 metadata reads of 1,024 ranks (Darshan DXT), 16 ranks at a time as on each of its nodes, node after node; calls up to 1 MiB",
-        ReadSource::OpenPmd,
+        None,
     ),
     case(
         "random",
         "4 ranks, 1,000 blocks of 8 KiB each, each once in random order",
-        ReadSource::Workload("random:ranks=4,calls=1000,size=8k"),
+        Some("random:ranks=4,calls=1000,size=8k"),
     ),
 ];
 
@@ -63,13 +62,13 @@ pub struct Reads {
 impl ReadWork {
     /// The reads; `None`, if the trace is not there. At most `calls` of each rank.
     pub fn load(&self, traces: &Path, calls: usize) -> Result<Option<Reads>> {
-        let (trace, together) = match self.source {
-            ReadSource::Workload(spec) => {
+        let (trace, together) = match self.workload {
+            Some(spec) => {
                 let trace = workload::parse(spec).doing(spec)?.trace();
                 let ranks = trace.ranks as usize;
                 (trace, ranks)
             }
-            ReadSource::OpenPmd => {
+            None => {
                 let path = traces.join(OPENPMD);
                 if !path.exists() {
                     return Ok(None);

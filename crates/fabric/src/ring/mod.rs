@@ -3,7 +3,7 @@
 //! - [`topology`]: the next hop to a root, by bit operations on the distance. Pure.
 //! - [`Tree`]: the tree below any root as a table, in one of the [`Shape`]s. Pure.
 //! - [`Group`]: the ranks that act together, on a ring of their own.
-//! - [`Reduction`]: what one rank does in one collective. Pure; the simulator of `bench` runs it too.
+//! - [`Reduction`]: what one rank does in one collective. Pure; a test of `bench` simulates it on a network.
 //! - [`Collectives`]: collectives over any [`Fabric`](crate::Fabric).
 //! - [`Combiner`]: requests of one rank that ask the same thing while one is under way.
 
