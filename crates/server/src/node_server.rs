@@ -152,11 +152,6 @@ impl NodeServer {
         &self.node
     }
 
-    /// Memory it may use, bytes.
-    pub(crate) fn budget(&self) -> u64 {
-        self.config.memory
-    }
-
     /// Ends the threads that may call other members.
     pub(crate) fn end(&self) {
         if let Some(delegate) = &self.delegate {

@@ -13,11 +13,11 @@
 //! ```
 mod held_extents;
 
-pub(crate) use held_extents::{HeldExtents, HeldRecord};
+pub(crate) use held_extents::{HeldExtents, HeldRecord, files_with_held};
 
 use crate::log_ranges::LogRanges;
 use crate::worker_thread::WorkerThread;
-use crate::{Error, Fid, Member, Result, keys};
+use crate::{Error, Member, Result, keys};
 use bytes::Bytes;
 use forebay_data::SpaceSignal;
 use forebay_index::Extent;
@@ -31,11 +31,6 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// The files of which a start may put back what commits displaced. What cannot be read is left out.
-pub(crate) fn displaced_files(store: &Store) -> std::collections::BTreeSet<Fid> {
-    held_extents::files(store)
-}
 
 const VERSION: u8 = 1;
 /// Ranges that one message to a member carries, about.

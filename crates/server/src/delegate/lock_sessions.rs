@@ -164,14 +164,14 @@ impl LockSessions {
     }
 
     fn send_unlock(&self, to: Member, place: &LockRange) -> Result<u64> {
-        let token = self.ctx.node.locks.waits().take();
+        let token = self.ctx.node.locks.waits.take();
         let request = |session| Unlock {
             session,
             token,
             place: place.clone(),
         };
         let unlocked = self.in_session(to, request);
-        self.ctx.node.locks.waits().give(token);
+        self.ctx.node.locks.waits.give(token);
         Ok(unlocked?.service)
     }
 
@@ -221,7 +221,7 @@ impl LockSessions {
 
     fn session(&self, to: Member) -> u64 {
         let sessions = self.sessions.lock();
-        let life = self.ctx.node.locks.life();
+        let life = self.ctx.node.locks.life;
         sessions.get(&to).copied().unwrap_or(life)
     }
 

@@ -101,7 +101,7 @@ impl LockClient {
             // It must not be granted later, to nobody.
             outcome = self.sessions.cancel(fid.owner(), token, fid, Errno::IO);
         }
-        self.ctx.node.locks.waits().give(token);
+        self.ctx.node.locks.waits.give(token);
         self.granted(&wait.open, wait.handle, &wait.wanted, outcome?)
     }
 
@@ -187,7 +187,7 @@ impl LockClient {
     /// Waits end, and all locks go. Pending writes are published before.
     pub(super) fn stop(&self) {
         self.sessions.stopping.store(true, Ordering::SeqCst);
-        self.ctx.node.locks.waits().end();
+        self.ctx.node.locks.waits.end();
         let keepers = self.sessions.holders.lock().keepers();
         let Ok(session) = self.ctx.node.locks.next_session() else {
             return;
@@ -213,7 +213,7 @@ impl LockClient {
         let key = (fid, wanted.space, wanted.owner);
         // Known before it is asked for: should the answer get lost, the lock goes when the file is closed.
         self.sessions.holders.lock().add(key, handle);
-        let waits = self.ctx.node.locks.waits();
+        let waits = &self.ctx.node.locks.waits;
         for last in [false, true] {
             let token = waits.take();
             let waiting = waits.expect(token, fid, wanted.owner, wait && wanted.detect);

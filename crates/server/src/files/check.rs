@@ -9,11 +9,10 @@ pub(crate) use super::patterns::check::{PatternGaps, pattern_gaps, recount_patte
 use super::records::{self, CommitId};
 use crate::finding::Finding;
 use crate::inodes::{Inode, Inodes};
-use crate::{Error, ExtentLayout, Fid, Kind, Member, Result, keys};
+use crate::{ExtentLayout, Fid, Kind, Member, Result, keys};
 use forebay_index::{Change, Extent, ExtentIndex, SLICE};
 use forebay_proto::placement::SliceMap;
 use forebay_storage::Store;
-use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -152,14 +151,8 @@ impl ContentCheck {
     }
 
     fn inode(&self, fid: Fid) -> Result<Option<Inode>> {
-        let Some(inodes) = self.inodes.get(&fid.owner()) else {
-            return Ok(None);
-        };
-        match inodes.get(fid) {
-            Ok(inode) => Ok(Some(inode)),
-            Err(Error::Posix(Errno::STALE)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let inodes = self.inodes.get(&fid.owner());
+        inodes.map_or(Ok(None), |inodes| inodes.find(fid))
     }
 
     fn records(&mut self, member: Member, store: &Store) -> Result<()> {

@@ -18,7 +18,7 @@
 //!
 //! The tag comes first, so that all decisions, which every start reads, lie together. The rest of a file's records lie
 //! together too: a removal finds them (usually none) with one look.
-use crate::{Error, Fid, Member, Result};
+use crate::{Error, Fid, Member, Result, keys};
 use bytes::Bytes;
 use forebay_index::Change;
 
@@ -52,15 +52,21 @@ impl CommitId {
     }
     /// From a key of 19 bytes.
     pub(super) fn from_key(key: &[u8]) -> Result<CommitId> {
-        let mut r = RecordReader::new("commit record key", key);
-        r.skip(1)?;
-        let id = CommitId {
-            fid: Fid(r.u64()?),
-            writer: r.u16()?,
-            token: r.u64()?,
+        let id = || {
+            let (fid, rest) = key.get(1..)?.split_first_chunk()?;
+            let (writer, token) = rest.split_first_chunk()?;
+            Some(CommitId {
+                fid: Fid(u64::from_be_bytes(*fid)),
+                writer: u16::from_be_bytes(*writer),
+                token: u64::from_be_bytes(token.try_into().ok()?),
+            })
         };
-        r.end()?;
-        Ok(id)
+        let why = if key.len() < 19 {
+            "too short"
+        } else {
+            "too long"
+        };
+        id().ok_or_else(|| damaged("commit record key", why))
     }
     pub(super) fn abort_key(self) -> Bytes {
         let rest = [&self.writer.to_be_bytes()[..], &self.token.to_be_bytes()].concat();
@@ -98,9 +104,8 @@ pub(super) fn fid_key(tag: u8, fid: Fid) -> Bytes {
 
 /// The file of any key of these records.
 pub(super) fn fid_of_key(key: &[u8]) -> Result<Fid> {
-    let mut r = RecordReader::new("commit record key", key);
-    r.skip(1)?;
-    r.u64().map(Fid)
+    let fid = key.get(1..).and_then(keys::fid_of);
+    fid.ok_or_else(|| damaged("commit record key", "too short"))
 }
 
 pub(super) fn changes_value(changes: &[Change]) -> Result<Bytes> {
@@ -110,9 +115,9 @@ pub(super) fn changes_value(changes: &[Change]) -> Result<Bytes> {
 }
 
 pub(super) fn changes_of(value: &[u8]) -> Result<Vec<Change>> {
-    let mut r = RecordReader::new("staged changes", value);
-    r.version()?;
-    postcard::from_bytes(r.bytes).map_err(|e| damaged("staged changes", &e.to_string()))
+    let what = "staged changes";
+    let ([], changes) = numbers(what, value)?;
+    postcard::from_bytes(changes).map_err(|e| damaged(what, &e.to_string()))
 }
 
 /// What a slice owner last published for a file. Bytes.
@@ -125,52 +130,30 @@ pub(super) struct PublishedRecord {
 
 impl PublishedRecord {
     pub(super) fn value(self) -> Bytes {
-        let mut value = vec![VERSION];
-        for n in [self.seq, self.added, self.freed] {
-            value.extend(n.to_be_bytes());
-        }
-        value.into()
+        value(&[self.seq, self.added, self.freed], &[])
     }
     pub(super) fn of(value: &[u8]) -> Result<PublishedRecord> {
-        let mut r = RecordReader::new("published sequence", value);
-        r.version()?;
-        let record = PublishedRecord {
-            seq: r.u64()?,
-            added: r.u64()?,
-            freed: r.u64()?,
-        };
-        r.end()?;
-        Ok(record)
+        let [seq, added, freed] = all_numbers("published sequence", value)?;
+        Ok(PublishedRecord { seq, added, freed })
     }
 }
 
 pub(super) fn decision_value(seq: u64, members: &[Member]) -> Bytes {
-    let mut value = vec![VERSION];
-    value.extend(seq.to_be_bytes());
-    value.extend(members.iter().flat_map(|m| m.to_be_bytes()));
-    value.into()
+    value(&[seq], members)
 }
 
 pub(super) fn decision_of(value: &[u8]) -> Result<(u64, Vec<Member>)> {
-    let mut r = RecordReader::new("decision", value);
-    r.version()?;
-    Ok((r.u64()?, r.members()?))
+    let ([seq], rest) = numbers("decision", value)?;
+    Ok((seq, members("decision", rest)?))
 }
 
 pub(super) fn receipt_value(token: u64, seq: u64) -> Bytes {
-    let mut value = vec![VERSION];
-    value.extend(token.to_be_bytes());
-    value.extend(seq.to_be_bytes());
-    value.into()
+    value(&[token, seq], &[])
 }
 
 /// `(token, seq)`
 pub(super) fn receipt_of(value: &[u8]) -> Result<(u64, u64)> {
-    let mut r = RecordReader::new("receipt", value);
-    r.version()?;
-    let receipt = (r.u64()?, r.u64()?);
-    r.end()?;
-    Ok(receipt)
+    all_numbers("receipt", value).map(|[token, seq]| (token, seq))
 }
 
 pub(super) fn abort_value() -> Bytes {
@@ -178,62 +161,49 @@ pub(super) fn abort_value() -> Bytes {
 }
 
 pub(super) fn participants_value(members: &[Member]) -> Bytes {
+    value(&[], members)
+}
+
+pub(super) fn participants_of(value: &[u8]) -> Result<Vec<Member>> {
+    let ([], rest) = numbers("participants", value)?;
+    members("participants", rest)
+}
+
+fn value(numbers: &[u64], members: &[Member]) -> Bytes {
     let mut value = vec![VERSION];
+    value.extend(numbers.iter().flat_map(|n| n.to_be_bytes()));
     value.extend(members.iter().flat_map(|m| m.to_be_bytes()));
     value.into()
 }
 
-pub(super) fn participants_of(value: &[u8]) -> Result<Vec<Member>> {
-    let mut r = RecordReader::new("participants", value);
-    r.version()?;
-    r.members()
+/// The first numbers of a value, and what is after them.
+fn numbers<'a, const N: usize>(what: &str, value: &'a [u8]) -> Result<([u64; N], &'a [u8])> {
+    let short = || damaged(what, "too short");
+    let (version, rest) = value.split_first().ok_or_else(short)?;
+    if *version != VERSION {
+        let why = format!("version {version}, this program knows {VERSION}");
+        return Err(damaged(what, &why));
+    }
+    let (bytes, rest) = rest.split_at_checked(8 * N).ok_or_else(short)?;
+    let mut numbers = [0; N];
+    for (n, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
+        *n = u64::from_be_bytes(*bytes);
+    }
+    Ok((numbers, rest))
 }
 
-struct RecordReader<'a> {
-    what: &'static str,
-    bytes: &'a [u8],
+/// Those of a value that has nothing else.
+fn all_numbers<const N: usize>(what: &str, value: &[u8]) -> Result<[u64; N]> {
+    match numbers(what, value)? {
+        (numbers, []) => Ok(numbers),
+        _ => Err(damaged(what, "too long")),
+    }
 }
 
-impl<'a> RecordReader<'a> {
-    fn new(what: &'static str, bytes: &'a [u8]) -> RecordReader<'a> {
-        RecordReader { what, bytes }
-    }
-    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let short = || damaged(self.what, "too short");
-        let (head, rest) = self.bytes.split_first_chunk::<N>().ok_or_else(short)?;
-        self.bytes = rest;
-        Ok(*head)
-    }
-    fn skip(&mut self, n: usize) -> Result<()> {
-        (0..n).try_for_each(|_| self.take::<1>().map(|_| ()))
-    }
-    fn u16(&mut self) -> Result<u16> {
-        self.take().map(u16::from_be_bytes)
-    }
-    fn u64(&mut self) -> Result<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-    fn version(&mut self) -> Result<()> {
-        match self.take::<1>()? {
-            [VERSION] => Ok(()),
-            [other] => Err(damaged(
-                self.what,
-                &format!("version {other}, this program knows {VERSION}"),
-            )),
-        }
-    }
-    fn members(&mut self) -> Result<Vec<Member>> {
-        let mut members = Vec::with_capacity(self.bytes.len() / 2);
-        while !self.bytes.is_empty() {
-            members.push(self.u16()?);
-        }
-        Ok(members)
-    }
-    fn end(&self) -> Result<()> {
-        match self.bytes {
-            [] => Ok(()),
-            _ => Err(damaged(self.what, "too long")),
-        }
+fn members(what: &str, rest: &[u8]) -> Result<Vec<Member>> {
+    match rest.as_chunks() {
+        (members, []) => Ok(members.iter().map(|m| Member::from_be_bytes(*m)).collect()),
+        _ => Err(damaged(what, "too short")),
     }
 }
 

@@ -50,9 +50,11 @@ use std::sync::Arc;
 pub struct Locks {
     peers: Arc<Peers>,
     lives: Counter,
-    life: u64,
+    /// The number of this life of the member: service as a manager, first session as a user.
+    pub(crate) life: u64,
     manager: Mutex<LockManager>,
-    waits: LockWaits,
+    /// What this node waits for.
+    pub(crate) waits: LockWaits,
 }
 
 impl Locks {
@@ -72,22 +74,12 @@ impl Locks {
         })
     }
 
-    /// The number of this life of the member: service as a manager, first session as a user.
-    pub fn life(&self) -> u64 {
-        self.life
-    }
-
     /// A number for a new session.
     ///
     /// # Errors
     /// When it cannot be reserved on disk.
     pub fn next_session(&self) -> Result<u64> {
         self.lives.next()
-    }
-
-    /// What this node waits for.
-    pub(crate) fn waits(&self) -> &LockWaits {
-        &self.waits
     }
 
     /// Locks held and requests waiting here, of all nodes.

@@ -6,10 +6,6 @@ use forebay_storage::Batch;
 use rustix::io::Errno;
 
 impl LocalNamespace {
-    pub fn getattr(&self, fid: Fid) -> Result<Attr> {
-        Ok(self.inodes.get(fid)?.attr(fid))
-    }
-
     /// `caller` is not needed for the rules that are left to a server: the kernel has checked who may do this, and cleared
     /// the set-group-id bit where a `chmod` by someone outside the group must.
     pub fn setattr(&self, fid: Fid, set: &SetAttr, _caller: Caller) -> Result<Attr> {

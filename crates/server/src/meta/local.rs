@@ -20,8 +20,6 @@ use std::sync::Arc;
 const DEAD_DIRECTORIES: usize = 1024;
 /// Most entries of one page.
 const PAGE: u32 = 10_000;
-/// Most fids given to another member at once.
-const MOST_FIDS: u32 = 4096;
 
 /// See the head of this file.
 pub(crate) struct LocalNamespace {
@@ -133,15 +131,6 @@ impl LocalNamespace {
         }
     }
 
-    /// The parent of a directory.
-    pub fn parent(&self, fid: Fid) -> Result<Fid> {
-        let inode = self.inodes.get(fid)?;
-        if inode.kind != Kind::Dir {
-            return Err(Errno::NOTDIR.into());
-        }
-        Ok(inode.parent)
-    }
-
     /// A page of a directory.
     pub fn readdir(&self, fid: Fid, after: Option<&[u8]>, limit: u32) -> Result<Vec<DirEntry>> {
         match self.directory(fid) {
@@ -150,21 +139,6 @@ impl LocalNamespace {
             Err(e) => Err(e),
             Ok(_) => entries::list(&self.store, fid, after, limit.min(PAGE) as usize),
         }
-    }
-
-    pub fn readlink(&self, fid: Fid) -> Result<Vec<u8>> {
-        let inode = self.inodes.get(fid)?;
-        if inode.kind != Kind::Symlink {
-            return Err(Errno::INVAL.into());
-        }
-        Ok(inode.target)
-    }
-
-    /// Fids that were never used, for another member's new directories here.
-    pub fn allocate_fids(&self, count: u32) -> Result<Vec<Fid>> {
-        (0..count.min(MOST_FIDS))
-            .map(|_| self.inodes.allocate_fid())
-            .collect()
     }
 }
 

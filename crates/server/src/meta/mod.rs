@@ -63,6 +63,7 @@ use forebay_storage::Store;
 use intents::Intents;
 use local::LocalNamespace;
 use operations::NamespaceOperations;
+use parking_lot::Mutex;
 use participant::IntentParticipant;
 use recover::IntentRecovery;
 use requests::{LeafRequests, MemberCalls};
@@ -110,11 +111,12 @@ impl Meta {
             intents,
         });
         Ok(Meta {
-            operations: NamespaceOperations::new(
-                local.clone(),
-                members.clone(),
-                coordinator.clone(),
-            ),
+            operations: NamespaceOperations {
+                local: local.clone(),
+                members: members.clone(),
+                coordinator: coordinator.clone(),
+                fids: Mutex::default(),
+            },
             recovery: Arc::new(IntentRecovery {
                 local,
                 members: members.clone(),

@@ -28,19 +28,6 @@ pub(crate) struct NamespaceOperations {
 }
 
 impl NamespaceOperations {
-    pub fn new(
-        local: Arc<LocalNamespace>,
-        members: Arc<MemberCalls>,
-        coordinator: Arc<IntentCoordinator>,
-    ) -> NamespaceOperations {
-        NamespaceOperations {
-            local,
-            members,
-            coordinator,
-            fids: Mutex::default(),
-        }
-    }
-
     /// Runs `attempt` until it comes to an end: again when what it saw changed, and when another operation that held
     /// what it needs is over.
     ///

@@ -6,16 +6,8 @@ use crate::{Caller, Fid, Kind, Result};
 use rustix::io::Errno;
 
 impl NamespaceOperations {
-    pub fn unlink(&self, dir: Fid, name: &[u8], caller: Caller) -> Result<()> {
-        self.remove(dir, name, caller, false)
-    }
-
-    pub fn rmdir(&self, dir: Fid, name: &[u8], caller: Caller) -> Result<()> {
-        self.remove(dir, name, caller, true)
-    }
-
     /// `directory`: it must be one, and else none.
-    fn remove(&self, dir: Fid, name: &[u8], caller: Caller, directory: bool) -> Result<()> {
+    pub fn remove(&self, dir: Fid, name: &[u8], caller: Caller, directory: bool) -> Result<()> {
         names::check(name)?;
         self.retry(|| {
             let inode = self.local.directory(dir)?;

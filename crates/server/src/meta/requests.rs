@@ -5,7 +5,7 @@ use super::attempt::hold_reply;
 use super::intents::Intents;
 use super::local::LocalNamespace;
 use super::participant::IntentParticipant;
-use crate::{Attr, DirEntry, Error, Fid, Member, Result};
+use crate::{Attr, DirEntry, Error, Fid, Kind, Member, Result};
 use forebay_proto::intents::{EntryTarget, IntentId};
 use forebay_proto::meta::{
     AbortIntent, AllocateFids, AskIntent, ChangeAttr, Create, Created, FinishIntent, GetAttr,
@@ -14,7 +14,11 @@ use forebay_proto::meta::{
     RemoveXattr, Rename, SetXattr, SyncIntents, Unlink,
 };
 use forebay_proto::{PeerCall, PeerRpc};
+use rustix::io::Errno;
 use std::sync::Arc;
+
+/// Most fids given to another member at once.
+const MOST_FIDS: u32 = 4096;
 
 impl OperationService for Meta {
     fn lookup(&self, _: Member, r: Lookup) -> Result<Attr> {
@@ -28,10 +32,10 @@ impl OperationService for Meta {
         self.operations.link(r.fid, r.parent, &r.name)
     }
     fn unlink(&self, _: Member, r: Unlink) -> Result<()> {
-        self.operations.unlink(r.parent, &r.name, r.caller)
+        self.operations.remove(r.parent, &r.name, r.caller, false)
     }
     fn remove_dir(&self, _: Member, r: RemoveDir) -> Result<()> {
-        self.operations.rmdir(r.parent, &r.name, r.caller)
+        self.operations.remove(r.parent, &r.name, r.caller, true)
     }
     fn rename(&self, _: Member, r: Rename) -> Result<()> {
         self.operations.rename(&r)
@@ -47,7 +51,7 @@ pub(crate) struct LeafRequests {
 
 impl LeafService for LeafRequests {
     fn get_attr(&self, _: Member, r: GetAttr) -> Result<Attr> {
-        self.local.getattr(r.fid)
+        Ok(self.local.inodes.get(r.fid)?.attr(r.fid))
     }
     fn change_attr(&self, _: Member, r: ChangeAttr) -> Result<Attr> {
         self.local.setattr(r.fid, &r.set, r.caller)
@@ -56,10 +60,18 @@ impl LeafService for LeafRequests {
         self.local.readdir(r.fid, r.after.as_deref(), r.limit)
     }
     fn read_link(&self, _: Member, r: ReadLink) -> Result<Vec<u8>> {
-        self.local.readlink(r.fid)
+        let inode = self.local.inodes.get(r.fid)?;
+        match inode.kind {
+            Kind::Symlink => Ok(inode.target),
+            _ => Err(Errno::INVAL.into()),
+        }
     }
     fn get_parent(&self, _: Member, r: GetParent) -> Result<Fid> {
-        self.local.parent(r.fid)
+        let inode = self.local.inodes.get(r.fid)?;
+        match inode.kind {
+            Kind::Dir => Ok(inode.parent),
+            _ => Err(Errno::NOTDIR.into()),
+        }
     }
     fn get_xattr(&self, _: Member, r: GetXattr) -> Result<Vec<u8>> {
         self.local.getxattr(r.fid, &r.name)
@@ -78,7 +90,8 @@ impl LeafService for LeafRequests {
         self.local.get_entry(r.dir, &r.name)
     }
     fn allocate_fids(&self, _: Member, r: AllocateFids) -> Result<Vec<Fid>> {
-        self.local.allocate_fids(r.count)
+        let allocate = |_| self.local.inodes.allocate_fid();
+        (0..r.count.min(MOST_FIDS)).map(allocate).collect()
     }
     fn prepare_intent(&self, from: Member, r: PrepareIntent) -> Result<HoldReply> {
         check_coordinator(from, r.intent)?;

@@ -194,8 +194,8 @@ pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, HeldRecord)>> {
     Ok(records)
 }
 
-/// The files that records which can be read are of.
-pub(super) fn files(store: &Store) -> BTreeSet<Fid> {
+/// The files of which a start may put back what commits displaced. What cannot be read is left out.
+pub(crate) fn files_with_held(store: &Store) -> BTreeSet<Fid> {
     let records = keys::all(store, keys::DISPLACED);
     let fid = |value: Bytes| {
         let (_, rest) = value.split_first()?;

@@ -1,5 +1,6 @@
 //! The outbox alone: what waits, what arrives, what is damaged.
 use super::*;
+use crate::Fid;
 use crate::tests::TestPeers;
 use forebay_fabric::Message;
 use forebay_proto::Request;

@@ -147,7 +147,7 @@ pub fn rebuild(
         for fid in m
             .store
             .iter()
-            .flat_map(|store| crate::outbox::displaced_files(store))
+            .flat_map(|store| crate::outbox::files_with_held(store))
         {
             losses.notes.push(format!(
                 "{}: overwritten without a sync shortly before the service ended; where the new bytes cannot be read, the older ones are shown",

@@ -13,11 +13,10 @@ use super::super::context::MemberContext;
 use super::super::records::{self, CommitId, HISTORY, is_receipt, receipt_key, receipt_of};
 use super::super::work_queue::{ClosedReceipt, SWEEP};
 use super::decisions::DecidedCommits;
-use crate::{Error, Fid, Member, Result, keys};
+use crate::{Fid, Member, Result, keys};
 use forebay_storage::Batch;
 use lru::LruCache;
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -84,13 +83,9 @@ impl CommitOutcomes {
         if let Some(seq) = self.sequence_of(id)? {
             return Ok(Some(seq));
         }
-        match self.context.inodes.get(id.fid) {
-            Ok(_) => {}
-            // A removed file: no commit will find it.
-            Err(Error::Posix(Errno::STALE)) => return Ok(None),
-            Err(error) => return Err(error),
-        }
-        if abort {
+        // A removed file: no commit will find it.
+        let removed = self.context.inodes.find(id.fid)?.is_none();
+        if abort && !removed {
             // Small, and it lets a member give room back.
             let mut batch = Batch::reclaiming();
             batch.put(keys::DECISIONS, id.abort_key(), records::abort_value());

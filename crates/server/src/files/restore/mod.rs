@@ -144,16 +144,12 @@ impl Restore {
         let (fid, Some(size)) = (held.fid, held.size) else {
             return Ok(());
         };
-        let inode = match self.owners.context.inodes.get(fid) {
+        let Some(inode) = self.owners.context.inodes.find(fid)? else {
             // Removed since.
-            Err(Error::Posix(Errno::STALE)) => return Ok(()),
-            inode => inode?,
+            return Ok(());
         };
         if inode.layout == ExtentLayout::BySlice {
-            let mut tails = self.tails.lock();
-            tails
-                .entry(fid)
-                .or_insert_with(|| UnreadableTail::new(number));
+            self.change_tail(fid, number, |_| {});
         }
         let ends = held.beside.iter().map(|(at, len)| at + len);
         let Some(end) = ends.max().filter(|end| *end > size) else {
@@ -203,10 +199,13 @@ impl Restore {
 
     /// More of the unreadable end of a file, which record `number` tells of; see [`UnreadableTail::add`].
     fn add_tail(&self, fid: Fid, number: u64, size: u64, range: Range<u64>) {
+        self.change_tail(fid, number, |tail| tail.add(size, range));
+    }
+
+    fn change_tail(&self, fid: Fid, number: u64, change: impl FnOnce(&mut UnreadableTail)) {
         let mut tails = self.tails.lock();
         let tail = tails.entry(fid);
-        let tail = tail.or_insert_with(|| UnreadableTail::new(number));
-        tail.add(size, range);
+        change(tail.or_insert_with(|| UnreadableTail::new(number)));
     }
 
     fn waits(&self, fid: Fid) -> bool {
@@ -214,9 +213,7 @@ impl Restore {
     }
 
     fn wait_for_next_start(&self, fid: Fid, number: u64) {
-        let mut tails = self.tails.lock();
-        let tail = tails.entry(fid);
-        tail.or_insert_with(|| UnreadableTail::new(number)).waits = true;
+        self.change_tail(fid, number, |tail| tail.waits = true);
     }
 
     /// Step 3.
@@ -256,12 +253,7 @@ impl Restore {
             ranges = without(&ranges, from_ref(&(start..u64::MAX)));
         }
         for range in ranges {
-            let now = match self.named.here(fid, range.clone()) {
-                Ok(now) => now,
-                // Removed since: there is nothing to put back.
-                Err(Error::Posix(Errno::STALE)) => break,
-                Err(e) => return Err(e),
-            };
+            let now = self.named.here(fid, range)?;
             for lost in self.named.unreadable(&now)? {
                 let whole = lost.offset..lost.end();
                 let older = held.extents.iter();
@@ -294,11 +286,7 @@ impl Restore {
         let mut freed = Vec::new();
         for extent in &held.extents {
             let whole = extent.offset..extent.end();
-            let now = match self.named.here(fid, whole.clone()) {
-                Ok(now) => now,
-                Err(Error::Posix(Errno::STALE)) => Vec::new(),
-                Err(e) => return Err(e),
-            };
+            let now = self.named.here(fid, whole.clone())?;
             let same = |e: &&Extent| {
                 (e.member, e.log) == (extent.member, extent.log)
                     && e.addr.wrapping_sub(e.offset) == extent.addr.wrapping_sub(extent.offset)
@@ -319,9 +307,8 @@ impl Restore {
 
     /// Cuts off the end of a file that cannot be read, down to what can.
     fn cut_tail(&self, fid: Fid, tail: &UnreadableTail) -> Result<()> {
-        let inode = match self.owners.context.inodes.get(fid) {
-            Err(Error::Posix(Errno::STALE)) => return Ok(()),
-            inode => inode?,
+        let Some(inode) = self.owners.context.inodes.find(fid)? else {
+            return Ok(());
         };
         let from = tail.size.min(tail.start);
         if inode.size <= from {
@@ -382,10 +369,9 @@ impl Restore {
             }
             Ok(stored)
         };
-        match self.owners.context.inodes.get(fid) {
-            Ok(inode) if inode.layout == ExtentLayout::BySlice => {}
-            Ok(_) | Err(Error::Posix(Errno::STALE)) => return Ok(()),
-            Err(e) => return Err(e),
+        let inode = self.owners.context.inodes.find(fid)?;
+        if inode.is_none_or(|inode| inode.layout != ExtentLayout::BySlice) {
+            return Ok(());
         }
         let bytes = stored()?;
         let _inode = self.owners.context.inodes.lock(fid);

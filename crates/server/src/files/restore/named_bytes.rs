@@ -5,6 +5,7 @@ use crate::{Error, Fid, Member, Result};
 use forebay_index::{Extent, MAX_EXTENT};
 use forebay_proto::data::VerifyRanges;
 use forebay_proto::files::GetExtents;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,9 +20,12 @@ pub(in super::super) struct NamedBytes {
 }
 
 impl NamedBytes {
-    /// What this member's index names, in pieces.
+    /// What this member's index names, in pieces; nothing of a file that is removed.
     pub fn here(&self, fid: Fid, range: Range<u64>) -> Result<Vec<Extent>> {
-        Ok(self.at(self.context.member(), fid, range)?.0)
+        match self.at(self.context.member(), fid, range) {
+            Err(Error::Posix(Errno::STALE)) => Ok(Vec::new()),
+            found => Ok(found?.0),
+        }
     }
 
     /// What a member's index names, in pieces, and the last sequence that is published there.
