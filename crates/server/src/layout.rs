@@ -13,7 +13,7 @@
 //! it is written, or believed.
 use crate::repair_marker::must_not_be_under_way;
 pub(crate) use crate::superblock::refuse;
-use crate::superblock::{self, FILE_NAME, StoreRole, Superblock, random_id};
+use crate::superblock::{self, FILE_NAME, StoreRole, Superblock, random_id, refused_at};
 use crate::{Error, Member, Result};
 use forebay_storage::Io;
 use rustix::fs::FlockOperation;
@@ -49,17 +49,11 @@ impl Layout {
         if members == 0 {
             return refuse("a service needs at least one node; give `--nodes 1` or more".into());
         }
-        // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
-        if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| path_error(dir, &e))? {
-            must_be_empty(io, dir)?;
-        }
-        make_private(io, dir)?;
-        let mut locks: Vec<File> = lock_dir(dir)?.into_iter().collect();
-        let (found, of_service) = Superblock::read_and_repair(io, dir)?;
-        let mut service = match found {
+        let opened = open_directory(io, dir)?;
+        let mut locks: Vec<File> = opened.lock.into_iter().collect();
+        let mut service = match opened.superblock {
             Some(service) => service,
             None => {
-                must_be_empty(io, dir)?;
                 let service = Superblock::new(StoreRole::Service, members, random_id());
                 service.write(io, dir)?;
                 service
@@ -84,7 +78,7 @@ impl Layout {
         let nodes: Vec<PathBuf> = (0..members)
             .map(|k| dir.join(format!("node-{k}")))
             .collect();
-        let mut repaired = vec![of_service];
+        let mut repaired = vec![opened.repaired];
         repaired.resize(nodes.len(), Vec::new());
         for (k, node) in (0..members).zip(&nodes) {
             if service.ready && !io.exists(node).map_err(|e| path_error(node, &e))? {
@@ -108,6 +102,35 @@ impl Layout {
             repaired,
         })
     }
+}
+
+/// A directory that is locked, and what it is.
+pub(crate) struct OpenedDirectory {
+    pub lock: Option<File>,
+    /// `None`: it is new.
+    pub superblock: Option<Superblock>,
+    /// What was wrong with its superblock, and put right.
+    pub repaired: Vec<String>,
+}
+
+/// Makes the directory if it is missing, locks it and looks what it is.
+pub(crate) fn open_directory(io: &dyn Io, dir: &Path) -> Result<OpenedDirectory> {
+    // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
+    if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| path_error(dir, &e))? {
+        must_be_empty(io, dir)?;
+    }
+    make_private(io, dir)?;
+    let lock = lock_dir(dir)?;
+    must_not_be_under_way(io, dir)?;
+    let (superblock, repaired) = Superblock::read_and_repair(io, dir)?;
+    if superblock.is_none() {
+        must_be_empty(io, dir)?;
+    }
+    Ok(OpenedDirectory {
+        lock,
+        superblock,
+        repaired,
+    })
 }
 
 /// What was wrong with its superblock, and put right.
@@ -233,7 +256,7 @@ fn has_ended(pid: &str) -> bool {
         .is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
-pub(crate) fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
+fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
     let ours = ["lock", superblock::TEMPORARY_NAME, "lost+found"];
     let entries = io.list(dir).map_err(|e| path_error(dir, &e))?;
     match entries.iter().find(|e| !ours.contains(&e.name.as_str())) {
@@ -246,11 +269,8 @@ pub(crate) fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
     }
 }
 
-pub(crate) fn path_error(path: &Path, error: &std::io::Error) -> Error {
-    Error::Refused(format!(
-        "{}: {error}; check the path and who may use it",
-        path.display()
-    ))
+fn path_error(path: &Path, error: &std::io::Error) -> Error {
+    refused_at(path, error, "check the path and who may use it")
 }
 
 #[cfg(test)]

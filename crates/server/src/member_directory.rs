@@ -15,22 +15,18 @@
 //! is ready, the service is new: member 0's id holds. Each writes its superblock "being made", all wait for all, and each
 //! writes "ready". After a crash before any is ready nothing is stored yet, and the next start makes the service again; after a
 //! later one, those that are not ready have the right id, so they become ready at the next start.
-use crate::layout::{lock_dir, make_private, must_be_empty, path_error, refuse};
-use crate::repair_marker::must_not_be_under_way;
-use crate::superblock::{self, Id, StoreRole, Superblock, random_id};
+use crate::layout::{OpenedDirectory, open_directory, refuse};
+use crate::superblock::{Id, StoreRole, Superblock, random_id};
 use crate::{Error, Member, MemberBarrier, Result};
 use forebay_storage::Io;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A member's locked directory.
 pub struct MemberDirectory {
     dir: PathBuf,
-    superblock: Option<Superblock>,
-    repaired: Vec<String>,
-    _lock: Option<File>,
+    opened: OpenedDirectory,
 }
 
 /// What a member tells of its superblock.
@@ -50,29 +46,19 @@ impl MemberDirectory {
     /// # Errors
     /// `Refused`, each with the next step: in use, of another user, foreign, newer, damaged, or of a whole service.
     pub fn open(io: &dyn Io, dir: &Path) -> Result<MemberDirectory> {
-        // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
-        if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| path_error(dir, &e))? {
-            must_be_empty(io, dir)?;
-        }
-        make_private(io, dir)?;
-        let lock = lock_dir(dir)?;
-        must_not_be_under_way(io, dir)?;
-        let (superblock, repaired) = Superblock::read_and_repair(io, dir)?;
-        match &superblock {
-            None => must_be_empty(io, dir)?,
+        let opened = open_directory(io, dir)?;
+        match &opened.superblock {
             Some(block) if block.role == StoreRole::Service => {
                 return refuse(format!(
                     "{} is the store of a whole service in one process; use `forebay mount` or embedded servers for it, or name the store of one member",
                     dir.display()
                 ));
             }
-            Some(_) => {}
+            _ => {}
         }
         Ok(MemberDirectory {
             dir: dir.to_path_buf(),
-            superblock,
-            repaired,
-            _lock: lock,
+            opened,
         })
     }
 
@@ -83,13 +69,13 @@ impl MemberDirectory {
 
     /// What was wrong with a copy of its superblock and was put right: sentences for people.
     pub fn repaired(&self) -> &[String] {
-        &self.repaired
+        &self.opened.repaired
     }
 
     /// The number of the member and how many its service has; `None` for a new store.
     pub fn member(&self) -> Option<(Member, u16)> {
-        match self.superblock.as_ref()?.role {
-            StoreRole::Member(member) => Some((member, self.superblock.as_ref()?.members)),
+        match self.opened.superblock.as_ref()?.role {
+            StoreRole::Member(member) => Some((member, self.opened.superblock.as_ref()?.members)),
             StoreRole::Service => None,
         }
     }
@@ -104,7 +90,7 @@ impl MemberDirectory {
         barrier: &MemberBarrier,
         limit: Duration,
     ) -> Result<()> {
-        let own = match &self.superblock {
+        let own = match &self.opened.superblock {
             None => SuperblockState::Nothing(random_id()),
             Some(block) if block.ready => SuperblockState::Ready(block.service),
             Some(block) => SuperblockState::BeingMade(block.service),
@@ -141,7 +127,7 @@ impl MemberDirectory {
         barrier.exchange("", limit)?;
         block.ready = true;
         block.write(io, &self.dir)?;
-        self.superblock = Some(block);
+        self.opened.superblock = Some(block);
         Ok(())
     }
 }
@@ -204,7 +190,7 @@ mod tests {
                     home.agree_on_service(&OsIo, &barrier, LONG)?;
                     // The others still ask for the last round.
                     barrier.exchange_at_stop(LONG);
-                    Ok(home.superblock.unwrap().service)
+                    Ok(home.opened.superblock.unwrap().service)
                 })
             };
             let threads: Vec<_> = dirs.iter().zip(barriers).map(start).collect();
@@ -245,7 +231,7 @@ mod tests {
             let text = got.unwrap_err().to_string();
             assert!(text.contains("the store of member 1 is missing"), "{text}");
         }
-        assert!(!dirs[1].join(superblock::FILE_NAME).exists());
+        assert!(!dirs[1].join(crate::superblock::FILE_NAME).exists());
     }
 
     #[test]

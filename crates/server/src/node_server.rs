@@ -8,7 +8,7 @@ mod figures;
 
 use crate::cached_stats::CachedStats;
 use crate::stats_scans::{DiskScan, RecordScan};
-use crate::superblock::unwritable;
+use crate::superblock::{refused_at, unwritable};
 use crate::{Config, Delegate, Error, Fid, Node, Peers, Result};
 use forebay_data::{DiskReserve, LogId};
 use forebay_fabric::{Fabric, Handler};
@@ -185,16 +185,14 @@ fn sync_segments(io: &dyn Io, dir: &Path) -> Result<()> {
         }
         io.sync_dir(dir)
     })();
-    synced.map_err(|e: std::io::Error| {
-        Error::Refused(format!("{}: {e}; check the disk", dir.display()))
-    })
+    synced.map_err(|e: std::io::Error| refused_at(dir, &e, "check the disk"))
 }
 
 /// A store whose records are gone is no new one: made anew, it would lack their names, and take its file data for garbage and remove it.
 fn must_have_records(io: &dyn Io, kv: &Path, data: &Path) -> Result<()> {
     let there = |path: &Path| {
-        io.exists(path)
-            .map_err(|e| Error::Refused(format!("{}: {e}; check the disk", path.display())))
+        let there = io.exists(path);
+        there.map_err(|e| refused_at(path, &e, "check the disk"))
     };
     if there(kv)? {
         return Ok(());

@@ -24,6 +24,7 @@
 //! | gone | there | nothing |
 //!
 //! - Each change is on disk before the next one is made.
+use crate::superblock::refused_at;
 use crate::{Error, Result};
 use forebay_storage::Io;
 use std::path::{Path, PathBuf};
@@ -72,10 +73,8 @@ fn under_way<T>(path: &Path, error: &std::io::Error) -> Result<T> {
 }
 
 fn unreadable<T>(path: &Path, error: &std::io::Error) -> Result<T> {
-    Err(Error::Refused(format!(
-        "{}: {error}; check the disk and who may read there",
-        path.display()
-    )))
+    let advice = "check the disk and who may read there";
+    Err(refused_at(path, error, advice))
 }
 
 /// Whether the member's store has a mark.

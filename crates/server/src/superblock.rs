@@ -155,21 +155,16 @@ impl Superblock {
     /// `Refused` for one of another version, and if one cannot be read.
     pub fn find(io: &dyn Io, dir: &Path) -> Result<FoundSuperblock> {
         let [first, copy] = read_both(io, dir)?;
-        Ok(match (first, copy) {
-            (FoundSuperblock::Missing, copy @ FoundSuperblock::Damaged(_)) => copy,
-            (
-                first @ (FoundSuperblock::Missing | FoundSuperblock::Damaged(_)),
-                FoundSuperblock::Whole(block),
-            ) => {
+        Ok(match (first.fault(), copy) {
+            (Some(what), copy @ FoundSuperblock::Whole(_)) => {
                 let file = dir.join(FILE_NAME);
-                let what = match first {
-                    FoundSuperblock::Missing => "missing",
-                    _ => "damaged",
-                };
                 tracing::warn!(file = %file.display(), "the superblock is {what}; its copy is used");
-                FoundSuperblock::Whole(block)
+                copy
             }
-            (first, _) => first,
+            (_, copy) => match first {
+                FoundSuperblock::Missing => copy,
+                first => first,
+            },
         })
     }
 
@@ -193,21 +188,12 @@ impl Superblock {
             Err(e) => format!("it could not be made again from the other copy: {e}"),
         };
         let said = |(found, name): (&FoundSuperblock, &str)| {
-            let what = match found {
-                FoundSuperblock::Whole(_) => return None,
-                FoundSuperblock::Missing => "missing",
-                FoundSuperblock::Damaged(_) => "damaged",
-            };
-            Some(format!(
-                "{} was {what}; {outcome}",
-                dir.join(name).display()
-            ))
+            let file = dir.join(name);
+            let what = found.fault()?;
+            Some(format!("{} was {what}; {outcome}", file.display()))
         };
-        let said: Vec<String> = found
-            .iter()
-            .zip([FILE_NAME, COPY_NAME])
-            .filter_map(said)
-            .collect();
+        let files = found.iter().zip([FILE_NAME, COPY_NAME]);
+        let said: Vec<String> = files.filter_map(said).collect();
         said.iter().for_each(|text| tracing::warn!("{text}"));
         Ok((Some(block), said))
     }
@@ -254,6 +240,17 @@ pub enum FoundSuperblock {
     Damaged(Error),
 }
 
+impl FoundSuperblock {
+    /// What is wrong, if anything is.
+    fn fault(&self) -> Option<&'static str> {
+        match self {
+            FoundSuperblock::Whole(_) => None,
+            FoundSuperblock::Missing => Some("missing"),
+            FoundSuperblock::Damaged(_) => Some("damaged"),
+        }
+    }
+}
+
 /// The superblock and its copy.
 fn read_both(io: &dyn Io, dir: &Path) -> Result<[FoundSuperblock; 2]> {
     Ok([
@@ -265,12 +262,7 @@ fn read_both(io: &dyn Io, dir: &Path) -> Result<[FoundSuperblock; 2]> {
 /// # Errors
 /// If it cannot be read, or is whole and of another version.
 fn read_file(io: &dyn Io, path: &Path) -> Result<FoundSuperblock> {
-    let unreadable = |e| {
-        Error::Refused(format!(
-            "{}: {e}; check who may read the store directory",
-            path.display()
-        ))
-    };
+    let unreadable = |e| refused_at(path, &e, "check who may read the store directory");
     if !io.exists(path).map_err(unreadable)? {
         return Ok(FoundSuperblock::Missing);
     }
@@ -296,10 +288,12 @@ pub(crate) fn refuse<T>(text: String) -> Result<T> {
 
 /// The refusal of a disk that takes nothing.
 pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Error {
-    let path = path.display();
-    Error::Refused(format!(
-        "{path}: {error}; check the disk and who may write there"
-    ))
+    refused_at(path, error, "check the disk and who may write there")
+}
+
+/// The refusal of what went wrong at a path, and what to do.
+pub(crate) fn refused_at(path: &Path, error: &std::io::Error, advice: &str) -> Error {
+    Error::Refused(format!("{}: {error}; {advice}", path.display()))
 }
 
 /// 128 bits from the operating system's randomness (which seeds the standard hasher).

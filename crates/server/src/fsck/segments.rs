@@ -1,6 +1,7 @@
 //! The segment files of one member: headers, files that nothing names, ranges that two spans claim.
 use super::{FsckReport, MemberStore, spans::SpanPlace};
-use crate::{Error, Result};
+use crate::Result;
+use crate::superblock::refused_at;
 use forebay_data::segment_header;
 use forebay_storage::Io;
 use std::collections::HashSet;
@@ -16,12 +17,7 @@ pub fn check(
     let entries = match io.list(&m.data) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(e) => {
-            return Err(Error::Refused(format!(
-                "{}: {e}; check the disk",
-                m.data.display()
-            )));
-        }
+        Err(e) => return Err(refused_at(&m.data, &e, "check the disk")),
     };
     let mut unused = 0;
     for entry in entries {

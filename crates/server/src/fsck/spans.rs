@@ -3,20 +3,16 @@ use super::{FsckReport, MemberStore};
 use crate::log_ranges::LogRanges;
 use crate::paths::{self, Named};
 use crate::rebuild::ByteCheck;
+use crate::segment_files::SegmentFiles;
 use crate::{Fid, Member, Result};
 use forebay_data::LogId;
-use forebay_data::segment_header;
 use forebay_data::span::{Span, all, checksums};
 use forebay_index::Extent;
 use forebay_pattern::LogSource;
-use forebay_storage::{File, Io, Store};
-use std::collections::{BTreeMap, HashMap};
+use forebay_storage::{Io, Store};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
-use std::sync::Arc;
-
-/// Segment files kept open.
-const OPEN_FILES: usize = 64;
 
 /// Where a span lies in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,11 +124,7 @@ pub fn check(
         places: Vec::new(),
         unreadable: Vec::new(),
     };
-    let mut files = SegmentFiles {
-        io,
-        m,
-        open: HashMap::new(),
-    };
+    let mut files = SegmentFiles::new(io, &m.data);
     let mut last: Option<(LogId, u64)> = None;
     let mut buffer = Vec::new();
     for span in all(&m.store) {
@@ -191,8 +183,7 @@ fn verify(
     byte_check: ByteCheck,
     buffer: &mut Vec<u8>,
 ) -> Vec<(Range<u64>, String)> {
-    let name = segment_header::name(span.segment);
-    let path = files.m.data.join(&name);
+    let path = files.path(span.segment);
     let what = path.display();
     let whole = |text: String| vec![(span.live.clone(), text)];
     buffer.clear();
@@ -237,32 +228,4 @@ fn verify(
             (live, text)
         })
         .collect()
-}
-
-struct SegmentFiles<'a> {
-    io: &'a dyn Io,
-    m: &'a MemberStore,
-    open: HashMap<u32, Arc<dyn File>>,
-}
-
-impl SegmentFiles<'_> {
-    fn get(&mut self, number: u32) -> std::io::Result<Option<Arc<dyn File>>> {
-        if let Some(file) = self.open.get(&number) {
-            return Ok(Some(file.clone()));
-        }
-        if self.open.len() >= OPEN_FILES {
-            self.open.clear();
-        }
-        match self
-            .io
-            .open(&self.m.data.join(segment_header::name(number)))
-        {
-            Ok(file) => {
-                self.open.insert(number, file.clone());
-                Ok(Some(file))
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e),
-        }
-    }
 }

@@ -97,6 +97,15 @@ impl Inodes {
         batch.put(keys::INODES, key(fid), record::encode(inode));
     }
 
+    /// Writes the record, and nothing else, with what `batch` may use of a full disk.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn write(&self, mut batch: Batch, fid: Fid, inode: &Inode) -> Result<()> {
+        self.put(&mut batch, fid, inode);
+        Ok(self.store.apply(batch)?)
+    }
+
     /// Adds the removal of the bare record to `batch`. To remove a file or directory for good, use `remove`.
     pub fn delete(&self, batch: &mut Batch, fid: Fid) {
         batch.delete(keys::INODES, key(fid));
@@ -140,25 +149,6 @@ impl Inodes {
     pub fn has_xattrs(&self, fid: Fid) -> Result<bool> {
         let first = keys::records_of(&self.store, keys::XATTRS, fid).next();
         Ok(first.transpose()?.is_some())
-    }
-
-    /// Changes one inode under its lock; what `change` adds to the batch lands with it.
-    ///
-    /// # Errors
-    /// `ESTALE` if there is none; whatever `change` fails with (then nothing is written).
-    #[cfg(test)]
-    pub fn update<R>(
-        &self,
-        fid: Fid,
-        change: impl FnOnce(&mut Inode, &mut Batch) -> Result<R>,
-    ) -> Result<R> {
-        let _lock = self.lock(fid);
-        let mut inode = self.get(fid)?;
-        let mut batch = Batch::new();
-        let result = change(&mut inode, &mut batch)?;
-        self.put(&mut batch, fid, &inode);
-        self.store.apply(batch)?;
-        Ok(result)
     }
 }
 

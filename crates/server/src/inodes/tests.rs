@@ -4,6 +4,26 @@ use super::*;
 use crate::{ExtentLayout, Time};
 use forebay_storage::OsIo;
 
+impl Inodes {
+    /// Changes one inode under its lock; what `change` adds to the batch lands with it.
+    ///
+    /// # Errors
+    /// `ESTALE` if there is none; whatever `change` fails with (then nothing is written).
+    pub fn update<R>(
+        &self,
+        fid: Fid,
+        change: impl FnOnce(&mut Inode, &mut Batch) -> Result<R>,
+    ) -> Result<R> {
+        let _lock = self.lock(fid);
+        let mut inode = self.get(fid)?;
+        let mut batch = Batch::new();
+        let result = change(&mut inode, &mut batch)?;
+        self.put(&mut batch, fid, &inode);
+        self.store.apply(batch)?;
+        Ok(result)
+    }
+}
+
 fn store(dir: &tempfile::TempDir) -> Arc<Store> {
     Arc::new(Store::open(Arc::new(OsIo), dir.path(), Default::default()).unwrap())
 }

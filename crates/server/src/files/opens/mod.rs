@@ -117,9 +117,7 @@ impl OpenFiles {
         if flags.write && inode.lamination == Lamination::ByMode {
             inode.lamination = Lamination::None;
             inode.seq = self.owners.sequences.next(fid, inode.seq)?;
-            let mut batch = Batch::new();
-            self.owners.context.inodes.put(&mut batch, fid, inode);
-            self.owners.context.store.apply(batch)?;
+            self.owners.context.inodes.write(Batch::new(), fid, inode)?;
         }
         Ok(())
     }
@@ -182,9 +180,8 @@ impl OpenFiles {
             {
                 inode.lamination = Lamination::ByMode;
                 // A close does not fail because the disk is full: the record stays as long as it was.
-                let mut batch = Batch::reclaiming();
-                self.owners.context.inodes.put(&mut batch, fid, &inode);
-                self.owners.context.store.apply(batch)?;
+                let inodes = &self.owners.context.inodes;
+                inodes.write(Batch::reclaiming(), fid, &inode)?;
                 self.owners.patterns.finish(fid, &inode);
             }
         }
@@ -212,9 +209,7 @@ impl OpenFiles {
         if inode.lamination != Lamination::Permanent {
             inode.lamination = Lamination::Permanent;
             inode.ctime = Time::now();
-            let mut batch = Batch::new();
-            inodes.put(&mut batch, fid, &inode);
-            self.owners.context.store.apply(batch)?;
+            inodes.write(Batch::new(), fid, &inode)?;
             self.owners.patterns.finish(fid, &inode);
         }
         Ok(inode.attr(fid))

@@ -380,9 +380,8 @@ impl Restore {
             return Ok(());
         }
         inode.bytes = bytes;
-        let mut batch = Batch::reclaiming();
-        self.owners.context.inodes.put(&mut batch, fid, &inode);
-        Ok(self.owners.context.store.apply(batch)?)
+        let inodes = &self.owners.context.inodes;
+        inodes.write(Batch::reclaiming(), fid, &inode)
     }
 
     /// Commits changes of the slices that are kept here; the file's owner, of all slices.
