@@ -2,7 +2,6 @@
 use crate::prefetch_config::PrefetchConfig;
 use crate::{Error, IndexConfig, Member, Result};
 use forebay_data::{DiskReserve, LogStoreOptions};
-use forebay_index::Settings;
 use forebay_storage::{Durability, Options};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,12 +83,6 @@ impl Config {
             cache_bytes: (self.memory / 8) as usize,
             ..Options::default()
         }
-    }
-
-    /// The index's share, unless its own settings say otherwise: an eighth for its cache, a sixteenth for its compression buffer,
-    /// a 64th for each MemTable (one being filled, up to three being compressed), and a 64th for what is known of stored ranges.
-    pub(crate) fn index_settings(&self) -> Settings {
-        self.index.settings(self.memory)
     }
 
     /// The log store's share: a sixth for tails of logs, and a quarter of that for decoded spans. What is left is the

@@ -114,7 +114,9 @@ impl IndexConfig {
         ))
     }
 
-    /// What the index of a member of this much memory is opened with.
+    /// What the index of a member of this much memory is opened with. Its share, unless set otherwise: an eighth for its cache, a
+    /// sixteenth for its compression buffer, a 64th for each MemTable (one being filled, up to three being compressed), and a 64th
+    /// for what is known of stored ranges.
     pub fn settings(&self, memory: u64) -> Settings {
         let share = |given: Option<u64>, part: u64| {
             let bytes = given.unwrap_or(memory / part);

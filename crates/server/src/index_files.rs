@@ -22,7 +22,7 @@ pub fn write(io: Arc<dyn Io>, dirs: &[PathBuf], config: &Config) -> Result<Stats
         let store = Store::open(io.clone(), &node.join("kv"), stopped::without_threads())?;
         let settings = Settings {
             background: false,
-            ..config.index_settings()
+            ..config.index.settings(config.memory)
         };
         let index = ExtentIndex::open(&store, settings)?;
         index.engine().compact()?;

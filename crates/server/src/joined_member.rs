@@ -14,11 +14,11 @@ pub struct JoinedMember {
     server: NodeServer,
     delegate: Arc<Delegate>,
     barrier: Arc<MemberBarrier>,
-    _home: MemberDirectory,
+    _directory: MemberDirectory,
 }
 
 impl JoinedMember {
-    /// Starts the member whose store is `home` and whose end of the fabric of requests is `end`; all members do so at once.
+    /// Starts the member whose store is `directory` and whose end of the fabric of requests is `end`; all members do so at once.
     /// Waits for the others, `limit` at each step.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl JoinedMember {
     /// store or a recovery fails with.
     pub fn start(
         io: Arc<dyn Io>,
-        mut home: MemberDirectory,
+        mut directory: MemberDirectory,
         barrier: Arc<MemberBarrier>,
         end: Arc<dyn Fabric>,
         config: Config,
@@ -37,15 +37,15 @@ impl JoinedMember {
             ..config
         };
         config.check()?;
-        home.agree_on_service(&*io, &barrier, limit)?;
+        directory.agree_on_service(&*io, &barrier, limit)?;
         let reserve = Arc::new(config.disk_reserve(1));
         let mut server = NodeServer::open(
             io,
-            home.dir(),
+            directory.dir(),
             end,
             &config,
             reserve,
-            home.repaired().to_vec(),
+            directory.opened.repaired.clone(),
         )?;
         server.serve();
         // A request before everyone serves would wait; but one that could not open its store would never serve.
@@ -59,7 +59,7 @@ impl JoinedMember {
             server,
             delegate,
             barrier,
-            _home: home,
+            _directory: directory,
         })
     }
 
@@ -147,13 +147,13 @@ mod tests {
             )| {
                 let dir = dir.clone();
                 scope.spawn(move || {
-                    let home = MemberDirectory::open(&OsIo, &dir)?;
+                    let directory = MemberDirectory::open(&OsIo, &dir)?;
                     let config = Config {
                         memory: 16 << 20,
                         consistency: Consistency::Posix,
                         ..Config::default()
                     };
-                    JoinedMember::start(Arc::new(OsIo), home, barrier, end, config, LONG)
+                    JoinedMember::start(Arc::new(OsIo), directory, barrier, end, config, LONG)
                 })
             };
             let threads: Vec<_> = dirs.iter().zip(ends).map(start).collect();

@@ -105,7 +105,7 @@ impl Layout {
 }
 
 /// A directory that is locked, and what it is.
-pub(crate) struct OpenedDirectory {
+pub(crate) struct LockedDirectory {
     pub lock: Option<File>,
     /// `None`: it is new.
     pub superblock: Option<Superblock>,
@@ -114,7 +114,7 @@ pub(crate) struct OpenedDirectory {
 }
 
 /// Makes the directory if it is missing, locks it and looks what it is.
-pub(crate) fn open_directory(io: &dyn Io, dir: &Path) -> Result<OpenedDirectory> {
+pub(crate) fn open_directory(io: &dyn Io, dir: &Path) -> Result<LockedDirectory> {
     // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
     if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| path_error(dir, &e))? {
         must_be_empty(io, dir)?;
@@ -126,7 +126,7 @@ pub(crate) fn open_directory(io: &dyn Io, dir: &Path) -> Result<OpenedDirectory>
     if superblock.is_none() {
         must_be_empty(io, dir)?;
     }
-    Ok(OpenedDirectory {
+    Ok(LockedDirectory {
         lock,
         superblock,
         repaired,

@@ -15,7 +15,7 @@
 //! is ready, the service is new: member 0's id holds. Each writes its superblock "being made", all wait for all, and each
 //! writes "ready". After a crash before any is ready nothing is stored yet, and the next start makes the service again; after a
 //! later one, those that are not ready have the right id, so they become ready at the next start.
-use crate::layout::{OpenedDirectory, open_directory, refuse};
+use crate::layout::{LockedDirectory, open_directory, refuse};
 use crate::superblock::{Id, StoreRole, Superblock, random_id};
 use crate::{Error, Member, MemberBarrier, Result};
 use forebay_storage::Io;
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// A member's locked directory.
 pub struct MemberDirectory {
     dir: PathBuf,
-    opened: OpenedDirectory,
+    pub(crate) opened: LockedDirectory,
 }
 
 /// What a member tells of its superblock.
@@ -65,11 +65,6 @@ impl MemberDirectory {
     /// Where it is.
     pub fn dir(&self) -> &Path {
         &self.dir
-    }
-
-    /// What was wrong with a copy of its superblock and was put right: sentences for people.
-    pub fn repaired(&self) -> &[String] {
-        &self.opened.repaired
     }
 
     /// The number of the member and how many its service has; `None` for a new store.

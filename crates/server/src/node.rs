@@ -48,7 +48,8 @@ pub struct Node {
     pub collectives: Arc<Collectives>,
     /// Has this node's kernel drop what other nodes changed, if there is a mount.
     pub kernel: RwLock<Option<Arc<KernelInvalidator>>>,
-    served: RequestGauge,
+    /// Requests of other members: answered since the start, and being answered now.
+    pub(crate) served: RequestGauge,
 }
 
 /// Has a kernel drop what it holds; does not wait itself.
@@ -84,7 +85,7 @@ impl Node {
             locks,
             kernel: RwLock::default(),
             served: RequestGauge::default(),
-            recovery_thread: meta.start_recovery_thread(RETRY_UNFINISHED)?,
+            recovery_thread: IntentRecoveryThread::start(meta.recovery.clone(), RETRY_UNFINISHED)?,
             store,
             inodes,
             meta,
@@ -96,11 +97,6 @@ impl Node {
         let weak: Weak<Node> = Arc::downgrade(&node);
         node.peers.bind(weak);
         Ok(node)
-    }
-
-    /// Requests of other members: answered since the start, and being answered now.
-    pub fn load(&self) -> (u64, u64) {
-        self.served.figures()
     }
 
     /// The log addresses of member `of` that the file names at `member`, by log.

@@ -105,7 +105,7 @@ impl NodeServer {
         }
         sync_segments(&*io, &data)?;
         let store = Arc::new(Store::open(io.clone(), &kv, config.store_options())?);
-        ExtentIndex::open(&store, config.index_settings())?;
+        ExtentIndex::open(&store, config.index.settings(config.memory))?;
         let peers = Peers::new(end.clone(), config.deadline);
         let member = peers.member();
         let node = Node::new(

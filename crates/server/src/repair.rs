@@ -50,21 +50,13 @@ pub struct Repair {
     _locks: Vec<File>,
 }
 
-fn failed<T>(path: &Path, error: impl std::fmt::Display) -> Result<T> {
-    Err(Error::Refused(format!(
-        "{}: {error}; the stores are as they were; check the disk, its room and who may write there",
-        path.display()
-    )))
-}
-
-/// A failure with its path.
-trait AtPath<T> {
-    fn at(self, path: &Path) -> Result<T>;
-}
-
-impl<T, E: std::fmt::Display> AtPath<T> for Result<T, E> {
-    fn at(self, path: &Path) -> Result<T> {
-        self.or_else(|e| failed(path, e))
+/// What went wrong at a path before anything was changed.
+fn failed<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> Error + '_ {
+    move |error| {
+        Error::Refused(format!(
+            "{}: {error}; the stores are as they were; check the disk, its room and who may write there",
+            path.display()
+        ))
     }
 }
 
@@ -205,7 +197,7 @@ impl Repair {
     pub fn put_in_place(&self) -> Result<PathBuf> {
         for (member, node) in self.nodes.iter().enumerate() {
             let aside = node.join(&self.aside);
-            self.io.create_dir_all(&aside).at(&aside)?;
+            self.io.create_dir_all(&aside).map_err(failed(&aside))?;
             if self.losses.spans_lost.contains(&(member as u16)) {
                 set_aside(
                     &node.join(NEW_RECORDS),
@@ -213,17 +205,17 @@ impl Repair {
                     &aside.join("data"),
                 )?;
             }
-            self.io.sync_dir(node).at(node)?;
+            self.io.sync_dir(node).map_err(failed(node))?;
         }
         let text = format!(
             "{}\nset aside: {} in each member's store; remove it once nothing is missed\n",
             self.losses.text(),
             self.aside
         );
-        std::fs::write(&self.report, text).at(&self.report)?;
+        std::fs::write(&self.report, text).map_err(failed(&self.report))?;
         File::open(&self.report)
             .and_then(|f| f.sync_all())
-            .at(&self.report)?;
+            .map_err(failed(&self.report))?;
         // They say what all members know, so each alone is right.
         for lost in &self.lost {
             lost.block.write(&*self.io, &lost.dir)?;
@@ -245,7 +237,7 @@ impl Repair {
         for node in &self.nodes {
             let new = node.join(NEW_RECORDS);
             if new.is_dir() {
-                std::fs::remove_dir_all(&new).at(&new)?;
+                std::fs::remove_dir_all(&new).map_err(failed(&new))?;
             }
         }
         Ok(())
@@ -311,24 +303,26 @@ fn set_aside(kv: &Path, data: &Path, aside: &Path) -> Result<()> {
         places.push(start..start + span.stored_len());
     }
     store.close()?;
-    std::fs::create_dir(aside).at(aside)?;
+    std::fs::create_dir(aside).map_err(failed(aside))?;
     let entries = match std::fs::read_dir(data) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return failed(data, e),
+        Err(e) => return Err(failed(data)(e)),
     };
     for entry in entries {
-        let name = entry.at(data)?.file_name();
+        let name = entry.map_err(failed(data))?.file_name();
         let Some(number) = name.to_str().and_then(segment_header::number) else {
             continue;
         };
         let (from, to) = (data.join(&name), aside.join(segment_header::name(number)));
         match known.get(&number) {
-            None => std::fs::hard_link(&from, &to).at(&to)?,
-            Some(places) => copy_unknown(&from, places, &to).at(&to)?,
+            None => std::fs::hard_link(&from, &to).map_err(failed(&to))?,
+            Some(places) => copy_unknown(&from, places, &to).map_err(failed(&to))?,
         }
     }
-    File::open(aside).and_then(|d| d.sync_all()).at(aside)
+    File::open(aside)
+        .and_then(|d| d.sync_all())
+        .map_err(failed(aside))
 }
 
 /// Copies what lies between the places and is not zero.

@@ -278,28 +278,16 @@ fn stored(
         report.lost += extent.len;
         return;
     }
-    match live.get(usize::from(extent.member)) {
-        None => report.problem(
-            "extents",
-            format!(
-                "{}: names member {}, which there is not",
-                place(),
-                extent.member
-            ),
+    let member = extent.member;
+    let what = match live.get(usize::from(member)) {
+        None => format!("names member {member}, which there is not"),
+        Some(Some(live)) if !live.covers(extent) => format!(
+            "member {member} does not hold log {} from {} on for all of it; reading it fails",
+            extent.log, extent.addr
         ),
-        Some(None) => {}
-        Some(Some(live)) if live.covers(extent) => {}
-        Some(Some(_)) => report.problem(
-            "extents",
-            format!(
-                "{}: member {} does not hold log {} from {} on for all of it; reading it fails",
-                place(),
-                extent.member,
-                extent.log,
-                extent.addr,
-            ),
-        ),
-    }
+        Some(_) => return,
+    };
+    report.problem("extents", format!("{}: {what}", place()));
 }
 
 /// Logs that a crash left open; none if that cannot be read, which is told with the store.
@@ -368,12 +356,8 @@ fn data<'n>(
             Err(_) if damaged.contains(&m.member) => continue,
             Err(e) => return Err(e.into()),
         };
-        for entry in entries {
-            let (fid, extent) = match entry {
-                Ok(found) => found,
-                // Reported with the files.
-                Err(_) => continue,
-            };
+        // What cannot be read is reported with the files.
+        for (fid, extent) in entries.filter_map(Result::ok) {
             report.extents += 1;
             named.add_extent(&extent);
             unreadable.belong(Fid(fid), &extent);

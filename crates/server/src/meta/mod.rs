@@ -68,7 +68,6 @@ use participant::IntentParticipant;
 use recover::IntentRecovery;
 use requests::{LeafRequests, MemberCalls};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// One member's namespace: its owners.
 pub struct Meta {
@@ -131,13 +130,5 @@ impl Meta {
     /// What it answers from its own store alone.
     pub fn leaf(&self) -> &(dyn LeafService + 'static) {
         &self.members.own
-    }
-
-    /// Starts the thread that goes on with what `recover` had to leave, every `period`.
-    ///
-    /// # Errors
-    /// When there can be no more threads.
-    pub fn start_recovery_thread(&self, period: Duration) -> Result<IntentRecoveryThread> {
-        IntentRecoveryThread::start(self.recovery.clone(), period)
     }
 }

@@ -62,7 +62,7 @@ impl NodeServer {
         let patterns = node.files.pattern_memory();
         let cache_memory_bytes = store.cache_bytes + index.cache_bytes + data.span_cache + patterns;
         let buffer_memory_bytes = data.buffers + delegate.map_or(0, |d| d.memory());
-        let (served, serving) = node.load();
+        let (served, serving) = node.served.figures();
         let (asked, asking) = node.peers.load();
         let opened = node.store.opened();
         let teams = delegate.map(|d| d.team.teams.counts()).unwrap_or_default();
