@@ -4,27 +4,9 @@
 //! memory in a moment; those cost a scan of every record or segment, and come from
 //! [`CachedStats`](crate::cached_stats::CachedStats).
 use crate::delegate::{PrefetchStats, Traffic};
+use crate::summed_figures::figures;
 use forebay_index::Stats;
 use std::ops::{Add, BitOr};
-
-/// A struct of figures, each with the function that makes one of those of two members.
-macro_rules! figures {
-    ($(#[$meta:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $kind:ty = $both:expr,)* }) => {
-        $(#[$meta])*
-        pub struct $name {
-            $($(#[$about])* pub $field: $kind,)*
-        }
-
-        impl $name {
-            /// The figures of both together.
-            #[must_use]
-            pub fn and(self, other: $name) -> $name {
-                $name { $($field: $both(self.$field, other.$field),)* }
-            }
-        }
-    };
-}
-pub(crate) use figures;
 
 figures! {
 /// One member's figures; sizes in bytes. What is counted since the start is of this process.

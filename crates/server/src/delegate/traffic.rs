@@ -1,5 +1,5 @@
 //! Counters of the requests of a mount or library: those since the start, and those in progress.
-use crate::status::figures;
+use crate::summed_figures::figures;
 use forebay_proto::peers::RequestGauge;
 use serde::{Deserialize, Serialize};
 use std::ops::Add;

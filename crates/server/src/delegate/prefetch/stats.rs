@@ -1,5 +1,5 @@
 //! What has become of the bytes fetched ahead: the figures of status and metrics.
-use crate::status::figures;
+use crate::summed_figures::figures;
 use std::ops::Add;
 
 figures! {
