@@ -21,18 +21,14 @@ pub fn run(args: &StatArgs) -> Result {
     on_mount::each(&args.files, |file| {
         let described = describe(file)?;
         print(match args.json {
-            true => output::json(&json(file, described, args.extents))?,
+            true => output::json(&json(file, &described, args.extents))?,
             false => text(&name(file), &described, args.extents),
         })
     })
 }
 
 /// The rows only if they were asked for.
-fn json(file: &Path, mut described: FileDescription, extents: bool) -> serde_json::Value {
-    if !extents {
-        described.patterns.rows.clear();
-        described.extents.rows.clear();
-    }
+fn json(file: &Path, described: &FileDescription, extents: bool) -> serde_json::Value {
     let mut value = serde_json::json!(described);
     value["file"] = file.display().to_string().into();
     if !extents {
