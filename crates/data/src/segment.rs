@@ -119,9 +119,7 @@ impl Segments {
         if let Some((segment, end)) = lane.as_ref()
             && start(*end) + len > SEGMENT_BYTES
         {
-            if let Some(u) = self.table.lock().get_mut(&segment.number) {
-                u.sealed = true;
-            }
+            self.change(segment.number, |usage| usage.sealed = true);
             self.ahead.lock().push((segment.clone(), true));
             *lane = None;
         }
@@ -190,6 +188,12 @@ impl Segments {
         }
     }
 
+    fn change(&self, number: u32, with: impl FnOnce(&mut SegmentUsage)) {
+        if let Some(usage) = self.table.lock().get_mut(&number) {
+            with(usage);
+        }
+    }
+
     /// `len` stored bytes of a segment are no longer named by a span.
     pub fn release(&self, number: u32, len: u64) {
         if let Some(usage) = self.table.lock().get_mut(&number) {
@@ -203,16 +207,14 @@ impl Segments {
 
     /// What counted as `old` stored bytes counts as `new` from now on.
     pub fn recount(&self, number: u32, old: u64, new: u64) {
-        if let Some(usage) = self.table.lock().get_mut(&number) {
-            usage.live = (usage.live + new).saturating_sub(old);
-        }
+        self.change(number, |usage| {
+            usage.live = (usage.live + new).saturating_sub(old)
+        });
     }
 
     /// Cleaning leaves this segment alone from now on.
     pub fn pin(&self, number: u32) {
-        if let Some(usage) = self.table.lock().get_mut(&number) {
-            usage.pinned = true;
-        }
+        self.change(number, |usage| usage.pinned = true);
     }
 
     /// How full a segment is. `None`: there is none of this number.
@@ -292,10 +294,8 @@ impl Segments {
     /// Seals the segments being filled: no more bytes are reserved in them.
     pub fn seal_all(&self) {
         for lane in &self.lanes {
-            if let Some((segment, _)) = lane.lock().take()
-                && let Some(usage) = self.table.lock().get_mut(&segment.number)
-            {
-                usage.sealed = true;
+            if let Some((segment, _)) = lane.lock().take() {
+                self.change(segment.number, |usage| usage.sealed = true);
             }
         }
     }

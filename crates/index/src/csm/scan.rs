@@ -234,7 +234,7 @@ impl SortedCursor for Cursor {
         let Source::Disk(run) = &self.source else {
             return Some(failed.error);
         };
-        if run.tables.iter().any(|t| t.is_salvaged()) {
+        if run.tables.iter().any(|t| t.shared.salvaged) {
             self.lost.push(failed.range);
             self.next = failed.behind;
             self.read();

@@ -151,7 +151,8 @@ impl EngineHost {
         if let Some(batch) = flushed {
             // A batch must not come back as this engine's part alone.
             match self.options.durability {
-                Durability::None => self.flush_rows()?,
+                // Without a log, what the rows hold comes to table files instead.
+                Durability::None => self.health.rows().map_or(Ok(()), |rows| rows.flush())?,
                 Durability::Process | Durability::Disk => self.sync_through(batch)?,
             }
         }
@@ -191,10 +192,5 @@ impl EngineHost {
     pub(crate) fn engine_behind(&self) -> Option<u64> {
         let flushed = self.manifest.lock().state().engine_flushed;
         (self.last_entries.load(Ordering::Acquire) > flushed).then_some(flushed)
-    }
-
-    /// Without a log, what the rows hold comes to table files instead.
-    fn flush_rows(&self) -> Result<()> {
-        self.health.rows().map_or(Ok(()), |rows| rows.flush())
     }
 }

@@ -22,7 +22,7 @@
 //! # What the store does, and what an engine does
 //! The store ([`Store`](crate::Store)) numbers batches, logs them, and hands each to every engine; when it is opened, it does
 //! the same with what the log holds. [`EngineHost`] is the part of the store that engines share: the I/O trait, the directory,
-//! file numbers, the manifest, the log's files, and whether a failed write has poisoned the store ([`StoreHealth`]). An engine
+//! file numbers, the manifest, the log's files, and whether a failed write has poisoned the store ([`StoreHealth`]). [`BackgroundWork`] is an engine's threads, and how they and writers wake each other. An engine
 //! ([`Engine`]) keeps what a batch brings for it: it decides when its memory is full, writes files, names them in the manifest,
 //! merges them, and reports damage.
 //!

@@ -250,7 +250,7 @@ impl TableRun {
     fn fail(&mut self) -> Option<(Bytes, Error)> {
         let (lost, error) = self.failed.take()?;
         let key = lost.first.slice(self.skip..);
-        if lost.table.is_salvaged() {
+        if lost.table.shared.salvaged {
             match lost.table.block_range(self.next_block) {
                 Some(_) => self.next_block += 1,
                 None => (self.table, self.next_block) = (self.table + 1, 0),

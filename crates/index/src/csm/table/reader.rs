@@ -59,7 +59,8 @@ impl TableContext {
 /// A table file that something names. Its metadata region is read at first use, so that a damaged table fails only those reads
 /// that need it.
 pub struct Table {
-    pub(super) shared: Arc<TableContext>,
+    /// What it shares with the others.
+    pub shared: Arc<TableContext>,
     file: TableFile,
     meta: TableMeta,
     pub(super) cached: Arc<CachedTable>,
@@ -86,11 +87,6 @@ impl Table {
     /// The file.
     pub fn path(&self) -> &Path {
         self.file.path()
-    }
-
-    /// Whether its store is salvaged.
-    pub fn is_salvaged(&self) -> bool {
-        self.shared.salvaged
     }
 
     /// Removes the file once nobody uses the table any more.

@@ -40,7 +40,8 @@ pub struct Table {
     file: TableFile,
     /// Of what is mirrored, if anything is.
     copy: Option<TableCopy>,
-    shared: Arc<TableContext>,
+    /// What it shares with the others.
+    pub shared: Arc<TableContext>,
     opened: OnceLock<TableMetadata>,
     opening: Mutex<()>,
 }
@@ -151,11 +152,6 @@ impl Table {
             return Ok(None);
         }
         Ok(self.block(i)?.get(key))
-    }
-
-    /// Whether its store is salvaged.
-    pub fn is_salvaged(&self) -> bool {
-        self.shared.salvaged
     }
 
     /// The least and the greatest key of block `i`, if that is known and there is one.
