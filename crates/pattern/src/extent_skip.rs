@@ -3,7 +3,7 @@
 //! A cell that is as long as the innermost stride fills its row; a row as long as the next stride fills that direction; and so
 //! on outwards. Every byte is held up to the end of the largest block of cells that is filled so.
 
-use crate::global::{Axis, GlobalPattern, MAX_DIMS};
+use crate::global::{Axis, GlobalPattern, MAX_AXES};
 use crate::map::{EntryPart, MapEntry, PatternMap};
 
 impl PatternMap {
@@ -26,7 +26,7 @@ impl PatternMap {
 impl GlobalPattern {
     /// The offset after bytes that are all held, from the one at `offset` on, which is. 0 if that is not known at once.
     fn filled(&self, offset: u64) -> u64 {
-        let mut at = [0; MAX_DIMS];
+        let mut at = [0; MAX_AXES];
         let (Some((_, rest)), Some(mut extent)) =
             (self.locate(offset, &mut at), self.lattice.full(&self.arena))
         else {

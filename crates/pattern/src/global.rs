@@ -2,7 +2,7 @@
 //! offset.
 //!
 //! ```text
-//! dims, the largest stride first:   loops of the shape | places of the slots: even, or a sorted table
+//! axes, the largest stride first:   loops of the shape | places of the slots: even, or a sorted table
 //! slot number -> log, sequence, address of its first byte                see `slot_writers`
 //! ```
 //!
@@ -20,8 +20,8 @@ use crate::segment::PlacedExtent;
 use crate::shape::{Arena, MAX_DEPTH, Shape};
 use crate::slot_writers::SlotWriters;
 
-/// Dims of a global pattern, at most: the loops and the slots'.
-pub(crate) const MAX_DIMS: usize = MAX_DEPTH as usize + 4;
+/// Axes of a global pattern, at most: those of the loops and those of the slots.
+pub(crate) const MAX_AXES: usize = MAX_DEPTH as usize + 4;
 
 impl Axis {
     /// Whether it goes along a dim of the lattice.
@@ -99,7 +99,7 @@ impl GlobalPattern {
         let slots = places.count()?;
         let (axes, extent) = axes(&lattice, &places)?;
         let base = i64::try_from(start).ok()?.checked_add(lattice.low)?;
-        if base < 0 || axes.len() > MAX_DIMS || slots == 0 {
+        if base < 0 || axes.len() > MAX_AXES || slots == 0 {
             return None;
         }
         Some(GlobalPattern {
@@ -163,7 +163,7 @@ impl GlobalPattern {
     /// Places in every axis of the cell that would hold `offset`, the slot, and the byte in the cell. Behind the last cell of an axis the
     /// byte is after the cell.
     #[inline]
-    pub(crate) fn locate(&self, offset: u64, at: &mut [u64; MAX_DIMS]) -> Option<(u64, u64)> {
+    pub(crate) fn locate(&self, offset: u64, at: &mut [u64; MAX_AXES]) -> Option<(u64, u64)> {
         let mut rest = offset.checked_sub(self.base())?;
         let mut slot = 0;
         for (axis, at) in self.axes.iter().zip(at) {
@@ -192,7 +192,7 @@ impl GlobalPattern {
 
     /// Places in the lattice's dims.
     #[inline]
-    pub(crate) fn loops(&self, at: &[u64; MAX_DIMS]) -> [u64; MAX_DEPTH as usize] {
+    pub(crate) fn loops(&self, at: &[u64; MAX_AXES]) -> [u64; MAX_DEPTH as usize] {
         let mut loops = [0; MAX_DEPTH as usize];
         let axes = self.axes.iter().zip(at);
         let of_loops = axes.filter(|(axis, _)| axis.is_loop());
@@ -204,7 +204,7 @@ impl GlobalPattern {
 
     /// The slot and the offset of the cell at these places.
     #[inline]
-    pub(crate) fn cell(&self, at: &[u64; MAX_DIMS]) -> (u64, u64) {
+    pub(crate) fn cell(&self, at: &[u64; MAX_AXES]) -> (u64, u64) {
         let (mut slot, mut offset) = (0, self.base());
         for (axis, k) in self.axes.iter().zip(at) {
             match axis {
@@ -223,7 +223,7 @@ impl GlobalPattern {
 
     /// The extent that holds `offset`. Takes a division an axis, however many extents there are.
     pub(crate) fn hit(&self, offset: u64) -> Option<PlacedExtent> {
-        let mut at = [0; MAX_DIMS];
+        let mut at = [0; MAX_AXES];
         let (slot, rest) = self.locate(offset, &mut at)?;
         let loops = self.loops(&at);
         let found = self.lattice.hit(&self.arena, &loops, rest)?;
@@ -243,7 +243,7 @@ impl GlobalPattern {
         if offset < base {
             return Some(base);
         }
-        let mut at = [0; MAX_DIMS];
+        let mut at = [0; MAX_AXES];
         let (_, rest) = self.locate(offset, &mut at)?;
         if let Some(next) = self.lattice.next_in_cell(&self.arena, rest) {
             return Some(offset - rest + next);

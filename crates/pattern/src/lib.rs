@@ -7,7 +7,8 @@
 //! - **Pattern**: the terms found in one log, in log order.
 //! - **Segment**: a pattern with its log, the commits that made it, and where the file was truncated. It is what is committed,
 //!   stored and sent.
-//! - **Global pattern**: one shape at many places of a file, each a **slot** with its own log, sequence and log address.
+//! - **Global pattern**: one shape at many places of a file, each a **slot** with its own log, sequence and log address. Its
+//!   loops and the steps from slot to slot are its **axes**.
 //! - **Lattice**: a shape in which each stride leaves room for everything inside, so an offset is found by one division a loop. Its
 //!   innermost part is a **cell**.
 //! - **Row**: elements of one length and one stride, one after the other. **Piece**: bytes of one log that a lookup answers.

@@ -1,19 +1,20 @@
 //! The extents of a global pattern in the order of the file, a row at a time.
 //!
 //! ```text
-//! row   along the axis with the smallest stride:   offset, offset + stride, offset + 2 * stride, ...      of one length
-//!       of one log:   addr, addr + step, ...       or of slot after slot: each log by itself, as far into it
+//! row    extents of one length along the axis with the smallest stride:   offset, offset + stride, offset + 2 * stride, ...
+//!        that axis is a loop:       all in the log of one slot, at addr, addr + step, ...
+//!        that axis is the slots:    each in the log of the next slot, as far after that slot's first byte
 //! ```
 //!
-//! So most extents cost some additions, and only a new row looks at the other axes. Where a cell has a body, a row is a run of
-//! that.
+//! So most extents cost some additions, and only a new row looks at the other axes. If a cell has several elements, its rows
+//! are the runs of these.
 //!
 //! # Invariants
 //! 1. Rows and what is in them come in the order of offsets, and do not overlap.
 //! 2. Only for patterns whose lattice is `joined`.
 
 use crate::cursor::{Cursor, ExpectedRun};
-use crate::global::{Axis, GlobalPattern, MAX_DIMS};
+use crate::global::{Axis, GlobalPattern, MAX_AXES};
 use crate::segment::PlacedExtent;
 use crate::slot_writers::SlotOrigin;
 
@@ -118,7 +119,7 @@ impl Row {
 pub(crate) struct Rows<'a> {
     global: &'a GlobalPattern,
     /// The place of the next cell in each axis.
-    at: [u64; MAX_DIMS],
+    at: [u64; MAX_AXES],
     done: bool,
     /// The next run of the cell before, if it has a body, and what follows it; the origin has the run's address.
     run: ExpectedRun,
@@ -134,7 +135,7 @@ impl<'a> Rows<'a> {
     pub(crate) fn new(global: &'a GlobalPattern, offset: u64) -> Rows<'a> {
         let mut rows = Rows {
             global,
-            at: [0; MAX_DIMS],
+            at: [0; MAX_AXES],
             done: false,
             run: ExpectedRun::default(),
             inside: Cursor::default(),
@@ -148,7 +149,7 @@ impl<'a> Rows<'a> {
 
     /// Goes on from another offset.
     pub(crate) fn seek(&mut self, offset: u64) {
-        (self.at, self.done, self.run) = ([0; MAX_DIMS], false, ExpectedRun::default());
+        (self.at, self.done, self.run) = ([0; MAX_AXES], false, ExpectedRun::default());
         if let Some((_, rest)) = self.global.locate(offset, &mut self.at)
             && self.global.lattice.leaf().is_none()
         {
