@@ -1,4 +1,4 @@
-//! What stops a benchmark: one line of text.
+//! The error of a benchmark: one line of text.
 use std::fmt;
 
 /// A result with a [`Failure`].

@@ -1,4 +1,5 @@
-//! What all benchmarks have in common: the flags that say which cases, how often, where and in which form; choosing by name; output.
+//! The parts that all benchmarks share: the flags that say which cases, how often, where and in which form; choosing by name;
+//! output.
 use crate::fail::{Context, Failure, Result};
 use crate::report::Report;
 use std::io::{IsTerminal as _, Write as _};

@@ -1,5 +1,5 @@
-//! What is measured: the plain disk, the pass-through, Forebay. Each gives directories to work in and, if a process serves
-//! them, that process; each ends when it is dropped.
+//! The subjects of `mount`: the plain disk, the pass-through, Forebay. Each gives directories to work in and, if a process
+//! serves them, that process; each ends when it is dropped.
 use crate::cpu;
 use crate::fail::{Context, Failure, Result};
 use crate::harness::by_name;

@@ -1,4 +1,4 @@
-//! What the command says: the one place that writes to standard output and standard error for people.
+//! Output of the command: the one place that writes to standard output and standard error for people.
 //!
 //! Names of files, texts of traces and replies of a service come from others. They may hold control characters that a terminal
 //! obeys (ESC, BEL, C1 bytes), or characters that show another text than there is (newlines, changes of the reading direction).

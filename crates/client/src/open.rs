@@ -1,4 +1,4 @@
-//! How a file is opened: the builder, and the steps of an open that may create.
+//! Opening files: the builder, and the steps of an open that may create.
 use crate::error::{Result, WithPath};
 use crate::path::{MAX_LINKS, PathWalk, walk};
 use crate::{Client, File};

@@ -1,4 +1,5 @@
-//! What the span records and the directory of segments say when a store is opened, after a stop or a crash.
+//! Rebuilds what is in memory from the span records and the directory of segments when a store is opened, after a stop or a
+//! crash.
 //!
 //! Segments that no span names are removed; they hold bytes that were written but never recorded, or freed. Free space
 //! inside the others is found again as the gaps between spans. Nothing is ever appended to an old segment.

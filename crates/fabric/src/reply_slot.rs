@@ -1,4 +1,4 @@
-//! Where the reply to one request arrives. The first answer or failure counts; later ones are ignored.
+//! The slot in which the reply to one request arrives. The first answer or failure counts; later ones are ignored.
 
 use crate::{Error, Message, Rank};
 use parking_lot::{Condvar, Mutex};

@@ -1,4 +1,4 @@
-//! Why a mount cannot start or stop; each message says what to do.
+//! Errors of starting and stopping a mount; each message says what to do.
 use std::io;
 use std::path::PathBuf;
 

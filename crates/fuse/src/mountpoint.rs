@@ -1,4 +1,4 @@
-//! Whether a path may become a mount point, and unmounting by path.
+//! Checks whether a path may become a mount point, and unmounts by path.
 //!
 //! Invariant: no call here touches a path through a FUSE mount that might not answer. A server that looks through its own
 //! mount, or through a dead one, never returns; so the walk to a mount point consults the table before each step, and an

@@ -1,4 +1,4 @@
-//! What the kernel has open on a mount: which files and directories, and who opened them. For those that want to unmount: another
+//! The files and directories that the kernel has open on a mount, and who opened them. For those that want to unmount: another
 //! user's processes cannot be looked into, but what they hold open is known here.
 //!
 //! The kernel opens inodes, not paths. The name by which each was last looked up is remembered for some thousands of

@@ -1,4 +1,4 @@
-//! How a mount behaves; every field has a default that suits a compute node.
+//! Options of a mount; every field has a default that suits a compute node.
 
 /// Bytes the kernel reads ahead on sequential reads. More than 128 KiB takes effect only where this process may set it (as root, or
 /// with a writable `/sys/class/bdi`).

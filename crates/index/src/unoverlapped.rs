@@ -1,4 +1,4 @@
-//! Which pieces of a change overlap no stored extent: as a rule all, as the coverage in memory tells
+//! Finds the pieces of a change that overlap no stored extent: as a rule all, as the coverage in memory tells
 //! ([`coverage`](crate::coverage)).
 use crate::ExtentIndex;
 use crate::coverage::{KnownPieces, PAGE};

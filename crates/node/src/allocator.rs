@@ -1,4 +1,4 @@
-//! How the C library's allocator is set, so that what the process holds follows what it uses.
+//! Settings of the C library's allocator, so that what the process holds follows what it uses.
 //!
 //! A server frees on one thread what another allocated (cached blocks, write buffers). By default each thread has an
 //! arena of its own, and what is free in one is of no use to the others: with a million files the process held several

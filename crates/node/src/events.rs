@@ -1,4 +1,4 @@
-//! What a running server waits for: signals, a stop request, and its mounts being unmounted by others.
+//! The events that a running server waits for: signals, a stop request, and its mounts being unmounted by others.
 use crate::control::ControlReply;
 use crate::failure::Result;
 use crate::mount_table::{self, MountChanges};

@@ -1,7 +1,8 @@
-//! How a subcommand or a server fails: an exit code and one line that says what happened, where, and what to do next.
+//! The failure of a subcommand or a server: an exit code and one line that says what happened, where, and what to do next.
 //!
-//! Invariant: the line never holds a newline, so that scripts can show it whole: one in the name of a file stands there as `\n`, as
-//! everywhere ([`forebay_server::escape`]). Texts of other programs that have several lines become one through [`one_line`] first.
+//! Invariant: the line never holds a newline, so that scripts can show it whole: one in the name of a file stands there as
+//! `\n`, as everywhere ([`forebay_server::escape`]). Texts of other programs that have several lines become one through
+//! [`one_line`] first.
 use forebay_server::escape::escaped;
 use serde::{Deserialize, Serialize};
 use std::fmt;

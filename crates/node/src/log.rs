@@ -1,4 +1,5 @@
-//! Where a server's log goes: standard error in the foreground; else `STORE/log`, and memory until that is known to be its own.
+//! The destination of a server's log: standard error in the foreground; else `STORE/log`, and memory until that is known to be
+//! its own.
 //!
 //! Nothing may be written into a directory before the server holds the store's lock, so the first lines wait in memory.
 use crate::failure::{Context, Result};

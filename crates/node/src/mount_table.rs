@@ -1,4 +1,4 @@
-//! What is mounted where, read from the kernel's own list; never by touching a mount.
+//! The mount table, read from the kernel's own list; never by touching a mount.
 //!
 //! Invariant: nothing here opens, stats or lists a path below a mount point, for the server behind it may be dead or
 //! this very process.

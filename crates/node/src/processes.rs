@@ -1,4 +1,4 @@
-//! What the kernel tells about processes: memory, open files, stacks. Reads `/proc` only.
+//! Facts about processes from `/proc`: memory, open files, stacks.
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

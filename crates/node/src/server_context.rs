@@ -1,4 +1,4 @@
-//! What the services of a running server share: what it serves, and the way to the other servers of its service.
+//! The context that the services of a running server share: what it serves, and the way to the other servers of its service.
 use crate::control::MountStatus;
 use crate::members::LocalMembers;
 use crate::server_rpc::ServerRpc;

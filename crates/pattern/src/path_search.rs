@@ -1,5 +1,5 @@
-//! Whether two paths have a byte in common, for `commit_validation` and `disjoint`: a search through the distances between
-//! their leaves.
+//! Decides whether two paths have a byte in common, for `commit_validation` and `disjoint`: a search through the distances
+//! between their leaves.
 //!
 //! ```text
 //! distance   from a leaf of `a` to one of `b`:  d + k0 * stride0 + k1 * stride1 + ...,  low <= k <= high,  stride0 > stride1 > ...

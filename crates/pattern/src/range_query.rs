@@ -1,5 +1,5 @@
-//! Which log bytes of a pattern lie in a range of the file, and in which range one pattern has all bytes of another, both without
-//! enumerating elements.
+//! Range queries on patterns, without enumerating elements: the log bytes that lie in a range of the file, and the range in
+//! which one pattern has all bytes of another.
 //!
 //! ```text
 //! loop    iterations inside the range: one run of the log

@@ -1,4 +1,4 @@
-//! Who wrote the slots of a global pattern: its writers (a log and one commit of it), and for each slot its writer and log address.
+//! The writers of a global pattern (a log and one commit of it), and for each slot its writer and log address.
 
 use crate::LogSource;
 use crate::column::Column;

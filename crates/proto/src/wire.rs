@@ -1,4 +1,4 @@
-//! What travels between members: a request to one part, a one-way message.
+//! The messages between members: a request to one part, a one-way message.
 //!
 //! A head on the wire is the postcard form of [`Request`], or of `Result<Reply, WireError>` with the reply type of that request
 //! (`call` draws both). Members of one service run the same version ([`VERSION`]), so heads carry no version of their own.

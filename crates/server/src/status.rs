@@ -1,4 +1,4 @@
-//! What `forebay status` and the metrics show of one member.
+//! The figures of one member that `forebay status` and the metrics show.
 //!
 //! Invariant: all figures but those of [`RecordCounts`](crate::stats_scans::RecordCounts) and the bytes on disk are read from
 //! memory in a moment; those cost a scan of every record or segment, and come from

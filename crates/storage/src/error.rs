@@ -1,4 +1,4 @@
-//! What can go wrong in a store: few kinds, each telling the user what to do next.
+//! Errors of a store: few kinds, each telling the user what to do next.
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

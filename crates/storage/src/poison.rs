@@ -1,4 +1,4 @@
-//! Whether a failed write has poisoned what lies in a directory: nothing more is accepted there until it is opened again.
+//! The poison flag of a directory, set by a failed write: nothing more is accepted there until it is opened again.
 //!
 //! Invariant: it stays poisoned, and the first reason stays.
 use crate::{Error, Result};

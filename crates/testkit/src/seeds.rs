@@ -1,4 +1,4 @@
-//! How often a randomised test runs, and with which seeds.
+//! The iteration counts and seeds of randomised tests.
 //!
 //! | variable | what it does |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What a write writes: bytes that follow from the file, their offset, and the number of the write.
+//! The content of a write: bytes that follow from the file, their offset, and the number of the write.
 //!
 //! Words of eight bytes stand at multiples of eight in the file, so any part of a write can be made or checked alone,
 //! and writes, files and places look different from each other and from holes: what is lost, stale or misplaced shows.

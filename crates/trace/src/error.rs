@@ -1,4 +1,4 @@
-//! What can go wrong with a trace or its replay, each naming the place and what to do.
+//! Errors of a trace or its replay, each naming the place and what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};

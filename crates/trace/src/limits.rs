@@ -1,4 +1,4 @@
-//! How much of a trace is read: a crafted file, or one that never ends, must not take the machine's memory.
+//! Limits on how much of a trace is read: a crafted file, or one that never ends, must not take the machine's memory.
 
 use crate::{Error, Result};
 use std::path::Path;

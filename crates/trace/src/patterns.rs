@@ -1,4 +1,4 @@
-//! What an index of a trace's calls would hold: the interface between traces and a pattern finder.
+//! The streams that an index of a trace's calls would hold: the interface between traces and a pattern finder.
 //!
 //! A *group* is what all ranks did to one file, reads and writes separately; a *stream* is the part of one rank in it, in its
 //! order: what one log of the file system gets. The finder sees one group at a time and knows nothing of traces; this module

@@ -1,4 +1,4 @@
-//! What the kernel knows of this process and its files.
+//! Figures that the kernel keeps of this process and its files.
 use crate::fail::{Context, Failure, Result};
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What is written: the records of every writer of a workload, computed, not stored.
+//! Workloads: the records that each writer writes, computed, not stored.
 //!
 //! # Invariants
 //! - The records of a workload cover its file once: none overlap.
@@ -7,9 +7,9 @@
 //! # The three workloads
 //! - **Strided** (IOR, N-1 fixed stride): transfer `i` of writer `w` lies at `(i * writers + w) * len`. MPI-Tile-IO is of this
 //!   kind too: the row of a tile is a record, and rows of the tiles beside each other take turns in the file.
-//! - **Bt** (see [`Btio`]): the grid of NAS BT in the diagonal multi-partition of `make_set` and `set_constants` of the NAS Parallel
-//!   Benchmarks. One dump is written by the loops of `output_timestep` (`simple_mpiio`): cells, then z, then y; a record is one line of
-//!   a cell along x.
+//! - **Bt** (see [`Btio`]): the grid of NAS BT in the diagonal multi-partition of `make_set` and `set_constants` of the NAS
+//!   Parallel Benchmarks. One dump is written by the loops of `output_timestep` (`simple_mpiio`): cells, then z, then y; a
+//!   record is one line of a cell along x.
 
 use forebay_trace::workload::{Btio, BtioCell, Layout as _};
 

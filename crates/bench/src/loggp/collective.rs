@@ -1,5 +1,5 @@
-//! What a collective takes, server by server: on the way up, times at a server depend only on servers below it; on the way
-//! down, only on those above it.
+//! The times of a collective, computed server by server: on the way up, times at a server depend only on servers below it; on
+//! the way down, only on those above it.
 //!
 //! # The model
 //! - A processor does one thing at a time: `o` to send, `o` to receive, `work` to combine.

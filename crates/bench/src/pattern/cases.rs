@@ -1,4 +1,4 @@
-//! What is indexed: generated workloads, and the calls of traces.
+//! The cases to index: generated workloads, and the calls of traces.
 
 use crate::fail::{Context, Result};
 use crate::harness::Case;

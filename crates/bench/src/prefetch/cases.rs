@@ -1,4 +1,4 @@
-//! Who reads what: a generated trace like Pagoda's, the metadata reads of a real one, random reads.
+//! The cases, by who reads what: a generated trace like Pagoda's, the metadata reads of a real one, random reads.
 
 use crate::fail::{Context, Result};
 use crate::harness::Case;

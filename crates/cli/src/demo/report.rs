@@ -1,4 +1,4 @@
-//! What the demo found, as a table or as JSON.
+//! The results of the demo, as a table or as JSON.
 use crate::output::print;
 use crate::table::Table;
 use forebay_node::failure::Result;

@@ -1,4 +1,5 @@
-//! What the demo makes and removes again: one directory with a store, mount points and a plain directory, and the server in between.
+//! The place of the demo, removed at its end: one directory with a store, mount points and a plain directory, and the server in
+//! between.
 use crate::output::tell;
 use crate::scratch_dir::ScratchDir;
 use crate::settings::Resolved;

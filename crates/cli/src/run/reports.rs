@@ -1,4 +1,4 @@
-//! What the servers of a launched job report, line by line, and what that says of how each of them ended.
+//! The reports of the servers of a launched job, line by line, and how each of them ended by these.
 //!
 //! Invariant: a server that has not said that it stopped, well or not, has died.
 use crate::output::tell;

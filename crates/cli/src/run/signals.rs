@@ -1,4 +1,4 @@
-//! Where signals to `run` go: to the command while it runs. Before, they end the start; during staging they cancel it.
+//! Signals to `run`: they go to the command while it runs. Before, they end the start; during staging they cancel it.
 use super::guard::Guard;
 use forebay_node::failure::Result;
 use forebay_node::threads::on_signals;

@@ -1,4 +1,4 @@
-//! How the text of a setting becomes its value. Invalid text is refused, with the form that is expected.
+//! Parsers of settings: the text of a setting becomes its value. Invalid text is refused, with the form that is expected.
 use forebay_node::units::{parse_duration, parse_size};
 use forebay_pattern::ReadRequest;
 use forebay_server::delegate::KnownReads;

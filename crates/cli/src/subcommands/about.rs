@@ -1,4 +1,4 @@
-//! What the program says of itself: `forebay version`, `forebay man`.
+//! The program's description of itself: `forebay version`, `forebay man`.
 use crate::args::Cli;
 use crate::output::{json, name, print};
 use clap::{Arg, Command, CommandFactory};

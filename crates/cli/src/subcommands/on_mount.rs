@@ -1,5 +1,5 @@
-//! What the subcommands about single files of a mount share: every file is tried, each call to the mount has a limit because it may hang with
-//! its service, and errors that mean the same to all subcommands have one text.
+//! Helpers of the subcommands about single files of a mount: every file is tried, each call to the mount has a limit because it
+//! may hang with its service, and errors that mean the same to all subcommands have one text.
 use crate::output::tell;
 use forebay_node::failure::{Failure, Result};
 use forebay_node::limits::within;

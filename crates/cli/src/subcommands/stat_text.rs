@@ -1,4 +1,4 @@
-//! What `forebay stat` shows of a file.
+//! The text that `forebay stat` shows of a file.
 use forebay_node::units::{count, counted, size};
 use forebay_server::delegate::{FileDescription, PatternRow, PatternRows};
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! How long the progress thread waits before it looks at MPI again.
+//! The pauses of the progress thread before it polls MPI again.
 //!
 //! MPI has no descriptor to wait on, so arrivals must be looked for. The thread spins while something may follow at
 //! once, then lets others run, then naps for a fixed share of the time since the last work, up to a longest nap. So an

@@ -1,6 +1,7 @@
-//! What the kernel may keep of names, attributes and open files, and for how long.
+//! The policy of the kernel's caches: what it may keep of names, attributes and open files, and for how long.
 //!
-//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is recorded exactly, nothing.
+//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is recorded
+//! exactly, nothing.
 use super::file_handle::encode;
 use crate::protocol::{EntryAnswer, FopenFlags, Opened};
 use crate::recording::MountRecording;

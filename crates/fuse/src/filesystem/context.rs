@@ -1,4 +1,4 @@
-//! What the parts of a mount share.
+//! The context that the parts of a mount share.
 use super::cache_policy::CachePolicy;
 use crate::caller_groups::CallerGroups;
 use crate::kernel_caches::KernelCaches;

@@ -1,4 +1,4 @@
-//! Which features of FUSE the mount asks the kernel for, before the first request.
+//! The features of FUSE that the mount asks the kernel for, before the first request.
 use crate::options::READAHEAD;
 use crate::protocol::{InitFlags, KernelConfig};
 use std::io;

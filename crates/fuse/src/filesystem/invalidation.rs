@@ -1,4 +1,4 @@
-//! What other nodes tell this node's kernel: that a file has changed, or that a directory is somewhere else now.
+//! Invalidations by other nodes of what this node's kernel keeps: a file has changed, or a directory was moved.
 //!
 //! Each is heard on a thread of its own, because the kernel may first ask the mount something.
 use super::context::MountContext;

@@ -1,5 +1,5 @@
-//! What answers the kernel's requests. `requests` has one method for each: it reports the request to the recorder, calls the
-//! delegate or a module below, and gives the answer to the reply.
+//! The file system that answers the kernel's requests. `requests` has one method for each: it reports the request to the
+//! recorder, calls the delegate or a module below, and gives the answer to the reply.
 //!
 //! | file | what it keeps right |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Which bytes of one file are stored: its pages, by slice, and its streams.
+//! The stored bytes of one file: its pages, by slice, and its streams.
 //!
 //! Invariants: a stored byte is covered; of a slice that is not in the map nothing is known below the offset `unknown`;
 //! at and above it the slice is empty.

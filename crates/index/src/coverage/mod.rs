@@ -1,4 +1,5 @@
-//! Which bytes of which files are stored, in memory. A put that overlaps nothing stored, as nearly all do, then needs no read.
+//! An in-memory map of which bytes of files are stored. A put that overlaps nothing stored, as nearly all do, then needs no
+//! read.
 //!
 //! | file | what |
 //! |---|---|
@@ -14,8 +15,8 @@
 //! never applied therefore leaves no trace.
 //!
 //! # Invariants
-//! - What is called free is free: no stored byte, and no extent to join with. The converse does not hold: after a removal, or when memory ran
-//!   out, a free range may be called stored.
+//! - What is called free is free: no stored byte, and no extent to join with. The converse does not hold: after a removal, or
+//!   when memory ran out, a free range may be called stored.
 //! - Memory is within the budget, except for the fixed cost of files of which nothing is known.
 mod bits;
 mod file;

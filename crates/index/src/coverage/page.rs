@@ -1,12 +1,13 @@
-//! Which bytes of one page are stored: none, all, a span, a list of spans, or one bit a unit once that is no larger than twice the list.
+//! The stored bytes of one page: none, all, a span, a list of spans, or one bit a unit once that is no larger than twice the
+//! list.
 //!
 //! ```text
 //!  Span, Spans:  [ start, end ) [ start, end ) ...    ascending; no two touch; bytes from the start of the page
 //!  Bits:         some byte of a unit is stored (`bits`); units as long as the pieces that are written allow
 //! ```
 //!
-//! Invariant: a byte that was covered is covered, until the page is forgotten. Bits may tell of more: what would need units that
-//! are too small is rounded to those that there are. Spans are exact, however many there are.
+//! Invariant: a byte that was covered is covered, until the page is forgotten. Bits may tell of more: what would need units
+//! that are too small is rounded to those that there are. Spans are exact, however many there are.
 use super::bits::{Adjacency, Bits, END, common};
 
 /// Bits are not made finer if that took more than this many bytes.

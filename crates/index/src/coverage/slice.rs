@@ -1,4 +1,4 @@
-//! What is known of one slice: its pages. Slices of equal content may share it.
+//! The stored bytes of one slice, as far as they are known: its pages. Slices of equal content may share it.
 //!
 //! When many processes write a checkpoint in turns, each commit adds bytes at the same places of each slice. Slices that
 //! were equal before such a commit are equal after it, so one copy serves all of them: a [`SliceStep`] caches, for a

@@ -1,9 +1,9 @@
-//! Whether a new extent may begin where a stored one ends, or end where one begins. The two then become one extent, and the stored one must
-//! be read.
+//! Tells whether a new extent may begin where a stored one ends, or end where one begins. The two then become one extent, and
+//! the stored one must be read.
 //!
-//! Extents join only within one stream: one member, log and commit. Log addresses of a stream ascend as they come, because a log is only
-//! appended to. So the least and the greatest stored address of a stream, and the extents that have them, are enough. An extent whose address
-//! lies between them is not joined; that costs one extent more, and nothing else.
+//! Extents join only within one stream: one member, log and commit. Log addresses of a stream ascend as they come, because a
+//! log is only appended to. So the least and the greatest stored address of a stream, and the extents that have them, are
+//! enough. An extent whose address lies between them is not joined; that costs one extent more, and nothing else.
 use crate::Extent;
 use std::collections::VecDeque;
 

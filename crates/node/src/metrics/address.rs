@@ -1,4 +1,5 @@
-//! Where metrics are served, as people write it: `127.0.0.1:9470`, `127.0.0.1:9470+{rank}`, `unix:/run/user/1000/fb{rank}.sock`.
+//! The address on which metrics are served, as people write it: `127.0.0.1:9470`, `127.0.0.1:9470+{rank}`,
+//! `unix:/run/user/1000/fb{rank}.sock`.
 //!
 //! Invariant: no address that another machine can reach; metrics need no password.
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What a metric is, and how its values are taken from a status.
+//! The definition of a metric, with how its values are taken from a status.
 //!
 //! Invariants: a figure that is not known is left out, never zero; the labels tell which member and which peer.
 use crate::control::{Peer, Process, Status};

@@ -1,4 +1,4 @@
-//! What a part of a stage job uses of the server that it runs in: nodes, journals, and the paths that are the service's
+//! The environment of a part of a stage job in its server: nodes, journals, and the paths that are the service's
 //! own.
 use crate::control::StageSpec;
 use crate::members::LocalMembers;

@@ -1,4 +1,4 @@
-//! What one server does of a stage job: the part of its own nodes, for its own coordinator or for that of another server.
+//! One server's part of a stage job: that of its own nodes, for its own coordinator or for that of another server.
 //!
 //! Invariants: a part for another server ends by itself once its coordinator has not asked for its progress for a while.
 //! Its result stays until then, or until its coordinator ends it.

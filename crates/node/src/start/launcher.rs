@@ -1,7 +1,7 @@
-//! What started a server that is a process of a job: the launcher, and the `forebay run` behind it.
+//! The processes that started a server of a job: the launcher, and the `forebay run` that started that.
 //!
-//! Invariant: the server stops once they have ended. While it still starts it ends at once, then or by a signal, for there is nothing to
-//! commit.
+//! Invariant: the server stops once they have ended. While it still starts it ends at once, then or by a signal, for there is
+//! nothing to commit.
 use crate::events::{self, Event, StopCause};
 use crate::failure::{Context, FAILED, Result};
 use crate::process_handle::ProcessHandle;

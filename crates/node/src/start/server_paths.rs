@@ -1,5 +1,5 @@
-//! Which server of its job this process is, and which store and mount point are its own. Both are needed before MPI has started, so they come
-//! from the launcher's environment variables.
+//! The number of this server in its job, and its own store and mount point. Both are needed before MPI has started, so they
+//! come from the launcher's environment variables.
 use crate::failure::{Failure, Result};
 use crate::mount_table;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What is known of the open loop, for prediction.
+//! Views of the open loop, for prediction.
 
 use super::recognizer::{FoldState, LoopRecognizer};
 use crate::Element;

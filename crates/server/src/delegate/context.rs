@@ -1,4 +1,5 @@
-//! What the types of a delegate share, and how they ask other members; an owner's *view* of a file is its attributes and generation.
+//! The context that the types of a delegate share, and their calls to other members; an owner's *view* of a file is its
+//! attributes and generation.
 //!
 //! Invariant: a view only moves a file forward (`FileState::observe`); replies may arrive out of order.
 use super::combine::RequestCombiner;

@@ -1,9 +1,10 @@
-//! Which pages this node's kernel may hold, for the mount that keeps them right.
+//! Tracks which pages this node's kernel may hold, for the mount that keeps them right.
 //!
-//! Pages become outdated in two ways. Another node changes the file: then the generation moves past the one that the pages are of
-//! ([`StalePages`]). Or a program of this node writes past the page cache (direct I/O), and the kernel reads the page back while
-//! the write is on its way: for asynchronous writes the kernel does not look at its pages again afterwards. So the mount says when
-//! bytes go into the page cache, and drops the range of a direct write, if there may be pages, before the write is answered.
+//! Pages become outdated in two ways. Another node changes the file: then the generation moves past the one that the pages are
+//! of ([`StalePages`]). Or a program of this node writes past the page cache (direct I/O), and the kernel reads the page back
+//! while the write is on its way: for asynchronous writes the kernel does not look at its pages again afterwards. So the mount
+//! says when bytes go into the page cache, and drops the range of a direct write, if there may be pages, before the write is
+//! answered.
 //!
 //! Invariant: `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So
 //! either the read sees the write, or the write sees that its pages must go.

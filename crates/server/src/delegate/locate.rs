@@ -1,4 +1,4 @@
-//! Which members store the bytes of a file, so that work (staging) can go where its bytes are.
+//! Finds the members that store the bytes of a file, so that work (staging) can go there.
 use super::context::DelegateContext;
 use super::handles::Handle;
 use super::intervals::ByteSource;

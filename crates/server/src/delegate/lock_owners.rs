@@ -1,4 +1,4 @@
-//! Which owners of this node may hold locks on which files, and through which handles they took them.
+//! The owners of this node that may hold locks, by file, and the handles through which they took them.
 //!
 //! A POSIX lock goes when its process closes any descriptor of the file; the kernel says so with the owner's number. The locks
 //! of an open file (`flock`, OFD) go with its handle, of which the kernel does not always say the owner's number: so handles

@@ -1,4 +1,4 @@
-//! What `forebay fsck` checks of file content, over the stores of all members, with the service stopped.
+//! The check of file content by `forebay fsck`, over the stores of all members, with the service stopped.
 //!
 //! Damage is what no crash may leave: extents that overlap, lie in another member's slice, beyond the file's end or in no
 //! file, a file whose inode counts other bytes than its extents and patterns hold, and patterns that cannot be read or

@@ -1,4 +1,4 @@
-//! What every component of `files` is given: this member's store and inodes, and calls to the other members.
+//! The context that every component of `files` is given: this member's store and inodes, and calls to the other members.
 use crate::inodes::Inodes;
 use crate::{Member, Result};
 use forebay_proto::PeerRpc;

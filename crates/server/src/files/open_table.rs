@@ -1,4 +1,4 @@
-//! Who holds which file open: each open by member and token, in memory, at the file's owner. A restarted owner starts with
+//! The table of opens: each by member and token, in memory, at the file's owner. A restarted owner starts with
 //! none. A repeated open or close changes nothing.
 //!
 //! Invariant: opens change only under the inode's lock, so "no writer" and "not open" stay true while the

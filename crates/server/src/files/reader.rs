@@ -1,7 +1,8 @@
-//! What readers ask: how they see a commit whole or not at all.
+//! Answers to readers, who see a commit whole or not at all.
 //!
-//! A reader has a view of the file from its owner: attributes, and the sequence V that its reads must show. A view may name a commit that a
-//! slice owner has not published yet, and views never wait for a commit in progress. A slice owner answers extents in this order:
+//! A reader has a view of the file from its owner: attributes, and the sequence V that its reads must show. A view may name a
+//! commit that a slice owner has not published yet, and views never wait for a commit in progress. A slice owner answers
+//! extents in this order:
 //! 1. Parts staged here are looked up at the owner; decided ones are published first. So everything up to V is in the
 //!    index: a commit decided before the view was taken has its part here, published or staged.
 //! 2. The extents are read.

@@ -1,4 +1,4 @@
-//! What the background thread of `files` has to do: removals, receipts to sweep, and whether to publish again.
+//! The work of the background thread of `files`: removals, receipts to sweep, and whether to publish again.
 use crate::{Fid, Member};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;

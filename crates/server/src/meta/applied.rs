@@ -1,12 +1,12 @@
-//! Which intents this member has done its steps of, so that no step is done twice.
+//! The intents whose steps this member has done, so that no step is done twice.
 //!
 //! A step such as "one link less" must not repeat when its message does. So the batch of the steps carries a marker with
 //! the intent's id. Markers do not pile up: every message of a coordinator carries the watermark below which all its
 //! intents are over; markers below it are deleted.
 //!
-//! Why a late message does no harm: an intent is live at its coordinator when a message of it is sent, so `below` in
-//! that message is at most its number (a message with another is refused). Once a higher watermark is known here, the message is from an operation
-//! that is over, and is answered without doing anything.
+//! Why a late message does no harm: an intent is live at its coordinator when a message of it is sent, so `below` in that
+//! message is at most its number (a message with another is refused). Once a higher watermark is known here, the message is
+//! from an operation that is over, and is answered without doing anything.
 use super::local::LocalNamespace;
 use super::records::{self, RecordTag};
 use crate::{Error, Member, Result};

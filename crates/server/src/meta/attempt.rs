@@ -1,4 +1,4 @@
-//! Why an attempt of an operation failed, and how that is sent between members.
+//! Failures of attempts of an operation, and their form on the wire.
 use crate::{Error, Member, Result};
 use forebay_proto::intents::IntentId;
 use forebay_proto::meta::HoldReply;

@@ -1,4 +1,5 @@
-//! How an operation happens: alone as one batch, or over several members as an intent (`coordinator`, `participant`).
+//! The plan of an operation, and the protocol by which it happens: alone as one batch, or over several members as an intent
+//! (`coordinator`, `participant`).
 //!
 //! The protocol of an intent, and why a crash at each point is safe:
 //!

@@ -1,4 +1,4 @@
-//! What a member remembers of operations that span members (keyspace `INTENTS`).
+//! The durable records of operations that span members (keyspace `INTENTS`).
 //!
 //! ```text
 //! key    0     1             3          11

@@ -1,4 +1,4 @@
-//! What a member does at its start, and later from time to time: finish what was decided, take back what was not.
+//! Recovery of a member at its start, and later from time to time: finishes what was decided, takes back what was not.
 use super::coordinator::IntentCoordinator;
 use super::local::LocalNamespace;
 use super::participant::IntentParticipant;

@@ -1,5 +1,4 @@
-//! Whether a store may still be written to: it is salvaged, closed, or poisoned by a failed write, of which the engines are
-//! then told.
+//! The health of a store: healthy, salvaged, closed, or poisoned by a failed write, of which the engines are then notified.
 //!
 //! Invariant: a poisoned store stays poisoned until it is opened again.
 use super::Engine;

@@ -1,8 +1,9 @@
-//! What the engines of a store share: its directory, log, manifest, file numbers, and [whether it may still be written to](StoreHealth).
+//! The host of a store's engines, with what they share: its directory, log, manifest, file numbers, and [whether it may still
+//! be written to](StoreHealth).
 //!
 //! # Locks
-//! Taken in this order, never the other way: `syncing`, `log` (the log's end and the numbers; the commit leader holds it), what engines
-//! hold while they write files, `manifest`, what engines hold while they change what readers see.
+//! Taken in this order, never the other way: `syncing`, `log` (the log's end and the numbers; the commit leader holds it), what
+//! engines hold while they write files, `manifest`, what engines hold while they change what readers see.
 //!
 //! # Invariants
 //! - `visible` is the number of the last batch that all engines have applied; it moves on only once a batch is applied whole.

@@ -1,4 +1,4 @@
-//! What a table file was made of, and which tables there were then: for a store whose manifest is lost.
+//! The provenance of a table file: its inputs, and the tables that there were then; for a store whose manifest is lost.
 //!
 //! ```text
 //!  ... | payload, n bytes | n u32 | crc u32 | footer, 64 bytes |

@@ -1,4 +1,4 @@
-//! Which tables are merged next: levels, and the choice of work. Pure: no I/O.
+//! The levels of table files, and the choice of which tables are merged next. Pure: no I/O.
 //!
 //! Level 0 holds flushed tables, newest first, overlapping. Each deeper level is a row of tables that do
 //! not overlap, and may be `ratio` times as large as the one above. Work is: all of level 0 with what it

@@ -1,4 +1,5 @@
-//! What the row engine holds: the current [`View`], and its change with an edit of the manifest. Shared by who reads, flushes and compacts.
+//! The state of the row engine: the current [`View`], and its change with an edit of the manifest. Shared by readers, flushes
+//! and compactions.
 //!
 //! # Invariants
 //! - A [`View`] never changes but for the growing active MemTable; readers clone the pointer, *then* read `visible`.

@@ -1,4 +1,4 @@
-//! Where the records lie in the files of a store: for tests that damage a file and must know what it held.
+//! The locations of records in the files of a store: for tests that damage a file and must know what it held.
 //!
 //! Not part of the interface; hidden from the documentation.
 use super::Store;

@@ -1,4 +1,4 @@
-//! What was written to a recording disk, and what of it a power cut leaves.
+//! The recording of a disk's writes, and the disk that a power cut leaves.
 use super::server::{FLUSH, POSITION, WRITE};
 use crate::random::Random;
 use std::fs::File;

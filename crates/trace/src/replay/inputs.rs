@@ -1,4 +1,4 @@
-//! What files must hold before the first call, so that every read of the trace finds what it found.
+//! The content that files must have before the first call, so that every read of the trace finds what it found.
 //!
 //! A trace says how many bytes each read got, so all of them were in the file. Bytes that no earlier call of the trace
 //! wrote were there before. Two cases:

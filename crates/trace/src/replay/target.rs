@@ -1,4 +1,4 @@
-//! What a trace is replayed against.
+//! The target of a replay.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What the C interfaces of LevelDB and RocksDB have in common.
+//! Helpers for the C interfaces of LevelDB and RocksDB, which are alike.
 use super::log_bytes;
 use super::value::{KEY, VALUE};
 use crate::fail::{Failure, Result};

@@ -1,4 +1,4 @@
-//! What is measured: three stores behind one trait.
+//! The subjects: three stores behind one trait.
 #[cfg(feature = "peers")]
 mod c_api;
 mod forebay;

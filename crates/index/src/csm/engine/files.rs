@@ -1,4 +1,4 @@
-//! What the engine writes into the store's log and manifest.
+//! The engine's entries in the store's log and manifest.
 //!
 //! ```text
 //!  log:       an entry is a block of records (`block`), coded by `forebay_codec`, in the order of the batch's changes

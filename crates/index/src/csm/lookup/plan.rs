@@ -1,7 +1,7 @@
-//! Which blocks of one source a piece of requests needs.
+//! Plans which blocks of one source a piece of requests needs.
 //!
-//! Invariant: planned blocks ascend, each once; a request's blocks are the last one that starts at or before it, if that can reach
-//! it, and all that start within it.
+//! Invariant: planned blocks ascend, each once; a request's blocks are the last one that starts at or before it, if that can
+//! reach it, and all that start within it.
 use super::RangeRequest;
 use super::source_cursor::{BlockOrigin, PlannedBlock, SourceCursor};
 use crate::csm::record::{Key, RECORD, Record};

@@ -1,11 +1,12 @@
-//! What is kept in memory of table files: metadata regions, and blocks as they are on disk, compressed.
+//! The cache of table files: metadata regions, and blocks as they are on disk, compressed.
 //!
-//! A compressed block takes a hundredth of a page to a page, and is quick to decode in part, so a budget holds many times more blocks than if they
-//! were decoded. Eviction is by table, so a lookup marks one table as used, not each block. It evicts random tables among those older than the
-//! median use (an approximation of LRU): with strict LRU, lookups that sweep again and again over more tables than fit would find none.
+//! A compressed block takes a hundredth of a page to a page, and is quick to decode in part, so a budget holds many times more
+//! blocks than if they were decoded. Eviction is by table, so a lookup marks one table as used, not each block. It evicts
+//! random tables among those older than the median use (an approximation of LRU): with strict LRU, lookups that sweep again and
+//! again over more tables than fit would find none.
 //!
-//! Memory that MemTables and compression buffer do not use is lent to the cache, so an index that is only read keeps as much as one that is
-//! written to uses in all.
+//! Memory that MemTables and compression buffer do not use is lent to the cache, so an index that is only read keeps as much as
+//! one that is written to uses in all.
 //!
 //! Invariant: cached bytes are at most the budget plus the lent memory, except during an insert, by what it inserts, and
 //! from when lent memory is taken back until the next trim.

@@ -1,4 +1,4 @@
-//! What is in memory of one table file: its metadata region, and blocks as they were read.
+//! The cached parts of one table file: its metadata region, and blocks as they were read.
 //!
 //! Invariant: `bytes` of a slot is what the cache has counted for it; both change under the slot's lock.
 use super::block_map::BlockMap;

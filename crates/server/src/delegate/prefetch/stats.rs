@@ -1,4 +1,4 @@
-//! What has become of the bytes fetched ahead: the figures of status and metrics.
+//! Counters of the bytes fetched ahead and of what became of them, for status and metrics.
 use crate::summed_figures::figures;
 use std::ops::Add;
 

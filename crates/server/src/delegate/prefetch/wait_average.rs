@@ -1,6 +1,6 @@
-//! Whether a handle's reads wait for other nodes, so that fetching ahead can save time: an average over a few reads, in which
-//! one slow transfer counts little. A read that was answered from bytes fetched ahead counts with the time that their fetch
-//! took, so prefetching that helps goes on.
+//! Tells whether a handle's reads wait for other nodes, so that fetching ahead can save time: an average over a few reads, in
+//! which one slow transfer counts little. A read that was answered from bytes fetched ahead counts with the time that their
+//! fetch took, so prefetching that helps goes on.
 use std::time::Duration;
 
 /// What a read may wait, nanoseconds, and [`TRANSFER_NANOS_PER_BYTE`] for each byte.

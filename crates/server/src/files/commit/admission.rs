@@ -1,5 +1,4 @@
-//! Whether a commit may be decided for a file as it is, and where the file's extents are kept after it (transitions of
-//! its layout). Pure.
+//! Decides whether a file admits a commit as it is, and the file's layout after it. Pure.
 //!
 //! ```text
 //! OwnerOnly --- a commit with staged parts ---> BySlice

@@ -1,4 +1,4 @@
-//! Which recent commits happened, so that a retried request answers the same. A failed commit leaves no trace and may be
+//! The outcomes of recent commits, so that a retried request answers the same. A failed commit leaves no trace and may be
 //! tried again.
 //!
 //! In memory the last [`REMEMBERED`] commits; on disk, for writers on other members, the last commit of each (file, writer) as

@@ -1,4 +1,4 @@
-//! What `forebay fsck` reads of the patterns of a stopped service.
+//! Reads the patterns of a stopped service for `forebay fsck`.
 use super::index_overlay::{IndexOverlay, ReadPage, read_page};
 use super::records;
 use super::table::{PatternTable, visible};

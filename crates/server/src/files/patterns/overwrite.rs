@@ -1,4 +1,4 @@
-//! Which live bytes of stored patterns a change displaces (overwrites or removes), each exactly once.
+//! Finds the live bytes of stored patterns that a change displaces (overwrites or removes), each exactly once.
 //!
 //! The ways to find them, the cheapest first:
 //! 1. Nothing is displaced, which is usual: bounds and strides show it without a look at elements.

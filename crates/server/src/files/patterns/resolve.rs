@@ -1,4 +1,4 @@
-//! What readers get of a file with patterns: extents of a range, or all patterns at once.
+//! Resolves a file with patterns for readers: to extents of a range, or to all patterns at once.
 //!
 //! Both are read under the inode's lock, so that index, patterns and sequence are of one moment.
 use super::store::PatternStore;

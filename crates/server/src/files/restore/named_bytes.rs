@@ -1,4 +1,4 @@
-//! What members' indexes name in a range of a file now, and which of it can be read.
+//! The bytes that members' indexes name in a range of a file now, and which of these can be read.
 use crate::files::context::MemberContext;
 use crate::files::reader::ContentReader;
 use crate::{Error, Fid, Member, Result};

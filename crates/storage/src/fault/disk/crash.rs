@@ -1,4 +1,4 @@
-//! What a power failure leaves: drawn from the seed, sector by sector and directory by directory.
+//! The state of a disk after a power failure: drawn from the seed, sector by sector and directory by directory.
 use super::{Change, Disk, Draws, Inode, SECTOR, apply};
 use crate::fault::Image;
 use std::collections::{BTreeSet, HashMap};

@@ -1,4 +1,4 @@
-//! Which calls fail, by their number from the first.
+//! The calls that fail, by their number from the first.
 use std::io::{self, ErrorKind};
 
 /// See the head of this file.

@@ -1,4 +1,5 @@
-//! What stands before each block of a table, so that the blocks of a table whose metadata region is damaged or cut off can be found.
+//! The frame before each block of a table, so that the blocks of a table whose metadata region is damaged or cut off can be
+//! found.
 //!
 //! ```text
 //!  0        4        8
@@ -7,8 +8,9 @@
 //!  | u32    |        | bytes            |
 //!  +--------+--------+------------------+
 //! ```
-//! Little-endian. `crc`: CRC32C of the table's number (u64), the offset of the frame in the file (u64), and the block. So a frame is one only
-//! where it was written, and a length that was changed does not fit. The checksum that reads compare stands in the region.
+//! Little-endian. `crc`: CRC32C of the table's number (u64), the offset of the frame in the file (u64), and the block. So a
+//! frame is one only where it was written, and a length that was changed does not fit. The checksum that reads compare stands
+//! in the region.
 use super::index::{self, Index};
 use crate::Keyspace;
 use crate::encoding::u32_at;

@@ -1,4 +1,4 @@
-//! What stands after the blocks of a table file, or of a copy, and the blocks that it locates.
+//! The metadata after the blocks of a table file, or of a copy, and reading the blocks that it locates.
 //!
 //! Invariant: no byte of a block is used before its checksum was compared, and is right.
 use super::footer::{self, Footer};
