@@ -74,7 +74,7 @@ impl Port {
         let rank = self.rank;
         let handler = self.handler().ok_or(Error::Dead(rank))?;
         let begun = Instant::now();
-        let slot = ReplySlot::new();
+        let slot = Arc::<ReplySlot>::default();
         let reply_to = slot.clone();
         let replier = Replier::new(move |reply| reply_to.fill(reply.ok_or(Error::Dead(rank))));
         handler.request(from.rank, message, replier);

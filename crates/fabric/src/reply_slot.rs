@@ -2,7 +2,6 @@
 
 use crate::{Error, Message, Rank};
 use parking_lot::{Condvar, Mutex};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 type Outcome = Result<Message, Error>;
@@ -15,10 +14,6 @@ pub(crate) struct ReplySlot {
 }
 
 impl ReplySlot {
-    pub fn new() -> Arc<ReplySlot> {
-        Arc::default()
-    }
-
     pub fn fill(&self, outcome: Outcome) {
         let mut state = self.outcome.lock();
         if state.is_none() {

@@ -5,7 +5,6 @@ use crate::control::{
 };
 use crate::events::Event;
 use crate::members::LocalMembers;
-use crate::metrics::StatusSource;
 use crate::mount_table;
 use crate::open_files;
 use crate::rates::RateSampler;
@@ -80,12 +79,6 @@ impl PeerHandler for ControlService {
     }
 }
 
-impl StatusSource for ControlService {
-    fn figures(&self) -> Result<Status, String> {
-        self.own_status()
-    }
-}
-
 impl ControlService {
     /// Of all processes of the service.
     fn status(&self) -> Result<Status, String> {
@@ -119,7 +112,7 @@ impl ControlService {
     }
 
     /// Of this process alone.
-    fn own_status(&self) -> Result<Status, String> {
+    pub fn own_status(&self) -> Result<Status, String> {
         let shown = self.server.store.display();
         let seen = |members: &dyn LocalMembers| Ok((members.stats(SCAN_WAIT)?, members.peers()));
         let seen: Option<forebay_server::Result<_>> = self.server.with_members(seen);

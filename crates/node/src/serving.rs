@@ -96,8 +96,9 @@ impl RunningServer {
             events: Mutex::new(events.clone()),
         });
         server.rpc.serve(control.clone());
-        let metrics = parts.metrics.map(|m| m.serve(control.clone()));
-        let metrics = metrics.transpose()?;
+        let figures = control.clone();
+        let serve = |m: Endpoint| m.serve(Box::new(move || figures.own_status()));
+        let metrics = parts.metrics.map(serve).transpose()?;
         let listener = Listener::open(&server.store, control.clone())?;
         if !mounts.is_empty() {
             events::unmounts(server.store.clone(), server.points(), events)?;

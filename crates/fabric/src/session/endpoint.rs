@@ -82,7 +82,7 @@ impl Endpoint {
 
     fn call_peer(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
         let begun = Instant::now();
-        let slot = ReplySlot::new();
+        let slot = Arc::<ReplySlot>::default();
         let call = self.port.watch(&slot, to, Error::Closed);
         // Registered first, looked at second: a close or death in between is seen by one of the two.
         self.admit(to)?;

@@ -83,12 +83,10 @@ impl Frame {
 
     /// The first message, and the large buffers that follow it.
     pub fn encode(&self) -> (Bytes, Vec<Bytes>) {
-        let buffers: Vec<&Bytes> = match &self.message {
-            Some(message) => std::iter::once(&message.head)
-                .chain(&message.bulk)
-                .collect(),
-            None => Vec::new(),
-        };
+        let buffers = self.message.iter();
+        let buffers =
+            buffers.flat_map(|message| std::iter::once(&message.head).chain(&message.bulk));
+        let buffers: Vec<&Bytes> = buffers.collect();
         let mut budget = InlineBudget::default();
         let (inline, large): (Vec<&Bytes>, Vec<&Bytes>) =
             buffers.iter().partition(|b| budget.is_inline(b.len()));

@@ -139,34 +139,28 @@ fn serve(
     let Some(line) = read_line(&mut stream, MAX_HELLO_BYTES)? else {
         return Ok(());
     };
-    if peer != own && !peer.is_root() {
+    let refusal = if peer != own && !peer.is_root() {
         tracing::warn!("refused user {} on the control socket", peer.as_raw());
-        let why = format!(
+        Some(format!(
             "the service belongs to user {}; ask as that user",
             own.as_raw()
-        );
-        return send(stream.get_mut(), &ControlReply::Refused(why));
-    }
-    match serde_json::from_str::<Hello>(&line) {
-        Ok(hello) if hello.forebay == VERSION => {
-            send(stream.get_mut(), &Hello::own(std::process::id()))?
-        }
-        Ok(hello) => {
-            let why = format!(
+        ))
+    } else {
+        match serde_json::from_str::<Hello>(&line) {
+            Ok(hello) if hello.forebay == VERSION => None,
+            Ok(hello) => Some(format!(
                 "this service is forebay {} (protocol {VERSION}) and the client is {} (protocol {}); use the same program",
                 env!("CARGO_PKG_VERSION"),
                 hello.program,
                 hello.forebay
-            );
-            return send(stream.get_mut(), &ControlReply::Refused(why));
+            )),
+            Err(_) => Some("say hello first: this is forebay's control socket".into()),
         }
-        Err(_) => {
-            return send(
-                stream.get_mut(),
-                &ControlReply::Refused("say hello first: this is forebay's control socket".into()),
-            );
-        }
+    };
+    if let Some(why) = refusal {
+        return send(stream.get_mut(), &ControlReply::Refused(why));
     }
+    send(stream.get_mut(), &Hello::own(std::process::id()))?;
     while let Some(line) = read_line(&mut stream, MAX_LINE_BYTES)? {
         pending.add();
         let answer = match serde_json::from_str::<ControlRequest>(&line) {

@@ -20,14 +20,8 @@ use std::time::Duration;
 /// What Prometheus is told that it gets.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Tells the figures of the members of this process.
-pub trait StatusSource: Send + Sync + 'static {
-    /// As they are now; an error is a sentence for people. Takes a moment only.
-    ///
-    /// # Errors
-    /// If the service is stopping, or its store cannot be read.
-    fn figures(&self) -> Result<Status, String>;
-}
+/// Tells the figures of the members of this process as they are now; an error is a sentence for people. Takes a moment only.
+pub type StatusSource = Box<dyn Fn() -> Result<Status, String> + Send + Sync>;
 
 /// Waits for the next connection.
 type Accept = Box<dyn Fn() -> std::io::Result<Box<dyn Connection>> + Send>;
@@ -80,7 +74,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// If there is no thread.
-    pub fn serve(self, source: Arc<dyn StatusSource>) -> Result<Serving> {
+    pub fn serve(self, source: StatusSource) -> Result<Serving> {
         let stop = Arc::new(AtomicBool::new(false));
         accept(stop.clone(), source, self.accept)?;
         let address = self.address;
@@ -139,7 +133,7 @@ impl Drop for Serving {
     }
 }
 
-fn accept(stop: Arc<AtomicBool>, source: Arc<dyn StatusSource>, next: Accept) -> Result {
+fn accept(stop: Arc<AtomicBool>, source: StatusSource, next: Accept) -> Result {
     let acceptor = Acceptor {
         what: "metrics",
         most: crate::descriptors::metrics_connections(),
@@ -153,7 +147,7 @@ fn accept(stop: Arc<AtomicBool>, source: Arc<dyn StatusSource>, next: Accept) ->
         },
         |connection| refuse(&mut **connection),
         move |mut connection| {
-            let respond = |method: &str, path: &str| respond(&*source, method, path);
+            let respond = |method: &str, path: &str| respond(&source, method, path);
             if let Err(e) = http::serve(&mut *connection, http::REQUEST_LIMIT, respond) {
                 tracing::debug!("a connection for metrics: {e}");
             }
@@ -171,9 +165,9 @@ fn refuse(connection: &mut dyn Connection) {
 }
 
 /// The response to one request.
-fn respond(source: &dyn StatusSource, method: &str, path: &str) -> HttpResponse {
+fn respond(source: &StatusSource, method: &str, path: &str) -> HttpResponse {
     match (method, path) {
-        ("GET" | "HEAD", "/metrics") => match source.figures() {
+        ("GET" | "HEAD", "/metrics") => match source() {
             Ok(status) => HttpResponse {
                 status: "200 OK",
                 kind: CONTENT_TYPE,
@@ -192,13 +186,6 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::SocketAddr;
 
-    struct No;
-    impl StatusSource for No {
-        fn figures(&self) -> Result<Status, String> {
-            Err("the service stops".into())
-        }
-    }
-
     fn get(mut stream: impl Read + Write, path: &str) -> String {
         // A connection that is turned away may be gone already.
         let _ = write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -214,11 +201,15 @@ mod tests {
         }
     }
 
+    fn says_no() -> StatusSource {
+        Box::new(|| Err("the service stops".into()))
+    }
+
     fn on_any_port() -> Serving {
         let address = Address::parse("127.0.0.1:0").unwrap().unwrap();
         let endpoint = Endpoint::open(&address, 0).unwrap();
         assert!(endpoint.url().starts_with("http://127.0.0.1:"));
-        endpoint.serve(Arc::new(No)).unwrap()
+        endpoint.serve(says_no()).unwrap()
     }
 
     #[test]
@@ -260,7 +251,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let serving = Endpoint::open(&address, 0).unwrap();
         assert_eq!(serving.url(), format!("unix:{}", path.display()));
-        let serving = serving.serve(Arc::new(No)).unwrap();
+        let serving = serving.serve(says_no()).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let open = || match Endpoint::open(&address, 0) {

@@ -75,9 +75,12 @@ impl StageService {
                 .find(job)
                 .map(|led| StageReply::Seen(Box::new(led.show(from, LINES_PER_REPLY)))),
             StageRequest::List => Ok(StageReply::Jobs(self.all())),
-            StageRequest::Forget => self
-                .forget_everywhere()
-                .map(|()| StageReply::Jobs(self.all())),
+            StageRequest::Forget => {
+                self.forget_unfinished();
+                let said = self.ask_others::<()>(PartRequest::Forget);
+                let forgotten = said.into_iter().try_for_each(|(_, said)| said);
+                forgotten.map(|()| StageReply::Jobs(self.all()))
+            }
             StageRequest::Cancel { job } => self.cancel(job).map(|()| StageReply::Job(job)),
         };
         done.map_or_else(ControlReply::Refused, ControlReply::Stage)
@@ -112,12 +115,6 @@ impl StageService {
                 self.environment.forget(key);
             }
         }
-    }
-
-    fn forget_everywhere(&self) -> Result<(), String> {
-        self.forget_unfinished();
-        let said = self.ask_others::<()>(PartRequest::Forget);
-        said.into_iter().try_for_each(|(_, said)| said)
     }
 
     fn find(&self, job: u64) -> Result<Arc<LedJob>, String> {

@@ -211,14 +211,6 @@ impl ServerPlan<'_> {
         Watchdog::start(self.settings.start_limit, "start-limit", give_up)
     }
 
-    fn mount_options(&self) -> MountOptions {
-        MountOptions {
-            source: mount_table::source(&self.store),
-            allow_other: self.settings.allow_other,
-            read_only: self.read_only,
-        }
-    }
-
     fn prepare(&self, steps: &Steps) -> Result<Prepared> {
         let what = if self.alone { "points" } else { "point" };
         steps.step(format!("preparing the mount {what}"))?;
@@ -230,13 +222,18 @@ impl ServerPlan<'_> {
         if let Some(users) = &self.mount_users {
             mount_cleaner::start(&self.store, users)?;
         }
+        let options = || MountOptions {
+            source: mount_table::source(&self.store),
+            allow_other: self.settings.allow_other,
+            read_only: self.read_only,
+        };
         let mount = |(node, point): (usize, &PathBuf)| {
             let shown = point.display();
             steps.step(match self.alone {
                 true => format!("mounting node {node} of {} on {shown}", self.points.len()),
                 false => format!("mounting {shown}"),
             })?;
-            Pending::mount(point, self.mount_options()).map_err(Failure::plain)
+            Pending::mount(point, options()).map_err(Failure::plain)
         };
         let pending = self.points.iter().enumerate().map(mount);
         let pending = pending.collect::<Result<Vec<Pending>>>()?;

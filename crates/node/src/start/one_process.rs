@@ -110,7 +110,11 @@ struct OneProcess<'a> {
 impl ServiceTopology for OneProcess<'_> {
     fn open(&mut self, io: &Arc<dyn Io>, steps: &Steps) -> Result<(), ServerFailure> {
         self.members = Some(match &self.spec.salvage {
-            None => self.open_service(io.clone())?,
+            None => {
+                let store = &self.spec.store;
+                let service = Service::start(io.clone(), store, self.settings.service.clone());
+                Box::new(service.map_err(|e| opening(store, &e))?)
+            }
             Some(salvage) => self.open_salvage(io.clone(), salvage, steps)?,
         });
         Ok(())
@@ -145,12 +149,6 @@ impl ServiceTopology for OneProcess<'_> {
 }
 
 impl OneProcess<'_> {
-    fn open_service(&self, io: Arc<dyn Io>) -> Result<Box<dyn LocalMembers>> {
-        let store = &self.spec.store;
-        let service = Service::start(io, store, self.settings.service.clone());
-        Ok(Box::new(service.map_err(|e| opening(store, &e))?))
-    }
-
     fn open_salvage(
         &self,
         io: Arc<dyn Io>,
