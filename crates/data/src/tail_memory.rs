@@ -57,10 +57,8 @@ impl TailMemory {
             true => limit,
             false => state.tail.capacity_for(more, limit),
         };
-        (
-            capacity,
-            capacity.saturating_sub(state.tail.capacity()) as u64,
-        )
+        let more = capacity.saturating_sub(state.tail.capacity());
+        (capacity, more as u64)
     }
 
     /// Makes the tail hold `more` bytes. `false`: that is over the budget, and nothing changed.

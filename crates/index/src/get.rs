@@ -120,7 +120,7 @@ impl ExtentIndex {
     /// # Errors
     /// Those of reading table files.
     pub fn iter(&self) -> Result<impl Iterator<Item = Result<(u64, Extent)>> + use<>> {
-        let all = self.engine.scan(Key { fid: 0, offset: 0 })?;
+        let all = self.engine.view().scan(Key { fid: 0, offset: 0 })?;
         Ok(all.filter_map(|record| match record {
             Ok(record) => Some(Ok((record.key.fid, record.extent()?))),
             Err(e) => Some(Err(e)),

@@ -181,7 +181,7 @@ fn contents(store: &Store, engine: &CompressedEngine) -> (u64, Model) {
     let batches = store.get(COUNT, b"batches").unwrap();
     let batches = batches.map_or(0, |b| u64::from_be_bytes(b[..].try_into().unwrap()));
     let from = Key { fid: 0, offset: 0 };
-    let all = engine.scan(from).unwrap().map(|r| r.unwrap());
+    let all = engine.view().scan(from).unwrap().map(|r| r.unwrap());
     (batches, all.map(|r| (r.key, r)).collect())
 }
 

@@ -134,7 +134,7 @@ fn salvage(image: &Image, settings: &Settings) -> (Store, ExtentIndex) {
 /// All records that can be read, and all rows.
 fn whole(store: &Store, index: &ExtentIndex) -> (Vec<Record>, Vec<Vec<u8>>) {
     let least = forebay_index::Key::MIN;
-    let records = index.engine().scan(least).unwrap();
+    let records = index.engine().view().scan(least).unwrap();
     let rows = store.scan(ROWS, Bound::Unbounded, Bound::Unbounded);
     let rows = rows.filter_map(|r| Some(r.ok()?.0.to_vec()));
     (records.filter_map(Result::ok).collect(), rows.collect())

@@ -49,7 +49,8 @@ impl LogTail {
 
 /// See the head of this file.
 pub struct EngineHost {
-    io: Arc<dyn Io>,
+    /// The file system.
+    pub io: Arc<dyn Io>,
     /// Whether it may be written to.
     pub health: StoreHealth,
     pub(crate) options: Options,
@@ -110,11 +111,6 @@ impl EngineHost {
             next_file: AtomicU64::new(recovered.next_file),
             bytes_written: AtomicU64::new(0),
         }
-    }
-
-    /// The file system.
-    pub fn io(&self) -> &Arc<dyn Io> {
-        &self.io
     }
 
     /// The store's directory, where the engines' files lie too.

@@ -66,7 +66,7 @@ impl EngineHost {
 
     fn append(&self, tail: &mut LogTail, group: &[QueuedBatch], reclaiming: bool) -> Result<()> {
         if self.options.durability == Durability::Disk {
-            tail.sync_directory(&**self.io(), self.dir())?;
+            tail.sync_directory(&*self.io, self.dir())?;
         }
         let LogTail {
             file,
@@ -175,7 +175,7 @@ impl EngineHost {
     pub(crate) fn remove_logs(&self, numbers: Vec<u64>) -> Result<()> {
         for number in numbers {
             let path = names::log(self.dir(), number);
-            let removed = self.io().remove(&path).context("remove", &path);
+            let removed = self.io.remove(&path).context("remove", &path);
             removed.map_err(|e| self.health.poison_unless_full(e))?;
         }
         Ok(())
@@ -184,7 +184,7 @@ impl EngineHost {
     /// Makes sure that there is a reserve to go on in when the disk is full. `false` if there is no room for one.
     fn renew_reserve(&self) -> Result<bool> {
         reserve::ensure(
-            &**self.io(),
+            &*self.io,
             self.dir(),
             names::RESERVE,
             self.options.wal_reserve_bytes,
@@ -193,7 +193,7 @@ impl EngineHost {
 
     /// Starts a new log file after the current one.
     pub(crate) fn next_log(&self, tail: &mut LogTail) -> Result<()> {
-        let log = WalWriter::create(&**self.io(), self.dir(), self.new_number())?;
+        let log = WalWriter::create(&*self.io, self.dir(), self.new_number())?;
         self.replace_log(tail, log);
         Ok(())
     }
@@ -247,7 +247,7 @@ impl EngineHost {
 
     /// Goes on in the reserve. `false` if it is used up.
     fn use_reserve(&self, tail: &mut LogTail) -> Result<bool> {
-        let taken = reserve::take(&**self.io(), self.dir(), self.new_number())
+        let taken = reserve::take(&*self.io, self.dir(), self.new_number())
             .map_err(|e| self.health.poison_unless_full(e))?;
         let Some(log) = taken else { return Ok(false) };
         tracing::warn!(store = %self.dir().display(), "disk full: deletes go on in the log's reserve");
@@ -283,7 +283,7 @@ impl EngineHost {
                 .map_err(|e| self.health.poison(Error::hard("sync", &path, e)))?;
         }
         if changed.is_some() {
-            let synced = self.io().sync_dir(self.dir());
+            let synced = self.io.sync_dir(self.dir());
             let synced = synced.hard_context("sync", self.dir());
             synced.map_err(|e| self.health.poison_unless_full(e))?;
         }

@@ -33,7 +33,7 @@ impl CompactionReserve {
     pub fn make(&self) -> Result<bool> {
         let host = &self.host;
         let bytes = host.options.table_reserve_bytes;
-        let made = reserve::ensure(&**host.io(), host.dir(), names::SPARE, bytes)?;
+        let made = reserve::ensure(&*host.io, host.dir(), names::SPARE, bytes)?;
         self.used.store(!made, Ordering::Release);
         Ok(made)
     }
@@ -64,7 +64,7 @@ impl CompactionReserve {
     /// Frees it. The caller holds the lock.
     pub fn release(&self) -> Result<()> {
         self.used.store(true, Ordering::Release);
-        let released = reserve::release_spare(&**self.host.io(), self.host.dir());
+        let released = reserve::release_spare(&*self.host.io, self.host.dir());
         released.map_err(|e| self.host.health.poison_unless_full(e))?;
         Ok(())
     }

@@ -28,13 +28,13 @@ impl RowState {
         let number = added.as_ref().map(|t| t.number);
         if number.is_none() {
             let dir = self.host.dir();
-            let synced = self.host.io().sync_dir(dir).hard_context("sync", dir);
+            let synced = self.host.io.sync_dir(dir).hard_context("sync", dir);
             synced.map_err(|e| self.host.health.poison_unless_full(e))?;
         }
         let engine_flushed = self.host.engine_behind();
         // A batch must not come back without what it holds for the attached engine, which only the log has.
         if engine_flushed.is_some()
-            && let Err(e) = sync_logs(&**self.host.io(), self.host.dir(), &sealed.logs)
+            && let Err(e) = sync_logs(&*self.host.io, self.host.dir(), &sealed.logs)
         {
             if let Some(number) = number.filter(|_| e.is_transient()) {
                 self.remove_table_file(number);

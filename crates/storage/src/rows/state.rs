@@ -64,7 +64,7 @@ impl RowState {
         let host = &self.host;
         let (number, block_bytes) = (host.new_number(), host.options.block_bytes);
         let path = names::table(host.dir(), number);
-        TableBuilder::create(&**host.io(), path, number, block_bytes)
+        TableBuilder::create(&*host.io, path, number, block_bytes)
     }
 
     /// Writes an edit to the manifest, then makes the state that it describes the newest; `also` changes more of it.
@@ -109,7 +109,7 @@ impl RowState {
 
     /// Removes a table that no edit names, and its copy if it has one.
     pub(super) fn remove_table_file(&self, number: u64) {
-        let (io, dir) = (&**self.host.io(), self.host.dir());
+        let (io, dir) = (&*self.host.io, self.host.dir());
         remove_unnamed(io, &names::table(dir, number));
         remove_unnamed(io, &names::table_copy(dir, number));
     }

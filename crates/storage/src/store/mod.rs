@@ -185,14 +185,7 @@ impl Store {
         {
             let log = host.log.lock();
             let mut check = |number, bytes, harmless: &[u64]| {
-                check::check(
-                    &**host.io(),
-                    host.dir(),
-                    number,
-                    bytes,
-                    harmless,
-                    &mut damage,
-                );
+                check::check(&*host.io, host.dir(), number, bytes, harmless, &mut damage);
             };
             for old in &log.old {
                 check(old.number, old.bytes, &old.harmless);

@@ -293,7 +293,7 @@ impl Store {
 /// open, makes the reserves.
 fn start_log(store: &Store) -> Result<()> {
     let host = &*store.host;
-    let (io, dir) = (&**host.io(), host.dir());
+    let (io, dir) = (&*host.io, host.dir());
     let mut log = host.log.lock();
     let (flushed, named) = {
         let manifest = host.manifest.lock();

@@ -56,7 +56,7 @@ impl Store {
         let host = &self.host;
         for old in &host.log.lock().old {
             let path = names::log(host.dir(), old.number);
-            let bytes = read_file(&**host.io(), &path)?;
+            let bytes = read_file(&*host.io, &path)?;
             for step in Records::new(&bytes, old.number, header::LENGTH.min(bytes.len())) {
                 let RecordStep::Record(r) = step else {
                     continue;

@@ -101,7 +101,7 @@ pub fn runs(host: &EngineHost, shared: &Arc<TableContext>) -> Result<Vec<AgedRun
 /// The length of a file, bytes.
 fn length(host: &EngineHost, number: u64) -> Result<u64> {
     let path = host.path(number);
-    let length = host.io().open_to_read(&path).and_then(|file| file.len());
+    let length = host.io.open_to_read(&path).and_then(|file| file.len());
     length.hard_context("measure", &path)
 }
 

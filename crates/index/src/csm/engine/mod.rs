@@ -31,8 +31,7 @@ pub use super::stats::Stats;
 pub use view::View;
 
 use super::block::BlockSplitter;
-use super::record::{Key, Record};
-use super::scan::Scan;
+use super::record::Record;
 use super::stats::count;
 use super::table::TableContext;
 use crate::cluster::Alpha;
@@ -103,13 +102,12 @@ impl Settings {
         ];
         for (what, value, least, most) in sizes {
             if value < least || value > most {
+                let upper = match most {
+                    usize::MAX => String::new(),
+                    most => format!(", and at most {most}"),
+                };
                 return Err(format!(
-                    "the index's {what} is {value}; it must be {least} or more{}",
-                    if most == usize::MAX {
-                        String::new()
-                    } else {
-                        format!(", and at most {most}")
-                    }
+                    "the index's {what} is {value}; it must be {least} or more{upper}"
                 ));
             }
         }
@@ -155,7 +153,7 @@ impl CompressedEngine {
         let host = store.engine_host().clone();
         let wrong = |reason| Error::format(host.dir(), reason);
         settings.check().map_err(wrong)?;
-        let mut shared = TableContext::new(host.io().clone(), settings.cache_bytes, settings.alpha);
+        let mut shared = TableContext::new(host.io.clone(), settings.cache_bytes, settings.alpha);
         shared.salvaged = host.is_salvaged();
         let shared = Arc::new(shared);
         let disk = files::runs(&host, &shared)?;
@@ -202,14 +200,6 @@ impl CompressedEngine {
     /// The state as of now.
     pub fn view(&self) -> Arc<View> {
         self.state.view_to_read()
-    }
-
-    /// All extents' records from `from` on, as of now.
-    ///
-    /// # Errors
-    /// Those of reading table files.
-    pub fn scan(&self, from: Key) -> Result<Scan> {
-        self.view().scan(from)
     }
 
     /// Counts ranges that were looked up, and the extents found.

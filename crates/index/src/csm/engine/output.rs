@@ -139,7 +139,7 @@ impl<'a> TableOutput<'a> {
     fn create(&self) -> Result<Writer> {
         let host = &self.state.host;
         let number = host.new_number();
-        Writer::create(host.io().clone(), host.path(number), number)
+        Writer::create(host.io.clone(), host.path(number), number)
     }
 
     /// Whether there are tables that are not synced yet.
@@ -161,7 +161,7 @@ impl<'a> TableOutput<'a> {
             let table = Arc::new(Table::new(self.state.shared.clone(), path.clone(), meta));
             self.tables.insert(meta.number, table);
             self.unsynced.push((path, file));
-            let most = self.state.host.io().open_at_once() / 2;
+            let most = self.state.host.io.open_at_once() / 2;
             if self.unsynced.len() >= SYNCED_TOGETHER.min(most) {
                 self.sync_behind()?;
             }
@@ -173,7 +173,7 @@ impl<'a> TableOutput<'a> {
     fn sync_behind(&mut self) -> Result<()> {
         self.wait()?;
         let (io, unsynced) = (
-            self.state.host.io().clone(),
+            self.state.host.io.clone(),
             std::mem::take(&mut self.unsynced),
         );
         if self.state.settings.background {
@@ -243,7 +243,7 @@ impl<'a> TableOutput<'a> {
         }
         self.wait()?;
         let dir = self.state.host.dir();
-        let synced = self.state.host.io().sync_dir(dir);
+        let synced = self.state.host.io.sync_dir(dir);
         synced.hard_context("sync", dir)
     }
 
