@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct ByteBudget {
     used: AtomicU64,
-    limit: u64,
+    /// The most, bytes.
+    pub limit: u64,
 }
 
 impl ByteBudget {
@@ -19,10 +20,6 @@ impl ByteBudget {
     /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
-    }
-    /// The limit, bytes.
-    pub fn limit(&self) -> u64 {
-        self.limit
     }
     /// Takes `n` bytes, or nothing if that is over the limit.
     pub fn try_take(&self, n: u64) -> bool {
@@ -51,6 +48,6 @@ mod tests {
         budget.give(3);
         assert!(!budget.try_take(4) && budget.try_take(3));
         budget.take(5);
-        assert_eq!((budget.used(), budget.limit()), (15, 10));
+        assert_eq!((budget.used(), budget.limit), (15, 10));
     }
 }

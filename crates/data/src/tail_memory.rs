@@ -47,7 +47,7 @@ impl TailMemory {
 
     /// A tail is written out at this size, bytes.
     pub fn tail_limit(&self) -> usize {
-        (self.budget.limit() / 8).clamp(MIN_TAIL, MAX_TAIL) as usize
+        (self.budget.limit / 8).clamp(MIN_TAIL, MAX_TAIL) as usize
     }
 
     /// What a tail would grow to for `more` bytes, and by how much.
@@ -73,7 +73,7 @@ impl TailMemory {
 
     /// Whether `try_grow` would be over the budget.
     pub fn is_short(&self, state: &LogState, more: usize) -> bool {
-        self.budget.used() + self.growth(state, more).1 > self.budget.limit()
+        self.budget.used() + self.growth(state, more).1 > self.budget.limit
     }
 
     /// The log has a tail now.

@@ -260,7 +260,7 @@ impl FileCover {
 
     /// When each slice that takes memory was used, and its number.
     pub fn uses(&self) -> impl Iterator<Item = (u64, u64)> {
-        let large = |held: &CachedSlice| held.slice.bytes() > 0;
+        let large = |held: &CachedSlice| held.slice.bytes > 0;
         let held = self.slices.iter().filter(move |(_, held)| large(held));
         held.map(|(number, held)| (held.used, *number))
     }

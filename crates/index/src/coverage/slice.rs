@@ -20,7 +20,7 @@ pub struct Slice {
     /// The pages after these: all empty, all full, or all unknown.
     rest: Page,
     /// Memory of the pages, bytes.
-    bytes: usize,
+    pub bytes: usize,
     /// How many of them are full.
     full: u64,
 }
@@ -32,11 +32,6 @@ impl Slice {
             rest: Page::Unknown,
             ..Slice::default()
         }
-    }
-
-    /// Memory of its pages, bytes.
-    pub fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// Whether it is known that nothing is stored, and no page has been made.

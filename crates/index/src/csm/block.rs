@@ -131,7 +131,7 @@ impl Coder {
 #[derive(Debug)]
 pub struct BlockSplitter {
     /// Records of a full block.
-    full: usize,
+    pub full: usize,
     pending: Vec<Record>,
     coder: Coder,
     bytes: Vec<u8>,
@@ -146,11 +146,6 @@ impl BlockSplitter {
             coder: Coder::default(),
             bytes: Vec::new(),
         }
-    }
-
-    /// Records of a full block.
-    pub fn full(&self) -> usize {
-        self.full
     }
 
     /// Records that wait for their block.

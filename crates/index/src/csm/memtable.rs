@@ -23,7 +23,8 @@ const FEW_RUNS: usize = 4;
 /// See the head of this file.
 #[derive(Debug, Clone, Default)]
 pub struct MemTable {
-    runs: Vec<Run>,
+    /// Oldest first.
+    pub runs: Vec<Run>,
     records: usize,
 }
 
@@ -66,11 +67,6 @@ impl MemTable {
                 self.push(run, usize::MAX);
             }
         }
-    }
-
-    /// Its runs, oldest first.
-    pub fn runs(&self) -> &[Run] {
-        &self.runs
     }
 
     /// Whether there is no record.
@@ -242,9 +238,9 @@ mod tests {
                 seen.push((table.clone(), model.clone()));
             }
             for (table, model) in seen {
-                let all: usize = table.runs().iter().map(|r| r.len()).sum();
+                let all: usize = table.runs.iter().map(|r| r.len()).sum();
                 prop_assert_eq!(table.records, all);
-                prop_assert!(table.runs().windows(2).all(|pair| pair[0].len() >= 2 * pair[1].len()));
+                prop_assert!(table.runs.windows(2).all(|pair| pair[0].len() >= 2 * pair[1].len()));
                 prop_assert!(table.is_compact());
                 let want: Vec<Record> = model.into_values().collect();
                 prop_assert_eq!(&table.into_run()[..], &want[..]);
@@ -260,13 +256,13 @@ mod tests {
                 let batch: Vec<Record> = (0..LONG_RUN as u64).map(record).collect();
                 model.extend(batch.iter().map(|r| (r.key, *r)));
                 table.insert(batch);
-                prop_assert_eq!(table.runs().len(), i + 1);
+                prop_assert_eq!(table.runs.len(), i + 1);
             }
             let want: Vec<Record> = model.into_values().collect();
             prop_assert_eq!(&table.clone().into_run()[..], &want[..]);
             table.compact();
             prop_assert!(table.is_compact());
-            prop_assert_eq!(table.records, table.runs().iter().map(|run| run.len()).sum::<usize>());
+            prop_assert_eq!(table.records, table.runs.iter().map(|run| run.len()).sum::<usize>());
             prop_assert_eq!(&table.into_run()[..], &want[..]);
         }
 

@@ -224,7 +224,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
     /// The next block of a side overlaps nothing of the others: it passes, after the block of what waits; or is taken in.
     fn pass_or_open(&mut self, at: usize) -> Result<()> {
         let waiting = self.splitter.pending();
-        let little = |records: usize| records < self.splitter.full() / 4;
+        let little = |records: usize| records < self.splitter.full / 4;
         let crumbles = |block: &Block| {
             waiting > 0 && little(waiting)
                 || little(block.records as usize)

@@ -54,7 +54,7 @@ impl Tree {
     pub fn of(records: &[Record], splitter: &mut BlockSplitter) -> Tree {
         let mut tree = Tree::default();
         let blocks = records
-            .chunks(splitter.full())
+            .chunks(splitter.full)
             .map(|piece| splitter.encode(piece));
         blocks.flatten().for_each(|block| tree.push(&block));
         tree.trim();

@@ -64,7 +64,7 @@ impl View {
         let runs = self
             .memtables()
             .rev()
-            .flat_map(|t| t.runs().iter().rev().cloned());
+            .flat_map(|t| t.runs.iter().rev().cloned());
         let trees = self
             .trees
             .iter()
