@@ -6,37 +6,38 @@ use std::path::Path;
 
 /// How reads are made cold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cold {
+pub enum CacheDropping {
     /// All of the kernel's caches are dropped (root).
     Dropped,
     /// The pages of the benchmark's files are dropped by `posix_fadvise`; names and attributes stay.
     Advised,
 }
 
-impl Cold {
+impl CacheDropping {
     /// The best this process may do.
-    pub fn choose() -> Cold {
+    pub fn choose() -> CacheDropping {
         rustix::fs::sync();
         match std::fs::write("/proc/sys/vm/drop_caches", "3") {
-            Ok(()) => Cold::Dropped,
-            Err(_) => Cold::Advised,
+            Ok(()) => CacheDropping::Dropped,
+            Err(_) => CacheDropping::Advised,
         }
     }
 
     /// For the header.
     pub fn text(self) -> &'static str {
         match self {
-            Cold::Dropped => "cold (sync, then /proc/sys/vm/drop_caches)",
-            Cold::Advised => {
+            CacheDropping::Dropped => "cold (sync, then /proc/sys/vm/drop_caches)",
+            CacheDropping::Advised => {
                 "pages cold (sync, then posix_fadvise on every file), names and attributes warm; be root for cold ones"
             }
         }
     }
 
     /// Everything on disk, nothing in memory. `places`: directories whose files are read next, or lie below what is read.
-    pub fn cool(self, places: &[&Path]) {
+    pub fn drop_caches(self, places: &[&Path]) {
         rustix::fs::sync();
-        if self == Cold::Dropped && std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
+        if self == CacheDropping::Dropped && std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+        {
             return;
         }
         places.iter().for_each(|p| advise(p));

@@ -1,6 +1,6 @@
 //! Benchmark `mount`: every case, some rounds; in a round every subject in turn, in alternating order, so that a slow drift of
 //! the machine touches all alike.
-use crate::cache::Cold;
+use crate::cache::CacheDropping;
 use crate::cases::{CASES, CaseWork, ProcessWork, RecordLayout};
 use crate::fail::{Context, Failure, Result};
 use crate::harness::Case;
@@ -31,7 +31,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
         durability: args.durability.clone(),
     };
     let dir = args.dir.make()?;
-    let cold = Cold::choose();
+    let cold = CacheDropping::choose();
     let mut running = Vec::new();
     for kind in &kinds {
         running.push(Subject::start(*kind, &dir.0, &forebay)?);
@@ -71,7 +71,7 @@ fn comparable(durability: &str, kinds: &[SubjectKind]) -> Result<()> {
     Ok(())
 }
 
-fn header(args: &MountArgs, dir: &Path, cold: Cold) -> Result<()> {
+fn header(args: &MountArgs, dir: &Path, cold: CacheDropping) -> Result<()> {
     let text = format!(
         "# mount: {} runs, {} a case, {} files, in {}\n\
          # durability: {} for all subjects; write times end after fdatasync and close\n\
@@ -94,7 +94,7 @@ fn measure(
     case: &Case<ProcessWork>,
     subject: &Subject,
     args: &MountArgs,
-    cold: Cold,
+    cold: CacheDropping,
     report: &mut Report,
 ) -> Result<()> {
     let dir = subject.work.join(case.name);
@@ -150,7 +150,7 @@ impl CaseRun<'_> {
         Ok(())
     }
 
-    fn bytes(&mut self, dir: &Path, records: Records, cold: Cold) -> Result<()> {
+    fn bytes(&mut self, dir: &Path, records: Records, cold: CacheDropping) -> Result<()> {
         match records.layout {
             // Only its reads are a case.
             RecordLayout::Random => {
@@ -165,11 +165,11 @@ impl CaseRun<'_> {
         }
         let read = WorkerTask::Read(records);
         let below = self.subject.below.clone();
-        cold.cool(&[&below, dir]);
+        cold.drop_caches(&[&below, dir]);
         self.measure(dir, &read, "read_bytes_per_s", "B/s")?;
         if let Some(other) = &self.subject.other {
             let dir = other.join(self.case.name);
-            cold.cool(&[&below, &dir]);
+            cold.drop_caches(&[&below, &dir]);
             self.measure(&dir, &read, "read_other_bytes_per_s", "B/s")?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Staging out against `cp`: the same tree, once in a service and once plain, on the same disk; both sides read cold and end
 //! when everything is on disk. In a round both in turn, in alternating order.
 use crate::StageArgs;
-use crate::cache::Cold;
+use crate::cache::CacheDropping;
 use crate::fail::{Context, Failure, Result};
 use crate::harness::{Case, in_turn};
 use crate::random::SeededNumbers;
@@ -33,7 +33,7 @@ pub fn run(args: &StageArgs) -> Result<()> {
     };
     let program = subjects::find_forebay(args.forebay.as_deref())?;
     let work = args.dir.make()?;
-    let cold = Cold::choose();
+    let cold = CacheDropping::choose();
     let source = work.0.join("source");
     let bytes = plant(&source, args.files, args.size)?;
     header(args, &work.0, cold, bytes)?;
@@ -52,7 +52,7 @@ pub fn run(args: &StageArgs) -> Result<()> {
             args.run.progress(case, round);
             for (subject, staged) in in_turn(&[("forebay", true), ("cp", false)], round) {
                 let to = work.0.join(if staged { "staged" } else { "copied" });
-                cold.cool(&[&source, &dir]);
+                cold.drop_caches(&[&source, &dir]);
                 let begin = Instant::now();
                 match staged {
                     true => service.stage("out", &tree, &to)?,
@@ -73,7 +73,7 @@ pub fn run(args: &StageArgs) -> Result<()> {
     Ok(())
 }
 
-fn header(args: &StageArgs, dir: &Path, cold: Cold, bytes: u64) -> Result<()> {
+fn header(args: &StageArgs, dir: &Path, cold: CacheDropping, bytes: u64) -> Result<()> {
     let text = format!(
         "# stage: {} runs, {} files and one of {}, {} in all, in {}\n\
          # durability: all of the copy is on disk at the end (stage out; cp -a, then sync -f)\n\

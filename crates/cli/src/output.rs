@@ -11,7 +11,7 @@
 //! Clippy refuses `println!` and its like elsewhere in this crate.
 use forebay_node::failure::{Context, Result};
 pub use forebay_server::escape::escaped;
-use forebay_server::escape::{escaped_but, escaped_name, is_obeyed};
+use forebay_server::escape::{escaped_but, escaped_name, is_unsafe_to_print};
 use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 use std::io::{ErrorKind, Write};
@@ -45,7 +45,7 @@ pub fn json(value: &impl serde::Serialize) -> Result<String> {
     let mut out = String::with_capacity(text.len() + 1);
     for c in text.chars() {
         // It stands in a string, for JSON has such characters nowhere else; none of them is beyond 16 bits.
-        let _ = match is_obeyed(c) {
+        let _ = match is_unsafe_to_print(c) {
             true => write!(out, "\\u{:04x}", u32::from(c)),
             false => out.write_char(c),
         };

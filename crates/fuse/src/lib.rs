@@ -24,9 +24,9 @@ mod recording;
 mod thread_status;
 
 pub use errors::MountError;
-pub use mount::{Mount, Pending};
+pub use mount::{Mount, PendingMount};
 pub use mount_table::{MountEntry, mounts};
 pub use mountpoint::unmount;
-pub use open_handles::{OpenFile, OpenHandles};
+pub use open_handles::{OpenHandles, OpenPath};
 pub use options::{MountOptions, answering_threads};
 pub use recording::MountRecording;

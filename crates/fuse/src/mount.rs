@@ -37,22 +37,25 @@ pub struct Mount {
 /// A mount point that is mounted and waits for its delegate: whoever touches it waits too. Dropping it unmounts it.
 ///
 /// A process that must not fork later mounts first, and then gets to know whom it serves.
-pub struct Pending {
+pub struct PendingMount {
     point: PathBuf,
     options: MountOptions,
     connection: Option<OwnedFd>,
 }
 
-impl Pending {
-    /// Mounts on the empty directory `point`. Nothing answers there until [`Pending::answer`].
+impl PendingMount {
+    /// Mounts on the empty directory `point`. Nothing answers there until [`PendingMount::answer`].
     ///
     /// # Errors
     /// Each [`MountError`] names the mount point and the next step.
-    pub fn mount(point: impl AsRef<Path>, options: MountOptions) -> Result<Pending, MountError> {
+    pub fn mount(
+        point: impl AsRef<Path>,
+        options: MountOptions,
+    ) -> Result<PendingMount, MountError> {
         let point = mountpoint::check(point.as_ref())?;
         let connection = Some(mount_calls::mount(&point, &options)?);
         mountpoint::claim(&point);
-        Ok(Pending {
+        Ok(PendingMount {
             point,
             options,
             connection,
@@ -105,7 +108,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingMount {
     fn drop(&mut self) {
         // Closing the connection first wakes those that wait.
         if self.connection.take().is_some() {

@@ -2,7 +2,8 @@
 //! user's processes cannot be looked into, but what they hold open is known here.
 //!
 //! The kernel opens inodes, not paths. The name by which each was last looked up is remembered for some thousands of
-//! them, in two generations; a path is put together from such names when it is asked for, and may lack its beginning.
+//! them, in two tables: the older is discarded when the newer is full. A path is put together from such names when it is asked
+//! for, and may lack its beginning.
 //!
 //! Invariant: a handle is here from before the kernel hears of it until its RELEASE, which comes some time after the close.
 use parking_lot::{Condvar, Mutex};
@@ -24,7 +25,7 @@ pub(crate) enum HandleKey {
 
 /// A file or directory that is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenFile {
+pub struct OpenPath {
     /// Its path below the mount point, as far as it is known; the inode's number if no name of it is.
     pub path: Vec<u8>,
     /// How many handles are open on it.
@@ -117,13 +118,13 @@ impl OpenHandles {
 
     /// What is still open after `patience` at most: nothing if everything is closed before that.
     #[must_use]
-    pub fn open_after(&self, patience: Duration) -> Vec<OpenFile> {
+    pub fn open_after(&self, patience: Duration) -> Vec<OpenPath> {
         let end = Instant::now() + patience;
         let mut state = self.state.lock();
         while !state.open.is_empty() && !self.all_closed.wait_until(&mut state, end).timed_out() {}
-        let mut files: BTreeMap<u64, OpenFile> = BTreeMap::new();
+        let mut files: BTreeMap<u64, OpenPath> = BTreeMap::new();
         for (inode, thread, name) in state.open.values() {
-            let file = files.entry(*inode).or_insert_with(|| OpenFile {
+            let file = files.entry(*inode).or_insert_with(|| OpenPath {
                 path: state.path(*inode, name.as_ref()),
                 handles: 0,
                 openers: Vec::new(),
@@ -133,7 +134,7 @@ impl OpenHandles {
                 file.openers.push(*thread);
             }
         }
-        let mut files: Vec<OpenFile> = files.into_values().collect();
+        let mut files: Vec<OpenPath> = files.into_values().collect();
         files.iter_mut().for_each(|f| f.openers.sort_unstable());
         files.sort_by(|a, b| a.path.cmp(&b.path));
         files
@@ -146,7 +147,7 @@ mod tests {
 
     fn open(handles: &OpenHandles) -> Vec<(String, u64, Vec<u32>)> {
         let files = handles.open_after(Duration::ZERO);
-        let text = |f: OpenFile| (String::from_utf8(f.path).unwrap(), f.handles, f.openers);
+        let text = |f: OpenPath| (String::from_utf8(f.path).unwrap(), f.handles, f.openers);
         files.into_iter().map(text).collect()
     }
 

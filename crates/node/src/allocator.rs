@@ -10,18 +10,18 @@
 
 /// Larger pieces come from the kernel and go back to it. Above the largest request of a mount.
 #[cfg(target_env = "gnu")]
-const OWN_PAGES: i32 = 4 << 20;
+const MMAP_THRESHOLD: i32 = 4 << 20;
 /// Free memory at the end of the heap that is kept, so that requests' buffers do not come and go as pages.
 #[cfg(target_env = "gnu")]
-const KEPT: i32 = 8 << 20;
+const TRIM_THRESHOLD: i32 = 8 << 20;
 
 /// Sets it; the first thing a process does. Nothing happens with an allocator that has no such settings.
 pub fn set() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [
         (libc::M_ARENA_MAX, 1),
-        (libc::M_MMAP_THRESHOLD, OWN_PAGES),
-        (libc::M_TRIM_THRESHOLD, KEPT),
+        (libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD),
+        (libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD),
     ] {
         // SAFETY: it takes two numbers and may be called at any time. A refused setting changes nothing.
         unsafe { libc::mallopt(parameter, value) };

@@ -1,7 +1,8 @@
 //! The answers of a running server: to clients on its control socket, to the other servers of its service, and to readers
 //! of its metrics.
 use crate::control::{
-    ControlHandler, ControlReply, ControlRequest, Member, MissingMember, Peer, Process, Status,
+    ControlHandler, ControlReply, ControlRequest, MemberEntry, MissingMember, PeerHealth,
+    ProcessStatus, Status,
 };
 use crate::events::Event;
 use crate::members::LocalMembers;
@@ -72,7 +73,7 @@ impl PeerHandler for ControlService {
             PeerRequest::Busy { host: its, asker } => {
                 // On another machine its number means another process.
                 let asker = if its == host() { asker } else { 0 };
-                let why = self.busy(asker);
+                let why = self.stop_obstacle(asker);
                 reply(why.map(|why| format!("on {}: {why}", host())))
             }
         }
@@ -83,7 +84,7 @@ impl ControlService {
     /// Of all processes of the service.
     fn status(&self) -> Result<Status, String> {
         let mut status = self.own_status()?;
-        let peers: BTreeMap<u16, Peer> = status
+        let peers: BTreeMap<u16, PeerHealth> = status
             .processes
             .iter()
             .flat_map(|p| p.peers.iter().map(|peer| (peer.member, *peer)))
@@ -120,16 +121,16 @@ impl ControlService {
             .ok_or_else(|| format!("the service of {shown} is stopping; try again"))?
             .map_err(|e| format!("cannot read the state of {shown}: {e}; see its log"))?;
         let rated = |figures| {
-            let mut member = Member {
+            let mut member = MemberEntry {
                 figures,
-                ..Member::default()
+                ..MemberEntry::default()
             };
             let number = member.figures.member;
             member.rates = self.rates.rates(number, &member.figures.traffic);
             member
         };
-        let members: Vec<Member> = figures.into_iter().map(rated).collect();
-        let process = Process {
+        let members: Vec<MemberEntry> = figures.into_iter().map(rated).collect();
+        let process = ProcessStatus {
             pid: std::process::id(),
             host: host(),
             store: self.server.store.clone(),
@@ -157,7 +158,7 @@ impl ControlService {
 
     /// What speaks against stopping this process: a stage job, or open files, as `/proc` shows them of one's own processes, and
     /// as the mounts know of everyone's. `asker` does not count.
-    fn busy(&self, asker: u32) -> Option<String> {
+    fn stop_obstacle(&self, asker: u32) -> Option<String> {
         let seen = || {
             let mut points = self.server.mounts.iter().map(|mount| &mount.path);
             let point = points.find(|p| !crate::processes::holders(p).is_empty())?;
@@ -167,12 +168,12 @@ impl ControlService {
             let mut mounts = self.server.mounts.iter().zip(&self.handles);
             mounts.find_map(|(mount, handles)| open_files::refusal_if_open(mount, handles))
         };
-        self.stages.busy().or_else(seen).or_else(held)
+        self.stages.stop_obstacle().or_else(seen).or_else(held)
     }
 
     /// The same for all processes of the service, for all stop together. One that does not answer has nothing to say.
     pub fn busy_anywhere(&self, asker: u32) -> Option<String> {
-        let own = self.busy(asker);
+        let own = self.stop_obstacle(asker);
         if own.is_some() {
             return own;
         }

@@ -1,7 +1,7 @@
 //! A running server process: how it starts and stops, what it answers on its control socket, its metrics, its jobs, and what the
 //! server processes of one service ask each other.
 //!
-//! Knows members (`forebay_server`), mounts (`forebay_fuse`), the transport, the engine that stages and the recorder of traces, and
+//! Knows members (`forebay_server`), mounts (`forebay_fuse`), the transport, the staging library and the recorder of traces, and
 //! joins them in one process. Must not know the command line, the names of settings, or how figures are shown to people.
 //!
 //! Invariants: each failure is one line that says what, where and what next ([`failure::Failure`]); no wait is without a limit.

@@ -1,5 +1,5 @@
 //! The members that run in this process, however many they are and however they reach the others.
-use crate::control::{DeadMember, Peer};
+use crate::control::{DeadMember, PeerHealth};
 use forebay_server::salvage::Salvage;
 use forebay_server::{Delegate, MemberStatus, Service};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ pub trait LocalMembers: Send {
     /// What they hold and have done. Waits `scan_wait` at most for what costs a look at everything.
     fn stats(&self, scan_wait: Duration) -> forebay_server::Result<Vec<MemberStatus>>;
     /// How the members in other processes stand; none if there are no other processes.
-    fn peers(&self) -> Vec<Peer> {
+    fn peers(&self) -> Vec<PeerHealth> {
         Vec::new()
     }
     /// Each of them: its number and its delegate.
@@ -19,7 +19,7 @@ pub trait LocalMembers: Send {
     /// How many members the service has, in all processes.
     fn members(&self) -> u16;
     /// Where the member's directory lies in the store of this process, relative to it.
-    fn home(&self, member: u16) -> PathBuf;
+    fn store_subdir(&self, member: u16) -> PathBuf;
     /// Whether nothing can be changed.
     fn is_read_only(&self) -> bool {
         false
@@ -37,7 +37,7 @@ pub trait LocalMembers: Send {
 
 impl LocalMembers for Service {
     fn stats(&self, scan_wait: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
-        Service::glance(self, scan_wait)
+        Service::cached_status(self, scan_wait)
     }
 
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
@@ -49,7 +49,7 @@ impl LocalMembers for Service {
         Service::members(self)
     }
 
-    fn home(&self, member: u16) -> PathBuf {
+    fn store_subdir(&self, member: u16) -> PathBuf {
         PathBuf::from(format!("node-{member}"))
     }
 
@@ -60,7 +60,7 @@ impl LocalMembers for Service {
 
 impl LocalMembers for Salvage {
     fn stats(&self, scan_wait: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
-        self.service()?.glance(scan_wait)
+        self.service()?.cached_status(scan_wait)
     }
 
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
@@ -72,7 +72,7 @@ impl LocalMembers for Salvage {
         self.service().map_or(0, Service::members)
     }
 
-    fn home(&self, member: u16) -> PathBuf {
+    fn store_subdir(&self, member: u16) -> PathBuf {
         // Absolute: nothing is written to the store.
         self.scratch().join(format!("node-{member}"))
     }

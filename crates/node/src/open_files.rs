@@ -2,7 +2,7 @@
 use crate::control::MountStatus;
 use crate::processes;
 use crate::units::count;
-use forebay_fuse::{OpenFile, OpenHandles};
+use forebay_fuse::{OpenHandles, OpenPath};
 use std::time::Duration;
 
 /// The kernel tells of a close some time after it; so long that is waited for.
@@ -16,7 +16,7 @@ pub fn refusal_if_open(mount: &MountStatus, handles: &OpenHandles) -> Option<Str
     (!files.is_empty()).then(|| refusal(mount, &files))
 }
 
-fn refusal(mount: &MountStatus, files: &[OpenFile]) -> String {
+fn refusal(mount: &MountStatus, files: &[OpenPath]) -> String {
     let mut named: Vec<String> = files.iter().take(NAMED_FILES).map(shown).collect();
     if let Some(more) = files.len().checked_sub(NAMED_FILES).filter(|n| *n > 0) {
         named.push(format!("{more} more"));
@@ -33,7 +33,7 @@ fn refusal(mount: &MountStatus, files: &[OpenFile]) -> String {
     )
 }
 
-fn shown(file: &OpenFile) -> String {
+fn shown(file: &OpenPath) -> String {
     let mut by: Vec<String> = Vec::new();
     for opener in &file.openers {
         let who = match processes::of_thread(*opener) {
@@ -65,7 +65,7 @@ mod tests {
             member: 1,
             path: "/m/1".into(),
         };
-        let file = |path: &str, handles, openers: &[u32]| OpenFile {
+        let file = |path: &str, handles, openers: &[u32]| OpenPath {
             path: path.into(),
             handles,
             openers: openers.to_vec(),
@@ -83,7 +83,7 @@ mod tests {
         ] {
             assert!(one.contains(part), "'{part}' is missing in: {one}");
         }
-        let files: Vec<OpenFile> = (0..5)
+        let files: Vec<OpenPath> = (0..5)
             .map(|i| file(&format!("f{i}"), 1, &[u32::MAX]))
             .collect();
         let many = refusal(&mount, &files);

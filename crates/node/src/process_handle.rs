@@ -3,7 +3,7 @@
 //!
 //! Invariants: a handle stays that of its process when the number is given to another one. A process has ended when all its threads have, so it
 //! holds no lock or file any more.
-use crate::processes::lives;
+use crate::processes::is_alive;
 use crate::threads;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -45,7 +45,7 @@ impl ProcessHandle {
     /// Waits until it has ended, `limit` at most; whether it has.
     pub fn wait(&self, limit: Duration) -> bool {
         let mut ready = [PollFd::new(&self.process, PollFlags::IN)];
-        poll_within(&mut ready, limit).unwrap_or_else(|_| !lives(self.pid))
+        poll_within(&mut ready, limit).unwrap_or_else(|_| !is_alive(self.pid))
     }
 }
 
@@ -82,7 +82,7 @@ pub fn poll_within(fds: &mut [PollFd<'_>], limit: Duration) -> rustix::io::Resul
 pub fn wait_for_exit(pid: u32, limit: Duration) -> bool {
     match ProcessHandle::open(pid) {
         Ok(process) => process.wait(limit),
-        Err(_) => !lives(pid),
+        Err(_) => !is_alive(pid),
     }
 }
 
@@ -130,7 +130,7 @@ pub fn on_exit(
 /// Waits until process `pid` has ended, or the other end of `open` is closed; whether the process has ended.
 fn ends_before(pid: u32, open: &impl AsFd) -> bool {
     loop {
-        if !lives(pid) {
+        if !is_alive(pid) {
             return true;
         }
         let mut closed = [PollFd::new(open, PollFlags::IN)];

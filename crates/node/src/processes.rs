@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Memory of one process in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Memory {
+pub struct ProcessMemory {
     /// Now.
     pub resident: u64,
     /// The most it ever was (`VmHWM`).
@@ -15,25 +15,25 @@ pub struct Memory {
 }
 
 /// Memory of process `pid`; `None` if it is gone, or the kernel does not tell.
-pub fn memory(pid: u32) -> Option<Memory> {
+pub fn memory(pid: u32) -> Option<ProcessMemory> {
     memory_in(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
 /// What a text like that of `/proc/PID/status` says.
-fn memory_in(status: &str) -> Option<Memory> {
+fn memory_in(status: &str) -> Option<ProcessMemory> {
     let field = |name: &str| {
         let line = status.lines().find_map(|l| l.strip_prefix(name))?;
         let kib = line.split_whitespace().next()?.parse::<u64>().ok()?;
         Some(kib << 10)
     };
-    Some(Memory {
+    Some(ProcessMemory {
         resident: field("VmRSS:")?,
         peak: field("VmHWM:")?,
     })
 }
 
 /// Is there a process `pid` with a thread that has not ended? Only then may it still hold a lock or a file.
-pub fn lives(pid: u32) -> bool {
+pub fn is_alive(pid: u32) -> bool {
     // A zombie's other threads may go on for a while, so the first thread alone says nothing.
     tasks(pid)
         .map(|task| std::fs::read_to_string(task.join("stat")).unwrap_or_default())
@@ -88,7 +88,7 @@ pub fn below(top: u32, spared: &[u32]) -> Vec<u32> {
         }
     }
     // One whose first thread has ended looks like one that has ended, and may still have threads and children.
-    found.retain(|pid| lives(*pid));
+    found.retain(|pid| is_alive(*pid));
     found
 }
 
@@ -133,7 +133,7 @@ pub fn ranks(groups: &BTreeSet<u32>) -> Vec<u32> {
             .any(|variable| RANK_VARIABLES.iter().any(|name| variable.starts_with(name)))
     };
     let mut all = pids();
-    all.retain(|pid| of_these(*pid) == Some(true) && is_rank(*pid) && lives(*pid));
+    all.retain(|pid| of_these(*pid) == Some(true) && is_rank(*pid) && is_alive(*pid));
     all
 }
 
@@ -149,7 +149,7 @@ pub fn guards(runs: &[u32]) -> Vec<u32> {
             .is_some_and(|of| runs.iter().any(|run| run.as_bytes() == of))
     };
     let mut all = pids();
-    all.retain(|pid| is_guard(*pid) && lives(*pid));
+    all.retain(|pid| is_guard(*pid) && is_alive(*pid));
     all
 }
 
@@ -273,14 +273,14 @@ mod tests {
     #[test]
     fn this_process_lives_and_has_memory_and_threads() {
         let pid = std::process::id();
-        assert!(lives(pid));
+        assert!(is_alive(pid));
         let memory = memory(pid).unwrap();
         assert!(
             memory.resident > 0 && memory.peak >= memory.resident,
             "{memory:?}"
         );
         assert!(stacks(pid).contains("thread "));
-        assert!(!lives(u32::MAX));
+        assert!(!is_alive(u32::MAX));
         assert_eq!(super::memory(u32::MAX), None);
         assert_eq!(memory_in("Name:\tforebay\nVmRSS:\t 12 kB\n"), None);
     }

@@ -6,7 +6,7 @@ use crate::control_service::ControlService;
 use crate::events::{self, Event, StopCause};
 use crate::failure::{Context, Failure, Result};
 use crate::members::LocalMembers;
-use crate::metrics::{Endpoint, Serving};
+use crate::metrics::{Endpoint, MetricsServer};
 use crate::mount_cleaner;
 use crate::mount_table::detach_all;
 use crate::processes;
@@ -74,7 +74,7 @@ struct RunningServer {
     stages: Arc<StageService>,
     recordings: Arc<RecordingService>,
     control: Arc<ControlService>,
-    metrics: Option<Serving>,
+    metrics: Option<MetricsServer>,
     listener: Listener,
 }
 

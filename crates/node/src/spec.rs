@@ -175,7 +175,9 @@ impl ServerSpec {
     ) -> Result<ServerSpec> {
         let store = crate::mount_table::absolute(store)?;
         let mounts = points(mountpoint, nodes)?;
-        mounts.iter().try_for_each(|point| apart(&store, point))?;
+        mounts
+            .iter()
+            .try_for_each(|point| check_mount_outside_store(&store, point))?;
         Ok(ServerSpec {
             store,
             mounts,
@@ -190,7 +192,7 @@ impl ServerSpec {
 ///
 /// # Errors
 /// A usage failure that names both.
-pub fn apart(store: &Path, point: &Path) -> Result {
+pub fn check_mount_outside_store(store: &Path, point: &Path) -> Result {
     if !point.starts_with(store) && !store.starts_with(point) {
         return Ok(());
     }

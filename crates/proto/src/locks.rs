@@ -1,8 +1,8 @@
 //! Requests about advisory locks. A request goes to the file's attribute owner ("owner"), but for those that say otherwise.
 //!
 //! **Session**: one incarnation of a node as a lock client of another member. A greater one ends those before it, and with them
-//! all that they held. **Service**: one incarnation of an owner as a lock server; it forgets all locks when it ends, so a node
-//! that meets another service than before knows that what it held there is lost.
+//! all that they held. **Incarnation** of a lock manager: one run of an owner as such; it forgets all locks when it ends, so a node
+//! that meets another one than before knows that what it held there is lost.
 //!
 //! A request that changes something carries a **token**: a slot and a number that grows with each use of the slot. A node has
 //! one request at a time in a slot. The same token again is answered as the first time; a smaller number in the slot is an
@@ -166,7 +166,7 @@ service! {
         }) -> WaitsReply;
 
         /// That member does not answer any more: see for yourself, and drop what it holds if it is dead, or held in an
-        /// earlier life. Answers whether something was dropped.
+        /// earlier incarnation. Answers whether something was dropped.
         suspect_member(SuspectMember {
             /// Which.
             member: Member,
@@ -196,8 +196,8 @@ pub enum SessionReply<T> {
 pub enum LockReply {
     /// It is locked.
     Granted {
-        /// By this service.
-        service: u64,
+        /// Of the answering lock manager.
+        incarnation: u64,
     },
     /// The lowest lock of one other owner that is in the way. Only of a request that does not wait.
     Denied(HeldLock),
@@ -211,8 +211,8 @@ pub enum LockReply {
 /// The reply to [`Unlock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unlocked {
-    /// By this service.
-    pub service: u64,
+    /// Of the answering lock manager.
+    pub incarnation: u64,
 }
 
 /// The reply to [`CancelWait`].
@@ -222,8 +222,8 @@ pub enum CancelReply {
     Cancelled,
     /// Too late: it is locked.
     Granted {
-        /// By this service.
-        service: u64,
+        /// Of the answering lock manager.
+        incarnation: u64,
     },
 }
 
@@ -232,6 +232,6 @@ pub enum CancelReply {
 pub struct WaitsReply {
     /// What was asked for.
     pub waits: Vec<OwnerWait>,
-    /// The number of the answering member's life.
-    pub life: u64,
+    /// The answering member's incarnation.
+    pub incarnation: u64,
 }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Whether a terminal may obey this character, or show text in another order or another line because of it.
-pub fn is_obeyed(c: char) -> bool {
+pub fn is_unsafe_to_print(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
@@ -17,7 +17,7 @@ pub fn is_obeyed(c: char) -> bool {
 
 /// The text with `\n`, `\x1b` and the like in place of such characters; `kept` stay.
 pub fn escaped_but<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
-    let harmful = |c: char| is_obeyed(c) && !kept.contains(&c);
+    let harmful = |c: char| is_unsafe_to_print(c) && !kept.contains(&c);
     if !text.contains(harmful) {
         return Cow::Borrowed(text);
     }

@@ -1,7 +1,7 @@
 //! Settings of the index as people give them, and what they become.
 //!
-//! Invariant: settings that [`IndexConfig::check`] accepts are accepted by the index, at any start of any store: blocks and
-//! tables tell their sizes themselves, so those of an earlier start are read whatever is set now.
+//! Invariant: what [`IndexConfig::check`] accepts, the index accepts. Settings may change between starts: every block and table
+//! records its own size.
 pub use forebay_index::Alpha;
 use forebay_index::Settings;
 use std::ops::RangeInclusive;
@@ -41,12 +41,12 @@ impl Default for IndexConfig {
 
 /// MemTables in memory at once: one being filled, up to three being compressed.
 const MEMTABLES: u64 = 4;
-const BLOCK: RangeInclusive<u64> = 512..=1 << 20;
+const BLOCK_BYTES_RANGE: RangeInclusive<u64> = 512..=1 << 20;
 const TABLE_BLOCKS: RangeInclusive<u64> = 1..=65_536;
 /// The most a table's blocks hold before compression: a table is written from memory.
-const TABLE: u64 = 64 << 20;
+const MAX_TABLE_BYTES: u64 = 64 << 20;
 /// The least of a budget.
-const LEAST: u64 = 64 << 10;
+const MIN_BUDGET: u64 = 64 << 10;
 
 impl IndexConfig {
     /// Whether each is possible by itself. The error names the setting.
@@ -54,7 +54,7 @@ impl IndexConfig {
     /// # Errors
     /// What is wrong, and what to write.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        if !BLOCK.contains(&self.block) {
+        if !BLOCK_BYTES_RANGE.contains(&self.block) {
             let text = format!(
                 "{} bytes are no size of a block; write 512 to 1MiB",
                 self.block
@@ -76,7 +76,7 @@ impl IndexConfig {
             ("index_coverage", self.coverage),
         ];
         for (name, budget) in budgets {
-            if let Some(bytes) = budget.filter(|bytes| *bytes < LEAST) {
+            if let Some(bytes) = budget.filter(|bytes| *bytes < MIN_BUDGET) {
                 let text =
                     format!("{bytes} bytes are too few; write auto, or a size from 64KiB on");
                 return Err((name, text));
@@ -90,12 +90,12 @@ impl IndexConfig {
     /// # Errors
     /// What is wrong, and what to write.
     pub fn fits(&self, memory: u64) -> Result<(), String> {
-        if self.table_blocks.saturating_mul(self.block) > TABLE {
+        if self.table_blocks.saturating_mul(self.block) > MAX_TABLE_BYTES {
             return Err(format!(
                 "`index_table_blocks` is {}, too many blocks of {} bytes (`index_block`) for a table file; write at most {}",
                 self.table_blocks,
                 self.block,
-                TABLE / self.block.max(1)
+                MAX_TABLE_BYTES / self.block.max(1)
             ));
         }
         let settings = self.settings(memory);

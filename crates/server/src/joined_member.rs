@@ -91,12 +91,12 @@ impl JoinedMember {
         self.server.status()
     }
 
-    /// The same as often as wanted, see [`NodeServer::glance`].
+    /// The same as often as wanted, see [`NodeServer::cached_status`].
     ///
     /// # Errors
     /// When its store cannot be read.
-    pub fn glance(&self, patience: Duration) -> Result<MemberStatus> {
-        self.server.glance(patience)
+    pub fn cached_status(&self, max_wait: Duration) -> Result<MemberStatus> {
+        self.server.cached_status(max_wait)
     }
 
     /// Commits what is pending, stops, unlocks the store. All members do so at once; each step waits for the others,

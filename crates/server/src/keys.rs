@@ -31,7 +31,7 @@ pub const ORPHANS: Keyspace = Keyspace(10);
 pub const DISPLACED: Keyspace = Keyspace(12);
 
 /// Every keyspace, with the crate that owns its records.
-pub const OWNERS: [(Keyspace, &str); 13] = [
+pub const KEYSPACE_CRATES: [(Keyspace, &str); 13] = [
     (INODES, "forebay-server"),
     (DENTRIES, "forebay-server"),
     (XATTRS, "forebay-server"),
@@ -50,9 +50,9 @@ pub const OWNERS: [(Keyspace, &str); 13] = [
 // Numbers are handed out in order; a number that two crates took shows here, when this is compiled.
 const _: () = {
     let mut i = 0;
-    while i < OWNERS.len() {
+    while i < KEYSPACE_CRATES.len() {
         assert!(
-            OWNERS[i].0.0 as usize == i,
+            KEYSPACE_CRATES[i].0.0 as usize == i,
             "a keyspace has the number of another one"
         );
         i += 1;
@@ -60,7 +60,7 @@ const _: () = {
 };
 
 /// The first key after all that start with `prefix`. `None`: there is none, for `prefix` has only bytes 255.
-pub fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|b| *b != u8::MAX)?;
     let mut key = prefix[..=last].to_vec();
     key[last] += 1;
@@ -85,7 +85,7 @@ pub(crate) fn readable(store: &Store, keyspace: Keyspace) -> impl Iterator<Item 
 
 /// The records whose keys start with `prefix`.
 pub(crate) fn with_prefix(store: &Store, keyspace: Keyspace, prefix: &[u8]) -> Scan {
-    let end = behind(prefix);
+    let end = prefix_end(prefix);
     // Without the upper end a scan would step over the deletes of all records after these.
     let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     store.scan(keyspace, Bound::Included(prefix), to)
@@ -119,13 +119,13 @@ pub(crate) fn orphans(store: &Store) -> impl Iterator<Item = Result<Fid>> {
 
 #[cfg(test)]
 mod tests {
-    use super::behind;
+    use super::prefix_end;
 
     #[test]
     fn what_is_behind_a_prefix() {
-        assert_eq!(behind(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(behind(&[1, 255, 255]), Some(vec![2]));
-        assert_eq!(behind(&[255, 255]), None);
-        assert_eq!(behind(b""), None);
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(&[1, 255, 255]), Some(vec![2]));
+        assert_eq!(prefix_end(&[255, 255]), None);
+        assert_eq!(prefix_end(b""), None);
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! Invariants: a directory that holds something else is refused before it is touched; one is locked before anything in
 //! it is written, or believed.
-use crate::repair_marker::must_not_be_under_way;
+use crate::repair_marker::refuse_if_repairing;
 pub(crate) use crate::superblock::refuse;
 use crate::superblock::{self, FILE_NAME, StoreRole, Superblock, random_id, refused_at};
 use crate::{Error, Member, Result};
@@ -89,7 +89,7 @@ impl Layout {
             }
             make_private(io, node)?;
             locks.extend(lock_dir(node)?);
-            must_not_be_under_way(io, node)?;
+            refuse_if_repairing(io, node)?;
             repaired[usize::from(k)].extend(check_member(io, node, k, &service)?);
         }
         if !service.ready {
@@ -121,7 +121,7 @@ pub(crate) fn open_directory(io: &dyn Io, dir: &Path) -> Result<LockedDirectory>
     }
     make_private(io, dir)?;
     let lock = lock_dir(dir)?;
-    must_not_be_under_way(io, dir)?;
+    refuse_if_repairing(io, dir)?;
     let (superblock, repaired) = Superblock::read_and_repair(io, dir)?;
     if superblock.is_none() {
         must_be_empty(io, dir)?;

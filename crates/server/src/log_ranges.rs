@@ -54,7 +54,7 @@ impl LogRanges {
     }
 
     /// Whether none of these addresses is here. Both sorted.
-    pub(crate) fn apart(&self, source: LogSource, ranges: &[Range<u64>]) -> bool {
+    pub(crate) fn is_disjoint(&self, source: LogSource, ranges: &[Range<u64>]) -> bool {
         let own = self.of(source);
         ranges.iter().all(|range| {
             let at = own.partition_point(|r| r.end <= range.start);
@@ -129,7 +129,7 @@ mod tests {
             prop_assert_eq!(found, wanted);
             for log in 0..2 {
                 let shared = in_a.intersection(&in_b).any(|x| x.0 == log);
-                prop_assert_eq!(a.apart(source(log), b.of(source(log))), !shared);
+                prop_assert_eq!(a.is_disjoint(source(log), b.of(source(log))), !shared);
             }
         }
     }

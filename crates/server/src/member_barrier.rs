@@ -8,7 +8,7 @@
 //!  request: | round 8, big-endian |        answer: the bytes        one-way message: | 'S' | over 1 | why, as text |   stop
 //! ```
 //!
-//! `over` is 1 if the programs that the service was there for have ended, else 0.
+//! `over` is 1 if the command of `forebay run` (or the job's step) has ended, else 0.
 //!
 //! Invariant: when `exchange` succeeds, all members have called it as often as this one; some may not have returned from it.
 use crate::{Error, Member, Result};

@@ -5,15 +5,15 @@
 //!   only after the member has answered. So it arrives at least once; freeing twice is harmless.
 //! - The store is synced before a message goes out: after a crash of the machine the index must not name bytes that the
 //!   other member has already freed. For the same reason what a commit without a sync displaced becomes a message only
-//!   once the bytes of that commit are on disk (`held_extents`).
+//!   once the bytes of that commit are on disk (`displaced_extents`).
 //!
 //! ```text
 //! OUTBOX   key  | member 2 | number 8 |    numbers grow, also across restarts
 //!          val  | 1 | log 8, address 8, length 8 ... |
 //! ```
-mod held_extents;
+mod displaced_extents;
 
-pub(crate) use held_extents::{HeldExtents, HeldRecord, files_with_held};
+pub(crate) use displaced_extents::{DisplacedExtents, DisplacedRecord, files_with_displaced};
 
 use crate::log_ranges::LogRanges;
 use crate::worker_thread::WorkerThread;
@@ -34,11 +34,11 @@ use std::time::{Duration, Instant};
 
 const VERSION: u8 = 1;
 /// Ranges that one message to a member carries, about.
-const RANGES: usize = 4096;
+const RANGES_PER_MESSAGE: usize = 4096;
 /// Deliveries in a row that look only behind what was delivered last.
-const QUICK: u32 = 64;
+const INCREMENTAL_DELIVERIES: u32 = 64;
 /// How long messages gather before they are delivered: one sync of their bytes serves all of them.
-const GATHER: Duration = Duration::from_millis(500);
+const DELIVERY_DELAY: Duration = Duration::from_millis(500);
 /// How long to wait before a member that could not be reached is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -51,7 +51,7 @@ pub struct Outbox {
     peers: Arc<dyn PeerRpc>,
     next: AtomicU64,
     /// What commits displaced whose own bytes may not be on disk yet.
-    pub(crate) held: HeldExtents,
+    pub(crate) displaced: DisplacedExtents,
     /// One delivery at a time.
     delivery: Mutex<DeliveryProgress>,
     wake_state: Mutex<WakeState>,
@@ -72,7 +72,7 @@ struct DeliveryProgress {
 
 impl DeliveryProgress {
     /// Where new messages are, as ranges of keys.
-    fn behind(&self) -> Vec<(Bound<Bytes>, Bound<Bytes>)> {
+    fn undelivered_ranges(&self) -> Vec<(Bound<Bytes>, Bound<Bytes>)> {
         let range = |(member, last): (&Member, &u64)| {
             let (from, to) = (key(*member, *last), key(*member, u64::MAX));
             (Bound::Excluded(from.into()), Bound::Included(to.into()))
@@ -102,7 +102,7 @@ impl Outbox {
             next = next.max(message_key(&entry?.0)?.1 + 1);
         }
         Ok(Outbox {
-            held: HeldExtents::open(store.clone())?,
+            displaced: DisplacedExtents::open(store.clone())?,
             store,
             peers,
             next: AtomicU64::new(next),
@@ -134,7 +134,7 @@ impl Outbox {
                 .push((extent.log, extent.addr, extent.len));
         }
         for (member, ranges) in members {
-            for ranges in ranges.chunks(RANGES) {
+            for ranges in ranges.chunks(RANGES_PER_MESSAGE) {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
                 let mut value = vec![VERSION];
                 value.extend(
@@ -149,7 +149,7 @@ impl Outbox {
     }
 
     /// Adds to `batch` the end of a record that an earlier run left, and the messages for what is not needed of it.
-    pub fn end_held(&self, batch: &mut Batch, number: u64, freed: &[Extent]) {
+    pub fn end_displaced(&self, batch: &mut Batch, number: u64, freed: &[Extent]) {
         batch.delete(keys::DISPLACED, number.to_be_bytes().to_vec());
         self.add(batch, freed);
     }
@@ -166,7 +166,7 @@ impl Outbox {
     /// # Errors
     /// When the store cannot be read.
     pub fn pending(&self) -> Result<u64> {
-        let mut count = held_extents::read(&self.store, 0)?.len() as u64;
+        let mut count = displaced_extents::read(&self.store, 0)?.len() as u64;
         for entry in self
             .store
             .scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded)
@@ -185,7 +185,7 @@ impl Outbox {
         let mut progress = self.delivery.lock();
         let mut failure = self.release();
         let mut failed: Vec<Member> = Vec::new();
-        let mut all = progress.delivered.is_empty() || progress.quick >= QUICK;
+        let mut all = progress.delivered.is_empty() || progress.quick >= INCREMENTAL_DELIVERIES;
         progress.quick = if all { 0 } else { progress.quick + 1 };
         let mut found = false;
         loop {
@@ -194,7 +194,7 @@ impl Outbox {
                 snapshot: self.store.snapshot(),
                 ranges: match all {
                     true => vec![(Bound::Unbounded, Bound::Unbounded)],
-                    false => progress.behind(),
+                    false => progress.undelivered_ranges(),
                 },
             };
             let Some(mut message) = messages.next(&failed)? else {
@@ -242,7 +242,7 @@ impl Outbox {
     /// A member whose bytes cannot be brought to disk; its records stay.
     fn release(&self) -> Result<()> {
         let sync = |member| self.peers.call(member, SyncLogs);
-        self.held
+        self.displaced
             .release(sync, |batch, freed| self.add(batch, freed))
     }
 
@@ -271,7 +271,7 @@ impl Outbox {
                 if state.closed {
                     return;
                 }
-                let until = Instant::now() + GATHER;
+                let until = Instant::now() + DELIVERY_DELAY;
                 while !state.closed && !self.wake.wait_until(&mut state, until).timed_out() {}
                 if state.closed {
                     return;
@@ -328,7 +328,7 @@ impl MessageScan {
                     keys: Vec::new(),
                     ranges: Vec::new(),
                 });
-                if message.to != member || message.ranges.len() >= RANGES {
+                if message.to != member || message.ranges.len() >= RANGES_PER_MESSAGE {
                     return Ok(Some(std::mem::take(message)));
                 }
                 self.ranges[0].0 = Bound::Excluded(key.clone());
@@ -346,7 +346,7 @@ impl MessageScan {
 /// # Errors
 /// When the store cannot be read, or a message is damaged.
 pub(crate) fn add_waiting(store: &Store, waiting: &mut LogRanges) -> Result<()> {
-    let held = held_extents::read(store, 0)?.into_iter();
+    let held = displaced_extents::read(store, 0)?.into_iter();
     let extents = held.flat_map(|(_, held)| held.extents);
     extents.for_each(|extent| waiting.add_extent(&extent));
     for entry in keys::all(store, keys::OUTBOX) {

@@ -1,7 +1,7 @@
 //! Tells from its key alone what a record of a member's store describes (a file, a directory, a log): for reports of
 //! damage, and for tests that damage records.
 use crate::escape::escaped_name;
-use crate::paths::{self, Named};
+use crate::paths::{self, InodeNames};
 use crate::{Fid, keys};
 use forebay_data::span;
 use forebay_storage::{Damage, Keyspace, Lost};
@@ -96,7 +96,7 @@ impl RecordSubject {
     }
 
     /// For people, with the paths that are known.
-    pub(crate) fn text(&self, named: &Named) -> String {
+    pub(crate) fn text(&self, named: &InodeNames) -> String {
         use RecordSubject::*;
         // Keys that no record has are the ends of a range of which nothing else is known.
         let path = |fid: &Fid| match *fid {
@@ -127,7 +127,7 @@ impl RecordSubject {
 }
 
 /// What is damaged and what it may have held, for people, without what to do next.
-pub(crate) fn text_of(damage: &Damage, named: &Named) -> String {
+pub(crate) fn text_of(damage: &Damage, named: &InodeNames) -> String {
     let what = damage.error.without_advice();
     let held = |first: Option<RecordSubject>, last: Option<RecordSubject>| match (first, last) {
         (Some(first), Some(last)) if first == last => first.text(named),

@@ -7,6 +7,7 @@
 //! NODE/damaged-T/data   log bytes that no record names any more, if records that may have named them are lost
 //! FIRST/damaged-T.txt   what was damaged and lost, with paths
 //! ```
+//! NODE: a member's directory. FIRST: the directory of the service, or the first store given. T: the time of the repair.
 //!
 //! Invariants:
 //! - Until [`Repair::put_in_place`] the stores are as they were; if it is interrupted before it marks them, the next repair
@@ -15,7 +16,7 @@
 //! - Everything of the old stores stays in `damaged-T` until the user removes it.
 //! - No log byte that may belong to a file is freed: a start frees what no record names, so that is set aside first.
 
-use crate::rebuild::{ByteCheck, Losses, MemberRemains, rebuild};
+use crate::rebuild::{ByteCheck, Losses, MemberPaths, rebuild};
 use crate::repair_marker::{self, NEW_RECORDS};
 use crate::stopped::{self, LostSuperblock};
 use crate::superblock::StoreRole;
@@ -85,7 +86,7 @@ impl Repair {
         repair_marker::finish(&*io, &stores.nodes, stores.time)?;
         // The one that was finished may have taken the time's name.
         stores.time = unused_time(&stores.nodes, stores.time);
-        let aside = repair_marker::aside(stores.time);
+        let aside = repair_marker::damaged_dir_name(stores.time);
         let mut repair = Repair {
             io: io.clone(),
             report: dirs[0].join(format!("{aside}.txt")),
@@ -98,10 +99,10 @@ impl Repair {
         };
         repair.discard()?;
         let kv = |node: &PathBuf| Some(node.join("kv")).filter(|kv| kv.is_dir());
-        let sources: Vec<MemberRemains> = repair
+        let sources: Vec<MemberPaths> = repair
             .nodes
             .iter()
-            .map(|node| MemberRemains {
+            .map(|node| MemberPaths {
                 kv: kv(node),
                 data: Some(node.join("data")),
             })
@@ -132,7 +133,7 @@ impl Repair {
         let stores = AllStores::open(&io, dirs)?;
         let finished = repair_marker::finish(&*io, &stores.nodes, stores.time)?;
         Ok(finished.map(|time| {
-            let aside = repair_marker::aside(time);
+            let aside = repair_marker::damaged_dir_name(time);
             format!(
                 "a repair was cut off while it put new records in place, and is finished now: the old records of each member are in \
                  {aside} in its store, and the report is {}",
@@ -232,7 +233,7 @@ impl Repair {
     pub fn discard(&self) -> Result<()> {
         // Of a repair under way it is all that there is of the new records, also at members without a mark: so all are asked first.
         for node in &self.nodes {
-            repair_marker::must_not_be_under_way(&*self.io, node)?;
+            repair_marker::refuse_if_repairing(&*self.io, node)?;
         }
         for node in &self.nodes {
             let new = node.join(NEW_RECORDS);
@@ -285,7 +286,7 @@ impl AllStores {
 fn unused_time(nodes: &[PathBuf], mut time: u64) -> u64 {
     while nodes
         .iter()
-        .any(|node| node.join(repair_marker::aside(time)).exists())
+        .any(|node| node.join(repair_marker::damaged_dir_name(time)).exists())
     {
         time += 1;
     }

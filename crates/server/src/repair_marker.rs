@@ -37,10 +37,10 @@ const MAGIC: &[u8; 8] = b"FBYREP\r\n";
 /// Version written, and the only one.
 const VERSION: u32 = 1;
 const LEN: usize = 28;
-const SUMMED: usize = 24;
+const CHECKSUMMED_BYTES: usize = 24;
 
 /// The name of what a repair at this time sets aside.
-pub fn aside(time: u64) -> String {
+pub fn damaged_dir_name(time: u64) -> String {
     format!("damaged-{time}")
 }
 
@@ -49,17 +49,18 @@ fn encode(time: u64) -> [u8; LEN] {
     b[..8].copy_from_slice(MAGIC);
     b[8..12].copy_from_slice(&VERSION.to_be_bytes());
     b[16..24].copy_from_slice(&time.to_be_bytes());
-    let sum = crc32c::crc32c(&b[..SUMMED]);
-    b[SUMMED..].copy_from_slice(&sum.to_be_bytes());
+    let sum = crc32c::crc32c(&b[..CHECKSUMMED_BYTES]);
+    b[CHECKSUMMED_BYTES..].copy_from_slice(&sum.to_be_bytes());
     b
 }
 
 /// The time in a mark; `None` if it is torn or damaged.
 fn decode(b: &[u8]) -> Option<u64> {
     let head = b.get(..LEN)?;
-    let whole = head[SUMMED..] == crc32c::crc32c(&head[..SUMMED]).to_be_bytes();
+    let whole =
+        head[CHECKSUMMED_BYTES..] == crc32c::crc32c(&head[..CHECKSUMMED_BYTES]).to_be_bytes();
     let known = head.starts_with(MAGIC) && head[8..12] == VERSION.to_be_bytes();
-    let (_, time) = head[..SUMMED].split_last_chunk::<8>()?;
+    let (_, time) = head[..CHECKSUMMED_BYTES].split_last_chunk::<8>()?;
     (whole && known).then(|| u64::from_be_bytes(*time))
 }
 
@@ -90,7 +91,7 @@ pub fn is_marked(io: &dyn Io, node: &Path) -> Result<bool> {
 ///
 /// # Errors
 /// `Refused`, with what to do, if a repair of this member's store is under way.
-pub fn must_not_be_under_way(io: &dyn Io, node: &Path) -> Result<()> {
+pub fn refuse_if_repairing(io: &dyn Io, node: &Path) -> Result<()> {
     match is_marked(io, node)? {
         false => Ok(()),
         true => Err(Error::Refused(format!(
@@ -189,7 +190,7 @@ pub fn finish(io: &dyn Io, nodes: &[PathBuf], fallback: u64) -> Result<Option<u6
     }
     let time = time.unwrap_or(fallback);
     for node in nodes {
-        exchange(io, node, &node.join(aside(time)))?;
+        exchange(io, node, &node.join(damaged_dir_name(time)))?;
     }
     remove_marks(io, nodes).or_else(|(path, e)| under_way(&path, &e))?;
     Ok(Some(time))
@@ -293,7 +294,7 @@ mod tests {
                 }
                 let refused = nodes
                     .iter()
-                    .any(|node| must_not_be_under_way(&OsIo, node).is_err());
+                    .any(|node| refuse_if_repairing(&OsIo, node).is_err());
                 assert_eq!(refused, marked > 0, "{context}");
                 match &done {
                     Ok(time) => assert_eq!((*time, new), (Some(TIME), members), "{context}"),
@@ -317,7 +318,7 @@ mod tests {
                 assert_eq!(found, (marked > 0).then_some(TIME), "{context}");
                 if marked > 0 || done.is_ok() {
                     assert_eq!(count(&nodes, "kv/new"), members, "{context}");
-                    let kept = format!("{}/kv/old", aside(TIME));
+                    let kept = format!("{}/kv/old", damaged_dir_name(TIME));
                     assert_eq!(count(&nodes, &kept), old, "{context}");
                     assert_eq!(
                         count(&nodes, NEW_RECORDS) + count(&nodes, MARK),
@@ -341,7 +342,7 @@ mod tests {
         let mut bytes = encode(TIME);
         bytes[20] ^= 1;
         std::fs::write(nodes[1].join(MARK), bytes).unwrap();
-        assert!(must_not_be_under_way(&OsIo, &nodes[0]).is_err());
+        assert!(refuse_if_repairing(&OsIo, &nodes[0]).is_err());
         std::fs::write(nodes[1].join(MARK), encode(TIME + 1)).unwrap();
         let refused = finish(&OsIo, &nodes, 0).unwrap_err().to_string();
         assert!(

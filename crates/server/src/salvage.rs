@@ -10,7 +10,7 @@
 mod overlay;
 
 use crate::layout::{self, Layout};
-use crate::rebuild::{ByteCheck, Losses, MemberRemains, rebuild};
+use crate::rebuild::{ByteCheck, Losses, MemberPaths, rebuild};
 use crate::repair_marker::newest_records;
 use crate::{Config, Error, Result, Service, stopped};
 use forebay_storage::Io;
@@ -69,11 +69,11 @@ impl Salvage {
         let members = found.nodes.len() as u16;
         let new = Layout::open(&*io, &scratch.0, members)?;
         let records = newest_records(&*io, &found.nodes)?;
-        let sources: Vec<MemberRemains> = found
+        let sources: Vec<MemberPaths> = found
             .nodes
             .iter()
             .zip(records)
-            .map(|(node, kv)| MemberRemains {
+            .map(|(node, kv)| MemberPaths {
                 kv,
                 data: node.as_ref().map(|node| node.join("data")),
             })

@@ -1,4 +1,4 @@
-//! A whole service in one process: `nodes` members as threads over `fabric::local`.
+//! A whole service in one process: `nodes` members, joined by `fabric::local`.
 //!
 //! Start: lock and check the directories, open the members' stores side by side, then take the steps of
 //! [`NodeServer::START_STEPS`], each on all members before the next. Only then do delegates exist.
@@ -116,14 +116,17 @@ impl Service {
         self.members.iter().map(NodeServer::status).collect()
     }
 
-    /// The same as often as wanted, see [`NodeServer::glance`].
+    /// The same as often as wanted, see [`NodeServer::cached_status`].
     ///
     /// # Errors
     /// When a store cannot be read.
-    pub fn glance(&self, patience: std::time::Duration) -> Result<Vec<MemberStatus>> {
-        let until = std::time::Instant::now() + patience;
+    pub fn cached_status(&self, max_wait: std::time::Duration) -> Result<Vec<MemberStatus>> {
+        let until = std::time::Instant::now() + max_wait;
         let left = || until.saturating_duration_since(std::time::Instant::now());
-        self.members.iter().map(|m| m.glance(left())).collect()
+        self.members
+            .iter()
+            .map(|m| m.cached_status(left()))
+            .collect()
     }
 
     /// Commits what is pending, stops threads, unlocks the store.

@@ -3,7 +3,7 @@
 //! Invariants: makes no directory and no store; all directories are locked before anything in them is believed; what is opened
 //! is all of one service, each member once.
 use crate::layout::{Layout, lock_dir, refuse};
-use crate::repair_marker::{NEW_RECORDS, must_not_be_under_way};
+use crate::repair_marker::{NEW_RECORDS, refuse_if_repairing};
 use crate::superblock::{FoundSuperblock, Id, StoreRole, Superblock, random_id};
 use crate::{Member, Result, keys};
 use forebay_index::ExtentIndex;
@@ -93,7 +93,7 @@ fn layout_of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> R
     let mut repaired = Vec::new();
     for node in &nodes {
         locks.extend(lock_dir(node)?);
-        must_not_be_under_way(io, node)?;
+        refuse_if_repairing(io, node)?;
         repaired.push(Superblock::read_and_repair(io, node)?.1);
     }
     Ok(Layout {

@@ -1,7 +1,7 @@
 //! One checkpoint of one subject: written, closed, measured on the disk, then read by services started anew.
 
 use super::cases::SIZE;
-use crate::cache::Cold;
+use crate::cache::CacheDropping;
 use crate::fail::{Context, Failure, Result};
 use crate::harness::in_threads;
 use crate::index::Workload;
@@ -28,7 +28,7 @@ pub struct CheckpointRun<'a> {
     pub data: bool,
     pub config: Config,
     pub dir: &'a Path,
-    pub cold: Cold,
+    pub cold: CacheDropping,
 }
 
 /// A process that writes or reads.
@@ -73,7 +73,7 @@ impl CheckpointRun<'_> {
 
     /// The service, with nothing in its memory, nor of its files in the system's.
     fn start(&self) -> Result<Service> {
-        self.cold.cool(&[self.dir]);
+        self.cold.drop_caches(&[self.dir]);
         Ok(Service::start(
             Arc::new(OsIo),
             &self.store(),
@@ -353,7 +353,7 @@ mod tests {
             ..Config::default()
         };
         let dir = &place.path().join("run");
-        let cold = Cold::Advised;
+        let cold = CacheDropping::Advised;
         let job = CheckpointRun {
             work,
             data,

@@ -18,7 +18,7 @@
 mod cases;
 mod job;
 
-use crate::cache::Cold;
+use crate::cache::CacheDropping;
 use crate::fail::{Context, Result};
 use crate::harness::{DirArgs, RunArgs, by_name, in_turn};
 use crate::report::Report;
@@ -71,7 +71,7 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     let hint = format!("there are {}", SUBJECTS.map(|s| s.0).join(", "));
     let subjects = by_name("subject", &SUBJECTS, |s| s.0, &args.subjects, &hint)?;
     let dir = args.dir.make()?;
-    let cold = Cold::Advised;
+    let cold = CacheDropping::Advised;
     let header = header(args, &dir.0);
     args.run.begin(&header, HEAD)?;
     let mut report = Report::new("checkpoint", "patterns-off");

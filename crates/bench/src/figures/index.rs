@@ -1,6 +1,6 @@
-//! The figures about the index: the paper's 3, 8, 9, 10 and 11, with the stores of `forebay-bench index`.
+//! The figures about the index: 3, 8, 9, 10 and 11 of MetaKV, with the stores of `forebay-bench index`.
 //!
-//! The paper draws the time that all operations take. So do 3 and 9, over the number of records; the others show the time
+//! MetaKV draws the time that all operations take. So do 3 and 9, over the number of records; the others show the time
 //! of one operation, because their cases differ in size.
 
 use super::figure::Figure;

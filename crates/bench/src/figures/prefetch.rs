@@ -1,4 +1,4 @@
-//! The paper's Figures 20 and 21: what one process asks for over time, and what fetching ahead makes of the time that it waits.
+//! Figures 20 and 21 of Pattern PLFS: what one process asks for over time, and what fetching ahead makes of the time that it waits.
 
 use super::figure::Figure;
 use super::panel::{Panel, PanelContent, PointSeries, Series, bar_sets};

@@ -1,4 +1,4 @@
-//! The paper's Figure 12: how long an operation of all servers takes, over their number; measured and simulated.
+//! Figure 12 of MetaKV: how long an operation of all servers takes, over their number; measured and simulated.
 
 use super::figure::Figure;
 use super::panel::{Panel, Series, log_axis};

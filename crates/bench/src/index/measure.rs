@@ -7,7 +7,7 @@ use super::order::Arrivals;
 use super::process;
 use super::subject::{self, RecordLocation, Subject, Tuning, Worker};
 use super::workload::{Record, Workload};
-use crate::cache::Cold;
+use crate::cache::CacheDropping;
 use crate::cpu;
 use crate::fail::{Failure, Result};
 use crate::harness::in_threads;
@@ -70,7 +70,7 @@ pub struct IndexOutcome {
     pub written: u64,
     /// Records looked up, cold and again warm.
     pub gets: u64,
-    /// Cold: pages dropped, store opened anew.
+    /// CacheDropping: pages dropped, store opened anew.
     pub cold: WorkTime,
     /// The same again.
     pub warm: WorkTime,
@@ -131,7 +131,7 @@ pub fn run(job: &SubjectJob) -> Result<IndexOutcome> {
     out.notes.push(subject.note());
     subject.close()?;
 
-    Cold::Advised.cool(&[&job.dir]);
+    CacheDropping::Advised.drop_caches(&[&job.dir]);
     let subject = subject::open(&job.store, &job.dir, &job.tuning)?;
     let arrivals = || arrivals(job.seed + 1);
     (out.gets, out.cold) = gets(job, &work, &*subject, arrivals(), &mut out.memory)?;

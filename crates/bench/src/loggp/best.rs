@@ -1,23 +1,23 @@
-//! The least that a reduction to one server and a broadcast from it can take: the best tree for each, no limit on messages at the
+//! Lower bounds of a reduction to one server and a broadcast from it: the best tree for each, with any number of messages at the
 //! root (Karp, Sahay, Santos, Schauser: Optimal broadcast and summation in the LogP model, SPAA 1993).
 
 use super::{Network, OperationOutcome};
 use forebay_fabric::ring::{NetworkCost, arrival_times};
 
 /// The best times for every number of servers up to one.
-pub struct Best {
+pub struct OptimalTreeTimes {
     up: Vec<u64>,
     down: Vec<u64>,
     hop: u64,
     gap: u64,
 }
 
-impl Best {
+impl OptimalTreeTimes {
     /// For up to `last` servers.
-    pub fn new(network: &Network, last: u32) -> Best {
+    pub fn new(network: &Network, last: u32) -> OptimalTreeTimes {
         let (hop, gap) = (network.hop() + network.work, network.between_receptions());
         // A reduction is a broadcast backwards.
-        Best {
+        OptimalTreeTimes {
             up: arrival_times(last, fit(hop, gap), u32::MAX),
             down: arrival_times(last, fit(network.hop(), network.between_sends()), u32::MAX),
             hop,

@@ -10,6 +10,6 @@ mod network;
 #[cfg(test)]
 mod tests;
 
-pub use best::Best;
+pub use best::OptimalTreeTimes;
 pub use collective::{OperationOutcome, collective, independent};
 pub use network::Network;

@@ -191,7 +191,7 @@ fn one_by_one_the_server_is_the_bottleneck() {
 fn the_best_tree_takes_what_the_formula_says() {
     for network in [ROUND, Network::default(), Network { work: 700, ..ROUND }] {
         for n in [2, 3, 7, 64, 100, 1000] {
-            let best = Best::new(&network, n).outcome(n);
+            let best = OptimalTreeTimes::new(&network, n).outcome(n);
             let up = NetworkCost {
                 hop: (network.hop() + network.work) as u32,
                 gap: network.between_receptions() as u32,
@@ -218,7 +218,7 @@ fn no_shape_is_faster_than_the_best_tree() {
     let free = Network { gap: 1, ..ROUND };
     for network in [ROUND, free, Network::default()] {
         for n in (2..300).chain([1000, 1024]) {
-            let best = Best::new(&network, n).outcome(n).finished;
+            let best = OptimalTreeTimes::new(&network, n).outcome(n).finished;
             for shape in [Shape::Ring, Shape::Direct, fit(&network)] {
                 let found = collective(&network, shape, n).finished;
                 assert!(found >= best, "{n} {shape:?}: {found} < {best}");

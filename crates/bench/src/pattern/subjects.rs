@@ -1,7 +1,7 @@
 //! The subjects: each makes an index of the same extents.
 
 use super::cases::FileLogs;
-use super::published::{self, Global, Local, LogPlace};
+use super::published::{self, Global, Local, LogLocation};
 use crate::fail::{Context, Result};
 use crate::random::SeededNumbers;
 use crate::report::{Spread, Values};
@@ -105,7 +105,7 @@ fn published(files: &[FileLogs]) -> Result<Values> {
 fn newest<T>(
     entries: &[T],
     init: impl Fn(&T) -> u64,
-    find: impl Fn(&T) -> Option<LogPlace>,
+    find: impl Fn(&T) -> Option<LogLocation>,
     offset: u64,
 ) -> bool {
     let above = entries.partition_point(|e| init(e) <= offset);

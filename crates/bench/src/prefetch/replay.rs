@@ -1,7 +1,7 @@
 //! One replay: a service of two members in this process, far from each other; the readers' node has none of the bytes.
 
 use super::cases::Reads;
-use crate::cache::Cold;
+use crate::cache::CacheDropping;
 use crate::fail::{Context, Failure, Result};
 use crate::harness::in_threads;
 use forebay_client::{Client, File};
@@ -122,7 +122,7 @@ pub fn replay(store: &Path, reads: &Reads, way: ReplaySettings) -> Result<Replay
         run(&service, reads, Duration::ZERO)?;
         before = service.delegate(READER).prefetch_stats();
     }
-    Cold::Advised.cool(&[store]);
+    CacheDropping::Advised.drop_caches(&[store]);
     let mut found = run(&service, reads, way.delay)?;
     let delegate = service.delegate(READER);
     service.stop()?;

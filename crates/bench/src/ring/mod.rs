@@ -2,10 +2,10 @@
 //! processes of an MPI job, simulated beyond.
 //!
 //! # Subjects
-//! - `ring`: the paper's log-ring. `ring-fitted`: the tree that the file system uses, as many messages at the root, but fitted
-//!   to how long a message lasts on a fast network.
-//! - `direct`: every server sends its request to the root, which answers all of them once it has all. MetaKV-Direct in the
-//!   paper.
+//! - `ring`: the log-ring of the MetaKV paper. `ring-fitted`: the tree that the file system uses, as many messages at the root, but
+//!   fitted to how long a message lasts on a fast network.
+//! - `direct`: every server sends its request to the root, which answers all of them once it has all. MetaKV-Direct in
+//!   that paper.
 //! - `mdhim`: every client asks the root by itself, and is answered by itself.
 //! - `best-tree`: the least time any tree can take on the simulated network.
 //!
@@ -25,7 +25,7 @@ pub use processes::rank;
 
 use crate::fail::{Context, Result};
 use crate::harness::{Case, RunArgs};
-use crate::loggp::{self, Best, Network};
+use crate::loggp::{self, Network, OptimalTreeTimes};
 use crate::report::{Report, Values};
 use cases::CaseServers;
 use measure::Subject;
@@ -119,7 +119,7 @@ fn simulated(case: &Case<CaseServers>, n: u32, args: &RingArgs, report: &mut Rep
         None => loggp::independent(net, n * args.work.clients),
     };
     let trees = Subject::ALL.map(|subject| (subject.name(), outcome(subject)));
-    let best = ("best-tree", Best::new(net, n).outcome(n));
+    let best = ("best-tree", OptimalTreeTimes::new(net, n).outcome(n));
     for (subject, outcome) in trees.into_iter().chain([best]) {
         let latency = outcome.finished as f64 / 1000.0;
         report.add_all(
@@ -132,7 +132,7 @@ fn simulated(case: &Case<CaseServers>, n: u32, args: &RingArgs, report: &mut Rep
 
 /// The largest ratio to the best tree over every number of servers, and where it is.
 fn every(case: &Case<CaseServers>, last: u32, net: &Network, report: &mut Report) {
-    let best = Best::new(net, last);
+    let best = OptimalTreeTimes::new(net, last);
     for subject in [Subject::Ring, Subject::Fitted] {
         let Some(shape) = subject.shape() else {
             continue;
@@ -187,7 +187,7 @@ mod tests {
             sizes.retain(|n| *n < 300 || near(*n) || n % 1000 == 0);
         }
         for net in [Network::default(), LATER] {
-            let best = Best::new(&net, 16_384);
+            let best = OptimalTreeTimes::new(&net, 16_384);
             for n in &sizes {
                 let found = loggp::collective(&net, fitted(), *n);
                 let limit = 1.5 * best.outcome(*n).finished as f64;

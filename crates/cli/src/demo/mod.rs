@@ -13,7 +13,7 @@ use crate::args::DemoArgs;
 use crate::config_file;
 use crate::settings::{Resolved, Settings};
 use crate::subcommands::fsck;
-use forebay_node::control::Member;
+use forebay_node::control::MemberEntry;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::processes::memory;
@@ -193,7 +193,7 @@ impl Demo<'_> {
         let begun = Instant::now();
         loop {
             let answer = server.client()?.status(Duration::from_secs(30))?;
-            let total = Member::total(&answer.members).figures;
+            let total = MemberEntry::total(&answer.members).figures;
             // Counts from before the question may miss what was written last.
             let counted = total.counted_seconds_ago <= begun.elapsed().as_secs_f64();
             if total.extents.is_some() && counted {

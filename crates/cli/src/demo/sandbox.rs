@@ -1,5 +1,5 @@
-//! The place of the demo, removed at its end: one directory with a store, mount points and a plain directory, and the server in
-//! between.
+//! The place of the demo, removed at its end: one directory with a store, mount points and a plain directory, and the server
+//! process, which is stopped before the directory is removed.
 use crate::output::tell;
 use crate::scratch_dir::ScratchDir;
 use crate::settings::Resolved;

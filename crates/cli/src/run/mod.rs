@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants: the command starts when every mount answers and everything is staged in; the service stops when the command,
-//! and all that it started, has ended and everything is staged out; when the first server stops before that, the command is ended;
+//! and all that it started, has ended and everything is staged out; as soon as any server stops before that, the command is ended;
 //! however `run` ends, the guard ends the command, and the servers commit, unmount and end.
 mod exec;
 pub mod guard;
@@ -172,8 +172,8 @@ fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<O
     let all = mounts.iter().map(|m| m.as_os_str().to_owned());
     let joined = all.collect::<Vec<OsString>>().join(&OsString::from(":"));
     // The service is this run's, so no other job has a team of this number.
-    let team = (team_ioctl::TEAM, OsString::from("1"));
-    let mut environment = vec![(team_ioctl::MOUNTS, joined), team];
+    let team = (team_ioctl::TEAM_VARIABLE, OsString::from("1"));
+    let mut environment = vec![(team_ioctl::MOUNTS_VARIABLE, joined), team];
     if let Some(first) = mounts.first() {
         environment.push(("FOREBAY_MOUNT", first.as_os_str().to_owned()));
     }

@@ -3,7 +3,7 @@ use super::status_text::text;
 use crate::args::StatusArgs;
 use crate::output::{json, lines, print, screen};
 use crate::subcommands::umount::store_named;
-use forebay_node::control::{Client, Member, NoServer, Rates, Status};
+use forebay_node::control::{Client, MemberEntry, NoServer, Rates, Status};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::threads::on_signals;
@@ -77,7 +77,7 @@ fn show(args: &StatusArgs, status: &Status) -> Result<String> {
     }
     let written = || {
         let mut value = serde_json::to_value(status)?;
-        value["total"] = serde_json::to_value(Member::total(&status.members))?;
+        value["total"] = serde_json::to_value(MemberEntry::total(&status.members))?;
         Ok::<_, serde_json::Error>(value)
     };
     json(&written().or_fail("cannot write the status", "report this")?)

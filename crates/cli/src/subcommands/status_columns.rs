@@ -1,11 +1,11 @@
 //! The columns of the status of a service: how each figure of a member is called and shown.
 //!
 //! Invariants: what is not known is a `?`; `docs/monitoring.md` explains each column, and the metrics show the same figures.
-use forebay_node::control::Member;
+use forebay_node::control::MemberEntry;
 use forebay_node::units::{count, size};
 
 /// A column: its header, and its cell of one member (or all together).
-pub type Column = (&'static str, fn(&Member) -> String);
+pub type Column = (&'static str, fn(&MemberEntry) -> String);
 
 fn known(value: Option<u64>, show: fn(u64) -> String) -> String {
     value.map_or_else(|| String::from("?"), show)
@@ -33,7 +33,7 @@ fn bytes(rate: f64) -> String {
 }
 
 /// What it holds and uses.
-pub const HOLDS: [Column; 8] = [
+pub const USAGE_COLUMNS: [Column; 8] = [
     ("files", |m| known(m.figures.files, count)),
     ("extents", |m| known(m.figures.extents, count)),
     ("patterns", |m| known(m.figures.patterns, count)),
@@ -102,7 +102,7 @@ pub const PATTERNS: [Column; 5] = [
 ];
 
 /// What it does.
-pub const DOES: [Column; 14] = [
+pub const ACTIVITY_COLUMNS: [Column; 14] = [
     ("open", |m| count(m.figures.open_files)),
     ("reads/s", |m| often(m.rates.reads)),
     ("read", |m| bytes(m.rates.read_bytes)),
@@ -120,14 +120,14 @@ pub const DOES: [Column; 14] = [
 ];
 
 /// What was asked together; in the wide form only.
-pub const TOGETHER: [Column; 3] = [
+pub const TOTAL_COLUMNS: [Column; 3] = [
     ("combined", |m| count(m.figures.combined)),
     ("team calls", |m| count(m.figures.team_calls)),
     ("failed", |m| count(m.figures.team_failures)),
 ];
 
 /// What was fetched before it was read; in the wide form only.
-pub const AHEAD: [Column; 7] = [
+pub const PREFETCH_COLUMNS: [Column; 7] = [
     ("predicted", |m| count(m.figures.prefetch.predicted)),
     ("right", |m| count(m.figures.prefetch.right)),
     ("ahead hits", |m| count(m.figures.prefetch.hits)),

@@ -1,15 +1,18 @@
 //! The status of a service as a table: one line a node, and one with all together.
 //!
 //! Invariant: the blocks of the narrow form fit 130 columns with large figures and mount points of 20 characters.
-use super::status_columns::{AHEAD, Column, DOES, HOLDS, INDEX, MEMORY, PATTERNS, TOGETHER};
+use super::status_columns::{
+    ACTIVITY_COLUMNS, Column, INDEX, MEMORY, PATTERNS, PREFETCH_COLUMNS, TOTAL_COLUMNS,
+    USAGE_COLUMNS,
+};
 use crate::output::{escaped, name};
 use crate::table::Table;
-use forebay_node::control::{Health, Member, MissingMember, Status};
+use forebay_node::control::{Health, MemberEntry, MissingMember, Status};
 use forebay_node::units::{counted, size};
 use std::fmt::Write as _;
 
 /// The age from which on counts are said to be old, seconds.
-const OLD: f64 = 3.0;
+const STALE_COUNT_SECONDS: f64 = 3.0;
 
 /// How a member stands: what the others say of one that answered, or why one is missing.
 fn health(status: &Status, member: u16) -> String {
@@ -71,7 +74,7 @@ fn block(status: &Status, columns: &[Column], first: bool, hosts: bool) -> Table
     if lines > 1 {
         let mut row = vec![String::from("all")];
         row.resize(header.len() - columns.len(), String::new());
-        let total = Member::total(&status.members);
+        let total = MemberEntry::total(&status.members);
         row.extend(columns.iter().map(|(_, cell)| cell(&total)));
         table.row(row);
     }
@@ -81,15 +84,22 @@ fn block(status: &Status, columns: &[Column], first: bool, hosts: bool) -> Table
 /// The whole status.
 pub fn text(status: &Status, wide: bool) -> String {
     let mut out = if wide {
-        let columns = HOLDS.iter().chain(&MEMORY).chain(&PATTERNS).chain(&INDEX);
-        let columns = columns.chain(&DOES).chain(&AHEAD).chain(&TOGETHER);
+        let columns = USAGE_COLUMNS
+            .iter()
+            .chain(&MEMORY)
+            .chain(&PATTERNS)
+            .chain(&INDEX);
+        let columns = columns
+            .chain(&ACTIVITY_COLUMNS)
+            .chain(&PREFETCH_COLUMNS)
+            .chain(&TOTAL_COLUMNS);
         let columns: Vec<Column> = columns.copied().collect();
         block(status, &columns, true, true).to_string()
     } else {
         format!(
             "{}\n{}",
-            block(status, &HOLDS, true, false),
-            block(status, &DOES, false, false)
+            block(status, &USAGE_COLUMNS, true, false),
+            block(status, &ACTIVITY_COLUMNS, false, false)
         )
     };
     out.push('\n');
@@ -112,7 +122,7 @@ pub fn text(status: &Status, wide: bool) -> String {
         .iter()
         .map(|m| m.figures.counted_seconds_ago)
         .fold(0.0, f64::max);
-    if age >= OLD {
+    if age >= STALE_COUNT_SECONDS {
         let _ = writeln!(out, "files and extents were counted {age:.0} s ago");
     }
     for process in &status.processes {
@@ -150,7 +160,7 @@ pub fn text(status: &Status, wide: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_node::control::{MountStatus, Peer, Process, Rates};
+    use forebay_node::control::{MountStatus, PeerHealth, ProcessStatus, Rates};
     use forebay_server::delegate::Traffic;
     use forebay_server::{IndexStats, MemberStatus};
     use std::collections::BTreeMap;
@@ -158,7 +168,7 @@ mod tests {
     /// Members 0 to 2 in processes of their own, with large figures; member 3 is dead to all of them.
     fn three_of_four() -> Status {
         let large = 3_000_000_000_000;
-        let member = |member| Member {
+        let member = |member| MemberEntry {
             figures: MemberStatus {
                 member,
                 files: Some(12_345_678),
@@ -203,7 +213,7 @@ mod tests {
                 written_bytes: 1e9,
             },
         };
-        let process = |own: u16| Process {
+        let process = |own: u16| ProcessStatus {
             pid: 4711 + u32::from(own),
             host: "node17".into(),
             store: "/local/s".into(),
@@ -215,7 +225,7 @@ mod tests {
             stage_jobs: 0,
             peers: (0..4)
                 .filter(|peer| *peer != own)
-                .map(|member| Peer {
+                .map(|member| PeerHealth {
                     member,
                     health: if member == 3 {
                         Health::Dead
@@ -322,7 +332,12 @@ mod tests {
         let cells = |l: &str| l.split("  ").filter(|c| !c.is_empty()).count();
         assert_eq!(
             cells(wide.lines().nth(2).unwrap()),
-            4 + 22 + MEMORY.len() + PATTERNS.len() + INDEX.len() + AHEAD.len() + TOGETHER.len()
+            4 + 22
+                + MEMORY.len()
+                + PATTERNS.len()
+                + INDEX.len()
+                + PREFETCH_COLUMNS.len()
+                + TOTAL_COLUMNS.len()
         );
     }
 
@@ -342,7 +357,15 @@ mod tests {
         let section = section.split("\n## ").next().unwrap();
         let explained = section.lines().filter_map(|l| l.strip_prefix("| `"));
         let explained: Vec<&str> = explained.map(|l| l.split('`').next().unwrap()).collect();
-        let groups: [&[Column]; 7] = [&HOLDS, &MEMORY, &PATTERNS, &INDEX, &DOES, &AHEAD, &TOGETHER];
+        let groups: [&[Column]; 7] = [
+            &USAGE_COLUMNS,
+            &MEMORY,
+            &PATTERNS,
+            &INDEX,
+            &ACTIVITY_COLUMNS,
+            &PREFETCH_COLUMNS,
+            &TOTAL_COLUMNS,
+        ];
         let columns = groups.concat();
         let columns: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
         assert_eq!(explained, columns);

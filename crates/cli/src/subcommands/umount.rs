@@ -32,7 +32,7 @@ pub fn run(args: &UmountArgs) -> Result {
             let dead = match client.stop(args.force, STOP_REPLY_TIMEOUT) {
                 Ok(dead) => dead,
                 // It may have been stopping already, and is gone now.
-                Err(_) if !forebay_node::processes::lives(pid) => Vec::new(),
+                Err(_) if !forebay_node::processes::is_alive(pid) => Vec::new(),
                 Err(_) if client.is_silent() && args.force => {
                     return end_silent(&store, DEAD_STOP_LIMIT);
                 }
@@ -223,7 +223,7 @@ fn was_killed(process: &ProcessHandle) -> bool {
 fn is_server(pid: u32) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
-    words.any(|word| word == b"serve") && forebay_node::processes::lives(pid)
+    words.any(|word| word == b"serve") && forebay_node::processes::is_alive(pid)
 }
 
 /// Waits until the process has ended, so that the store is free for the next one.

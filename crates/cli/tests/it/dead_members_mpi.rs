@@ -86,7 +86,7 @@ fn is_dead(place: &Place, k: usize, other: usize) -> bool {
 fn end(place: &Place, launcher: Launcher) {
     // Without reaping it: that is done when it is dropped.
     until(place, "the launcher ends", || {
-        !processes::lives(launcher.child.id())
+        !processes::is_alive(launcher.child.id())
     });
     drop(launcher);
     for k in 0..N {
@@ -107,7 +107,7 @@ fn a_server_that_was_declared_dead_and_runs_again_stops_serving_and_ends() {
         (0..N).filter(|k| *k != 2).all(|k| is_dead(&place, k, 2))
     });
     signal(pid, Signal::CONT);
-    until(&place, "it ends", || !processes::lives(pid));
+    until(&place, "it ends", || !processes::is_alive(pid));
     let log = std::fs::read_to_string(place.path("n2/log")).unwrap();
     assert!(log.contains("declared this server dead"), "{log}");
     // Nothing lands in the bare directory: what it had mounted answers with an error.
@@ -137,7 +137,7 @@ fn umount_ends_a_server_that_is_stopped_by_a_signal_too() {
     });
     let (code, out, err) = forebay(&["umount", &place.text("n3")]);
     assert_eq!(code, 0, "{out}{err}{}", logs(&place));
-    assert!(!processes::lives(pid), "{out}{err}");
+    assert!(!processes::is_alive(pid), "{out}{err}");
     end(&place, launcher);
 }
 

@@ -205,7 +205,7 @@ fn a_service_that_cannot_close_its_store_leaves_no_mount() {
     until_or(
         LIMIT,
         || place.log(),
-        || !forebay_node::processes::lives(pid),
+        || !forebay_node::processes::is_alive(pid),
     );
     let mounts = || {
         let all = forebay_node::mount_table::all().unwrap();

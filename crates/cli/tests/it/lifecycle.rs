@@ -136,7 +136,7 @@ fn a_service_that_a_signal_stops_is_ended_when_forced() {
         1,
         &["does not answer", "umount --force", &store],
     );
-    assert!(forebay_node::processes::lives(pid));
+    assert!(forebay_node::processes::is_alive(pid));
     let (code, out, err) = forebay(&["umount", "--force", &place.mount_point()]);
     assert_eq!(code, 0, "{out}{err}");
     assert!(
@@ -144,7 +144,7 @@ fn a_service_that_a_signal_stops_is_ended_when_forced() {
         "{err}"
     );
     assert!(out.contains("is unmounted"), "{out}");
-    assert!(!forebay_node::processes::lives(pid), "{out}{err}");
+    assert!(!forebay_node::processes::is_alive(pid), "{out}{err}");
     place.mount_well(&[]);
     assert_eq!(std::fs::read(place.path("m/kept")).unwrap(), b"kept");
     place.umount_well();
@@ -202,7 +202,9 @@ fn a_service_whose_mounts_are_all_unmounted_from_outside_stops_by_itself() {
         let mut command = std::process::Command::new("fusermount3");
         assert_eq!(outcome(&run(command.arg("-u").arg(place.path(node)))).0, 0);
     }
-    until("the service ends", || !forebay_node::processes::lives(pid));
+    until("the service ends", || {
+        !forebay_node::processes::is_alive(pid)
+    });
     assert!(
         place.log().contains("every mount was unmounted"),
         "{}",
@@ -329,7 +331,9 @@ fn a_stopping_service_commits_what_programs_have_not() {
     let pid = place.pid();
     let process = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
-    until("the service ends", || !forebay_node::processes::lives(pid));
+    until("the service ends", || {
+        !forebay_node::processes::is_alive(pid)
+    });
     drop(file);
     place.mount_well(&[]);
     assert_eq!(

@@ -1,5 +1,5 @@
 //! Files that are written under temporary names and wait to be renamed.
-use super::side::ObjectStat;
+use super::endpoint::ObjectStat;
 use super::task::CopyTask;
 use std::ffi::OsString;
 

@@ -1,9 +1,9 @@
 //! Copies one file, or one piece of a large one, to its temporary name. Links, pipes and devices get their own names at once.
 use super::batch::{ChunkChecksum, WrittenFile};
-use super::error::{AtPath, StageError};
-use super::journal::Progress;
+use super::endpoint::{CHUNK, ObjectStat, SourceFile, TargetFile};
+use super::error::{StageError, StageErrorContext};
+use super::journal::TaskProgress;
 use super::report::count;
-use super::side::{CHUNK, ObjectStat, SourceFile, TargetFile};
 use super::task::{CopyTask, source_stamp};
 use super::verify::{compare_bytes, void_damaged};
 use super::worker::NodeWorker;
@@ -27,10 +27,10 @@ pub fn copy_task(worker: &NodeWorker, task: &CopyTask) -> Result<Option<WrittenF
     let known = worker.copy_stamp(task, &task.stat);
     let noted = known.and_then(|known| worker.journal.find(task.journal_key(), known.stamp));
     match noted {
-        Some(Progress::Done { .. }) if task.piece.is_none() && worker.has_target(task) => {
+        Some(TaskProgress::Done { .. }) if task.piece.is_none() && worker.has_target(task) => {
             return keep_finished(worker, task).map(|()| None);
         }
-        Some(Progress::Done { .. }) if task.piece.is_some() => {
+        Some(TaskProgress::Done { .. }) if task.piece.is_some() => {
             if known.is_some_and(|known| known.finished) {
                 run.broken.lock().insert(task.finished_key());
             }
@@ -63,7 +63,7 @@ pub fn copy_task(worker: &NodeWorker, task: &CopyTask) -> Result<Option<WrittenF
         let temporary = task.folder.to_path.join(&written.temporary);
         hook(&task.target_path(), &temporary);
     }
-    worker.note(task, &written.stat, Progress::Written)?;
+    worker.note(task, &written.stat, TaskProgress::Written)?;
     Ok(Some(written))
 }
 

@@ -1,4 +1,4 @@
-//! Errors of one name of a run; each says whether the source or the target failed.
+//! Errors that concern one file of a run; each says whether the source or the target failed.
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -32,14 +32,14 @@ pub enum StageError {
 }
 
 /// Adds what was being done, and to what, to an error.
-pub trait AtPath<T> {
+pub trait StageErrorContext<T> {
     /// On the source.
     fn on_source(self, step: &'static str, path: &Path) -> Result<T, StageError>;
     /// On the target.
     fn on_target(self, step: &'static str, path: &Path) -> Result<T, StageError>;
 }
 
-impl<T> AtPath<T> for io::Result<T> {
+impl<T> StageErrorContext<T> for io::Result<T> {
     fn on_source(self, step: &'static str, path: &Path) -> Result<T, StageError> {
         self.map_err(|error| failed(step, path, error, false))
     }

@@ -2,10 +2,10 @@
 //! verifies them if asked, and renames them.
 use super::batch::{WrittenBatch, WrittenFile};
 use super::copy::copy_until_unchanged;
-use super::error::{AtPath, StageError};
-use super::journal::Progress;
+use super::endpoint::{ObjectRef, ObjectStat};
+use super::error::{StageError, StageErrorContext};
+use super::journal::TaskProgress;
 use super::report::count;
-use super::side::{ObjectRef, ObjectStat};
 use super::task::source_stamp;
 use super::verify::{compare_bytes, compare_sums, void_damaged};
 use super::worker::NodeWorker;
@@ -135,10 +135,10 @@ fn publish(worker: &NodeWorker, file: &WrittenFile) -> Result<(), StageError> {
         if file.sums.is_none() {
             count(&counters.kept_bytes, file.bytes());
         }
-        return worker.note(task, &file.stat, Progress::Done { synced });
+        return worker.note(task, &file.stat, TaskProgress::Done { synced });
     }
     worker.give_name(task, &file.temporary)?;
-    worker.note(task, &file.stat, Progress::Done { synced })?;
+    worker.note(task, &file.stat, TaskProgress::Done { synced })?;
     if worker.run.options.verify {
         count(&counters.verified_files, 1);
     }

@@ -1,8 +1,8 @@
 //! Ends a run once everything is copied: names of large files, further names of files, attributes of directories.
-use super::error::{AtPath, StageError};
-use super::journal::Progress;
+use super::endpoint::{ListedName, ObjectRef, ObjectStat};
+use super::error::{StageError, StageErrorContext};
+use super::journal::TaskProgress;
 use super::report::count;
-use super::side::{ListedName, ObjectRef, ObjectStat};
 use super::task::{CopyTask, DirectoryPair, HardLink, is_temporary, source_stamp};
 use super::walk::{NAMES_PER_LOOKUP, WalkResult};
 use super::worker::NodeWorker;
@@ -109,7 +109,7 @@ fn finish_large(worker: &NodeWorker, task: &CopyTask, finished: bool) -> Result<
     }
     worker.give_name(task, &temporary)?;
     let synced = worker.run.options.sync;
-    worker.note(task, &task.stat, Progress::Done { synced })?;
+    worker.note(task, &task.stat, TaskProgress::Done { synced })?;
     count(&counters.files, 1);
     if worker.run.options.verify {
         count(&counters.verified_files, 1);

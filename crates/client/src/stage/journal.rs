@@ -52,7 +52,7 @@ const VOID: u8 = 5;
 
 /// How far something has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum TaskProgress {
     /// Whole under its temporary name.
     Written,
     /// Whole under its own name; `synced`: and on disk.
@@ -154,12 +154,12 @@ impl Journal {
     }
 
     /// What an earlier run has said of this key, for a source with this stamp.
-    pub fn find(&self, key: u64, stamp: u64) -> Option<Progress> {
+    pub fn find(&self, key: u64, stamp: u64) -> Option<TaskProgress> {
         let pair = (key, stamp);
         if self.done.binary_search(&pair).is_ok() {
-            Some(Progress::Done { synced: true })
+            Some(TaskProgress::Done { synced: true })
         } else if self.written.binary_search(&pair).is_ok() {
-            Some(Progress::Written)
+            Some(TaskProgress::Written)
         } else {
             None
         }
@@ -174,12 +174,12 @@ impl Journal {
     ///
     /// # Errors
     /// As the file system.
-    pub fn add(&self, key: u64, stamp: u64, progress: Progress) -> io::Result<()> {
+    pub fn add(&self, key: u64, stamp: u64, progress: TaskProgress) -> io::Result<()> {
         let kind = match progress {
-            Progress::Written => WRITTEN,
-            Progress::Done { synced: true } => DONE,
-            Progress::Done { synced: false } => DONE_UNSYNCED,
-            Progress::Void => VOID,
+            TaskProgress::Written => WRITTEN,
+            TaskProgress::Done { synced: true } => DONE,
+            TaskProgress::Done { synced: false } => DONE_UNSYNCED,
+            TaskProgress::Void => VOID,
         };
         self.file.lock().write_all(&record(kind, key, stamp))
     }
@@ -279,23 +279,25 @@ mod tests {
         Journal::open_in_boot(dir, 7, b"in /a /b", (boot, 0)).unwrap()
     }
 
-    const DONE_SYNCED: Progress = Progress::Done { synced: true };
+    const DONE_SYNCED: TaskProgress = TaskProgress::Done { synced: true };
 
     #[test]
     fn a_later_run_finds_what_was_noted_and_only_for_the_same_source_and_job() {
         let dir = tempfile::tempdir().unwrap();
         let first = open(dir.path(), 1);
         assert!(first.is_fresh());
-        first.add(10, 1, Progress::Written).unwrap();
+        first.add(10, 1, TaskProgress::Written).unwrap();
         first.add(11, 1, DONE_SYNCED).unwrap();
-        first.add(12, 1, Progress::Done { synced: false }).unwrap();
+        first
+            .add(12, 1, TaskProgress::Done { synced: false })
+            .unwrap();
         let second = open(dir.path(), 1);
-        assert_eq!(second.find(10, 1), Some(Progress::Written));
+        assert_eq!(second.find(10, 1), Some(TaskProgress::Written));
         assert_eq!(second.find(11, 1), Some(DONE_SYNCED));
         assert_eq!(second.find(12, 1), Some(DONE_SYNCED));
         assert_eq!(second.find(11, 2), None, "the source has changed");
         assert_eq!(unfinished(dir.path()), [(7, b"in /a /b".to_vec())]);
-        second.add(10, 1, Progress::Void).unwrap();
+        second.add(10, 1, TaskProgress::Void).unwrap();
         assert_eq!(
             open(dir.path(), 1).find(10, 1),
             None,

@@ -13,8 +13,8 @@
 //! | `copy` | one file, or one piece of a large one |
 //! | `finalize`, `batch`, `verify` | making what is written durable, comparing it with its source, giving it its name |
 //! | `finish` | what must wait until everything else is done |
-//! | `worker`, `journal` | one node: its sides and its batch; what it has finished, so that a run can go on after an interruption |
-//! | `side`, `local_fs`, `service` | the two sides behind the same calls |
+//! | `worker`, `journal` | one node: its endpoints and its batch; what it has finished, so that a run can go on after an interruption |
+//! | `endpoint`, `local_fs`, `service` | the source and the target of a copy, behind the same calls |
 //! | `hash` | a hash that is the same on every node: names of temporary files and journal records |
 //! | `options`, `manifest`, `report`, `error` | the input of a run, and its report |
 //!
@@ -28,6 +28,7 @@
 
 mod batch;
 mod copy;
+mod endpoint;
 mod error;
 mod finalize;
 mod finish;
@@ -39,7 +40,6 @@ mod options;
 mod report;
 mod run;
 mod service;
-mod side;
 mod task;
 mod verify;
 mod walk;
@@ -48,6 +48,6 @@ mod worker;
 pub use finish::PartSummary;
 pub use journal::{forget, unfinished};
 pub use manifest::{ManifestError, parse as parse_manifest};
-pub use options::{Direction, Options, PathPair, job_number};
-pub use report::{Counts, LineKind, Report, ReportLine, StopReason};
-pub use run::{LocalNode, Outcome, PartResult, StageRun};
+pub use options::{Direction, PathPair, StageOptions, job_number};
+pub use report::{Counts, LineKind, ReportLine, StageReport, StopReason};
+pub use run::{LocalNode, PartResult, StageOutcome, StageRun};

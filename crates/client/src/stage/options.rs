@@ -23,11 +23,11 @@ pub struct PathPair {
 }
 
 /// A test's look at a file whose temporary copy has just been written: the path of its target, and of the copy.
-pub type Hook = Arc<dyn Fn(&Path, &Path) + Send + Sync>;
+pub type AfterCopyHook = Arc<dyn Fn(&Path, &Path) + Send + Sync>;
 
 /// How.
 #[derive(Clone)]
-pub struct Options {
+pub struct StageOptions {
     /// Reads every copy again and compares checksums, before it gets its name.
     pub verify: bool,
     /// Everything is on disk at the end, and each file before it gets its name.
@@ -47,12 +47,12 @@ pub struct Options {
     /// Another process leads: it counts and names what all walks find, and does the end.
     pub follows: bool,
     #[doc(hidden)]
-    pub hook: Option<Hook>,
+    pub hook: Option<AfterCopyHook>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for StageOptions {
+    fn default() -> StageOptions {
+        StageOptions {
             verify: false,
             sync: true,
             jobs: 4,

@@ -1,6 +1,6 @@
 //! The report of a run, which grows while it goes on: counts, and a line for everything that failed, was skipped or not kept.
+use super::endpoint::UnkeptAttribute;
 use super::error::StageError;
-use super::side::NotKept;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,7 @@ pub enum StopReason {
 
 /// See the head of this file. Shared by the run and those who watch it.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct StageReport {
     pub(super) counters: Counters,
     lines: Mutex<Vec<ReportLine>>,
     stopped: AtomicBool,
@@ -113,7 +113,7 @@ pub(super) fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Relaxed);
 }
 
-impl Report {
+impl StageReport {
     /// The counts now.
     pub fn counts(&self) -> Counts {
         self.counters.counts()
@@ -171,13 +171,13 @@ impl Report {
     }
 
     /// An attribute that was not kept. That a plain user cannot give files away is said once.
-    pub(super) fn not_kept(&self, path: &Path, lost: &[NotKept]) {
+    pub(super) fn not_kept(&self, path: &Path, lost: &[UnkeptAttribute]) {
         for what in lost {
             count(&self.counters.notes, 1);
             let text = match what {
-                NotKept::Owner if self.owner_noted.swap(true, Relaxed) => continue,
-                NotKept::Owner => String::from(OWNERS_NOT_KEPT),
-                NotKept::Xattr(name) => format!("not kept: attribute {name}"),
+                UnkeptAttribute::Owner if self.owner_noted.swap(true, Relaxed) => continue,
+                UnkeptAttribute::Owner => String::from(OWNERS_NOT_KEPT),
+                UnkeptAttribute::Xattr(name) => format!("not kept: attribute {name}"),
             };
             self.line(LineKind::Note, format!("{}: {text}", path.display()));
         }

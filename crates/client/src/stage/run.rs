@@ -1,14 +1,14 @@
 //! A whole run: the parts of the nodes in this process, then the end.
 use super::copy::copy_task;
+use super::endpoint::CopyEndpoint;
 use super::error::StageError;
 use super::finalize;
 use super::finish::{PartSummary, finish};
 use super::journal::Journal;
-use super::local_fs::LocalSide;
-use super::options::{Direction, Options, PathPair, job_number};
-use super::report::{LineKind, Report, StopReason};
-use super::service::ServiceSide;
-use super::side::StageSide;
+use super::local_fs::LocalEndpoint;
+use super::options::{Direction, PathPair, StageOptions, job_number};
+use super::report::{LineKind, StageReport, StopReason};
+use super::service::ServiceEndpoint;
 use super::task::CopyTask;
 use super::walk::{WalkResult, walk};
 use super::worker::{NodeWorker, RunContext};
@@ -70,7 +70,7 @@ impl PartResult {
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum StageOutcome {
     /// Everything is copied.
     Done,
     /// Everything but what the report names.
@@ -88,18 +88,18 @@ impl StageRun {
     pub fn new(
         direction: Direction,
         pairs: Vec<PathPair>,
-        options: Options,
+        options: StageOptions,
         nodes: u16,
         local: Vec<LocalNode>,
         description: &str,
     ) -> io::Result<StageRun> {
         let number = job_number(direction, &pairs);
-        let report = Arc::<Report>::default();
+        let report = Arc::<StageReport>::default();
         let walk_report = match options.follows {
             true => Arc::default(),
             false => report.clone(),
         };
-        let plain: Arc<dyn StageSide> = Arc::new(LocalSide::new(options.avoid.clone()));
+        let plain: Arc<dyn CopyEndpoint> = Arc::new(LocalEndpoint::new(options.avoid.clone()));
         let context = Arc::new(RunContext {
             number,
             pairs,
@@ -110,7 +110,7 @@ impl StageRun {
             broken: Mutex::default(),
         });
         let worker = |local: LocalNode| {
-            let service: Arc<dyn StageSide> = Arc::new(ServiceSide::new(&local.client));
+            let service: Arc<dyn CopyEndpoint> = Arc::new(ServiceEndpoint::new(&local.client));
             let (from, to) = match direction {
                 Direction::In => (plain.clone(), service),
                 Direction::Out => (service, plain.clone()),
@@ -129,12 +129,12 @@ impl StageRun {
     }
 
     /// What it tells; also to cancel it.
-    pub fn report(&self) -> Arc<Report> {
+    pub fn report(&self) -> Arc<StageReport> {
         self.context.report.clone()
     }
 
     /// All of it, where all nodes are in this process.
-    pub fn run(&self) -> Outcome {
+    pub fn run(&self) -> StageOutcome {
         let parts = self.parts();
         self.finish(parts)
     }
@@ -210,7 +210,7 @@ impl StageRun {
     }
 
     /// The end, once the parts of all processes are done: by one process only, with what all of them left as broken.
-    pub fn finish(&self, parts: PartResult) -> Outcome {
+    pub fn finish(&self, parts: PartResult) -> StageOutcome {
         let report = &self.context.report;
         if let (false, Some(worker)) = (report.stopped(), self.workers.first())
             && let Err(error) = finish(worker, &parts.found, &parts.summary)
@@ -219,16 +219,16 @@ impl StageRun {
             report.failed(&error);
         }
         if report.stopped() {
-            return Outcome::Stopped;
+            return StageOutcome::Stopped;
         }
         if report.counts().failed + parts.summary.failed > 0 {
-            return Outcome::SomeFailed;
+            return StageOutcome::SomeFailed;
         }
         for worker in &self.workers {
             // One that stays costs nothing but room: what it tells is true.
             let _ = worker.journal.remove();
         }
-        Outcome::Done
+        StageOutcome::Done
     }
 }
 

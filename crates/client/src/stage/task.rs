@@ -1,6 +1,6 @@
 //! Tasks: a name to copy, or a piece of a large file; and which node copies it.
+use super::endpoint::{ObjectRef, ObjectStat};
 use super::hash::StableHash;
-use super::side::{ObjectRef, ObjectStat};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;

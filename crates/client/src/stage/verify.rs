@@ -1,8 +1,8 @@
 //! Compares copies with their sources, and marks damaged ones to be copied again.
 use super::batch::ChunkChecksum;
-use super::error::{AtPath, StageError};
-use super::journal::Progress;
-use super::side::{CHUNK, ObjectRef, ObjectStat};
+use super::endpoint::{CHUNK, ObjectRef, ObjectStat};
+use super::error::{StageError, StageErrorContext};
+use super::journal::TaskProgress;
 use super::task::CopyTask;
 use super::worker::NodeWorker;
 
@@ -12,7 +12,7 @@ pub fn void_damaged(worker: &NodeWorker, task: &CopyTask, stat: &ObjectStat, err
         return;
     }
     let stamp = worker.copy_stamp(task, stat);
-    let mut noted = worker.note(task, stat, Progress::Void);
+    let mut noted = worker.note(task, stat, TaskProgress::Void);
     if stamp.is_some_and(|stamp| stamp.finished) {
         // It is not whole: the next run goes on with it, and copies this piece only.
         let temporary = task.temporary(worker.run.number, true);

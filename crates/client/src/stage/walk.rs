@@ -1,8 +1,8 @@
 //! Finds what there is to do: the source's directories from the top, names in order, targets' directories made on the way.
-use super::error::{AtPath, StageError};
+use super::endpoint::{CHUNK, ListedName, NamedObject, ObjectRef};
+use super::error::{StageError, StageErrorContext};
 use super::hash::StableHash;
 use super::report::count;
-use super::side::{CHUNK, ListedName, NamedObject, ObjectRef};
 use super::task::{CopyTask, DirectoryPair, FilePiece, HardLink, source_stamp};
 use super::worker::{NodeWorker, RunContext};
 use forebay_server::Kind;

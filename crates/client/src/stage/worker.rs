@@ -5,12 +5,12 @@
 //! whole. If that file was created again since, the record is ignored and the piece copied again; likewise where the target has
 //! no times of creation.
 use super::batch::WrittenBatch;
-use super::error::{AtPath, StageError};
+use super::endpoint::{CopyEndpoint, ObjectRef, ObjectStat, Xattr};
+use super::error::{StageError, StageErrorContext};
 use super::hash::StableHash;
-use super::journal::{Journal, Progress};
-use super::options::{Options, PathPair};
-use super::report::Report;
-use super::side::{ObjectRef, ObjectStat, StageSide, Xattr};
+use super::journal::{Journal, TaskProgress};
+use super::options::{PathPair, StageOptions};
+use super::report::StageReport;
 use super::task::{CopyTask, source_stamp};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -25,13 +25,13 @@ pub struct RunContext {
     /// What is copied.
     pub pairs: Vec<PathPair>,
     /// How.
-    pub options: Options,
+    pub options: StageOptions,
     /// Nodes of all processes.
     pub nodes: u16,
     /// What the run tells.
-    pub report: Arc<Report>,
+    pub report: Arc<StageReport>,
     /// What the walk tells: the report, unless another process leads.
-    pub walk_report: Arc<Report>,
+    pub walk_report: Arc<StageReport>,
     /// Large files, by key, of which a piece failed here; and by [`CopyTask::finished_key`] those that an earlier run has finished.
     pub broken: Mutex<BTreeSet<u64>>,
 }
@@ -57,9 +57,9 @@ pub struct NodeWorker {
     /// Its member.
     pub node: u16,
     /// The source.
-    pub from: Arc<dyn StageSide>,
+    pub from: Arc<dyn CopyEndpoint>,
     /// The target.
-    pub to: Arc<dyn StageSide>,
+    pub to: Arc<dyn CopyEndpoint>,
     /// What earlier runs and this one have finished.
     pub journal: Journal,
     /// What is written and has no name yet.
@@ -114,7 +114,7 @@ impl NodeWorker {
         &self,
         task: &CopyTask,
         stat: &ObjectStat,
-        progress: Progress,
+        progress: TaskProgress,
     ) -> Result<(), StageError> {
         let Some(known) = self.copy_stamp(task, stat) else {
             return Ok(());

@@ -23,8 +23,8 @@ mod root;
 use crate::error::{Result, WithPath};
 use crate::{Client, File, Metadata, OpenOptions};
 use forebay_server::delegate::{Handle, team_token};
+use forebay_server::team::TeamMembership;
 pub use forebay_server::team::TeamPlan;
-use forebay_server::team::TeamSeat;
 use forebay_server::{Attr, Error, Fid, Member};
 use mount_user::MountUser;
 use request::{TeamAction, TeamAnswer, TeamRequest, combine, decode, encode};
@@ -36,26 +36,26 @@ use std::path::Path;
 /// One client's place in a team.
 pub struct Team {
     client: Client,
-    seat: TeamSeat,
+    membership: TeamMembership,
     /// Whose permissions count, if not all is permitted.
     user: Option<MountUser>,
 }
 
 impl Client {
-    /// Takes one of the seats of a team at this node; waits for one as long as a request may take.
+    /// Joins a team as one of its clients at this node; waits for a place as long as a request may take.
     ///
     /// # Errors
-    /// `EIO` with the reason for a plan that cannot be; `EBUSY` if all seats at this node stay taken, or the number is another team's
+    /// `EIO` with the reason for a plan that cannot be; `EBUSY` if all places at this node stay taken, or the number is another team's
     /// that has clients here.
     pub fn team(&self, plan: &TeamPlan) -> Result<Team> {
-        let seat = self
+        let membership = self
             .delegate
             .team
             .join(plan)
             .at("join a team at", Path::new("/"))?;
         Ok(Team {
             client: self.clone(),
-            seat,
+            membership,
             user: None,
         })
     }
@@ -154,14 +154,14 @@ impl Team {
         let token = self.token();
         let answer = self.call(self.likely_owner_of(path), request);
         let delegate = &self.client.delegate;
-        let here = self.seat.plan().here;
+        let here = self.membership.plan().here;
         match answer {
             Ok(TeamAnswer::Opened {
                 attr, no_writers, ..
             }) => match no_writers.filter(|_| flags.write) {
                 None => Ok(delegate.team.opened_for(&attr, flags, token, here)),
                 Some(why) => {
-                    delegate.team.forgo(&attr, token, here)?;
+                    delegate.team.decline_handle(&attr, token, here)?;
                     Err(why.into_error(attr.fid.owner()))
                 }
             },
@@ -214,7 +214,7 @@ impl Team {
         if flushed.is_err() {
             request.kept.push(delegate.member());
         }
-        let answer = self.call(self.seat.root(fid.owner()), request);
+        let answer = self.call(self.membership.root(fid.owner()), request);
         let me = delegate.member();
         flushed?;
         match answer {
@@ -236,7 +236,7 @@ impl Team {
         });
         request.differ = true;
         // It has no outcome of its own.
-        let _ = self.call(self.seat.root(0), request);
+        let _ = self.call(self.membership.root(0), request);
     }
 
     fn request(&self, action: TeamAction) -> TeamRequest {
@@ -248,7 +248,7 @@ impl Team {
 
     /// The token of the opens that the next call makes.
     fn token(&self) -> u64 {
-        team_token(self.seat.plan(), self.seat.round())
+        team_token(self.membership.plan(), self.membership.round())
     }
 
     /// The member that probably has least to ask others about a path.
@@ -257,20 +257,24 @@ impl Team {
         let names: Vec<&[u8]> = names.filter(|name| *name != b"/").collect();
         let directories = names.split_last().map_or(&[][..], |(_, before)| before);
         let owner = self.client.delegate.team.likely_owner(directories);
-        self.seat.root(owner)
+        self.membership.root(owner)
     }
 
     fn call(&mut self, root: Member, request: TeamRequest) -> forebay_server::Result<TeamAnswer> {
         let delegate = self.client.delegate.clone();
         let token = self.token();
-        let members = self.seat.plan().members.clone();
+        let members = self.membership.plan().members.clone();
         let executor = RootExecutor {
             delegate: &delegate,
             members: &members,
             token,
         };
         let execute = |request| executor.execute(request);
-        decode(&self.seat.call(root, encode(&request)?, &combine, execute)?)
+        decode(
+            &self
+                .membership
+                .call(root, encode(&request)?, &combine, execute)?,
+        )
     }
 
     fn unexpected_answer(&self, answer: TeamAnswer) -> Error {

@@ -1,6 +1,6 @@
 //! The user of a process that asks through a mount, and what the modes of files permit it.
 //!
-//! For most requests the kernel looks at modes before it asks. A call of a team it passes on as it is, so its root must look.
+//! The kernel checks permissions before most requests, but not for an `ioctl`; so the root of a team's call checks them.
 //!
 //! # Invariants
 //! - What is refused here, the kernel would refuse a process of this user. Root may do everything.

@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 use wire::{BUFFER_BYTES, COMMAND, DIRECTORY, FileAttributes, TeamOp, grant};
 
 /// The number of the job's own team; `forebay run` sets it.
-pub const TEAM: &str = "FOREBAY_TEAM";
+pub const TEAM_VARIABLE: &str = "FOREBAY_TEAM";
 /// The mounts of this machine, separated by colons; `forebay run` sets them.
-pub const MOUNTS: &str = "FOREBAY_MOUNTS";
+pub const MOUNTS_VARIABLE: &str = "FOREBAY_MOUNTS";
 
 /// How many ranks of the job run on this machine, and which of them this is: OpenMPI, MPICH, Slurm.
 const LOCAL_RANK_VARIABLES: [(&str, &str); 3] = [
@@ -63,12 +63,12 @@ impl TeamFile {
 }
 
 impl RankTeam {
-    /// Takes a seat in team `number`, of which `here` processes use the mount `mount`; it has some at `members` (none named:
-    /// at all nodes). Waits for a seat as long as a request may take: those who had it may have ended just now.
+    /// Joins team `number`, of which `here` processes use the mount `mount`; it has some at `members` (none named:
+    /// at all nodes). Waits for a place as long as a request may take: those who had it may have ended just now.
     ///
     /// # Errors
     /// `ENOENT` if there is no mount of Forebay; `EACCES` for another user than the service's; `EINVAL` for a team that cannot be,
-    /// `EBUSY` if all seats stay taken, or the number is another team's whose processes do not end: the server's log says more.
+    /// `EBUSY` if all places stay taken, or the number is another team's whose processes do not end: the server's log says more.
     pub fn join(mount: &Path, number: u32, here: u32, members: &[u16]) -> io::Result<RankTeam> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(mount.join(DIRECTORY), flags, Mode::empty())?;
@@ -81,7 +81,7 @@ impl RankTeam {
         rank.call(&join).map(|_| rank)
     }
 
-    /// Takes this process's seat in the team of all ranks of the job that `forebay run` started. The ranks of a machine with
+    /// Joins the team of all ranks of the job that `forebay run` started. The ranks of a machine with
     /// several mounts are dealt out to them in turn; each mount needs one at least.
     ///
     /// # Errors
@@ -171,13 +171,13 @@ impl RankPlacement {
     fn of(told: impl Fn(&str) -> Option<String>) -> io::Result<RankPlacement> {
         let missing = |what: &str| io::Error::new(io::ErrorKind::NotFound, what.to_string());
         let number = |name: &str| told(name)?.parse::<u32>().ok();
-        let team = number(TEAM).ok_or_else(|| {
+        let team = number(TEAM_VARIABLE).ok_or_else(|| {
             missing("FOREBAY_TEAM is not set: start the job with `forebay run`, and let its environment reach the ranks")
         })?;
         // A job may have several steps, one after the other or at once: each is a team.
         let step = STEP_VARIABLES.iter().find_map(|name| told(name));
         let team = step.map_or(team, |step| mixed(team, &step));
-        let mounts = told(MOUNTS).unwrap_or_default();
+        let mounts = told(MOUNTS_VARIABLE).unwrap_or_default();
         let mounts: Vec<&str> = mounts.split(':').filter(|m| !m.is_empty()).collect();
         let count = mounts.len() as u32;
         let place = LOCAL_RANK_VARIABLES
@@ -234,8 +234,8 @@ mod tests {
     fn ranks_are_dealt_out_to_the_mounts() {
         let place = |rank: &str| {
             place(&[
-                (TEAM, "7"),
-                (MOUNTS, "/a:/b:/c"),
+                (TEAM_VARIABLE, "7"),
+                (MOUNTS_VARIABLE, "/a:/b:/c"),
                 ("OMPI_COMM_WORLD_LOCAL_SIZE", "8"),
                 ("OMPI_COMM_WORLD_LOCAL_RANK", rank),
             ])
@@ -254,8 +254,8 @@ mod tests {
     #[test]
     fn each_step_of_a_job_is_a_team_of_its_own() {
         let base = [
-            (TEAM, "1"),
-            (MOUNTS, "/m"),
+            (TEAM_VARIABLE, "1"),
+            (MOUNTS_VARIABLE, "/m"),
             ("MPI_LOCALNRANKS", "1"),
             ("MPI_LOCALRANKID", "0"),
         ];
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn every_launcher_is_understood_and_none_is_said() {
-        let base = [(TEAM, "1"), (MOUNTS, "/m")];
+        let base = [(TEAM_VARIABLE, "1"), (MOUNTS_VARIABLE, "/m")];
         let with = |more: &[(&'static str, &'static str)]| place(&[&base[..], more].concat());
         let four = |more: &[(&'static str, &'static str)]| {
             assert_eq!(with(more).unwrap().here, 4);
@@ -294,14 +294,14 @@ mod tests {
         ];
         assert_eq!(with(&uneven).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert!(
-            place(&[(MOUNTS, "/m")])
+            place(&[(MOUNTS_VARIABLE, "/m")])
                 .unwrap_err()
                 .to_string()
                 .contains("forebay run")
         );
         let too_few = [
-            (TEAM, "1"),
-            (MOUNTS, "/a:/b"),
+            (TEAM_VARIABLE, "1"),
+            (MOUNTS_VARIABLE, "/a:/b"),
             ("MPI_LOCALNRANKS", "1"),
             ("MPI_LOCALRANKID", "0"),
         ];

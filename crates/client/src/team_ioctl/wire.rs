@@ -11,7 +11,7 @@
 //! 12  4  join: its clients at this node               24  8  mtime, seconds, may be negative
 //! 16  4  open: 1 read  2 write  4 append  8 truncate  32  4  mtime, nanoseconds
 //!           16 create  32 create_new                  36  4  permission and set-id bits
-//! 20  4  open: permission bits of a new file          40  4  user    44  4  group    48  4  names
+//! 20  4  open: permission bits of a new file          40  4  user    44  4  group    48  4  links
 //! 24  8  close: the inode                             52  4  1 file  2 directory  3 link  4 FIFO  5 socket
 //! 32  …  path; join: members, 2 bytes each, none: all 56  8  generation
 //! ```
@@ -40,7 +40,7 @@ const VERSION: u8 = 1;
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TeamOp {
-    /// Take a seat.
+    /// Join a team.
     Join {
         /// Of this team.
         number: u32,

@@ -2,7 +2,7 @@
 
 use crate::staging::{StagingFixture, assert_same_holes, plant, temporary_names};
 use forebay_client::OpenOptions;
-use forebay_client::stage::{Direction, LineKind, Options, Outcome, StopReason};
+use forebay_client::stage::{Direction, LineKind, StageOptions, StageOutcome, StopReason};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::tree_compare::assert_same;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Small pieces, so that a test's large file is divided.
-fn small() -> Options {
-    Options {
+fn small() -> StageOptions {
+    StageOptions {
         large: 3 << 20,
         piece: 1 << 20,
         batch_files: 16,
-        ..Options::default()
+        ..StageOptions::default()
     }
 }
 
@@ -55,7 +55,7 @@ fn devices_are_for_root_to_copy_and_are_named_otherwise() {
     );
     let outcome = job.run();
     let run = crate::staging::RunResult::of(&job, outcome);
-    assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
+    assert_eq!(run.outcome, StageOutcome::Done, "{:?}", run.lines);
     let skipped: Vec<_> = run
         .lines
         .iter()
@@ -77,12 +77,12 @@ fn a_tree_comes_back_as_it_went_in() {
         let fixture = StagingFixture::new(nodes);
         let (source, out) = (fixture.path("source"), fixture.path("out"));
         plant(&source);
-        let options = Options {
+        let options = StageOptions {
             verify: true,
             ..small()
         };
         let into = fixture.run(Direction::In, &source, Path::new("/tree"), &options);
-        assert_eq!(into.outcome, Outcome::Done, "{:?}", into.lines);
+        assert_eq!(into.outcome, StageOutcome::Done, "{:?}", into.lines);
         let skipped: Vec<_> = into
             .lines
             .iter()
@@ -94,7 +94,7 @@ fn a_tree_comes_back_as_it_went_in() {
             "the socket is named and left out"
         );
         let back = fixture.run(Direction::Out, Path::new("/tree"), &out, &options);
-        assert_eq!(back.outcome, Outcome::Done, "{:?}", back.lines);
+        assert_eq!(back.outcome, StageOutcome::Done, "{:?}", back.lines);
         std::fs::remove_file(source.join("socket")).unwrap();
         // Removing it has changed the directory's time.
         let time = |p: &Path| std::fs::metadata(p).unwrap().modified().unwrap();
@@ -112,7 +112,10 @@ fn a_tree_comes_back_as_it_went_in() {
         // Merging over what is there gives the same again, and leaves what is not in the source.
         std::fs::write(out.join("more"), "kept").unwrap();
         let again = fixture.run(Direction::Out, Path::new("/tree"), &out, &small());
-        assert_eq!((again.outcome, again.counts.kept_files), (Outcome::Done, 0));
+        assert_eq!(
+            (again.outcome, again.counts.kept_files),
+            (StageOutcome::Done, 0)
+        );
         assert_eq!(std::fs::read_to_string(out.join("more")).unwrap(), "kept");
         std::fs::remove_file(out.join("more")).unwrap();
         assert_same(&source, &out);
@@ -136,7 +139,7 @@ fn every_node_copies_what_it_holds_and_all_of_it_once() {
         &fixture.path("out"),
         &small(),
     );
-    assert_eq!((run.outcome, run.counts.files), (Outcome::Done, 30));
+    assert_eq!((run.outcome, run.counts.files), (StageOutcome::Done, 30));
     let read: Vec<u64> = fixture
         .bytes_read()
         .iter()
@@ -155,11 +158,11 @@ fn a_single_file_takes_the_name_it_is_given_and_no_directorys() {
     let fixture = StagingFixture::new(1);
     std::fs::write(fixture.path("a"), "one").unwrap();
     let run = fixture.run(Direction::In, &fixture.path("a"), Path::new("/b"), &small());
-    assert_eq!(run.outcome, Outcome::Done);
+    assert_eq!(run.outcome, StageOutcome::Done);
     assert_eq!(fixture.clients()[0].read("/b").unwrap(), b"one");
     fixture.clients()[0].create_dir("/d").unwrap();
     let run = fixture.run(Direction::In, &fixture.path("a"), Path::new("/d"), &small());
-    assert_eq!(run.outcome, Outcome::SomeFailed);
+    assert_eq!(run.outcome, StageOutcome::SomeFailed);
     assert!(
         run.lines[0].text.contains("Is a directory"),
         "{:?}",
@@ -187,9 +190,9 @@ fn cut_off(
     after: usize,
 ) -> crate::staging::RunResult {
     let written = Arc::new(AtomicUsize::new(0));
-    let report = Arc::new(std::sync::OnceLock::<Arc<forebay_client::stage::Report>>::new());
+    let report = Arc::new(std::sync::OnceLock::<Arc<forebay_client::stage::StageReport>>::new());
     let (count, watched) = (written.clone(), report.clone());
-    let options = Options {
+    let options = StageOptions {
         hook: Some(Arc::new(move |_, _| {
             if count.fetch_add(1, Ordering::SeqCst) + 1 == after {
                 watched.get().unwrap().cancel();
@@ -215,7 +218,7 @@ fn what_was_finished_is_not_copied_again_and_a_changed_source_is() {
         (Direction::Out, "/tree".into(), fixture.path("out")),
     ] {
         let first = cut_off(&fixture, direction, &from, &to, 30);
-        assert_eq!(first.outcome, Outcome::Stopped);
+        assert_eq!(first.outcome, StageOutcome::Stopped);
         assert!((20..60).contains(&first.counts.files), "{:?}", first.counts);
         let changed = match direction {
             Direction::In => {
@@ -239,7 +242,7 @@ fn what_was_finished_is_not_copied_again_and_a_changed_source_is() {
         let second = fixture.run(direction, &from, &to, &small());
         assert_eq!(
             second.outcome,
-            Outcome::Done,
+            StageOutcome::Done,
             "{:?} {changed}",
             second.lines
         );
@@ -273,7 +276,7 @@ fn a_journal_that_outlives_its_job_says_nothing_of_the_next_copy() {
     let out = fixture.path("out");
     let again = || {
         let run = fixture.run(Direction::Out, Path::new("/large"), &out, &small());
-        assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
+        assert_eq!(run.outcome, StageOutcome::Done, "{:?}", run.lines);
         assert!(std::fs::read(&out).unwrap() == want, "{:?}", run.counts);
         run.counts
     };
@@ -287,7 +290,7 @@ fn a_journal_that_outlives_its_job_says_nothing_of_the_next_copy() {
             .unwrap()
             .unwrap();
         let noted = std::fs::read(journal.path()).unwrap();
-        assert_eq!(job.finish(parts), Outcome::Done);
+        assert_eq!(job.finish(parts), StageOutcome::Done);
         assert!(!journal.path().exists());
         std::fs::write(journal.path(), noted).unwrap();
         again();
@@ -320,7 +323,7 @@ fn a_damaged_file_is_named_and_the_rest_is_copied() {
         &fixture.path("out"),
         &small(),
     );
-    assert_eq!(run.outcome, Outcome::SomeFailed);
+    assert_eq!(run.outcome, StageOutcome::SomeFailed);
     assert_eq!((run.counts.files, run.counts.failed), (20, 1));
     assert!(
         run.lines[0].text.contains("cannot read /hurt"),
@@ -359,7 +362,10 @@ fn a_further_name_of_a_file_that_failed_does_not_get_what_was_there_before() {
         &fixture.path("out"),
         &small(),
     );
-    assert_eq!((run.outcome, run.counts.failed), (Outcome::SomeFailed, 2));
+    assert_eq!(
+        (run.outcome, run.counts.failed),
+        (StageOutcome::SomeFailed, 2)
+    );
     assert!(run.lines[1].text.contains("out/b"), "{:?}", run.lines);
     assert!(!fixture.path("out/b").exists());
 }
@@ -376,7 +382,7 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
         bytes[at] ^= 1;
         std::fs::write(path, bytes).unwrap();
     };
-    let options = Options {
+    let options = StageOptions {
         verify: true,
         hook: Some(Arc::new(move |target, copy| {
             if target.ends_with("f03") || target.ends_with("large") {
@@ -392,7 +398,7 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
         &fixture.path("out"),
         &options,
     );
-    assert_eq!(run.outcome, Outcome::SomeFailed);
+    assert_eq!(run.outcome, StageOutcome::SomeFailed);
     let mut named: Vec<_> = run.lines.iter().map(|l| l.text.as_str()).collect();
     named.sort_unstable();
     assert_eq!(named.len(), 2, "{named:?}");
@@ -413,7 +419,7 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
         .unwrap()
         .set_modified(time)
         .unwrap();
-    let options = Options {
+    let options = StageOptions {
         verify: true,
         ..small()
     };
@@ -436,7 +442,7 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
         &fixture.path("out"),
         &options,
     );
-    assert_eq!((run.outcome, run.counts.files), (Outcome::Done, 1));
+    assert_eq!((run.outcome, run.counts.files), (StageOutcome::Done, 1));
     assert_same(&source, &fixture.path("out"));
 }
 
@@ -450,7 +456,7 @@ fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
     fixture.run(Direction::In, &source, Path::new("/tree"), &small());
     let to = disk.join("out");
     let run = fixture.run(Direction::Out, Path::new("/tree"), &to, &small());
-    assert_eq!(run.outcome, Outcome::Stopped);
+    assert_eq!(run.outcome, StageOutcome::Stopped);
     let Some(StopReason::Fatal(text)) = &run.stop else {
         panic!("{:?}", run.stop);
     };
@@ -462,7 +468,7 @@ fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
     assert_eq!(temporary_names(&to), 0, "nothing half-written stays");
     fixture.grow(&disk, 20 << 20);
     let second = fixture.run(Direction::Out, Path::new("/tree"), &to, &small());
-    assert_eq!(second.outcome, Outcome::Done);
+    assert_eq!(second.outcome, StageOutcome::Done);
     assert_eq!(second.counts.kept_files, run.counts.files);
     assert_same(&source, &to);
     fixture.read_only(&disk);
@@ -520,10 +526,10 @@ fn rights_times_and_holes_of_a_lone_sparse_read_only_file_stay() {
         fixture
             .run(Direction::In, &source, Path::new("/s"), &small())
             .outcome,
-        Outcome::Done
+        StageOutcome::Done
     );
     let run = fixture.run(Direction::Out, Path::new("/s"), &out, &small());
-    assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
+    assert_eq!(run.outcome, StageOutcome::Done, "{:?}", run.lines);
     let (a, b) = (source.metadata().unwrap(), out.metadata().unwrap());
     assert_eq!(
         (a.size(), a.mode(), a.mtime(), a.mtime_nsec()),
@@ -542,13 +548,13 @@ fn what_changes_after_it_was_copied_and_before_it_has_its_name_is_copied_again()
         let (from, to) = match direction {
             Direction::Out => {
                 let run = fixture.run(Direction::In, &source, Path::new("/tree"), &small());
-                assert_eq!(run.outcome, Outcome::Done);
+                assert_eq!(run.outcome, StageOutcome::Done);
                 (Path::new("/tree").to_path_buf(), fixture.path("out"))
             }
             Direction::In => (source.clone(), Path::new("/tree").to_path_buf()),
         };
         let changed = from.clone();
-        let options = Options {
+        let options = StageOptions {
             // All land together at the end, long after each was copied.
             batch_files: 100,
             jobs: 1,
@@ -578,14 +584,14 @@ fn what_changes_after_it_was_copied_and_before_it_has_its_name_is_copied_again()
             ..small()
         };
         let run = fixture.run(direction, &from, &to, &options);
-        assert_eq!(run.outcome, Outcome::SomeFailed, "f05 is gone");
+        assert_eq!(run.outcome, StageOutcome::SomeFailed, "f05 is gone");
         assert_eq!((run.counts.files, run.counts.failed), (19, 1));
         assert!(run.lines[0].text.contains("f05"), "{:?}", run.lines);
         let out = match direction {
             Direction::Out => to,
             Direction::In => {
                 let back = fixture.run(Direction::Out, &to, &fixture.path("back"), &small());
-                assert_eq!(back.outcome, Outcome::Done);
+                assert_eq!(back.outcome, StageOutcome::Done);
                 fixture.path("back")
             }
         };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the kernel may keep what cannot change behind its back.
-const KERNEL_KEEPS_FOR: Duration = Duration::from_secs(1);
+const CACHE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// See the head of this file.
 pub(crate) struct CachePolicy {
@@ -24,7 +24,7 @@ pub(crate) struct CachePolicy {
 impl CachePolicy {
     fn entry_ttl(&self) -> Duration {
         match self.alone && !self.recording.exact() {
-            true => KERNEL_KEEPS_FOR,
+            true => CACHE_TIMEOUT,
             false => Duration::ZERO,
         }
     }
@@ -35,7 +35,7 @@ impl CachePolicy {
         let changes_by_writes = attr.kind == Kind::File && attr.mode & 0o6000 != 0;
         let fixed = self.alone && !changes_by_writes || attr.lamination == Lamination::Permanent;
         if fixed && !self.recording.exact() {
-            KERNEL_KEEPS_FOR
+            CACHE_TIMEOUT
         } else {
             Duration::ZERO
         }
@@ -62,7 +62,7 @@ impl CachePolicy {
             Err(e) if self.alone && e == Errno::NOENT => Ok(EntryAnswer {
                 attr: None,
                 attr_ttl: Duration::ZERO,
-                entry_ttl: KERNEL_KEEPS_FOR,
+                entry_ttl: CACHE_TIMEOUT,
             }),
             answer => answer.map(|attr| self.entry(attr)),
         }

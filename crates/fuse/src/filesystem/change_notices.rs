@@ -1,5 +1,5 @@
-//! Answers to changes, held back until no kernel keeps what the change made old: this node's, and in posix consistency those of
-//! the nodes that have the file open.
+//! Holds back the reply to a change until the kernels that cache the old state have been invalidated: this node's, and in posix
+//! consistency those of the nodes that have the file open.
 //!
 //! Invariant: the threads that answer requests do not wait here. An answer that has to wait does so on a thread of its own.
 use super::context::MountContext;

@@ -32,13 +32,13 @@ const LOOKUP_WAIT: Duration = Duration::from_millis(500);
 
 /// What is known of moves, for those that answer requests and those that hear of other nodes.
 #[derive(Default)]
-pub(super) struct MovedPlaces {
+pub(super) struct DirectoryMoveState {
     pub directories: DirectoryPlaces,
     /// Renames of this mount that wait until other nodes have heard of them.
     pub telling: AtomicUsize,
 }
 
-impl MovedPlaces {
+impl DirectoryMoveState {
     /// Has the kernel look up a moved directory where it is now.
     pub fn look_up(&self, caches: &KernelCaches, fid: Fid, path: &Path) {
         match caches.look_up(path, LOOKUP_WAIT) {
@@ -54,7 +54,7 @@ impl MovedPlaces {
 /// See the head of this file.
 pub(super) struct DirectoryMoves {
     pub ctx: Arc<MountContext>,
-    pub places: Arc<MovedPlaces>,
+    pub places: Arc<DirectoryMoveState>,
 }
 
 impl DirectoryMoves {

@@ -36,11 +36,11 @@ fn may_open(attr: &Attr, flags: OpenFlags, caller: Caller) -> bool {
 }
 
 /// See the head of this file.
-pub(super) struct OpenFiles {
+pub(super) struct FileRequests {
     pub ctx: Arc<MountContext>,
 }
 
-impl OpenFiles {
+impl FileRequests {
     pub fn open(&self, fid: Fid, flags: OpenFlags, kills_set_ids: bool) -> Result<Opened> {
         let opened = self.ctx.delegate.open(fid, flags)?;
         if kills_set_ids {
@@ -275,7 +275,7 @@ mod tests {
         };
         let io = Arc::new(forebay_storage::OsIo);
         let service = forebay_server::Service::start(io, &dir.path().join("s"), config).unwrap();
-        let [a, b] = [0, 1].map(|n| OpenFiles {
+        let [a, b] = [0, 1].map(|n| FileRequests {
             ctx: MountContext::new(service.delegate(n)),
         });
         let user = Request {
@@ -287,7 +287,7 @@ mod tests {
             },
             pid: 0,
         };
-        let create = |files: &OpenFiles, name: &str, flags| {
+        let create = |files: &FileRequests, name: &str, flags| {
             let create = CreateRequest {
                 name: Some(OsStr::new(name)),
                 mode: 0o400,

@@ -2,7 +2,7 @@
 //!
 //! Each is heard on a thread of its own, because the kernel may first ask the mount something.
 use super::context::MountContext;
-use super::directory_moves::MovedPlaces;
+use super::directory_moves::DirectoryMoveState;
 use super::waiter::spawn_waiter;
 use crate::kernel_caches::KernelCaches;
 use forebay_server::{Fid, InvalidationDone, KernelInvalidation};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// From now on the kernel hears of what other nodes do, as far as they say so.
-pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<MovedPlaces>) {
+pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<DirectoryMoveState>) {
     let weak = (Arc::downgrade(ctx), Arc::downgrade(places));
     let invalidator = move |news: KernelInvalidation, told: InvalidationDone| {
         let (Some(ctx), Some(places)) = (weak.0.upgrade(), weak.1.upgrade()) else {
@@ -44,7 +44,7 @@ pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<MovedPlaces>) {
 /// Has the kernel look up a directory that another node has moved.
 fn moved(
     caches: &KernelCaches,
-    places: &MovedPlaces,
+    places: &DirectoryMoveState,
     fid: Fid,
     path: &Path,
     told: InvalidationDone,

@@ -9,7 +9,7 @@
 //! | `cache_policy` | what the kernel may keep, and for how long |
 //! | `file_handle` | the bits of a file handle |
 //! | `files` | open files and their bytes |
-//! | `change_notices` | a change is answered when no kernel keeps what it made old |
+//! | `change_notices` | a change is answered once the kernels that cache the old state have been invalidated |
 //! | `invalidation` | what other nodes tell this node's kernel |
 //! | `directory_places`, `directory_moves` | where the kernel has each directory; those that other nodes move |
 //! | `locks` | `fcntl` and `flock` over several members |
@@ -45,7 +45,7 @@ use crate::recording::{CallInfo, RecordedAnswer};
 use change_notices::ChangeNotices;
 pub(crate) use context::MountContext;
 use directory_moves::DirectoryMoves;
-use files::OpenFiles;
+use files::FileRequests;
 use forebay_server::{NewNode, Result};
 use forebay_trace::Action;
 use listings::Listings;
@@ -61,7 +61,7 @@ use team::TeamDirectory;
 /// What the kernel's requests are answered with.
 pub(crate) struct Filesystem {
     ctx: Arc<MountContext>,
-    files: OpenFiles,
+    files: FileRequests,
     changes: ChangeNotices,
     moves: DirectoryMoves,
     locks: KernelLocks,
@@ -80,7 +80,7 @@ impl Filesystem {
         };
         invalidation::follow(&ctx, &moves.places);
         Filesystem {
-            files: OpenFiles { ctx: ctx.clone() },
+            files: FileRequests { ctx: ctx.clone() },
             changes: ChangeNotices { ctx: ctx.clone() },
             moves,
             locks: KernelLocks {

@@ -1,4 +1,5 @@
-//! Names: making nodes, directories and symbolic links, renaming, and finding again what a file handle names.
+//! Names: making nodes, directories and symbolic links, renaming, and looking up an inode by its number, as NFS
+//! file handles need.
 use crate::protocol::{self, RenameRequest, Request};
 use forebay_server::delegate::Delegate;
 use forebay_server::{Attr, Fid, Kind, NewNode, RenameFlags, Result};

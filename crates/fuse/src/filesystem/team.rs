@@ -9,7 +9,8 @@
 //!   process that is killed does not wait for it (`calls`).
 //! - The kernel does not look at the path of a call, so the call's root does, for the user and the groups of the process
 //!   at the time when it joined the team.
-//! - A process has a seat as long as it has the directory open. What was opened for it and not taken goes with that.
+//! - A process is a member of its team (`TeamMembership`) as long as it has the directory open. What was opened for it and not
+//!   taken goes with that.
 //! - A thread that a team has opened a file for, and that opens it, gets that handle: it is as new as the team's call. So is
 //!   what it is told about the file until then. No other thread's request is answered from it.
 mod calls;
@@ -35,15 +36,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// What never changes may be kept so long.
-const KERNEL_KEEPS_FOR: Duration = Duration::from_secs(3600);
+const TEAM_ENTRY_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Stack of a thread that makes a call.
 const CALL_STACK: usize = 512 << 10;
 
 /// The teams that processes of this mount are in.
 pub(super) struct TeamDirectory {
     ctx: Arc<MountContext>,
-    /// By the open directory.
-    seats: Mutex<HashMap<u64, DirectorySeat>>,
+    /// By the handle of the directory that each has open.
+    processes: Mutex<HashMap<u64, TeamProcess>>,
     /// What was opened and not taken yet.
     granted: Mutex<Vec<OpenedForThread>>,
     /// How many those are: usually none, and nobody looks.
@@ -52,7 +53,7 @@ pub(super) struct TeamDirectory {
 }
 
 #[derive(Default)]
-struct DirectorySeat {
+struct TeamProcess {
     /// None while a call is under way, and before the first.
     team: Option<Team>,
     /// The last handle on each file.
@@ -61,7 +62,7 @@ struct DirectorySeat {
 
 /// What a process asks for.
 enum TeamCall {
-    /// A seat; with its groups.
+    /// To become a member of a team; with the groups of the process.
     Join(Vec<u32>),
     /// A call of the team that it is in.
     Of(Team),
@@ -78,7 +79,7 @@ impl TeamDirectory {
     pub fn new(ctx: Arc<MountContext>) -> Arc<TeamDirectory> {
         Arc::new(TeamDirectory {
             ctx,
-            seats: Mutex::default(),
+            processes: Mutex::default(),
             granted: Mutex::default(),
             waiting: AtomicUsize::new(0),
             calls: Arc::default(),
@@ -125,7 +126,7 @@ impl TeamDirectory {
 
     /// The process has closed the directory.
     pub fn leave(&self, directory: u64) {
-        if self.seats.lock().remove(&directory).is_none() {
+        if self.processes.lock().remove(&directory).is_none() {
             return;
         }
         let untaken: Vec<OpenedForThread> = {
@@ -156,10 +157,10 @@ impl TeamDirectory {
         else {
             return Err(Errno::INVAL);
         };
-        // Not locked while a seat is waited for.
-        match self.seats.lock().entry(directory) {
+        // Not locked while a place in the team is waited for.
+        match self.processes.lock().entry(directory) {
             Entry::Occupied(_) => return Err(Errno::ISCONN),
-            Entry::Vacant(entry) => _ = entry.insert(DirectorySeat::default()),
+            Entry::Vacant(entry) => _ = entry.insert(TeamProcess::default()),
         }
         let client = Client::new(self.ctx.delegate.clone()).with_owner(caller.uid, caller.gid);
         let all = client.plan_of_all(*number, *here);
@@ -171,17 +172,17 @@ impl TeamDirectory {
             },
         };
         let joined = client.team(&plan);
-        let mut seats = self.seats.lock();
+        let mut processes = self.processes.lock();
         match joined {
             Ok(team) => {
                 // Unless the process is gone.
-                if let Some(seat) = seats.get_mut(&directory) {
-                    seat.team = Some(team.by_mode(groups));
+                if let Some(process) = processes.get_mut(&directory) {
+                    process.team = Some(team.by_mode(groups));
                 }
                 Ok(FileAttributes::default())
             }
             Err(e) => {
-                seats.remove(&directory);
+                processes.remove(&directory);
                 tracing::warn!(error = %e, "a process cannot join a team");
                 let busy = e.errno() == Errno::BUSY;
                 Err(if busy { Errno::BUSY } else { Errno::INVAL })
@@ -217,8 +218,10 @@ impl TeamDirectory {
             }
             TeamOp::Close { ino } => {
                 let handle = {
-                    let mut seats = self.seats.lock();
-                    seats.get_mut(&directory).and_then(|s| s.open.remove(ino))
+                    let mut processes = self.processes.lock();
+                    processes
+                        .get_mut(&directory)
+                        .and_then(|s| s.open.remove(ino))
                 };
                 match handle {
                     Some(handle) => Ok(shown(&team.close_handle(handle)?)),
@@ -232,16 +235,17 @@ impl TeamDirectory {
     }
 
     fn grant(&self, granted: OpenedForThread) {
-        let mut seats = self.seats.lock();
-        let Some(seat) = seats.get_mut(&granted.directory) else {
+        let mut processes = self.processes.lock();
+        let Some(process) = processes.get_mut(&granted.directory) else {
             // The process is gone.
-            drop(seats);
+            drop(processes);
             let _ = self.ctx.delegate.release(granted.opened.handle);
             return;
         };
-        seat.open
+        process
+            .open
             .insert(granted.opened.attr.fid.0, granted.opened.handle);
-        // With the seats locked, so that it is found when the process leaves.
+        // With `processes` locked, so that it is found when the process leaves.
         let mut all = self.granted.lock();
         all.push(granted);
         self.waiting.store(all.len(), Ordering::Relaxed);
@@ -270,7 +274,7 @@ impl TeamDirectory {
                 None => return reply.error(Errno::OPNOTSUPP),
             },
             _ => match teams
-                .seats
+                .processes
                 .lock()
                 .get_mut(&directory)
                 .map(|s| s.team.take())
@@ -292,8 +296,8 @@ impl TeamDirectory {
                         let outcome = attempt("team call", Fid::ROOT, || {
                             teams.call(&mut team, directory, &op, thread)
                         });
-                        if let Some(seat) = teams.seats.lock().get_mut(&directory) {
-                            seat.team = Some(team);
+                        if let Some(process) = teams.processes.lock().get_mut(&directory) {
+                            process.team = Some(team);
                         }
                         outcome
                     }
@@ -304,7 +308,7 @@ impl TeamDirectory {
                 }
             });
         if let Err(error) = started {
-            // The closure is gone, and the reply in it has answered EIO; the process has lost its seat.
+            // The closure is gone, and the reply in it has answered EIO; the process is in no team any more.
             tracing::error!(%error, "no thread for a call of a team; raise the limit on processes");
         }
     }
@@ -324,7 +328,7 @@ impl TeamDirectory {
             entry_ttl: ttl,
         };
         if req.fid != TEAM_DIRECTORY {
-            return reply.answer(Ok(kept(directory(), KERNEL_KEEPS_FOR)));
+            return reply.answer(Ok(kept(directory(), TEAM_ENTRY_TIMEOUT)));
         }
         if let Some(fid) = self.ctx.caches.renewed(name) {
             let seen = self.ctx.delegate.names.seen(fid).ok_or(Errno::STALE);

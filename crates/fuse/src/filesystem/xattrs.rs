@@ -1,4 +1,5 @@
-//! Extended attributes: the stored ones, the kernel's own that no mount needs, `user.forebay.laminated` and `user.forebay.extents`.
+//! Extended attributes: the stored ones; `security.capability` and others that the kernel asks for and a mount does not have; and
+//! the computed `user.forebay.laminated` and `user.forebay.extents`.
 use crate::protocol::XattrAnswer;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Caller, Fid, Lamination, Result};
@@ -17,7 +18,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// The kernel tells of the end of a handle a moment after its close has returned, so a file that was just closed still counts
 /// as open. Laminating waits about as long as this before it says `EBUSY`. It asks again meanwhile: the handle may be another
 /// node's, and the owner of the file, who hears of the last close, tells nobody.
-const LAST_CLOSES: Duration = Duration::from_millis(300);
+const LAMINATE_CLOSE_WAIT: Duration = Duration::from_millis(300);
 
 fn sized(value: Vec<u8>, size: u32) -> Result<XattrAnswer> {
     match size {
@@ -76,7 +77,7 @@ fn laminate(delegate: &Delegate, fid: Fid) -> Result<()> {
     let mut pause = Duration::from_millis(1);
     loop {
         match delegate.names.laminate(fid) {
-            Err(e) if e.errno() == Errno::BUSY && pause < LAST_CLOSES => {
+            Err(e) if e.errno() == Errno::BUSY && pause < LAMINATE_CLOSE_WAIT => {
                 std::thread::sleep(pause);
                 pause *= 2;
             }

@@ -1,7 +1,7 @@
 //! The arguments of requests: what follows their heads.
 //!
 //! Each structure is read by a method of [`Arguments`] that draws its bytes. A field that no handler wants is passed over.
-use super::names::{FileHandle, OpenFlags, RenameFlags, Request, WriteFlags};
+use super::types::{FileHandle, OpenFlags, RenameFlags, Request, WriteFlags};
 use forebay_server::{Caller, Fid, SetAttr, SetTime, Time};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

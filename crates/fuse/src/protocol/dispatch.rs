@@ -4,11 +4,11 @@ use super::arguments::{
     RenameRequest, RequestTooShort, SetAttrRequest, WriteRequest,
 };
 use super::kernel_config::KernelConfig;
-use super::names::{FileHandle, FopenFlags, OpenFlags, Request};
 use super::opcode;
 use super::reply::{
     DirectoryEntries, EntryAnswer, IoctlAnswer, LockAnswer, PendingReply, Reply, XattrAnswer,
 };
+use super::types::{FileHandle, FopenFlags, OpenFlags, Request};
 use bytes::Bytes;
 use forebay_server::{Attr, Fid, SpaceTotals};
 use rustix::io::Errno;

@@ -5,9 +5,9 @@
 use super::arguments::*;
 use super::dispatch::{Handler, Opened, dispatch};
 use super::kernel_config::KernelConfig;
-use super::names::{FileHandle, OpenFlags, Request};
 use super::reply::*;
 use super::session::Session;
+use super::types::{FileHandle, OpenFlags, Request};
 use super::{InitFlags, opcode};
 use bytes::Bytes;
 use forebay_server::{Attr, Fid, SpaceTotals};

@@ -5,8 +5,8 @@
 //! answer   | major 4 | minor 4 | readahead 4 | flags 4 | background 2 | congestion 2 | most of a write 4 | time unit 4 |
 //!          | most pages 2 | 0 2 | flags 4 | 0 28 |                                                          64 bytes
 //! ```
-use super::names::InitFlags;
 use super::reply::{Answer, ReplyFields};
+use super::types::InitFlags;
 
 pub(super) const MAJOR: u32 = 7;
 /// The kernel's structures are those of this version.

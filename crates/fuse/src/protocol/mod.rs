@@ -21,10 +21,10 @@ mod dispatch;
 #[cfg(test)]
 mod fuzz;
 mod kernel_config;
-mod names;
 mod opcode;
 mod reply;
 mod session;
+mod types;
 
 pub(crate) use arguments::{
     AllocateRequest, CopyRequest, CreateRequest, LockRequest, ReadRequest, RenameRequest,
@@ -32,10 +32,10 @@ pub(crate) use arguments::{
 };
 pub(crate) use dispatch::{Handler, Opened};
 pub(crate) use kernel_config::KernelConfig;
-pub(crate) use names::{
-    FileHandle, FopenFlags, InitFlags, OpenFlags, RenameFlags, Request, WriteFlags,
-};
 pub(crate) use reply::{
     Answer, DirectoryEntries, EntryAnswer, IoctlAnswer, LockAnswer, Reply, XattrAnswer,
 };
 pub(crate) use session::{Notifier, Session, join};
+pub(crate) use types::{
+    FileHandle, FopenFlags, InitFlags, OpenFlags, RenameFlags, Request, WriteFlags,
+};

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! attributes  | inode 8 | size 8 | blocks 8 | atime 8 | mtime 8 | ctime 8 | atime, mtime, ctime: nanoseconds 4 + 4 + 4 | mode 4 |
-//!             | names 4 | user 4 | group 4 | device 4 | block size 4 | 0 4 |                                  88 bytes
+//!             | links 4 | user 4 | group 4 | device 4 | block size 4 | 0 4 |                                  88 bytes
 //! entry       | inode 8 | generation 8 | name and attributes last for: seconds 8 + 8, nanoseconds 4 + 4 | attributes |
 //! attr        | they last for: seconds 8, nanoseconds 4 | 0 4 | attributes |
 //! open        | handle 8 | flags 4 | 0 4 |            create: entry, open
 //! directory   | inode 8 | where the next begins 8 | name length 4 | type 4 | name, zeros to 8 |   any number of times
 //! ```
-use super::names::{FileHandle, FopenFlags};
+use super::types::{FileHandle, FopenFlags};
 use bytes::Bytes;
 use forebay_server::{Attr, Fid, Kind, SpaceTotals};
 use rustix::io::Errno;

@@ -2,9 +2,9 @@
 use super::arguments::{Arguments, request};
 use super::dispatch::{Handler, dispatch};
 use super::kernel_config::{ARGUMENTS, KernelConfig, MAJOR};
-use super::names::InitFlags;
 use super::opcode;
 use super::reply::{OUT_HEAD, PendingReply, Reply};
+use super::types::InitFlags;
 use forebay_server::Fid;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// Older kernels have shorter ones.
-const OLDEST: u32 = 23;
+const MIN_MINOR_VERSION: u32 = 23;
 /// The shortest buffer that the kernel reads requests into.
-const SHORTEST: usize = 8192;
+const MIN_READ_BUFFER: usize = 8192;
 /// `_IOR(229, 0, u32)`: joins a descriptor of `/dev/fuse` to a connection.
 const CLONE: libc::Ioctl = 0x8004_e500;
 const INVAL_INODE: u32 = 2;
@@ -41,7 +41,7 @@ impl<H: Handler> Session<H> {
     /// A kernel too old, or one that lacks what the handler needs; a mount that has ended.
     pub fn agree(handler: H, device: OwnedFd, owner: Option<u32>) -> io::Result<Session<H>> {
         let device = Arc::new(device);
-        let mut buffer = vec![0; SHORTEST];
+        let mut buffer = vec![0; MIN_READ_BUFFER];
         loop {
             let Some(bytes) = next(&device, &mut buffer)? else {
                 return Err(io::ErrorKind::NotConnected.into());
@@ -61,12 +61,12 @@ impl<H: Handler> Session<H> {
                 reply.give(&versions);
                 continue;
             }
-            if major < MAJOR || minor < OLDEST {
+            if major < MAJOR || minor < MIN_MINOR_VERSION {
                 reply.error(Errno::PROTO);
                 return Err(io::Error::new(
                     io::ErrorKind::Unsupported,
                     format!(
-                        "the kernel speaks FUSE {major}.{minor}; 7.{OLDEST} is needed (Linux 3.15)"
+                        "the kernel speaks FUSE {major}.{minor}; 7.{MIN_MINOR_VERSION} is needed (Linux 3.15)"
                     ),
                 ));
             }
@@ -84,7 +84,7 @@ impl<H: Handler> Session<H> {
             return Ok(Session {
                 handler: Arc::new(handler),
                 device,
-                buffer: (config.max_write as usize + ARGUMENTS).max(SHORTEST),
+                buffer: (config.max_write as usize + ARGUMENTS).max(MIN_READ_BUFFER),
                 owner,
             });
         }

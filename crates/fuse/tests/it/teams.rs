@@ -5,7 +5,7 @@ use crate::common::{Harness, Setup, has_fuse, has_program, role, role_apart, rol
 use forebay_client::OpenOptions;
 use forebay_client::team_ioctl::RankTeam;
 use forebay_fabric::fault::{FaultRates, Faults};
-use forebay_fuse::{Mount, MountOptions, Pending};
+use forebay_fuse::{Mount, MountOptions, PendingMount};
 use forebay_server::{Config, MemberStatus, Service};
 use forebay_storage::OsIo;
 use forebay_testkit::turns::{self, Turn};
@@ -226,7 +226,7 @@ impl World {
         let mount = |n: u16| {
             let point = dir.path().join(format!("m{n}"));
             std::fs::create_dir(&point).unwrap();
-            let pending = Pending::mount(point, MountOptions::default()).unwrap();
+            let pending = PendingMount::mount(point, MountOptions::default()).unwrap();
             pending.answer(service.delegate(n)).unwrap()
         };
         Some(World {
@@ -339,7 +339,7 @@ fn sixteen_processes_are_one_team_through_four_mounts() {
 }
 
 #[test]
-fn a_killed_process_fails_the_call_of_its_team_and_gives_its_seat_up() {
+fn a_killed_process_fails_the_call_of_its_team_and_leaves_it() {
     let Some(world) = World::hasty(2, Duration::from_secs(1)) else {
         return;
     };

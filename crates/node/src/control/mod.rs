@@ -21,7 +21,9 @@ pub use client::{Client, NoServer};
 pub use listener::{ControlHandler, Listener, remove_left};
 pub use record::{RecordPart, RecordReply, RecordRequest, RecordSpec};
 pub use stage::{StageJob, StageReply, StageRequest, StageSpec, StageState};
-pub use status::{Health, Member, MissingMember, MountStatus, Peer, Process, Rates, Status};
+pub use status::{
+    Health, MemberEntry, MissingMember, MountStatus, PeerHealth, ProcessStatus, Rates, Status,
+};
 pub use store_holder::store_holder;
 
 use serde::{Deserialize, Serialize};

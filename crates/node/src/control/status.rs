@@ -2,7 +2,7 @@
 //!
 //! Invariants: a figure is of one member, and comes from the process that the member runs in; a member whose process did not
 //! answer is in `missing`, with the reason, and in no sum; what is not known is absent, never zero.
-use crate::processes::Memory;
+use crate::processes::ProcessMemory;
 pub use forebay_fabric::session::Health;
 use forebay_server::MemberStatus;
 use forebay_server::delegate::Traffic;
@@ -73,7 +73,7 @@ impl Rates {
 
 /// One member.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Member {
+pub struct MemberEntry {
     /// What it holds and has done.
     #[serde(flatten)]
     pub figures: MemberStatus,
@@ -81,10 +81,10 @@ pub struct Member {
     pub rates: Rates,
 }
 
-impl Member {
+impl MemberEntry {
     /// All together.
-    pub fn total(members: &[Member]) -> Member {
-        Member {
+    pub fn total(members: &[MemberEntry]) -> MemberEntry {
+        MemberEntry {
             figures: MemberStatus::sum(members.iter().map(|m| &m.figures)),
             rates: members
                 .iter()
@@ -95,7 +95,7 @@ impl Member {
 
 /// What a process knows of a member in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Peer {
+pub struct PeerHealth {
     /// The member.
     pub member: u16,
     /// How it stands.
@@ -106,7 +106,7 @@ pub struct Peer {
 
 /// One server process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Process {
+pub struct ProcessStatus {
     /// Its number on its machine.
     pub pid: u32,
     /// Its machine, by the name it calls itself.
@@ -118,7 +118,7 @@ pub struct Process {
     /// Seconds since it was ready.
     pub uptime_seconds: u64,
     /// Memory of the whole process. `None`: the kernel did not tell.
-    pub memory: Option<Memory>,
+    pub memory: Option<ProcessMemory>,
     /// The members that run in it.
     pub members: Vec<u16>,
     /// Where it serves metrics, if it does.
@@ -126,7 +126,7 @@ pub struct Process {
     /// Stage jobs that run.
     pub stage_jobs: u64,
     /// The members in other processes, as it sees them.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerHealth>,
 }
 
 /// A member that did not answer.
@@ -152,23 +152,23 @@ pub struct Status {
     /// Seconds since it was ready.
     pub uptime_seconds: u64,
     /// Its memory. `None`: the kernel did not tell.
-    pub memory: Option<Memory>,
+    pub memory: Option<ProcessMemory>,
     /// Its settings.
     pub settings: BTreeMap<String, String>,
     /// All mounts, by member.
     pub mounts: Vec<MountStatus>,
     /// All members that answered, by number.
-    pub members: Vec<Member>,
+    pub members: Vec<MemberEntry>,
     /// Those that did not.
     #[serde(default)]
     pub missing: BTreeMap<u16, MissingMember>,
     /// All processes that answered, by their first member.
-    pub processes: Vec<Process>,
+    pub processes: Vec<ProcessStatus>,
 }
 
 impl Status {
     /// The process that `member` runs in.
-    pub fn process_of(&self, member: u16) -> Option<&Process> {
+    pub fn process_of(&self, member: u16) -> Option<&ProcessStatus> {
         self.processes.iter().find(|p| p.members.contains(&member))
     }
 
@@ -186,7 +186,7 @@ impl Status {
     pub fn seen(&self, member: u16) -> (usize, usize) {
         let views = self.processes.iter().flat_map(|p| &p.peers);
         let views = views.filter(|peer| peer.member == member);
-        let (alive, not): (Vec<&Peer>, Vec<&Peer>) =
+        let (alive, not): (Vec<&PeerHealth>, Vec<&PeerHealth>) =
             views.partition(|peer| peer.health == Health::Alive);
         (alive.len(), not.len())
     }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_member_travels_with_its_figures_beside_its_rates() {
-        let member = Member {
+        let member = MemberEntry {
             figures: MemberStatus {
                 member: 3,
                 files: None,
@@ -234,7 +234,7 @@ mod tests {
         let text = serde_json::to_string(&member).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(value["files"].is_null() && value["member"] == 3);
-        let back: Member = serde_json::from_str(&text).unwrap();
+        let back: MemberEntry = serde_json::from_str(&text).unwrap();
         assert_eq!(back.figures.extents, Some(u64::MAX));
         assert_eq!(back.figures.files, None);
     }

@@ -74,11 +74,11 @@ impl Endpoint {
     ///
     /// # Errors
     /// If there is no thread.
-    pub fn serve(self, source: StatusSource) -> Result<Serving> {
+    pub fn serve(self, source: StatusSource) -> Result<MetricsServer> {
         let stop = Arc::new(AtomicBool::new(false));
         accept(stop.clone(), source, self.accept)?;
         let address = self.address;
-        Ok(Serving { stop, address })
+        Ok(MetricsServer { stop, address })
     }
 }
 
@@ -113,12 +113,12 @@ fn unix(path: &Path) -> Result<UnixListener> {
 }
 
 /// Metrics being served.
-pub struct Serving {
+pub struct MetricsServer {
     stop: Arc<AtomicBool>,
     address: ServerAddress,
 }
 
-impl Drop for Serving {
+impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         // Wakes the thread. Should that fail, it sleeps until the process ends.
@@ -194,7 +194,7 @@ mod tests {
         got
     }
 
-    fn port(serving: &Serving) -> SocketAddr {
+    fn port(serving: &MetricsServer) -> SocketAddr {
         match &serving.address {
             ServerAddress::Tcp(at) => *at,
             ServerAddress::Unix(_) => unreachable!("it was opened on a port"),
@@ -205,7 +205,7 @@ mod tests {
         Box::new(|| Err("the service stops".into()))
     }
 
-    fn on_any_port() -> Serving {
+    fn on_any_port() -> MetricsServer {
         let address = Address::parse("127.0.0.1:0").unwrap().unwrap();
         let endpoint = Endpoint::open(&address, 0).unwrap();
         assert!(endpoint.url().starts_with("http://127.0.0.1:"));

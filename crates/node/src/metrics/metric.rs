@@ -1,7 +1,7 @@
 //! The definition of a metric, with how its values are taken from a status.
 //!
 //! Invariants: a figure that is not known is left out, never zero; the labels tell which member and which peer.
-use crate::control::{Peer, Process, Status};
+use crate::control::{PeerHealth, ProcessStatus, Status};
 use forebay_server::MemberStatus;
 
 /// A value with its labels.
@@ -89,14 +89,17 @@ pub(super) fn kinds<const N: usize>(
         .collect()
 }
 
-pub(super) fn process<F: Figure>(status: &Status, figure: impl Fn(&Process) -> F) -> Vec<Sample> {
+pub(super) fn process<F: Figure>(
+    status: &Status,
+    figure: impl Fn(&ProcessStatus) -> F,
+) -> Vec<Sample> {
     let own = status.processes.first();
     own.and_then(|p| sample(Vec::new(), figure(p)))
         .into_iter()
         .collect()
 }
 
-pub(super) fn peers<F: Figure>(status: &Status, figure: impl Fn(&Peer) -> F) -> Vec<Sample> {
+pub(super) fn peers<F: Figure>(status: &Status, figure: impl Fn(&PeerHealth) -> F) -> Vec<Sample> {
     let mut samples = Vec::new();
     for process in &status.processes {
         for member in &process.members {

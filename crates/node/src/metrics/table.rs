@@ -174,7 +174,7 @@ metrics! {
 mod tests {
     use super::super::metric::Value;
     use super::*;
-    use crate::control::{Member, Rates, Status};
+    use crate::control::{MemberEntry, Rates, Status};
     use forebay_server::{IndexStats, MemberStatus};
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -193,7 +193,7 @@ mod tests {
             memory: None,
             settings: BTreeMap::new(),
             mounts: Vec::new(),
-            members: vec![Member { figures, rates }],
+            members: vec![MemberEntry { figures, rates }],
             missing: BTreeMap::new(),
             processes: Vec::new(),
         }

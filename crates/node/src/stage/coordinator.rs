@@ -5,7 +5,7 @@
 use super::job_part::JobPart;
 use crate::server_rpc::messages::{PartProgress, PartRequest, PartSpec};
 use crate::server_rpc::{PeerRequest, ServerRpc};
-use forebay_client::stage::{Counts, Outcome, PartSummary, StopReason};
+use forebay_client::stage::{Counts, PartSummary, StageOutcome, StopReason};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -54,14 +54,14 @@ impl RemotePart {
 
 impl Coordinator<'_> {
     /// Runs the job to its end. `spec` is what the other servers are told.
-    pub fn run(&self, spec: PartSpec) -> Outcome {
+    pub fn run(&self, spec: PartSpec) -> StageOutcome {
         let mut others = self.start(spec);
         if let Err(why) = self.part.start() {
             self.part.report.fatal(why);
         }
         self.parts(&mut others);
         let outcome = self.end(&mut others);
-        let done = outcome == Outcome::Done;
+        let done = outcome == StageOutcome::Done;
         let asked = others.iter().filter(|(_, other)| !other.lost);
         let job = self.part.job;
         self.tell(
@@ -117,10 +117,10 @@ impl Coordinator<'_> {
     }
 
     /// The end, while it is still looked at the others.
-    fn end(&self, others: &mut BTreeMap<u16, RemotePart>) -> Outcome {
+    fn end(&self, others: &mut BTreeMap<u16, RemotePart>) -> StageOutcome {
         let report = &self.part.report;
         let Some(mut parts) = self.part.take() else {
-            return Outcome::Stopped;
+            return StageOutcome::Stopped;
         };
         if !report.stopped() {
             for (member, other) in others.iter() {
@@ -146,7 +146,7 @@ impl Coordinator<'_> {
             {
                 self.look(others);
             }
-            finish.join().unwrap_or(Outcome::Stopped)
+            finish.join().unwrap_or(StageOutcome::Stopped)
         })
     }
 

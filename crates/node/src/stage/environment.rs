@@ -4,7 +4,9 @@ use crate::control::StageSpec;
 use crate::members::LocalMembers;
 use crate::server_context::ServerContext;
 use forebay_client::Client;
-use forebay_client::stage::{self, Direction, LocalNode, Options, PathPair, StageRun, job_number};
+use forebay_client::stage::{
+    self, Direction, LocalNode, PathPair, StageOptions, StageRun, job_number,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ pub struct StageEnvironment {
     /// The server.
     pub server: Arc<ServerContext>,
     /// What no specification says.
-    pub options: Options,
+    pub options: StageOptions,
 }
 
 /// What a specification asks for, as the engine takes it.
@@ -65,7 +67,10 @@ fn describe(spec: &StageSpec) -> Result<String, String> {
 
 impl StageEnvironment {
     fn journals(&self, service: &dyn LocalMembers, member: u16) -> PathBuf {
-        self.server.store.join(service.home(member)).join("stage")
+        self.server
+            .store
+            .join(service.store_subdir(member))
+            .join("stage")
     }
 
     /// Whether nothing can be copied into the service.
@@ -105,7 +110,7 @@ impl StageEnvironment {
                 (0, _) => 2,
                 (jobs, _) => usize::from(jobs),
             };
-            let options = Options {
+            let options = StageOptions {
                 verify: spec.verify,
                 sync: spec.sync,
                 jobs,

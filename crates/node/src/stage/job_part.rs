@@ -4,7 +4,7 @@
 //! Its result stays until then, or until its coordinator ends it.
 use crate::server_rpc::messages::PartProgress;
 use crate::threads;
-use forebay_client::stage::{PartResult, Report, StageRun};
+use forebay_client::stage::{PartResult, StageReport, StageRun};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub struct JobPart {
     /// The engine's job.
     pub engine: StageRun,
     /// What it tells; also to cancel it.
-    pub report: Arc<Report>,
+    pub report: Arc<StageReport>,
     state: Mutex<PartState>,
     changed: Condvar,
 }

@@ -2,7 +2,7 @@
 use super::job_part::JobPart;
 use crate::control::{StageJob, StageState};
 use crate::process_handle::on_exit;
-use forebay_client::stage::{Counts, Outcome, Report, StopReason};
+use forebay_client::stage::{Counts, StageOutcome, StageReport, StopReason};
 use parking_lot::{Condvar, Mutex};
 use std::io::PipeWriter;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ pub struct LedJob {
     pub what: String,
     background: bool,
     /// What it tells; also to cancel it.
-    pub report: Arc<Report>,
+    pub report: Arc<StageReport>,
     /// What the parts of other servers have done.
     pub elsewhere: Mutex<Counts>,
     /// Since when it runs.
     pub since: Instant,
-    ended: Mutex<Option<(Outcome, Duration)>>,
+    ended: Mutex<Option<(StageOutcome, Duration)>>,
     end: Condvar,
     /// Closed at its end, for whoever waits for that beside something else.
     open: Mutex<Option<PipeWriter>>,
@@ -56,9 +56,9 @@ impl LedJob {
         let ended = *self.ended.lock();
         let state = match ended.map(|(outcome, _)| outcome) {
             None => StageState::Running,
-            Some(Outcome::Done) => StageState::Done,
-            Some(Outcome::SomeFailed) => StageState::Failed,
-            Some(Outcome::Stopped) => StageState::Stopped,
+            Some(StageOutcome::Done) => StageState::Done,
+            Some(StageOutcome::SomeFailed) => StageState::Failed,
+            Some(StageOutcome::Stopped) => StageState::Stopped,
         };
         let why = match self.report.stop() {
             Some(StopReason::Fatal(text)) => Some(text),
@@ -81,7 +81,7 @@ impl LedJob {
     }
 
     /// It has ended.
-    pub fn end(&self, outcome: Outcome) {
+    pub fn end(&self, outcome: StageOutcome) {
         *self.ended.lock() = Some((outcome, self.since.elapsed()));
         self.end.notify_all();
         drop(self.open.lock().take());

@@ -11,7 +11,7 @@ use crate::server_context::ServerContext;
 use crate::server_rpc::messages::{ListedJob, PartRequest, PartSpec};
 use crate::server_rpc::{PeerReply, PeerRequest, ServerRpc, reply};
 use crate::threads;
-use forebay_client::stage::{Counts, Options, Outcome};
+use forebay_client::stage::{Counts, StageOptions, StageOutcome};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ struct Jobs {
 impl StageService {
     /// No job yet.
     pub fn new(server: Arc<ServerContext>) -> StageService {
-        let options = Options::default();
+        let options = StageOptions::default();
         StageService {
             environment: StageEnvironment { server, options },
             state: Mutex::default(),
@@ -62,7 +62,7 @@ impl StageService {
 
     /// The same, with other limits.
     #[cfg(test)]
-    pub fn with(mut self, options: Options, patience: Duration) -> StageService {
+    pub fn with(mut self, options: StageOptions, patience: Duration) -> StageService {
         self.environment.options = options;
         StageService { patience, ..self }
     }
@@ -233,7 +233,7 @@ impl StageService {
             };
             // What panics must not look as if it ran for ever.
             let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-            let outcome = run.unwrap_or(Outcome::Stopped);
+            let outcome = run.unwrap_or(StageOutcome::Stopped);
             let counts = running.show(0, 0).counts;
             tracing::info!("stage job {job} ended: {outcome:?}, {counts:?}");
             drop(part);
@@ -357,7 +357,7 @@ impl StageService {
     }
 
     /// What runs now, for the message that refuses to stop.
-    pub fn busy(&self) -> Option<String> {
+    pub fn stop_obstacle(&self) -> Option<String> {
         let led = self.state.lock().led.iter().find(|s| s.runs()).cloned();
         let led = led.map(|led| (led.job, led.what.clone()));
         let part = || {

@@ -5,7 +5,7 @@ use crate::members::LocalMembers;
 use crate::server_context::ServerContext;
 use crate::server_rpc::messages::PartRequest;
 use crate::server_rpc::{PeerHandler, PeerReply, PeerRequest, ServerRpc};
-use forebay_client::stage::Options;
+use forebay_client::stage::StageOptions;
 use forebay_fabric::local;
 use forebay_server::{Config, Delegate, MemberStatus, Service};
 use forebay_storage::OsIo;
@@ -36,7 +36,7 @@ impl LocalMembers for Member {
     fn members(&self) -> u16 {
         self.members
     }
-    fn home(&self, member: u16) -> PathBuf {
+    fn store_subdir(&self, member: u16) -> PathBuf {
         PathBuf::from(format!("node-{member}"))
     }
     fn stop(self: Box<Self>, _: Duration) -> forebay_server::Result<()> {
@@ -84,16 +84,16 @@ struct Place {
     dir: tempfile::TempDir,
 }
 
-fn small() -> Options {
-    Options {
+fn small() -> StageOptions {
+    StageOptions {
         large: 1 << 20,
         piece: 256 << 10,
-        ..Options::default()
+        ..StageOptions::default()
     }
 }
 
 impl Place {
-    fn new(members: u16, options: impl Fn(u16) -> Options) -> Place {
+    fn new(members: u16, options: impl Fn(u16) -> StageOptions) -> Place {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store");
         let config = Config {
@@ -255,7 +255,7 @@ fn every_server_copies_its_part_and_one_does_the_end() {
         place
             .services
             .iter()
-            .all(|service| service.busy().is_none())
+            .all(|service| service.stop_obstacle().is_none())
     );
     // A name that fails at whichever server is told once, and the rest is copied.
     let spec = place.spec(false, Path::new("/tree"), &out);
@@ -283,7 +283,7 @@ fn held(files: u64) -> (Place, Arc<Gate>, StageSpec) {
                 gate.pass();
             }
         };
-        Options {
+        StageOptions {
             hook: Some(Arc::new(hook)),
             ..small()
         }
@@ -307,7 +307,7 @@ fn a_job_is_seen_refused_and_cancelled_at_any_server_and_goes_on_at_another() {
         let jobs = place.list(service);
         let last = jobs.last().unwrap();
         assert_eq!((last.job, last.state), (job, StageState::Running));
-        let busy = place.services[service].busy().unwrap();
+        let busy = place.services[service].stop_obstacle().unwrap();
         assert!(busy.contains(&format!("stage job {job} runs")), "{busy}");
         let again = place.ask(service, StageRequest::Start(Box::new(spec.clone())));
         let why = again.unwrap_err();
@@ -322,7 +322,7 @@ fn a_job_is_seen_refused_and_cancelled_at_any_server_and_goes_on_at_another() {
         place
             .services
             .iter()
-            .all(|service| service.busy().is_none())
+            .all(|service| service.stop_obstacle().is_none())
     );
     assert_eq!(place.journals(), 3);
     let again = place.run(2, &spec);
@@ -372,7 +372,7 @@ fn a_server_that_is_gone_ends_the_job_and_the_parts_of_one_that_is_gone_end_by_t
     assert!(told.contains("member 2 has ended"), "{told}");
     gate.open();
     assert_eq!(place.end(0, job).state, StageState::Stopped);
-    soon(|| place.services[2].busy().is_none().then_some(()));
+    soon(|| place.services[2].stop_obstacle().is_none().then_some(()));
     let why = place
         .ask(0, StageRequest::Start(Box::new(spec)))
         .unwrap_err();
@@ -382,7 +382,7 @@ fn a_server_that_is_gone_ends_the_job_and_the_parts_of_one_that_is_gone_end_by_t
 #[test]
 fn servers_that_see_something_else_do_not_come_to_an_end() {
     // What is divided at one is not at the other: as if it saw another file.
-    let place = Place::new(2, |member| Options {
+    let place = Place::new(2, |member| StageOptions {
         large: if member == 0 { 1 << 20 } else { 1 << 30 },
         ..small()
     });

@@ -1,5 +1,5 @@
 //! The member of a server that is one process of a job, and its connection to the members in other processes.
-use crate::control::{DeadMember, Peer};
+use crate::control::{DeadMember, PeerHealth};
 use crate::members::LocalMembers;
 use crate::spec::MemberLocation;
 use forebay_fabric::session::{self, Ending, Session};
@@ -22,11 +22,11 @@ pub struct JobMember {
 
 impl LocalMembers for JobMember {
     fn stats(&self, scan_wait: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
-        Ok(vec![self.joined.glance(scan_wait)?])
+        Ok(vec![self.joined.cached_status(scan_wait)?])
     }
 
-    fn peers(&self) -> Vec<Peer> {
-        let seen = |peer: session::Peer| Peer {
+    fn peers(&self) -> Vec<PeerHealth> {
+        let seen = |peer: session::Peer| PeerHealth {
             member: peer.rank as u16,
             health: peer.health,
             silent_seconds: peer.silent.as_secs_f64(),
@@ -44,7 +44,7 @@ impl LocalMembers for JobMember {
         self.session.size() as u16
     }
 
-    fn home(&self, _member: u16) -> PathBuf {
+    fn store_subdir(&self, _member: u16) -> PathBuf {
         PathBuf::new()
     }
 

@@ -34,7 +34,7 @@ use crate::serving::{self, ServedPrograms, ServerParts};
 use crate::settings::Settings;
 use crate::spec::{ServerFailure, ServerReport};
 use crate::watchdog::Watchdog;
-use forebay_fuse::{MountOptions, Pending, answering_threads};
+use forebay_fuse::{MountOptions, PendingMount, answering_threads};
 use forebay_server::superblock;
 use forebay_storage::{Io, OsIo, PooledIo};
 use parking_lot::Mutex;
@@ -191,7 +191,7 @@ fn serve(
 struct Prepared {
     metrics: Option<Endpoint>,
     /// Mounted, and unmounted with the list.
-    pending: Vec<Pending>,
+    pending: Vec<PendingMount>,
 }
 
 impl ServerPlan<'_> {
@@ -233,10 +233,10 @@ impl ServerPlan<'_> {
                 true => format!("mounting node {node} of {} on {shown}", self.points.len()),
                 false => format!("mounting {shown}"),
             })?;
-            Pending::mount(point, options()).map_err(Failure::plain)
+            PendingMount::mount(point, options()).map_err(Failure::plain)
         };
         let pending = self.points.iter().enumerate().map(mount);
-        let pending = pending.collect::<Result<Vec<Pending>>>()?;
+        let pending = pending.collect::<Result<Vec<PendingMount>>>()?;
         Ok(Prepared { metrics, pending })
     }
 }

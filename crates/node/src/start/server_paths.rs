@@ -63,7 +63,7 @@ impl ServerPaths {
             mount_table::absolute(Path::new(&text.replace("{rank}", &rank.to_string())))
         };
         let (store, point) = (own(store)?, own(mount)?);
-        crate::spec::apart(&store, &point)?;
+        crate::spec::check_mount_outside_store(&store, &point)?;
         crate::spec::outside_stores(&store)?;
         Ok(ServerPaths { rank, store, point })
     }

@@ -1,8 +1,8 @@
 //! Calls on handles: open, create, read, write, sync, seek, release. Each is composed here from calls of the delegate's parts.
 //!
-//! The kernel may keep its pages across opens only if they are of the file's generation. Which generation they are of is set
-//! when an open made it drop its pages (and it then used the handle), and follows this node's own commits as long as no other
-//! node's came between them.
+//! The kernel may keep its pages across opens only if they are of the file's generation. The generation of its pages is
+//! recorded when an open made it drop them (and it then used the handle). It advances with this node's own commits, unless
+//! another node's commit came in between.
 use super::Delegate;
 use super::combine::NewFile;
 use super::counted_open::CountedOpen;
@@ -37,7 +37,7 @@ impl Delegate {
 
     /// Opens a file for reading by attributes fetched before, without telling its owner. So nothing keeps its bytes once it
     /// loses its last name: only for who looks at its attributes again after reading.
-    pub fn peek(&self, attr: &Attr) -> Handle {
+    pub fn open_uncounted(&self, attr: &Attr) -> Handle {
         let _at = self.ctx.counters.other();
         let table = &self.ctx.table;
         table.add(table.hold(attr), OpenFlags::READ, None, None)

@@ -3,8 +3,9 @@
 //! ```text
 //! pending -> committing -> flush logs -> StageChanges (other members) -> Commit (owner) -> windows, at the new generation
 //!    ^                                                                      |
-//!    +---- refused: dropped at the stages, put back under newer ------------+---- no answer: stays, sent again as it was
+//!    +---- refused: put back under newer writes ----------------------------+---- no answer: stays, sent again as it was
 //! ```
+//! When it is refused, the staged parts are dropped at the slice owners.
 //!
 //! Why a commit without an answer is sent again as it was, before anything else: it may have happened. Under the same
 //! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first

@@ -1,6 +1,6 @@
 //! Planning a commit: what a layer sends to whom, by the layout of the file.
 //!
-//! | layout | puts | cuts |
+//! | layout | puts | cuts (truncates, holes) |
 //! |---|---|---|
 //! | `OwnerOnly` | folded; if no pattern is worth it, by slices | at the owner; and where puts are staged |
 //! | `BySlice` | by slices | every member with a slice inside |

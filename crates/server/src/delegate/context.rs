@@ -64,7 +64,7 @@ impl DelegateContext {
     }
 
     /// Asks again while answers get lost, so often at most, and within the service's deadline.
-    pub fn insist<C: PeerCall + Clone>(
+    pub fn call_with_retries<C: PeerCall + Clone>(
         &self,
         member: Member,
         request: &C,

@@ -14,7 +14,7 @@ pub struct CountedOpen {
     /// Handles that are not released, those that are still to come included.
     left: AtomicU32,
     /// The owner knows of its close.
-    told: AtomicBool,
+    closed_by_owner: AtomicBool,
 }
 
 impl CountedOpen {
@@ -23,7 +23,7 @@ impl CountedOpen {
         Arc::new(CountedOpen {
             token,
             left: AtomicU32::new(handles),
-            told: AtomicBool::new(false),
+            closed_by_owner: AtomicBool::new(false),
         })
     }
 
@@ -36,12 +36,12 @@ impl CountedOpen {
     #[must_use]
     pub fn release(&self) -> Option<u64> {
         let last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
-        (last && !self.told.load(Ordering::Acquire)).then_some(self.token)
+        (last && !self.closed_by_owner.load(Ordering::Acquire)).then_some(self.token)
     }
 
     /// The owner knows: it closed the open of its own accord.
-    pub fn told(&self) {
-        self.told.store(true, Ordering::Release);
+    pub fn closed_by_owner(&self) {
+        self.closed_by_owner.store(true, Ordering::Release);
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     fn what_the_owner_knows_is_not_told_again() {
         let counted = CountedOpen::new(7, 2);
         assert_eq!(counted.release(), None);
-        counted.told();
+        counted.closed_by_owner();
         assert_eq!(counted.release(), None);
     }
 }

@@ -219,7 +219,7 @@ impl ByteLocator {
         }
         // What the index has beside the patterns.
         let beside = |at, source| map.as_ref().is_none_or(|map| map.in_patterns(at) != source);
-        for member in owners.keepers(fid, attr.layout) {
+        for member in owners.extent_members(fid, attr.layout) {
             for range in &ranges {
                 owners.walk_extents(fid, member, range.clone(), &mut |range, source| {
                     if beside(range.start, source) {

@@ -16,15 +16,15 @@ pub type LockKey = (Fid, LockSpace, u64);
 #[derive(Debug, Default)]
 pub struct LockOwnerState {
     handles: BTreeSet<Handle>,
-    /// Which service granted its locks; `None`: none has yet.
-    service: Option<u64>,
+    /// Which incarnation of the manager granted its locks; `None`: none has yet.
+    incarnation: Option<u64>,
     lost: bool,
 }
 
 impl LockOwnerState {
-    /// Whether what it held is still held, now that this service has answered.
-    pub fn kept(&self, service: u64) -> bool {
-        self.service.is_none_or(|before| before == service) && !self.lost
+    /// Whether what it held is still held, now that this incarnation has answered.
+    pub fn kept(&self, incarnation: u64) -> bool {
+        self.incarnation.is_none_or(|before| before == incarnation) && !self.lost
     }
 }
 
@@ -32,29 +32,33 @@ impl LockOwnerState {
 #[derive(Debug, Default)]
 pub struct LockOwners {
     holders: BTreeMap<LockKey, LockOwnerState>,
-    keepers: BTreeSet<Member>,
+    lock_managers: BTreeSet<Member>,
 }
 
 impl LockOwners {
     /// The owner is about to ask for a lock through this handle.
     pub fn add(&mut self, key: LockKey, handle: Handle) {
-        self.keepers.insert(key.0.owner());
+        self.lock_managers.insert(key.0.owner());
         self.holders.entry(key).or_default().handles.insert(handle);
     }
 
-    /// A service has answered for this owner; false if its locks were lost before.
-    pub fn granted(&mut self, key: LockKey, service: u64) -> bool {
+    /// The manager has answered for this owner; false if its locks were lost before.
+    pub fn granted(&mut self, key: LockKey, incarnation: u64) -> bool {
         let Some(holder) = self.holders.get_mut(&key) else {
             return true;
         };
-        let same = holder.kept(service);
-        holder.service = Some(service);
+        let same = holder.kept(incarnation);
+        holder.incarnation = Some(incarnation);
         same
     }
 
     /// A request was denied: an owner without any lock is forgotten.
     pub fn denied(&mut self, key: LockKey) {
-        if self.holders.get(&key).is_some_and(|h| h.service.is_none()) {
+        if self
+            .holders
+            .get(&key)
+            .is_some_and(|h| h.incarnation.is_none())
+        {
             self.holders.remove(&key);
         }
     }
@@ -87,11 +91,11 @@ impl LockOwners {
             .holders
             .iter_mut()
             .filter(|(k, _)| k.0.owner() == member);
-        there.for_each(|(_, holder)| holder.lost |= holder.service.is_some());
+        there.for_each(|(_, holder)| holder.lost |= holder.incarnation.is_some());
     }
 
     /// Members that were asked for locks.
-    pub fn keepers(&self) -> Vec<Member> {
-        self.keepers.iter().copied().collect()
+    pub fn lock_managers(&self) -> Vec<Member> {
+        self.lock_managers.iter().copied().collect()
     }
 }

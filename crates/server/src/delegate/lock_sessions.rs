@@ -93,7 +93,7 @@ impl LockSessions {
             fid,
         };
         match self.ask(to, &request) {
-            Ok(SessionReply::Current(CancelReply::Granted { service })) => Ok(service),
+            Ok(SessionReply::Current(CancelReply::Granted { incarnation })) => Ok(incarnation),
             // Without an answer: the slot is used again first, and its next use ends this one.
             _ => Err(error.into()),
         }
@@ -108,8 +108,8 @@ impl LockSessions {
         let sent = self
             .resend_unlocks(to)
             .and_then(|()| self.send_unlock(to, &place));
-        let service = match sent {
-            Ok(service) => service,
+        let incarnation = match sent {
+            Ok(incarnation) => incarnation,
             Err(e) => {
                 self.unconfirmed_unlocks.lock().push(place);
                 self.ctx.deferred_closes.add();
@@ -118,8 +118,8 @@ impl LockSessions {
         };
         let mut holders = self.holders.lock();
         let kept = match holder {
-            Some(holder) => holder.is_none_or(|holder| holder.kept(service)),
-            None => holders.granted(key, service),
+            Some(holder) => holder.is_none_or(|holder| holder.kept(incarnation)),
+            None => holders.granted(key, incarnation),
         };
         if kept {
             return Ok(());
@@ -172,7 +172,7 @@ impl LockSessions {
         };
         let unlocked = self.in_session(to, request);
         self.ctx.node.locks.waits.give(token);
-        Ok(unlocked?.service)
+        Ok(unlocked?.incarnation)
     }
 
     pub fn send_lock(
@@ -221,17 +221,17 @@ impl LockSessions {
 
     fn session(&self, to: Member) -> u64 {
         let sessions = self.sessions.lock();
-        let life = self.ctx.node.locks.life;
-        sessions.get(&to).copied().unwrap_or(life)
+        let incarnation = self.ctx.node.locks.incarnation;
+        sessions.get(&to).copied().unwrap_or(incarnation)
     }
 
     /// Asks again while answers get lost.
     pub fn ask<C: PeerCall + Clone>(&self, to: Member, request: &C) -> Result<C::Reply> {
-        self.ctx.insist(to, request, MAX_TRIES)
+        self.ctx.call_with_retries(to, request, MAX_TRIES)
     }
 
     /// Has the keeper look at members whose locks are in the way; true if one of them was dead
-    /// (or the locks of an earlier life).
+    /// (or the locks of an earlier incarnation).
     pub fn any_dead(&self, keeper: Member, blockers: &[LockOwner]) -> bool {
         let mut dead = false;
         for owner in blockers {

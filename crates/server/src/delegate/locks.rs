@@ -188,11 +188,11 @@ impl LockClient {
     pub(super) fn stop(&self) {
         self.sessions.stopping.store(true, Ordering::SeqCst);
         self.ctx.node.locks.waits.end();
-        let keepers = self.sessions.holders.lock().keepers();
+        let lock_managers = self.sessions.holders.lock().lock_managers();
         let Ok(session) = self.ctx.node.locks.next_session() else {
             return;
         };
-        for member in keepers {
+        for member in lock_managers {
             // One that is not there keeps no locks for anyone.
             let _ = self.ctx.call(member, BeginSession { session });
         }
@@ -229,9 +229,9 @@ impl LockClient {
             }
             waits.give(token);
             match answer? {
-                LockReply::Granted { service } => {
+                LockReply::Granted { incarnation } => {
                     return self
-                        .granted(&open, handle, wanted, service)
+                        .granted(&open, handle, wanted, incarnation)
                         .map(LockOutcome::Granted);
                 }
                 LockReply::Denied(by) if !last && self.sessions.any_dead(to, &[by.owner]) => {}
@@ -242,7 +242,7 @@ impl LockClient {
         Err(Errno::AGAIN.into())
     }
 
-    /// From the first `Waiting` to the service that granted, or an error.
+    /// From the first `Waiting` to the incarnation that granted, or an error.
     fn wait_until_granted(
         &self,
         fid: Fid,
@@ -278,9 +278,9 @@ impl LockClient {
                     WaitEnd::Time => look = (look * 2).min(MAX_INTERRUPT_CHECK),
                 }
             }
-            // Also after a notice: the answer says which service granted.
+            // Also after a notice: the answer says which incarnation granted.
             match self.sessions.send_lock(fid, token, &wait.wanted, true)? {
-                LockReply::Granted { service } => return Ok(service),
+                LockReply::Granted { incarnation } => return Ok(incarnation),
                 LockReply::Waiting(now) => blockers = now,
                 LockReply::Denied(_) | LockReply::Cancelled => return Err(Errno::INTR.into()),
             }
@@ -294,7 +294,7 @@ impl LockClient {
         open: &OpenHandle,
         handle: Handle,
         wanted: &WantedLock,
-        service: u64,
+        incarnation: u64,
     ) -> Result<Option<StalePages>> {
         let file = &open.file;
         let key = (file.fid, wanted.space, wanted.owner);
@@ -302,7 +302,7 @@ impl LockClient {
             // Another thread of the program may have given up all that the owner held meanwhile.
             let mut holders = self.sessions.holders.lock();
             holders.add(key, handle);
-            holders.granted(key, service)
+            holders.granted(key, incarnation)
         };
         if !kept {
             // What it held before is lost; the program must hear of it rather than go on as if it held both.

@@ -2,33 +2,34 @@
 //!
 //! Writes go to this node's own logs and into the file's pending layer; nothing crosses the network until a flush, fsync
 //! or close commits the layer at the owners. Reads look at pending layers, then at cached committed extents, then ask the
-//! owners. [`Delegate`] composes calls on handles from these types. Each uses only those above it:
+//! owners. [`Delegate`] composes calls on handles from these types. Each uses only those below it:
 //!
 //! | type | file | what |
 //! |---|---|---|
-//! | `Intervals`, `PendingLayer`, `FileMap` | `intervals`, `pending`, `file_map` | the maps that layers are made of |
-//! | `CommitPlanner` | `commit_plan`, `folding` | which member gets what of a layer; layers become patterns |
-//! | `OpenFile` | `open_file` | one file's layers, shared by its handles |
-//! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
-//! | `RequestCombiner` | `combine` | requests of this node that ask another member the same thing at once |
-//! | `DeferredCloses` | `deferred_close` | work that closes could not finish, and when it is retried |
-//! | `DelegateContext` | `context` | what all those below share; owners' views of files |
-//! | `LayerCommitter` | `commit` | publishing a layer |
-//! | `LayerMemory` | `memory` | keeping the layers of all files small |
-//! | `OwnerExtents` | `windows`, `patterns` | asking owners for extents and patterns |
-//! | `LayerReader` | `read`, `runs`, `seek` | reading through the layers; data and holes |
-//! | `ByteLocator` | `locate`, `file_description` | which members store a file's bytes; the same for people |
-//! | `Prefetcher` | `prefetch` | fetching what will be read |
-//! | `FileSyncer` | `sync` | bringing to disk |
-//! | `LockClient`, `LockSessions` | `locks`, `lock_owners`, `deadlock`; `lock_sessions` | advisory locks, who holds what, deadlocks; sessions with the members that keep them |
-//! | `OpenClient` | `opens` | opens as owners count them |
-//! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
-//! | `LayerWriter` | `write`, `truncate` | writing; truncate, holes, preallocation |
-//! | `KernelPages` | `kernel_pages` | which pages the kernel may cache, and when they are invalidated |
-//! | `NamespaceClient` | `namespace` | names and attributes |
-//! | `TrafficCounters` | `traffic` | counters of the requests of a mount or library |
-//! | `TeamClient` | `team` | what the clients of a team ask for together |
 //! | `Delegate` | `calls` | calls on handles: open, read, write, sync, release |
+//! | `TeamClient` | `team` | what the clients of a team ask for together |
+//! | `NamespaceClient` | `namespace` | names and attributes |
+//! | `KernelPages` | `kernel_pages` | which pages the kernel may cache, and when they are invalidated |
+//! | `LayerWriter` | `write`, `truncate` | writing; truncate, holes, preallocation |
+//! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
+//! | `OpenClient` | `opens` | opens as owners count them |
+//! | `LockClient`, `LockSessions` | `locks`, `lock_owners`, `deadlock`; `lock_sessions` | advisory locks, who holds what, deadlocks; sessions with the members that keep them |
+//! | `FileSyncer` | `sync` | bringing to disk |
+//! | `Prefetcher` | `prefetch` | fetching what will be read |
+//! | `ByteLocator` | `locate`, `file_description` | which members store a file's bytes; the same for people |
+//! | `LayerReader` | `read`, `runs`, `seek` | reading through the layers; data and holes |
+//! | `OwnerExtents` | `windows`, `patterns` | asking owners for extents and patterns |
+//! | `LayerMemory` | `memory` | keeping the layers of all files small |
+//! | `LayerCommitter` | `commit` | publishing a layer |
+//! | `DelegateContext` | `context` | what all those above share; owners' views of files |
+//! | `TrafficCounters` | `traffic` | counters of the requests of a mount or library |
+//! | `DeferredCloses` | `deferred_close` | work that closes could not finish, and when it is retried |
+//! | `RequestCombiner` | `combine` | requests of this node that ask another member the same thing at once |
+//! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
+//! | `ReadWatch` | `prefetch/handle_state` | how an open handle reads, for the prefetcher |
+//! | `OpenFile` | `open_file` | one file's layers, shared by its handles |
+//! | `CommitPlanner` | `commit_plan`, `folding` | which member gets what of a layer; layers become patterns |
+//! | `Intervals`, `PendingLayer`, `FileMap` | `intervals`, `pending`, `file_map` | the maps that layers are made of |
 //!
 //! Decisions of this part:
 //! - Pending writes are published early once a file has more than `MAX_PENDING_PIECES` separate pieces, so that a writer that

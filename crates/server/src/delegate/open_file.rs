@@ -5,7 +5,7 @@
 //! read  ->  pending      writes since the last commit began      (this node only)
 //!           committing   the layer a commit is publishing now    (this node only, until it is published)
 //!           windows      committed extents, as of one generation (a cache of the owners' index)
-//!           map          of a file with patterns: what is committed wherever windows say nothing
+//!           map          (files with patterns) committed content where no window covers it
 //! ```
 //!
 //! Invariants:

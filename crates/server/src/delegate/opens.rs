@@ -100,9 +100,9 @@ impl OpenClient {
         handles: u32,
     ) -> Result<(Attr, Arc<CountedOpen>)> {
         let token = self.ctx.tokens.next()?;
-        let asked = self
-            .ctx
-            .insist(fid.owner(), &files::Open { fid, flags, token }, MAX_TRIES);
+        let asked =
+            self.ctx
+                .call_with_retries(fid.owner(), &files::Open { fid, flags, token }, MAX_TRIES);
         if let Err(Error::Fabric(_)) = &asked {
             // It may have been counted.
             self.lose(UnansweredOpen::Of(fid, token));
@@ -207,7 +207,9 @@ impl OpenClient {
                 fid: file.fid,
                 token: *token,
             };
-            let told = self.ctx.insist(file.fid.owner(), &request, MAX_TRIES);
+            let told = self
+                .ctx
+                .call_with_retries(file.fid.owner(), &request, MAX_TRIES);
             match told {
                 // The owner restarted, or the file is gone: nothing is counted there any more.
                 Ok(_) => {}

@@ -103,7 +103,7 @@ impl OwnerExtents {
             logs.extend(sources.filter(|s| s.member == own).map(|s| s.log));
             ranges = told.residual;
         }
-        for member in self.keepers(fid, layout) {
+        for member in self.extent_members(fid, layout) {
             for range in &ranges {
                 let walked = self.walk_extents(fid, member, range.clone(), &mut |_, source| {
                     if let ByteSource::Log { member, log, .. } = source

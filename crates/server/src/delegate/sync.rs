@@ -39,7 +39,7 @@ impl FileSyncer {
         let layout = file.state.lock().attr.layout;
         let unsynced = UnsyncedParts {
             logs: self.extents.own_logs(file.fid, layout)?,
-            members: self.extents.keepers(file.fid, layout).collect(),
+            members: self.extents.extent_members(file.fid, layout).collect(),
         };
         let mut state = file.state.lock();
         state.unsynced.add(unsynced);

@@ -7,7 +7,7 @@ use super::counted_open::TeamOpenClaims;
 use super::handles::Handle;
 use super::opens::{MAX_TRIES, OpenClient, OpenedFile};
 use crate::meta::names;
-use crate::team::{TeamPlan, TeamSeat, Teams};
+use crate::team::{TeamMembership, TeamPlan, Teams};
 use crate::{Attr, Error, Fid, Member, OpenFlags, Result};
 use forebay_proto::files::{self, MemberSet};
 use std::sync::Arc;
@@ -33,11 +33,11 @@ pub struct TeamClient {
 }
 
 impl TeamClient {
-    /// Takes one of the seats of a team at this node; waits for one as long as a request may take.
+    /// Joins a team as one of its clients at this node; waits for a place as long as a request may take.
     ///
     /// # Errors
-    /// `Refused` for a plan that cannot be; `EBUSY` if all seats stay taken, or the number is another team's that has clients here.
-    pub fn join(&self, plan: &TeamPlan) -> Result<TeamSeat> {
+    /// `Refused` for a plan that cannot be; `EBUSY` if all places stay taken, or the number is another team's that has clients here.
+    pub fn join(&self, plan: &TeamPlan) -> Result<TeamMembership> {
         let members = self.ctx.members();
         if let Some(member) = plan.members.iter().find(|m| **m >= members) {
             return Err(Error::Refused(format!(
@@ -54,7 +54,7 @@ impl TeamClient {
         let mut parent = Fid::ROOT;
         for name in directories {
             // Exact for directories of the root that were never moved: else a guess that spreads.
-            let home = names::home(parent, name, self.ctx.members());
+            let home = names::directory_member(parent, name, self.ctx.members());
             parent = Fid::new(home, parent.0.rotate_left(7) ^ name.len() as u64);
         }
         parent.owner()
@@ -86,7 +86,7 @@ impl TeamClient {
             token,
             members: MemberSet::of(members.iter().copied()),
         };
-        let attr = self.ctx.insist(owner, &request, MAX_TRIES)?;
+        let attr = self.ctx.call_with_retries(owner, &request, MAX_TRIES)?;
         if !flags.truncate {
             return Ok(attr);
         }
@@ -105,7 +105,7 @@ impl TeamClient {
     }
 
     /// The handle of one of this node's clients, after [`TeamClient::open_for`]. `handles`: how many clients the team has
-    /// here; each of them calls this or [`TeamClient::forgo`].
+    /// here; each of them calls this or [`TeamClient::decline_handle`].
     pub fn opened_for(
         &self,
         attr: &Attr,
@@ -122,7 +122,7 @@ impl TeamClient {
     ///
     /// # Errors
     /// When the owner cannot be told; it is tried again in the background.
-    pub fn forgo(&self, attr: &Attr, token: u64, handles: u32) -> Result<()> {
+    pub fn decline_handle(&self, attr: &Attr, token: u64, handles: u32) -> Result<()> {
         let counted = self.claims.claim(token, handles);
         let file = self.ctx.table.hold(attr);
         file.state
@@ -145,7 +145,7 @@ impl TeamClient {
             token,
             members: MemberSet::of(members.iter().copied()),
         };
-        self.ctx.insist(owner, &request, MAX_TRIES)
+        self.ctx.call_with_retries(owner, &request, MAX_TRIES)
     }
 
     /// The token of a handle's open, if it is a team's, and its file.
@@ -165,7 +165,7 @@ impl TeamClient {
     pub fn told_close(&self, handle: Handle) -> Result<()> {
         let open = self.ctx.table.get(handle)?;
         if let Some(counted) = &open.counted {
-            counted.told();
+            counted.closed_by_owner();
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ impl OwnerExtents {
         let stale = map.and_then(|map| map.stale_range_at(from));
         let end = stale.map_or(size, |stale| stale.end.min(size));
         let mut first = end;
-        for member in self.keepers(file.fid, layout) {
+        for member in self.extent_members(file.fid, layout) {
             let (extents, _) = self.ask_owner(file, member, from..end, 1, generation)?;
             first = extents.first().map_or(first, |e| first.min(e.offset));
         }
@@ -131,7 +131,7 @@ impl OwnerExtents {
     }
 
     /// The members that have extents of a file of this layout.
-    pub fn keepers(&self, fid: Fid, layout: ExtentLayout) -> Range<Member> {
+    pub fn extent_members(&self, fid: Fid, layout: ExtentLayout) -> Range<Member> {
         match layout {
             ExtentLayout::Patterned => fid.owner()..fid.owner() + 1,
             ExtentLayout::OwnerOnly | ExtentLayout::BySlice => 0..self.ctx.members(),

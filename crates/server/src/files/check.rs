@@ -4,8 +4,8 @@
 //! file, a file whose inode counts other bytes than its extents and patterns hold, and patterns that cannot be read or
 //! belong to no file. Not damage, but *unsettled*, is what a crash may leave and the next start settles (`forebay fsck`
 //! shows it as a note): staged parts, decisions, records of files that are gone.
-use super::patterns::check::{HeldByPatterns, held};
 pub(crate) use super::patterns::check::{PatternGaps, pattern_gaps, recount_patterns};
+use super::patterns::check::{PatternUsage, held};
 use super::records::{self, CommitId};
 use crate::finding::Finding;
 use crate::inodes::{Inode, Inodes};
@@ -240,7 +240,7 @@ impl ContentCheck {
         Ok(())
     }
 
-    fn patterns(&mut self, member: Member, held: HeldByPatterns, inode: Option<Inode>) {
+    fn patterns(&mut self, member: Member, held: PatternUsage, inode: Option<Inode>) {
         let fid = held.fid;
         *self.bytes.entry(fid).or_default() += held.bytes;
         let whole = held.lost.is_empty();

@@ -6,10 +6,10 @@
 //! 2. One batch, under the inode's lock: the own part, the inode, the freed bytes, the receipt, and if other members
 //!    have parts the decision. **This batch is the commit**: before it nothing of the commit is visible anywhere and it
 //!    can still fail; after it, it cannot, and every reader sees all of it (see `reader` for how).
-//! 3. `PublishStaged` to each member with a part; then the decision is dropped. What cannot be reached now is retried by the
+//! 3. `PublishStaged` to each member with a part; then the decision is deleted. What cannot be reached now is retried by the
 //!    background thread; a reader of such a slice finds the staged part, asks for the decision and publishes it itself.
 use super::commit::{Admission, CommitDecision, validated};
-use super::owners::FileOwners;
+use super::components::FileComponents;
 use super::patterns::PreparedPatterns;
 use super::records::CommitId;
 use super::slice_index::PriorState;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// Decides and publishes the commits of this member's files. See the head of this file.
 pub(super) struct Committer {
-    pub owners: Arc<FileOwners>,
+    pub components: Arc<FileComponents>,
 }
 
 impl Committer {
@@ -31,21 +31,21 @@ impl Committer {
     pub fn commit(&self, writer: Member, mut commit: Commit) -> Result<CommitReply> {
         let (fid, token) = (commit.fid, commit.token);
         let id = CommitId { fid, writer, token };
-        let members = self.owners.context.map().members;
+        let members = self.components.context.map().members;
         let segments = validated(id, &commit.own, &commit.patterns, members)?;
-        let _commit = self.owners.locks.lock(id.fid)?;
-        let (seq, previous) = match self.owners.outcomes.sequence_of(id)? {
+        let _commit = self.components.locks.lock(id.fid)?;
+        let (seq, previous) = match self.components.outcomes.sequence_of(id)? {
             Some(seq) => (seq, None),
             None => {
                 self.unpublished_elsewhere(&commit)?;
                 let prepared = self
-                    .owners
+                    .components
                     .patterns
                     .prepare(id.fid, &commit.own, segments)?;
                 let Some((seq, previous)) = self.decide(id, &mut commit, prepared)? else {
                     return Ok(CommitReply::SyncFirst);
                 };
-                self.owners.patterns.compact(id.fid);
+                self.components.patterns.compact(id.fid);
                 (seq, Some(previous))
             }
         };
@@ -53,26 +53,26 @@ impl Committer {
         // is found again then, and every member answers for its part as before.
         let on_disk = previous.is_some() && !commit.staged.is_empty();
         // From here on the commit has happened, and no error may say that it has not.
-        if let Err(error) = self.owners.decided.publish(id.fid, commit.sync) {
+        if let Err(error) = self.components.decided.publish(id.fid, commit.sync) {
             tracing::warn!(fid = id.fid.0, seq, %error, "a decided commit is not published everywhere; it will be retried");
-            self.owners.work.retry_later();
+            self.components.work.retry_later();
         }
         if commit.sync && !on_disk {
             self.sync_decided()?;
         }
-        let inode = self.owners.context.inodes.get(id.fid);
+        let inode = self.components.context.inodes.get(id.fid);
         let attr = inode.map_err(|e| self.too_late(&e))?.attr(id.fid);
         Ok(CommitReply::Committed(Committed {
             seq,
             previous,
             attr,
-            open_at: self.owners.opens.members(id.fid, id.writer),
+            open_at: self.components.opens.members(id.fid, id.writer),
         }))
     }
 
     /// Step 1: publishes what earlier commits left; an error if a member of this commit still lacks some.
     fn unpublished_elsewhere(&self, commit: &Commit) -> Result<()> {
-        let left = self.owners.decided.publish(commit.fid, true)?;
+        let left = self.components.decided.publish(commit.fid, true)?;
         match left.iter().find(|m| commit.staged.contains(m)) {
             Some(member) => Err(Error::Peer {
                 member: *member,
@@ -89,18 +89,18 @@ impl Committer {
         commit: &mut Commit,
         prepared: PreparedPatterns,
     ) -> Result<Option<(u64, u64)>> {
-        let inodes = &self.owners.context.inodes;
+        let inodes = &self.components.context.inodes;
         let _inode = inodes.lock(id.fid);
         let mut inode = inodes.get(id.fid)?;
-        if self.owners.opens.removing(id.fid) {
+        if self.components.opens.removing(id.fid) {
             return Err(Errno::STALE.into());
         }
-        if !commit.staged.is_empty() && self.owners.outcomes.is_given_up(id)? {
+        if !commit.staged.is_empty() && self.components.outcomes.is_given_up(id)? {
             return Err(Error::Replan);
         }
         let admission = Admission {
-            map: self.owners.context.map(),
-            own: self.owners.context.member(),
+            map: self.components.context.map(),
+            own: self.components.context.member(),
             inode: &inode,
             commit,
         };
@@ -112,15 +112,15 @@ impl Committer {
             || !commit.staged.is_empty()
             || commit.attr.size.is_some_and(|s| s != inode.size);
         let seq = if content {
-            self.owners.sequences.next(id.fid, inode.seq)?
+            self.components.sequences.next(id.fid, inode.seq)?
         } else {
             inode.seq
         };
         let mut batch = Batch::new();
         let (mut added, mut freed, mut table) = (0, 0, None);
         let nothing = commit.own.is_empty() && commit.patterns.is_empty();
-        let promised = self.owners.context.is_ordered()
-            && self.owners.sequences.synced.may_hold(id.fid, inode.seq);
+        let promised = self.components.context.is_ordered()
+            && self.components.sequences.synced.may_hold(id.fid, inode.seq);
         if layout == ExtentLayout::Patterned && !nothing {
             if promised && must_sync_first {
                 return Ok(None);
@@ -128,7 +128,7 @@ impl Committer {
             let own = &mut commit.own;
             let all = empties(own) && commit.patterns.is_empty();
             let done = self
-                .owners
+                .components
                 .patterns
                 .change(&mut batch, id.fid, &inode, own, prepared, seq)?;
             (added, freed) = (done.added, done.freed);
@@ -137,7 +137,9 @@ impl Committer {
                 layout = ExtentLayout::OwnerOnly;
                 // With whatever was not known to be held.
                 freed = inode.bytes;
-                self.owners.patterns.delete_records(&mut batch, id.fid)?;
+                self.components
+                    .patterns
+                    .delete_records(&mut batch, id.fid)?;
             }
         } else if !commit.own.is_empty() {
             let before = PriorState {
@@ -145,7 +147,7 @@ impl Committer {
                 promised,
             };
             let sync = commit.sync;
-            (added, freed) = self.owners.slices.change(
+            (added, freed) = self.components.slices.change(
                 &mut batch,
                 id.fid,
                 &mut commit.own,
@@ -167,49 +169,49 @@ impl Committer {
             longer: (promised && !commit.sync && !longer.is_empty()).then_some(longer),
         });
         if let Some(decision) = &decision {
-            self.owners.decided.put(&mut batch, decision)?;
+            self.components.decided.put(&mut batch, decision)?;
         }
-        self.owners.outcomes.put_receipt(&mut batch, id, seq);
+        self.components.outcomes.put_receipt(&mut batch, id, seq);
         inodes.put(&mut batch, id.fid, &inode);
-        self.owners.context.step("decide")?;
+        self.components.context.step("decide")?;
         if table.is_some() {
             // Read again if the batch does not land.
-            self.owners.patterns.tables.forget(id.fid);
+            self.components.patterns.tables.forget(id.fid);
         }
-        self.owners.context.store.apply(batch)?;
+        self.components.context.store.apply(batch)?;
         if let Some(table) = table.filter(|_| layout == ExtentLayout::Patterned) {
-            self.owners.patterns.tables.put(id.fid, Arc::new(table));
+            self.components.patterns.tables.put(id.fid, Arc::new(table));
         }
         if let Some(decision) = decision {
-            self.owners.decided.landed(decision);
+            self.components.decided.landed(decision);
         }
-        self.owners.outcomes.landed(id, seq);
-        self.owners.slices.landed(id.fid, freed);
+        self.components.outcomes.landed(id, seq);
+        self.components.slices.landed(id.fid, freed);
         if commit.attr.size.is_some() {
-            self.owners.opens.unreserve(id.fid);
+            self.components.opens.unreserve(id.fid);
         }
         if commit.sync {
-            self.owners.sequences.synced.promise(id.fid);
+            self.components.sequences.synced.promise(id.fid);
         }
         // The decision is on disk before any part of it can be: a member that published what was never decided could not be read
         // together with the others.
         if (commit.sync || promised) && !commit.staged.is_empty() {
             self.sync_decided()?;
         }
-        self.owners.context.step("decided")?;
+        self.components.context.step("decided")?;
         Ok(Some((seq, previous)))
     }
 
     /// Brings a decided commit to disk.
     fn sync_decided(&self) -> Result<()> {
-        let synced = self.owners.context.store.sync().map_err(Error::from);
+        let synced = self.components.context.store.sync().map_err(Error::from);
         synced.map_err(|e| self.too_late(&e))
     }
 
     /// What went wrong after a commit was decided: the writer must ask again, under the same token.
     fn too_late(&self, error: &Error) -> Error {
         Error::Peer {
-            member: self.owners.context.member(),
+            member: self.components.context.member(),
             reason: format!("the commit is decided, but not settled: {error}"),
         }
     }

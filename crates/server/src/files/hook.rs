@@ -36,21 +36,21 @@ pub trait Removal {
 
 impl FilesHook for Files {
     fn writers(&self, fid: Fid) -> bool {
-        self.owners.opens.writers(fid)
+        self.components.opens.writers(fid)
     }
     fn laminated(&self, fid: Fid, inode: &Inode) {
-        self.owners.patterns.finish(fid, inode);
+        self.components.patterns.finish(fid, inode);
     }
     fn orphaned(&self, fid: Fid) {
-        if self.owners.opens.orphan(fid) {
-            self.owners.work.remove(fid);
+        if self.components.opens.orphan(fid) {
+            self.components.work.remove(fid);
         }
     }
     fn is_open(&self, fid: Fid) -> bool {
-        self.owners.opens.is_open(fid)
+        self.components.opens.is_open(fid)
     }
     fn named(&self, fid: Fid) {
-        self.owners.opens.got_name(fid);
+        self.components.opens.got_name(fid);
     }
     fn remove_at_once<'a>(
         &'a self,

@@ -13,7 +13,7 @@
 //! | `FileRemover` | `removal` | the removal of files without a name |
 //! | `Committer` | `committer` | deciding a commit: one batch |
 //! | `ContentReader` | `reader` | what readers see: a commit whole or not at all |
-//! | `OpenFiles` | `opens` | opens, appends, lamination |
+//! | `OpenService` | `opens` | opens, appends, lamination |
 //! | `StagedParts` | `staged` | slices of other members' files; slice locks |
 //! | `PatternStore` | `patterns` | patterns of files, and their decoded tables |
 //! | `CommitOutcomes` | `commit/outcomes` | which commits happened; receipts |
@@ -21,8 +21,8 @@
 //! | `SliceIndex` | `slice_index` | extents of this member's slices, and what becomes of displaced bytes |
 //! | `CommitLocks`, `OpenTable`, `FileSequences`, `WorkQueue` | `commit/locks`, `open_table`, `sequences`, `work_queue` | one table in memory each |
 //!
-//! The first four, and `OpenFiles`, have those below them together as `FileOwners` (`owners`). `requests` answers the
-//! other members, `hook` the namespace of this one (`meta`). `context` is what every component is given, `records` the
+//! The first four, and `OpenService`, share `PatternStore` and all below it as `FileComponents` (`components`). `requests` answers
+//! the other members, `hook` the namespace of this one (`meta`). `context` is what every component is given, `records` the
 //! durable records of commits in flight; `check` is `forebay fsck` of file content.
 //!
 //! # Invariants
@@ -35,11 +35,11 @@ mod background;
 pub mod check;
 mod commit;
 mod committer;
+mod components;
 mod context;
 mod hook;
 mod open_table;
 mod opens;
-mod owners;
 mod patterns;
 mod reader;
 mod records;
@@ -61,12 +61,12 @@ use crate::worker_thread::WorkerThread;
 use crate::{Peers, Result};
 use background::BackgroundWorker;
 use committer::Committer;
+use components::FileComponents;
 use context::MemberContext;
 use forebay_data::SpaceSignal;
 use forebay_proto::PeerRpc;
 use forebay_storage::Store;
-use opens::OpenFiles;
-use owners::FileOwners;
+use opens::OpenService;
 use reader::ContentReader;
 use removal::FileRemover;
 use restore::{NamedBytes, Restore};
@@ -75,10 +75,10 @@ use std::sync::Arc;
 
 /// File content at one member: the components, and the threads that work for them.
 pub struct Files {
-    owners: Arc<FileOwners>,
+    components: Arc<FileComponents>,
     pub(crate) outbox: Arc<Outbox>,
     staged: Arc<StagedParts>,
-    opens: OpenFiles,
+    opens: OpenService,
     reader: Arc<ContentReader>,
     committer: Arc<Committer>,
     remover: Arc<FileRemover>,
@@ -118,19 +118,22 @@ impl Files {
         let outbox = Outbox::open(store.clone(), peers.clone(), space_freed.clone())?;
         let outbox = Arc::new(outbox);
         let context = Arc::new(MemberContext::new(store, inodes, peers));
-        let owners = Arc::new(FileOwners::open(context.clone(), &outbox)?);
-        let staged = Arc::new(StagedParts::load(context.clone(), owners.slices.clone())?);
+        let components = Arc::new(FileComponents::open(context.clone(), &outbox)?);
+        let staged = Arc::new(StagedParts::load(
+            context.clone(),
+            components.slices.clone(),
+        )?);
         let reader = Arc::new(ContentReader {
             context: context.clone(),
-            slices: owners.slices.clone(),
-            patterns: owners.patterns.clone(),
+            slices: components.slices.clone(),
+            patterns: components.patterns.clone(),
             staged: staged.clone(),
         });
         let committer = Arc::new(Committer {
-            owners: owners.clone(),
+            components: components.clone(),
         });
         let remover = Arc::new(FileRemover {
-            owners: owners.clone(),
+            components: components.clone(),
         });
         let named = NamedBytes {
             context,
@@ -138,14 +141,14 @@ impl Files {
         };
         let restore = Restore::new(outbox.clone(), staged.clone(), committer.clone(), named);
         let background = Arc::new(BackgroundWorker {
-            owners: owners.clone(),
+            components: components.clone(),
             staged: staged.clone(),
             remover: remover.clone(),
             space_freed,
         });
         Ok(Files {
-            opens: OpenFiles::new(owners.clone()),
-            owners,
+            opens: OpenService::new(components.clone()),
+            components,
             outbox,
             staged,
             reader,
@@ -165,7 +168,7 @@ impl Files {
         self.outbox.start()?;
         let worker = self.background.clone();
         self.thread.start(
-            format!("files-{}", self.owners.context.member()),
+            format!("files-{}", self.components.context.member()),
             move || {
                 worker.run();
             },
@@ -177,7 +180,7 @@ impl Files {
     /// # Errors
     /// When the own store fails. Members that cannot be reached are tried again in the background.
     pub fn recover(&self) -> Result<()> {
-        self.outbox.held.keep_all();
+        self.outbox.displaced.keep_all();
         self.background.recover()
     }
 
@@ -187,12 +190,12 @@ impl Files {
     /// # Errors
     /// When the store fails.
     pub fn forget_writers(&self) -> Result<()> {
-        self.owners.outcomes.forget_writers()
+        self.components.outcomes.forget_writers()
     }
 
     /// Files that members hold open.
     pub fn open_files(&self) -> u64 {
-        self.owners.opens.len() as u64
+        self.components.opens.len() as u64
     }
 
     /// Work left for the background: removals, and batches of bytes to free.
@@ -200,7 +203,7 @@ impl Files {
     /// # Errors
     /// When the store cannot be read.
     pub fn pending(&self) -> Result<u64> {
-        Ok(self.owners.work.pending() as u64 + self.outbox.pending()?)
+        Ok(self.components.work.pending() as u64 + self.outbox.pending()?)
     }
 
     /// Does now, in this thread, what the background would do: removals, retries, freeing.
@@ -214,17 +217,17 @@ impl Files {
 
     /// Memory that decoded patterns may take, bytes.
     pub fn set_pattern_memory(&self, bytes: u64) {
-        self.owners.patterns.tables.set_budget(bytes as usize);
+        self.components.patterns.tables.set_budget(bytes as usize);
     }
 
     /// Memory that decoded patterns take, bytes.
     pub fn pattern_memory(&self) -> u64 {
-        self.owners.patterns.tables.memory() as u64
+        self.components.patterns.tables.memory() as u64
     }
 
     /// Stops the background threads. What they had not done is done after the next start.
     pub fn close(&self) {
-        self.owners.work.close();
+        self.components.work.close();
         self.outbox.close();
         self.thread.join();
     }

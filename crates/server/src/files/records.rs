@@ -27,7 +27,7 @@ const VERSION: u8 = 1;
 pub(super) const STAGED_CHANGES: u8 = 0;
 pub(super) const STAGED_PUBLISHED: u8 = 1;
 pub(super) const DECISION: u8 = 0;
-pub(super) const HISTORY: u8 = 1;
+pub(super) const FILE_COMMIT_RECORDS: u8 = 1;
 
 const RECEIPT: u8 = 0;
 const ABORT: u8 = 1;
@@ -83,7 +83,7 @@ pub(super) fn receipt_key(fid: Fid, writer: Member) -> Bytes {
 
 /// Whether a key of `DECISIONS` is that of a receipt.
 pub(super) fn is_receipt(key: &[u8]) -> bool {
-    key.len() == 12 && key[0] == HISTORY && key[9] == RECEIPT
+    key.len() == 12 && key[0] == FILE_COMMIT_RECORDS && key[9] == RECEIPT
 }
 
 pub(super) fn participants_key(fid: Fid) -> Bytes {
@@ -91,7 +91,9 @@ pub(super) fn participants_key(fid: Fid) -> Bytes {
 }
 
 fn history_key(fid: Fid, kind: u8, rest: &[u8]) -> Bytes {
-    [&fid_key(HISTORY, fid)[..], &[kind], rest].concat().into()
+    [&fid_key(FILE_COMMIT_RECORDS, fid)[..], &[kind], rest]
+        .concat()
+        .into()
 }
 
 /// The key of a record there is once a file, and the prefix of the others.

@@ -8,8 +8,8 @@
 //! batch extended attributes, the records of commits, the inode and the orphan record. Until that batch the orphan record
 //! stands, and recovery starts again; what is already gone is not missed.
 use super::commit::CommitLock;
+use super::components::FileComponents;
 use super::hook::Removal;
-use super::owners::FileOwners;
 use super::slice_index::REMOVAL_STEP;
 use crate::inodes::Inode;
 use crate::{Error, ExtentLayout, Fid, Result, keys};
@@ -23,7 +23,7 @@ const SMALL_FILE_EXTENTS: usize = 64;
 
 /// Removes files. See the head of this file.
 pub(super) struct FileRemover {
-    pub owners: Arc<FileOwners>,
+    pub components: Arc<FileComponents>,
 }
 
 /// A file whose removal is in a batch that has not landed yet. Dropped before, nothing has happened.
@@ -50,11 +50,11 @@ impl FileRemover {
         inode: &Inode,
         batch: &mut Batch,
     ) -> Result<Option<Box<dyn Removal + 'a>>> {
-        if self.owners.opens.known(fid) {
+        if self.components.opens.known(fid) {
             return Ok(None);
         }
         // Whoever has it may be calling other members; it is not waited for with an inode's lock.
-        let Some(commit) = self.owners.locks.try_lock(fid) else {
+        let Some(commit) = self.components.locks.try_lock(fid) else {
             return Ok(None);
         };
         // Nothing was ever published with sequence 0.
@@ -62,11 +62,13 @@ impl FileRemover {
         let mut all = Batch::reclaiming();
         let mut freed = false;
         if content {
-            if self.owners.decided.has(fid) || !self.owners.decided.participants(fid)?.is_empty() {
+            if self.components.decided.has(fid)
+                || !self.components.decided.participants(fid)?.is_empty()
+            {
                 return Ok(None);
             }
             let removed = self
-                .owners
+                .components
                 .slices
                 .remove(&mut all, fid, SMALL_FILE_EXTENTS)?;
             if removed == SMALL_FILE_EXTENTS {
@@ -75,10 +77,10 @@ impl FileRemover {
             freed = removed > 0;
         }
         if inode.layout == ExtentLayout::Patterned {
-            if self.owners.patterns.count_segments(fid)? > SMALL_FILE_EXTENTS {
+            if self.components.patterns.count_segments(fid)? > SMALL_FILE_EXTENTS {
                 return Ok(None);
             }
-            freed |= self.owners.patterns.remove(&mut all, fid)?;
+            freed |= self.components.patterns.remove(&mut all, fid)?;
         }
         self.delete_records(&mut all, fid)?;
         batch.extend(all);
@@ -92,27 +94,27 @@ impl FileRemover {
 
     /// Adds to `batch` the end of the inode, its extended attributes and the records of its commits.
     fn delete_records(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
-        let store = &self.owners.context.store;
+        let store = &self.components.context.store;
         keys::delete_prefix(store, batch, keys::XATTRS, &fid.0.to_be_bytes())?;
-        self.owners.context.inodes.delete(batch, fid);
-        self.owners.outcomes.delete(batch, fid)
+        self.components.context.inodes.delete(batch, fid);
+        self.components.outcomes.delete(batch, fid)
     }
 
     /// The batch that removes the file has landed. `freed`: it frees bytes.
     fn forget(&self, fid: Fid, freed: bool) {
-        self.owners.decided.forget(fid);
-        self.owners.patterns.tables.forget(fid);
-        self.owners.opens.forget(fid);
-        self.owners.sequences.synced.forget(fid);
+        self.components.decided.forget(fid);
+        self.components.patterns.tables.forget(fid);
+        self.components.opens.forget(fid);
+        self.components.sequences.synced.forget(fid);
         if freed {
-            self.owners.slices.outbox.wake();
+            self.components.slices.outbox.wake();
         }
     }
 
     /// Removes the file if it has no name and nobody holds it open.
     pub fn remove(&self, fid: Fid) -> Result<()> {
-        let inodes = &self.owners.context.inodes;
-        let _commit = self.owners.locks.lock(fid)?;
+        let inodes = &self.components.context.inodes;
+        let _commit = self.components.locks.lock(fid)?;
         let patterned = {
             let _inode = inodes.lock(fid);
             let patterned = match inodes.get(fid) {
@@ -121,7 +123,7 @@ impl FileRemover {
                 Err(Error::Posix(Errno::STALE)) => return self.forget_orphan(fid),
                 Err(error) => return Err(error),
             };
-            if !self.owners.opens.start_removing(fid) {
+            if !self.components.opens.start_removing(fid) {
                 return Ok(());
             }
             patterned
@@ -130,26 +132,29 @@ impl FileRemover {
         let mut batch = Batch::reclaiming();
         let mut freed = false;
         loop {
-            let removed = self.owners.slices.remove(&mut batch, fid, REMOVAL_STEP)?;
+            let removed = self
+                .components
+                .slices
+                .remove(&mut batch, fid, REMOVAL_STEP)?;
             freed |= removed > 0;
             if removed < REMOVAL_STEP {
                 break;
             }
-            self.owners.context.step("remove own")?;
+            self.components.context.step("remove own")?;
             let full = std::mem::replace(&mut batch, Batch::reclaiming());
-            self.owners.context.store.apply(full)?;
+            self.components.context.store.apply(full)?;
         }
         {
             // Held to the end: a lamination must not write patterns anew behind the look at them.
             let _inode = inodes.lock(fid);
             if patterned {
-                freed |= self.owners.patterns.remove(&mut batch, fid)?;
+                freed |= self.components.patterns.remove(&mut batch, fid)?;
             }
             self.delete_records(&mut batch, fid)?;
-            self.owners.decided.delete(&mut batch, fid);
+            self.components.decided.delete(&mut batch, fid);
             inodes.delete_orphan(&mut batch, fid);
-            self.owners.context.step("remove inode")?;
-            self.owners.context.store.apply(batch)?;
+            self.components.context.step("remove inode")?;
+            self.components.context.store.apply(batch)?;
         }
         self.forget(fid, freed);
         Ok(())
@@ -157,16 +162,16 @@ impl FileRemover {
 
     /// Has every member that ever got a part of the file remove what it has.
     fn remove_elsewhere(&self, fid: Fid) -> Result<()> {
-        let participants = self.owners.decided.participants(fid)?;
+        let participants = self.components.decided.participants(fid)?;
         if !participants.is_empty() {
             // That it has no name is on disk before any of its content goes at another member.
-            self.owners.context.store.barrier()?;
+            self.components.context.store.barrier()?;
         }
         for member in participants {
-            self.owners.context.step("remove elsewhere")?;
+            self.components.context.step("remove elsewhere")?;
             loop {
                 match self
-                    .owners
+                    .components
                     .context
                     .peers
                     .call(member, RemoveSlices { fid })?
@@ -182,7 +187,10 @@ impl FileRemover {
     /// The orphan record of a file that has a name, or is gone already.
     fn forget_orphan(&self, fid: Fid) -> Result<()> {
         let mut batch = Batch::reclaiming();
-        self.owners.context.inodes.delete_orphan(&mut batch, fid);
-        Ok(self.owners.context.store.apply(batch)?)
+        self.components
+            .context
+            .inodes
+            .delete_orphan(&mut batch, fid);
+        Ok(self.components.context.store.apply(batch)?)
     }
 }

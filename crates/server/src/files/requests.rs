@@ -45,7 +45,7 @@ impl FilesService for Files {
     }
     fn get_decision(&self, _: Member, r: GetDecision) -> Result<Option<u64>> {
         let id = id(r.fid, r.writer, r.token);
-        self.owners.outcomes.decision(id, r.abort)
+        self.components.outcomes.decision(id, r.abort)
     }
     fn get_view(&self, _: Member, r: GetView) -> Result<Attr> {
         self.reader.view(r.fid)
@@ -60,14 +60,14 @@ impl FilesService for Files {
         self.opens.laminate(r.fid)
     }
     fn sync_file(&self, _: Member, r: SyncFile) -> Result<()> {
-        self.owners.sequences.synced.promise(r.fid);
-        Ok(self.owners.context.store.sync()?)
+        self.components.sequences.synced.promise(r.fid);
+        Ok(self.components.context.store.sync()?)
     }
     fn survey_files(&self, _: Member, r: SurveyFiles) -> Result<Vec<Option<FileSurvey>>> {
         self.reader.survey(&r.fids)
     }
     fn get_patterns(&self, _: Member, r: GetPatterns) -> Result<PatternsReply> {
-        self.owners.patterns.for_readers(r.fid)
+        self.components.patterns.for_readers(r.fid)
     }
     fn get_named_ranges(&self, _: Member, r: GetNamedRanges) -> Result<NamedRanges> {
         self.reader.named(r.fid, r.member, r.from)

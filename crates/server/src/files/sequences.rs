@@ -1,10 +1,10 @@
-//! The sequences of this member's files, and which files may hold bytes that an fsync has *promised* to keep: those that were
-//! fsynced in this run, or had content before it.
+//! The sequences of this member's files, and which of them may hold bytes that an fsync has brought to disk (*synced* files):
+//! those that were fsynced in this run, or had content before it.
 //!
 //! # Invariants
 //! 1. Sequences of one file only grow, also over restarts. The counter jumps ahead at every start, so that a sequence that a
 //!    machine crash took back is not issued again.
-//! 2. What an earlier run left counts as promised. A new file, as a checkpoint that many nodes write, does not: its commits
+//! 2. What an earlier run left counts as synced. A new file, as a checkpoint that many nodes write, does not: its commits
 //!    need not care what a power cut leaves of it.
 use crate::{Fid, Result};
 use forebay_data::Counter;
@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 /// With more files than that, all count as promised.
-const MOST: usize = 1 << 16;
+const MAX_TRACKED_FILES: usize = 1 << 16;
 
 /// See the head of this file.
 pub(super) struct FileSequences {
@@ -59,7 +59,7 @@ impl SyncedFiles {
     /// What the file holds now is promised.
     pub fn promise(&self, fid: Fid) {
         let mut synced = self.synced.lock();
-        if synced.len() < MOST {
+        if synced.len() < MAX_TRACKED_FILES {
             synced.insert(fid);
         }
     }
@@ -68,7 +68,7 @@ impl SyncedFiles {
     pub fn may_hold(&self, fid: Fid, seq: u64) -> bool {
         let before = self.first.get().is_none_or(|first| seq < *first);
         let synced = self.synced.lock();
-        before && seq > 0 || synced.len() >= MOST || synced.contains(&fid)
+        before && seq > 0 || synced.len() >= MAX_TRACKED_FILES || synced.contains(&fid)
     }
 
     /// The file is gone.

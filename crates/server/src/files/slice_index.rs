@@ -8,7 +8,7 @@
 //! A change of a file's extents here is made under a lock that the caller holds: the inode's of a file of this member, the
 //! slice lock of `StagedParts` of any other.
 use super::context::MemberContext;
-use crate::outbox::{HeldRecord, Outbox};
+use crate::outbox::{DisplacedRecord, Outbox};
 use crate::{Fid, Result};
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::Batch;
@@ -73,9 +73,9 @@ impl SliceIndex {
             Change::Put(extent) => Some(extent),
             Change::Cut { .. } => None,
         });
-        self.outbox.held.wrote(puts.clone().map(|e| e.member));
-        let all = before.promised || self.outbox.held.holds(fid);
-        let held = HeldRecord {
+        self.outbox.displaced.wrote(puts.clone().map(|e| e.member));
+        let all = before.promised || self.outbox.displaced.has_records(fid);
+        let held = DisplacedRecord {
             fid,
             size: before.size,
             seq,
@@ -86,7 +86,7 @@ impl SliceIndex {
                 .collect(),
         };
         if !held.extents.is_empty() || !held.beside.is_empty() {
-            self.outbox.held.hold(batch, &held)?;
+            self.outbox.displaced.record(batch, &held)?;
         }
         Ok((added, freed))
     }
@@ -100,7 +100,7 @@ impl SliceIndex {
 
     /// A batch landed that freed so many bytes of the file: the outbox looks whether there is something to deliver.
     pub fn landed(&self, fid: Fid, freed: u64) {
-        if freed > 0 || self.outbox.held.holds(fid) {
+        if freed > 0 || self.outbox.displaced.has_records(fid) {
             self.outbox.wake();
         }
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Receipts that make a sweep worth a batch.
-pub(super) const SWEEP: usize = 256;
+pub(super) const RECEIPTS_PER_SWEEP: usize = 256;
 /// How long to wait before a member that could not be reached is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 /// How often to look for staged parts whose writer has gone.
@@ -48,7 +48,7 @@ impl WorkQueue {
     pub fn sweep_receipt(&self, receipt: ClosedReceipt) {
         let mut queue = self.queue.lock();
         queue.receipts.push(receipt);
-        if queue.receipts.len() >= SWEEP {
+        if queue.receipts.len() >= RECEIPTS_PER_SWEEP {
             self.wake.notify_all();
         }
     }
@@ -67,7 +67,7 @@ impl WorkQueue {
     /// Waits until there is something to do. `staged`: parts are staged here, to be looked at now and then. False: closed.
     pub fn wait(&self, staged: bool) -> bool {
         let mut queue = self.queue.lock();
-        if !queue.closed && queue.removals.is_empty() && queue.receipts.len() < SWEEP {
+        if !queue.closed && queue.removals.is_empty() && queue.receipts.len() < RECEIPTS_PER_SWEEP {
             if queue.retry {
                 self.wake.wait_for(&mut queue, RETRY);
             } else if staged {

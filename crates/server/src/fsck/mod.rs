@@ -18,7 +18,7 @@ pub use crate::rebuild::ByteCheck;
 use crate::finding::Finding;
 use crate::inodes::removed_directories;
 use crate::log_ranges::LogRanges;
-use crate::paths::{self, Named};
+use crate::paths::{self, InodeNames};
 use crate::{Fid, LOST_LOG, Member, Result, files, keys, meta, outbox, record_subject, stopped};
 use forebay_data::LogId;
 use forebay_index::{Change, Extent, ExtentIndex};
@@ -161,7 +161,7 @@ pub fn check(
     progress(FsckProgress::at("stores"));
     let mut damaged = HashSet::new();
     let all_named = OnceCell::new();
-    let named = || all_named.get_or_init(|| paths::named(members.iter().map(|m| &*m.store)));
+    let named = || all_named.get_or_init(|| paths::inode_names(members.iter().map(|m| &*m.store)));
     for m in &members {
         for damage in m.store.survey() {
             if !damage.lost.is_nothing() {
@@ -217,7 +217,7 @@ fn open(
         match Store::open(io.clone(), kv, options) {
             Ok(opened) => store = opened,
             Err(e) => {
-                let named = paths::named(std::iter::once(&store));
+                let named = paths::inode_names(std::iter::once(&store));
                 for damage in store.opened().damage.iter().filter(log) {
                     report.may_be_lost += 1;
                     let text = record_subject::text_of(damage, &named);
@@ -231,7 +231,7 @@ fn open(
     // What is corrected is found again where it lies, and told as what it is: damage.
     let others = |damage: &&Damage| !corrected(damage);
     if opened.damage.iter().any(|damage| others(&damage)) {
-        let named = paths::named(std::iter::once(&store));
+        let named = paths::inode_names(std::iter::once(&store));
         for damage in opened.damage.iter().filter(others) {
             report.may_be_lost += u64::from(!damage.lost.is_nothing());
             let text = record_subject::text_of(damage, &named);
@@ -308,7 +308,7 @@ fn data<'n>(
     all: usize,
     damaged: &HashSet<Member>,
     byte_check: ByteCheck,
-    paths_of: &dyn Fn() -> &'n Named,
+    paths_of: &dyn Fn() -> &'n InodeNames,
     report: &mut FsckReport,
     progress: &mut dyn FnMut(FsckProgress),
 ) -> Result<()> {
@@ -400,10 +400,10 @@ fn data<'n>(
                 member: m.member,
                 log: piece.log,
             };
-            let unnamed = all_known && named.apart(source, std::slice::from_ref(&piece.live));
+            let unnamed = all_known && named.is_disjoint(source, std::slice::from_ref(&piece.live));
             match unnamed && unsealed.contains(&piece.log) {
                 true => unacknowledged += 1,
-                false => report.problem("data", piece.told(paths_of())),
+                false => report.problem("data", piece.describe(paths_of())),
             }
         }
         if unacknowledged > 0 {

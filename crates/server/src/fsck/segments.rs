@@ -1,5 +1,5 @@
 //! The segment files of one member: headers, files that nothing names, ranges that two spans claim.
-use super::{FsckReport, MemberStore, spans::SpanPlace};
+use super::{FsckReport, MemberStore, spans::SpanLocation};
 use crate::Result;
 use crate::superblock::refused_at;
 use forebay_data::segment_header;
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 pub fn check(
     io: &dyn Io,
     m: &MemberStore,
-    places: &[SpanPlace],
+    places: &[SpanLocation],
     report: &mut FsckReport,
 ) -> Result<()> {
     let used: HashSet<u32> = places.iter().map(|p| p.segment).collect();
@@ -47,7 +47,7 @@ pub fn check(
         ));
     }
     // Two parts of one span may both hold the piece between them; anything else has its bytes for itself.
-    let mut before: Option<&SpanPlace> = None;
+    let mut before: Option<&SpanLocation> = None;
     for place in places {
         if let Some(b) = before.filter(|b| b.segment == place.segment && b.end > place.start) {
             let same_bytes = b.log == place.log

@@ -1,7 +1,7 @@
 //! The spans of one member: their bytes, their order, and which log addresses are live.
 use super::{FsckReport, MemberStore};
 use crate::log_ranges::LogRanges;
-use crate::paths::{self, Named};
+use crate::paths::{self, InodeNames};
 use crate::rebuild::ByteCheck;
 use crate::segment_files::SegmentFiles;
 use crate::{Fid, Member, Result};
@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// Where a span lies in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SpanPlace {
+pub struct SpanLocation {
     pub segment: u32,
     pub start: u64,
     pub end: u64,
@@ -29,7 +29,7 @@ pub struct SpanPlace {
 pub struct CheckedSpans {
     /// The log addresses that are stored.
     pub live: LogRanges,
-    pub places: Vec<SpanPlace>,
+    pub places: Vec<SpanLocation>,
     pub unreadable: Vec<UnreadablePiece>,
 }
 
@@ -44,7 +44,7 @@ pub struct UnreadablePiece {
 
 impl UnreadablePiece {
     /// For people: the place, and the files whose bytes these are.
-    pub fn told(&self, named: &Named) -> String {
+    pub fn describe(&self, named: &InodeNames) -> String {
         let mut text = self.text.clone();
         for (i, (fid, bytes)) in self.files.iter().enumerate() {
             text.push_str(if i == 0 { "; it holds " } else { ", " });
@@ -153,7 +153,7 @@ pub fn check(
         checked.live.add(source, span.live.clone());
         let start = u64::from(span.offset);
         let (segment, end) = (span.segment, start + span.stored_len());
-        checked.places.push(SpanPlace {
+        checked.places.push(SpanLocation {
             segment,
             start,
             end,

@@ -4,8 +4,8 @@
 //! 1. A request in the queue conflicts with a lock that is held: every removal of a lock looks through the queue again.
 //! 2. Waiting requests are looked at in the order they came. A new request overtakes those that wait for other reasons (as in
 //!    the kernel: `F_SETLK` fails only because of locks that are held).
-//! 3. A token is executed once. A request with a smaller number than the latest of its slot does nothing, and is answered
-//!    `Late`.
+//! 3. A token is (slot, number): a node numbers the requests of a slot upwards, and has one at a time in it. A token is executed
+//!    once; a request with a smaller number than the latest of its slot does nothing, and is answered `Late`.
 //! 4. A session holds nothing after it has ended.
 use super::table::LockTable;
 use crate::{Fid, Member};
@@ -216,12 +216,15 @@ impl LockManager {
         (self.enter(from, session, &mut grants), grants)
     }
 
-    /// The node lives, and this is its life: true if an earlier one ended with this.
-    pub fn renew(&mut self, member: Member, life: u64) -> (bool, Grants) {
+    /// The node is alive in this incarnation: true if the session of an earlier one ended with this.
+    pub fn renew(&mut self, member: Member, incarnation: u64) -> (bool, Grants) {
         let mut grants = Grants::new();
-        let earlier = self.sessions.get(&member).is_some_and(|s| s.number < life);
+        let earlier = self
+            .sessions
+            .get(&member)
+            .is_some_and(|s| s.number < incarnation);
         if earlier {
-            self.enter(member, life, &mut grants);
+            self.enter(member, incarnation, &mut grants);
         }
         (earlier, grants)
     }

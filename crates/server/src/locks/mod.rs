@@ -9,8 +9,9 @@
 //! ```
 //!
 //! # Decisions
-//! - **Locks live in memory** at the file's owner. If that member restarts, the locks on its files are gone; a node that
-//!   held some meets another *service* at its next call about them, and that call fails with `ENOLCK`.
+//! - **Locks live in memory** at the file's owner. If that member restarts, the locks on its files are gone; each start of a
+//!   member has a new *incarnation* number: a node that held some meets another incarnation at its next call about them, and that
+//!   call fails with `ENOLCK`.
 //! - **A node's end** frees what it held: in order (`BeginSession` of one that will not be used), after a restart
 //!   (`BeginSession` at its start), or because it is dead: a node that is kept waiting by one that does not answer tells
 //!   the manager (`SuspectMember`), which asks that node itself and ends its session only if the transport says that it
@@ -49,9 +50,9 @@ use std::sync::Arc;
 /// See the head of this file.
 pub struct Locks {
     peers: Arc<Peers>,
-    lives: Counter,
-    /// The number of this life of the member: service as a manager, first session as a user.
-    pub(crate) life: u64,
+    incarnations: Counter,
+    /// This incarnation of the member: which one grants locks as their manager, and the first session as a user.
+    pub(crate) incarnation: u64,
     manager: Mutex<LockManager>,
     /// What this node waits for.
     pub(crate) waits: LockWaits,
@@ -63,12 +64,12 @@ impl Locks {
     /// # Errors
     /// When the store cannot be read or written.
     pub fn new(store: Arc<Store>, peers: Arc<Peers>) -> Result<Locks> {
-        let lives = Counter::open(store, b"life", 1)?;
-        let life = lives.next()?;
+        let incarnations = Counter::open(store, b"life", 1)?;
+        let incarnation = incarnations.next()?;
         Ok(Locks {
             peers,
-            lives,
-            life,
+            incarnations,
+            incarnation,
             manager: Mutex::default(),
             waits: LockWaits::default(),
         })
@@ -79,7 +80,7 @@ impl Locks {
     /// # Errors
     /// When it cannot be reserved on disk.
     pub fn next_session(&self) -> Result<u64> {
-        self.lives.next()
+        self.incarnations.next()
     }
 
     /// Locks held and requests waiting here, of all nodes.
@@ -92,11 +93,11 @@ impl Locks {
         self.waits.granted(notice.token);
     }
 
-    /// Drops what a member held in an earlier life, or all of it if it is dead; true if there may have been something.
+    /// Drops what a member held in an earlier incarnation, or all of it if it is dead; true if there may have been something.
     fn look_after(&self, member: Member) -> bool {
         match self.peers.call(member, GetWaits { owner: 0 }) {
-            Ok(WaitsReply { life, .. }) => {
-                let (earlier, grants) = self.manager.lock().renew(member, life);
+            Ok(WaitsReply { incarnation, .. }) => {
+                let (earlier, grants) = self.manager.lock().renew(member, incarnation);
                 self.tell(grants);
                 earlier
             }
@@ -121,7 +122,7 @@ impl Locks {
 
 impl LocksService for Locks {
     fn lock(&self, from: Member, request: Lock) -> Result<SessionReply<LockReply>> {
-        let service = self.life;
+        let incarnation = self.incarnation;
         let (answer, grants) = self.manager.lock().lock(
             (from, request.session, request.token),
             (request.place, request.mode, request.pid),
@@ -129,7 +130,7 @@ impl LocksService for Locks {
         );
         self.tell(grants);
         Ok(SessionReply::Current(match answer {
-            ManagerAnswer::Granted => LockReply::Granted { service },
+            ManagerAnswer::Granted => LockReply::Granted { incarnation },
             ManagerAnswer::Denied(by) => LockReply::Denied(by),
             ManagerAnswer::Waiting(blockers) => LockReply::Waiting(blockers),
             ManagerAnswer::Done => LockReply::Cancelled,
@@ -143,7 +144,9 @@ impl LocksService for Locks {
         let (answer, grants) = self.manager.lock().unlock(name, &request.place);
         self.tell(grants);
         Ok(match answer {
-            ManagerAnswer::Done => SessionReply::Current(Unlocked { service: self.life }),
+            ManagerAnswer::Done => SessionReply::Current(Unlocked {
+                incarnation: self.incarnation,
+            }),
             ManagerAnswer::Ended => SessionReply::Ended,
             // The others are answers to another request, which had this token.
             ManagerAnswer::Late
@@ -158,9 +161,9 @@ impl LocksService for Locks {
         let (answer, grants) = self.manager.lock().cancel(name, request.fid);
         self.tell(grants);
         Ok(match answer {
-            ManagerAnswer::Granted => {
-                SessionReply::Current(CancelReply::Granted { service: self.life })
-            }
+            ManagerAnswer::Granted => SessionReply::Current(CancelReply::Granted {
+                incarnation: self.incarnation,
+            }),
             ManagerAnswer::Done => SessionReply::Current(CancelReply::Cancelled),
             ManagerAnswer::Ended => SessionReply::Ended,
             // No answer to it leaves a request waiting, or denied.
@@ -183,7 +186,7 @@ impl LocksService for Locks {
     fn get_waits(&self, _: Member, request: GetWaits) -> Result<WaitsReply> {
         Ok(WaitsReply {
             waits: self.waits.of(request.owner),
-            life: self.life,
+            incarnation: self.incarnation,
         })
     }
 

@@ -1,4 +1,4 @@
-//! Failures of attempts of an operation, and their form on the wire.
+//! Why one attempt of an operation on names failed, and how that is encoded.
 use crate::{Error, Member, Result};
 use forebay_proto::intents::IntentId;
 use forebay_proto::meta::HoldReply;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Records that one batch deletes.
 const DELETED_TOGETHER: usize = 1024;
 /// More levels than any path can name; a longer walk means that the tree is damaged.
-const DEPTH: usize = 1 << 20;
+const MAX_TREE_DEPTH: usize = 1 << 20;
 
 /// See the head of this file.
 pub(crate) struct IntentCoordinator {
@@ -158,7 +158,7 @@ impl IntentCoordinator {
     /// `EINVAL` for a loop.
     fn check_loop(&self, fid: Fid, parent: Fid) -> Result<()> {
         let mut at = parent;
-        for _ in 0..DEPTH {
+        for _ in 0..MAX_TREE_DEPTH {
             if at == fid {
                 return Err(Errno::INVAL.into());
             }
@@ -292,7 +292,7 @@ impl IntentCoordinator {
                 let left = self.intents.left_of(id);
                 let concerned = members(&rest).into_iter();
                 let concerned = concerned.chain(left.iter().flat_map(members)).collect();
-                self.intents.concerns(id, concerned);
+                self.intents.set_remaining_members(id, concerned);
                 if !rest.parts.is_empty() {
                     self.intents.done.lock().push((id, rest));
                 }

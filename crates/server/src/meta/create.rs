@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 const SETGID: u32 = 0o2000;
 /// Fids asked of another member at once.
-const FIDS: u32 = 64;
+const FIDS_PER_REQUEST: u32 = 64;
 
 impl NamespaceOperations {
     /// The attributes, and whether this made it.
@@ -26,7 +26,7 @@ impl NamespaceOperations {
             }
         }
         let mut home = match new.kind {
-            Kind::Dir => names::home(parent, name, self.members.peers.members()),
+            Kind::Dir => names::directory_member(parent, name, self.members.peers.members()),
             _ => self.local.member(),
         };
         self.retry(|| {
@@ -93,7 +93,12 @@ impl NamespaceOperations {
         if let Some(fid) = self.fids.lock().get_mut(&home).and_then(Vec::pop) {
             return Ok(fid);
         }
-        let mut fids = self.members.call(home, AllocateFids { count: FIDS })?;
+        let mut fids = self.members.call(
+            home,
+            AllocateFids {
+                count: FIDS_PER_REQUEST,
+            },
+        )?;
         let fid = fids.pop().ok_or_else(|| Error::Peer {
             member: home,
             reason: "gave none of its fids for a new directory".into(),

@@ -85,7 +85,7 @@ pub(crate) fn list(
 ) -> Result<Vec<DirEntry>> {
     // No name is empty, so excluding the bare fid starts at the first entry.
     let from = key(dir, after.unwrap_or_default());
-    let end = keys::behind(&dir.0.to_be_bytes());
+    let end = keys::prefix_end(&dir.0.to_be_bytes());
     let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let mut entries = Vec::new();
     for item in store

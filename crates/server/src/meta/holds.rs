@@ -41,7 +41,7 @@ impl Holds {
     }
 
     /// Another intent that keeps this directory empty.
-    pub fn emptied(&self, dir: Fid, me: Option<IntentId>) -> Option<IntentId> {
+    pub fn emptying_intent(&self, dir: Fid, me: Option<IntentId>) -> Option<IntentId> {
         self.table
             .lock()
             .emptied

@@ -5,9 +5,8 @@
 //!   answers by that; after a crash only intents with a record (committed ones) are live, the others never happened.
 //! - The record names the members that may lack steps, or lack them on disk; it is deleted when there are none. They are asked
 //!   to sync for many intents at once, now and then, because it costs each of them a sync of its log.
-//! - So while a member is dead, only intents remain that it took part in before it died; a new one cannot be decided without
-//!   it. They remain for that member only: to the others these count as over, and they keep no markers of later ones
-//!   (`applied`).
+//! - So while a member is dead, the intents that it had not finished stay recorded, for it alone. The other members treat them as
+//!   finished and delete their markers (`applied`). No new intent that needs the dead member can be decided.
 use super::records::{self, Intent, RecordTag};
 use crate::{Member, Result};
 use forebay_data::Counter;
@@ -83,7 +82,7 @@ impl Intents {
     }
 
     /// Only these members may still hear of the intent.
-    pub fn concerns(&self, id: IntentId, members: BTreeSet<Member>) {
+    pub fn set_remaining_members(&self, id: IntentId, members: BTreeSet<Member>) {
         if let Some(of) = self.live.lock().numbers.get_mut(&id.number) {
             *of = Some(members);
         }

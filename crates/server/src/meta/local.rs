@@ -118,7 +118,7 @@ impl LocalNamespace {
     /// A directory of this member that entries can be made in.
     pub fn directory(&self, fid: Fid) -> Result<Inode> {
         let inode = self.inodes.get(fid)?;
-        living(&inode)?;
+        check_not_removed(&inode)?;
         Ok(inode)
     }
 
@@ -143,7 +143,7 @@ impl LocalNamespace {
 }
 
 /// Refuses an inode that entries cannot be made in.
-pub(crate) fn living(inode: &Inode) -> Result<()> {
+pub(crate) fn check_not_removed(inode: &Inode) -> Result<()> {
     match (inode.kind, inode.dead) {
         (Kind::Dir, false) => Ok(()),
         (Kind::Dir, true) => Err(Errno::NOENT.into()),

@@ -18,8 +18,8 @@
 //! failed). `check` is `forebay fsck` of the namespace.
 //!
 //! Invariants:
-//! - Entries live at their directory's owner (`fid.owner()`). New files, symlinks, FIFOs and sockets get their inode
-//!   there too; new directories go to the member that `names::home` says.
+//! - Entries live at their directory's owner (`fid.owner()`). What is new gets its inode there too, but for directories:
+//!   these go to the member that `names::directory_member` says.
 //! - No inode lock is held while another member is called.
 //! - Before the commit point nothing is visible and everything can be taken back; after it, everything gets done,
 //!   across crashes of any member, each step once.

@@ -26,7 +26,7 @@ pub fn check(name: &[u8]) -> Result<()> {
 
 /// The member that gets a new directory: a hash of the parent and the name, so that a tree spreads over all members
 /// and one directory stays at one. Only a choice: the entry's fid says where the directory really is.
-pub fn home(parent: Fid, name: &[u8], members: u16) -> Member {
+pub fn directory_member(parent: Fid, name: &[u8], members: u16) -> Member {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ parent.0;
     for byte in name {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -56,7 +56,7 @@ mod tests {
     fn directories_spread_over_members() {
         let mut count = [0u32; 4];
         for i in 0..4000 {
-            count[usize::from(home(Fid::ROOT, format!("d{i}").as_bytes(), 4))] += 1;
+            count[usize::from(directory_member(Fid::ROOT, format!("d{i}").as_bytes(), 4))] += 1;
         }
         assert!(count.iter().all(|c| (800..1200).contains(c)), "{count:?}");
     }

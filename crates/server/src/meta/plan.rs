@@ -31,8 +31,8 @@
 //! - *Two coordinators* may move a directory one after the other, and its inode's member prepared for neither: its new parent
 //!   is on disk there before the first is over.
 //!
-//! An operation builds only on what others decided before: their decisions are on disk, because they
-//! free what they hold only then. So no later rename is known of without the earlier ones.
+//! An operation sees another's result only after that one's holds are released, and they are released only once its decision is
+//! on disk. So if a rename survives a power cut, all renames that it depended on do too.
 use super::records::IntentPart;
 use super::steps::{EntryTarget, IntentStep, Precondition};
 use crate::{Fid, Kind, Member, Time};

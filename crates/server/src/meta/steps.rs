@@ -4,7 +4,7 @@
 //! inodes and entries of one member only.
 use super::attempt::AttemptError;
 use super::entries;
-use super::local::{FollowUps, LocalNamespace, living};
+use super::local::{FollowUps, LocalNamespace, check_not_removed};
 use crate::{Fid, Kind, Result, inodes::Inode};
 use forebay_storage::Batch;
 use rustix::io::Errno;
@@ -67,20 +67,23 @@ impl<'a> ChangeSet<'a> {
                     return Err(busy(by));
                 }
                 if is.is_none() {
-                    if let Some(by) = self.local.holds.emptied(*dir, id) {
+                    if let Some(by) = self.local.holds.emptying_intent(*dir, id) {
                         return Err(busy(by));
                     }
-                    living(self.inode(*dir)?.ok_or(Errno::STALE)?)?;
+                    check_not_removed(self.inode(*dir)?.ok_or(Errno::STALE)?)?;
                 }
                 if entries::get(&self.local.store, *dir, name)? != *is {
                     return Err(AttemptError::Changed);
                 }
             }
             Precondition::Empty { fid } => {
-                if let Some(by) = self.local.holds.emptied(*fid, id) {
+                if let Some(by) = self.local.holds.emptying_intent(*fid, id) {
                     return Err(busy(by));
                 }
-                if self.inode(*fid)?.is_none_or(|inode| living(inode).is_err()) {
+                if self
+                    .inode(*fid)?
+                    .is_none_or(|inode| check_not_removed(inode).is_err())
+                {
                     return Err(AttemptError::Changed);
                 }
                 if !entries::is_empty(&self.local.store, *fid)? {

@@ -22,14 +22,14 @@ impl NodeServer {
     }
 
     /// The same as often as wanted: what costs a look at everything may be some seconds old, or not known yet. Waits for it
-    /// `patience` at most.
+    /// `max_wait` at most.
     ///
     /// # Errors
     /// When its store cannot be read.
-    pub fn glance(&self, patience: Duration) -> Result<MemberStatus> {
+    pub fn cached_status(&self, max_wait: Duration) -> Result<MemberStatus> {
         let begun = std::time::Instant::now();
-        let counted = self.records.get(patience)?;
-        let disk = self.disk.get(patience.saturating_sub(begun.elapsed()))?;
+        let counted = self.records.get(max_wait)?;
+        let disk = self.disk.get(max_wait.saturating_sub(begun.elapsed()))?;
         let counted = counted.map(|seen| (seen.value, seen.age));
         Ok(self.figures(counted, disk.map(|seen| seen.value)))
     }

@@ -172,23 +172,26 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     let hold = |outbox: &Outbox, fid, addr| {
         let mut batch = Batch::new();
-        outbox.held.wrote([1]);
-        let held = HeldRecord {
+        outbox.displaced.wrote([1]);
+        let held = DisplacedRecord {
             fid: Fid(fid),
             size: Some(10),
             seq: 3,
             extents: vec![extent(0, addr)],
             beside: Vec::new(),
         };
-        outbox.held.hold(&mut batch, &held).unwrap();
+        outbox.displaced.record(&mut batch, &held).unwrap();
         store.apply(batch).unwrap();
     };
     hold(&outbox, 5, 0);
-    assert!(outbox.held.holds(Fid(5)) && !outbox.held.holds(Fid(6)));
+    assert!(outbox.displaced.has_records(Fid(5)) && !outbox.displaced.has_records(Fid(6)));
     links.dead.lock().push(1);
     for _ in 0..3 {
         outbox.drain().unwrap_err();
-        assert!(outbox.held.holds(Fid(5)), "held while its writer is away");
+        assert!(
+            outbox.displaced.has_records(Fid(5)),
+            "held while its writer is away"
+        );
     }
     assert!(
         links.got.lock().is_empty(),
@@ -203,10 +206,10 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     outbox.drain().unwrap();
     assert_eq!(links.got.lock().len(), 1);
-    let left = outbox.held.left().unwrap();
+    let left = outbox.displaced.left().unwrap();
     assert_eq!((left.len(), left[0].1.fid), (1, Fid(6)));
     let mut batch = Batch::new();
-    outbox.end_held(&mut batch, left[0].0, &left[0].1.extents);
+    outbox.end_displaced(&mut batch, left[0].0, &left[0].1.extents);
     store.apply(batch).unwrap();
     outbox.drain().unwrap();
     assert_eq!(links.got.lock()[1], (0, (7, 100, 10)));

@@ -4,7 +4,7 @@
 //! again as they are needed.
 use super::log_bytes::LogBytes;
 use super::losses::Losses;
-use super::{ByteCheck, MemberRemains, is_member};
+use super::{ByteCheck, MemberPaths, is_member};
 use crate::inodes::{self, Inode};
 use crate::log_ranges::{LogRanges, addresses};
 use crate::meta::{check::UnfinishedOperations, entries, steps::EntryTarget};
@@ -62,7 +62,7 @@ impl MemberStore {
 impl CollectedRecords {
     pub fn read(
         io: &Arc<dyn Io>,
-        sources: &[MemberRemains],
+        sources: &[MemberPaths],
         byte_check: ByteCheck,
         losses: &mut Losses,
     ) -> Result<CollectedRecords> {
@@ -209,7 +209,7 @@ impl CollectedRecords {
 fn open(
     io: &Arc<dyn Io>,
     member: Member,
-    source: &MemberRemains,
+    source: &MemberPaths,
     losses: &mut Losses,
 ) -> Result<MemberStore> {
     let mut m = MemberStore {

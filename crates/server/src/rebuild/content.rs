@@ -372,7 +372,7 @@ impl<'a> ContentRebuild<'a> {
         for (target, changes) in changes {
             let target = &mut targets[target];
             target.apply()?;
-            for changes in changes.chunks(super::BATCH) {
+            for changes in changes.chunks(super::RECORDS_PER_BATCH) {
                 target.index.change(&mut target.batch, fid.0, changes)?;
                 target.apply()?;
             }

@@ -1,6 +1,6 @@
 //! Checks which log bytes of one member can be read: that its segment files are there and long enough and, if asked, that
 //! checksums are right.
-use super::{ByteCheck, MemberRemains};
+use super::{ByteCheck, MemberPaths};
 use crate::segment_files::SegmentFiles;
 use forebay_data::span::{Span, checksums};
 use forebay_storage::Io;
@@ -15,7 +15,7 @@ pub struct LogBytes<'a> {
 
 impl<'a> LogBytes<'a> {
     /// Those of the member's segment files.
-    pub fn new(io: &'a dyn Io, source: &'a MemberRemains, byte_check: ByteCheck) -> LogBytes<'a> {
+    pub fn new(io: &'a dyn Io, source: &'a MemberPaths, byte_check: ByteCheck) -> LogBytes<'a> {
         let data = source.data.as_deref();
         LogBytes {
             files: data.map(|data| SegmentFiles::new(io, data)),

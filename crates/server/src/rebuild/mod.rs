@@ -43,7 +43,7 @@ use std::sync::Arc;
 use unplaced::UnplacedBytes;
 
 /// Records of a batch.
-const BATCH: usize = 1000;
+const RECORDS_PER_BATCH: usize = 1000;
 /// What a counter is moved on by: its newest record may be among what is lost, so it may have given out more than is known. Fids have
 /// 48 bits.
 const COUNTER_LEAP: u64 = 1 << 32;
@@ -52,7 +52,7 @@ const COUNTERS: [&[u8]; 6] = [b"fid", b"seq", b"intent", b"log", b"token", b"lif
 
 /// What there is of one member.
 #[derive(Debug, Clone)]
-pub struct MemberRemains {
+pub struct MemberPaths {
     /// Its key-value store, which may be damaged; `None`: there is none.
     pub kv: Option<PathBuf>,
     /// Its segment files.
@@ -98,7 +98,7 @@ impl NewStore {
         value: impl Into<bytes::Bytes>,
     ) -> Result<()> {
         self.batch.put(keyspace, key, value);
-        match self.batch.len() < BATCH {
+        match self.batch.len() < RECORDS_PER_BATCH {
             true => Ok(()),
             false => self.apply(),
         }
@@ -119,7 +119,7 @@ impl NewStore {
 /// When the disk cannot be read or a new store cannot be written. Damage is no error: what it costs is in the answer.
 pub fn rebuild(
     io: &Arc<dyn Io>,
-    sources: &[MemberRemains],
+    sources: &[MemberPaths],
     targets: &[PathBuf],
     byte_check: ByteCheck,
     progress: &mut dyn FnMut(&'static str),
@@ -147,7 +147,7 @@ pub fn rebuild(
         for fid in m
             .store
             .iter()
-            .flat_map(|store| crate::outbox::files_with_held(store))
+            .flat_map(|store| crate::outbox::files_with_displaced(store))
         {
             losses.notes.push(format!(
                 "{}: overwritten without a sync shortly before the service ended; where the new bytes cannot be read, the older ones are shown",
@@ -245,7 +245,7 @@ fn write_names(names: &RebuiltNames, targets: &mut [NewStore]) -> Result<()> {
     for ((dir, name), entry) in &names.entries {
         if let Some(target) = targets.get_mut(usize::from(dir.owner())) {
             crate::meta::entries::set(&mut target.batch, *dir, name, Some(*entry));
-            if target.batch.len() >= BATCH {
+            if target.batch.len() >= RECORDS_PER_BATCH {
                 target.apply()?;
             }
         }

@@ -5,7 +5,7 @@ use super::collect::CollectedRecords;
 use super::losses::{Loss, Losses};
 use crate::inodes::Inode;
 use crate::meta::steps::{EntryTarget, IntentStep, Precondition};
-use crate::paths::{self, Named};
+use crate::paths::{self, InodeNames};
 use crate::{Fid, Kind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -21,7 +21,7 @@ pub struct RebuiltNames {
     /// Files of which nothing but the name is known, or only the content.
     pub unknown: HashSet<Fid>,
     /// The first name of each inode.
-    pub named: Named,
+    pub named: InodeNames,
     lost_and_found: Option<Fid>,
     /// For the inode of `/lost+found`.
     new_fid: Fid,

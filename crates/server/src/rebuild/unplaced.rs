@@ -1,8 +1,9 @@
 //! Log bytes that were written shortly before batches that are lost, and that no record places in a file: the lost batches may
 //! have done so.
 //!
-//! A log is written by one file's writer, and its row (`keys::LOGS`) says which file, until the log is sealed. What the rows
-//! said before the lost batches is still in memory, for a salvaged store keeps every version of what its log holds.
+//! A log is written by one file's writer, and its row (`keys::LOGS`) says which file, until the log is sealed (complete: nothing
+//! is appended any more). A salvaged store keeps every version of a row that its log holds, so what a row said before the lost
+//! batches can still be read.
 use super::collect::CollectedRecords;
 use crate::log_ranges::LogRanges;
 use crate::{Fid, files, keys, outbox};

@@ -35,7 +35,7 @@ pub(super) struct LocalTeam {
 struct PendingCalls {
     by_round: BTreeMap<u64, TeamCall>,
     /// Clients that take part now.
-    seats: u32,
+    clients: u32,
     /// The round after the last one of clients that have left.
     next: u64,
 }
@@ -81,31 +81,31 @@ impl LocalTeam {
         }
     }
 
-    /// Takes a seat; the round that its client begins with. `None`: all are taken.
-    pub fn take_seat(&self) -> Option<u64> {
+    /// A client joins; the round that it begins with. `None`: as many as the plan names are here already.
+    pub fn join(&self) -> Option<u64> {
         let mut calls = self.calls.lock();
-        if calls.seats == self.plan.here {
+        if calls.clients == self.plan.here {
             return None;
         }
-        calls.seats += 1;
+        calls.clients += 1;
         Some(calls.next)
     }
 
-    /// Gives a seat up. Those who take_seat down once all have done so go on after the last call.
+    /// A client leaves. Those that join once all have left go on after the last call.
     pub fn leave(&self, next: u64) {
         let mut calls = self.calls.lock();
-        calls.seats -= 1;
+        calls.clients -= 1;
         calls.next = calls.next.max(next);
     }
 
-    /// The round that the next client to take_seat down begins with.
+    /// The round that the next client to join begins with.
     pub fn next_round(&self) -> u64 {
         self.calls.lock().next
     }
 
-    /// Whether nobody sits here.
+    /// Whether no client takes part.
     pub fn empty(&self) -> bool {
-        self.calls.lock().seats == 0
+        self.calls.lock().clients == 0
     }
 
     /// Takes part in a call with `value`: with the others' values combined, the last one `ask`s; whoever waited too long `decline`s.

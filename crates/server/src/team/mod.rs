@@ -10,7 +10,7 @@
 //! # Invariants
 //! - All clients of a team make the same calls in the same order, as in MPI; a client makes one at a time. Calls are told apart
 //!   by their number in that order (*round*), which every client counts for itself, so that a call that fails leaves the next
-//!   one alone. Clients that do different things after a failure of some are no team any more: they form one with another number.
+//!   one alone. If a failed call leaves clients at different rounds, they must form a new team, with another number.
 //! - A call lasts [`Limits::whole`] and the wait for the node's own clients at most. Both grow from the deadline of the service,
 //!   the first with the logarithm of the number of servers.
 //! - A call is executed once at most. What ends it early says whether that may have happened.
@@ -103,7 +103,7 @@ pub struct Teams {
     client_wait: Duration,
     limits: Limits,
     table: Mutex<TeamTable>,
-    /// A client has given up its seat.
+    /// A client has left its team.
     left: Condvar,
     calls: AtomicU64,
     failed: AtomicU64,
@@ -129,16 +129,16 @@ impl Teams {
         })
     }
 
-    /// Takes one of the seats of a team at this node. Waits for one as long as a request may take, because the server hears a moment
-    /// late that the processes which had the seats before have ended.
+    /// Joins a team as one of its clients at this node. Waits for a place as long as a request may take, because the server hears
+    /// a moment late that the processes which were clients before have ended.
     ///
     /// # Errors
-    /// `Refused` for a plan that cannot be; `EBUSY` if all seats stay taken, or the number is another team's that has clients here.
-    pub fn join(self: &Arc<Teams>, plan: &TeamPlan) -> Result<TeamSeat> {
+    /// `Refused` for a plan that cannot be; `EBUSY` if all places stay taken, or the number is another team's that has clients here.
+    pub fn join(self: &Arc<Teams>, plan: &TeamPlan) -> Result<TeamMembership> {
         self.join_within(plan, self.client_wait)
     }
 
-    fn join_within(self: &Arc<Teams>, plan: &TeamPlan, wait: Duration) -> Result<TeamSeat> {
+    fn join_within(self: &Arc<Teams>, plan: &TeamPlan, wait: Duration) -> Result<TeamMembership> {
         let deadline = Instant::now() + wait;
         let mut table = self.table.lock();
         loop {
@@ -150,7 +150,11 @@ impl Teams {
         }
     }
 
-    fn try_join(self: &Arc<Teams>, table: &mut TeamTable, plan: &TeamPlan) -> Result<TeamSeat> {
+    fn try_join(
+        self: &Arc<Teams>,
+        table: &mut TeamTable,
+        plan: &TeamPlan,
+    ) -> Result<TeamMembership> {
         let refuse = |why: String| Err(Error::Refused(format!("team {}: {why}", plan.number)));
         if plan.number > MAX_NUMBER {
             return refuse(format!("the highest number is {MAX_NUMBER}"));
@@ -185,8 +189,8 @@ impl Teams {
             }
         };
         // With the table locked, so that nobody takes it for empty meanwhile.
-        match local.take_seat() {
-            Some(next) => Ok(TeamSeat {
+        match local.join() {
+            Some(next) => Ok(TeamMembership {
                 teams: self.clone(),
                 local,
                 next,
@@ -205,13 +209,13 @@ impl Teams {
 }
 
 /// One client's place in a team. Dropping it gives it up.
-pub struct TeamSeat {
+pub struct TeamMembership {
     teams: Arc<Teams>,
     local: Arc<LocalTeam>,
     next: u64,
 }
 
-impl TeamSeat {
+impl TeamMembership {
     /// The team.
     pub fn plan(&self) -> &TeamPlan {
         &self.local.plan
@@ -277,10 +281,10 @@ impl TeamSeat {
     }
 }
 
-impl Drop for TeamSeat {
+impl Drop for TeamMembership {
     fn drop(&mut self) {
         self.local.leave(self.next);
-        // With the table locked, so that nobody who has just found all seats taken misses it.
+        // With the table locked, so that nobody who has just found all places taken misses it.
         let _table = self.teams.table.lock();
         self.teams.left.notify_all();
     }

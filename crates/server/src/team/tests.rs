@@ -1,4 +1,4 @@
-//! Calls of teams over several servers in memory: who is counted, who takes a seat, and what a client that stays away ends.
+//! Calls of teams over several servers in memory: who is counted, who joins, and what a client that stays away ends.
 use super::*;
 use forebay_fabric::ring::Failure;
 use forebay_fabric::ring::MemoryBounds;
@@ -29,9 +29,10 @@ fn add(a: Bytes, b: Bytes) -> Bytes {
 }
 
 /// Adds ones; twice that is the answer.
-fn count(seat: &mut TeamSeat, root: Member) -> Result<u8> {
+fn count(member: &mut TeamMembership, root: Member) -> Result<u8> {
     let twice = |sum: Bytes| Bytes::from(vec![2 * sum[0]]);
-    seat.call(root, Bytes::from_static(&[1]), &add, twice)
+    member
+        .call(root, Bytes::from_static(&[1]), &add, twice)
         .map(|answer| answer[0])
 }
 
@@ -49,10 +50,10 @@ fn all_clients_count_once_and_the_root_hears_from_few() {
         let mut threads = Vec::new();
         for node in &nodes {
             for _ in 0..=node.me {
-                let mut seat = node.join(&plan(3, 5, u32::from(node.me) + 1)).unwrap();
+                let mut member = node.join(&plan(3, 5, u32::from(node.me) + 1)).unwrap();
                 threads.push(scope.spawn(move || {
                     (0..20u16)
-                        .map(|k| count(&mut seat, k % 5).unwrap())
+                        .map(|k| count(&mut member, k % 5).unwrap())
                         .collect::<Vec<_>>()
                 }));
             }
@@ -75,13 +76,13 @@ fn all_clients_count_once_and_the_root_hears_from_few() {
 }
 
 #[test]
-fn seats_are_given_out_once_and_again_when_left() {
+fn places_are_given_out_once_and_again_when_left() {
     let node = nodes(1, LONG).remove(0);
     let a = node.join(&plan(3, 1, 2)).unwrap();
     let b = node.join(&plan(3, 1, 2)).unwrap();
     let refused = |plan: &TeamPlan| match node.join(plan) {
         Err(Error::Refused(why)) => why,
-        _ => panic!("a seat too many"),
+        _ => panic!("a client too many"),
     };
     let at_once = |plan: &TeamPlan| node.join_within(plan, Duration::ZERO).err().unwrap();
     let taken = at_once(&plan(3, 1, 2));
@@ -106,7 +107,7 @@ fn seats_are_given_out_once_and_again_when_left() {
 }
 
 #[test]
-fn who_finds_all_seats_taken_gets_the_first_that_is_left() {
+fn who_finds_all_places_taken_gets_the_first_that_is_left() {
     let node = nodes(1, LONG).remove(0);
     let taken = node.join(&plan(3, 1, 1)).unwrap();
     let node = &node;
@@ -122,19 +123,19 @@ fn who_finds_all_seats_taken_gets_the_first_that_is_left() {
 #[test]
 fn a_number_goes_on_behind_its_last_call_however_many_teams_came_since() {
     let node = nodes(1, LONG).remove(0);
-    let mut seat = node.join(&plan(0, 1, 1)).unwrap();
+    let mut member = node.join(&plan(0, 1, 1)).unwrap();
     for _ in 0..3 {
-        assert_eq!(count(&mut seat, 0).unwrap(), 2);
+        assert_eq!(count(&mut member, 0).unwrap(), 2);
     }
-    drop(seat);
+    drop(member);
     for number in 1..=2 * MAX_EMPTY_TEAMS as u32 {
         drop(node.join(&plan(number, 1, 1)).unwrap());
     }
     assert!(node.table.lock().teams.len() <= MAX_EMPTY_TEAMS);
     // Its next call is none that someone has abandoned before.
-    let mut seat = node.join(&plan(0, 1, 1)).unwrap();
-    assert_eq!(seat.round(), 3);
-    assert_eq!(count(&mut seat, 0).unwrap(), 2);
+    let mut member = node.join(&plan(0, 1, 1)).unwrap();
+    assert_eq!(member.round(), 3);
+    assert_eq!(count(&mut member, 0).unwrap(), 2);
 }
 
 #[test]
@@ -142,26 +143,26 @@ fn a_client_that_stays_away_fails_its_call_for_all_and_the_next_works() {
     let deadline = Duration::from_secs(1);
     let nodes = nodes(3, deadline);
     let here = 2;
-    let seats = || -> Vec<TeamSeat> {
+    let members = || -> Vec<TeamMembership> {
         let both = |node: &Arc<Teams>| [0, 1].map(|_| node.join(&plan(1, 3, here)).unwrap());
         nodes.iter().flat_map(both).collect()
     };
     let met = &std::sync::Barrier::new(6);
     let outcomes = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..)
-            .zip(seats())
-            .map(|(place, mut seat)| {
+            .zip(members())
+            .map(|(place, mut member)| {
                 scope.spawn(move || {
                     // The last client of the second node comes when all others have given up.
                     if place == 3 {
                         met.wait();
                     }
-                    let first = failure(count(&mut seat, 2));
+                    let first = failure(count(&mut member, 2));
                     if place != 3 {
                         met.wait();
                     }
                     met.wait();
-                    (first, count(&mut seat, 2).unwrap())
+                    (first, count(&mut member, 2).unwrap())
                 })
             })
             .collect();
@@ -186,12 +187,13 @@ fn a_client_that_stays_away_fails_its_call_for_all_and_the_next_works() {
 #[test]
 fn a_panic_of_the_one_that_asks_is_heard_by_its_node() {
     let node = nodes(1, LONG).remove(0);
-    let seats = [0, 1].map(|_| node.join(&plan(1, 1, 2)).unwrap());
+    let members = [0, 1].map(|_| node.join(&plan(1, 1, 2)).unwrap());
     std::thread::scope(|scope| {
-        let threads = seats.map(|mut seat| {
+        let threads = members.map(|mut member| {
             scope.spawn(move || {
                 let boom = |_| panic!("on purpose");
-                seat.call(0, Bytes::from_static(&[1]), &add, boom)
+                member
+                    .call(0, Bytes::from_static(&[1]), &add, boom)
                     .map(|b| b[0])
             })
         });

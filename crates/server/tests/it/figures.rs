@@ -57,7 +57,7 @@ fn what_was_written_read_and_removed_is_counted() {
 }
 
 #[test]
-fn a_glance_comes_to_the_same_figures() {
+fn a_cached_status_comes_to_the_same_figures() {
     let dir = scratch();
     let service = start(&dir, config(2));
     for i in 0..50 {
@@ -68,7 +68,7 @@ fn a_glance_comes_to_the_same_figures() {
         let until = Instant::now() + LONG;
         // A slow machine may have looked long at it, and then waits before it looks again.
         loop {
-            let seen = MemberStatus::sum(&service.glance(LONG).unwrap());
+            let seen = MemberStatus::sum(&service.cached_status(LONG).unwrap());
             if seen.files == Some(u64::from(i) + 2) {
                 assert_eq!(seen.logical_bytes, Some(u64::from(i + 1) * 100));
                 break;

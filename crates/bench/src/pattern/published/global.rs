@@ -1,7 +1,7 @@
 //! Global entries: local ones that abut, of many processes.
 
 use super::unit::{Unit, discover};
-use super::{Local, LogPlace};
+use super::{Local, LogLocation};
 use forebay_codec::varint;
 
 /// Local entries of one stride, length and count that lie beside each other; only the logs differ.
@@ -95,7 +95,7 @@ impl Global {
     }
 
     /// Algorithm 3: where `offset` is, if this entry has it. Slots are counted from 0.
-    pub fn lookup(&self, offset: u64) -> Option<LogPlace> {
+    pub fn lookup(&self, offset: u64) -> Option<LogLocation> {
         let relative = offset.checked_sub(self.logical.init)?;
         let (id, rest) = (relative / self.size(), relative % self.size());
         let row = rest / self.logical.stride();
@@ -105,7 +105,7 @@ impl Global {
         let piece = self.slot_start(slot) + row * self.logical.stride();
         let shift = offset - piece;
         let rows = self.occurrences(log, slot as usize) * self.logical.count() + row;
-        Some(LogPlace {
+        Some(LogLocation {
             log,
             addr: self.addr + rows * self.length + shift,
             len: self.length - shift,

@@ -1,6 +1,6 @@
 //! Local entries: what one process wrote, in units of offsets, lengths and addresses.
 
-use super::LogPlace;
+use super::LogLocation;
 use super::unit::{Unit, discover};
 use forebay_codec::varint;
 use forebay_pattern::Element;
@@ -78,7 +78,7 @@ impl Local {
     }
 
     /// Algorithm 2: where `offset` is, if this entry has it.
-    pub fn lookup(&self, offset: u64) -> Option<LogPlace> {
+    pub fn lookup(&self, offset: u64) -> Option<LogLocation> {
         let relative = offset.checked_sub(self.logical.init)?;
         let stride = self.logical.stride();
         let (row, rest) = relative
@@ -95,7 +95,7 @@ impl Local {
         }
         let found = self.get(column + row.checked_mul(self.logical.deltas.len() as u64)?)?;
         let shift = offset.checked_sub(found.offset)?;
-        (shift < found.len).then_some(LogPlace {
+        (shift < found.len).then_some(LogLocation {
             log: self.log,
             addr: found.addr + shift,
             len: found.len - shift,

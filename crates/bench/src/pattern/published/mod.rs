@@ -18,7 +18,7 @@ pub use local::{Local, entries};
 
 /// Where a byte is, as Algorithms 2 and 3 answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogPlace {
+pub struct LogLocation {
     /// The log (chunk id).
     pub log: u64,
     /// Address there.

@@ -12,7 +12,10 @@ pub fn processes(place: &Path) -> Vec<(u32, String)> {
             continue;
         };
         let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
-        if line.contains(&dir) && pid != std::process::id() && forebay_node::processes::lives(pid) {
+        if line.contains(&dir)
+            && pid != std::process::id()
+            && forebay_node::processes::is_alive(pid)
+        {
             found.push((pid, line.replace('\0', " ")));
         }
     }
@@ -20,7 +23,8 @@ pub fn processes(place: &Path) -> Vec<(u32, String)> {
         let lock = std::fs::read_to_string(store.path().join("lock")).unwrap_or_default();
         let holder = lock.trim().parse().unwrap_or(u32::MAX);
         let program = std::fs::read_to_string(format!("/proc/{holder}/cmdline"));
-        if program.unwrap_or_default().contains("forebay") && forebay_node::processes::lives(holder)
+        if program.unwrap_or_default().contains("forebay")
+            && forebay_node::processes::is_alive(holder)
         {
             found.push((holder, format!("the holder of {}", store.path().display())));
         }

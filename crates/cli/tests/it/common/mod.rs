@@ -210,7 +210,7 @@ pub fn kill(pid: u32) {
         let stacks = forebay_node::processes::stacks(pid);
         format!("process {pid} dies:\n{stacks}")
     };
-    let is_gone = || !forebay_node::processes::lives(pid);
+    let is_gone = || !forebay_node::processes::is_alive(pid);
     until_or(Duration::from_secs(20), stacks, is_gone);
 }
 

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 /// An operation that has begun.
 #[derive(Debug, Clone)]
-pub enum Pending {
+pub enum PendingMount {
     /// Nothing.
     None,
     /// Bytes of one file, then fsync or close; a file that was not there is created first.
@@ -24,11 +24,11 @@ pub struct Files(pub BTreeMap<String, Vec<u8>>);
 
 impl Files {
     /// The files after `pending` has happened.
-    pub fn after(&self, pending: &Pending) -> Files {
+    pub fn after(&self, pending: &PendingMount) -> Files {
         let mut files = self.clone();
         match pending {
-            Pending::None => {}
-            Pending::Write {
+            PendingMount::None => {}
+            PendingMount::Write {
                 name,
                 offset,
                 bytes,
@@ -39,12 +39,12 @@ impl Files {
                 }
                 content[*offset..offset + bytes.len()].copy_from_slice(bytes);
             }
-            Pending::Rename { from, to } => {
+            PendingMount::Rename { from, to } => {
                 if let Some(content) = files.0.remove(from) {
                     files.0.insert(to.clone(), content);
                 }
             }
-            Pending::Unlink { name } => {
+            PendingMount::Unlink { name } => {
                 files.0.remove(name);
             }
         }
@@ -55,12 +55,12 @@ impl Files {
     /// that had not returned may be old or new one by one (they were not committed yet), but nothing else.
     pub fn settle(
         &mut self,
-        pending: &Pending,
+        pending: &PendingMount,
         found: BTreeMap<String, Vec<u8>>,
     ) -> Result<(), String> {
         let after = self.after(pending);
         if found != self.0 && found != after.0 {
-            let Pending::Write { name, .. } = pending else {
+            let PendingMount::Write { name, .. } = pending else {
                 return Err(format!(
                     "{pending:?}: neither done nor not; {}",
                     difference(&self.0, &found)

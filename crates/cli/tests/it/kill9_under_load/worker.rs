@@ -1,5 +1,5 @@
 //! One worker: random operations on its own files through one mount, noted as they are acknowledged.
-use super::history::{Files, Pending};
+use super::history::{Files, PendingMount};
 use forebay_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ pub struct Worker {
     id: usize,
     random: Random,
     files: Files,
-    pending: Pending,
+    pending: PendingMount,
     /// What it has acknowledged in the shared file, by slot.
     slots: BTreeMap<u64, Vec<u8>>,
     pending_slot: Option<(u64, Vec<u8>)>,
@@ -31,7 +31,7 @@ pub struct Worker {
 impl Worker {
     pub fn new(id: usize, seed: u64) -> Worker {
         let random = Random::new(seed * 1000 + id as u64 + 1);
-        let (files, pending) = (Files::default(), Pending::None);
+        let (files, pending) = (Files::default(), PendingMount::None);
         Worker {
             id,
             random,
@@ -75,8 +75,8 @@ impl Worker {
         self.pending = self.choose();
         let pending = self.pending.clone();
         match &pending {
-            Pending::None => {}
-            Pending::Write {
+            PendingMount::None => {}
+            PendingMount::Write {
                 name,
                 offset,
                 bytes,
@@ -99,15 +99,15 @@ impl Worker {
                     fs::metadata(base.join(name))?;
                 }
             }
-            Pending::Rename { from, to } => fs::rename(base.join(from), base.join(to))?,
-            Pending::Unlink { name } => fs::remove_file(base.join(name))?,
+            PendingMount::Rename { from, to } => fs::rename(base.join(from), base.join(to))?,
+            PendingMount::Unlink { name } => fs::remove_file(base.join(name))?,
         }
         self.files = self.files.after(&pending);
-        self.pending = Pending::None;
+        self.pending = PendingMount::None;
         Ok(())
     }
 
-    fn choose(&mut self) -> Pending {
+    fn choose(&mut self) -> PendingMount {
         let name = |random: &mut Random| {
             format!("{}/{}", DIRS[random.below(2) as usize], random.below(NAMES))
         };
@@ -116,17 +116,17 @@ impl Worker {
             0..2 if !existing.is_empty() => {
                 let from = existing[self.random.below(existing.len() as u64) as usize].clone();
                 match name(&mut self.random) {
-                    to if to != from => Pending::Rename { from, to },
-                    _ => Pending::Unlink { name: from },
+                    to if to != from => PendingMount::Rename { from, to },
+                    _ => PendingMount::Unlink { name: from },
                 }
             }
-            2 if !existing.is_empty() => Pending::Unlink {
+            2 if !existing.is_empty() => PendingMount::Unlink {
                 name: existing[self.random.below(existing.len() as u64) as usize].clone(),
             },
             _ => {
                 let most = [100, 5000, 70_000][self.random.below(3) as usize];
                 let bytes = self.bytes(most);
-                Pending::Write {
+                PendingMount::Write {
                     name: name(&mut self.random),
                     offset: self.random.below(50_000) as usize,
                     bytes,
@@ -188,7 +188,10 @@ impl Worker {
                 );
             }
         }
-        let (id, pending) = (self.id, std::mem::replace(&mut self.pending, Pending::None));
+        let (id, pending) = (
+            self.id,
+            std::mem::replace(&mut self.pending, PendingMount::None),
+        );
         if let Err(why) = self.files.settle(&pending, found) {
             panic!("seed {seed}, worker {id}: {why}");
         }

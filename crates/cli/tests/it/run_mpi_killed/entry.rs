@@ -8,7 +8,7 @@ const SLICE: u64 = 64 << 20;
 
 /// What was begun and has not returned well.
 #[derive(Debug, Clone)]
-pub enum Pending {
+pub enum PendingMount {
     /// These bytes over the old ones, made durable.
     Write(Vec<u8>),
     /// The file removed.
@@ -28,7 +28,7 @@ pub struct Entry {
     /// Acknowledged; `None`: there is no such file.
     pub content: Option<Vec<u8>>,
     /// Uncertain; nothing is written there any more.
-    pub pending: Option<Pending>,
+    pub pending: Option<PendingMount>,
 }
 
 impl Entry {
@@ -125,8 +125,8 @@ impl Entry {
             return Err(format!("{name}: {}", difference(&self.content, found)));
         };
         match (pending, found) {
-            (Pending::Remove, None) => Ok(()),
-            (Pending::Write(new), Some(seen)) => {
+            (PendingMount::Remove, None) => Ok(()),
+            (PendingMount::Write(new), Some(seen)) => {
                 let old = self.content.as_deref().unwrap_or_default();
                 let at = |bytes: &[u8], i: usize| bytes.get(i).copied().unwrap_or(0);
                 let wrong = |i: &usize| seen[*i] != at(old, *i) && seen[*i] != at(new, *i);

@@ -4,7 +4,7 @@
 //! log holds the bytes: the worker's own. If the victim is among them the operation may fail once the victim is killed: with
 //! `EIO`, on the victim's own mount also as one without a server. No other operation may ever fail.
 use super::DEADLINE;
-use super::entry::{Entry, Pending};
+use super::entry::{Entry, PendingMount};
 use crate::common::mpi::{N, open_mpi};
 use forebay_testkit::random::Random;
 use forebay_testkit::random::seeded_bytes;
@@ -217,15 +217,15 @@ impl Worker {
     /// It was not: nobody knows whether it happened. Nor can another slot of that file be committed without this one.
     fn give_up(&mut self, at: usize, act: Act) {
         let pending = match act {
-            Act::Write(bytes) => Pending::Write(bytes),
-            Act::Remove => Pending::Remove,
+            Act::Write(bytes) => PendingMount::Write(bytes),
+            Act::Remove => PendingMount::Remove,
             Act::Read(_) | Act::List => return,
         };
         let (dir, name) = (self.entries[at].dir, self.entries[at].name.clone());
         let same = |e: &&mut Entry| e.dir == dir && e.name == name;
         for entry in self.entries.iter_mut().filter(same) {
             // Of the other slots nothing is uncertain.
-            entry.pending = entry.content.clone().map(Pending::Write);
+            entry.pending = entry.content.clone().map(PendingMount::Write);
         }
         self.entries[at].pending = Some(pending);
     }

@@ -1,5 +1,5 @@
 //! Attributes of files in a plain directory: reading them, and setting owners and times as far as the user may.
-use crate::stage::side::{NotKept, ObjectStat};
+use crate::stage::endpoint::{ObjectStat, UnkeptAttribute};
 use forebay_server::{Kind, Time};
 use rustix::fs::{FileType, Gid, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
@@ -62,7 +62,7 @@ pub fn timestamps(stat: &ObjectStat) -> Timestamps {
 pub fn owner(
     set: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
     stat: &ObjectStat,
-) -> io::Result<Option<NotKept>> {
+) -> io::Result<Option<UnkeptAttribute>> {
     let (uid, gid) = (Uid::from_raw(stat.uid), Gid::from_raw(stat.gid));
     match set(Some(uid), Some(gid)) {
         Ok(()) => Ok(None),
@@ -70,7 +70,7 @@ pub fn owner(
             let own = rustix::process::geteuid().as_raw() == stat.uid;
             match set(None, Some(gid)) {
                 Ok(()) if own => Ok(None),
-                _ => Ok(Some(NotKept::Owner)),
+                _ => Ok(Some(UnkeptAttribute::Owner)),
             }
         }
         Err(e) => Err(e.into()),

@@ -1,6 +1,6 @@
 //! Open files of a plain directory: reads skip holes, and writes leave them out.
 use super::attributes::{owner, timestamps};
-use crate::stage::side::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
+use crate::stage::endpoint::{CHUNK, ObjectStat, SourceFile, TargetFile, UnkeptAttribute, Xattr};
 use rustix::fs::{FallocateFlags, Mode, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -74,7 +74,7 @@ impl TargetFile for LocalWriter {
     fn finish(
         self: Box<Self>,
         attributes: Option<(&ObjectStat, &[Xattr])>,
-    ) -> io::Result<Vec<NotKept>> {
+    ) -> io::Result<Vec<UnkeptAttribute>> {
         let Some((stat, xattrs)) = attributes else {
             return Ok(Vec::new());
         };
@@ -82,7 +82,7 @@ impl TargetFile for LocalWriter {
         notes.extend(owner(|u, g| rustix::fs::fchown(&self.0, u, g), stat)?);
         for (name, value) in xattrs {
             if let Err(e) = rustix::fs::fsetxattr(&self.0, name, value, XattrFlags::empty()) {
-                notes.push(NotKept::xattr(name, e));
+                notes.push(UnkeptAttribute::xattr(name, e));
             }
         }
         rustix::fs::futimens(&self.0, &timestamps(stat))?;

@@ -2,9 +2,9 @@
 mod attributes;
 mod file;
 
-use super::side::{
-    ListedName, NamedObject, NotKept, ObjectRef, ObjectStat, ResolvedPath, SourceFile, StageSide,
-    TargetFile, Xattr,
+use super::endpoint::{
+    CopyEndpoint, ListedName, NamedObject, ObjectRef, ObjectStat, ResolvedPath, SourceFile,
+    TargetFile, UnkeptAttribute, Xattr,
 };
 use attributes::{owner, stat_of, timestamps};
 use file::{LocalReader, LocalWriter};
@@ -25,17 +25,17 @@ const MAX_SINGLE_FSYNCS: usize = 16;
 
 /// See the head of this file.
 #[derive(Default)]
-pub struct LocalSide {
+pub struct LocalEndpoint {
     /// Where a walk must not go.
     avoid: Vec<PathBuf>,
     /// One directory on every file system that was written to.
     systems: Mutex<BTreeMap<u64, PathBuf>>,
 }
 
-impl LocalSide {
+impl LocalEndpoint {
     /// `avoid`: paths a walk must not enter or look at.
-    pub fn new(avoid: Vec<PathBuf>) -> LocalSide {
-        LocalSide {
+    pub fn new(avoid: Vec<PathBuf>) -> LocalEndpoint {
+        LocalEndpoint {
             avoid,
             systems: Mutex::default(),
         }
@@ -58,7 +58,7 @@ fn path(place: &ObjectRef) -> io::Result<&Path> {
     }
 }
 
-impl StageSide for LocalSide {
+impl CopyEndpoint for LocalEndpoint {
     fn resolve(&self, path: &Path) -> io::Result<ResolvedPath> {
         let found = match std::fs::symlink_metadata(path) {
             Ok(m) => Some((ObjectRef::Path(path.into()), stat_of(&m))),
@@ -244,7 +244,7 @@ impl StageSide for LocalSide {
         place: &ObjectRef,
         stat: &ObjectStat,
         xattrs: &[Xattr],
-    ) -> io::Result<Vec<NotKept>> {
+    ) -> io::Result<Vec<UnkeptAttribute>> {
         let path = path(place)?;
         let nofollow = AtFlags::SYMLINK_NOFOLLOW;
         let mut notes = Vec::new();
@@ -254,7 +254,7 @@ impl StageSide for LocalSide {
         )?);
         for (name, value) in xattrs {
             if let Err(e) = rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
-                notes.push(NotKept::xattr(name, e));
+                notes.push(UnkeptAttribute::xattr(name, e));
             }
         }
         rustix::fs::utimensat(CWD, path, &timestamps(stat), nofollow)?;

@@ -1,5 +1,5 @@
 //! Open files of the service that are copied from or into, and setting attributes of what was copied into it.
-use crate::stage::side::{CHUNK, NotKept, ObjectStat, SourceFile, TargetFile, Xattr};
+use crate::stage::endpoint::{CHUNK, ObjectStat, SourceFile, TargetFile, UnkeptAttribute, Xattr};
 use bytes::Bytes;
 use forebay_server::delegate::{Handle, SeekTarget};
 use forebay_server::{Caller, Delegate, Fid, Kind, SetAttr, SetTime};
@@ -83,7 +83,7 @@ impl TargetFile for ServiceWriter {
     fn finish(
         mut self: Box<Self>,
         attributes: Option<(&ObjectStat, &[Xattr])>,
-    ) -> io::Result<Vec<NotKept>> {
+    ) -> io::Result<Vec<UnkeptAttribute>> {
         let flushed = self.delegate.flush(self.handle);
         self.open = false;
         self.delegate.release(self.handle)?;
@@ -113,14 +113,14 @@ pub fn set_attributes(
     fid: Fid,
     stat: &ObjectStat,
     xattrs: &[Xattr],
-) -> io::Result<Vec<NotKept>> {
+) -> io::Result<Vec<UnkeptAttribute>> {
     let mut notes = Vec::new();
     for (name, value) in xattrs {
         if let Err(e) = delegate
             .names
             .setxattr(fid, name.as_bytes(), value, false, false)
         {
-            notes.push(NotKept::xattr(name, e));
+            notes.push(UnkeptAttribute::xattr(name, e));
         }
     }
     let all = SetAttr {
@@ -134,7 +134,7 @@ pub fn set_attributes(
     match delegate.names.setattr(fid, &all, None, caller) {
         Ok(_) => Ok(notes),
         Err(e) if e.errno() == Errno::PERM => {
-            notes.push(NotKept::Owner);
+            notes.push(UnkeptAttribute::Owner);
             let rest = SetAttr {
                 uid: None,
                 gid: None,

@@ -1,9 +1,9 @@
 //! The files of the service, seen from one node, as the source or the target of a copy: through the delegate, without a mount.
 mod file;
 
-use super::side::{
-    ListedName, NamedObject, NotKept, ObjectRef, ObjectStat, ResolvedPath, SourceFile, StageSide,
-    TargetFile, Xattr,
+use super::endpoint::{
+    CopyEndpoint, ListedName, NamedObject, ObjectRef, ObjectStat, ResolvedPath, SourceFile,
+    TargetFile, UnkeptAttribute, Xattr,
 };
 use crate::path::walk;
 use bytes::Bytes;
@@ -24,15 +24,15 @@ use std::sync::Arc;
 const NAMES_PER_REQUEST: u32 = 1024;
 
 /// See the head of this file.
-pub struct ServiceSide {
+pub struct ServiceEndpoint {
     delegate: Arc<Delegate>,
     caller: Caller,
 }
 
-impl ServiceSide {
+impl ServiceEndpoint {
     /// As the client's node and owner.
-    pub fn new(client: &crate::Client) -> ServiceSide {
-        ServiceSide {
+    pub fn new(client: &crate::Client) -> ServiceEndpoint {
+        ServiceEndpoint {
             delegate: client.delegate.clone(),
             caller: client.caller,
         }
@@ -74,7 +74,7 @@ fn stat_of_survey(survey: &FileSurvey) -> ObjectStat {
     }
 }
 
-impl ServiceSide {
+impl ServiceEndpoint {
     fn reader(&self, handle: Handle) -> Box<dyn SourceFile> {
         Box::new(ServiceReader {
             delegate: self.delegate.clone(),
@@ -112,7 +112,7 @@ impl ServiceSide {
     }
 }
 
-impl StageSide for ServiceSide {
+impl CopyEndpoint for ServiceEndpoint {
     fn resolve(&self, path: &Path) -> io::Result<ResolvedPath> {
         self.find(path, false)
     }
@@ -214,7 +214,7 @@ impl StageSide for ServiceSide {
 
     fn open_seen(&self, place: &ObjectRef, stat: &ObjectStat) -> io::Result<Box<dyn SourceFile>> {
         match &stat.attr {
-            Some(attr) => Ok(self.reader(self.delegate.peek(attr))),
+            Some(attr) => Ok(self.reader(self.delegate.open_uncounted(attr))),
             None => self.open(place, false),
         }
     }
@@ -308,7 +308,7 @@ impl StageSide for ServiceSide {
         place: &ObjectRef,
         stat: &ObjectStat,
         xattrs: &[Xattr],
-    ) -> io::Result<Vec<NotKept>> {
+    ) -> io::Result<Vec<UnkeptAttribute>> {
         set_attributes(&self.delegate, self.caller, fid(place)?, stat, xattrs)
     }
 

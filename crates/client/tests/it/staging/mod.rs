@@ -1,7 +1,8 @@
 //! What the tests of staging share: a service, trees to copy, and comparing them in all that is kept.
 use forebay_client::Client;
 use forebay_client::stage::{
-    Counts, Direction, LocalNode, Options, Outcome, PathPair, ReportLine, StageRun, StopReason,
+    Counts, Direction, LocalNode, PathPair, ReportLine, StageOptions, StageOutcome, StageRun,
+    StopReason,
 };
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
@@ -30,14 +31,14 @@ struct Mounts(std::sync::Mutex<Vec<PathBuf>>);
 
 /// How a run ended.
 pub struct RunResult {
-    pub outcome: Outcome,
+    pub outcome: StageOutcome,
     pub counts: Counts,
     pub lines: Vec<ReportLine>,
     pub stop: Option<StopReason>,
 }
 
 impl RunResult {
-    pub fn of(job: &StageRun, outcome: Outcome) -> RunResult {
+    pub fn of(job: &StageRun, outcome: StageOutcome) -> RunResult {
         let report = job.report();
         RunResult {
             outcome,
@@ -101,7 +102,13 @@ impl StagingFixture {
         (0..self.config.nodes).map(read).collect()
     }
 
-    pub fn job(&self, direction: Direction, from: &Path, to: &Path, options: &Options) -> StageRun {
+    pub fn job(
+        &self,
+        direction: Direction,
+        from: &Path,
+        to: &Path,
+        options: &StageOptions,
+    ) -> StageRun {
         self.job_of(self.clients(), direction, from, to, options)
     }
 
@@ -112,7 +119,7 @@ impl StagingFixture {
         direction: Direction,
         from: &Path,
         to: &Path,
-        options: &Options,
+        options: &StageOptions,
     ) -> StageRun {
         let local = |(node, client)| LocalNode {
             node: node as u16,
@@ -133,7 +140,7 @@ impl StagingFixture {
         direction: Direction,
         from: &Path,
         to: &Path,
-        options: &Options,
+        options: &StageOptions,
     ) -> RunResult {
         let job = self.job(direction, from, to, options);
         let outcome = job.run();

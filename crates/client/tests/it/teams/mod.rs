@@ -23,13 +23,13 @@ pub struct TeamCluster {
 }
 
 /// A client in its team.
-pub struct SeatedClient {
+pub struct JoinedClient {
     team: Team,
     place: u64,
     node: u16,
 }
 
-impl SeatedClient {
+impl JoinedClient {
     /// Its number among all clients.
     pub fn place(&self) -> u64 {
         self.place
@@ -40,14 +40,14 @@ impl SeatedClient {
     }
 }
 
-impl Deref for SeatedClient {
+impl Deref for JoinedClient {
     type Target = Team;
     fn deref(&self) -> &Team {
         &self.team
     }
 }
 
-impl DerefMut for SeatedClient {
+impl DerefMut for JoinedClient {
     fn deref_mut(&mut self) -> &mut Team {
         &mut self.team
     }
@@ -160,7 +160,7 @@ impl TeamCluster {
     }
 
     /// Each client in a thread of its own, as one team; what they return, by place.
-    pub fn all<T: Send>(&self, f: impl Fn(&mut SeatedClient) -> T + Sync) -> Vec<T> {
+    pub fn all<T: Send>(&self, f: impl Fn(&mut JoinedClient) -> T + Sync) -> Vec<T> {
         self.some(|_| true, f).into_iter().flatten().collect()
     }
 
@@ -168,7 +168,7 @@ impl TeamCluster {
     pub fn some<T: Send>(
         &self,
         who: impl Fn(u64) -> bool,
-        f: impl Fn(&mut SeatedClient) -> T + Sync,
+        f: impl Fn(&mut JoinedClient) -> T + Sync,
     ) -> Vec<Option<T>> {
         let mut seats = Vec::new();
         let number = self.teams.fetch_add(1, Ordering::SeqCst);
@@ -177,11 +177,11 @@ impl TeamCluster {
             for _ in 0..*here {
                 let place = seats.len() as u64;
                 let team = client.team(&client.plan_of_all(number, *here)).unwrap();
-                seats.push(SeatedClient { team, place, node });
+                seats.push(JoinedClient { team, place, node });
             }
         }
         std::thread::scope(|scope| {
-            let start = |mut seat: SeatedClient| {
+            let start = |mut seat: JoinedClient| {
                 let f = &f;
                 who(seat.place).then(|| scope.spawn(move || f(&mut seat)))
             };

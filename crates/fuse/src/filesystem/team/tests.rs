@@ -9,7 +9,7 @@ const THREAD: u32 = 77;
 fn service(dir: &tempfile::TempDir) -> Service {
     let config = Config {
         memory: 16 << 20,
-        // So long a process waits for a seat.
+        // So long a process waits for a place in the team.
         deadline: Duration::from_secs(2),
         ..Config::default()
     };
@@ -36,7 +36,7 @@ fn open(teams: &TeamDirectory, directory: u64) -> Fid {
         options: options(true, true).create(true).clone(),
     };
     let mut team = teams
-        .seats
+        .processes
         .lock()
         .get_mut(&directory)
         .unwrap()
@@ -44,7 +44,7 @@ fn open(teams: &TeamDirectory, directory: u64) -> Fid {
         .take()
         .unwrap();
     let shown = teams.call(&mut team, directory, &op, THREAD).unwrap();
-    teams.seats.lock().get_mut(&directory).unwrap().team = Some(team);
+    teams.processes.lock().get_mut(&directory).unwrap().team = Some(team);
     Fid(shown.ino)
 }
 
@@ -111,13 +111,20 @@ fn what_nobody_takes_goes_with_the_directory() {
     teams.leave(1);
     assert!(teams.take(fid, flags(true, true), THREAD).is_none());
     assert_eq!(service.nodes()[0].files.open_files(), 0);
-    // The seat is free again, and a process that comes too late for what was opened for it gets nothing.
+    // The place in the team is free again, and a process that comes too late for what was opened for it gets nothing.
     teams.join(2, &join(3), RANK, vec![]).unwrap();
     let op = TeamOp::Open {
         path: b"/f".to_vec(),
         options: options(true, false),
     };
-    let mut team = teams.seats.lock().get_mut(&2).unwrap().team.take().unwrap();
+    let mut team = teams
+        .processes
+        .lock()
+        .get_mut(&2)
+        .unwrap()
+        .team
+        .take()
+        .unwrap();
     teams.leave(2);
     teams.call(&mut team, 2, &op, THREAD).unwrap();
     assert_eq!(service.nodes()[0].files.open_files(), 0);
@@ -147,9 +154,9 @@ fn a_rank_gets_where_its_user_and_groups_may() {
         teams
             .join(directory, &join(number), caller, groups)
             .unwrap();
-        let mut seats = teams.seats.lock();
-        let mut team = seats.get_mut(&directory).unwrap().team.take().unwrap();
-        drop(seats);
+        let mut processes = teams.processes.lock();
+        let mut team = processes.get_mut(&directory).unwrap().team.take().unwrap();
+        drop(processes);
         let stat = TeamOp::Stat {
             path: b"/d/f".to_vec(),
         };

@@ -1,6 +1,6 @@
 //! The serving process and the handle a test holds on it.
 use super::{has_fuse, role, role_as, start_ready};
-use forebay_fuse::{Mount, MountOptions, Pending, mounts, unmount};
+use forebay_fuse::{Mount, MountOptions, PendingMount, mounts, unmount};
 use forebay_server::{Config, Consistency, Service};
 use forebay_storage::{Durability, OsIo};
 use forebay_testkit::seeds;
@@ -93,7 +93,7 @@ fn start(
     };
     let mut mounts = Vec::new();
     for n in 0..nodes {
-        let pending = Pending::mount(root.join(n.to_string()), options.clone())?;
+        let pending = PendingMount::mount(root.join(n.to_string()), options.clone())?;
         mounts.push(pending.answer(service.delegate(n))?);
     }
     Ok((service, mounts))

@@ -1,7 +1,7 @@
 //! A recording disk with a store on it, a service over that store with a mount for each member, and the same again on what a
 //! cut leaves.
 use crate::common::{role, start_ready};
-use forebay_fuse::{Mount, MountOptions, Pending};
+use forebay_fuse::{Mount, MountOptions, PendingMount};
 use forebay_server::{Config, Service, fsck};
 use forebay_storage::{Durability, OsIo};
 use forebay_testkit::disk::{IMAGE, Loss, Mounted, Recording, make_ext4, position};
@@ -38,7 +38,7 @@ pub fn serve(args: &[&str]) {
     let service = Service::start(Arc::new(OsIo), Path::new(store), config).unwrap();
     let mount = |n: u16| {
         let point = Path::new(root).join(n.to_string());
-        Pending::mount(point, MountOptions::default())?.answer(service.delegate(n))
+        PendingMount::mount(point, MountOptions::default())?.answer(service.delegate(n))
     };
     let mounts: Vec<Mount> = (0..nodes).map(|n| mount(n).unwrap()).collect();
     println!("\nREADY");

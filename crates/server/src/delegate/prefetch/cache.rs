@@ -1,6 +1,6 @@
 //! The bytes fetched ahead, shared by the threads that fetch them and the reads that take them.
 //!
-//! Invariants: a read takes bytes only as its file is at their generation; it waits no longer than a fetch usually takes.
+//! Invariants: a read takes bytes only if its file is at their generation; it waits no longer than a fetch usually takes.
 use super::fetched_pieces::{FetchedPieces, PieceLookup, WantedPiece};
 use crate::Fid;
 use crate::delegate::open_file::{FileState, OpenFile};

@@ -1,9 +1,9 @@
 //! Fetching what clients will read before they ask (`docs/prefetch.md`).
 //!
 //! ```text
-//! read -> [ reader ]  what comes next?  -> [ pieces ]  room for it -> [ pool ]  threads: read as the client would
-//!    |                                         |                         |
-//!    +------- is it here, or on its way? <-----+-------------------------+
+//! read -> [ reader ]  what comes next?  -> [ fetched_pieces ]  room for it -> [ pool ]  threads: read as the client would
+//!    |                                             |                             |
+//!    +------- is it here, or on its way? <---------+-----------------------------+
 //! ```
 //!
 //! | file | what |
@@ -14,7 +14,7 @@
 //! | `fetched_pieces` | ranges that are here or on their way, in a budget |
 //! | `cache` | the same for many threads: waiting for a piece, and what a fetch takes |
 //! | `pool` | threads and their queue |
-//! | `prefetcher` | all of it together; what a thread does: one piece, as the file is at one generation |
+//! | `prefetcher` | composes the above; the work of a fetch thread, which reads one piece at one generation |
 //! | `wait_average` | whether a handle's reads wait for other nodes |
 //! | `stats` | what became of the bytes fetched ahead, for status and metrics |
 //!

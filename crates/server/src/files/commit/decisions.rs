@@ -2,13 +2,13 @@
 //!
 //! # Invariants
 //! 1. A decision is on disk from the batch that decided until each of its members has published.
-//! 2. Of one file, a member has at most one decision that it has not published: later commits with a part for it wait.
+//! 2. Of each file, at most one decided commit is unpublished at any one participant: a later commit with a part there waits.
 //! 3. Decisions of a file are published in the order of their sequences, under its commit lock.
 //! 4. The participants of a file are all members that ever got a part of it: its removal asks each of them.
 use super::super::context::MemberContext;
 use super::super::records::{self, CommitId};
 use super::super::work_queue::WorkQueue;
-use crate::outbox::{HeldRecord, Outbox};
+use crate::outbox::{DisplacedRecord, Outbox};
 use crate::{Fid, Member, Result, keys};
 use forebay_proto::files::{PublishStaged, Published};
 use forebay_storage::{Batch, Store};
@@ -229,15 +229,17 @@ impl DecidedCommits {
             return Ok(());
         };
         let members = decision.members.iter().copied();
-        self.outbox.held.wrote(members.chain([decision.id.writer]));
-        let held = HeldRecord {
+        self.outbox
+            .displaced
+            .wrote(members.chain([decision.id.writer]));
+        let held = DisplacedRecord {
             fid: decision.id.fid,
             size: Some(longer.start),
             seq: decision.seq,
             extents: Vec::new(),
             beside: vec![(longer.end - 1, 1)],
         };
-        self.outbox.held.hold(batch, &held)
+        self.outbox.displaced.record(batch, &held)
     }
 
     /// Adds the decision's members to the participants of the file.

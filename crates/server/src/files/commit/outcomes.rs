@@ -2,16 +2,18 @@
 //! tried again.
 //!
 //! In memory the last [`REMEMBERED`] commits; on disk, for writers on other members, the last commit of each (file, writer) as
-//! a receipt, until the writer has closed the file, or a start at which no writer lives. The own member's delegate dies with
-//! this process, so it cannot retry what only the disk would remember.
+//! a receipt, until the writer has closed the file, or the whole service is restarted. The local delegate needs no receipt: it
+//! ends with this process, so it never retries over a restart.
 //!
 //! # Invariants
-//! 1. A commit is either decided or given up, never both: both decisions and abort records (a promise that the commit is
+//! 1. A commit is either decided or given up, never both: both decisions and abort records (which say that the commit is
 //!    never decided) are written under the inode's lock.
 //! 2. A receipt is written in the batch of its commit, and deleted only if no newer commit of its writer has taken its place.
 use super::super::context::MemberContext;
-use super::super::records::{self, CommitId, HISTORY, is_receipt, receipt_key, receipt_of};
-use super::super::work_queue::{ClosedReceipt, SWEEP};
+use super::super::records::{
+    self, CommitId, FILE_COMMIT_RECORDS, is_receipt, receipt_key, receipt_of,
+};
+use super::super::work_queue::{ClosedReceipt, RECEIPTS_PER_SWEEP};
 use super::decisions::DecidedCommits;
 use crate::{Fid, Member, Result, keys};
 use forebay_storage::Batch;
@@ -104,7 +106,7 @@ impl CommitOutcomes {
     /// Deletes receipts, each if it is still that of its token: a newer one may be asked for again.
     pub fn sweep(&self, receipts: &[ClosedReceipt]) -> Result<()> {
         receipts
-            .chunks(SWEEP)
+            .chunks(RECEIPTS_PER_SWEEP)
             .try_for_each(|some| self.sweep_batch(some))
     }
 
@@ -123,13 +125,14 @@ impl CommitOutcomes {
     /// Deletes all receipts: no writer of before is left that could ask again.
     pub fn forget_writers(&self) -> Result<()> {
         let mut batch = Batch::reclaiming();
-        for entry in keys::with_prefix(&self.context.store, keys::DECISIONS, &[HISTORY]) {
+        for entry in keys::with_prefix(&self.context.store, keys::DECISIONS, &[FILE_COMMIT_RECORDS])
+        {
             let (key, _) = entry?;
             if !is_receipt(&key) {
                 continue;
             }
             batch.delete(keys::DECISIONS, key);
-            if batch.len() >= SWEEP {
+            if batch.len() >= RECEIPTS_PER_SWEEP {
                 self.apply(std::mem::replace(&mut batch, Batch::reclaiming()))?;
             }
         }
@@ -145,7 +148,7 @@ impl CommitOutcomes {
 
     /// Adds to `batch` the end of all records of the file's commits.
     pub fn delete(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
-        let history = records::fid_key(HISTORY, fid);
+        let history = records::fid_key(FILE_COMMIT_RECORDS, fid);
         keys::delete_prefix(&self.context.store, batch, keys::DECISIONS, &history)
     }
 }

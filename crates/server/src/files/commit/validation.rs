@@ -6,7 +6,7 @@
 //! 1. Each log byte is named once, and each byte of the file is in one pattern or put. Puts without patterns may overlap; the
 //!    index counts what a later one takes away.
 //! 2. Sums of lengths, offsets and log addresses fit their numbers.
-//! 3. All bytes are those of a member that there is.
+//! 3. Every extent and pattern names an existing member.
 use super::super::records::CommitId;
 use crate::Result;
 use forebay_index::{Change, Extent};

@@ -7,8 +7,8 @@
 //! 3. The last close of a file without a name removes it, in the background.
 mod teams;
 
+use super::components::FileComponents;
 use super::open_table::ClosedOpen;
-use super::owners::FileOwners;
 use crate::inodes::Inode;
 use crate::{Attr, Fid, Kind, Lamination, Member, OpenFlags, Result, Time};
 use forebay_proto::files::{MemberSet, UnnamedFile};
@@ -18,15 +18,15 @@ use std::sync::Arc;
 use teams::TeamTokens;
 
 /// See the head of this file.
-pub(super) struct OpenFiles {
-    owners: Arc<FileOwners>,
+pub(super) struct OpenService {
+    components: Arc<FileComponents>,
     teams: TeamTokens,
 }
 
-impl OpenFiles {
-    pub fn new(owners: Arc<FileOwners>) -> OpenFiles {
-        OpenFiles {
-            owners,
+impl OpenService {
+    pub fn new(components: Arc<FileComponents>) -> OpenService {
+        OpenService {
+            components,
             teams: TeamTokens::default(),
         }
     }
@@ -34,15 +34,15 @@ impl OpenFiles {
     /// Counts the open and answers attributes. `EPERM` for writing a file laminated for ever; a softly laminated one
     /// (the kernel lets only root get here) becomes writable with a new generation. `ESTALE` if it was removed.
     pub fn open(&self, from: Member, fid: Fid, flags: OpenFlags, token: u64) -> Result<Attr> {
-        let inodes = &self.owners.context.inodes;
+        let inodes = &self.components.context.inodes;
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid)?;
-        if self.owners.opens.counted(fid, (from, token)) {
+        if self.components.opens.counted(fid, (from, token)) {
             return Ok(inode.attr(fid));
         }
         self.may_open(fid, &mut inode, flags)?;
         if !self
-            .owners
+            .components
             .opens
             .add(fid, (from, token), flags.write, inode.nlink == 0)
         {
@@ -60,18 +60,18 @@ impl OpenFiles {
         write: bool,
         token: u64,
     ) -> Result<Attr> {
-        if from != self.owners.context.member() {
+        if from != self.components.context.member() {
             return Err(Errno::INVAL.into());
         }
-        let inodes = &self.owners.context.inodes;
+        let inodes = &self.components.context.inodes;
         let fid = inodes.allocate_fid()?;
         let inode = Inode::new(Kind::File, new.mode, new.uid, new.gid, Time::now());
         let _inode = inodes.lock(fid);
         let mut batch = Batch::new();
         inodes.put(&mut batch, fid, &inode);
         inodes.put_orphan(&mut batch, fid, new.linkable);
-        self.owners.context.store.apply(batch)?;
-        self.owners.opens.add_unnamed(fid, (from, token), write);
+        self.components.context.store.apply(batch)?;
+        self.components.opens.add_unnamed(fid, (from, token), write);
         Ok(inode.attr(fid))
     }
 
@@ -83,7 +83,7 @@ impl OpenFiles {
         token: u64,
         members: &MemberSet,
     ) -> Result<Attr> {
-        let inodes = &self.owners.context.inodes;
+        let inodes = &self.components.context.inodes;
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid)?;
         self.may_open(fid, &mut inode, flags)?;
@@ -92,7 +92,7 @@ impl OpenFiles {
             let nameless = inode.nlink == 0;
             // The first decides for all, as the file's state is that of one moment.
             if !self
-                .owners
+                .components
                 .opens
                 .add(fid, (member, token), flags.write, nameless)
                 && i == 0
@@ -116,22 +116,25 @@ impl OpenFiles {
         }
         if flags.write && inode.lamination == Lamination::ByMode {
             inode.lamination = Lamination::None;
-            inode.seq = self.owners.sequences.next(fid, inode.seq)?;
-            self.owners.context.inodes.write(Batch::new(), fid, inode)?;
+            inode.seq = self.components.sequences.next(fid, inode.seq)?;
+            self.components
+                .context
+                .inodes
+                .write(Batch::new(), fid, inode)?;
         }
         Ok(())
     }
 
     /// Ends the open of this token.
     pub fn close(&self, from: Member, fid: Fid, token: u64) -> Result<()> {
-        let _inode = self.owners.context.inodes.lock(fid);
+        let _inode = self.components.context.inodes.lock(fid);
         let closed = self.close_one(from, fid, token);
         self.after_close(fid, &closed)
     }
 
     /// As a close of each of the members.
     pub fn close_team(&self, fid: Fid, token: u64, members: &MemberSet) -> Result<Attr> {
-        let inodes = &self.owners.context.inodes;
+        let inodes = &self.components.context.inodes;
         let _inode = inodes.lock(fid);
         let mut all = ClosedOpen::default();
         for member in members.iter() {
@@ -153,15 +156,15 @@ impl OpenFiles {
 
     /// Counts one open no more. The caller has the inode's lock, and goes on with `after_close`.
     fn close_one(&self, from: Member, fid: Fid, token: u64) -> ClosedOpen {
-        let closed = self.owners.opens.remove(fid, (from, token));
+        let closed = self.components.opens.remove(fid, (from, token));
         if closed.counted {
             self.teams.closed(token);
         }
-        if closed.member_gone && from != self.owners.context.member() {
+        if closed.member_gone && from != self.components.context.member() {
             // All that it wrote is published and answered: it asks for none of that again.
             // A receipt that cannot be read stays until the next start.
-            if let Ok(Some(token)) = self.owners.outcomes.receipt(fid, from) {
-                self.owners.work.sweep_receipt((fid, from, token));
+            if let Ok(Some(token)) = self.components.outcomes.receipt(fid, from) {
+                self.components.work.sweep_receipt((fid, from, token));
             }
         }
         closed
@@ -171,18 +174,18 @@ impl OpenFiles {
     /// without a name removes it. The caller has the inode's lock.
     fn after_close(&self, fid: Fid, closed: &ClosedOpen) -> Result<()> {
         if closed.remove {
-            self.owners.work.remove(fid);
+            self.components.work.remove(fid);
         } else if closed.last_writer {
-            let mut inode = self.owners.context.inodes.get(fid)?;
+            let mut inode = self.components.context.inodes.get(fid)?;
             if inode.kind == Kind::File
                 && inode.mode & 0o222 == 0
                 && inode.lamination == Lamination::None
             {
                 inode.lamination = Lamination::ByMode;
                 // A close does not fail because the disk is full: the record stays as long as it was.
-                let inodes = &self.owners.context.inodes;
+                let inodes = &self.components.context.inodes;
                 inodes.write(Batch::reclaiming(), fid, &inode)?;
-                self.owners.patterns.finish(fid, &inode);
+                self.components.patterns.finish(fid, &inode);
             }
         }
         Ok(())
@@ -191,26 +194,29 @@ impl OpenFiles {
     /// Reserves `len` bytes after the published size, every reservation before, and the asker's own pending writes, so that
     /// appends of several nodes never overlap. Reservations end when nobody holds the file open, or with a truncate.
     pub fn append(&self, fid: Fid, len: u64, pending_end: u64) -> Result<u64> {
-        let _inode = self.owners.context.inodes.lock(fid);
-        let size = self.owners.context.inodes.get(fid)?.size;
-        let offset = self.owners.opens.reserve(fid, len, size.max(pending_end));
+        let _inode = self.components.context.inodes.lock(fid);
+        let size = self.components.context.inodes.get(fid)?.size;
+        let offset = self
+            .components
+            .opens
+            .reserve(fid, len, size.max(pending_end));
         offset.ok_or(Errno::FBIG.into())
     }
 
     /// Makes a file read-only for ever. `EBUSY` while a member holds the file open for writing. Doing it again changes nothing.
     pub fn laminate(&self, fid: Fid) -> Result<Attr> {
-        let inodes = &self.owners.context.inodes;
+        let inodes = &self.components.context.inodes;
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid)?;
         inode.must_be_file()?;
-        if self.owners.opens.writers(fid) {
+        if self.components.opens.writers(fid) {
             return Err(Errno::BUSY.into());
         }
         if inode.lamination != Lamination::Permanent {
             inode.lamination = Lamination::Permanent;
             inode.ctime = Time::now();
             inodes.write(Batch::new(), fid, &inode)?;
-            self.owners.patterns.finish(fid, &inode);
+            self.components.patterns.finish(fid, &inode);
         }
         Ok(inode.attr(fid))
     }

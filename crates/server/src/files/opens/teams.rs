@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - They are opens like any other (`open_table`): each member's ends with a close of its own, or all together with the team's.
-//! - A member that did not hear what became of the request abandons it, at every member, as it may not know the file.
+//! - A member that got no reply abandons the token at every member, because it may not know which file, so which owner, it was.
 //!   Opens already registered for it are closed; a request that arrives later registers none for a member that abandoned
 //!   it.
 use crate::{Fid, Member};

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// What the patterns of one file hold.
 #[derive(Debug)]
-pub(crate) struct HeldByPatterns {
+pub(crate) struct PatternUsage {
     /// The file.
     pub fid: Fid,
     /// Segments and holes.
@@ -31,7 +31,7 @@ pub(crate) struct HeldByPatterns {
 ///
 /// # Errors
 /// When the store or the index cannot be read. A record that cannot be read is in `lost`.
-pub(crate) fn held(store: &Store, index: &ExtentIndex) -> Result<Vec<HeldByPatterns>> {
+pub(crate) fn held(store: &Store, index: &ExtentIndex) -> Result<Vec<PatternUsage>> {
     let mut fids: Vec<Fid> = Vec::new();
     for entry in keys::all(store, keys::PATTERNS) {
         let fid = keys::fid_of(&entry?.0).unwrap_or(Fid(0));
@@ -83,7 +83,7 @@ pub(crate) struct PatternGaps {
 }
 
 /// The segments of the file that an extent holds and whose log bytes are not there.
-pub(crate) type Missing<'a> = dyn Fn(&Extent) -> Vec<Range<u64>> + 'a;
+pub(crate) type UnreadableRangesOf<'a> = dyn Fn(&Extent) -> Vec<Range<u64>> + 'a;
 
 /// Looks for gaps in `[0, size)`, at most `most` of them; then all after the last counts as one.
 ///
@@ -95,7 +95,7 @@ pub(crate) fn pattern_gaps(
     fid: Fid,
     size: u64,
     most: usize,
-    missing: &Missing<'_>,
+    missing: &UnreadableRangesOf<'_>,
 ) -> Result<PatternGaps> {
     let mut unheld = Vec::new();
     let mut ranges = LogRanges::default();
@@ -160,8 +160,8 @@ pub(crate) fn pattern_gaps(
     })
 }
 
-fn of(fid: Fid, table: &PatternTable, over: &ReadPage<'_>) -> Result<HeldByPatterns> {
-    let mut held = HeldByPatterns {
+fn of(fid: Fid, table: &PatternTable, over: &ReadPage<'_>) -> Result<PatternUsage> {
+    let mut held = PatternUsage {
         fid,
         records: (table.segments.len() + table.holes.len()) as u64,
         counted: table.segments.iter().map(|p| p.bytes - p.hidden).sum(),

@@ -71,7 +71,7 @@ pub(super) fn overwritten(
     let (mut partly, mut counted) = (Vec::new(), BTreeSet::new());
     for m in &meets {
         let stored = &table.segments[m.at];
-        let apart = new.kept.apart(stored.segment.source, &stored.runs);
+        let apart = new.kept.is_disjoint(stored.segment.source, &stored.runs);
         let whole = inside(&covering, stored.bounds) || inside(&m.ranges, stored.bounds);
         let runs = match whole && apart {
             true => Some(stored.runs.to_vec()),

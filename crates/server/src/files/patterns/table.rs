@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //! 1. Segments are in the order of their names, so in the order of their commits.
-//! 2. A byte of a segment counts (is visible) if no segment of a later commit has it, no hole of its commit or a later
-//!    one is over it, and no extent of the index (which all are newer than any pattern there, and are looked at by
-//!    others).
-//! 3. `hidden` of a segment is the number of its bytes that do not count. A segment without visible bytes is deleted.
+//! 2. A byte of a segment is visible unless a segment of a later commit has it, a hole of its commit or a later one covers
+//!    it, or an extent of the index does. Extents of the index are newer than any pattern there; callers look at them
+//!    (`index_overlay`).
+//! 3. `hidden` of a segment is the number of its bytes that are not visible. A segment without visible bytes is deleted.
 //! 4. What a record that cannot be read may have said is `Lost`, never a hole or older bytes.
 use super::holes::Holes;
 use super::index_overlay::{IndexOverlay, ReadPage};

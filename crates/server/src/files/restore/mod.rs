@@ -1,6 +1,6 @@
 //! After a power cut: puts back what commits without a sync displaced, where the bytes of those commits did not reach the disk.
 //!
-//! A commit without a sync may be in the index while its bytes are lost. `outbox/held_extents` keeps a record of what each such commit
+//! A commit without a sync may be in the index while its bytes are lost. `outbox/displaced_extents` keeps a record of what each such commit
 //! displaced. A start works through these records in three steps; all members finish a step before any of them begins the next.
 //!
 //! 1. **Find ends** (`find_unreadable_tails`), at each file's owner, which knows the size that the file had before a recorded commit. It
@@ -25,11 +25,11 @@
 mod named_bytes;
 
 use super::committer::Committer;
-use super::owners::FileOwners;
+use super::components::FileComponents;
 use super::records::CommitId;
 use super::slice_index::stored_bytes;
 use super::staged::StagedParts;
-use crate::outbox::{HeldRecord, Outbox};
+use crate::outbox::{DisplacedRecord, Outbox};
 use crate::{Error, ExtentLayout, Fid, Member, Result};
 use forebay_data::ranges::{merge, without};
 use forebay_index::{Change, Extent};
@@ -99,7 +99,7 @@ fn unless_removed(done: Result<()>) -> Result<()> {
 
 /// See the head of this file.
 pub(crate) struct Restore {
-    owners: Arc<FileOwners>,
+    components: Arc<FileComponents>,
     outbox: Arc<Outbox>,
     staged: Arc<StagedParts>,
     committer: Arc<Committer>,
@@ -116,7 +116,7 @@ impl Restore {
         named: NamedBytes,
     ) -> Restore {
         Restore {
-            owners: committer.owners.clone(),
+            components: committer.components.clone(),
             outbox,
             staged,
             committer,
@@ -130,8 +130,8 @@ impl Restore {
     /// # Errors
     /// When the own store fails.
     pub fn find_unreadable_tails(&self) -> Result<()> {
-        self.outbox.held.begin_restore();
-        for (number, held) in self.outbox.held.left()? {
+        self.outbox.displaced.begin_restore();
+        for (number, held) in self.outbox.displaced.left()? {
             if let Err(error) = unless_removed(self.find_unreadable_tail(number, &held)) {
                 self.wait_for_next_start(held.fid, number);
                 tracing::warn!(fid = held.fid.0, %error, "cannot tell whether a power cut took the end of this file; the next start looks again");
@@ -140,11 +140,11 @@ impl Restore {
         Ok(())
     }
 
-    fn find_unreadable_tail(&self, number: u64, held: &HeldRecord) -> Result<()> {
+    fn find_unreadable_tail(&self, number: u64, held: &DisplacedRecord) -> Result<()> {
         let (fid, Some(size)) = (held.fid, held.size) else {
             return Ok(());
         };
-        let Some(inode) = self.owners.context.inodes.find(fid)? else {
+        let Some(inode) = self.components.context.inodes.find(fid)? else {
             // Removed since.
             return Ok(());
         };
@@ -156,8 +156,8 @@ impl Restore {
             return Ok(());
         };
         let member = match inode.layout {
-            ExtentLayout::BySlice => self.owners.context.map().member(fid.owner(), end - 1),
-            ExtentLayout::OwnerOnly | ExtentLayout::Patterned => self.owners.context.member(),
+            ExtentLayout::BySlice => self.components.context.map().member(fid.owner(), end - 1),
+            ExtentLayout::OwnerOnly | ExtentLayout::Patterned => self.components.context.member(),
         };
         let (last, published) = self.named.at(member, fid, end - 1..end)?;
         let lacks = published < held.seq;
@@ -174,12 +174,12 @@ impl Restore {
     /// When the own store fails. What members that cannot be reached have waits for the next start.
     pub fn restore_bytes(&self) -> Result<()> {
         let mut put_back = 0;
-        for (number, held) in self.outbox.held.left()?.into_iter().rev() {
+        for (number, held) in self.outbox.displaced.left()?.into_iter().rev() {
             // Older records wait with a newer one: what they put back would pass for what it wrote.
             if self.waits(held.fid) {
                 continue;
             }
-            match self.restore_held(number, &held) {
+            match self.restore_displaced(number, &held) {
                 Ok(bytes) => put_back += bytes,
                 Err(error) => {
                     self.wait_for_next_start(held.fid, number);
@@ -228,9 +228,9 @@ impl Restore {
                 Ok(()) => {
                     let mut batch = Batch::reclaiming();
                     for (number, freed) in &tail.records {
-                        self.outbox.end_held(&mut batch, *number, freed);
+                        self.outbox.end_displaced(&mut batch, *number, freed);
                     }
-                    self.owners.context.store.apply(batch)?;
+                    self.components.context.store.apply(batch)?;
                 }
                 Err(error) => {
                     tracing::warn!(fid = fid.0, %error, "bytes behind what was synced of this file cannot be read; the next start looks again");
@@ -242,7 +242,7 @@ impl Restore {
     }
 
     /// Answers how many bytes are as they were before.
-    fn restore_held(&self, number: u64, held: &HeldRecord) -> Result<u64> {
+    fn restore_displaced(&self, number: u64, held: &DisplacedRecord) -> Result<u64> {
         let fid = held.fid;
         let displaced = held.extents.iter().map(|e| e.offset..e.end());
         let beside = held.beside.iter().map(|(at, len)| *at..at + len);
@@ -300,14 +300,14 @@ impl Restore {
             return Ok(bytes);
         }
         let mut batch = Batch::reclaiming();
-        self.outbox.end_held(&mut batch, number, &freed);
-        self.owners.context.store.apply(batch)?;
+        self.outbox.end_displaced(&mut batch, number, &freed);
+        self.components.context.store.apply(batch)?;
         Ok(bytes)
     }
 
     /// Cuts off the end of a file that cannot be read, down to what can.
     fn cut_tail(&self, fid: Fid, tail: &UnreadableTail) -> Result<()> {
-        let Some(inode) = self.owners.context.inodes.find(fid)? else {
+        let Some(inode) = self.components.context.inodes.find(fid)? else {
             return Ok(());
         };
         let from = tail.size.min(tail.start);
@@ -316,9 +316,11 @@ impl Restore {
         }
         let members = match inode.layout {
             ExtentLayout::BySlice => {
-                touched(self.owners.context.map(), fid.owner(), from, inode.size)
+                touched(self.components.context.map(), fid.owner(), from, inode.size)
             }
-            ExtentLayout::OwnerOnly | ExtentLayout::Patterned => vec![self.owners.context.member()],
+            ExtentLayout::OwnerOnly | ExtentLayout::Patterned => {
+                vec![self.components.context.member()]
+            }
         };
         let mut now = Vec::new();
         for member in members {
@@ -358,10 +360,10 @@ impl Restore {
 
     /// Counts the stored bytes of a file over several members again: some may have lost parts that the owner has counted.
     fn count_stored(&self, fid: Fid) -> Result<()> {
-        let _commit = self.owners.locks.lock(fid)?;
+        let _commit = self.components.locks.lock(fid)?;
         let stored = || -> Result<u64> {
-            let (mut members, mut stored) = (self.owners.decided.participants(fid)?, 0);
-            members.push(self.owners.context.member());
+            let (mut members, mut stored) = (self.components.decided.participants(fid)?, 0);
+            members.push(self.components.context.member());
             for member in members {
                 self.named.pages(member, fid, 0..u64::MAX, |page| {
                     stored += stored_bytes(page);
@@ -369,18 +371,18 @@ impl Restore {
             }
             Ok(stored)
         };
-        let inode = self.owners.context.inodes.find(fid)?;
+        let inode = self.components.context.inodes.find(fid)?;
         if inode.is_none_or(|inode| inode.layout != ExtentLayout::BySlice) {
             return Ok(());
         }
         let bytes = stored()?;
-        let _inode = self.owners.context.inodes.lock(fid);
-        let mut inode = self.owners.context.inodes.get(fid)?;
+        let _inode = self.components.context.inodes.lock(fid);
+        let mut inode = self.components.context.inodes.get(fid)?;
         if inode.bytes == bytes {
             return Ok(());
         }
         inode.bytes = bytes;
-        let inodes = &self.owners.context.inodes;
+        let inodes = &self.components.context.inodes;
         inodes.write(Batch::reclaiming(), fid, &inode)
     }
 
@@ -392,7 +394,7 @@ impl Restore {
         changes: Vec<Change>,
         size: Option<u64>,
     ) -> Result<()> {
-        let (owner, member) = (fid.owner(), self.owners.context.member());
+        let (owner, member) = (fid.owner(), self.components.context.member());
         let (own, staged) = match owner == member {
             true => self.stage_elsewhere(fid, token, changes)?,
             false => {
@@ -419,7 +421,7 @@ impl Restore {
         };
         let reply = match owner == member {
             true => self.committer.commit(member, commit),
-            false => self.owners.context.peers.call(owner, commit),
+            false => self.components.context.peers.call(owner, commit),
         };
         match reply {
             Ok(CommitReply::Committed(_)) => Ok(()),
@@ -435,7 +437,7 @@ impl Restore {
                             writer: member,
                             token,
                         };
-                        self.owners.context.peers.call(to, request)?;
+                        self.components.context.peers.call(to, request)?;
                     }
                 }
                 Err(error)
@@ -450,7 +452,7 @@ impl Restore {
         token: u64,
         changes: Vec<Change>,
     ) -> Result<(Vec<Change>, Vec<Member>)> {
-        let context = &self.owners.context;
+        let context = &self.components.context;
         let inode = context.inodes.get(fid)?;
         if inode.layout != ExtentLayout::BySlice {
             return Ok((changes, Vec::new()));

@@ -61,7 +61,7 @@ fn a_commit_over_three_members_is_read_by_each() {
         })
         .sum();
     assert_eq!(leftovers, 0);
-    assert!(world.files(1).owners.decided.files().is_empty());
+    assert!(world.files(1).components.decided.files().is_empty());
 }
 
 #[test]

@@ -39,9 +39,14 @@ fn a_commit_cut_off_at_any_step_of_any_member_is_seen_whole_or_not_at_all() {
     for victim in 0..3 {
         for steps in 0.. {
             let (world, fid) = prepared();
-            world.files(victim).owners.context.faults.cut_after(steps);
+            world
+                .files(victim)
+                .components
+                .context
+                .faults
+                .cut_after(steps);
             let result = world.write(1, fid, spanning(), NEW);
-            if !world.files(victim).owners.context.faults.reached() {
+            if !world.files(victim).components.context.faults.reached() {
                 assert!(result.is_ok());
                 assert!(steps > 2, "member {victim} has steps");
                 break;

@@ -242,7 +242,7 @@ impl History {
             Op::Restart(k) => self.world.restart(k % self.members()),
             Op::Cut(after) => {
                 let owner = self.world.files(self.fid.owner());
-                owner.owners.context.faults.cut_after(after);
+                owner.components.context.faults.cut_after(after);
             }
             Op::Lose { nth, reply } => {
                 let mut count = 0;

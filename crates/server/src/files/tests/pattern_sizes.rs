@@ -277,7 +277,7 @@ fn what_a_commit_displaces_is_found_while_others_may_use_the_inode() {
     let (free, held) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let owner = world.files(0);
     let (counts, inodes) = ((free.clone(), held.clone()), world.inodes(0));
-    owner.owners.context.faults.watch(move |step| {
+    owner.components.context.faults.watch(move |step| {
         if step != "find" {
             return;
         }

@@ -68,7 +68,7 @@ fn a_small_file_goes_wholly_in_the_batch_that_takes_its_name() {
     world.write(1, fid, 0..100, 1).unwrap();
     assert!(world.count(0, keys::DECISIONS) > 0);
     assert!(world.unlink_at_once(fid, true) && world.unlink_at_once(empty, true));
-    assert_eq!(world.files(0).owners.work.pending(), 0);
+    assert_eq!(world.files(0).components.work.pending(), 0);
     assert_eq!(errno(world.open(0, fid, false)), Errno::STALE);
     assert_eq!(errno(world.write(1, fid, 0..1, 2)), Errno::STALE);
     world.drain();
@@ -89,7 +89,7 @@ fn a_file_that_is_open_or_large_or_busy_or_lies_elsewhere_is_not_removed_at_once
     world.close(1, fid, false);
     {
         let files = world.files(0);
-        let _commit = files.owners.locks.lock(fid).unwrap();
+        let _commit = files.components.locks.lock(fid).unwrap();
         assert!(!world.unlink_at_once(fid, true), "busy");
     }
     let pieces =
@@ -156,10 +156,15 @@ fn a_removal_cut_off_at_any_step_is_finished_after_the_restart() {
                 ..Default::default()
             };
             world.commit(1, fid, &changes, attr).unwrap();
-            world.files(victim).owners.context.faults.cut_after(steps);
+            world
+                .files(victim)
+                .components
+                .context
+                .faults
+                .cut_after(steps);
             world.unlink(fid);
             let _ = world.files(0).drain();
-            let reached = world.files(victim).owners.context.faults.reached();
+            let reached = world.files(victim).components.context.faults.reached();
             world.restart(victim);
             (0..3).for_each(|k| world.files(k).drain().unwrap());
             // A removal that failed waits for its turn in the background; a restart asks for it at once.

@@ -69,7 +69,7 @@ impl Net {
         }
         let answered = self.nodes.ask(to, |files| {
             let reply = request.answer(files, from);
-            (reply, files.owners.context.faults.reached())
+            (reply, files.components.context.faults.reached())
         });
         // A member that was cut off does not get its answer out.
         match answered {

@@ -159,7 +159,7 @@ pub(super) const CASES: &[Case] = &[
         op: |net, [_, b, _]| {
             let name = (0..)
                 .map(|i| i.to_string())
-                .find(|n| crate::meta::names::home(b, n.as_bytes(), 3) == 2);
+                .find(|n| crate::meta::names::directory_member(b, n.as_bytes(), 3) == 2);
             net.create(b, &name.unwrap(), dir(0o700)).map(drop)
         },
         once: true,

@@ -476,7 +476,7 @@ impl Net {
     pub fn dir_at(&self, parent: Fid, member: Member) -> Fid {
         let members = self.hosts.len() as u16;
         let fits = |name: &String| {
-            names::home(parent, name.as_bytes(), members) == member
+            names::directory_member(parent, name.as_bytes(), members) == member
                 && self.lookup(parent, name).is_err()
         };
         let name = (0..).map(|i| format!("m{member}-{i}")).find(fits).unwrap();

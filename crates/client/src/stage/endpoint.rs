@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Most bytes of one read or write.
 pub const CHUNK: u64 = 1 << 20;
 
-/// An object of one side.
+/// An object of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectRef {
     /// In a plain directory.
@@ -78,17 +78,17 @@ pub type Xattr = (OsString, Vec<u8>);
 
 /// What could not be kept of an object's attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotKept {
+pub enum UnkeptAttribute {
     /// Its user or group.
     Owner,
     /// An extended attribute, and why.
     Xattr(String),
 }
 
-impl NotKept {
+impl UnkeptAttribute {
     /// That this extended attribute could not be set.
-    pub fn xattr(name: &OsStr, error: impl std::fmt::Display) -> NotKept {
-        NotKept::Xattr(format!("{} ({error})", name.to_string_lossy()))
+    pub fn xattr(name: &OsStr, error: impl std::fmt::Display) -> UnkeptAttribute {
+        UnkeptAttribute::Xattr(format!("{} ({error})", name.to_string_lossy()))
     }
 }
 
@@ -132,7 +132,7 @@ pub trait TargetFile {
     fn finish(
         self: Box<Self>,
         attributes: Option<(&ObjectStat, &[Xattr])>,
-    ) -> io::Result<Vec<NotKept>>;
+    ) -> io::Result<Vec<UnkeptAttribute>>;
 }
 
 /// The name the user gave.
@@ -146,7 +146,7 @@ pub struct ResolvedPath {
 }
 
 /// See the head of this file.
-pub trait StageSide: Send + Sync {
+pub trait CopyEndpoint: Send + Sync {
     /// The name the user gave as a source.
     fn resolve(&self, path: &Path) -> io::Result<ResolvedPath>;
     /// The name the user gave as a target: a link to a directory counts as the directory.
@@ -207,7 +207,7 @@ pub trait StageSide: Send + Sync {
         place: &ObjectRef,
         stat: &ObjectStat,
         xattrs: &[Xattr],
-    ) -> io::Result<Vec<NotKept>>;
+    ) -> io::Result<Vec<UnkeptAttribute>>;
     /// These files are on disk when it returns.
     fn sync(&self, files: &[(ObjectRef, OsString)]) -> io::Result<()>;
     /// Every name and attribute set before is on disk when it returns.

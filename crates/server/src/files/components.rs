@@ -11,7 +11,7 @@ use crate::outbox::Outbox;
 use std::sync::Arc;
 
 /// See the head of this file.
-pub(super) struct FileOwners {
+pub(super) struct FileComponents {
     pub context: Arc<MemberContext>,
     pub locks: CommitLocks,
     pub sequences: FileSequences,
@@ -23,12 +23,12 @@ pub(super) struct FileOwners {
     pub work: Arc<WorkQueue>,
 }
 
-impl FileOwners {
+impl FileComponents {
     /// As the store has them.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn open(context: Arc<MemberContext>, outbox: &Arc<Outbox>) -> Result<FileOwners> {
+    pub fn open(context: Arc<MemberContext>, outbox: &Arc<Outbox>) -> Result<FileComponents> {
         let peers = &context.peers;
         // Who has a commit lock may have to wait a deadline for each of the other members, not longer.
         let limit = peers.deadline().saturating_mul(peers.members().into());
@@ -36,7 +36,7 @@ impl FileOwners {
         let slices = Arc::new(SliceIndex::open(context.clone(), outbox.clone())?);
         let decided = DecidedCommits::load(context.clone(), outbox.clone(), work.clone())?;
         let decided = Arc::new(decided);
-        Ok(FileOwners {
+        Ok(FileComponents {
             locks: CommitLocks::new(peers.member(), limit),
             sequences: FileSequences::open(context.store.clone())?,
             patterns: Arc::new(PatternStore::new(context.clone(), slices.clone())),

@@ -1,20 +1,20 @@
 //! Extents displaced by commits whose own bytes may not be on disk yet: kept until those are.
 //!
 //! A commit without a sync takes effect at once, and its records may reach the disk long before its bytes do: the kernel
-//! writes what it likes. After a power cut the index then names bytes that are not there. So what such a
+//! writes dirty pages back in any order. After a power cut the index then names bytes that are not there. So what such a
 //! commit displaces stays where it is, with a record of what it was, in the batch of the commit. From time to time the members that
 //! have the new bytes bring them to disk, once for all commits; then the displaced ones become messages of the outbox. A
 //! start looks at the records that are left, and puts back what they hold where the new bytes cannot be read (`files/restore`).
 //!
 //! ```text
 //! DISPLACED  key  | number 8 |    grows in the order of commits here, also across restarts
-//!            val  | 2 | postcard: HeldRecord |
+//!            val  | 2 | postcard: DisplacedRecord |
 //! ```
 //!
 //! Invariants:
 //! - The bytes of a commit are in a segment before its record is; so a sync that begins after the record was seen covers them.
 //! - A record of an earlier run is left to `restore`: only it knows whether the bytes made it to the disk.
-use super::{RANGES, damaged};
+use super::{RANGES_PER_MESSAGE, damaged};
 use crate::{Error, Fid, Member, Result, keys};
 use bytes::Bytes;
 use forebay_index::Extent;
@@ -28,11 +28,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const VERSION: u8 = 2;
 /// Records that one batch turns into messages.
-const TOGETHER: usize = 256;
+const RECORDS_PER_BATCH: usize = 256;
 
 /// What one commit displaced here, and what it wrote where a power cut must not leave it unreadable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct HeldRecord {
+pub(crate) struct DisplacedRecord {
     /// The file.
     pub fid: Fid,
     /// Its size before, where that is known: at its owner.
@@ -48,7 +48,7 @@ pub(crate) struct HeldRecord {
 }
 
 /// The records of one member.
-pub(crate) struct HeldExtents {
+pub(crate) struct DisplacedExtents {
     store: Arc<Store>,
     next: AtomicU64,
     /// Records below are of commits of earlier runs.
@@ -59,13 +59,13 @@ pub(crate) struct HeldExtents {
     files: Mutex<[HashSet<Fid>; 2]>,
 }
 
-impl HeldExtents {
-    pub(super) fn open(store: Arc<Store>) -> Result<HeldExtents> {
+impl DisplacedExtents {
+    pub(super) fn open(store: Arc<Store>) -> Result<DisplacedExtents> {
         let mut next = 0;
         for entry in keys::all(&store, keys::DISPLACED) {
             next = next.max(number(&entry?.0)? + 1);
         }
-        Ok(HeldExtents {
+        Ok(DisplacedExtents {
             store,
             next: AtomicU64::new(next),
             first: AtomicU64::new(next),
@@ -93,7 +93,7 @@ impl HeldExtents {
 
     /// Whether there may be records of the file that are not released. All that is committed to it then needs one of its own: at a
     /// restore the older records must not be taken for what was before it.
-    pub fn holds(&self, fid: Fid) -> bool {
+    pub fn has_records(&self, fid: Fid) -> bool {
         self.files.lock().iter().any(|files| files.contains(&fid))
     }
 
@@ -103,13 +103,13 @@ impl HeldExtents {
     ///
     /// # Errors
     /// When the record cannot be encoded.
-    pub fn hold(&self, batch: &mut Batch, held: &HeldRecord) -> Result<()> {
+    pub fn record(&self, batch: &mut Batch, held: &DisplacedRecord) -> Result<()> {
         self.files.lock()[0].insert(held.fid);
         // One record at least: it may hold nothing but what was written beside.
-        let mut parts = held.extents.chunks(RANGES);
+        let mut parts = held.extents.chunks(RANGES_PER_MESSAGE);
         let (mut part, mut beside) = (parts.next().unwrap_or_default(), &held.beside[..]);
         loop {
-            let record = HeldRecord {
+            let record = DisplacedRecord {
                 extents: part.to_vec(),
                 beside: beside.to_vec(),
                 ..*held
@@ -147,7 +147,7 @@ impl HeldExtents {
             }
             writers.remove(&writer);
         }
-        for some in records.chunks(TOGETHER) {
+        for some in records.chunks(RECORDS_PER_BATCH) {
             let mut batch = Batch::reclaiming();
             for (number, held) in some {
                 batch.delete(keys::DISPLACED, number.to_be_bytes().to_vec());
@@ -165,20 +165,20 @@ impl HeldExtents {
     ///
     /// # Errors
     /// When the store cannot be read, or a record is damaged.
-    pub fn left(&self) -> Result<Vec<(u64, HeldRecord)>> {
+    pub fn left(&self) -> Result<Vec<(u64, DisplacedRecord)>> {
         let mut left = self.records(0)?;
         let first = self.first.load(Ordering::SeqCst);
         left.retain(|(number, _)| *number < first);
         Ok(left)
     }
 
-    fn records(&self, from: u64) -> Result<Vec<(u64, HeldRecord)>> {
+    fn records(&self, from: u64) -> Result<Vec<(u64, DisplacedRecord)>> {
         read(&self.store, from)
     }
 }
 
 /// All records from this number on.
-pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, HeldRecord)>> {
+pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, DisplacedRecord)>> {
     let mut records = Vec::new();
     let from = from.to_be_bytes();
     for entry in store.scan(keys::DISPLACED, Bound::Included(&from), Bound::Unbounded) {
@@ -195,11 +195,11 @@ pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, HeldRecord)>> {
 }
 
 /// The files of which a start may put back what commits displaced. What cannot be read is left out.
-pub(crate) fn files_with_held(store: &Store) -> BTreeSet<Fid> {
+pub(crate) fn files_with_displaced(store: &Store) -> BTreeSet<Fid> {
     let records = keys::all(store, keys::DISPLACED);
     let fid = |value: Bytes| {
         let (_, rest) = value.split_first()?;
-        Some(postcard::from_bytes::<HeldRecord>(rest).ok()?.fid)
+        Some(postcard::from_bytes::<DisplacedRecord>(rest).ok()?.fid)
     };
     let values = records.filter_map(|entry| Some(entry.ok()?.1));
     values.filter_map(fid).collect()
