@@ -162,15 +162,15 @@ impl LogStore {
             poison: poison.clone(),
             space_freed: Arc::default(),
             queue: ReclaimQueue::default(),
-            cleaning: Mutex::default(),
+            reclaiming: Mutex::default(),
         });
         reclaimer.queue.add(found.gaps);
         let logs = Arc::new(OpenLogs::default());
         let ids = Counter::open(store.clone(), b"log", 1)?;
         if options.background {
-            let cleaner = reclaimer.clone();
-            let work = &reclaimer.queue.cleaner;
-            work.spawn("forebay-clean", move || cleaner.run())
+            let shared = reclaimer.clone();
+            let work = &reclaimer.queue.background;
+            work.spawn("forebay-clean", move || shared.run())
                 .map_err(|e| poison::io_error("start a thread for", dir, e))?;
         }
         Ok(LogStore {
@@ -369,35 +369,35 @@ impl LogStore {
         self.writer.segments.disk_bytes(stop)
     }
 
-    /// Reclaims what is free; with `evacuate`, also moves the last live bytes out of mostly dead segments. What the cleaning
+    /// Reclaims what is free; with `evacuate`, also moves the last live bytes out of mostly dead segments. What the reclaiming
     /// thread does, for those that do without it.
     ///
     /// # Errors
     /// The first failure of disk or store; all else was done.
     pub fn clean(&self, evacuate: bool) -> Result<()> {
-        self.writer.reclaimer.clean(evacuate)
+        self.writer.reclaimer.reclaim_all(evacuate)
     }
 
-    /// Stops the cleaning thread and does what waits for it. Flush logs first: what is only buffered is lost.
+    /// Stops the reclaiming thread and does what waits for it. Flush logs first: what is only buffered is lost.
     ///
     /// # Errors
     /// As the store.
     pub fn close(&self) -> Result<()> {
-        self.stop_cleaner();
+        self.stop_reclaiming();
         self.writer.poison.check()?;
         self.writer.spans.apply_seals()?;
         self.writer.segments.seal_all();
         self.clean(false)
     }
 
-    fn stop_cleaner(&self) {
+    fn stop_reclaiming(&self) {
         let reclaimer = &self.writer.reclaimer;
-        reclaimer.queue.cleaner.stop(&reclaimer.segments.dir);
+        reclaimer.queue.background.stop(&reclaimer.segments.dir);
     }
 }
 
 impl Drop for LogStore {
     fn drop(&mut self) {
-        self.stop_cleaner();
+        self.stop_reclaiming();
     }
 }

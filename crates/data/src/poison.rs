@@ -1,10 +1,14 @@
-//! A failed write or sync leaves the disk in an unknown state. So the store is poisoned: it accepts no more data until it is opened again.
+//! A failed write or sync of a segment file leaves the disk in an unknown state. So the log store is poisoned: no more bytes are
+//! appended until it is opened again.
+//!
+//! The key-value store has a flag of its own (`forebay_storage::StoreHealth`). When that fails, this is poisoned too, by the
+//! error of a call to it; not the other way round.
 use forebay_proto::{Error, Result};
 use forebay_storage::Error as StorageError;
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Says whether the store still takes data, and why not.
+/// Says whether the log store still takes bytes, and why not.
 #[derive(Debug)]
 pub struct Poison(forebay_storage::Poison);
 
@@ -20,7 +24,7 @@ impl Poison {
         Ok(self.0.check()?)
     }
 
-    /// Passes the error on; anything but a full disk or a lack of descriptors poisons the store.
+    /// Passes the error on; anything but a full disk or a lack of descriptors poisons the log store.
     pub fn note(&self, error: Error) -> Error {
         if ![Errno::NOSPC, Errno::NFILE].contains(&error.errno()) && self.0.set(&error) {
             tracing::error!(%error, "a write failed; no more data is accepted until the store is opened again");

@@ -2,7 +2,7 @@
 //!
 //! If a checksum is wrong, the span is looked up once more in the store: if the span was freed or moved meanwhile, the mismatch
 //! is expected (its bytes may be punched away); only if it is unchanged are its bytes damaged. So a reader in flight needs no
-//! lock against freeing and cleaning.
+//! lock against freeing and reclaiming.
 use crate::READ_BYTES;
 use crate::buffer_pool::BufferPool;
 use crate::log::OpenLogs;
@@ -15,7 +15,7 @@ use forebay_proto::{Error, LOST_LOG, LogId, Member, Result};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// How often a read follows a span that moves under it. Moving is rare and slow (the cleaner).
+/// How often a read follows a span that moves under it. Moving is rare and slow (`reclaim`).
 const MAX_MOVES_FOLLOWED: usize = 16;
 /// Bytes that `is_readable` reads at a time.
 const PROBE_BYTES: u64 = 1 << 20;

@@ -3,7 +3,7 @@
 //! the flushes that will ask for it.
 //!
 //! Invariants: the batch that freed the bytes is on disk before their space goes (else a power loss would bring the records
-//! back without the bytes); one thread cleans at a time; a failure does not stop the rest; while work is left the thread tries
+//! back without the bytes); one thread reclaims at a time; a failure does not stop the rest; while work is left the thread tries
 //! again on a timer, without being woken.
 mod evacuate;
 mod queue;
@@ -19,7 +19,7 @@ use forebay_proto::{Error, Result};
 use forebay_storage::Store;
 use parking_lot::Mutex;
 pub use queue::ReclaimQueue;
-use schedule::CleaningSchedule;
+use schedule::ReclaimSchedule;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,8 +44,8 @@ pub struct Reclaimer {
     pub space_freed: Arc<SpaceSignal>,
     /// Bytes that no span names any more.
     pub queue: ReclaimQueue,
-    /// Held by whoever cleans.
-    pub cleaning: Mutex<()>,
+    /// Held by whoever reclaims.
+    pub reclaiming: Mutex<()>,
 }
 
 /// What a round reclaimed.
@@ -80,7 +80,7 @@ impl Reclaimer {
             .add(spans.iter().map(Span::segment_range).collect());
     }
 
-    /// Segments that the cleaner would empty: less than a quarter of each is live.
+    /// Segments that the thread would empty: less than a quarter of each is live.
     pub fn mostly_dead(&self) -> Vec<u32> {
         self.segments
             .sealed(|u| !u.pinned && u.live > 0 && u.live * 4 < u.len.saturating_sub(HEADER_BYTES))
@@ -95,8 +95,8 @@ impl Reclaimer {
     ///
     /// # Errors
     /// The first failure of disk or store; all else was done. What was not done is done later or at the next start.
-    pub fn clean(&self, evacuate: bool) -> Result<()> {
-        let _one = self.cleaning.lock();
+    pub fn reclaim_all(&self, evacuate: bool) -> Result<()> {
+        let _one = self.reclaiming.lock();
         let mut failure = self.reclaim().failure;
         if evacuate {
             let targets: HashSet<u32> = self.mostly_dead().into_iter().collect();
@@ -108,9 +108,9 @@ impl Reclaimer {
         failure.map_or(Ok(()), Err)
     }
 
-    /// The disk is full: whether cleaning might have helped. Does not wait for a cleaner at work.
-    pub fn clean_for_space(&self) -> bool {
-        let Some(_one) = self.cleaning.try_lock() else {
+    /// The disk is full: whether reclaiming might have helped. Does not wait for another thread that reclaims.
+    pub fn reclaim_for_space(&self) -> bool {
+        let Some(_one) = self.reclaiming.try_lock() else {
             return false;
         };
         let reclaimed = self.reclaim();
@@ -162,9 +162,9 @@ impl Reclaimer {
         reclaimed
     }
 
-    /// The thread: syncs ahead at once, cleans some time after a free, until it is stopped.
+    /// The thread: syncs ahead at once, reclaims some time after a free, until it is stopped.
     pub fn run(&self) {
-        let mut schedule = CleaningSchedule::default();
+        let mut schedule = ReclaimSchedule::default();
         while self
             .queue
             .wait(schedule.wait(self.mostly_dead().len(), self.has_garbage()))
@@ -179,9 +179,9 @@ impl Reclaimer {
                 return;
             }
             let pass = schedule.is_due(self.mostly_dead().len(), Instant::now());
-            let cleaned = self.clean(pass);
-            schedule.note(pass, cleaned.is_err(), Instant::now());
-            if let Err(error) = cleaned {
+            let reclaimed = self.reclaim_all(pass);
+            schedule.note(pass, reclaimed.is_err(), Instant::now());
+            if let Err(error) = reclaimed {
                 tracing::warn!(%error, "could not give all disk space back; trying again later");
             }
         }

@@ -125,7 +125,7 @@ fn pass_over_damage(error: Error) -> Result<()> {
     }
 }
 
-/// No segment is cleaned or removed, however much of it is freed.
+/// No segment is reclaimed or removed, however much of it is freed.
 fn keep_everything(found: &mut RecoveredState) {
     found.live = 0;
     for usage in found.table.values_mut() {

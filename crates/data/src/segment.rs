@@ -46,7 +46,7 @@ pub struct SegmentUsage {
     pub len: u64,
     /// Takes no more data.
     pub sealed: bool,
-    /// Holds damaged bytes: never cleaned away.
+    /// Holds damaged bytes: never reclaimed.
     pub pinned: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct Segments {
     next: AtomicU32,
     lanes: [Mutex<Lane>; LANES],
     table: Mutex<HashMap<u32, SegmentUsage>>,
-    /// New segments and full ones (`true`), whose names and bytes the cleaner brings to disk ahead of any flush.
+    /// New segments and full ones (`true`), whose names and bytes the reclaiming thread brings to disk ahead of any flush.
     ahead: Mutex<Vec<(Arc<Segment>, bool)>>,
     /// Segments written since the last `sync_written`.
     written: Mutex<BTreeSet<u32>>,

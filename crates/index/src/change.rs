@@ -1,9 +1,9 @@
 //! Changing a file's extents: a batch of puts and cuts over what is stored.
 //!
-//! The batch is first folded by itself ([`fold`]). Pieces that overlap no stored extent are written as they are; the
-//! coverage in memory nearly always tells which (`unoverlapped`). The others are laid over the stored extents run by run. A run
-//! is a group of pieces that are near each other, or that one stored extent joins; what is stored there is read by range
-//! scans. The result is compared with what was read, and only the differences are written, in key order.
+//! The batch is first folded by itself ([`fold`]). Pieces that overlap no stored extent are written as they are; the coverage
+//! in memory nearly always tells which (`unoverlapped`). The others are laid over the stored extents group by group. A group is
+//! pieces that are near each other, or that one stored extent joins; what is stored there is read by range scans. The result is
+//! compared with what was read, and only the differences are written, in key order.
 
 use crate::csm::engine::View;
 use crate::csm::{Key, Record};
@@ -61,19 +61,19 @@ impl ExtentIndex {
             at += same;
             let view = view.get_or_insert_with(|| self.engine.view());
             while !rest.is_empty() {
-                let (run, old) = self.run(view, fid, rest)?;
-                let new = lay_over(&old, run, &mut displaced);
+                let (group, old) = self.group(view, fid, rest)?;
+                let new = lay_over(&old, group, &mut displaced);
                 write_differences(fid, &old, &new, &mut records);
-                rest = &rest[run.len()..];
+                rest = &rest[group.len()..];
             }
         }
         self.engine.add(batch, records);
         Ok(each_once(displaced))
     }
 
-    /// The first run of `pieces`, and the stored extents that overlap its range or touch its ends. None of these
-    /// reaches or touches the piece after the run.
-    fn run<'a>(
+    /// The first group of `pieces`, and the stored extents that overlap its range or touch its ends. None of these
+    /// reaches or touches the piece after the group.
+    fn group<'a>(
         &self,
         view: &View,
         fid: u64,
@@ -82,7 +82,7 @@ impl ExtentIndex {
         let mut old: Vec<Extent> = Vec::new();
         let mut count = 0;
         while let Some(next) = pieces.get(count) {
-            // Later pieces join the run only if a stored extent reaches from it to them.
+            // Later pieces join the group only if a stored extent reaches from it to them.
             if count > 0 && old.last().is_none_or(|last| last.end() < next.start) {
                 break;
             }

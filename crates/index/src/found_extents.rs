@@ -1,6 +1,6 @@
 //! The result of a batched get: the extents of all its requests in one list.
 //!
-//! Invariant: the spans do not overlap and lie inside the list.
+//! Invariant: the requests' ranges of the list do not overlap and lie inside it.
 use crate::Extent;
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use std::ops::Range;
 pub struct FoundExtents {
     extents: Vec<Extent>,
     /// Where each request's extents are.
-    spans: Vec<Range<usize>>,
+    ranges: Vec<Range<usize>>,
 }
 
 impl FoundExtents {
@@ -17,18 +17,18 @@ impl FoundExtents {
     pub(crate) fn of(requests: usize) -> FoundExtents {
         FoundExtents {
             extents: Vec::with_capacity(requests),
-            spans: vec![0..0; requests],
+            ranges: vec![0..0; requests],
         }
     }
 
     /// Number of requests.
     pub fn len(&self) -> usize {
-        self.spans.len()
+        self.ranges.len()
     }
 
     /// Whether there was no request.
     pub fn is_empty(&self) -> bool {
-        self.spans.is_empty()
+        self.ranges.is_empty()
     }
 
     /// The extents of request `i`: those that overlap its range, clipped to it, by offset.
@@ -36,7 +36,7 @@ impl FoundExtents {
     /// # Panics
     /// If there was no request `i`.
     pub fn get(&self, i: usize) -> &[Extent] {
-        &self.extents[self.spans[i].clone()]
+        &self.extents[self.ranges[i].clone()]
     }
 
     /// Number of extents of all requests.
@@ -51,6 +51,6 @@ impl FoundExtents {
 
     /// What was added to the list since `start` is the answer to request `i`.
     pub(crate) fn answered(&mut self, i: usize, start: usize) {
-        self.spans[i] = start..self.extents.len();
+        self.ranges[i] = start..self.extents.len();
     }
 }

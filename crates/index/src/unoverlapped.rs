@@ -15,10 +15,10 @@ impl ExtentIndex {
     pub(crate) fn unoverlapped(&self, fid: u64, pieces: &[Piece]) -> Result<Vec<bool>> {
         let coverage = self.engine.coverage();
         let ranges = || pieces.iter().map(|p| (p.start, p.end, p.source.as_ref()));
-        let mut look = coverage.look(fid, ranges());
+        let mut look = coverage.known_pieces(fid, ranges());
         if let KnownPieces::Nothing = look {
             self.begin(fid)?;
-            look = coverage.look(fid, ranges());
+            look = coverage.known_pieces(fid, ranges());
         }
         if let KnownPieces::Known(_, pages) = &look
             && !pages.is_empty()
@@ -26,7 +26,7 @@ impl ExtentIndex {
             for page in pages {
                 self.load(fid, *page)?;
             }
-            look = coverage.look(fid, ranges());
+            look = coverage.known_pieces(fid, ranges());
         }
         let mut free = match look {
             KnownPieces::Known(free, _) => free,

@@ -1,4 +1,4 @@
-//! The body of a segment: loops, then terms, each as columns of numbers.
+//! The encoded body of a segment: loops, then terms, each as columns of numbers.
 //!
 //! ```text
 //!  body   | grain | grain of lengths | loops | loop ... | terms | starts | shapes | breaks | break ... |   or, flag 8:

@@ -1,6 +1,6 @@
 //! Skips many extents at once: finds where bytes without a hole end.
 //!
-//! A cell that is as long as the innermost stride fills its row; a row as long as the next stride fills that direction; and so
+//! A cell that is as long as the innermost stride fills its row; a row as long as the next stride fills that axis; and so
 //! on outwards. Every byte is held up to the end of the largest block of cells that is filled so.
 
 use crate::global::{Axis, GlobalPattern, MAX_AXES};

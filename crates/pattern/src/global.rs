@@ -1,4 +1,4 @@
-//! A global pattern: one shape, written by many logs at many places (slots), in which one division for each direction finds an
+//! A global pattern: one shape, written by many logs at many places (slots), in which one division for each axis finds an
 //! offset.
 //!
 //! ```text
@@ -37,7 +37,7 @@ impl Axis {
     }
 }
 
-/// A direction.
+/// An axis, see the head of this file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Axis {
     /// Even steps, each of `weight` slots; 0: of cells of one slot, along a dim of the lattice.

@@ -1,4 +1,5 @@
-//! Patterns: nested loops that stand for many extents, to compress the index and to predict reads (Pattern PLFS, improved).
+//! Patterns: nested loops that stand for many extents, to compress the index and to predict reads (Pattern PLFS, improved;
+//! `ARCHITECTURE.md` lists the papers).
 //!
 //! # Words
 //! - **Element**: one extent of a log: offset in the file, length, log address.
@@ -12,8 +13,12 @@
 //! - **Lattice**: a shape in which each stride leaves room for everything inside, so an offset is found by one division a loop. Its
 //!   innermost part is a **cell**.
 //! - **Row**: elements of one length and one stride, one after the other. **Piece**: bytes of one log that a lookup answers.
-//! - **Grain**: the unit in which a body is encoded: the largest of which all its distances and strides are multiples, and another
-//!   for its lengths. **Frame**: kind, version, length and checksum around what is encoded.
+//! - **Open loop**: the loop at the end of a stream, which the next extent may continue. **Closed term**: one before it.
+//! - **Item**: a shape in a loop, at its distance (`rel`) from the start of an iteration; a loop's **body** is its items.
+//!   **Gap**: log bytes skipped after each iteration of a loop. **Break**: log bytes skipped between two terms.
+//! - **Grain**: the unit in which the encoded form (**encoded body**) of a pattern is written: the largest of which all its
+//!   distances and strides are multiples, and another for its lengths. **Frame**: kind, version, length and checksum around
+//!   what is encoded.
 //!
 //! # Modules
 //! | module | what |

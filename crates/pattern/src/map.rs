@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //! 1. Of several extents that hold a byte, the one with the largest sequence wins; in one commit, that with the larger log
-//!    address, which was written later; of different logs, that of the larger source.
+//!    address, which was written later; of different logs, that with the larger (member, log).
 //! 2. A piece ends before any place where a newer extent may start. A hole ends before any byte that is held.
 
 use crate::element::Element;

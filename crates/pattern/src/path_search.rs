@@ -3,13 +3,15 @@
 //!
 //! ```text
 //! distance   from a leaf of `a` to one of `b`:  d + k0 * stride0 + k1 * stride1 + ...,  low <= k <= high,  stride0 > stride1 > ...
+//!            d: between the first leaves; a step of `b` adds (k from 0 up), one of `a` subtracts (k from 0 down); steps of
+//!            equal strides are joined
 //! window     they overlap if  -(length of b's leaves) < distance < length of a's leaves
 //! ```
 //!
-//! A step of `b` has k from 0 up, one of `a` from 0 down; steps of equal strides are joined. From the largest stride on, only
-//! such k are tried from which the smaller strides can still reach the window: one or two for each of nested strides, so a
-//! handful of steps decides blocks of a cube, tiles, and diagonals of blocks. Where there are more, residues modulo common
-//! divisors of the strides are looked at first, which decide ranks that interleave, however long they are.
+//! From the largest stride on, only such k are tried from which the smaller strides can still reach the window: one or two for
+//! each of nested strides, so a handful of steps decides blocks of a cube, tiles, and diagonals of blocks. Where there are
+//! more, residues modulo common divisors of the strides are looked at first, which decide ranks that interleave, however long
+//! they are.
 //!
 //! # Invariants
 //! 1. Paths that are called disjoint share no byte. Others may share none either, if no step was left, or if numbers reach

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //! 1. Rows and what is in them come in the order of offsets, and do not overlap.
-//! 2. Only for patterns whose lattice is `joined`.
+//! 2. Only for patterns whose lattice is `joined`: the elements of a cell are in order, apart, and follow each other in the log.
 
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::global::{Axis, GlobalPattern, MAX_AXES};
@@ -19,7 +19,7 @@ use crate::segment::PlacedExtent;
 use crate::slot_writers::SlotOrigin;
 
 /// Slots whose origins are kept in a table while a long range is gone through, at most.
-const MOST_ORIGINS: u64 = 1 << 16;
+const MAX_CACHED_ORIGINS: u64 = 1 << 16;
 
 /// Extents at even distances, `left` of them.
 #[derive(Debug, Clone, Copy)]
@@ -293,7 +293,7 @@ impl<'a> Rows<'a> {
     #[inline(never)]
     fn ask(&mut self, slot: u64) -> SlotOrigin {
         self.asked += 1;
-        if self.asked == self.global.slots && self.asked <= MOST_ORIGINS {
+        if self.asked == self.global.slots && self.asked <= MAX_CACHED_ORIGINS {
             let all = 0..self.global.slots;
             self.origins = all.map(|slot| self.global.writers.get(slot)).collect();
         }

@@ -129,7 +129,7 @@ pub(crate) struct Arena {
     pub(crate) loops: Vec<Loop>,
     pub(crate) items: Vec<LoopItem>,
     /// By fingerprint: all that were added. Those of an encoded pattern are appended as they come.
-    by_print: LoopsByFingerprint,
+    by_fingerprint: LoopsByFingerprint,
 }
 
 impl Arena {
@@ -231,20 +231,20 @@ impl Arena {
         if items.1 == 0 || steps.elements == 0 {
             return None;
         }
-        let mut print = self.print(steps, items);
-        // Different loops may have one print; the later has the next.
-        while let Some(&id) = self.by_print.get(&print) {
+        let mut fingerprint = self.fingerprint(steps, items);
+        // Different loops may have one fingerprint; the later has the next.
+        while let Some(&id) = self.by_fingerprint.get(&fingerprint) {
             if self.same(id, steps, items) {
                 if self.get(id).items != items && (items.0 + items.1) as usize == self.items.len() {
                     self.items.truncate(items.0 as usize);
                 }
                 return Some(Shape::of_loop(id));
             }
-            print = print.wrapping_add(1);
+            fingerprint = fingerprint.wrapping_add(1);
         }
         let shape = self.append(steps, items)?;
         if let ShapeKind::Loop(id) = shape.kind() {
-            self.by_print.insert(print, id);
+            self.by_fingerprint.insert(fingerprint, id);
         }
         Some(shape)
     }
@@ -260,7 +260,7 @@ impl Arena {
         Some(Shape::of_loop(id))
     }
 
-    fn print(&self, steps: Steps, items: (u32, u32)) -> u64 {
+    fn fingerprint(&self, steps: Steps, items: (u32, u32)) -> u64 {
         let seed = [steps.stride as u64, steps.elements, steps.gap]
             .into_iter()
             .fold(0, mix);
@@ -307,12 +307,12 @@ impl Arena {
     pub(crate) fn clear(&mut self) {
         self.loops.clear();
         self.items.clear();
-        self.by_print.clear();
+        self.by_fingerprint.clear();
     }
 
     /// Frees memory that only adding needs.
     pub(crate) fn freeze(&mut self) {
-        self.by_print = LoopsByFingerprint::default();
+        self.by_fingerprint = LoopsByFingerprint::default();
         self.loops.shrink_to_fit();
         self.items.shrink_to_fit();
     }
@@ -321,6 +321,6 @@ impl Arena {
     pub(crate) fn memory(&self) -> usize {
         self.loops.capacity() * size_of::<Loop>()
             + self.items.capacity() * size_of::<LoopItem>()
-            + self.by_print.capacity() * 16
+            + self.by_fingerprint.capacity() * 16
     }
 }

@@ -1,15 +1,15 @@
 //! The stack of closed terms, and the search for repeats at its top.
 //!
-//! A repeat of `b` terms: the last `b` have the shapes and distances of the `b` before. The search is by a 32-bit print of each
-//! term (its shape and its distance from the one below), shortest first, so it costs a vector compare of [`WINDOW`] prints when
-//! nothing repeats. Where prints match, the terms themselves are compared.
+//! A repeat of `b` terms: the last `b` have the shapes and distances of the `b` before. The search is by a 32-bit fingerprint
+//! of each term (its shape and its distance from the one below), shortest first, so it costs a vector compare of [`WINDOW`]
+//! fingerprints when nothing repeats. Where fingerprints match, the terms themselves are compared.
 
 use crate::shape::{Arena, MAX_DEPTH, Shape, mix};
 
 /// The longest body that is looked for, terms.
 pub(crate) const WINDOW: usize = 64;
 /// Prints compared for one term before the search gives up: so the cost of a term is bounded.
-const MAX_COMPARED_PRINTS: usize = 4 * WINDOW;
+const MAX_COMPARED_FINGERPRINTS: usize = 4 * WINDOW;
 
 /// A shape at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) struct Repeat {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stack {
     pub(crate) terms: Vec<Term>,
-    prints: Vec<u32>,
+    fingerprints: Vec<u32>,
     /// Log address after the top term.
     end: u64,
     /// Terms that do not follow the one below in the log, ever.
@@ -41,11 +41,11 @@ pub(crate) struct Stack {
 
 impl Stack {
     pub(crate) fn push(&mut self, term: Term, bytes: u64) {
-        let print = match self.terms.last() {
+        let fingerprint = match self.terms.last() {
             Some(below) if self.end == term.addr => {
                 mix(term.shape.bits(), term.start.wrapping_sub(below.start)) as u32 | 1
             }
-            // An even print is like no other: a loop's elements follow each other in the log.
+            // An even fingerprint is like no other: a loop's elements follow each other in the log.
             _ => {
                 self.breaks = self.breaks.wrapping_add(2);
                 self.breaks
@@ -53,16 +53,16 @@ impl Stack {
         };
         self.end = term.addr.wrapping_add(bytes);
         self.terms.push(term);
-        self.prints.push(print);
+        self.fingerprints.push(fingerprint);
     }
 
     /// The shortest repeat at the top.
     pub(crate) fn repeat(&self, arena: &Arena) -> Option<Repeat> {
-        let n = self.prints.len();
-        let (&top, below) = self.prints.split_last()?;
-        // Every term of the last copy but its first has the print of the one `size` below it, the top one too.
+        let n = self.fingerprints.len();
+        let (&top, below) = self.fingerprints.split_last()?;
+        // Every term of the last copy but its first has the fingerprint of the one `size` below it, the top one too.
         let mut at = below.len();
-        let mut budget = MAX_COMPARED_PRINTS;
+        let mut budget = MAX_COMPARED_FINGERPRINTS;
         let floor = at.saturating_sub(WINDOW);
         while at > floor {
             let from = at.saturating_sub(16).max(floor);
@@ -82,9 +82,9 @@ impl Stack {
     }
 
     fn verify(&self, n: usize, size: usize, budget: &mut usize, arena: &Arena) -> Option<Repeat> {
-        // A single term needs two equal distances, which the prints of the two top terms show.
+        // A single term needs two equal distances, which the fingerprints of the two top terms show.
         let copies = if size == 1 { 3 } else { 2 };
-        if n < copies * size || self.prints[n - 1] & 1 == 0 {
+        if n < copies * size || self.fingerprints[n - 1] & 1 == 0 {
             return None;
         }
         let last = n - size;
@@ -97,12 +97,13 @@ impl Stack {
         }
         for k in (last + 1..n).rev() {
             *budget = budget.checked_sub(1)?;
-            if self.prints[k] != self.prints[k - size] || self.prints[k] & 1 == 0 {
+            if self.fingerprints[k] != self.fingerprints[k - size] || self.fingerprints[k] & 1 == 0
+            {
                 return None;
             }
         }
-        // The prints are short: the terms themselves decide.
-        let joined = self.prints[last] & 1 == 1;
+        // The fingerprints are short: the terms themselves decide.
+        let joined = self.fingerprints[last] & 1 == 1;
         let distance = |k: usize| self.terms[k].start.wrapping_sub(self.terms[k - size].start);
         let same = |k: usize| {
             self.terms[k].shape == self.terms[k - size].shape && distance(k) == distance(last)
@@ -119,7 +120,7 @@ impl Stack {
     /// Takes away the terms from `from` on.
     pub(crate) fn truncate(&mut self, from: usize, arena: &Arena) {
         self.terms.truncate(from);
-        self.prints.truncate(from);
+        self.fingerprints.truncate(from);
         if let Some(top) = self.terms.last() {
             self.end = top.addr.wrapping_add(arena.bytes(top.shape));
         }
@@ -127,13 +128,13 @@ impl Stack {
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
-        self.terms.capacity() * size_of::<Term>() + self.prints.capacity() * size_of::<u32>()
+        self.terms.capacity() * size_of::<Term>() + self.fingerprints.capacity() * size_of::<u32>()
     }
 
-    /// Takes the lowest `count` terms away. The print of the one that is lowest now is never compared with success again, because
+    /// Takes the lowest `count` terms away. The fingerprint of the one that is lowest now is never compared with success again, because
     /// a repeat needs its predecessor only if it is not the first of a copy.
     pub(crate) fn take_bottom(&mut self, count: usize) -> Vec<Term> {
-        self.prints.drain(..count);
+        self.fingerprints.drain(..count);
         self.terms.drain(..count).collect()
     }
 }

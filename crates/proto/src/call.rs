@@ -1,7 +1,7 @@
 //! A request and the one reply it has; how a part of a member declares the requests that it answers.
 //!
 //! A new request is declared in the `service!` of its part (in `meta`, `files`, `data`, `locks`), with its fields and its reply,
-//! and answered by a method of that part's service: the compiler asks for the method. At the end of the list it leaves the
+//! and answered by a method of that part's service trait: the compiler asks for the method. At the end of the list it leaves the
 //! encoding of all others as it is.
 //!
 //! ```text

@@ -1,5 +1,5 @@
-//! Requests about file content. Offsets, lengths and sizes in bytes. A request goes to the file's attribute owner
-//! ("owner") or to the member that owns the slices in question ("slice owner").
+//! Requests about file content. Offsets, lengths and sizes in bytes. A request goes to the file's owner or
+//! to the member that owns the slices in question ("slice owner").
 //!
 //! A token is the asking member's name for one commit or open; it never uses it again for another. Requests can be sent
 //! again after a lost answer: they answer the same.

@@ -5,7 +5,7 @@ use std::fmt;
 /// A store's permanent number in its service.
 pub type Member = u16;
 
-/// A 64-bit file id: the attribute owner's member number (16 bits), then a counter (48 bits). Never reused.
+/// A 64-bit file id: the owner's member number (16 bits), then a counter (48 bits). Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fid(pub u64);
 

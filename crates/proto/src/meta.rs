@@ -1,7 +1,7 @@
 //! Requests about names and attributes: what delegates ask, and the steps of operations that span members. Each goes to the
 //! owner of the directory, or of `fid`.
 //!
-//! Two services: a *leaf* request is answered from the member's own store, at once; it never waits and never calls
+//! Two RPC services: a *leaf* request is answered from the member's own store, at once; it never waits and never calls
 //! another member. An *operation* may ask leaf requests of other members. So members that serve the two from separate
 //! threads cannot wait for each other in a circle.
 use crate::call::service;

@@ -15,7 +15,7 @@ pub fn member_at(rank: Rank) -> Member {
     rank as Member
 }
 
-/// Which member owns which slice of a file: slice 0 the attribute owner, then round robin.
+/// Which member owns which slice of a file: slice 0 the owner, then round robin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SliceMap {
     /// Number of members in the service, at least 1.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub const VERSION: u32 = 7;
 
 /// The parts of a member: the enum of the requests to each, the method of [`MemberServices`] that gives the part, and its service.
-/// A new line changes how the kernel's requests are encoded: raise [`VERSION`].
+/// A new line moves the tag of [`Request::Kernel`]: raise [`VERSION`].
 macro_rules! parts {
     ($( $(#[$about:meta])* $Part:ident($Requests:ident) => $part:ident: $Service:ident; )*) => {
         /// A request to another member.

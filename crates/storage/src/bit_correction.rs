@@ -2,16 +2,16 @@
 //!
 //! CRC-32C is linear: the difference between the checksum that a block should have and the one that it has depends on the
 //! places of the wrong bits only, not on the block. Of one wrong bit it is `x^(32 + n)` modulo the polynomial, `n` the number
-//! of bits after it. These powers repeat only after 2^31 - 1 steps, so in a block up to [`LONGEST`] each place has a difference
-//! of its own, and so has each bit of the stored checksum (a difference with one bit). The search steps through the powers from
-//! the last bit of the block to the first: one shift a bit, a 30,000th of a second for 4 KiB, and only where a check has
-//! failed.
+//! of bits after it. These powers repeat only after 2^31 - 1 steps, so in a block up to [`MAX_CORRECTED_BYTES`] each place has
+//! a difference of its own, and so has each bit of the stored checksum (a difference with one bit). The search steps through
+//! the powers from the last bit of the block to the first: one shift a bit, a 30,000th of a second for 4 KiB, and only where a
+//! check has failed.
 //!
 //! # What other damage does
 //! - *Two flipped bits, or any even number*, are never taken for one: the polynomial has the factor `x + 1`, so differences
-//!   tell odd from even. Three flipped bits can be taken for one, with the chance that follows.
+//!   tell odd from even. Three flipped bits can be taken for one, with twice the chance that follows.
 //! - *Anything else* (an overwritten sector) has an odd number of wrong bits in half of the cases, and then some bit fits by
-//!   chance: 32,768 differences of 2^32 fit a block of 4 KiB, which is 1 in 131,072, and 1 in 8,192 at [`LONGEST`].
+//!   chance: 32,768 differences of 2^32 fit a block of 4 KiB, which is 1 in 131,072, and 1 in 8,192 at [`MAX_CORRECTED_BYTES`].
 //!
 //! So a corrected block is used only if it then also decodes as it must: to its end, in key order, with the bounds or the count
 //! that are recorded elsewhere. Corrections are reported like all damage ([`Lost::Corrected`](crate::Lost::Corrected)). Blocks
@@ -20,10 +20,10 @@
 //!
 //! A log record whose checksum is right after one flip was written whole, so no part of an unfinished write comes back with it.
 //! Where a crash may have torn the record instead, a store that is opened for use corrects short ones only: of torn records of
-//! 4 KiB, one in 262,144 fits by chance, and must then also decode.
+//! 4 KiB, 1 in 131,072 fits by chance, and must then also decode.
 
 /// The longest block that is corrected, bytes.
-pub const LONGEST: usize = 64 << 10;
+pub const MAX_CORRECTED_BYTES: usize = 64 << 10;
 
 /// The polynomial of CRC-32C, its highest power in bit 0.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
@@ -46,10 +46,10 @@ pub enum FlippedBit {
 }
 
 /// The one bit whose flip gives a block of `length` bytes, which has the checksum `found`, the stored checksum `expected`. `None`: there is none,
-/// nothing is wrong, or the block is longer than [`LONGEST`].
+/// nothing is wrong, or the block is longer than [`MAX_CORRECTED_BYTES`].
 pub fn flipped_bit(length: usize, expected: u32, found: u32) -> Option<FlippedBit> {
     let difference = expected ^ found;
-    if difference == 0 || length > LONGEST {
+    if difference == 0 || length > MAX_CORRECTED_BYTES {
         return None;
     }
     if difference.is_power_of_two() {
@@ -146,10 +146,10 @@ mod tests {
     fn all_bits_of_the_longest_block_have_differences_of_their_own() {
         let mut seen = std::collections::HashSet::new();
         let mut power = POLYNOMIAL;
-        for _ in 0..LONGEST * 8 {
+        for _ in 0..MAX_CORRECTED_BYTES * 8 {
             assert!(!power.is_power_of_two() && seen.insert(power));
             power = (power >> 1) ^ (POLYNOMIAL & (power & 1).wrapping_neg());
         }
-        assert_eq!(flipped_bit(LONGEST + 1, 1, 2), None);
+        assert_eq!(flipped_bit(MAX_CORRECTED_BYTES + 1, 1, 2), None);
     }
 }

@@ -15,7 +15,7 @@
 //! **Knows**: bytes, keys, batches, files. **Must not know**: files of the mounted file system, extents, ranks,
 //! networks, configuration files.
 //!
-//! Architecture invariant: every byte reaches a disk through [`Io`]; nothing else in this crate opens a file.
+//! Architecture invariant: every byte reaches a disk through [`Io`]; nothing else in this crate opens a file of a store.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod batch;

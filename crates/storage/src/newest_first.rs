@@ -7,7 +7,8 @@
 //! does not see it. The error ends the merge, unless the cursor goes on after the range, as in a store that is salvaged:
 //! then older entries of keys inside the range are left out, because newer ones may be lost.
 //!
-//! The least key is looked for among all cursors: they are few, one for each MemTable, level or run.
+//! The least key is looked for among all cursors: they are few, one for each MemTable, table of level 0,
+//! deeper level, or run.
 
 /// A place in a sorted source.
 pub trait SortedCursor {

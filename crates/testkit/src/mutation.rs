@@ -1,8 +1,8 @@
 //! Mutations of bytes, and a loop that feeds them to a decoder.
 //!
-//! Each round has a seed of its own, one more than the round before, from which all its draws come. One that fails names it; run with that seed
-//! ([`asked_seed`]), it is the first. A short run is a number of rounds; with `SOAK` it lasts [`fuzz_time`], and says at its end how many
-//! rounds there were.
+//! Each round has a seed of its own, one more than the round before, from which all its draws come. A round that fails prints
+//! its seed; with `FOREBAY_SEED` set to it, that round is the first. A short run is a number of rounds; with `SOAK` it lasts
+//! [`fuzz_time`], and says at its end how many rounds there were.
 use crate::random::Random;
 use crate::seeds::{asked_seed, fuzz_time, is_soak, with_seed};
 use std::time::Instant;

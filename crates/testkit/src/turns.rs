@@ -1,16 +1,18 @@
 //! Shared and exclusive locks (*turns*) that decide which tests of one program run in parallel.
 //!
 //! `cargo test` runs the tests of a program as threads of one process. A child process that one of them starts inherits the
-//! open files of all tests that run beside it, until it executes its own program; only then are they closed in the child. That
-//! close commits what was written until then, and until then a lock of an open file, or a writer, may outlive its test's close.
-//! So a test that counts commits or extents, looks for what is not published yet, or locks, has the program for itself; so has
-//! one that changes what belongs to the whole process, as its working directory, and one that needs all of the machine.
+//! open files of all tests that run beside it, until it executes its own program; only then are they closed in the child. So a
+//! file that a test has closed may stay open for a moment, with its locks; and the close in the child, a FLUSH for the mount,
+//! commits what was written until then. So a test that counts commits or extents, looks for what is not published yet, or
+//! locks, has the program for itself; so has one that changes what belongs to the whole process, as its working directory, and
+//! one that needs all of the machine.
 //!
 //! - [`shared`]: beside other tests with a shared turn. Whatever starts processes for tests takes one.
 //! - [`exclusive`]: beside no test that has a turn.
 //!
-//! A turn belongs to a test: a thread that has one gets another at once, and all end with the last. Threads that a test starts
-//! (unlike those of tests they have no name) need none of their own: they would wait for their own test.
+//! A turn belongs to a test: a thread that has one gets another at once, and all end with the last. A thread that a test
+//! starts needs no turn of its own, and gets none: it would wait for its own test. It is known by having no name, which the
+//! threads of tests have.
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::RefCell;
 use std::marker::PhantomData;

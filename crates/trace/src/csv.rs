@@ -8,9 +8,9 @@
 //! 3,open,0,32769,0,0.004100,0.004219,0
 //! ```
 //!
-//! `op` is `write` or `read`, in a recording any name of [`Action`]; offset and length in bytes (offset -1: not known); start and
-//! end in seconds, up to nine decimals; error is 0 or an error number. File names may come from a second CSV,
-//! `file_id,record_id,basename`.
+//! `op` is `write` or `read`, in a recording any name of [`Action`]; offset and length in bytes (offset -1: not known), or what
+//! [`Action`] says of them (here, the flags of an `open`); start and end in seconds, up to nine decimals; error is 0 or an
+//! error number. File names may come from a second CSV, `file_id,record_id,basename`.
 
 use crate::{Action, Call, Error, NO_OFFSET, Recording, Result, TraceFile, limits};
 use std::io::{BufRead, Read, Write};

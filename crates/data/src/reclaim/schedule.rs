@@ -1,4 +1,5 @@
-//! When the cleaner empties mostly dead segments, and when it looks again without being woken: exponential backoff after failures.
+//! When the reclaiming thread empties mostly dead segments, and when it looks again without being woken: exponential backoff
+//! after failures.
 use std::time::{Duration, Instant};
 
 /// So many mostly dead segments are worth a pass over all spans at once; fewer wait for `PASS_INTERVAL`.
@@ -9,13 +10,13 @@ const MAX_BACKOFF_DOUBLINGS: u32 = 5;
 
 /// See the head of this file.
 #[derive(Default)]
-pub struct CleaningSchedule {
+pub struct ReclaimSchedule {
     last_pass: Option<Instant>,
     /// Rounds that failed, one after the other.
     failures: u32,
 }
 
-impl CleaningSchedule {
+impl ReclaimSchedule {
     fn interval(&self) -> Duration {
         PASS_INTERVAL * (1 << self.failures.min(MAX_BACKOFF_DOUBLINGS))
     }
@@ -47,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_few_mostly_dead_segments_get_their_pass_without_another_wake_up() {
-        let (mut schedule, start) = (CleaningSchedule::default(), Instant::now());
+        let (mut schedule, start) = (ReclaimSchedule::default(), Instant::now());
         assert!(schedule.is_due(1, start) && !schedule.is_due(0, start));
         schedule.note(true, false, start);
         // Too early; and then the thread comes back by itself, and it is not too early.
@@ -60,7 +61,7 @@ mod tests {
 
     #[test]
     fn what_fails_again_and_again_is_tried_again_ever_more_seldom() {
-        let (mut schedule, start) = (CleaningSchedule::default(), Instant::now());
+        let (mut schedule, start) = (ReclaimSchedule::default(), Instant::now());
         let mut before = Duration::ZERO;
         for _ in 0..MAX_BACKOFF_DOUBLINGS {
             schedule.note(true, true, start);

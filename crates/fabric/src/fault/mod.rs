@@ -8,8 +8,8 @@
 //! - A rank is dead from [`Faults::kill`] until [`Faults::revive`]: others get `Dead`, its own calls get `Closed`. A call
 //!   under way when either end dies is executed, and its reply is lost.
 //!
-//! Not among them: bytes changed on the way, messages of one sender out of order, anything twice. Transports rule
-//! these out.
+//! Not among them: bytes changed on the way, messages of one sender out of order, anything twice. A transport
+//! promises that these do not happen ([`ByteTransport`](crate::session::ByteTransport)).
 //!
 //! All choices come from one seed. One thread's calls replay exactly; concurrent threads draw from one sequence in
 //! order of arrival, so their runs do not.

@@ -8,8 +8,12 @@
 //! first on the way down comes in last on the way up.
 //!
 //! Positions are numbered as they are reached, so the number is the distance from the root, and the rank's place follows from
-//! it as on the log-ring. `2^j` messages at most can be in order before the root's `j`th, so for `hop >= gap` the root has
-//! exactly `ceil(log2 n)` children and the depth is at most that.
+//! it as on the log-ring.
+//!
+//! A message lasts `hop` (in LogP: L + 2o), and a rank starts one every `gap` (g). With `hop >= gap`, whoever is reached within a
+//! gap reaches nobody else in it, so the number of reached positions at most doubles in each gap. So the root's child `j`,
+//! counted from 0, has position `2^j` at most, and the root has exactly `ceil(log2 n)` children. The depth is at most that too:
+//! a test looks at every size up to 16,384.
 
 use super::topology::fan_in;
 use std::cmp::Reverse;

@@ -1,4 +1,5 @@
-//! Log-ring collectives: many ranks ask one rank the same thing at once, and it receives `ceil(log2 n)` messages for it.
+//! Log-ring collectives: many ranks ask one rank the same thing at once, and it receives at most `ceil(log2 n)` messages for it
+//! (in the shapes `Ring` and `Fitted`; the others of [`Shape`] are to compare with).
 //!
 //! - [`topology`]: the next hop to a root, by bit operations on the distance. Pure.
 //! - [`Tree`]: the tree below any root as a table, in one of the [`Shape`]s. Pure.

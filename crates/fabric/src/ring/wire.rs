@@ -1,5 +1,5 @@
-//! The wire format of collectives. Numbers are little-endian. The transport carries messages whole and unchanged
-//! (that of MPI checks them), so there is no checksum here.
+//! The wire format of collectives. Numbers are little-endian. There is no checksum: a transport delivers messages whole and
+//! unchanged ([`ByteTransport`](crate::session::ByteTransport) promises it).
 //!
 //! ```text
 //! up: a request with a value, or a one-way message with a failure

@@ -8,12 +8,14 @@
 //! - First messages of one process arrive in the order they were sent, each once and whole; its large buffers too,
 //!   in the order in which they are asked for with [`receive_large`](ByteTransport::receive_large). Between the two there is no
 //!   order: a first message may arrive before the large buffers of one sent earlier.
+//! - Bytes arrive unchanged. The session checks only a frame's header and lengths, because it acts on them (`frame`): no
+//!   checksum covers what a message says or carries.
 //! - No call blocks but [`sleep`](ByteTransport::sleep), up to its bound, and [`finish`](ByteTransport::finish).
 //! - An error of a call that names a peer, or a transfer with one, is final: the session declares that peer dead.
 //!
 //! # What it need not know
-//! Frames, members, heartbeats, deadlines, who is dead: a peer that is gone may simply be silent. It need not check bytes
-//! either: the session declares the sender of a damaged or cut frame dead, and goes on with the others.
+//! Frames, members, heartbeats, deadlines, who is dead: a peer that is gone may simply be silent. If what arrives is no
+//! frame (a damaged header, a wrong length, cut short), the session declares the sender dead, and goes on with the others.
 
 use bytes::Bytes;
 use std::time::Duration;

@@ -16,8 +16,8 @@
 //! - epoch: which of the fabrics of this job, counted from 1 in the order they were opened; 0 is the job itself.
 //! - id: the request, as its sender counts; a reply repeats it. 0 for what is not answered.
 //! - buffers: the head first, then the bulk; 0 for what carries no message.
-//! - checksum: CRC32C of the frame up to the end of the lengths, without these four bytes. The transport vouches for the
-//!   bytes themselves; a wrong length would be acted on.
+//! - checksum: CRC32C of the header, without these four bytes, and the lengths: a wrong kind or length would be acted on. It does
+//!   not cover the buffers: the transport delivers them unchanged.
 //! - a buffer is in the first message if it is shorter than 16 KiB and the buffers before it there take less than 1 GiB.
 
 use crate::Message;

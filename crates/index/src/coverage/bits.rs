@@ -1,7 +1,7 @@
-//! A bitmap of the units of one page: set where some byte of the unit is stored.
+//! A bitmap of the units of one page (1 MiB of a file's offsets, see `coverage`): set where some byte of the unit is stored.
 //!
 //! ```text
-//!  | unit, shift, left | bits ...   words of 8 bytes; of the first unit and left have 21 bits, shift 20
+//!  | unit, shift, left | bits ...   words of 8 bytes; in the first: unit in bits 0..21, shift in 21..41, left in 41..62
 //!
 //!  unit k:  bytes  [ k * unit - shift, (k + 1) * unit - shift )  of the page; the first and the last may lie in it in part
 //!  left:    number of units whose bit is not set
@@ -14,12 +14,12 @@
 /// Bytes of a page.
 pub const PAGE: u64 = 1 << 20;
 /// The same, for places in it.
-pub const END: u32 = PAGE as u32;
+pub const PAGE_END: u32 = PAGE as u32;
 /// Words before the bits.
 const HEAD: usize = 1;
 /// Where the shift begins in the first word.
 const SHIFT: u32 = 21;
-/// Where what is left does; 2^20 units are the most there are.
+/// Where `left` begins there; 2^20 units are the most there are.
 const LEFT: u32 = 41;
 
 /// How a range lies to what is stored.
@@ -28,11 +28,11 @@ pub enum Adjacency {
     /// Bytes of it, or beside it, are not known.
     Unknown,
     /// Apart from all of it.
-    Apart,
+    Disjoint,
     /// Beside some of it.
-    Beside,
+    Adjacent,
     /// Over some of it.
-    Over,
+    Overlapping,
 }
 
 /// See the head of this file.
@@ -105,13 +105,13 @@ impl Bits {
     pub fn near(&self, start: u32, end: u32) -> Adjacency {
         let (before, behind) = (self.unit_of(start - 1), self.unit_of(end));
         if !self.any(before, behind) {
-            return Adjacency::Apart;
+            return Adjacency::Disjoint;
         }
         let first = before + u32::from(self.begins(before + 1, start));
         let last = behind - u32::from(self.begins(behind, end));
         match self.any(first, last) {
-            true => Adjacency::Over,
-            false => Adjacency::Beside,
+            true => Adjacency::Overlapping,
+            false => Adjacency::Adjacent,
         }
     }
 
@@ -119,8 +119,8 @@ impl Bits {
     #[inline]
     pub fn cover(&mut self, start: u32, end: u32) -> Option<bool> {
         let (first, last) = (self.unit_of(start), self.unit_of(end - 1));
-        let fits =
-            (start == 0 || self.begins(first, start)) && (end == END || self.begins(last + 1, end));
+        let fits = (start == 0 || self.begins(first, start))
+            && (end == PAGE_END || self.begins(last + 1, end));
         fits.then(|| self.set_units(first, last))
     }
 
@@ -143,7 +143,9 @@ impl Bits {
     /// The longest unit that these ones are whole numbers of and in which a range fits, and where one of them begins.
     pub fn common(&self, start: u32, end: u32) -> (u32, u32) {
         let from = self.unit() - self.shift();
-        let ends = [start, end].into_iter().filter(|at| *at != 0 && *at != END);
+        let ends = [start, end]
+            .into_iter()
+            .filter(|at| *at != 0 && *at != PAGE_END);
         let unit = ends.fold(self.unit(), |unit, at| divisor(unit, at.abs_diff(from)));
         (unit, from)
     }
@@ -178,7 +180,7 @@ impl Bits {
             let from = self.find(at, units, true)?;
             at = self.find(from, units, false).unwrap_or(units);
             let (start, end) = ((from * unit).saturating_sub(shift), at * unit - shift);
-            Some((start, end.min(END)))
+            Some((start, end.min(PAGE_END)))
         })
     }
 }
@@ -186,12 +188,12 @@ impl Bits {
 /// The longest unit in which all of these ranges fit, and where one of them begins.
 pub fn common(ranges: impl Iterator<Item = (u32, u32)>) -> (u32, u32) {
     let ends = ranges.flat_map(|(start, end)| [start, end]);
-    let mut ends = ends.filter(|at| *at != 0 && *at != END);
+    let mut ends = ends.filter(|at| *at != 0 && *at != PAGE_END);
     let Some(first) = ends.next() else {
-        return (END, 0);
+        return (PAGE_END, 0);
     };
     match ends.fold(0, |unit, at| divisor(unit, at.abs_diff(first))) {
-        0 => (END, first),
+        0 => (PAGE_END, first),
         unit => (unit, first),
     }
 }
@@ -214,7 +216,7 @@ fn shift(unit: u32, at: u32) -> u32 {
 
 /// Units of a page.
 fn units(unit: u32, shift: u32) -> u32 {
-    (END + shift).div_ceil(unit)
+    (PAGE_END + shift).div_ceil(unit)
 }
 
 /// The words with the bits `first..=last`, and which of their bits these are.
@@ -234,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_are_what_was_set(unit in 100u32..30_000, at in 0u32..END, spans in proptest::collection::vec((0u32..40, 1u32..20), 0..30)) {
+        fn runs_are_what_was_set(unit in 100u32..30_000, at in 0u32..PAGE_END, spans in proptest::collection::vec((0u32..40, 1u32..20), 0..30)) {
             let mut end = 0;
             let first = at % unit;
             let mut want: Vec<(u32, u32)> = Vec::new();
@@ -242,7 +244,7 @@ mod tests {
                 let start = end + gap;
                 end = start + len;
                 let byte = |k: u32| if k == 0 { 0 } else { first + (k - 1) * unit };
-                if byte(end) > END || byte(start) == byte(end) {
+                if byte(end) > PAGE_END || byte(start) == byte(end) {
                     break;
                 }
                 match want.last_mut() {

@@ -4,7 +4,7 @@
 //! at and above it the slice is empty.
 use super::bits::{Adjacency, PAGE};
 use super::page::Page;
-use super::slice::{CachedSlice, PAGES, Slice, SliceStep};
+use super::slice::{CachedSlice, PAGES_PER_SLICE, Slice, SliceStep};
 use super::streams::Streams;
 use crate::Extent;
 use crate::extent::{SLICE, slice_end};
@@ -96,13 +96,13 @@ impl FileCover {
             let page = slice.page(start % SLICE / PAGE);
             let (from, to) = ((start % PAGE) as u32, (end % PAGE) as u32);
             return match page.near(from, to) {
-                Adjacency::Apart => Occupancy::Free,
-                Adjacency::Over => Occupancy::Stored,
+                Adjacency::Disjoint => Occupancy::Free,
+                Adjacency::Overlapping => Occupancy::Stored,
                 Adjacency::Unknown => Occupancy::Unknown(start / PAGE),
-                Adjacency::Beside if self.streams.may_join(source, &mut at.stream) => {
+                Adjacency::Adjacent if self.streams.may_join(source, &mut at.stream) => {
                     Occupancy::Stored
                 }
-                Adjacency::Beside => Occupancy::Free,
+                Adjacency::Adjacent => Occupancy::Free,
             };
         }
         match self.state(start, end) {
@@ -210,7 +210,7 @@ impl FileCover {
     pub fn remove(&mut self, offset: u64) {
         if let Some(held) = self.slices.get_mut(&(offset / SLICE)) {
             held.change(&mut self.bytes, |slice| {
-                slice.lose((offset % SLICE / PAGE) as usize);
+                slice.forget_page((offset % SLICE / PAGE) as usize);
             });
         }
     }
@@ -218,7 +218,7 @@ impl FileCover {
     /// What was read of the page `number`: its extents, and with them those that reach into it; and where the next extent after
     /// it starts, if there is one.
     pub fn learn(&mut self, number: u64, extents: &[Extent], next: Option<u64>, now: u64) {
-        let of = number / PAGES;
+        let of = number / PAGES_PER_SLICE;
         if next.is_none() {
             // What is not known and lies after that is empty.
             self.unknown = self.unknown.min(of + 1);
@@ -235,9 +235,9 @@ impl FileCover {
         }
         if let Some(held) = self.slices.get_mut(&of) {
             held.used = now;
-            let page = number % PAGES;
+            let page = number % PAGES_PER_SLICE;
             let behind = next.map_or(u64::MAX, |next| next / PAGE);
-            let to = (behind.min((of + 1) * PAGES) - of * PAGES).max(page + 1);
+            let to = (behind.min((of + 1) * PAGES_PER_SLICE) - of * PAGES_PER_SLICE).max(page + 1);
             held.change(&mut self.bytes, |slice| {
                 slice.find_empty(page as usize, to as usize);
             });
@@ -284,7 +284,7 @@ impl FileCover {
 
 /// What is known of a range of a slice.
 fn in_slice(slice: &Slice, number: u64, start: u64, end: u64) -> Occupancy {
-    let from = number * PAGES;
+    let from = number * PAGES_PER_SLICE;
     let mut unknown = None;
     let mut at = start;
     while at < end {

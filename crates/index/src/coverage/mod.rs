@@ -111,7 +111,7 @@ impl Coverage {
     }
 
     /// What is known of these pieces of `fid`: start, end, and the extent that is to stand there, if not a hole.
-    pub fn look<'a>(
+    pub fn known_pieces<'a>(
         &self,
         fid: u64,
         pieces: impl Iterator<Item = (u64, u64, Option<&'a Extent>)>,

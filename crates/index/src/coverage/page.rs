@@ -1,14 +1,14 @@
-//! The stored bytes of one page: none, all, a span, a list of spans, or one bit a unit once that is no larger than twice the
-//! list.
+//! The stored bytes of one page (1 MiB of a file's offsets, see `coverage`): none, all, a range, a list of ranges, or one bit a
+//! unit once that is no larger than twice the list.
 //!
 //! ```text
 //!  Span, Spans:  [ start, end ) [ start, end ) ...    ascending; no two touch; bytes from the start of the page
 //!  Bits:         some byte of a unit is stored (`bits`); units as long as the pieces that are written allow
 //! ```
 //!
-//! Invariant: a byte that was covered is covered, until the page is forgotten. Bits may tell of more: what would need units
-//! that are too small is rounded to those that there are. Spans are exact, however many there are.
-use super::bits::{Adjacency, Bits, END, common};
+//! Invariant: a byte that was covered is covered, until the page is forgotten. Bits may tell of more: a range that does
+//! not begin and end with units is rounded outwards to whole ones. Lists are exact, however long they are.
+use super::bits::{Adjacency, Bits, PAGE_END, common};
 
 /// Bits are not made finer if that took more than this many bytes.
 const MAX_EXACT_BITS_BYTES: usize = 4096;
@@ -59,8 +59,8 @@ impl Page {
     #[inline]
     pub fn near(&self, start: u32, end: u32) -> Adjacency {
         match self {
-            Page::Empty => Adjacency::Apart,
-            Page::Full => Adjacency::Over,
+            Page::Empty => Adjacency::Disjoint,
+            Page::Full => Adjacency::Overlapping,
             Page::Unknown => Adjacency::Unknown,
             Page::Bits(bits) => bits.near(start, end),
             Page::Span(from, to) => near(&[(*from, *to)], start, end),
@@ -74,11 +74,11 @@ impl Page {
             Page::Full | Page::Unknown => return,
             Page::Empty => {
                 *self = Page::Span(start, end);
-                (start, end) == (0, END)
+                (start, end) == (0, PAGE_END)
             }
             Page::Span(from, to) if start <= *to && *from <= end => {
                 (*from, *to) = ((*from).min(start), (*to).max(end));
-                (*from, *to) == (0, END)
+                (*from, *to) == (0, PAGE_END)
             }
             Page::Span(from, to) => {
                 let old = (*from, *to);
@@ -93,7 +93,7 @@ impl Page {
                 }
                 let Page::Spans(spans) = self else { return };
                 add(spans, start, end);
-                spans[0] == (0, END)
+                spans[0] == (0, PAGE_END)
             }
             Page::Bits(bits) => match bits.cover(start, end) {
                 Some(full) => full,
@@ -155,9 +155,9 @@ fn near(spans: &[(u32, u32)], start: u32, end: u32) -> Adjacency {
     let at = spans.partition_point(|span| span.1 < start);
     let mut reach = spans[at..].iter().take_while(|span| span.0 <= end);
     match reach.clone().next() {
-        None => Adjacency::Apart,
-        Some(_) if reach.any(|span| span.0 < end && start < span.1) => Adjacency::Over,
-        Some(_) => Adjacency::Beside,
+        None => Adjacency::Disjoint,
+        Some(_) if reach.any(|span| span.0 < end && start < span.1) => Adjacency::Overlapping,
+        Some(_) => Adjacency::Adjacent,
     }
 }
 
@@ -189,11 +189,11 @@ mod tests {
 
     /// Ranges of units of this length, of which one begins at `at`; what lies beyond the page is cut off.
     fn ranges(unit: u32, at: u32) -> impl Strategy<Value = Vec<(u32, u32)>> {
-        let most = END / unit;
+        let most = PAGE_END / unit;
         let range = (0..most, 1u32..40).prop_map(move |(k, n)| {
             let from = (at % unit + k * unit).checked_sub(unit);
             let to = (at % unit + (k + n) * unit).saturating_sub(unit);
-            (from.unwrap_or(0), to.clamp(1, END))
+            (from.unwrap_or(0), to.clamp(1, PAGE_END))
         });
         proptest::collection::vec(range, 0..200)
     }
@@ -217,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_covered_is_and_aligned_pages_tell_of_nothing_else(ranges in units().prop_flat_map(|(unit, at)| ranges(unit, at)), more in ranges(100, 0), probes in proptest::collection::vec((1u32..END - 2, 1u32..5000), 50)) {
+        fn what_was_covered_is_and_aligned_pages_tell_of_nothing_else(ranges in units().prop_flat_map(|(unit, at)| ranges(unit, at)), more in ranges(100, 0), probes in proptest::collection::vec((1u32..PAGE_END - 2, 1u32..5000), 50)) {
             let mut page = Page::default();
             let mut model = vec![false; PAGE as usize];
             for (start, end) in &ranges {
@@ -225,16 +225,16 @@ mod tests {
                 model[*start as usize..*end as usize].fill(true);
                 prop_assert!(page.overlaps(*start, *end));
             }
-            for at in (0..END).step_by(4096).chain(ranges.iter().flat_map(|r| [r.0.saturating_sub(1), r.0, r.1 - 1, r.1.min(END - 1)])) {
+            for at in (0..PAGE_END).step_by(4096).chain(ranges.iter().flat_map(|r| [r.0.saturating_sub(1), r.0, r.1 - 1, r.1.min(PAGE_END - 1)])) {
                 prop_assert_eq!(page.overlaps(at, at + 1), model[at as usize], "byte {}", at);
             }
             let beside = ranges.iter().flat_map(|r| [(r.1, 7), (r.1, 2040), (r.0.saturating_sub(9), 9), (r.0.saturating_sub(9), 8)]);
-            for (start, len) in probes.into_iter().chain(beside).filter(|p| p.0 > 0 && p.0 < END - 1) {
-                let end = (start + len).min(END - 1);
+            for (start, len) in probes.into_iter().chain(beside).filter(|p| p.0 > 0 && p.0 < PAGE_END - 1) {
+                let end = (start + len).min(PAGE_END - 1);
                 let want = match (covered(&model, start..end), covered(&model, start - 1..end + 1)) {
-                    (true, _) => Adjacency::Over,
-                    (false, true) => Adjacency::Beside,
-                    _ => Adjacency::Apart,
+                    (true, _) => Adjacency::Overlapping,
+                    (false, true) => Adjacency::Adjacent,
+                    _ => Adjacency::Disjoint,
                 };
                 prop_assert_eq!(page.near(start, end), want, "{}..{}", start, end);
             }
@@ -256,9 +256,9 @@ mod tests {
         for (len, first) in [(1024, 0), (1024, 512), (2040, 0), (2040, 1744), (1360, 40)] {
             let mut page = Page::default();
             let pieces = |odd| {
-                let end_of = move |k: u32| (first + k * len).min(END);
+                let end_of = move |k: u32| (first + k * len).min(PAGE_END);
                 let all = (0..).map(move |k| (if k == 0 { 0 } else { end_of(k - 1) }, end_of(k)));
-                all.take_while(|piece| piece.0 < END)
+                all.take_while(|piece| piece.0 < PAGE_END)
                     .filter(|piece| piece.0 < piece.1)
                     .enumerate()
                     .filter(move |(k, _)| k % 2 == odd)

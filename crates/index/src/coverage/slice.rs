@@ -1,4 +1,4 @@
-//! The stored bytes of one slice, as far as they are known: its pages. Slices of equal content may share it.
+//! The stored bytes of one slice, as far as they are known: its pages of 1 MiB. Slices of equal content may share it.
 //!
 //! When many processes write a checkpoint in turns, each commit adds bytes at the same places of each slice. Slices that
 //! were equal before such a commit are equal after it, so one copy serves all of them: a [`SliceStep`] caches, for a
@@ -11,7 +11,7 @@ use crate::extent::SLICE;
 use std::sync::Arc;
 
 /// Pages of a slice.
-pub const PAGES: u64 = SLICE / PAGE;
+pub const PAGES_PER_SLICE: u64 = SLICE / PAGE;
 
 /// See the head of this file.
 #[derive(Debug, Default, Clone)]
@@ -100,7 +100,7 @@ impl Slice {
         page.cover(start, end);
         self.bytes = self.bytes + page.heap() - before;
         self.full += u64::from(matches!(page, Page::Full));
-        if self.full == PAGES {
+        if self.full == PAGES_PER_SLICE {
             *self = Slice {
                 rest: Page::Full,
                 ..Slice::default()
@@ -109,10 +109,10 @@ impl Slice {
     }
 
     /// From now on nothing is known of this page.
-    pub fn lose(&mut self, page: usize) {
+    pub fn forget_page(&mut self, page: usize) {
         match (self.pages.get(page), &self.rest) {
             (None, Page::Empty | Page::Unknown) => return,
-            (None, _) => self.extend(PAGES as usize),
+            (None, _) => self.extend(PAGES_PER_SLICE as usize),
             _ => {}
         }
         self.pages[page] = Page::Unknown;

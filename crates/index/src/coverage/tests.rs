@@ -20,7 +20,7 @@ fn free(coverage: &Coverage, fid: u64, start: u64, end: u64, seq: u64) -> Option
         seq,
         ..extent(start, end - start)
     };
-    match coverage.look(fid, [(start, end, Some(&source))].into_iter()) {
+    match coverage.known_pieces(fid, [(start, end, Some(&source))].into_iter()) {
         KnownPieces::Known(free, _) => Some(free[0]),
         KnownPieces::Nothing => None,
     }
@@ -54,7 +54,7 @@ fn a_new_file_is_free_and_what_is_applied_is_not() {
         addr: 300 + 50,
         ..extent(150, 10)
     };
-    let look = coverage.look(1, [(150, 160, Some(&next))].into_iter());
+    let look = coverage.known_pieces(1, [(150, 160, Some(&next))].into_iter());
     assert!(matches!(look, KnownPieces::Known(free, _) if !free[0]));
 }
 
@@ -250,7 +250,7 @@ proptest! {
                 Step::Begin => {}
                 Step::Load(at) => {
                     let page = (BASE + at * UNIT) / PAGE;
-                    let look = coverage.look(1, [(page * PAGE, page * PAGE + 1, None)].into_iter());
+                    let look = coverage.known_pieces(1, [(page * PAGE, page * PAGE + 1, None)].into_iter());
                     if matches!(look, KnownPieces::Nothing) {
                         continue;
                     }

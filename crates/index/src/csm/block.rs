@@ -1,7 +1,7 @@
 //! Blocks: the unit of compression, 4 KiB of records by default.
 //!
 //! ```text
-//!  columns of a block, coded by `forebay_codec`: fid | offset | len | member | log | addr | seq
+//!  columns of a block, coded by `forebay_codec`: fid | offset | len | member | log | addr | seq          len 0: a delete
 //! ```
 //!
 //! Invariant: the records of a block ascend strictly by key, `first` is its least key and `last` its greatest.

@@ -37,9 +37,9 @@
 //! | files ([`names`](crate::names)) | `table-N.tbl`, `table-N.copy` | `side-N.tbl` |
 //! | in the manifest ([`edit`](crate::manifest)) | 1, 2, flushed: 3 | 5, 6, flushed: 7 |
 //!
-//! So a store has at most one engine beside the rows. A third needs a tag, a file name and edits of its own, and a newer
-//! version of the manifest. Otherwise only the calls of [`EngineHost`] on files, edits and progress know that there is one
-//! attached engine.
+//! (*Side* is an older word for the attached engine, kept in file names.) So a store has at most one engine beside the rows. A
+//! third needs a tag, a file name and edits of its own, and a newer version of the manifest. Otherwise only the calls of
+//! [`EngineHost`] on files, edits and progress know that there is one attached engine.
 //!
 //! # Invariants
 //! - Log records stay until all engines hold them in files, and none names a file of batches that the log does not have on disk

@@ -1,9 +1,9 @@
 //! Group commit: one thread writes for all that wait.
 //!
-//! A thread that finds no leader becomes the leader and commits its own batch alone; threads that come meanwhile queue up and sleep. When the
-//! leader is done, the thread that has waited longest becomes the next leader, and commits the batches that are queued by then. Each thread is
-//! woken once, as leader or with its outcome. If a leader panics, the batches of its group get the outcomes that were known, and the next
-//! leader is woken.
+//! A thread that finds no leader becomes the leader and commits its own batch alone; threads that come meanwhile queue up and
+//! sleep. When the leader is done, the thread that has waited longest becomes the next leader, and commits as many of the
+//! batches queued by then as fit a group (`GROUP_BYTES`). Each thread is woken once, as leader or with its outcome. If a leader
+//! panics, the batches of its group get the outcomes that were known, and the next leader is woken.
 use super::GroupSummary;
 use crate::{Batch, Error};
 use parking_lot::Mutex;

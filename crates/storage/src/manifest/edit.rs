@@ -178,7 +178,7 @@ impl Edit {
 
 /// The sum of all edits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct State {
+pub struct ManifestState {
     /// All tables with their level.
     pub tables: Vec<(u8, TableMeta)>,
     /// The log is flushed through this batch.
@@ -195,7 +195,7 @@ pub struct State {
     pub mark: OpenState,
 }
 
-impl State {
+impl ManifestState {
     /// Files of all engines hold what batches brought through this one.
     pub fn flushed_by_all(&self) -> u64 {
         self.flushed.min(self.engine_flushed)

@@ -39,7 +39,7 @@ pub mod provenance;
 mod read;
 pub mod reconstruct;
 
-pub use edit::{Edit, EngineEdit, LEVELS, OpenState, State, TableMeta};
+pub use edit::{Edit, EngineEdit, LEVELS, ManifestState, OpenState, TableMeta};
 pub use provenance::Provenance;
 
 use crate::damage::{Damage, Lost};
@@ -80,7 +80,7 @@ pub struct Manifest {
     edits: u64,
     base: u64,
     generation: u64,
-    state: State,
+    state: ManifestState,
     /// The files' names are on disk. No edit is written before that: after a power cut the files before them may be there.
     named: bool,
 }
@@ -88,9 +88,9 @@ pub struct Manifest {
 impl Manifest {
     /// Creates the manifest of an empty store.
     pub fn create(io: Arc<dyn Io>, dir: &Path) -> Result<Manifest> {
-        let state = State {
+        let state = ManifestState {
             next_file: 1,
-            ..State::default()
+            ..ManifestState::default()
         };
         let mut manifest = Manifest::write_whole(io, dir, state, 1)?;
         manifest.sync_name()?;
@@ -146,14 +146,14 @@ impl Manifest {
     }
 
     /// One that was [reconstructed](reconstruct), of which nothing is written.
-    pub fn reconstructed(io: Arc<dyn Io>, dir: &Path, state: State) -> Manifest {
+    pub fn reconstructed(io: Arc<dyn Io>, dir: &Path, state: ManifestState) -> Manifest {
         Manifest::of(io, dir, state, 0, 0, 0)
     }
 
     fn of(
         io: Arc<dyn Io>,
         dir: &Path,
-        state: State,
+        state: ManifestState,
         end: u64,
         edits: u64,
         generation: u64,
@@ -173,7 +173,12 @@ impl Manifest {
     }
 
     /// Writes the state to new files under the manifest's names; these are not on disk yet.
-    fn write_whole(io: Arc<dyn Io>, dir: &Path, state: State, generation: u64) -> Result<Manifest> {
+    fn write_whole(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        state: ManifestState,
+        generation: u64,
+    ) -> Result<Manifest> {
         let mut bytes = header::encode(KIND, generation).to_vec();
         record::write(&mut bytes, generation, 1, 0, |out| {
             state.as_edit().encode(out)
@@ -227,7 +232,7 @@ impl Manifest {
     }
 
     /// The sum of all edits.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &ManifestState {
         &self.state
     }
 

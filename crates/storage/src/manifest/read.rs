@@ -1,6 +1,6 @@
 //! Reading the two copies of a manifest: what both say together, what a crash tore, and what is damaged.
 use super::KIND;
-use super::edit::{Edit, State};
+use super::edit::{Edit, ManifestState};
 use crate::damage::{Damage, Lost};
 use crate::io::read_file;
 use crate::names;
@@ -17,7 +17,7 @@ pub const COPIES: [&str; 2] = [names::MANIFEST, names::MANIFEST_COPY];
 /// What is found in both copies.
 pub struct ReadManifest {
     /// The sum of the whole edits.
-    pub state: State,
+    pub state: ManifestState,
     /// How many they are.
     pub edits: u64,
     /// The generation of the files.
@@ -157,7 +157,7 @@ fn of_generation(copies: &[CopyBytes; 2], generation: u64) -> Result<ReadManifes
     // A damaged header does not hide records, which carry the number of their file too.
     let held = copies.each_ref().map(|c| c.records(generation));
     let synced = held[0].synced.max(held[1].synced);
-    let mut state = State::default();
+    let mut state = ManifestState::default();
     let mut edits = 0;
     while let Some(edit) = held.iter().find_map(|h| h.edits.get(&(edits + 1))) {
         state.apply(edit.clone());

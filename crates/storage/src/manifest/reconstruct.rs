@@ -17,7 +17,7 @@
 //! A file that a crash left unfinished looks like one whose end was cut off, so what it may have held is reported as lost. If a
 //! merge left no output, because its inputs were all deletes, and the store was killed while the inputs were being removed,
 //! then what they deleted may show again.
-use super::{LEVELS, Provenance, State, TableMeta};
+use super::{LEVELS, ManifestState, Provenance, TableMeta};
 use crate::damage::{Damage, Lost};
 use crate::io::read_file;
 use crate::wal::header;
@@ -47,7 +47,7 @@ pub fn reconstruct(
     tables: &[u64],
     engine_files: &[u64],
     logs: &[u64],
-) -> (State, Vec<Damage>) {
+) -> (ManifestState, Vec<Damage>) {
     let mut damage = Vec::new();
     let mut lost = |error: Error, of_engine: bool| {
         let (first, last) = (Bytes::new(), Bytes::from_static(&GREATEST));
@@ -97,7 +97,7 @@ pub fn reconstruct(
     let gone_files = superseded(&merged, engine_files, |_, _| false);
     candidates.retain(|number, _| !gone.contains(number));
     let flushed = flushed(io, dir, logs);
-    let state = State {
+    let state = ManifestState {
         tables: leveled(candidates.into_values().collect()),
         flushed,
         engine_files: files
@@ -106,7 +106,7 @@ pub fn reconstruct(
             .map(|(number, (_, description))| (number, description))
             .collect(),
         engine_flushed: flushed,
-        ..State::default()
+        ..ManifestState::default()
     };
     (state, damage)
 }

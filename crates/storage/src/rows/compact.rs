@@ -1,5 +1,5 @@
 //! Merging table files: one level into the next, and on a full disk each table on its own.
-use super::levels::{Compaction, LEVELS, Limits};
+use super::levels::{Compaction, LEVELS, LevelLimits};
 use super::merge::{Merge, Source, TableRun};
 use super::state::{RowState, count};
 use super::table::{Table, TableBuilder};
@@ -38,9 +38,9 @@ impl Compactor {
     }
 
     /// The limits that drive compaction.
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> LevelLimits {
         let o = &self.rows.host.options;
-        Limits {
+        LevelLimits {
             level0_tables: o.level0_tables.max(1),
             level1_bytes: o.level1_bytes,
             ratio: 10,

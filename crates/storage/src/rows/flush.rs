@@ -1,7 +1,7 @@
 //! Writing sealed MemTables to table files.
 use super::RowEngine;
 use super::state::{RowState, count};
-use super::view::Sealed;
+use super::view::SealedMemTable;
 use crate::engine::{LogTail, sync_logs};
 use crate::manifest::{Edit, EngineEdit, Provenance, TableMeta};
 use crate::{Error, IoContext, Result};
@@ -57,7 +57,11 @@ impl RowState {
         Ok(Some(last))
     }
 
-    fn write_table(&self, sealed: &Sealed, drop_deletes: bool) -> Result<Option<TableMeta>> {
+    fn write_table(
+        &self,
+        sealed: &SealedMemTable,
+        drop_deletes: bool,
+    ) -> Result<Option<TableMeta>> {
         let mut builder = self.new_table()?;
         let written = sealed
             .table

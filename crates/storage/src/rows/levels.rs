@@ -1,6 +1,6 @@
 //! The levels of table files, and the choice of which tables are merged next. Pure: no I/O.
 //!
-//! Level 0 holds flushed tables, newest first, overlapping. Each deeper level is a row of tables that do
+//! Level 0 holds flushed tables, newest first, overlapping. Each deeper level is a sequence of tables that do
 //! not overlap, and may be `ratio` times as large as the one above. Work is: all of level 0 with what it
 //! overlaps in level 1, or one table of a level that is too large with what it overlaps below.
 //!
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The limits that drive compaction.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct LevelLimits {
     /// Tables in level 0 that start a compaction.
     pub level0_tables: usize,
     /// Size of level 1 in bytes.
@@ -94,7 +94,7 @@ impl Levels {
     /// The work due, without tables in `skip` (damaged ones). `after` remembers per level where the last work ended.
     pub fn due(
         &self,
-        limits: &Limits,
+        limits: &LevelLimits,
         skip: &HashSet<u64>,
         after: &[Vec<u8>],
     ) -> Option<Compaction> {

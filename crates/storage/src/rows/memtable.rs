@@ -3,8 +3,8 @@
 //! # Invariants
 //! - One writer at a time (the store's commit leader), any number of readers.
 //! - Entries are never changed or removed, only added: a key keeps all its versions, each with the
-//!   sequence of its batch. A reader that ignores versions above its own sequence sees an unchanging table,
-//!   whatever is added meanwhile. So a snapshot is a sequence and a shared pointer, and costs nothing.
+//!   number of its batch (`sequence` here). A reader that ignores versions of later batches than the last one it knew sees an
+//!   unchanging table, whatever is added meanwhile. So a snapshot is a batch number and a shared pointer, and costs nothing.
 //! - Keyspaces have maps and locks of their own.
 //!
 //! Scans copy a few entries at a time under the read lock and seek again from the last key.

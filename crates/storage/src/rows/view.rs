@@ -1,18 +1,19 @@
-//! One state of the row engine, unchanging but for the growing active MemTable; and the first one, of what an open finds.
+//! What the row engine holds at one time (a *version* in LevelDB's words), unchanging but for the growing active MemTable; and
+//! the first one, of what an open finds.
 use super::cache::BlockCache;
 use super::levels::Levels;
 use super::memtable::MemTable;
 use super::table::{Table, TableContext};
 use crate::damage::DamageNotes;
 use crate::engine::UnsyncedLog;
-use crate::manifest::{Edit, State};
+use crate::manifest::{Edit, ManifestState};
 use crate::options::Options;
 use crate::{Io, Op};
 use std::path::Path;
 use std::sync::Arc;
 
 /// A MemTable that takes no more batches and waits for its flush.
-pub struct Sealed {
+pub struct SealedMemTable {
     /// The entries.
     pub table: Arc<MemTable>,
     /// Its last batch.
@@ -27,7 +28,7 @@ pub struct View {
     /// Takes new batches.
     pub active: Arc<MemTable>,
     /// Waiting for their flush, oldest first.
-    pub sealed: Vec<Arc<Sealed>>,
+    pub sealed: Vec<Arc<SealedMemTable>>,
     /// Table files.
     pub levels: Levels,
 }
@@ -55,7 +56,7 @@ impl RowReplay {
         dir: &Path,
         options: &Options,
         salvaged: bool,
-        state: &State,
+        state: &ManifestState,
     ) -> RowReplay {
         let tables = Arc::new(TableContext {
             io,
@@ -96,7 +97,7 @@ impl RowReplay {
     /// Makes the active MemTable, whose last batch is `last`, a sealed one, if it holds anything.
     pub fn seal(&mut self, last: u64) {
         if !self.view.active.is_empty() {
-            self.view.sealed.push(Arc::new(Sealed {
+            self.view.sealed.push(Arc::new(SealedMemTable {
                 table: std::mem::take(&mut self.view.active),
                 last,
                 logs: Vec::new(),

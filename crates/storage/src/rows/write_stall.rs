@@ -2,7 +2,7 @@
 use super::RowEngine;
 use super::signals::SignalState;
 use super::state::count;
-use super::view::{Sealed, View};
+use super::view::{SealedMemTable, View};
 use crate::engine::{GroupSummary, LogTail};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl RowEngine {
         let logs = self.host.end_log_file(log)?;
         let mut view = self.state.view.write();
         let mut sealed = view.sealed.clone();
-        sealed.push(Arc::new(Sealed {
+        sealed.push(Arc::new(SealedMemTable {
             table: view.active.clone(),
             last: log.sequence,
             logs,

@@ -3,7 +3,7 @@ use super::Store;
 use crate::damage::{Damage, LogEnd, Opened};
 use crate::engine::{EngineHost, RecoveredStore};
 use crate::manifest::reconstruct::reconstruct;
-use crate::manifest::{Edit, Manifest, OpenState, State};
+use crate::manifest::{Edit, Manifest, ManifestState, OpenState};
 use crate::names::{self, FileName};
 use crate::options::{Durability, Options};
 use crate::rows::{RowEngine, RowReplay};
@@ -55,7 +55,12 @@ impl StoreFiles {
 
     /// Refuses a store that lacks a table, or a file of the attached engine: what was once whole may be found again, and all that it held would be missing. A copy of what
     /// a table mirrors that is missing costs nothing as long as the table is whole.
-    fn must_have_tables(&self, dir: &Path, state: &State, damage: &mut Vec<Damage>) -> Result<()> {
+    fn must_have_tables(
+        &self,
+        dir: &Path,
+        state: &ManifestState,
+        damage: &mut Vec<Damage>,
+    ) -> Result<()> {
         let missing = |number: &&u64| !self.tables.contains(number);
         let tables = state.tables.iter().map(|(_, meta)| &meta.number);
         let table = tables.filter(missing).map(|n| names::table(dir, *n));
@@ -185,7 +190,12 @@ fn sync_parents(io: &dyn Io, dir: &Path) -> Result<()> {
 }
 
 /// Removes the tables that a crash left unnamed.
-fn remove_orphans(io: &dyn Io, dir: &Path, found: &StoreFiles, state: &State) -> Result<()> {
+fn remove_orphans(
+    io: &dyn Io,
+    dir: &Path,
+    found: &StoreFiles,
+    state: &ManifestState,
+) -> Result<()> {
     let known = |n: &u64| state.tables.iter().any(|(_, t)| t.number == *n);
     let orphans = found
         .tables

@@ -49,8 +49,12 @@ pub fn check(
             } => {
                 let to = records.offset();
                 let error = corrupt("log record", offset, expected, found);
-                let Some(byte) = correct(&mut bytes, number, offset, bit_correction::LONGEST)
-                else {
+                let Some(byte) = correct(
+                    &mut bytes,
+                    number,
+                    offset,
+                    bit_correction::MAX_CORRECTED_BYTES,
+                ) else {
                     report(error, lost(seen));
                     records = Records::new(&bytes, number, to);
                     continue;

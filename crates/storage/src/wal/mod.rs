@@ -1,6 +1,6 @@
 //! The write-ahead log: every batch as one record, before it is applied.
 //!
-//! A store's log is a row of files `wal-N.log` with rising `N`: a 32-byte [`header`], then [`record`]s whose payload is a
+//! A store's log is a series of files `wal-N.log` with rising `N`: a 32-byte [`header`], then [`record`]s whose payload is a
 //! batch ([`payload`]). A file is removed when all engines hold its batches in files of their own. A MemTable of the
 //! row engine ends with its log file.
 //!

@@ -11,12 +11,12 @@
 //! - `head crc`: CRC32C of the log's number (u64) and header bytes 4..28. The number makes a record
 //!   valid in its own file only. A header checksum of its own lets a reader find the next whole
 //!   record after damage without trusting a damaged length.
-//! - `sequence`: rises by one from record to record, across files: a missing record is noticed.
-//! - `synced`: every record up to this sequence was on disk when this one was written. It tells
+//! - `sequence`: the number of the batch, which rises by one from record to record, across files: a missing record is noticed.
+//! - `synced`: every batch up to this number was on disk when this record was written. It tells
 //!   loss that a crash may cause (never synced) from damage (once synced, now gone).
 //! - `body crc`: CRC32C of the payload.
-//! - A record with an empty payload is a *seal*: it only carries `synced`, and has the sequence of
-//!   the record before it.
+//! - A record with an empty payload is a *seal*: it only carries `synced`, and repeats the
+//!   `sequence` of the record before it.
 //!
 //! Records start at multiples of 8. Zeros to the end of the file are its clean end (preallocation).
 use crate::bit_correction::{self, FlippedBit};
@@ -27,7 +27,7 @@ pub const HEADER: usize = 28;
 /// Longest payload.
 pub const MAX_PAYLOAD: usize = 1 << 30;
 /// Bytes of a seal.
-pub const SEAL: usize = 32;
+pub const SEAL_BYTES: usize = 32;
 
 /// Appends one record to `out`; `fill` writes the payload.
 pub fn write(

@@ -223,7 +223,7 @@ mod tests {
         let mut first = WalWriter::create(&io, dir, 1).unwrap();
         first.append(&batch(1, 1)).unwrap();
         let seal = first.end();
-        first.file.write_at(&[9; record::SEAL], seal).unwrap();
+        first.file.write_at(&[9; record::SEAL_BYTES], seal).unwrap();
         let mut second = WalWriter::create(&io, dir, 2).unwrap();
         second.append(&batch(2, 2)).unwrap();
         let mut found = Vec::new();

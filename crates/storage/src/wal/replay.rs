@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// The longest batch, in bytes, that is corrected where a crash can have torn it, in a store that goes on: some part of it is zeros, but most
 /// batches end in a sector that holds little of them, and that may be zeros.
-const LONGEST_TORN: usize = 4096;
+const MAX_TORN_CORRECTED_BYTES: usize = 4096;
 
 /// What a checksum (or number) should be, and what it is, of this structure.
 type Mismatch = (&'static str, u32, u32);
@@ -257,8 +257,8 @@ impl Replay {
     fn longest_corrected(&self, log: u64, bytes: &[u8], range: Range<usize>) -> usize {
         let torn = TornRange::new(bytes, range);
         match self.mode == RecoveryMode::GoOn && torn::by_crash(&torn, log, self.found.last) {
-            true => LONGEST_TORN,
-            false => bit_correction::LONGEST,
+            true => MAX_TORN_CORRECTED_BYTES,
+            false => bit_correction::MAX_CORRECTED_BYTES,
         }
     }
 

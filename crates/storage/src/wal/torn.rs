@@ -37,7 +37,7 @@ impl<'a> TornRange<'a> {
 
 /// The seal that was written after batch `last`.
 fn seal(log: u64, last: u64) -> Vec<u8> {
-    let mut seal = Vec::with_capacity(record::SEAL);
+    let mut seal = Vec::with_capacity(record::SEAL_BYTES);
     record::write(&mut seal, log, last, last, |_| {});
     seal
 }
@@ -50,7 +50,7 @@ pub fn by_crash(torn: &TornRange<'_>, log: u64, last: u64) -> bool {
     if at_end {
         let held = bytes[from..].iter().rposition(|b| *b != 0);
         to = held.map_or(from, |at| from + at + 1);
-        if to - from <= record::SEAL {
+        if to - from <= record::SEAL_BYTES {
             return true;
         }
     }
@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_seal_is_known(first in 1usize..1500, at in 0..record::SEAL, bit in 0u8..8, zeros in 0usize..50) {
+        fn a_damaged_seal_is_known(first in 1usize..1500, at in 0..record::SEAL_BYTES, bit in 0u8..8, zeros in 0usize..50) {
             let (whole, from) = two(first, 1);
             let mut bytes = whole[..from].to_vec();
             bytes.extend(seal(LOG, 1));

@@ -102,10 +102,10 @@ impl WalWriter {
     /// Writes a seal after the last record: "everything up to `synced` is on disk". The next
     /// append overwrites it, so it costs no room; a full disk goes without.
     pub fn seal(&mut self, synced: u64) -> Result<()> {
-        if self.end == 0 || !self.fits(record::SEAL) {
+        if self.end == 0 || !self.fits(record::SEAL_BYTES) {
             return Ok(());
         }
-        let mut seal = Vec::with_capacity(record::SEAL);
+        let mut seal = Vec::with_capacity(record::SEAL_BYTES);
         record::write(&mut seal, self.number, synced, synced, |_| {});
         match self.write(&seal) {
             Err(e) if !e.is_no_space() => Err(e),

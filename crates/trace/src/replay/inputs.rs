@@ -2,8 +2,8 @@
 //!
 //! A trace says how many bytes each read got, so all of them were in the file. Bytes that no earlier call of the trace
 //! wrote were there before. Two cases:
-//! - A file whose first call is a read is an *input*: the bytes that are read before they are written get content of
-//!   sequence 0; between them are holes.
+//! - A file whose first call is a read is an *input*: the bytes that are read before they are written get the content
+//!   of write number 0 (`content`); between them are holes.
 //! - Any other file is an *output* (say, one that HDF5 extended without writing): it gets its size, and those bytes read
 //!   as zeros.
 //!

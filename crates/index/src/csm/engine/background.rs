@@ -98,7 +98,7 @@ impl EngineState {
             self.wait_for_room()
         } else {
             let mut splitter = self.working.lock();
-            self.do_all(&mut splitter)
+            self.run_due_work(&mut splitter)
         };
         let nanos = start.elapsed().as_nanos() as u64;
         count(&self.shared.counters.stall_nanos, nanos);
@@ -112,7 +112,7 @@ impl EngineState {
         }
         let mut splitter = self.working.lock();
         // The batch before is safe in the log. On a full disk it is tried again after the next one.
-        if let Err(e) = self.do_all(&mut splitter) {
+        if let Err(e) = self.run_due_work(&mut splitter) {
             tracing::debug!("the index could not be brought to disk: {e}");
         }
     }
@@ -148,7 +148,7 @@ impl EngineState {
     }
 
     /// Does whatever is due.
-    pub fn do_all(&self, splitter: &mut BlockSplitter) -> Result<()> {
+    pub fn run_due_work(&self, splitter: &mut BlockSplitter) -> Result<()> {
         while self.do_next(splitter)? {}
         Ok(())
     }

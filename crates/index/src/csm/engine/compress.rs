@@ -109,7 +109,7 @@ impl EngineState {
         let mut tree = Tree::default();
         while let Some(block) = merge.block()? {
             tree.push(&block);
-            urgent.do_some()?;
+            urgent.compress_next()?;
         }
         tree.trim();
         merge.counts.add_to(&self.shared.counters);

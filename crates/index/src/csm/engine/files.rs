@@ -1,7 +1,8 @@
 //! The engine's entries in the store's log and manifest.
 //!
 //! ```text
-//!  log:       an entry is a block of records (`block`), coded by `forebay_codec`, in the order of the batch's changes
+//!  log:       an entry is the columns of `block`, of records in the order in which the batch got them; so it is no block, whose
+//!             records ascend
 //!  manifest:  version, 1 byte: 1 | `TableRecord` of the table file, postcard
 //! ```
 use super::super::block::{decode_columns, encode_columns};
@@ -17,7 +18,8 @@ use std::sync::Arc;
 
 const VERSION: u8 = 1;
 
-/// What the manifest tells of a table file: the age of its run, bytes, records, the least key and the greatest, whether some are deletes.
+/// What the manifest tells of a table file: the age of its run (younger runs have a greater one), bytes, records, the least key
+/// and the greatest, whether some are deletes.
 type TableRecord = (u64, u64, u64, Key, Key, bool);
 
 /// What the manifest is to tell of the table in the file `path`, of the run of this age.

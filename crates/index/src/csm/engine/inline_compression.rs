@@ -33,7 +33,7 @@ impl<'a> InlineCompression<'a> {
     ///
     /// # Errors
     /// Those of a flush.
-    pub fn do_some(&mut self) -> Result<bool> {
+    pub fn compress_next(&mut self) -> Result<bool> {
         let state = self.state;
         if state.view.read().sealed.is_empty() {
             return Ok(false);

@@ -108,7 +108,7 @@ impl<'a> TableOutput<'a> {
     pub fn take<B: Blocks>(&mut self, merge: &mut Merge<'_, B>) -> Result<(), Failure> {
         while let Some(block) = merge.block().map_err(Failure::Input)? {
             self.add(&block).map_err(Failure::Output)?;
-            self.urgent.do_some().map_err(Failure::Output)?;
+            self.urgent.compress_next().map_err(Failure::Output)?;
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ impl<'a> TableOutput<'a> {
         {
             let sealed = || self.state.view.read().sealed.len();
             let before = sealed();
-            match self.urgent.do_some() {
+            match self.urgent.compress_next() {
                 Ok(true) => {}
                 Ok(false) => {
                     let mut signals = self.state.signals.lock();

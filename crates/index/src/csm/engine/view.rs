@@ -1,4 +1,4 @@
-//! One state of the engine, unchanging.
+//! What the engine holds at one time, unchanging: a *version* in LevelDB's words.
 use super::super::memtable::MemTable;
 use super::super::record::Key;
 use super::super::scan::{Scan, Source};
@@ -27,10 +27,10 @@ pub struct BufferedTree {
     pub last: u64,
 }
 
-/// A sorted run on disk, and its place among the others: the older the smaller.
+/// A sorted run on disk, and its place among the others.
 #[derive(Clone)]
 pub struct AgedRun {
-    /// Unique among the runs.
+    /// Unique among the runs, and greater than that of every older run.
     pub age: u64,
     /// The table files.
     pub run: SortedRun,

@@ -57,33 +57,33 @@ impl Cache {
     }
 
     /// The time of a use, later than all before.
-    pub(super) fn tick(&self) -> u64 {
+    pub(super) fn next_use(&self) -> u64 {
         self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Makes the table `number` one of those that are emptied when there is too much.
-    pub(super) fn enter(&self, number: u64, slot: Arc<CachedTable>) {
+    pub(super) fn insert(&self, number: u64, slot: Arc<CachedTable>) {
         self.slots.lock().insert(number, slot);
     }
 
     /// The table is no more. Another one of its number stays.
-    pub(super) fn leave(&self, number: u64, slot: &Arc<CachedTable>) {
+    pub(super) fn remove(&self, number: u64, slot: &Arc<CachedTable>) {
         let mut slots = self.slots.lock();
         if slots.get(&number).is_some_and(|s| Arc::ptr_eq(s, slot)) {
             slots.remove(&number);
         }
         drop(slots);
-        self.less(slot.empty());
+        self.sub_bytes(slot.empty());
     }
 
     /// So many bytes more are kept. The caller holds that slot's lock, so that they are counted before they can be emptied; it
     /// calls [`trim`](Cache::trim) afterwards.
-    pub(super) fn more(&self, bytes: usize) {
+    pub(super) fn add_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// So many bytes are not kept any more.
-    pub(super) fn less(&self, bytes: usize) {
+    pub(super) fn sub_bytes(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
@@ -99,13 +99,13 @@ impl Cache {
             .filter_map(|slot| Some((slot.last_use()?, slot)))
             .collect();
         by_use.sort_unstable_by_key(|(used, _)| *used);
-        let (older, now) = (by_use.len().div_ceil(2), self.tick());
+        let (older, now) = (by_use.len().div_ceil(2), self.next_use());
         by_use[..older].sort_unstable_by_key(|(used, _)| shuffled(*used, now));
         for (_, slot) in by_use {
             if self.bytes() <= limit - limit / 8 {
                 break;
             }
-            self.less(slot.empty());
+            self.sub_bytes(slot.empty());
         }
     }
 }
@@ -129,18 +129,18 @@ mod tests {
         let slot = |_| Arc::new(CachedTable::new(Alpha::default()));
         let slots: Vec<Arc<CachedTable>> = (0..tables).map(slot).collect();
         for (number, slot) in (0..).zip(&slots) {
-            cache.enter(number, slot.clone());
+            cache.insert(number, slot.clone());
         }
         (cache, slots)
     }
 
     /// Uses a table; whether it was in memory.
     fn use_one(cache: &Cache, slot: &CachedTable) -> bool {
-        slot.touch(cache.tick());
+        slot.touch(cache.next_use());
         let there = slot.last_use().is_some();
         if !there {
             slot.state.lock().bytes = EACH;
-            cache.more(EACH);
+            cache.add_bytes(EACH);
         }
         cache.trim();
         assert!(cache.bytes() <= cache.limit());

@@ -78,7 +78,7 @@ impl Table {
     pub fn fetch(&self, wanted: &mut [WantedBlock]) -> Result<()> {
         let places = self.places()?;
         let (slot, shared) = (&*self.cached, &*self.shared);
-        slot.touch(shared.cache.tick());
+        slot.touch(shared.cache.next_use());
         count(&shared.counters.blocks_asked, wanted.len() as u64);
         shared.width.add_asked(wanted.len() as u64);
         let mut state = slot.state.lock();
@@ -159,7 +159,9 @@ impl Table {
             }
             state = slot.state.lock();
             if let Ok((piece, whole)) = &read {
-                shared.cache.more(state.keep(places.len(), piece, whole));
+                shared
+                    .cache
+                    .add_bytes(state.keep(places.len(), piece, whole));
             }
             role.end(&mut state, &read);
             drop(state);

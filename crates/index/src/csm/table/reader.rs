@@ -70,7 +70,7 @@ impl Table {
     /// The table that `meta` names, in the file `path`.
     pub fn new(shared: Arc<TableContext>, path: PathBuf, meta: TableMeta) -> Table {
         let cached = Arc::new(CachedTable::new(shared.alpha));
-        shared.cache.enter(meta.number, cached.clone());
+        shared.cache.insert(meta.number, cached.clone());
         Table {
             file: TableFile::new(shared.io.clone(), path),
             shared,
@@ -110,8 +110,9 @@ impl Table {
         // Two threads may both read it; the first to end stays.
         let places = Arc::new(BlockMap::new(&self.read_places(&self.file.open()?)?));
         let cache = &self.shared.cache;
-        self.cached.touch(cache.tick());
-        self.cached.keep_places(&places, |bytes| cache.more(bytes));
+        self.cached.touch(cache.next_use());
+        self.cached
+            .keep_places(&places, |bytes| cache.add_bytes(bytes));
         cache.trim();
         Ok(places)
     }
@@ -348,7 +349,7 @@ fn losing(error: Error, first: Key, last: Key) -> Damage {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        self.shared.cache.leave(self.meta.number, &self.cached);
+        self.shared.cache.remove(self.meta.number, &self.cached);
     }
 }
 

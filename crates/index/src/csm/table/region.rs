@@ -12,7 +12,7 @@ use forebay_codec::{Columns, Encoder};
 
 const COLUMNS: usize = 8;
 /// No table has more blocks, whatever the settings.
-pub const MOST: usize = 1 << 20;
+pub const MAX_TABLE_BLOCKS: usize = 1 << 20;
 
 /// What is known of a block without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub fn encode(places: &[BlockLocation], out: &mut Vec<u8>) {
 
 /// Reads the region of `blocks` blocks, the first of them at `start`. `None` if it is not one.
 pub fn decode(bytes: &[u8], blocks: u32, start: u64) -> Option<Vec<BlockLocation>> {
-    let columns = Columns::<COLUMNS>::open(bytes, (blocks as usize).min(MOST))?;
+    let columns = Columns::<COLUMNS>::open(bytes, (blocks as usize).min(MAX_TABLE_BLOCKS))?;
     if columns.rows() != blocks as usize {
         return None;
     }

@@ -1,4 +1,5 @@
-//! Writing a table file: blocks in key order, filter, metadata region, footer, sync; and beside it the copy of what is mirrored.
+//! Writing a table file: blocks in key order, filter, metadata region, footer, sync; and beside it the copy of what is
+//! mirrored: entries of keyspaces from `Keyspace::FIRST_MIRRORED` on.
 //!
 //! Invariant: a table is in no manifest before `finish` returned; until then the file is an orphan that the
 //! next open removes.

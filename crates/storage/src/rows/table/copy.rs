@@ -1,4 +1,5 @@
-//! The copy of those blocks of a table that are mirrored, read where the table's own cannot be.
+//! The copy of those blocks of a table that are mirrored (entries of keyspaces from `Keyspace::FIRST_MIRRORED` on), read where
+//! the table's own cannot be.
 use super::index::Index;
 use super::metadata::{TableMetadata, TableTail, read_in};
 use crate::damage::Damage;

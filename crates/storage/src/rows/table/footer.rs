@@ -11,6 +11,7 @@
 //!  |                |                | len u32| len u32| crc u32| crc u32| u32    |        |
 //!  +----------------+----------------+--------+--------+--------+--------+--------+--------+
 //! ```
+//! - `index`: the metadata region, which the module `index` draws.
 //! - `format`: the layout of the blocks, [`FORMAT`](crate::rows::block::FORMAT).
 //! - `deletes`: how many entries are deletes, saturating.
 //! - `crc`: CRC32C of bytes 0..60. Later versions keep magic, version and crc in place.
