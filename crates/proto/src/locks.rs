@@ -1,4 +1,4 @@
-//! Requests about advisory locks. A request goes to the file's attribute owner ("owner"), but for those that say otherwise.
+//! Requests about advisory locks. A request goes to the file's owner, but for those that say otherwise.
 //!
 //! **Session**: one incarnation of a node as a lock client of another member. A greater one ends those before it, and with them
 //! all that they held. **Incarnation** of a lock manager: one run of an owner as such; it forgets all locks when it ends, so a node
