@@ -70,7 +70,7 @@ pub struct IndexOutcome {
     pub written: u64,
     /// Records looked up, cold and again warm.
     pub gets: u64,
-    /// CacheDropping: pages dropped, store opened anew.
+    /// Cold: pages dropped, store opened anew.
     pub cold: WorkTime,
     /// The same again.
     pub warm: WorkTime,
