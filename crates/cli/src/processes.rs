@@ -65,7 +65,7 @@ fn stat(pid: u32) -> Option<Vec<String>> {
 }
 
 /// When a process was started, in ticks of the machine's clock.
-fn start_ticks(pid: u32) -> Option<u64> {
+pub fn start_ticks(pid: u32) -> Option<u64> {
     stat(pid)?.get(19)?.parse().ok()
 }
 
@@ -126,6 +126,58 @@ pub fn ranks_run(groups: &BTreeSet<u32>) -> bool {
     };
     let mut all = pids().into_iter();
     all.any(|pid| of_these(pid) == Some(true) && is_rank(pid) && lives(pid))
+}
+
+/// The steps of this process's Slurm job on this machine that a command has started or is starting, and that may use the mounts
+/// though they have not yet. Slurm has a process for each, `slurmstepd: [JOB.STEP]`, from before the step's first task until after
+/// its last one.
+pub struct LaunchedSteps {
+    job: Option<String>,
+    since: u64,
+    until: Instant,
+    found: BTreeSet<u32>,
+}
+
+/// What a step of Slurm takes at most from the request for it until this machine has its first process.
+const STEP_LAUNCH: Duration = Duration::from_secs(2);
+
+impl LaunchedSteps {
+    /// Those that began at `since` ([`start_ticks`]) or later. From now on none is asked for any more. Outside of Slurm there are none.
+    pub fn since(since: Option<u64>) -> LaunchedSteps {
+        LaunchedSteps {
+            job: std::env::var("SLURM_JOB_ID")
+                .ok()
+                .filter(|_| since.is_some()),
+            since: since.unwrap_or_default(),
+            until: Instant::now() + STEP_LAUNCH,
+            found: BTreeSet::new(),
+        }
+    }
+
+    /// Whether one of them still runs, or may still begin.
+    pub fn run(&mut self) -> bool {
+        let Some(job) = &self.job else {
+            return false;
+        };
+        if Instant::now() < self.until {
+            let is_one = |pid: &u32| {
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                is_step(&String::from_utf8_lossy(&line), job)
+                    && start_ticks(*pid).is_some_and(|start| start >= self.since)
+            };
+            self.found.extend(pids().into_iter().filter(is_one));
+            return true;
+        }
+        self.found.iter().any(|pid| lives(*pid))
+    }
+}
+
+/// Whether a process of this command line is Slurm's for a step of `job` that `srun` has started.
+fn is_step(line: &str, job: &str) -> bool {
+    let name = line.strip_prefix("slurmstepd: [");
+    let name = name.and_then(|rest| rest.split_once(']')?.0.split_once('.'));
+    // Other steps have names instead of numbers: `batch`, `extern`.
+    name.is_some_and(|(of, step)| of == job && step.parse::<u32>().is_ok())
 }
 
 /// Whether the guard of the command of `forebay run`, whose process is or was `run`, still runs.
@@ -245,6 +297,22 @@ pub fn stacks(pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_of_slurm_is_known_by_the_command_line_of_its_process() {
+        assert!(is_step("slurmstepd: [12.0]\0\0", "12"));
+        assert!(is_step("slurmstepd: [12.10] node", "12"));
+        for line in [
+            "slurmstepd: [112.4]",
+            "slurmstepd: [12.batch]",
+            "slurmstepd: [12.extern]",
+            "slurmstepd infinity",
+            "slurmstepd: [12",
+            "",
+        ] {
+            assert!(!is_step(line, "12"), "{line}");
+        }
+    }
 
     #[test]
     fn a_look_that_hangs_ends_with_what_was_found() {

@@ -192,24 +192,38 @@ fn the_documented_script_runs_and_a_cancelled_job_leaves_a_readable_store() {
     nothing(&place);
 }
 
+/// What a job's step has done when its service is hurt.
+#[derive(PartialEq)]
+enum Step {
+    /// Slurm may not have started its task yet.
+    IsLaunched,
+    /// It has written lines.
+    Writes,
+}
+
 /// A job whose command is a step of its own that writes by path whatever comes of it, and that no signal but SIGKILL ends; then
 /// `injure`, a shell script. All ends, before Slurm would end it, and no line lies below the mount. What the job said.
 #[track_caller]
-fn no_line_is_lost(slurm: &Slurm, place: &Place, injure: &str) -> String {
+fn no_line_is_lost(slurm: &Slurm, place: &Place, step: Step, injure: &str) -> String {
     let (store, mount) = (place.text("s"), place.text("m"));
     let writer = "trap '' TERM HUP INT\nwhile :; do echo x >> $FOREBAY_MOUNT/lines; sleep 0.01; done 2>/dev/null\n";
     std::fs::write(place.path("writer"), writer).unwrap();
+    // What an earlier job on the store has written goes before this one's step begins.
     slurm.submit(
         place,
         &format!(
-            "forebay run --store {store} --mount {mount} -- srun --overlap -n 1 sh {}
+            "forebay run --store {store} --mount {mount} -- \
+             sh -c 'rm -f $FOREBAY_MOUNT/lines; echo go; exec srun --overlap -n 1 sh {}'
 echo ended with $?",
             place.text("writer")
         ),
     );
     let said = || std::fs::read_to_string(place.path("out")).unwrap_or_default();
     let lines = || std::fs::read_to_string(place.path("m/lines")).unwrap_or_default();
-    soon("the step writes", || !lines().is_empty());
+    soon("the command begins", || said().contains("go\n"));
+    if step == Step::Writes {
+        soon("the step writes", || !lines().is_empty());
+    }
     let mut command = Command::new("sh");
     command.args(["-c", injure]).stdin(Stdio::null());
     let (code, out, err) = outcome(&run(command.current_dir(place.path(""))));
@@ -227,17 +241,23 @@ echo ended with $?",
 fn a_server_that_stops_first_ends_the_step_and_no_line_lands_below_the_mount() {
     let Some(slurm) = Slurm::start() else { return };
     let place = Place::new();
-    let said = no_line_is_lost(&slurm, &place, "kill -TERM $(cat s/lock)");
+    let told = "kill -TERM $(cat s/lock)";
+    let said = no_line_is_lost(&slurm, &place, Step::Writes, told);
     assert!(
         said.contains("stops while the command runs (signal 15)"),
         "{said}"
     );
     let forced = format!("{} umount --force m", env!("CARGO_BIN_EXE_forebay"));
-    let said = no_line_is_lost(&slurm, &place, &forced);
+    let said = no_line_is_lost(&slurm, &place, Step::Writes, &forced);
     assert!(
         said.contains("stops while the command runs (asked to)"),
         "{said}"
     );
+    // The step is on its way at that moment, at different points of it.
+    for pause in ["0", "0.1"] {
+        let forced = format!("sleep {pause}; {forced}");
+        no_line_is_lost(&slurm, &place, Step::IsLaunched, &forced);
+    }
     assert!(!place.log().contains("panicked"), "{}", place.log());
 }
 

@@ -2,6 +2,7 @@
 //!
 //! It is the command's parent, and orphans below it become its own children. When `run` ends first, or the command has ended, it kills every process below itself.
 use crate::fail::{Context, Failure, Result};
+use crate::processes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::BTreeSet;
@@ -18,6 +19,8 @@ pub struct Guard {
     child: Child,
     /// What ran below `run` before the command: the service, and what watches it.
     spared: Vec<u32>,
+    /// When the guard began.
+    since: Option<u64>,
 }
 
 impl Guard {
@@ -27,7 +30,7 @@ impl Guard {
     /// If there is no process to be had.
     pub fn start(command: &[OsString], environment: &[(&str, OsString)]) -> Result<Guard> {
         adopt()?;
-        let spared = crate::processes::below(std::process::id(), &[]);
+        let spared = processes::below(std::process::id(), &[]);
         let child = Command::new("/proc/self/exe")
             .arg("__guard")
             .arg(std::process::id().to_string())
@@ -39,7 +42,11 @@ impl Guard {
                 "cannot start a process for the command",
                 "raise the limit on processes (ulimit -u)",
             )?;
-        Ok(Guard { child, spared })
+        Ok(Guard {
+            since: processes::start_ticks(child.id()),
+            child,
+            spared,
+        })
     }
 
     /// The guard's process: signals to it are signals to the command.
@@ -87,7 +94,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         // If the guard itself was killed, what it guarded is now below this process.
-        end_all_below(std::process::id(), &self.spared);
+        end_all_below(std::process::id(), &self.spared, self.since);
         // Fails only if it was waited for already.
         let _ = self.child.wait();
     }
@@ -155,7 +162,8 @@ pub fn run(parent: u32, command: &[OsString]) -> Result {
     let status = child
         .wait()
         .or_fail("cannot wait for the command", "report this")?;
-    end_all_below(std::process::id(), &[]);
+    let own = std::process::id();
+    end_all_below(own, &[], processes::start_ticks(own));
     match code(status) {
         0 => Ok(()),
         code => Err(Failure {
@@ -181,7 +189,8 @@ fn follow(parent: u32) -> Result {
         // Readable once the process has ended.
         let mut poll = [PollFd::new(&handle, PollFlags::IN)];
         while rustix::event::poll(&mut poll, None).is_err() {}
-        end_all_below(std::process::id(), &[]);
+        let own = std::process::id();
+        end_all_below(own, &[], processes::start_ticks(own));
         std::process::exit(i32::from(crate::fail::FAILED));
     };
     std::thread::Builder::new()
@@ -197,19 +206,27 @@ const STEP_END: Duration = Duration::from_secs(5);
 /// Kills every process below `top`, but for `spared` and what is below them.
 ///
 /// `srun` is asked to end first: it then kills the tasks of its step on all hosts. Killed, it would leave them to run until the job's end,
-/// and to write below a mount that has gone by then.
-fn end_all_below(top: u32, spared: &[u32]) {
+/// and to write below a mount that has gone by then. One that ends while its step is on its way does not wait for it: the steps on this
+/// machine that began at `since` or later are waited for here.
+fn end_all_below(top: u32, spared: &[u32], since: Option<u64>) {
     let begun = Instant::now();
     let mut asked = BTreeSet::new();
     // A process may start another between the look and the kill; so look until there is none.
     while begun.elapsed() < STEP_END * 2 {
-        let below = crate::processes::below(top, spared);
+        let below = processes::below(top, spared);
+        if below.is_empty() && asked.is_empty() {
+            return;
+        }
         if below.is_empty() {
+            let mut steps = processes::LaunchedSteps::since(since);
+            while steps.run() && begun.elapsed() < STEP_END * 2 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             return;
         }
         for pid in below {
             let step = begun.elapsed() < STEP_END
-                && crate::processes::of_thread(pid).is_some_and(|(_, name)| name == "srun");
+                && processes::of_thread(pid).is_some_and(|(_, name)| name == "srun");
             let signal = match step {
                 true if !asked.insert(pid) => continue,
                 true => Signal::TERM,

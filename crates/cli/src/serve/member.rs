@@ -382,7 +382,10 @@ fn outlast_programs(callers: &BTreeSet<u32>, input: Option<mpsc::Receiver<()>>, 
         // Nothing is ever sent: it ends with the other end.
         let _ = input.recv_timeout(limit);
     }
-    while users(true).is_empty() && processes::ranks_run(callers) && Instant::now() < end {
+    let since = processes::start_ticks(std::process::id());
+    let mut steps = processes::LaunchedSteps::since(since);
+    let mut rest = || steps.run() || processes::ranks_run(callers);
+    while users(true).is_empty() && Instant::now() < end && rest() {
         std::thread::sleep(RANKS_LOOK);
     }
 }
