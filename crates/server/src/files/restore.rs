@@ -74,12 +74,25 @@ impl UnreadableTail {
     }
 }
 
+/// Whether a file is not there any more. One without a name may be removed while it is looked at: then there is nothing to put back, and
+/// what was displaced of it is not needed.
+fn is_removed(error: &Error) -> bool {
+    matches!(error, Error::Posix(Errno::STALE))
+}
+
+fn unless_removed(done: Result<()>) -> Result<()> {
+    done.or_else(|error| match is_removed(&error) {
+        true => Ok(()),
+        false => Err(error),
+    })
+}
+
 impl Shared {
     /// Step 1. All members answer, and have published what was decided.
     pub(super) fn find_unreadable_tails(&self) -> Result<()> {
         self.outbox.begin_restore();
         for (number, held) in self.outbox.left()? {
-            if let Err(error) = self.find_unreadable_tail(number, &held) {
+            if let Err(error) = unless_removed(self.find_unreadable_tail(number, &held)) {
                 self.wait_for_next_start(held.fid, number);
                 tracing::warn!(fid = held.fid.0, %error, "cannot tell whether a power cut took the end of this file; the next start looks again");
             }
@@ -161,7 +174,7 @@ impl Shared {
         let tails = std::mem::take(&mut *self.tails.lock());
         for (fid, tail) in tails.into_iter().filter(|(_, tail)| !tail.waits) {
             let cut = self.cut_tail(fid, &tail);
-            match cut.and_then(|()| self.count_stored(fid)) {
+            match unless_removed(cut.and_then(|()| self.count_stored(fid))) {
                 Ok(()) => {
                     let mut batch = Batch::reclaiming();
                     for (number, freed) in &tail.records {
@@ -227,7 +240,7 @@ impl Shared {
             }
         }
         if !changes.is_empty() {
-            self.commit_restored(fid, TOKENS | number, changes, None)?;
+            unless_removed(self.commit_restored(fid, TOKENS | number, changes, None))?;
         }
         let mut freed = Vec::new();
         for extent in &held.extents {
@@ -353,33 +366,57 @@ impl Shared {
             ..CommitAttr::default()
         };
         let owner = fid.owner();
+        let (own, staged) = if owner == self.member() {
+            self.stage_elsewhere(id, changes)?
+        } else {
+            self.stage(id, &changes, true)?;
+            (Vec::new(), vec![self.member()])
+        };
         let reply = if owner == self.member() {
-            let (own, staged) = self.stage_elsewhere(id, changes)?;
             self.commit(Commit {
                 id,
                 own,
                 patterns: Vec::new(),
-                staged,
+                staged: staged.clone(),
                 attr,
                 sync: true,
-            })?
+            })
         } else {
-            self.stage(id, &changes, true)?;
             let request = FilesRequest::Commit {
                 fid,
                 token,
-                own: Vec::new(),
+                own,
                 patterns: Vec::new(),
-                staged: vec![self.member()],
+                staged: staged.clone(),
                 attr,
                 sync: true,
             };
-            self.links.files(owner, request)?
+            self.links.files(owner, request)
         };
         match reply {
-            FilesReply::Committed { .. } => Ok(()),
-            other => Err(super::unexpected(owner, &other)),
+            Ok(FilesReply::Committed { .. }) => Ok(()),
+            Ok(other) => Err(super::unexpected(owner, &other)),
+            Err(error) => {
+                if is_removed(&error) {
+                    self.drop_restored(id, staged)?;
+                }
+                Err(error)
+            }
         }
+    }
+
+    /// The file was removed before the commit: what was staged for it goes too.
+    fn drop_restored(&self, id: CommitId, staged: Vec<Member>) -> Result<()> {
+        let CommitId { fid, writer, token } = id;
+        for member in staged {
+            if member == self.member() {
+                self.give_up(id)?;
+            } else {
+                let request = FilesRequest::Drop { fid, writer, token };
+                self.links.files(member, request)?;
+            }
+        }
+        Ok(())
     }
 
     /// Stages the parts that other members have of changes to a file of this member. Answers the own part, and those members.

@@ -247,3 +247,21 @@ fn what_a_start_cannot_tell_is_restored_by_the_next_one_in_its_order() {
         whole(&world);
     }
 }
+
+#[test]
+fn a_file_that_is_removed_while_its_bytes_are_restored_leaves_nothing() {
+    for members in [1, 3] {
+        for question in 1..=6 {
+            let world = World::new(members);
+            let start = if members == 1 { 0 } else { SLICE - 10 };
+            let old = start..start + 8192;
+            let fid = file_of_earlier_run(&world, old.clone());
+            world.write(0, fid, start..start + 4096, NEW).unwrap();
+            world.write(0, fid, old.end..old.end + 5000, NEW).unwrap();
+            world.unlink(fid);
+            *world.net.works_at.lock() = Some((question, fid.owner()));
+            world.cut_power((0, NEW));
+            whole(&world);
+        }
+    }
+}

@@ -38,6 +38,8 @@ pub(super) struct Net {
     pub lost: Mutex<BTreeSet<(Member, u64)>>,
     /// The next so many questions what can be read are not answered.
     pub unanswered: AtomicU64,
+    /// At which question what can be read, counted down, a member does its background work; and which member.
+    pub works_at: Mutex<Option<(u64, Member)>>,
     pub messages: AtomicU64,
 }
 
@@ -109,6 +111,14 @@ impl Links for TestLinks {
         {
             return Err(self::lost(to));
         }
+        let mut works_at = self.net.works_at.lock();
+        *works_at = works_at.and_then(|(left, member)| Some((left.checked_sub(1)?, member)));
+        let works = works_at.filter(|(left, _)| *left == 0);
+        drop(works_at);
+        if let Some((_, member)) = works {
+            let node = self.net.nodes[usize::from(member)].read_recursive();
+            node.as_ref().unwrap().drain().unwrap();
+        }
         let lost = self.net.lost.lock();
         let whole = |(log, _, _): (u64, _, _)| !lost.contains(&(to, log));
         Ok(ranges.into_iter().map(whole).collect())
@@ -166,6 +176,7 @@ impl World {
             freed: Mutex::default(),
             lost: Mutex::default(),
             unanswered: AtomicU64::new(0),
+            works_at: Mutex::default(),
             messages: AtomicU64::new(0),
         });
         let world = World {
