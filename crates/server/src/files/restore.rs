@@ -16,6 +16,8 @@
 //!    a hole; if nothing can be read behind it, and no truncate set a larger size later, the file ends where it ended. The stored bytes of
 //!    a file over several members are counted again.
 //!
+//! A deleted file may be removed meanwhile: its records end, and parts staged for it are dropped.
+//!
 //! A crash in between does no harm: the next start finds what was put back readable, and named by the index. A file of which a step cannot
 //! tell what it has to know, because a member does not answer, keeps its records for the next start. (Only of a file over several members
 //! the end may then stay where it was, with a hole before it.)

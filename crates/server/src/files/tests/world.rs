@@ -38,7 +38,7 @@ pub(super) struct Net {
     pub lost: Mutex<BTreeSet<(Member, u64)>>,
     /// The next so many questions what can be read are not answered.
     pub unanswered: AtomicU64,
-    /// At which question what can be read, counted down, a member does its background work; and which member.
+    /// How many more questions what can be read come before a member does its background work during one; and which member.
     pub works_at: Mutex<Option<(u64, Member)>>,
     pub messages: AtomicU64,
 }
