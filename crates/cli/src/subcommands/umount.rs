@@ -194,8 +194,9 @@ fn end_silent(store: &Path, limit: Duration) -> Result {
 const DEAD_STOP_LIMIT: Duration = Duration::from_secs(20);
 /// The same when it is killed.
 const KILLED_STOP_LIMIT: Duration = Duration::from_secs(5);
-/// The same when it has closed its store.
-const CLOSED_STOP_LIMIT: Duration = Duration::from_secs(10);
+/// The same when it has closed its store: a server of `run` then goes on until the programs of the command have ended, for as long as a
+/// stop may take.
+const CLOSED_STOP_LIMIT: Duration = STOP_REPLY_TIMEOUT;
 
 /// Ends a server of this machine that the others do without, also if it was stopped by a signal; whether it has ended.
 fn end_server(pid: u32, force: bool) -> bool {
