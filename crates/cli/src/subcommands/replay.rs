@@ -128,9 +128,9 @@ fn in_mounts(
     };
     let report = go_on().and_then(|()| on(trace, args, target?));
     let server = running.lock().take();
-    go_on()?;
-    // Also after a wrong byte: the store is evidence, and should be in order.
+    // Also after a wrong byte: the store is evidence, and should be in order. And after a signal: what was killed has left its mounts.
     let stopped = server.map_or(Ok(()), |server| server.stop(settings.values.stop_limit));
+    go_on()?;
     let report = report?;
     stopped.map(|()| report)
 }

@@ -1,5 +1,9 @@
 //! Traces from the command line: made, described, replayed with every byte verified.
-use crate::common::{Place, assert_fails, forebay};
+use crate::common::left::nothing;
+use crate::common::{Place, assert_fails, command, forebay, outcome};
+use forebay_testkit::wait::until;
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::Stdio;
 
 #[test]
 fn a_made_trace_is_described() {
@@ -110,4 +114,31 @@ fn a_trace_replays_through_a_service_of_its_own_and_through_mounts_that_are_ther
         .join(",");
     replay(&place, &["--mounts", &mounts]);
     place.umount_well();
+}
+
+#[test]
+fn an_interrupted_replay_leaves_no_mount_and_no_directory() {
+    let Some(place) = Place::mountable() else {
+        return;
+    };
+    let (file, dir) = (place.text("t"), place.path("tmp"));
+    std::fs::create_dir(&dir).unwrap();
+    let made = ["trace", "gen", "ior-strided", "ranks=4", "size=4KiB"];
+    let (code, _, err) = forebay(&[&made[..], &["calls=500", "-o", &file]].concat());
+    assert_eq!(code, 0, "{err}");
+    let mut replay = command(&["trace", "replay", &file, "--delays", "100ms"]);
+    replay.args(["--store", &place.store()]).env("TMPDIR", &dir);
+    replay.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let replay = replay.spawn().unwrap();
+    let base = dir.join(format!("forebay-replay-{}", replay.id()));
+    let written =
+        || std::fs::read_dir(base.join("0")).is_ok_and(|mut files| files.next().is_some());
+    until("the replay writes", written);
+    kill_process(Pid::from_child(&replay), Signal::INT).unwrap();
+    let (code, out, err) = outcome(&replay.wait_with_output().unwrap());
+    assert_eq!(code, 1, "{out}{err}");
+    assert!(err.contains("interrupted"), "{err}");
+    let left: Vec<_> = std::fs::read_dir(&dir).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}: {err}");
+    nothing(&place);
 }
