@@ -1,4 +1,5 @@
 //! A running mount: its start, its threads, its end.
+use crate::caller_groups::CallerGroups;
 use crate::errors::MountError;
 use crate::filesystem::{Filesystem, MountContext};
 use crate::open_handles::OpenHandles;
@@ -12,7 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,7 +32,11 @@ pub struct Mount {
     device: String,
     session: Option<JoinHandle<io::Result<()>>>,
     ended: Receiver<()>,
-    ctx: Arc<MountContext>,
+    // Only these of the context: it keeps the connection to the kernel open, which closes when the last thread has ended.
+    recording: Arc<MountRecording>,
+    handles: Arc<OpenHandles>,
+    callers: Arc<CallerGroups>,
+    refused: Arc<AtomicBool>,
 }
 
 /// A mount point that is mounted and waits for its delegate: whoever touches it waits too. Dropping it unmounts it.
@@ -96,7 +101,10 @@ impl PendingMount {
             device,
             session: Some(session),
             ended,
-            ctx,
+            recording: ctx.recording.clone(),
+            handles: ctx.handles.clone(),
+            callers: ctx.callers.clone(),
+            refused: ctx.refused.clone(),
         })
     }
 
@@ -120,12 +128,12 @@ impl Drop for PendingMount {
 impl Mount {
     /// Where a recorder of its requests is set.
     pub fn recording(&self) -> Arc<MountRecording> {
-        self.ctx.recording.clone()
+        self.recording.clone()
     }
 
     /// What is open on it.
     pub fn open_handles(&self) -> Arc<OpenHandles> {
-        self.ctx.handles.clone()
+        self.handles.clone()
     }
 
     /// Unmounts and waits for the last request. Waits up to 5 seconds for users to go, then cuts them off.
@@ -138,14 +146,14 @@ impl Mount {
 
     /// The process groups of all that have used the mount, as this process sees them.
     pub fn callers(&self) -> BTreeSet<u32> {
-        self.ctx.callers.groups()
+        self.callers.groups()
     }
 
     /// Answers every request with `ENOTCONN` from now on, and leaves the mount where it is: when this process has ended, the kernel
     /// answers so until somebody unmounts it. For a service that ends while programs still run, whose files would else land in the
     /// directory below without a word.
     pub fn refuse(mut self) {
-        self.ctx.refused.store(true, Ordering::SeqCst);
+        self.refused.store(true, Ordering::SeqCst);
         // Its threads answer until the process ends.
         std::mem::forget(self.session.take());
     }

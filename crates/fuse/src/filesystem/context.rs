@@ -18,9 +18,9 @@ pub(crate) struct MountContext {
     /// What is open.
     pub handles: Arc<OpenHandles>,
     /// Once it is set, every request fails with `ENOTCONN`.
-    pub refused: AtomicBool,
+    pub refused: Arc<AtomicBool>,
     /// Who has asked for anything.
-    pub callers: CallerGroups,
+    pub callers: Arc<CallerGroups>,
 }
 
 impl MountContext {
@@ -35,8 +35,8 @@ impl MountContext {
             caches: KernelCaches::default(),
             recording,
             handles: Arc::default(),
-            refused: AtomicBool::default(),
-            callers: CallerGroups::default(),
+            refused: Arc::default(),
+            callers: Arc::default(),
         })
     }
 }
