@@ -179,7 +179,7 @@ fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<O
     }
     let guard = Guard::start(&args.command, &environment)?;
     let cut = guard.end_with(servers.ended()?)?;
-    signals.pass_to(&guard);
+    signals.pass_to(guard.pid());
     let code = guard.wait();
     signals.pass_to_nobody();
     Ok(match cut.load(Ordering::SeqCst) {

@@ -1,5 +1,4 @@
 //! Signals to `run`: they go to the command while it runs. Before, they end the start; during staging they cancel it.
-use super::guard::Guard;
 use forebay_node::failure::Result;
 use forebay_node::threads::on_signals;
 use parking_lot::Mutex;
@@ -70,9 +69,9 @@ impl Signals {
         asked
     }
 
-    /// From now on they are for the command.
-    pub fn pass_to(&self, guard: &Guard) {
-        self.0.lock().receiver = SignalReceiver::Guard(guard.pid());
+    /// From now on they are for the command: `guard` is the process of its guard.
+    pub fn pass_to(&self, guard: Pid) {
+        self.0.lock().receiver = SignalReceiver::Guard(guard);
     }
 
     /// From now on they do nothing.

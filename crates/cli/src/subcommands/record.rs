@@ -177,7 +177,7 @@ fn start_one(store: PathBuf, spec: &RecordSpec) -> Result<Service> {
 /// Runs the command; its exit code.
 fn command(args: &RecordArgs, signals: &Signals) -> Result<u8> {
     let guard = Guard::start(&args.command, &[])?;
-    signals.pass_to(&guard);
+    signals.pass_to(guard.pid());
     let code = guard.wait();
     signals.pass_to_nobody();
     code

@@ -42,6 +42,7 @@ pub mod check;
 pub mod header;
 pub mod payload;
 pub mod record;
+pub mod recovered;
 pub mod recovery;
 mod replay;
 pub mod reserve;

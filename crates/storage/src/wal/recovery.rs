@@ -1,34 +1,11 @@
 //! Recovering the log at an open: its files are replayed ([`super::replay`]), the end that a crash tore is cut, and what is damaged or
 //! missing is refused, or salvaged around. The rule and its argument stand in the [module above](super).
 use super::OldLog;
+use super::recovered::{Recovered, RecoveryMode};
 use super::replay::{CutPoint, Replay};
 use crate::damage::{Damage, LogCut, Lost};
 use crate::{Batch, Error, Io, IoContext, Result, names};
 use std::path::Path;
-
-/// What the log held.
-#[derive(Default)]
-pub struct Recovered {
-    /// The last batch, flushed ones included.
-    pub last: u64,
-    /// Through this batch the log is known to have been on disk.
-    pub synced: u64,
-    /// The files that stay, in order.
-    pub files: Vec<OldLog>,
-    /// What is damaged, or had to be cut although it is whole.
-    pub damage: Vec<Damage>,
-    /// Where it was cut, if a crash had torn it. A salvage cuts nothing.
-    pub cut: Option<LogCut>,
-}
-
-/// What is done about damage that no crash explains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecoveryMode {
-    /// The store goes on: it is an error if it costs a batch.
-    GoOn,
-    /// Whatever is whole is applied, and nothing is changed on disk.
-    Salvage,
-}
 
 /// What the manifest tells of the log.
 #[derive(Debug, Clone, Copy, Default)]

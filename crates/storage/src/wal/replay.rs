@@ -3,7 +3,7 @@
 //!
 //! Invariant: batches are applied in the order of their numbers, each once; only a salvage leaves any out.
 use super::record::{self, Record, RecordStep, Records};
-use super::recovery::{Recovered, RecoveryMode};
+use super::recovered::{Recovered, RecoveryMode};
 use super::torn::{self, TornRange};
 use super::{KIND, OldLog, header, payload};
 use crate::damage::{Damage, Lost};
