@@ -3,9 +3,10 @@
 //! This crate knows FUSE: what the kernel caches and for how long, how requests and replies look, how a file system is
 //! mounted and unmounted without touching any other mount. It must not know where bytes lie or how members talk.
 //!
-//! What the kernel may cache follows from the semantics (README, "What a program may rely on"): no write-back cache, so every write reaches the
-//! delegate before it returns; pages survive an open only if the content is unchanged; names and attributes live for a
-//! second in a service of one member and not at all otherwise, except the attributes of laminated files.
+//! What the kernel may cache follows from the semantics (README, "What a program may rely on"): written pages in a service of one
+//! member alone, else every write reaches the delegate before it returns; pages survive an open only if the content is unchanged;
+//! names and attributes live for a second in a service of one member and not at all otherwise, except the attributes of laminated
+//! files.
 
 mod attempt;
 mod caller_groups;

@@ -77,7 +77,7 @@ impl PendingMount {
         };
         let point = &self.point;
         let (send, ended) = channel();
-        let ctx = MountContext::new(delegate);
+        let ctx = MountContext::new(delegate, &self.options);
         let filesystem = Filesystem::new(ctx.clone(), send);
         // The kernel lets nobody else in either; so does the answer.
         let owner = (!self.options.allow_other).then(|| rustix::process::geteuid().as_raw());

@@ -10,6 +10,8 @@ pub struct Settings {
     pub service: forebay_server::Config,
     /// Other users may use the mount, as far as file modes let them.
     pub allow_other: bool,
+    /// The kernel may keep written pages where no other node can see or change them.
+    pub write_back: bool,
     /// How long a start may take.
     pub start_limit: Duration,
     /// How long a stop may take.

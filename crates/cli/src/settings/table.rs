@@ -85,6 +85,8 @@ settings! {
         "A request to another node fails with EIO after this long, and a node that is silent for so long is dead"
     "allow_other" "allow-other" "" = "false", allow_other = values::switch;
         "Let other users into the mount, as far as file modes let them"
+    "writeback" "writeback" "ON|OFF" = "on", write_back = values::on_off;
+        "Have the kernel keep written bytes until fsync or close, in a service of one node with commit consistency: on or off"
     "start_limit" "start-limit" "TIME" = "60s", start_limit = values::positive;
         "Give up starting after this long"
     "stop_limit" "stop-limit" "TIME" = "60s", stop_limit = values::positive;

@@ -2,7 +2,9 @@
 use super::file_handle::handle;
 use crate::protocol::SetAttrRequest;
 use forebay_server::delegate::Delegate;
-use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr, without_set_ids};
+use forebay_server::proto::Inode;
+use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr, SetTime, without_set_ids};
+use rustix::io::Errno;
 
 /// Root, who may keep set-id bits.
 pub(super) const ROOT: Caller = Caller { uid: 0, gid: 0 };
@@ -27,9 +29,10 @@ pub(super) fn change(
     caller: Caller,
 ) -> Result<Attr> {
     let (mut set, mut through) = (change.set, change.fh.map(handle));
-    if let Some(size) = set.size.take() {
+    if set.size.is_some() {
         let cut = SetAttr {
-            size: Some(size),
+            size: set.size.take(),
+            mtime: set.mtime.take(),
             ..SetAttr::default()
         };
         let by = privileged_unless(change.kills_set_ids, caller);
@@ -43,6 +46,32 @@ pub(super) fn change(
         set.mode = mode_left(&delegate.names.getattr(fid)?);
     }
     delegate.names.setattr(fid, &set, through, caller)
+}
+
+/// Takes the time of a file that the kernel hands over (see [`SetAttrRequest::hands_over_time`]), and answers the attributes. `None`: a
+/// file that is not open for writing gets another time; a program may have asked for that.
+pub(super) fn take_time(
+    delegate: &Delegate,
+    fid: Fid,
+    change: &SetAttrRequest,
+) -> Result<Option<Attr>> {
+    let Some(SetTime::At(mtime)) = change.set.mtime else {
+        return Ok(None);
+    };
+    if let Some(fh) = change.fh {
+        let taken = delegate.write_back.hand_over_time(handle(fh), mtime);
+        return taken.map(Some);
+    }
+    match delegate.names.getattr(fid) {
+        // It was linked, renamed or removed, which is news of the time of change alone, and the service has its own of that.
+        Ok(attr) => Ok((attr.mtime == mtime).then_some(attr)),
+        // Removed for good. The kernel looks at nothing in the answer, but would tell a program of an error.
+        Err(e) if e.errno() == Errno::STALE => {
+            let gone = Inode::new(Kind::File, 0, 0, 0, mtime);
+            Ok(Some(gone.attr(fid)))
+        }
+        Err(e) => Err(e),
+    }
 }
 
 /// Takes the set-id bits off a file that someone without the right to keep them has changed.
@@ -71,7 +100,6 @@ fn mode_left(attr: &Attr) -> Option<u32> {
 mod tests {
     use super::*;
     use forebay_server::Time;
-    use forebay_server::proto::Inode;
 
     #[test]
     fn set_ids_go_but_mandatory_locking_and_directories_keep_theirs() {

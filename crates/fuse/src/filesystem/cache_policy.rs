@@ -1,8 +1,9 @@
 //! The policy of the kernel's caches: what it may keep of names, attributes and open files, and for how long.
 //!
-//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is recorded
-//! exactly, nothing.
+//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; of files that are opened while the
+//! mount is recorded exactly, nothing.
 use super::file_handle::encode;
+use super::write_back::WriteBack;
 use crate::protocol::{EntryAnswer, FopenFlags, Opened};
 use crate::recording::MountRecording;
 use forebay_server::delegate::OpenedFile;
@@ -18,6 +19,8 @@ const CACHE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct CachePolicy {
     /// One member: nobody else changes names and attributes.
     pub alone: bool,
+    /// Written pages too.
+    pub write_back: WriteBack,
     pub recording: Arc<MountRecording>,
 }
 
@@ -70,8 +73,11 @@ impl CachePolicy {
 
     /// The kernel's handle of an opened file, and what it may do with the file's pages.
     pub fn opened(&self, opened: &OpenedFile, flags: OpenFlags) -> Opened {
+        // Where the kernel keeps written pages, it alone knows the end of the file, so it places appended bytes; and nobody else makes
+        // pages old.
+        let keeps_written = self.write_back.is_on();
         // A mount that is recorded exactly is to see every call as it is.
-        let direct = opened.direct || self.recording.exact();
+        let direct = opened.direct && !keeps_written || self.recording.exact();
         let mut fopen = FopenFlags::empty();
         if !flags.write && self.alone {
             // Closing a file that was only read publishes nothing; but where locks are kept here, it gives up the closer's.
@@ -79,7 +85,7 @@ impl CachePolicy {
         }
         if direct {
             fopen |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        } else if opened.keep_cache {
+        } else if opened.keep_cache || keeps_written {
             fopen |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         (encode(opened.handle, flags, direct), fopen)
@@ -88,32 +94,65 @@ impl CachePolicy {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file_handle::{APPEND, DIRECT, WRITE, has, open_flags};
+    use super::super::file_handle::{DIRECT, READ, WRITE, has, open_flags};
+    use super::super::write_back::WriteBackConditions;
     use super::*;
-    use crate::protocol;
+    use crate::protocol::{self, InitFlags, KernelConfig};
     use forebay_server::proto::Inode;
     use forebay_server::{Fid, Time};
 
-    #[test]
-    fn an_opened_file_is_cached_as_its_handle_says() {
-        let policy = CachePolicy {
+    /// With the writeback cache, if the kernel keeps written pages.
+    fn policy(keeps_written: bool) -> CachePolicy {
+        let write_back = WriteBack::under(WriteBackConditions {
+            members: 1,
+            posix: false,
+            read_only: false,
+            allowed: keeps_written,
+        });
+        let mut config = KernelConfig::new(InitFlags::all(), InitFlags::empty(), 0);
+        write_back.agree(&mut config);
+        CachePolicy {
             alone: true,
+            write_back,
             recording: Arc::default(),
-        };
-        let opened = OpenedFile {
+        }
+    }
+
+    fn open(policy: &CachePolicy, opened: &OpenedFile, flags: i32) -> Opened {
+        policy.opened(opened, open_flags(protocol::OpenFlags(flags)))
+    }
+
+    fn opened(keep_cache: bool, direct: bool) -> OpenedFile {
+        OpenedFile {
             handle: 77,
             attr: Inode::new(Kind::File, 0o644, 0, 0, Time::default()).attr(Fid(9)),
-            keep_cache: true,
-            direct: false,
+            keep_cache,
+            direct,
             made: false,
-        };
-        let open = |flags| policy.opened(&opened, open_flags(protocol::OpenFlags(flags)));
-        let (fh, fopen) = open(libc::O_RDWR | libc::O_APPEND);
+        }
+    }
+
+    #[test]
+    fn an_opened_file_is_cached_as_its_handle_says() {
+        let policy = policy(false);
+        let (fh, fopen) = open(&policy, &opened(true, false), libc::O_RDWR);
         assert_eq!(super::super::file_handle::handle(fh), 77);
-        assert!(has(fh, WRITE) && has(fh, APPEND) && !has(fh, DIRECT));
+        assert!(has(fh, READ) && has(fh, WRITE) && !has(fh, DIRECT));
         assert_eq!(fopen, FopenFlags::FOPEN_KEEP_CACHE);
-        let (fh, fopen) = open(libc::O_RDONLY | libc::O_APPEND);
-        assert!(!has(fh, WRITE) && !has(fh, APPEND));
+        let (fh, fopen) = open(&policy, &opened(false, true), libc::O_WRONLY);
+        assert!(!has(fh, READ) && has(fh, WRITE) && has(fh, DIRECT));
+        assert!(fopen.contains(FopenFlags::FOPEN_DIRECT_IO));
+        let (fh, fopen) = open(&policy, &opened(true, false), libc::O_RDONLY);
+        assert!(has(fh, READ) && !has(fh, WRITE));
         assert!(fopen.contains(FopenFlags::FOPEN_NOFLUSH));
+    }
+
+    #[test]
+    fn a_kernel_that_keeps_written_pages_keeps_those_of_every_file() {
+        let policy = policy(true);
+        let flags = libc::O_WRONLY | libc::O_APPEND;
+        let (fh, fopen) = open(&policy, &opened(false, true), flags);
+        assert!(!has(fh, DIRECT));
+        assert_eq!(fopen, FopenFlags::FOPEN_KEEP_CACHE);
     }
 }

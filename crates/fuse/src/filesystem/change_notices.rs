@@ -88,7 +88,7 @@ impl ChangeNotices {
                 })
             });
             reply.answer(renewed.map(|()| len as u32));
-            if renewed.is_ok() {
+            if renewed.is_ok() && !ctx.policy.write_back.is_on() {
                 ctx.delegate.kernel_pages.size_is_uncertain(fid);
             }
         });

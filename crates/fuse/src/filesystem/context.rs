@@ -1,8 +1,10 @@
 //! The context that the parts of a mount share.
 use super::cache_policy::CachePolicy;
+use super::write_back::WriteBack;
 use crate::caller_groups::CallerGroups;
 use crate::kernel_caches::KernelCaches;
 use crate::open_handles::OpenHandles;
+use crate::options::MountOptions;
 use crate::recording::MountRecording;
 use forebay_server::Delegate;
 use std::sync::Arc;
@@ -24,11 +26,12 @@ pub(crate) struct MountContext {
 }
 
 impl MountContext {
-    pub fn new(delegate: Arc<Delegate>) -> Arc<MountContext> {
+    pub fn new(delegate: Arc<Delegate>, options: &MountOptions) -> Arc<MountContext> {
         let recording = Arc::<MountRecording>::default();
         Arc::new(MountContext {
             policy: CachePolicy {
                 alone: delegate.members() == 1,
+                write_back: WriteBack::new(&delegate, options),
                 recording: recording.clone(),
             },
             delegate,

@@ -3,7 +3,7 @@
 //! ```text
 //! bits 63..3   the delegate's handle
 //! bit  2       DIRECT: the page cache is bypassed
-//! bit  1       APPEND: the owner of the file chooses where writes go
+//! bit  1       READ: opened for reading
 //! bit  0       WRITE: opened for writing
 //! ```
 use crate::protocol::{self, FileHandle};
@@ -11,7 +11,7 @@ use forebay_server::OpenFlags;
 use forebay_server::delegate::Handle;
 
 pub(super) const WRITE: u64 = 1;
-pub(super) const APPEND: u64 = 2;
+pub(super) const READ: u64 = 2;
 pub(super) const DIRECT: u64 = 4;
 const FLAG_BITS: u32 = 3;
 
@@ -26,7 +26,7 @@ pub(super) fn has(fh: FileHandle, bit: u64) -> bool {
 
 pub(super) fn encode(handle: Handle, flags: OpenFlags, direct: bool) -> FileHandle {
     let bit = |on: bool, bit| if on { bit } else { 0 };
-    let flags = bit(flags.write, WRITE) | bit(flags.append, APPEND) | bit(direct, DIRECT);
+    let flags = bit(flags.read, READ) | bit(flags.write, WRITE) | bit(direct, DIRECT);
     FileHandle(handle << FLAG_BITS | flags)
 }
 

@@ -1,15 +1,15 @@
 //! Open files and their bytes, in the service's terms.
 //!
 //! Invariant: a handle that was opened here is released, or it is in the answer to the kernel.
-use super::attrs::{ROOT, drop_set_ids, privileged_unless};
+use super::attrs::{drop_set_ids, privileged_unless};
 use super::context::MountContext;
-use super::file_handle::{APPEND, DIRECT, WRITE, handle, has, open_flags};
+use super::file_handle::{DIRECT, READ, WRITE, handle, has, open_flags};
 use crate::protocol::{
     AllocateRequest, CopyRequest, CreateRequest, FileHandle, Opened, ReadRequest, Request,
     WriteFlags, WriteRequest,
 };
 use bytes::Bytes;
-use forebay_server::delegate::{Fallocate, OpenedFile, SeekTarget};
+use forebay_server::delegate::{Fallocate, OpenedFile, SeekTarget, WriteOrigin};
 use forebay_server::{Attr, Caller, Fid, Kind, OpenFlags, Result, SetAttr};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -115,7 +115,11 @@ impl FileRequests {
         if !read.direct {
             self.ctx.delegate.kernel_pages.enters_page_cache(handle)?;
         }
-        self.ctx.delegate.read(handle, read.offset, read.size)
+        match has(read.fh, READ) {
+            true => self.ctx.delegate.read(handle, read.offset, read.size),
+            // The rest of a page that a program writes in part.
+            false => self.ctx.delegate.write_back.read(handle, read.offset, read.size),
+        }
     }
 
     /// The offset that the bytes went to.
@@ -124,28 +128,23 @@ impl FileRequests {
         if !write.direct {
             self.ctx.delegate.kernel_pages.enters_page_cache(handle)?;
         }
-        if write.how.contains(WriteFlags::FUSE_WRITE_CACHE) && has(write.fh, APPEND) {
-            // Pages of a shared mapping, sent through whichever handle the kernel found: they belong at their offset,
-            // which a handle for appending would ignore.
-            let flags = OpenFlags {
-                write: true,
-                ..OpenFlags::default()
-            };
-            let opened = self.ctx.delegate.open(req.fid, flags)?;
-            let written = self
-                .ctx
-                .delegate
-                .write(opened.handle, write.offset, write.data, ROOT);
-            self.ctx.delegate.release(opened.handle)?;
-            return written;
-        }
         // The kernel says so when the writer may not keep set-id bits; everyone else writes as root does.
         let kills = write.how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let caller = privileged_unless(kills, req.caller);
-        let placed = self
-            .ctx
-            .delegate
-            .write(handle, write.offset, write.data, caller)?;
+        let (delegate, offset, data) = (&self.ctx.delegate, write.offset, write.data);
+        let of_pages = write.how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let placed = match (self.ctx.policy.write_back.is_on(), of_pages) {
+            (false, false) => delegate.write(handle, offset, data, caller)?,
+            // Pages are sent through whichever handle the kernel finds, also one for appending, and belong at their offset.
+            (keeps_written, _) => {
+                let origin = match keeps_written && of_pages {
+                    true => WriteOrigin::KeptPages,
+                    false => WriteOrigin::Placed(caller),
+                };
+                delegate.write_back.write(handle, offset, data, origin)?;
+                offset
+            }
+        };
         if has(write.fh, DIRECT) && write.flags.0 & libc::O_DSYNC != 0 {
             // For cached files the kernel sends an fsync of its own. This handle has no pages; another's are dropped when it
             // asks for it.
@@ -219,6 +218,7 @@ impl FileRequests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::MountOptions;
     use crate::protocol;
     use forebay_server::Time;
     use forebay_server::proto::Inode;
@@ -276,7 +276,7 @@ mod tests {
         let io = Arc::new(forebay_storage::OsIo);
         let service = forebay_server::Service::start(io, &dir.path().join("s"), config).unwrap();
         let [a, b] = [0, 1].map(|n| FileRequests {
-            ctx: MountContext::new(service.delegate(n)),
+            ctx: MountContext::new(service.delegate(n), &MountOptions::default()),
         });
         let user = Request {
             unique: 0,

@@ -1,4 +1,5 @@
 //! The features of FUSE that the mount asks the kernel for, before the first request.
+use super::write_back::WriteBack;
 use crate::options::READAHEAD;
 use crate::protocol::{InitFlags, KernelConfig};
 use std::io;
@@ -12,7 +13,11 @@ const MAX_WRITE: u32 = 1 << 20;
 ///
 /// # Errors
 /// It cannot hand over locks, and with several members it must.
-pub(super) fn agree(config: &mut KernelConfig, alone: bool) -> io::Result<()> {
+pub(super) fn agree(
+    config: &mut KernelConfig,
+    alone: bool,
+    write_back: &WriteBack,
+) -> io::Result<()> {
     // Each is asked for on its own: a kernel that lacks one keeps the others.
     for wanted in [
         InitFlags::FUSE_ASYNC_READ,
@@ -38,9 +43,57 @@ pub(super) fn agree(config: &mut KernelConfig, alone: bool) -> io::Result<()> {
             ))
         })?;
     }
+    write_back.agree(config);
     config.max_write = MAX_WRITE;
     // The kernel offers its default and takes no more; `mount` raises it afterwards where it may.
     config.readahead = config.readahead.min(READAHEAD);
     config.background = MAX_BACKGROUND;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::write_back::WriteBackConditions;
+    use super::*;
+
+    /// Whether written pages are kept, where everything but `lacking` is offered.
+    fn keeps(conditions: WriteBackConditions, lacking: InitFlags) -> bool {
+        let write_back = WriteBack::under(conditions);
+        let offered = InitFlags::all().difference(lacking);
+        let mut config = KernelConfig::new(offered, InitFlags::empty(), 1 << 20);
+        agree(&mut config, conditions.members == 1, &write_back).unwrap();
+        let taken = config.takes(InitFlags::FUSE_WRITEBACK_CACHE);
+        assert_eq!(write_back.is_on(), taken, "{conditions:?}");
+        taken
+    }
+
+    #[test]
+    fn one_member_alone_has_the_kernel_keep_written_pages() {
+        let good = WriteBackConditions {
+            members: 1,
+            posix: false,
+            read_only: false,
+            allowed: true,
+        };
+        for n in 0..32usize {
+            let bit = |at: u32| n >> at & 1 != 0;
+            let conditions = WriteBackConditions {
+                members: [1, 2, 4, 64][n & 3],
+                posix: bit(2),
+                read_only: bit(3),
+                allowed: bit(4),
+            };
+            let alone = conditions.members == 1 && !bit(2) && !bit(3) && bit(4);
+            assert_eq!(keeps(conditions, InitFlags::empty()), alone, "{conditions:?}");
+        }
+        assert!(keeps(good, InitFlags::FUSE_CACHE_SYMLINKS));
+        for lacking in [
+            InitFlags::FUSE_WRITEBACK_CACHE,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+        ] {
+            assert!(!keeps(good, lacking), "{lacking:?}");
+        }
+    }
 }

@@ -7,6 +7,7 @@
 //! | `context` | what all those below share |
 //! | `init` | which features of FUSE the mount asks the kernel for |
 //! | `cache_policy` | what the kernel may keep, and for how long |
+//! | `write_back` | whether it keeps written pages too |
 //! | `file_handle` | the bits of a file handle |
 //! | `files` | open files and their bytes |
 //! | `change_notices` | a change is answered once the kernels that cache the old state have been invalidated |
@@ -37,6 +38,7 @@ mod names;
 mod requests;
 mod team;
 mod waiter;
+mod write_back;
 mod xattrs;
 
 use crate::attempt::attempt;
@@ -46,7 +48,7 @@ use change_notices::ChangeNotices;
 pub(crate) use context::MountContext;
 use directory_moves::DirectoryMoves;
 use files::FileRequests;
-use forebay_server::{NewNode, Result};
+use forebay_server::{Fid, NewNode, Result};
 use forebay_trace::Action;
 use listings::Listings;
 use locks::KernelLocks;
@@ -109,6 +111,19 @@ impl Filesystem {
         let answer = attempt(call.operation(), call.fid(), handler);
         record.end(&answer);
         answer
+    }
+
+    /// Runs a handler of a request that the kernel makes for itself: nothing is reported.
+    fn attempt_for_kernel<T>(
+        &self,
+        operation: &'static str,
+        fid: Fid,
+        handler: impl FnOnce() -> Result<T>,
+    ) -> Result<T, Errno> {
+        match self.ctx.refused.load(Ordering::SeqCst) {
+            true => Err(Errno::NOTCONN),
+            false => attempt(operation, fid, handler),
+        }
     }
 
     /// The same, and replies.

@@ -1,6 +1,6 @@
 //! The kernel's requests, one method each; in one file because one trait has them all. Each reports its request to the
 //! recorder, calls the delegate or a part of `Filesystem`, and gives the answer to the reply.
-use super::file_handle::{handle, open_flags};
+use super::file_handle::{WRITE, handle, has, open_flags};
 use super::init::agree;
 use super::team::TeamDirectory;
 use super::{Filesystem, attrs, names, xattrs};
@@ -34,7 +34,8 @@ fn own_or(fid: Fid, other: Fid) -> Fid {
 
 impl Handler for Filesystem {
     fn init(&self, config: &mut KernelConfig) -> io::Result<()> {
-        agree(config, self.ctx.policy.alone)
+        let policy = &self.ctx.policy;
+        agree(config, policy.alone, &policy.write_back)
     }
 
     fn destroy(&self) {
@@ -73,13 +74,18 @@ impl Handler for Filesystem {
         }
     }
 
-    fn getattr(&self, req: &Request, reply: Reply<(Attr, Duration)>) {
+    fn getattr(&self, req: &Request, fh: Option<FileHandle>, reply: Reply<(Attr, Duration)>) {
         let own = self.teams.attr(req.fid, req.pid);
         if let Some(attr) = own.or_else(|| self.ctx.caches.root(req.fid, req.pid)) {
             return reply.answer(Ok(self.ctx.policy.shown(attr)));
         }
-        let call = CallInfo::on(Action::Stat, req.fid);
-        let answer = self.attempt(req, call, || self.ctx.delegate.names.getattr(req.fid));
+        let ask = || self.ctx.delegate.names.getattr(req.fid);
+        // Through an open file the kernel asks before it takes a write that it keeps.
+        let before_write = fh.is_some_and(|fh| has(fh, WRITE)) && self.ctx.policy.write_back.is_on();
+        let answer = match before_write {
+            true => self.attempt_for_kernel("getattr", req.fid, ask),
+            false => self.attempt(req, CallInfo::on(Action::Stat, req.fid), ask),
+        };
         if let Ok(attr) = &answer {
             self.ctx.caches.remember_root(attr);
         }
@@ -87,6 +93,13 @@ impl Handler for Filesystem {
     }
 
     fn setattr(&self, req: &Request, set: SetAttrRequest, reply: Reply<(Attr, Duration)>) {
+        if set.hands_over_time && self.ctx.policy.write_back.is_on() {
+            let take = || attrs::take_time(&self.ctx.delegate, req.fid, &set);
+            let taken = self.attempt_for_kernel("take a time", req.fid, take);
+            if let Some(answer) = taken.transpose() {
+                return reply.answer(answer.map(|attr| self.ctx.policy.shown(attr)));
+            }
+        }
         let call = match set.set.size {
             Some(size) => CallInfo::on(Action::Truncate, req.fid).range(0, size),
             None => CallInfo::on(Action::SetAttributes, req.fid),

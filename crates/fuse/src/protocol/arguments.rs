@@ -8,6 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Bytes of a request's head.
 const HEAD: usize = 40;
+/// Of `getattr`: it comes through an open file.
+const HAS_HANDLE: u32 = 1 << 0;
+/// Of `setattr`, which arguments it means: the time of modification, the open file that it comes through, the time of change.
+const MTIME: u32 = 1 << 5;
+const HANDLE: u32 = 1 << 6;
+const CTIME: u32 = 1 << 10;
 /// Of reads and writes: they name their lock owner, as those do that bypass the page cache.
 const HAS_OWNER: u32 = 1 << 1;
 
@@ -19,6 +25,14 @@ pub(crate) struct SetAttrRequest {
     pub fh: Option<FileHandle>,
     /// Set-id bits go: the caller of a truncate may not keep them, or the owner changes.
     pub kills_set_ids: bool,
+    /// It may be the kernel's own, which keeps the times of files that it writes back: see [`hands_over_time`].
+    pub hands_over_time: bool,
+}
+
+/// Whether a `setattr` of these arguments is one by which the kernel hands over the time that it keeps for a file. A program's looks so too
+/// if it sets the time of modification alone, but comes through no open file.
+pub(super) fn hands_over_time(valid: u32) -> bool {
+    valid & !HANDLE == MTIME | CTIME
 }
 
 /// An entry that gets another name.
@@ -161,6 +175,12 @@ impl<'a> Arguments<'a> {
         Ok((len, opcode, request))
     }
 
+    /// `| flags 4 | 0 4 | handle 8 |`
+    pub fn get_attr(&mut self) -> Result<Option<FileHandle>> {
+        let (flags, (), fh) = (self.n4()?, self.skip(4)?, self.handle()?);
+        Ok((flags & HAS_HANDLE != 0).then_some(fh))
+    }
+
     /// `| valid 4 | 0 4 | handle 8 | size 8 | owner 8 | atime 8 | mtime 8 | ctime 8 | nanoseconds 4 + 4 + 4 | mode 4 | 0 4 | user 4 |
     /// group 4 | 0 4 |`
     pub fn set_attr(&mut self) -> Result<SetAttrRequest> {
@@ -191,6 +211,7 @@ impl<'a> Arguments<'a> {
             },
             fh: has(6).then_some(fh),
             kills_set_ids: has(11),
+            hands_over_time: hands_over_time(valid),
         })
     }
 
@@ -313,6 +334,14 @@ mod tests {
     }
 
     #[test]
+    fn only_both_times_and_nothing_else_hand_over_a_time() {
+        assert!(hands_over_time(MTIME | CTIME) && hands_over_time(MTIME | CTIME | HANDLE));
+        for other in (0..12).map(|bit| 1 << bit).filter(|bit| *bit != HANDLE) {
+            assert!(!hands_over_time((MTIME | CTIME) ^ other), "{other:#x}");
+        }
+    }
+
+    #[test]
     fn times_are_whole_numbers_of_any_sign() {
         let valid = 1u32 << 4 | 1 << 5 | 1 << 8;
         let mut bytes = [valid.to_ne_bytes(), [0; 4]].concat();
@@ -324,7 +353,9 @@ mod tests {
             bytes.extend(nanos.to_ne_bytes());
         }
         bytes.extend([0; 20]);
-        let SetAttrRequest { set, fh, .. } = Arguments(&bytes).set_attr().unwrap();
+        let request = Arguments(&bytes).set_attr().unwrap();
+        assert!(!request.hands_over_time);
+        let SetAttrRequest { set, fh, .. } = request;
         let time = Time {
             secs: i64::MIN,
             nanos: 7,

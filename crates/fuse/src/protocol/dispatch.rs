@@ -1,7 +1,7 @@
 //! Decodes requests, and calls the handler's method for each.
 use super::arguments::{
     AllocateRequest, Arguments, CopyRequest, CreateRequest, LockRequest, ReadRequest,
-    RenameRequest, RequestTooShort, SetAttrRequest, WriteRequest,
+    RenameRequest, RequestTooShort, SetAttrRequest, WriteRequest, hands_over_time,
 };
 use super::kernel_config::KernelConfig;
 use super::opcode;
@@ -35,7 +35,8 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// So many answers that named this inode are forgotten; the only request without an answer.
     fn forget(&self, fid: Fid, answers: u64);
     fn lookup(&self, req: &Request, name: &OsStr, reply: Reply<EntryAnswer>);
-    fn getattr(&self, req: &Request, reply: Reply<(Attr, Duration)>);
+    /// `fh`: the open file through which the kernel itself asks, before it writes or reads there.
+    fn getattr(&self, req: &Request, fh: Option<FileHandle>, reply: Reply<(Attr, Duration)>);
     fn setattr(&self, req: &Request, set: SetAttrRequest, reply: Reply<(Attr, Duration)>);
     fn readlink(&self, req: &Request, reply: Reply<Bytes>);
     fn mknod(&self, req: &Request, name: &OsStr, mode: u32, rdev: u32, reply: Reply<EntryAnswer>);
@@ -106,12 +107,14 @@ fn forget(
 }
 
 /// Requests that the kernel makes of its own accord, in whosever name.
-fn of_kernel(opcode: u32) -> bool {
-    use opcode::{FSYNC, FSYNCDIR, READ, READDIR, RELEASE, RELEASEDIR, WRITE};
-    matches!(
-        opcode,
-        READ | WRITE | RELEASE | FSYNC | READDIR | RELEASEDIR | FSYNCDIR
-    )
+fn of_kernel(opcode: u32, req: &Request, arguments: &[u8]) -> bool {
+    use opcode::{FSYNC, FSYNCDIR, READ, READDIR, RELEASE, RELEASEDIR, SETATTR, WRITE};
+    match opcode {
+        READ | WRITE | RELEASE | FSYNC | READDIR | RELEASEDIR | FSYNCDIR => true,
+        // The thread that writes back is root's.
+        SETATTR => req.caller.uid == 0 && Arguments(arguments).n4().is_ok_and(hands_over_time),
+        _ => false,
+    }
 }
 
 /// Has the handler answer one request.
@@ -130,7 +133,8 @@ pub(super) fn dispatch(
         return;
     }
     let new = || PendingReply::new(req.unique, device);
-    if owner.is_some_and(|owner| owner != req.caller.uid) && !of_kernel(opcode) {
+    if owner.is_some_and(|owner| owner != req.caller.uid) && !of_kernel(opcode, req, arguments)
+    {
         return new().error(Errno::ACCESS);
     }
     if let Err(RequestTooShort) = decode(handler, &new, opcode, req, arguments) {
@@ -150,7 +154,7 @@ fn decode(
     let mut a = Arguments(arguments);
     match opcode {
         opcode::LOOKUP => handler.lookup(req, a.name()?, new().into()),
-        opcode::GETATTR => handler.getattr(req, new().into()),
+        opcode::GETATTR => handler.getattr(req, a.get_attr()?, new().into()),
         opcode::SETATTR => handler.setattr(req, a.set_attr()?, new().into()),
         opcode::READLINK => handler.readlink(req, new().into()),
         opcode::SYMLINK => {

@@ -55,7 +55,7 @@ impl Handler for GivesUp {
     fn lookup(&self, _: &Request, name: &OsStr, _: Reply<EntryAnswer>) {
         self.name(&[name]);
     }
-    fn getattr(&self, _: &Request, _: Reply<(Attr, Duration)>) {
+    fn getattr(&self, _: &Request, _: Option<FileHandle>, _: Reply<(Attr, Duration)>) {
         self.seen();
     }
     fn setattr(&self, _: &Request, _: SetAttrRequest, _: Reply<(Attr, Duration)>) {

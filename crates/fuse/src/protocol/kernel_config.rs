@@ -28,7 +28,7 @@ pub(crate) struct KernelConfig {
 
 impl KernelConfig {
     /// `always` is taken of what is `offered`; `most_readahead`: bytes, as far as the kernel goes.
-    pub(super) fn new(offered: InitFlags, always: InitFlags, most_readahead: u32) -> KernelConfig {
+    pub fn new(offered: InitFlags, always: InitFlags, most_readahead: u32) -> KernelConfig {
         KernelConfig {
             offered,
             taken: offered & always,
@@ -48,6 +48,12 @@ impl KernelConfig {
         }
         self.taken |= wanted;
         Ok(())
+    }
+
+    /// Whether all of these are taken.
+    #[cfg(test)]
+    pub fn takes(&self, flags: InitFlags) -> bool {
+        self.taken.contains(flags)
     }
 }
 

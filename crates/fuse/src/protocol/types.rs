@@ -68,6 +68,7 @@ bitflags::bitflags! {
         const FUSE_FLOCK_LOCKS = 1 << 10;
         const FUSE_AUTO_INVAL_DATA = 1 << 12;
         const FUSE_ASYNC_DIO = 1 << 15;
+        const FUSE_WRITEBACK_CACHE = 1 << 16;
         const FUSE_PARALLEL_DIROPS = 1 << 18;
         const FUSE_MAX_PAGES = 1 << 22;
         const FUSE_CACHE_SYMLINKS = 1 << 23;

@@ -20,6 +20,7 @@ mod programs;
 mod teams;
 mod users;
 mod visibility;
+mod write_back;
 
 /// What a process does that a test has started in a role.
 #[test]

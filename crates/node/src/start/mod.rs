@@ -226,6 +226,7 @@ impl ServerPlan<'_> {
             source: mount_table::source(&self.store),
             allow_other: self.settings.allow_other,
             read_only: self.read_only,
+            write_back: self.settings.write_back,
         };
         let mount = |(node, point): (usize, &PathBuf)| {
             let shown = point.display();

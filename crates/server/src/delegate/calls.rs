@@ -11,6 +11,7 @@ use super::open_file::StalePages;
 use super::opens::OpenedFile;
 use super::seek::SeekTarget;
 use super::truncate::Fallocate;
+use super::write::WriteOrigin;
 use crate::{Attr, Caller, Fid, Kind, OpenFlags, Result};
 use bytes::Bytes;
 use forebay_proto::files;
@@ -167,7 +168,8 @@ impl Delegate {
     pub fn write(&self, handle: Handle, offset: u64, data: &[u8], caller: Caller) -> Result<u64> {
         let _at = self.ctx.counters.begin();
         let open = self.ctx.table.get_writable(handle)?;
-        self.writer.write(&open, offset, data, caller)
+        let origin = WriteOrigin::Program(caller);
+        self.writer.write(&open, offset, data, origin)
     }
 
     /// Punches, zeroes or preallocates. Preallocation reserves nothing (a log-structured store writes elsewhere anyway): it

@@ -10,7 +10,7 @@
 //! Why a commit without an answer is sent again as it was, before anything else: it may have happened. Under the same
 //! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first
 //! extents' bytes would be freed while the second still names them.
-use super::commit_plan::{CommitAttempt, CommitPlanner};
+use super::commit_plan::{CommitAttempt, CommitPlanner, FileCut};
 use super::context::{DelegateContext, ViewRetry};
 use super::intervals::ByteSource;
 use super::open_file::{FileState, OpenFile};
@@ -68,9 +68,14 @@ impl LayerCommitter {
         }
     }
 
-    /// Publishes everything pending and the new size as one commit. `caller`: whose set-id bits rule applies, if any.
-    pub fn cut_at(&self, file: &Arc<OpenFile>, size: u64, caller: Option<Caller>) -> Result<()> {
-        if size > MAX_FILE_SIZE {
+    /// Publishes everything pending, the new size and its time as one commit. `caller`: whose set-id bits rule applies, if any.
+    pub fn cut_at(
+        &self,
+        file: &Arc<OpenFile>,
+        cut: FileCut,
+        caller: Option<Caller>,
+    ) -> Result<()> {
+        if cut.size > MAX_FILE_SIZE {
             return Err(Errno::FBIG.into());
         }
         let _commit = file.commit_lock.lock();
@@ -79,12 +84,12 @@ impl LayerCommitter {
             let setid = state.attr.mode & 0o6000 != 0 && caller.is_some_and(|c| c.uid != 0);
             state.pending.attr.clear_setid |= setid;
         }
-        self.publish_locked(file, Some(size), self.ctx.always_sync)
+        self.publish_locked(file, Some(cut), self.ctx.always_sync)
     }
 
     /// With the commit lock held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit. Planned
     /// again while it turns out to be planned for what the file was before: shorter, or of another layout.
-    pub fn publish_locked(&self, file: &OpenFile, cut: Option<u64>, sync: bool) -> Result<()> {
+    pub fn publish_locked(&self, file: &OpenFile, cut: Option<FileCut>, sync: bool) -> Result<()> {
         for _ in 0..PLAN_TRIES {
             match self.publish_planned(file, cut, sync) {
                 Err(Error::Replan) => self.ctx.refresh(file)?,
@@ -99,7 +104,7 @@ impl LayerCommitter {
     }
 
     /// `Replan`: plan again from a new view.
-    fn publish_planned(&self, file: &OpenFile, cut: Option<u64>, sync: bool) -> Result<()> {
+    fn publish_planned(&self, file: &OpenFile, cut: Option<FileCut>, sync: bool) -> Result<()> {
         let stuck = file.state.lock().committing.clone();
         if let Some(attempt) = stuck {
             self.carry_out(file, &attempt, true, sync)?;

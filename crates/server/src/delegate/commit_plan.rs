@@ -35,6 +35,15 @@ pub struct CommitAttempt {
     pub attr: CommitAttr,
 }
 
+/// A file is made exactly so long.
+#[derive(Debug, Clone, Copy)]
+pub struct FileCut {
+    /// Bytes.
+    pub size: u64,
+    /// When.
+    pub mtime: Time,
+}
+
 /// What a plan depends on, beside layer and view.
 pub struct CommitPlanner {
     /// Slices to members.
@@ -47,31 +56,39 @@ pub struct CommitPlanner {
     pub patterns: bool,
 }
 
+impl FileCut {
+    /// Made so long now.
+    pub fn now(size: u64) -> FileCut {
+        let mtime = Time::now();
+        FileCut { size, mtime }
+    }
+}
+
 impl CommitPlanner {
     /// What a layer, cut at `cut`, sends to whom. `size`: as this node sees the file.
     pub fn attempt(
         &self,
         layer: PendingLayer,
-        cut: Option<u64>,
+        cut: Option<FileCut>,
         size: u64,
         layout: ExtentLayout,
     ) -> CommitAttempt {
-        let mut changes = layer.changes(cut.unwrap_or(u64::MAX));
+        let mut changes = layer.changes(cut.map_or(u64::MAX, |cut| cut.size));
         let mut attr = layer.attr.clone();
         let (mut patterns, mut records) = (Vec::new(), 0);
         if self.patterns && layout != ExtentLayout::BySlice {
             let folded = fold(changes);
             (changes, patterns, records) = (folded.changes, folded.patterns, folded.records);
         }
-        if let Some(size) = cut {
+        if let Some(cut) = cut {
             changes.push(Change::Cut {
-                start: size,
+                start: cut.size,
                 end: u64::MAX,
             });
             attr = CommitAttr {
                 end: None,
-                size: Some(size),
-                mtime: Some(Time::now()),
+                size: Some(cut.size),
+                mtime: Some(cut.mtime),
                 ..attr
             };
         }
@@ -158,7 +175,8 @@ mod tests {
             }
             let layout = [ExtentLayout::OwnerOnly, ExtentLayout::BySlice, ExtentLayout::Patterned][layout];
             let planner = CommitPlanner { map: SliceMap { members }, owner: 0, token: 7, patterns };
-            let attempt = planner.attempt(layer.clone(), cut, 3 * SLICE, layout);
+            let file_cut = cut.map(|size| FileCut { size, mtime: Time::default() });
+            let attempt = planner.attempt(layer.clone(), file_cut, 3 * SLICE, layout);
             let mut got = Intervals::default();
             let mut put = |range: std::ops::Range<u64>, source| {
                 let mut twice = false;

@@ -10,6 +10,7 @@
 //! | `TeamClient` | `team` | what the clients of a team ask for together |
 //! | `NamespaceClient` | `namespace` | names and attributes |
 //! | `KernelPages` | `kernel_pages` | which pages the kernel may cache, and when they are invalidated |
+//! | `WriteBackCalls` | `write_back` | what a kernel asks that keeps written pages |
 //! | `LayerWriter` | `write`, `truncate` | writing; truncate, holes, preallocation |
 //! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
 //! | `OpenClient` | `opens` | opens as owners count them |
@@ -73,6 +74,7 @@ mod traffic;
 mod truncate;
 mod windows;
 mod write;
+mod write_back;
 
 pub use crate::prefetch_config::{KnownReads, PrefetchConfig, PrefetchPolicy};
 use crate::team::Teams;
@@ -110,7 +112,8 @@ pub use team::{TeamClient, team_token};
 pub use traffic::{Traffic, TrafficCounters};
 pub use truncate::Fallocate;
 use windows::OwnerExtents;
-pub use write::LayerWriter;
+pub use write::{LayerWriter, WriteOrigin};
+pub use write_back::WriteBackCalls;
 
 /// One node's delegate. All calls take any thread. Errors carry the errno of the system call. Offsets and lengths in bytes.
 pub struct Delegate {
@@ -134,6 +137,8 @@ pub struct Delegate {
     pub locks: Arc<LockClient>,
     /// What this node's kernel holds of files.
     pub kernel_pages: KernelPages,
+    /// What a kernel asks that keeps written pages.
+    pub write_back: WriteBackCalls,
     /// What the clients of teams ask for.
     pub team: TeamClient,
     /// What went through.
@@ -213,6 +218,11 @@ impl Delegate {
                 reader: reader.clone(),
             },
             kernel_pages: KernelPages { ctx: ctx.clone() },
+            write_back: WriteBackCalls {
+                ctx: ctx.clone(),
+                reader: reader.clone(),
+                writer: writer.clone(),
+            },
             team: TeamClient {
                 ctx: ctx.clone(),
                 committer: committer.clone(),
@@ -241,6 +251,11 @@ impl Delegate {
     /// Members in this service; caching in the kernel is safe with one.
     pub fn members(&self) -> u16 {
         self.ctx.members()
+    }
+
+    /// Whether each write is visible elsewhere before it returns (posix consistency).
+    pub fn is_posix(&self) -> bool {
+        self.ctx.posix
     }
 
     /// The member whose delegate this is.

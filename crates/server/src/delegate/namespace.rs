@@ -1,10 +1,12 @@
 //! Names and attributes, as this node's programs see them: fetched from the owners, and corrected by this node's pending
 //! writes.
+use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::handles::Handle;
 use super::write::LayerWriter;
 use crate::{
-    Attr, Caller, DirEntry, Fid, Kind, Member, NewNode, RenameFlags, Result, SetAttr, SpaceTotals,
+    Attr, Caller, DirEntry, Fid, Kind, Member, NewNode, RenameFlags, Result, SetAttr, SetTime,
+    SpaceTotals,
 };
 use forebay_proto::PeerCall;
 use forebay_proto::data::GetUsage;
@@ -58,7 +60,7 @@ impl NamespaceClient {
         Some(state.shown())
     }
 
-    /// `handle`: the open file through which a truncate came.
+    /// `handle`: the open file through which a truncate came. A size and a time of modification are one commit.
     ///
     /// # Errors
     /// As chmod, chown, utimensat and truncate; `EBADF` for a truncate through a handle that cannot write.
@@ -70,13 +72,14 @@ impl NamespaceClient {
         caller: Caller,
     ) -> Result<Attr> {
         let _at = self.ctx.counters.other();
-        if let Some(size) = set.size {
-            self.writer.truncate(fid, size, handle, caller)?;
+        let mut rest = set.clone();
+        if let Some(size) = rest.size.take() {
+            let cut = match rest.mtime.take() {
+                Some(SetTime::At(mtime)) => FileCut { size, mtime },
+                Some(SetTime::Now) | None => FileCut::now(size),
+            };
+            self.writer.truncate(fid, cut, handle, caller)?;
         }
-        let rest = SetAttr {
-            size: None,
-            ..set.clone()
-        };
         if rest == SetAttr::default() {
             return Ok(self.shown(self.ctx.ask_attr(fid)?));
         }
@@ -84,6 +87,7 @@ impl NamespaceClient {
         // An explicit time or mode must not be undone by a commit of writes before it: such a commit is waited for, and
         // what is pending, or got no answer, forgets its time.
         let _commit = file.as_ref().map(|f| f.commit_lock.lock());
+        let sets_mtime = rest.mtime.is_some();
         let request = meta::ChangeAttr {
             fid,
             set: rest,
@@ -92,7 +96,7 @@ impl NamespaceClient {
         let attr = self.ctx.call(fid.owner(), request)?;
         if let Some(file) = &file {
             let mut state = file.state.lock();
-            state.forget(set.mtime.is_some(), set.mode.is_some());
+            state.forget(sets_mtime, set.mode.is_some());
         }
         Ok(self.shown(attr))
     }

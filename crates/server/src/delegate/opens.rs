@@ -5,6 +5,7 @@
 //! 2. An open whose reply was lost is closed in the background, so no count leaks.
 use super::combine::NewFile;
 use super::commit::LayerCommitter;
+use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::counted_open::{CountedOpen, UnansweredOpen};
 use super::handles::Handle;
@@ -117,7 +118,7 @@ impl OpenClient {
     /// Empties a file that was opened under this token; closes it if that fails.
     fn emptied(&self, attr: &Attr, token: u64) -> Result<Attr> {
         let file = self.ctx.table.hold(attr);
-        let cut = self.committer.cut_at(&file, 0, None);
+        let cut = self.committer.cut_at(&file, FileCut::now(0), None);
         if cut.is_err() {
             file.state.lock().unreported_closes.push(token);
             // The first failure is the one to report; what cannot be told is told in the background.

@@ -44,14 +44,6 @@ impl PendingLayer {
             .insert(range, source, |r, s| drop_bytes(dropped, r, s));
     }
 
-    /// Bytes were written now, and come from here.
-    pub fn write(&mut self, range: Range<u64>, source: ByteSource) {
-        let end = range.end;
-        self.put(range, source);
-        self.reach(end);
-        self.touch(Time::now());
-    }
-
     /// The file reaches at least `end`.
     pub fn reach(&mut self, end: u64) {
         self.attr.end = self.attr.end.max(Some(end));

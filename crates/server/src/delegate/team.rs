@@ -2,6 +2,7 @@
 //!
 //! Building blocks only, beyond requests that a client can make alone: `team` of the crate `client` combines them, because it knows paths.
 use super::commit::LayerCommitter;
+use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::counted_open::TeamOpenClaims;
 use super::handles::Handle;
@@ -91,7 +92,7 @@ impl TeamClient {
             return Ok(attr);
         }
         let file = self.ctx.table.hold(&attr);
-        let cut = self.committer.cut_at(&file, 0, None);
+        let cut = self.committer.cut_at(&file, FileCut::now(0), None);
         self.opens.unhold(&file);
         let failed = match cut.and_then(|()| self.ctx.ask_attr(fid)) {
             Ok(attr) => return Ok(attr),

@@ -2,6 +2,7 @@
 //!
 //! A truncate is a commit of its own, together with everything pending before it: it needs the exact size. A punched hole is a pending
 //! write that stores no bytes, and is published like any write.
+use super::commit_plan::FileCut;
 use super::handles::Handle;
 use super::intervals::ByteSource;
 use super::open_file::OpenFile;
@@ -22,11 +23,11 @@ pub struct Fallocate {
 }
 
 impl LayerWriter {
-    /// Makes the file exactly `size` long.
+    /// Makes the file exactly as long as `cut` says.
     pub(super) fn truncate(
         &self,
         fid: Fid,
-        size: u64,
+        cut: FileCut,
         handle: Option<Handle>,
         caller: Caller,
     ) -> Result<()> {
@@ -36,11 +37,11 @@ impl LayerWriter {
             if open.file.fid != fid {
                 return Err(Errno::BADF.into());
             }
-            return self.committer.cut_at(&open.file, size, Some(caller));
+            return self.committer.cut_at(&open.file, cut, Some(caller));
         }
         let attr = self.ctx.ask_file(fid)?;
         let file = self.ctx.table.hold(&attr);
-        let result = self.committer.cut_at(&file, size, Some(caller));
+        let result = self.committer.cut_at(&file, cut, Some(caller));
         self.opens.unhold(&file);
         result
     }

@@ -11,7 +11,7 @@ use super::memory::LayerMemory;
 use super::open_file::OpenFile;
 use super::opens::OpenClient;
 use super::pending::write_end;
-use crate::{Caller, Result};
+use crate::{Caller, Result, Time};
 use forebay_data::LogId;
 use forebay_proto::files::ReserveAppend;
 use rustix::io::Errno;
@@ -27,6 +27,26 @@ const SPACE_WAIT_SHARE: u32 = 5;
 /// And for this share if only other members may have some of it: 40 ms by default.
 const UNKNOWN_SPACE_WAIT_SHARE: u32 = 250;
 
+/// Who has a write made: that decides where it goes, and what it changes beside the bytes.
+#[derive(Debug, Clone, Copy)]
+pub enum WriteOrigin {
+    /// A program: append handles ignore the offset. The file's time is that of now, and the caller may cost it its set-id bits.
+    Program(Caller),
+    /// The same from a kernel that has chosen the offset, of append handles too.
+    Placed(Caller),
+    /// Pages that such a kernel has kept: it hands over the time of the program's write by itself, and has seen to set-id bits.
+    KeptPages,
+}
+
+impl WriteOrigin {
+    fn caller(self) -> Option<Caller> {
+        match self {
+            WriteOrigin::Program(caller) | WriteOrigin::Placed(caller) => Some(caller),
+            WriteOrigin::KeptPages => None,
+        }
+    }
+}
+
 /// Writes to this node's logs and files' pending layers.
 ///
 /// Invariant: bytes are in a log before a layer names them; what no layer names any more is freed.
@@ -39,23 +59,24 @@ pub struct LayerWriter {
 }
 
 impl LayerWriter {
-    /// All or nothing; append handles ignore `offset`. Where the bytes went.
+    /// All or nothing. Where the bytes went.
     pub(super) fn write(
         &self,
         open: &OpenHandle,
         offset: u64,
         data: &[u8],
-        caller: Caller,
+        origin: WriteOrigin,
     ) -> Result<u64> {
         if data.is_empty() {
             return Ok(offset);
         }
-        if !open.flags.append {
+        let appends = open.flags.append && matches!(origin, WriteOrigin::Program(_));
+        if !appends {
             write_end(offset, data.len())?;
         }
         let file = &open.file;
         let log = self.log_of(open)?;
-        let appending = open.flags.append.then(|| file.append.lock());
+        let appending = appends.then(|| file.append.lock());
         let addr = self.append_to(file, log, data)?;
         let placed = match appending.is_some() {
             true => self.ask_append(open, data.len()),
@@ -71,16 +92,21 @@ impl LayerWriter {
         };
         let (crowded, grown, dropped) = {
             let mut state = file.state.lock();
-            let setid = caller.uid != 0 && state.attr.mode & 0o6000 != 0;
+            let caller = origin.caller();
+            let setid = caller.is_some_and(|c| c.uid != 0) && state.attr.mode & 0o6000 != 0;
             state.told = None;
-            if open.flags.append {
+            if appends {
                 // Written past the page cache: pages that the kernel has for other handles may be old.
                 state.kernel = None;
             }
             let pending = &mut state.pending;
             let before = pending.intervals.len();
             let source = ByteSource::log(self.ctx.member(), log, addr);
-            pending.write(range.clone(), source);
+            pending.put(range.clone(), source);
+            pending.reach(range.end);
+            if caller.is_some() {
+                pending.touch(Time::now());
+            }
             pending.attr.clear_setid |= setid;
             let dropped = match pending.dropped.len() >= MAX_DROPPED {
                 true => std::mem::take(&mut pending.dropped),
@@ -228,7 +254,9 @@ impl LayerWriter {
             let mut state = open.file.state.lock();
             let pending = &mut state.pending;
             let source = ByteSource::log(self.ctx.member(), log, addr);
-            pending.write(offset..end, source);
+            pending.put(offset..end, source);
+            pending.reach(end);
+            pending.touch(Time::now());
             pending.dropped.clear();
             pending.intervals.len() > MAX_PENDING_PIECES
         };

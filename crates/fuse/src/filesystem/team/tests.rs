@@ -1,5 +1,6 @@
 //! Who gets the handles that a team has opened, what becomes of those that are not taken, and whose permissions are checked.
 use super::*;
+use crate::options::MountOptions;
 use forebay_client::OpenOptions;
 use forebay_server::{Config, Service};
 
@@ -18,7 +19,7 @@ fn service(dir: &tempfile::TempDir) -> Service {
 }
 
 fn teams(service: &Service) -> Arc<TeamDirectory> {
-    TeamDirectory::new(MountContext::new(service.delegate(0)))
+    TeamDirectory::new(MountContext::new(service.delegate(0), &MountOptions::default()))
 }
 
 fn join(number: u32) -> TeamOp {

@@ -25,6 +25,8 @@ pub struct Setup {
     pub allow_other: bool,
     /// Most bytes of data, if limited.
     pub quota: Option<u64>,
+    /// The kernel may keep written pages, where there is one member.
+    pub write_back: bool,
     /// The server runs as another user, who cannot mount without the helper. Needs root.
     pub nobody: bool,
 }
@@ -37,14 +39,25 @@ impl Default for Setup {
             patterns: true,
             allow_other: false,
             quota: None,
+            write_back: true,
             nobody: false,
         }
     }
 }
 
-/// The serving process: `store`, `mount root`, nodes, posix, patterns, allow_other, quota.
+/// The serving process: `store`, `mount root`, nodes, posix, patterns, allow_other, quota, write_back.
 pub fn serve(args: &[&str]) {
-    let [store, root, nodes, posix, patterns, allow_other, quota] = args else {
+    let [
+        store,
+        root,
+        nodes,
+        posix,
+        patterns,
+        allow_other,
+        quota,
+        write_back,
+    ] = args
+    else {
         panic!("serve: {args:?}")
     };
     let consistency = match *posix {
@@ -59,8 +72,12 @@ pub fn serve(args: &[&str]) {
         durability: Durability::Process,
         ..Config::default()
     };
-    let allow_other = *allow_other == "1";
-    match start(Path::new(store), Path::new(root), config, allow_other) {
+    let options = MountOptions {
+        allow_other: *allow_other == "1",
+        write_back: *write_back == "1",
+        ..MountOptions::default()
+    };
+    match start(Path::new(store), Path::new(root), config, &options) {
         Ok((service, mounts)) => {
             println!("\nREADY");
             // Ends when the test closes its side, also by dying.
@@ -83,14 +100,10 @@ fn start(
     store: &Path,
     root: &Path,
     config: Config,
-    allow_other: bool,
+    options: &MountOptions,
 ) -> Result<(Service, Vec<Mount>), Box<dyn std::error::Error>> {
     let nodes = config.nodes;
     let service = Service::start(Arc::new(OsIo), store, config)?;
-    let options = MountOptions {
-        allow_other,
-        ..MountOptions::default()
-    };
     let mut mounts = Vec::new();
     for n in 0..nodes {
         let pending = PendingMount::mount(root.join(n.to_string()), options.clone())?;
@@ -141,6 +154,14 @@ impl Harness {
         Harness::start(Setup::default())
     }
 
+    /// One member, whose kernel keeps written pages.
+    pub fn alone() -> Option<Harness> {
+        Harness::start(Setup {
+            nodes: 1,
+            ..Setup::default()
+        })
+    }
+
     /// So many members that show each write before it returns.
     pub fn posix(nodes: u16) -> Option<Harness> {
         Harness::start(Setup {
@@ -184,6 +205,7 @@ impl Harness {
             flag(setup.patterns),
             flag(setup.allow_other),
             &quota,
+            flag(setup.write_back),
         ];
         let command = if setup.nobody {
             role_as(NOBODY, "serve", &args)

@@ -1,0 +1,83 @@
+//! Whether the kernel keeps what programs write in its page cache, and sends it later (the writeback cache of FUSE).
+//!
+//! Then a program's small writes cost no request each. The kernel brings the pages of a file, its size and its times before a close
+//! or an fsync of it reaches the mount, so both commit what they promise to. Until then nobody but this kernel knows them, and the
+//! kernel believes nobody else about them.
+//!
+//! Invariant: only where no other node can see or change a page, and where nobody was promised to see a write before it returns:
+//! in a service of one member, in commit consistency.
+use crate::options::MountOptions;
+use crate::protocol::{InitFlags, KernelConfig};
+use forebay_server::Delegate;
+use std::sync::OnceLock;
+
+/// What a kernel must offer for it: to see to set-id bits before it keeps a write, to write back before it lets direct I/O look, and to
+/// cut a file as it opens it. That is Linux 6.6.
+const NEEDED: InitFlags = InitFlags::FUSE_WRITEBACK_CACHE
+    .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
+    .union(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
+    .union(InitFlags::FUSE_ATOMIC_O_TRUNC);
+
+/// What speaks for it and against it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WriteBackConditions {
+    pub members: u16,
+    /// Each write is to be visible elsewhere before it returns.
+    pub posix: bool,
+    pub read_only: bool,
+    /// Whoever mounts allows it.
+    pub allowed: bool,
+}
+
+impl WriteBackConditions {
+    fn hold(self) -> bool {
+        self.members == 1 && !self.posix && !self.read_only && self.allowed
+    }
+}
+
+/// See the head of this file. Decided once, before the first request.
+pub(crate) struct WriteBack {
+    conditions: WriteBackConditions,
+    taken: OnceLock<bool>,
+}
+
+impl WriteBack {
+    pub fn new(delegate: &Delegate, options: &MountOptions) -> WriteBack {
+        WriteBack::under(WriteBackConditions {
+            members: delegate.members(),
+            posix: delegate.is_posix(),
+            read_only: options.read_only,
+            allowed: options.write_back,
+        })
+    }
+
+    pub(super) fn under(conditions: WriteBackConditions) -> WriteBack {
+        WriteBack {
+            conditions,
+            taken: OnceLock::new(),
+        }
+    }
+
+    /// Asks the kernel for it, if the conditions hold.
+    pub(super) fn agree(&self, config: &mut KernelConfig) {
+        let wanted = self.conditions.hold();
+        let taken = wanted && config.add_capabilities(NEEDED).is_ok();
+        match (wanted, *self.taken.get_or_init(|| taken)) {
+            (_, true) => {
+                tracing::info!("the kernel keeps written pages until they are synced or closed");
+            }
+            (true, false) => {
+                tracing::info!(
+                    "this kernel cannot keep written pages: each write is a request; Linux 6.6 and later can"
+                );
+            }
+            (false, false) => {
+                tracing::debug!(conditions = ?self.conditions, "the kernel keeps no written pages");
+            }
+        }
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.taken.get().copied().unwrap_or(false)
+    }
+}

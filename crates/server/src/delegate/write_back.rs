@@ -1,0 +1,68 @@
+//! What a kernel asks of a file that keeps written pages (the writeback cache of FUSE), in a service of one member.
+//!
+//! Such a kernel chooses where appended bytes go, and keeps size and times of the files that it knows. It writes pages when it
+//! likes, at the latest before a close or an fsync reaches this node, and then hands over the time of the last change. So
+//! nothing here chooses an offset or takes the time.
+//!
+//! Invariant: after a commit the file has the time that the kernel handed over last, to the nanosecond, unless a change past
+//! the kernel's pages came later.
+use super::context::DelegateContext;
+use super::handles::Handle;
+use super::read::LayerReader;
+use super::write::{LayerWriter, WriteOrigin};
+use crate::{Attr, Result, Time};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// See the head of this file.
+pub struct WriteBackCalls {
+    pub(super) ctx: Arc<DelegateContext>,
+    pub(super) reader: Arc<LayerReader>,
+    pub(super) writer: Arc<LayerWriter>,
+}
+
+impl WriteBackCalls {
+    /// The rest of a page of which a program writes a part, through the writer's own handle, which may be open for writing alone. Short
+    /// only at the end of the file.
+    ///
+    /// # Errors
+    /// As read, but `EBADF` only if there is no such handle.
+    pub fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Bytes> {
+        let _at = self.ctx.counters.begin();
+        let open = self.ctx.table.get(handle)?;
+        let mut waited = Duration::ZERO;
+        let bytes = self.reader.read_file(&open.file, offset, len, &mut waited)?;
+        self.ctx.counters.read(bytes.len());
+        Ok(bytes)
+    }
+
+    /// Bytes for where the kernel says, all or nothing.
+    ///
+    /// # Errors
+    /// `EBADF`, `EFBIG`, `ENOSPC`.
+    pub fn write(
+        &self,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        origin: WriteOrigin,
+    ) -> Result<()> {
+        let _at = self.ctx.counters.begin();
+        let open = self.ctx.table.get_writable(handle)?;
+        self.writer.write(&open, offset, data, origin).map(drop)
+    }
+
+    /// The kernel's time of the last change of a file that is open for writing. Published with the bytes, by the flush, fsync or release
+    /// that follows. Answers the attributes as this node sees them.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn hand_over_time(&self, handle: Handle, mtime: Time) -> Result<Attr> {
+        let _at = self.ctx.counters.other();
+        let open = self.ctx.table.get_writable(handle)?;
+        let mut state = open.file.state.lock();
+        state.pending.attr.mtime = Some(mtime);
+        Ok(state.shown())
+    }
+}
