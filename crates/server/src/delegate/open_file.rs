@@ -254,7 +254,25 @@ impl FileState {
         let mut plan = ReadPlan::default();
         let layers: Vec<&Intervals> = self.layers(asked).into_iter().flatten().collect();
         resolve(&layers, range, most, &mut plan);
+        self.fill_behind_end(&mut plan);
         plan
+    }
+
+    /// Nothing is committed behind the end of the view: what is missing there is a hole, and nobody need be asked.
+    fn fill_behind_end(&self, plan: &mut ReadPlan) {
+        let size = self.attr.size;
+        if plan.missing.last().is_none_or(|last| last.end <= size) {
+            return;
+        }
+        for missing in &mut plan.missing {
+            if missing.end > size {
+                let hole = missing.start.max(size)..missing.end;
+                missing.end = missing.end.min(size).max(missing.start);
+                plan.found.push((hole, ByteSource::Hole));
+            }
+        }
+        plan.missing.retain(|missing| !missing.is_empty());
+        plan.found.sort_unstable_by_key(|(range, _)| range.start);
     }
 
     /// The lowest layer.
@@ -358,6 +376,20 @@ mod tests {
         assert_eq!(state.size(), 10);
         assert!(state.observe(&attr(6, 20)));
         assert!(!plan(&state));
+    }
+
+    #[test]
+    fn nobody_is_asked_for_what_lies_behind_the_end_of_the_view() {
+        let file = OpenFile::new(attr(5, 10), true);
+        let mut state = file.state.lock();
+        let source = ByteSource::log(0, 1, 0);
+        state.pending.put(20..30, source);
+        let plan = state.plan(0..40, &FetchedExtents::default(), 9);
+        assert_eq!(plan.missing, vec![0..10]);
+        let holes = [10..20, 30..40].map(|range| (range, ByteSource::Hole));
+        let [before, behind] = holes;
+        assert_eq!(plan.found, vec![before, (20..30, source), behind]);
+        assert_eq!(plan.until, 40);
     }
 
     #[test]
