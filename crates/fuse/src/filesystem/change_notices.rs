@@ -6,7 +6,7 @@ use super::context::MountContext;
 use super::file_handle::handle;
 use super::waiter::spawn_waiter;
 use crate::attempt::attempt;
-use crate::protocol::{Answer, Reply, WriteRequest};
+use crate::protocol::{Answer, Reply, WriteFlags, WriteRequest};
 use forebay_server::Fid;
 use forebay_server::delegate::AfterWrite;
 use rustix::io::Errno;
@@ -50,6 +50,16 @@ impl ChangeNotices {
         });
     }
 
+    /// Pages that could not be written must not be read as if they were stored. The kernel waits for their answer first.
+    fn drop_lost(&self, fid: Fid, offset: u64, len: usize) {
+        let ctx = self.ctx.clone();
+        spawn_waiter("lost pages", "to drop lost pages", move || {
+            if let Err(error) = ctx.caches.drop_pages(fid, offset, len) {
+                tracing::debug!(inode = fid.0, %error, "the kernel shows pages that are not stored until the file is closed");
+            }
+        });
+    }
+
     /// Answers a write, which went to the offset in `answer`: after pages that it made old are gone, here and elsewhere, if there
     /// are any.
     pub fn answer_write(
@@ -67,6 +77,9 @@ impl ChangeNotices {
                 .unwrap_or_default(),
             _ => AfterWrite::default(),
         };
+        if answer.is_err() && write.how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            self.drop_lost(fid, write.offset, len);
+        }
         let ctx = self.ctx.clone();
         let renew = move |placed| -> std::io::Result<()> {
             if after.drop_pages {

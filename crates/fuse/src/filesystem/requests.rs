@@ -80,11 +80,13 @@ impl Handler for Filesystem {
             return reply.answer(Ok(self.ctx.policy.shown(attr)));
         }
         let ask = || self.ctx.delegate.names.getattr(req.fid);
-        // Through an open file the kernel asks before it takes a write that it keeps.
-        let before_write = fh.is_some_and(|fh| has(fh, WRITE)) && self.ctx.policy.write_back.is_on();
-        let answer = match before_write {
-            true => self.attempt_for_kernel("getattr", req.fid, ask),
-            false => self.attempt(req, CallInfo::on(Action::Stat, req.fid), ask),
+        let writing = fh.filter(|fh| self.ctx.policy.write_back.is_on() && has(*fh, WRITE));
+        let answer = match writing {
+            Some(fh) => self.attempt_for_kernel("getattr", req.fid, || {
+                self.files.may_write_more(fh)?;
+                ask()
+            }),
+            None => self.attempt(req, CallInfo::on(Action::Stat, req.fid), ask),
         };
         if let Ok(attr) = &answer {
             self.ctx.caches.remember_root(attr);

@@ -186,12 +186,14 @@ impl Delegate {
     /// Commits this node's pending writes of the file (close).
     ///
     /// # Errors
-    /// What the commit failed with (`ENOSPC`, `EIO`, `ESTALE`); the writes stay pending, and the next call tries again.
+    /// What the commit failed with (`ENOSPC`, `EIO`, `ESTALE`); the writes stay pending, and the next call tries again. Once, why pages
+    /// that the kernel kept were lost.
     pub fn flush(&self, handle: Handle) -> Result<()> {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get(handle)?;
         open.used();
-        self.committer.publish(&open.file)
+        self.committer.publish(&open.file)?;
+        open.hear_of_lost_pages()
     }
 
     /// Commits, and on disk on every member involved when it returns. Reads that follow see what other nodes had published
@@ -204,7 +206,9 @@ impl Delegate {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get(handle)?;
         open.used();
-        self.syncer.sync(&open.file)
+        let stale = self.syncer.sync(&open.file)?;
+        open.hear_of_lost_pages()?;
+        Ok(stale)
     }
 
     /// The next data or hole at or after `offset`; the end of the file counts as a hole.

@@ -7,6 +7,7 @@
 //!   right if its generation is unchanged when it is opened again.
 //! - A file with pending writes is never idle.
 use super::counted_open::CountedOpen;
+use super::lost_pages::HeardLosses;
 use super::open_file::{FILE_MEMORY, OpenFile};
 use super::prefetch::handle_state::ReadWatch;
 use crate::{Attr, Fid, OpenFlags, Result};
@@ -42,9 +43,22 @@ pub struct OpenHandle {
     pub fresh: AtomicU64,
     /// What it reads, and what is fetched ahead for it.
     pub watch: ReadWatch,
+    /// Lost pages of the file that it has heard of.
+    pub heard: HeardLosses,
 }
 
 impl OpenHandle {
+    /// A handle for writing hears of pages that were lost since it was opened, and that it has not heard of.
+    ///
+    /// # Errors
+    /// Why they were lost.
+    pub fn hear_of_lost_pages(&self) -> Result<()> {
+        match self.flags.write {
+            true => self.file.lost_pages.tell(&self.heard),
+            false => Ok(()),
+        }
+    }
+
     /// The kernel used the handle, so it has dropped the pages that the answer to the open told it to drop.
     pub fn used(&self) {
         if self.fresh.load(Ordering::Relaxed) == 0 {
@@ -185,6 +199,7 @@ impl OpenFileTable {
         let handle = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let fresh = AtomicU64::new(fresh.map_or(0, |g| g + 1));
         let open = Arc::new(OpenHandle {
+            heard: file.lost_pages.heard(),
             file,
             flags,
             counted,

@@ -29,6 +29,7 @@
 //! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
 //! | `ReadWatch` | `prefetch/handle_state` | how an open handle reads, for the prefetcher |
 //! | `OpenFile` | `open_file` | one file's layers, shared by its handles |
+//! | `LostPages` | `lost_pages` | which handles have heard of pages that could not be written |
 //! | `CommitPlanner` | `commit_plan`, `folding` | which member gets what of a layer; layers become patterns |
 //! | `Intervals`, `PendingLayer`, `FileMap` | `intervals`, `pending`, `file_map` | the maps that layers are made of |
 //!
@@ -58,6 +59,7 @@ mod locate;
 mod lock_owners;
 mod lock_sessions;
 mod locks;
+mod lost_pages;
 mod memory;
 mod namespace;
 mod open_file;
@@ -207,6 +209,7 @@ impl Delegate {
             memory: memory.clone(),
             opens: opens.clone(),
             finisher: finisher.clone(),
+            waits_for_pages: parking_lot::Mutex::default(),
         });
         Ok(Arc::new(Delegate {
             names: NamespaceClient {

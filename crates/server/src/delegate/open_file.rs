@@ -16,6 +16,7 @@
 use super::commit_plan::CommitAttempt;
 use super::file_map::FileMap;
 use super::intervals::{ByteSource, INTERVAL_MEMORY, Intervals, ReadPlan, resolve};
+use super::lost_pages::LostPages;
 use super::pending::PendingLayer;
 use crate::inodes::without_set_ids;
 use crate::{Attr, ExtentLayout, Fid, Kind, Member};
@@ -43,6 +44,8 @@ pub struct OpenFile {
     pub state: Mutex<FileState>,
     /// The kernel may hold pages of it, read or written through its page cache (see `kernel_pages`).
     pub paged: AtomicBool,
+    /// Pages that the kernel kept and this node could not take.
+    pub lost_pages: LostPages,
 }
 
 /// The changing part of an [`OpenFile`].
@@ -128,6 +131,7 @@ impl OpenFile {
             append: Mutex::new(()),
             state: Mutex::new(state),
             paged: AtomicBool::new(false),
+            lost_pages: LostPages::default(),
         }
     }
 

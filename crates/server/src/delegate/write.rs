@@ -14,6 +14,7 @@ use super::pending::write_end;
 use crate::{Caller, Result, Time};
 use forebay_data::LogId;
 use forebay_proto::files::ReserveAppend;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,6 +57,8 @@ pub struct LayerWriter {
     pub(super) memory: Arc<LayerMemory>,
     pub(super) opens: Arc<OpenClient>,
     pub(super) finisher: Arc<CloseFinisher>,
+    /// Held by the one write of kept pages that waits for room.
+    pub(super) waits_for_pages: Mutex<()>,
 }
 
 impl LayerWriter {
@@ -77,7 +80,7 @@ impl LayerWriter {
         let file = &open.file;
         let log = self.log_of(open)?;
         let appending = appends.then(|| file.append.lock());
-        let addr = self.append_to(file, log, data)?;
+        let addr = self.append_to(file, log, data, origin)?;
         let placed = match appending.is_some() {
             true => self.ask_append(open, data.len()),
             false => Ok(offset),
@@ -138,7 +141,35 @@ impl LayerWriter {
     /// Appends. If there is no space, what is on its way back is waited for, because the program deleted or replaced it
     /// already: on a disk that space would be there. For that, pending layers are published early, this file's first: the
     /// committed bytes that they replace are freed then.
-    fn append_to(&self, file: &OpenFile, log: LogId, data: &[u8]) -> Result<u64> {
+    fn append_to(
+        &self,
+        file: &OpenFile,
+        log: LogId,
+        data: &[u8],
+        origin: WriteOrigin,
+    ) -> Result<u64> {
+        match self.ctx.node.data.append(log, data) {
+            Err(e) if e.errno() == Errno::NOSPC => {}
+            done => return done,
+        }
+        // A kernel sends many kept pages at once: if all waited, nobody would be left to answer the removal that they wait for.
+        let waits_for_pages = match origin {
+            WriteOrigin::KeptPages => match self.waits_for_pages.try_lock() {
+                Some(turn) => Some(turn),
+                None => {
+                    self.reclaim_now();
+                    return self.ctx.node.data.append(log, data);
+                }
+            },
+            WriteOrigin::Program(_) | WriteOrigin::Placed(_) => None,
+        };
+        let appended = self.append_when_freed(file, log, data);
+        drop(waits_for_pages);
+        appended
+    }
+
+    /// The same after a first try.
+    fn append_when_freed(&self, file: &OpenFile, log: LogId, data: &[u8]) -> Result<u64> {
         let append = || match self.ctx.node.data.append(log, data) {
             Err(e) if e.errno() == Errno::NOSPC => Ok(Err(e)),
             Err(e) => Err(e),

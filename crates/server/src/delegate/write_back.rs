@@ -12,8 +12,12 @@ use super::read::LayerReader;
 use super::write::{LayerWriter, WriteOrigin};
 use crate::{Attr, Result, Time};
 use bytes::Bytes;
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Most bytes that a kernel sends at once, with few exceptions.
+const ROOM_OF_A_WRITE: u64 = 1 << 20;
 
 /// See the head of this file.
 pub struct WriteBackCalls {
@@ -37,7 +41,8 @@ impl WriteBackCalls {
         Ok(bytes)
     }
 
-    /// Bytes for where the kernel says, all or nothing.
+    /// Bytes for where the kernel says, all or nothing. Kept pages that cannot be written are lost: those who have the file open for
+    /// writing hear of it at their next flush or sync.
     ///
     /// # Errors
     /// `EBADF`, `EFBIG`, `ENOSPC`.
@@ -50,7 +55,29 @@ impl WriteBackCalls {
     ) -> Result<()> {
         let _at = self.ctx.counters.begin();
         let open = self.ctx.table.get_writable(handle)?;
-        self.writer.write(&open, offset, data, origin).map(drop)
+        let written = self.writer.write(&open, offset, data, origin);
+        if let (WriteOrigin::KeptPages, Err(e)) = (origin, &written) {
+            tracing::warn!(fid = open.file.fid.0, offset, len = data.len(), error = %e,
+                "pages that the kernel had kept are lost; their writers are told at fsync or close");
+            open.file.lost_pages.add(e.errno());
+        }
+        written.map(drop)
+    }
+
+    /// Whether more pages of the file may come: none do while there is no room and some were lost of which the handle has not heard.
+    ///
+    /// # Errors
+    /// `ENOSPC`, of which it has not heard then either; `EBADF`.
+    pub fn may_write_more(&self, handle: Handle) -> Result<()> {
+        let open = self.ctx.table.get(handle)?;
+        if !open.file.lost_pages.has_news(&open.heard) {
+            return Ok(());
+        }
+        let (_, _, free) = self.ctx.node.data.space()?;
+        match free < ROOM_OF_A_WRITE {
+            true => Err(Errno::NOSPC.into()),
+            false => Ok(()),
+        }
     }
 
     /// The kernel's time of the last change of a file that is open for writing. Published with the bytes, by the flush, fsync or release
