@@ -43,6 +43,15 @@ impl Time {
     pub fn now() -> Time {
         SystemTime::now().into()
     }
+
+    /// The time as the kernel takes it for files: that of its last tick, some milliseconds ago at most.
+    pub fn last_tick() -> Time {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Time {
+            secs: now.tv_sec,
+            nanos: now.tv_nsec as u32,
+        }
+    }
 }
 
 impl From<SystemTime> for Time {

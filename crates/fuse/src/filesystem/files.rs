@@ -118,7 +118,11 @@ impl FileRequests {
         match has(read.fh, READ) {
             true => self.ctx.delegate.read(handle, read.offset, read.size),
             // The rest of a page that a program writes in part.
-            false => self.ctx.delegate.write_back.read(handle, read.offset, read.size),
+            false => self
+                .ctx
+                .delegate
+                .write_back
+                .read(handle, read.offset, read.size),
         }
     }
 

@@ -84,7 +84,11 @@ mod tests {
                 allowed: bit(4),
             };
             let alone = conditions.members == 1 && !bit(2) && !bit(3) && bit(4);
-            assert_eq!(keeps(conditions, InitFlags::empty()), alone, "{conditions:?}");
+            assert_eq!(
+                keeps(conditions, InitFlags::empty()),
+                alone,
+                "{conditions:?}"
+            );
         }
         assert!(keeps(good, InitFlags::FUSE_CACHE_SYMLINKS));
         for lacking in [

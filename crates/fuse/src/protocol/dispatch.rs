@@ -133,8 +133,7 @@ pub(super) fn dispatch(
         return;
     }
     let new = || PendingReply::new(req.unique, device);
-    if owner.is_some_and(|owner| owner != req.caller.uid) && !of_kernel(opcode, req, arguments)
-    {
+    if owner.is_some_and(|owner| owner != req.caller.uid) && !of_kernel(opcode, req, arguments) {
         return new().error(Errno::ACCESS);
     }
     if let Err(RequestTooShort) = decode(handler, &new, opcode, req, arguments) {

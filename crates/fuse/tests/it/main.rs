@@ -31,5 +31,6 @@ fn roles() {
         locks_across::run_role,
         power_cuts::run_role,
         teams::run_role,
+        write_back::run_role,
     ]);
 }

@@ -1,10 +1,14 @@
 //! A kernel that keeps written pages (a service of one member), and where it must not.
-use crate::common::{Harness, Map, Setup, open, open_to_write, sh};
+use crate::common::{
+    Harness, Map, Setup, has_fuse, has_program, open, open_to_write, role_apart, sh,
+};
 use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::turns;
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 const PIECE: usize = 64 << 10;
@@ -54,7 +58,9 @@ fn written_bytes_stay_in_the_kernel_of_one_member_alone() {
 
 #[test]
 fn a_handle_for_writing_alone_writes_parts_of_pages() {
-    let Some(mut h) = Harness::alone() else { return };
+    let Some(mut h) = Harness::alone() else {
+        return;
+    };
     let mut bytes = seeded_bytes(31, 10 << 10);
     fs::write(h.mount(0).join("f"), &bytes).unwrap();
     h.stop();
@@ -75,11 +81,17 @@ fn a_handle_for_writing_alone_writes_parts_of_pages() {
 
 #[test]
 fn appended_bytes_go_behind_those_that_the_kernel_keeps() {
-    let Some(mut h) = Harness::alone() else { return };
+    let Some(mut h) = Harness::alone() else {
+        return;
+    };
     let path = h.mount(0).join("log");
-    let mut appending = OpenOptions::new().append(true).create(true).open(&path).unwrap();
+    let mut appending = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&path)
+        .unwrap();
     let beside = open_to_write(&path);
-    let mut expected = Vec::new();
+    let mut expected: Vec<u8> = Vec::new();
     for n in 0..200u32 {
         let line = seeded_bytes(n.into(), 1 + n as usize * 7 % 900);
         appending.write_all(&line).unwrap();
@@ -109,12 +121,24 @@ fn mtime(path: &Path) -> (i64, i64) {
 
 #[test]
 fn times_are_those_of_the_changes_and_not_of_their_way_to_the_service() {
-    let Some(mut h) = Harness::alone() else { return };
+    let Some(mut h) = Harness::alone() else {
+        return;
+    };
     let m = h.mount(0);
     let past = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
     let later = || std::thread::sleep(Duration::from_millis(30));
     let names = [
-        "written", "set", "set-between", "renamed", "linked", "mode", "mapped", "cut", "emptied", "grown", "punched",
+        "written",
+        "set",
+        "set-between",
+        "renamed",
+        "linked",
+        "mode",
+        "mapped",
+        "cut",
+        "emptied",
+        "grown",
+        "punched",
     ];
     for name in names {
         let path = m.join(name);
@@ -145,7 +169,8 @@ fn times_are_those_of_the_changes_and_not_of_their_way_to_the_service() {
             "emptied" => drop(File::create(&path).unwrap()),
             "grown" => f.set_len(20_000).unwrap(),
             "punched" => {
-                let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+                let punch =
+                    rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
                 rustix::fs::fallocate(&f, punch, 0, 4096).unwrap();
             }
             _ => {}
@@ -158,7 +183,10 @@ fn times_are_those_of_the_changes_and_not_of_their_way_to_the_service() {
     assert_eq!(set, (1_000_000_000, 123_456_789));
     // A time set through a name, when the kernel knows another.
     let set_by_name = FileTimes::new().set_modified(past + Duration::from_secs(5));
-    File::open(m.join("written")).unwrap().set_times(set_by_name).unwrap();
+    File::open(m.join("written"))
+        .unwrap()
+        .set_times(set_by_name)
+        .unwrap();
     h.stop();
     h.serve().unwrap();
     for (name, seen) in names.iter().zip(seen).skip(1) {
@@ -169,7 +197,9 @@ fn times_are_those_of_the_changes_and_not_of_their_way_to_the_service() {
 
 #[test]
 fn a_removed_file_is_written_and_closed_without_an_error() {
-    let Some(mut h) = Harness::alone() else { return };
+    let Some(mut h) = Harness::alone() else {
+        return;
+    };
     let m = h.mount(0);
     for n in 0..100 {
         let path = m.join(format!("f{n}"));
@@ -184,7 +214,10 @@ fn a_removed_file_is_written_and_closed_without_an_error() {
     }
     sh(&m, "for i in $(seq 200); do echo $i > r$i; done; rm r*");
     let said = h.stop();
-    assert!(said.contains("STOPPED") && !said.contains("STOP "), "{said}");
+    assert!(
+        said.contains("STOPPED") && !said.contains("STOP "),
+        "{said}"
+    );
 }
 
 /// Closes a file and fails the test if that fails.
@@ -194,33 +227,89 @@ fn close(f: File) {
     assert_eq!(unsafe { libc::close(f.into_raw_fd()) }, 0);
 }
 
+/// The user `nobody`, who runs the server.
+const OWNER: u32 = 65534;
+
+/// Does the work of a role of this module; `false`: there is no such role.
+pub fn run_role(role: &str, args: &[&str]) -> bool {
+    match (role, args) {
+        ("users-mount", [dir]) => users_mount(Path::new(dir)),
+        _ => return false,
+    }
+    true
+}
+
 #[test]
 fn the_kernels_own_thread_hands_over_times_on_a_users_mount() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can run the server as another user");
+    let root = rustix::process::geteuid().is_root();
+    let programs = ["setpriv", "unshare", "fusermount3"];
+    if !root || !has_fuse() || !programs.iter().all(|p| has_program(p)) {
+        eprintln!("skipped: only root can make a place for an ordinary user with /dev/fuse");
         return;
     }
-    let Some(mut h) = Harness::start(Setup {
+    let dir = tempfile::tempdir().unwrap();
+    let _turn = turns::shared();
+    let out = role_apart("users-mount", &[dir.path().to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = [out.stdout, out.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    if said.contains("SKIP") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(
+        out.status.success() && said.contains("TIMES KEPT"),
+        "{said}"
+    );
+}
+
+/// In a mount namespace of its own, where all may use `/dev/fuse`.
+fn users_mount(dir: &Path) {
+    let prepare = "mkdir dev && mount -t tmpfs users dev && mknod -m 666 dev/fuse c 10 229 && mount --bind dev/fuse /dev/fuse";
+    let prepared = Command::new("sh")
+        .args(["-c", prepare])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    let as_owner = |script: &str| {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={OWNER}"), format!("--regid={OWNER}")]);
+        command
+            .args(["--clear-groups", "sh", "-ec", script])
+            .output()
+            .unwrap()
+    };
+    let exe = std::env::current_exe().unwrap();
+    let reach = as_owner(&format!("test -x {} && test -w /dev/fuse", exe.display()));
+    if !prepared.status.success() || !reach.status.success() {
+        return println!("SKIP: no world of its own here: {prepared:?}, {reach:?}");
+    }
+    let mut h = Harness::start(Setup {
         nodes: 1,
         nobody: true,
         ..Setup::default()
-    }) else {
-        return;
+    })
+    .unwrap();
+    let file = h.mount(0).join("f");
+    let file = file.display();
+    let run = |script: &str| {
+        let out = as_owner(script);
+        assert!(out.status.success(), "{script}: {out:?}");
+        String::from_utf8(out.stdout).unwrap()
     };
-    let m = h.mount(0);
-    let script = "echo one > f; exec 3>> f; echo two >&3; sync; sleep 0.3; echo three >&3; exec 3>&-; stat -c %.9Y f";
-    let as_nobody = |script: &str| {
-        sh(
-            Path::new("/"),
-            &format!(
-                "setpriv --reuid=65534 --regid=65534 --clear-groups sh -e -c 'cd {}; {script}'",
-                m.display()
-            ),
-        )
-    };
-    let seen = as_nobody(script);
-    h.stop();
+    // Another writes and syncs all, which has the kernel's thread hand over the time, as root.
+    let script = format!(
+        "exec 3>> {file}; echo one >&3; echo two >&3; sleep 0.1; sync; sleep 0.5; stat -c %.9Y {file}; exec 3>&-; stat -c %.9Y {file}"
+    );
+    let seen = run(&script);
+    let times: Vec<&str> = seen.lines().collect();
+    assert_eq!(times[0], times[1]);
+    h.kill();
     h.serve().unwrap();
-    assert_eq!(as_nobody("stat -c %.9Y f"), seen);
-    assert_eq!(as_nobody("cat f"), "one\ntwo\nthree\n");
+    assert_eq!(
+        run(&format!("stat -c %.9Y {file}; cat {file}")),
+        format!("{}\none\ntwo\n", times[1])
+    );
+    println!("TIMES KEPT");
 }

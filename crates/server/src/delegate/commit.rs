@@ -69,12 +69,7 @@ impl LayerCommitter {
     }
 
     /// Publishes everything pending, the new size and its time as one commit. `caller`: whose set-id bits rule applies, if any.
-    pub fn cut_at(
-        &self,
-        file: &Arc<OpenFile>,
-        cut: FileCut,
-        caller: Option<Caller>,
-    ) -> Result<()> {
+    pub fn cut_at(&self, file: &Arc<OpenFile>, cut: FileCut, caller: Option<Caller>) -> Result<()> {
         if cut.size > MAX_FILE_SIZE {
             return Err(Errno::FBIG.into());
         }

@@ -24,7 +24,9 @@ impl LostPages {
         let errno = u64::from(errno.raw_os_error().unsigned_abs() & ((1 << ERRNO_BITS) - 1));
         let next = |lost: u64| Some(((lost >> ERRNO_BITS) + 1) << ERRNO_BITS | errno);
         // It always changes.
-        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        let _ = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
     }
 
     /// What a handle that is opened now need not hear of.

@@ -36,7 +36,9 @@ impl WriteBackCalls {
         let _at = self.ctx.counters.begin();
         let open = self.ctx.table.get(handle)?;
         let mut waited = Duration::ZERO;
-        let bytes = self.reader.read_file(&open.file, offset, len, &mut waited)?;
+        let bytes = self
+            .reader
+            .read_file(&open.file, offset, len, &mut waited)?;
         self.ctx.counters.read(bytes.len());
         Ok(bytes)
     }

@@ -53,9 +53,9 @@ mod xattrs;
 
 pub use recover::IntentRecoveryThread;
 
-use crate::Result;
 use crate::files::FilesHook;
 use crate::inodes::Inodes;
+use crate::{Result, Time};
 use coordinator::IntentCoordinator;
 use forebay_proto::PeerRpc;
 use forebay_proto::meta::LeafService;
@@ -88,7 +88,11 @@ impl Meta {
         peers: Arc<dyn PeerRpc>,
         files: Arc<dyn FilesHook>,
     ) -> Result<Meta> {
-        let local = LocalNamespace::new(store, inodes, peers.member(), files);
+        let mut local = LocalNamespace::new(store, inodes, peers.member(), files);
+        if peers.members() == 1 {
+            // The kernel that keeps written pages gives files times too: what it does later must not have an earlier time.
+            local.clock = Time::last_tick;
+        }
         recover::make_root(&local)?;
         Meta::over(local, peers)
     }

@@ -19,7 +19,10 @@ fn service(dir: &tempfile::TempDir) -> Service {
 }
 
 fn teams(service: &Service) -> Arc<TeamDirectory> {
-    TeamDirectory::new(MountContext::new(service.delegate(0), &MountOptions::default()))
+    TeamDirectory::new(MountContext::new(
+        service.delegate(0),
+        &MountOptions::default(),
+    ))
 }
 
 fn join(number: u32) -> TeamOp {
