@@ -89,13 +89,19 @@ impl ExtentIndex {
             return Ok(());
         }
         let full = found.len().saturating_add(limit);
-        for extent in self.extents_at(view, fid, range.start, Bound::Excluded(range.end))? {
-            found.extend(extent?.clip(range));
-            if found.len() == full {
-                break;
+        // Iterated from inside: thousands of extents, of which each would be asked of four adapters in turn.
+        let mut extents = self.extents_at(view, fid, range.start, Bound::Excluded(range.end))?;
+        let stopped = extents.try_for_each(|extent| {
+            found.extend(extent.map_err(Some)?.clip(range));
+            match found.len() == full {
+                true => Err(None),
+                false => Ok(()),
             }
+        });
+        match stopped {
+            Err(Some(error)) => Err(error),
+            Err(None) | Ok(()) => Ok(()),
         }
-        Ok(())
     }
 
     /// Adds to `batch` the removal of up to `limit` extents of `fid` from its start; returns them. Empty: none left.

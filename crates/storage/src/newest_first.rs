@@ -103,20 +103,21 @@ impl<C: SortedCursor> Iterator for NewestFirst<C> {
                 return Some(Err(failure));
             }
             let entry = cursor.entry()?;
-            let mut over = false;
-            let mut failed = None;
-            for (_, cursor) in &mut self.cursors[at..] {
-                if cursor.key().is_some_and(|key| key == C::key_of(&entry)) {
-                    failed = failed.or(cursor.advance().err());
-                    over |= cursor.key().is_none();
+            let mut failed = cursor.advance().err();
+            let mut over = cursor.key().is_none();
+            for (_, older) in &mut self.cursors[at + 1..] {
+                if older.key().is_some_and(|key| key == C::key_of(&entry)) {
+                    failed = failed.or(older.advance().err());
+                    over |= older.key().is_none();
                 }
             }
             if let Some(failure) = failed {
                 self.cursors.clear();
                 return Some(Err(failure));
             }
-            let mut newer = self.cursors.iter().chain(&self.ended);
-            let hidden = newer.any(|(r, c)| *r < rank && c.may_hide(C::key_of(&entry)));
+            let hides = |c: &C| c.may_hide(C::key_of(&entry));
+            let hidden = self.cursors[..at].iter().any(|(_, c)| hides(c))
+                || self.ended.iter().any(|(r, c)| *r < rank && hides(c));
             if over {
                 self.drop_ended();
             }

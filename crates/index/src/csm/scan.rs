@@ -103,6 +103,21 @@ impl Cursor {
         }
     }
 
+    /// What cannot be read here; goes on after it if the store is salvaged.
+    #[cold]
+    fn pass_failure(&mut self) -> Option<Error> {
+        let failed = self.failed.take()?;
+        let Source::Disk(run) = &self.source else {
+            return Some(failed.error);
+        };
+        if run.tables.iter().any(|t| t.shared.salvaged) {
+            self.lost.push(failed.range);
+            self.next = failed.behind;
+            self.read();
+        }
+        Some(failed.error)
+    }
+
     /// The next block of a tree.
     fn open(&mut self) -> Result<()> {
         let Source::Tree(tree) = &self.source else {
@@ -229,17 +244,12 @@ impl SortedCursor for Cursor {
         }
     }
 
+    #[inline]
     fn fail(&mut self) -> Option<Error> {
-        let failed = self.failed.take()?;
-        let Source::Disk(run) = &self.source else {
-            return Some(failed.error);
-        };
-        if run.tables.iter().any(|t| t.shared.salvaged) {
-            self.lost.push(failed.range);
-            self.next = failed.behind;
-            self.read();
+        match self.failed {
+            None => None,
+            Some(_) => self.pass_failure(),
         }
-        Some(failed.error)
     }
 
     fn has_gaps(&self) -> bool {
