@@ -125,10 +125,9 @@ impl PathAttributes<'_> {
     fn set(&self, operation: &'static str, set: &SetAttr) -> Result<()> {
         let caller = self.client.caller;
         self.with_file(operation, |delegate, attr| {
-            delegate
-                .names
-                .setattr(attr.fid, set, None, caller)
-                .map(drop)
+            let changed = delegate.names.setattr(attr.fid, set, None, caller);
+            delegate.kernel_pages.renew(attr.fid);
+            changed.map(drop)
         })
     }
 

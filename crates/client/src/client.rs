@@ -1,6 +1,6 @@
 //! The client of one node: every operation on names.
 use crate::error::{Result, WithPath};
-use crate::path::walk;
+use crate::path::{brought_back, walk};
 use crate::{File, Metadata, OpenOptions, ReadDir};
 use forebay_server::delegate::FileDescription;
 use forebay_server::{Attr, Caller, Delegate, Kind, NewNode, RenameFlags, SpaceTotals};
@@ -276,7 +276,7 @@ impl Client {
 
     pub(crate) fn attr(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Attr> {
         walk(&self.delegate, path, follow)
-            .and_then(|walked| walked.file())
+            .and_then(|walked| brought_back(&self.delegate, walked.file()?))
             .at(operation, path)
     }
 

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most bytes one request to the delegate carries.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
@@ -32,6 +33,8 @@ pub struct File {
     flags: OpenFlags,
     path: PathBuf,
     position: Mutex<Position>,
+    /// Content was changed since the last commit: programs of this node's mount are to see it.
+    changed: AtomicBool,
     open: bool,
 }
 
@@ -45,6 +48,7 @@ impl File {
             flags,
             path: path.to_path_buf(),
             position: Mutex::new(Position::At(0)),
+            changed: AtomicBool::new(false),
             open: true,
         }
     }
@@ -58,6 +62,7 @@ impl File {
         if !self.flags.read {
             return Err(Errno::BADF.into()).at_bytes("read", &self.path, offset, len.into());
         }
+        self.delegate.kernel_pages.bring_back(self.fid);
         let read = self.delegate.read(self.handle, offset, len);
         read.at_bytes("read", &self.path, offset, len.into())
     }
@@ -90,6 +95,7 @@ impl File {
             let len = data.len() as u64;
             return Err(Errno::BADF.into()).at_bytes("write", &self.path, offset, len);
         }
+        self.change();
         for (n, piece) in data.chunks(MAX_REQUEST_BYTES).enumerate() {
             let at = offset.saturating_add((n * MAX_REQUEST_BYTES) as u64);
             let written = self.delegate.write(self.handle, at, piece, self.caller);
@@ -106,6 +112,7 @@ impl File {
     /// `ENOSPC`, `EIO`; nothing of the commit is visible then.
     pub fn commit(&self) -> Result<()> {
         let synced = self.delegate.fsync(self.handle);
+        self.show_changes();
         // A library has no pages that could be old.
         synced.map(|_| ()).at("commit", &self.path)
     }
@@ -122,12 +129,14 @@ impl File {
             size: Some(len),
             ..SetAttr::default()
         };
-        self.delegate
+        self.change();
+        let cut = self
+            .delegate
             .names
             .setattr(self.fid, &set, Some(self.handle), self.caller)
-            .and_then(|_| self.delegate.kernel_pages.show_elsewhere(self.fid))
-            .at("truncate", &self.path)?;
-        Ok(())
+            .and_then(|_| self.delegate.kernel_pages.show_elsewhere(self.fid));
+        self.show_changes();
+        cut.at("truncate", &self.path)
     }
 
     /// The file's attributes, with this node's uncommitted writes.
@@ -135,6 +144,7 @@ impl File {
     /// # Errors
     /// `EIO` if the file's owner cannot answer.
     pub fn metadata(&self) -> Result<Metadata> {
+        self.delegate.kernel_pages.bring_back(self.fid);
         self.delegate
             .names
             .getattr(self.fid)
@@ -147,6 +157,7 @@ impl File {
     /// # Errors
     /// `EBADF`, `EINVAL` for an empty range, `ENOSPC`, `EIO`.
     pub fn allocate(&self, what: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.change();
         self.delegate
             .fallocate(self.handle, what, offset, len)
             .at_bytes("allocate", &self.path, offset, len)
@@ -157,6 +168,7 @@ impl File {
     /// # Errors
     /// `ENXIO` if there is none.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
+        self.delegate.kernel_pages.bring_back(self.fid);
         self.delegate
             .seek(self.handle, offset, SeekTarget::Data)
             .at_bytes("seek data in", &self.path, offset, 0)
@@ -167,6 +179,7 @@ impl File {
     /// # Errors
     /// `ENXIO` if `offset` lies after the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
+        self.delegate.kernel_pages.bring_back(self.fid);
         self.delegate
             .seek(self.handle, offset, SeekTarget::Hole)
             .at_bytes("seek a hole in", &self.path, offset, 0)
@@ -191,8 +204,22 @@ impl File {
             return Ok(());
         }
         let flushed = self.delegate.flush(self.handle);
-        self.delegate.release(self.handle)?;
-        flushed
+        let released = self.delegate.release(self.handle);
+        self.show_changes();
+        released.and(flushed)
+    }
+
+    /// The content is about to be changed, above what programs of the mount have written.
+    fn change(&self) {
+        self.delegate.kernel_pages.bring_back(self.fid);
+        self.changed.store(true, Ordering::SeqCst);
+    }
+
+    /// Programs of the mount see what was changed.
+    fn show_changes(&self) {
+        if self.changed.swap(false, Ordering::SeqCst) {
+            self.delegate.kernel_pages.renew(self.fid);
+        }
     }
 
     fn offset(&self, position: Position) -> Result<u64> {

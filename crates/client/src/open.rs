@@ -123,6 +123,9 @@ impl OpenOptions {
     pub fn open(&self, client: &Client, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let opened = self.steps(client, path).at("open", path)?;
+        if self.flags.truncate && !opened.made {
+            client.delegate.kernel_pages.renew(opened.attr.fid);
+        }
         Ok(File::new(client, opened, self.flags, path))
     }
 

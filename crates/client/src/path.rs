@@ -44,6 +44,14 @@ impl PathWalk {
     }
 }
 
+/// The attributes of what was found, with all that programs of this node's mount have written to it.
+pub(crate) fn brought_back(delegate: &Delegate, found: Attr) -> Result<Attr> {
+    if found.kind != Kind::File || !delegate.kernel_pages.bring_back(found.fid) {
+        return Ok(found);
+    }
+    delegate.names.getattr(found.fid)
+}
+
 /// Walks `path`; `follow` says whether a symbolic link as the last name is followed (a trailing slash always does).
 pub(crate) fn walk(delegate: &Delegate, path: &Path, follow: bool) -> Result<PathWalk> {
     walk_by(delegate, path, follow, None)

@@ -8,7 +8,7 @@
 //! Invariant: nothing here is called on a thread that answers requests. Dropping pages waits for reads under way, and the
 //! look-up for its answer.
 use crate::attempt::TEAM_DIRECTORY;
-use crate::own_lookups::OwnLookups;
+use crate::own_lookups::{KernelAttributes, OwnCall, OwnLookups};
 use crate::protocol::Notifier;
 use forebay_client::team_ioctl::wire::DIRECTORY;
 use forebay_server::delegate::Delegate;
@@ -19,7 +19,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How often the kernel is told a size that it does not take, because the file changes under it on this node meanwhile.
@@ -40,6 +40,8 @@ pub(crate) struct KernelCaches {
     /// Files that are being looked up, by the number in their name.
     renewed: Mutex<HashMap<u64, Fid>>,
     next: AtomicU64,
+    /// How many calls that look like changes of attributes are under way.
+    calling: AtomicUsize,
     /// The root's attributes as the kernel was told them last: its own look-ups begin there, and need no other member.
     root: Mutex<Option<Attr>>,
 }
@@ -100,9 +102,18 @@ impl KernelCaches {
     /// # Errors
     /// The kernel has old pages, or an old size.
     pub fn renew(&self, delegate: &Delegate, fid: Fid) -> io::Result<()> {
-        delegate.kernel_pages.dropping_pages(fid);
-        self.connection()?.notifier.inval_inode(fid, 0, 0)?;
+        self.drop_all_pages(delegate, fid)?;
         self.tell_size(delegate, fid)
+    }
+
+    /// Drops the pages of a file; those that the kernel has not written back yet are written back first. `false`: it does not know
+    /// the file.
+    ///
+    /// # Errors
+    /// The kernel has old pages.
+    pub fn drop_all_pages(&self, delegate: &Delegate, fid: Fid) -> io::Result<bool> {
+        delegate.kernel_pages.dropping_pages(fid);
+        self.connection()?.notifier.inval_inode(fid, 0, 0)
     }
 
     /// Drops the pages in which `len` bytes from `offset` on are.
@@ -117,7 +128,11 @@ impl KernelCaches {
         // A length of 0 would be all.
         match len {
             0 => Ok(()),
-            _ => self.connection()?.notifier.inval_inode(fid, offset, len),
+            _ => self
+                .connection()?
+                .notifier
+                .inval_inode(fid, offset, len)
+                .map(drop),
         }
     }
 
@@ -126,17 +141,10 @@ impl KernelCaches {
     /// # Errors
     /// The kernel has an old size.
     pub fn tell_size(&self, delegate: &Delegate, fid: Fid) -> io::Result<()> {
-        let connection = self.connection()?;
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{RENEWED_PREFIX}{number}");
-        let path = connection.point.join(DIRECTORY).join(&name);
-        self.renewed.lock().insert(number, fid);
-        let mut told = Ok(false);
-        for _ in 0..MAX_SIZE_NOTICES {
-            told = connection
-                .lookups
-                .size(path.clone(), LOOKUP_LIMIT)
-                .map(|size| {
+        self.at_own_name(fid, |lookups, path| {
+            let mut told = Ok(false);
+            for _ in 0..MAX_SIZE_NOTICES {
+                told = lookups.size(path.clone(), LOOKUP_LIMIT).map(|size| {
                     let seen = delegate.names.seen(fid);
                     let same = seen.is_none_or(|attr| attr.size == size);
                     if same {
@@ -144,16 +152,78 @@ impl KernelCaches {
                     }
                     same
                 });
-            if !matches!(told, Ok(false)) {
-                break;
+                if !matches!(told, Ok(false)) {
+                    break;
+                }
             }
-        }
+            told.map(|_| ())
+        })
+    }
+
+    /// Gives the kernel these attributes of a file, also where it keeps size and times of files itself.
+    ///
+    /// # Errors
+    /// As the calls do by which it is given them: `EBUSY` if the mount refuses that just now, `EACCES` for a file that this process may
+    /// not write.
+    pub fn give(&self, attr: &Attr) -> io::Result<()> {
+        self.adopt(attr, Some(attr.size))
+    }
+
+    /// The same of the time alone, if it is later than the one that the kernel keeps.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn give_later_time(&self, attr: &Attr) -> io::Result<()> {
+        self.adopt(attr, None)
+    }
+
+    fn adopt(&self, attr: &Attr, size: Option<u64>) -> io::Result<()> {
+        let attributes = KernelAttributes {
+            size,
+            atime: attr.atime,
+            mtime: attr.mtime,
+        };
+        self.own_call(attr.fid, OwnCall::Adopt(attributes))
+    }
+
+    /// Returns once the kernel has handed over all that it has of a file: written pages, and their time.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn write_back(&self, fid: Fid) -> io::Result<()> {
+        self.own_call(fid, OwnCall::WriteBack)
+    }
+
+    fn own_call(&self, fid: Fid, call: OwnCall) -> io::Result<()> {
+        self.calling.fetch_add(1, Ordering::SeqCst);
+        let done = self.at_own_name(fid, |lookups, path| lookups.call(path, call, LOOKUP_LIMIT));
+        self.calling.fetch_sub(1, Ordering::SeqCst);
+        done.map(drop)
+    }
+
+    /// Whether a change of attributes by this thread is made for what the kernel does with it: nothing is to be changed.
+    pub fn calls(&self, thread: u32) -> bool {
+        self.calling.load(Ordering::SeqCst) > 0 && self.is_own(thread)
+    }
+
+    /// Does something with a file by a name in the mount's own directory, which stands for it as long as that takes.
+    fn at_own_name<T>(
+        &self,
+        fid: Fid,
+        act: impl FnOnce(&OwnLookups, PathBuf) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let connection = self.connection()?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{RENEWED_PREFIX}{number}");
+        let path = connection.point.join(DIRECTORY).join(&name);
+        self.renewed.lock().insert(number, fid);
+        let done = act(&connection.lookups, path);
         self.renewed.lock().remove(&number);
         // The kernel would keep the file's inode as long as this name.
         let _ = connection
             .notifier
             .inval_entry(TEAM_DIRECTORY, OsStr::new(&name));
-        told.map(|_| ())
+        done
     }
 
     /// Has the kernel look up a path below the root of the mount, for at most `limit`.

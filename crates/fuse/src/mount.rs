@@ -12,14 +12,16 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long [`Mount::stop`] waits for users of the mount to go.
 const USERS_LEAVE_WAIT: Duration = Duration::from_secs(5);
+/// How long it then waits for what these have written and not closed.
+const WRITE_BACK_WAIT: Duration = Duration::from_secs(5);
 /// How long it then waits for the threads.
 const THREADS_END_WAIT: Duration = Duration::from_secs(10);
 
@@ -32,7 +34,8 @@ pub struct Mount {
     device: String,
     session: Option<JoinHandle<io::Result<()>>>,
     ended: Receiver<()>,
-    // Only these of the context: it keeps the connection to the kernel open, which closes when the last thread has ended.
+    // No more than these of the context: it keeps the connection to the kernel open, which closes when the last thread has ended.
+    ctx: Weak<MountContext>,
     recording: Arc<MountRecording>,
     handles: Arc<OpenHandles>,
     callers: Arc<CallerGroups>,
@@ -101,6 +104,7 @@ impl PendingMount {
             device,
             session: Some(session),
             ended,
+            ctx: Arc::downgrade(&ctx),
             recording: ctx.recording.clone(),
             handles: ctx.handles.clone(),
             callers: ctx.callers.clone(),
@@ -153,9 +157,23 @@ impl Mount {
     /// answers so until somebody unmounts it. For a service that ends while programs still run, whose files would else land in the
     /// directory below without a word.
     pub fn refuse(mut self) {
+        self.bring_back_all();
         self.refused.store(true, Ordering::SeqCst);
         // Its threads answer until the process ends.
         std::mem::forget(self.session.take());
+    }
+
+    /// Has the kernel hand over what programs have written and not closed, for so long at most.
+    fn bring_back_all(&self) {
+        if let Some(ctx) = self.ctx.upgrade()
+            && !ctx.bring_back_all(WRITE_BACK_WAIT)
+        {
+            tracing::error!(
+                point = %self.point.display(),
+                "the kernel keeps bytes that programs have written, and they are lost unless these hear of an error: it did not write them \
+                 back in {WRITE_BACK_WAIT:?}"
+            );
+        }
     }
 
     fn end(&mut self) -> Result<(), MountError> {
@@ -196,6 +214,7 @@ impl Mount {
                         pause = (pause * 2).min(Duration::from_millis(200));
                     }
                     Some(libc::EBUSY) => {
+                        self.bring_back_all();
                         let forced = mount_calls::force(&self.point);
                         forced.map_err(|e| MountError::system("unmount", &self.point, e))?;
                         return Err(MountError::CutOff {

@@ -5,8 +5,12 @@
 //! them, in two tables: the older is discarded when the newer is full. A path is put together from such names when it is asked
 //! for, and may lack its beginning.
 //!
+//! Handles that write are counted by file too: as long as there is one, the kernel may have pages of the file that the service has
+//! not, where it writes pages back later.
+//!
 //! Invariant: a handle is here from before the kernel hears of it until its RELEASE, which comes some time after the close.
 use parking_lot::{Condvar, Mutex};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,15 +48,39 @@ pub struct OpenHandles {
 /// The directory of a file and its name there.
 type Name = (u64, Arc<[u8]>);
 
+/// What is known of an open handle.
+struct OpenHandle {
+    inode: u64,
+    /// That opened it.
+    thread: u32,
+    /// The inode's name then.
+    name: Option<Name>,
+    writes: bool,
+}
+
 #[derive(Default)]
 struct HandlesState {
-    /// Inode, thread that opened it, and its name then.
-    open: HashMap<HandleKey, (u64, u32, Option<Name>)>,
+    open: HashMap<HandleKey, OpenHandle>,
+    /// How many of these write, by inode.
+    writers: HashMap<u64, u32>,
     names: HashMap<u64, Name>,
     older_names: HashMap<u64, Name>,
 }
 
 impl HandlesState {
+    /// Whether no handle on the inode writes any more.
+    fn writer_closed(&mut self, inode: u64) -> bool {
+        let Entry::Occupied(mut writers) = self.writers.entry(inode) else {
+            return true;
+        };
+        *writers.get_mut() -= 1;
+        let last = *writers.get() == 0;
+        if last {
+            writers.remove();
+        }
+        last
+    }
+
     fn name(&self, inode: u64) -> Option<&Name> {
         self.names
             .get(&inode)
@@ -102,18 +130,42 @@ impl OpenHandles {
         state.names.insert(inode, (parent, name.into()));
     }
 
-    pub(crate) fn opened(&self, key: HandleKey, inode: u64, thread: u32) {
+    pub(crate) fn opened(&self, key: HandleKey, inode: u64, thread: u32, writes: bool) {
         let mut state = self.state.lock();
         let name = state.name(inode).cloned();
-        state.open.insert(key, (inode, thread, name));
+        let handle = OpenHandle {
+            inode,
+            thread,
+            name,
+            writes,
+        };
+        state.open.insert(key, handle);
+        if writes {
+            *state.writers.entry(inode).or_default() += 1;
+        }
     }
 
-    pub(crate) fn closed(&self, key: HandleKey) {
+    /// Whether it was the last one on its inode that writes.
+    pub(crate) fn closed(&self, key: HandleKey) -> bool {
         let mut state = self.state.lock();
-        state.open.remove(&key);
+        let closed = state.open.remove(&key);
         if state.open.is_empty() {
             self.all_closed.notify_all();
         }
+        match closed {
+            Some(handle) if handle.writes => state.writer_closed(handle.inode),
+            _ => false,
+        }
+    }
+
+    /// Whether a handle on the inode writes.
+    pub(crate) fn is_written(&self, inode: u64) -> bool {
+        self.state.lock().writers.contains_key(&inode)
+    }
+
+    /// The inodes on which handles write.
+    pub(crate) fn written(&self) -> Vec<u64> {
+        self.state.lock().writers.keys().copied().collect()
     }
 
     /// What is still open after `patience` at most: nothing if everything is closed before that.
@@ -123,15 +175,15 @@ impl OpenHandles {
         let mut state = self.state.lock();
         while !state.open.is_empty() && !self.all_closed.wait_until(&mut state, end).timed_out() {}
         let mut files: BTreeMap<u64, OpenPath> = BTreeMap::new();
-        for (inode, thread, name) in state.open.values() {
-            let file = files.entry(*inode).or_insert_with(|| OpenPath {
-                path: state.path(*inode, name.as_ref()),
+        for open in state.open.values() {
+            let file = files.entry(open.inode).or_insert_with(|| OpenPath {
+                path: state.path(open.inode, open.name.as_ref()),
                 handles: 0,
                 openers: Vec::new(),
             });
             file.handles += 1;
-            if *thread != 0 && !file.openers.contains(thread) {
-                file.openers.push(*thread);
+            if open.thread != 0 && !file.openers.contains(&open.thread) {
+                file.openers.push(open.thread);
             }
         }
         let mut files: Vec<OpenPath> = files.into_values().collect();
@@ -156,10 +208,10 @@ mod tests {
         let handles = OpenHandles::default();
         handles.named(2, ROOT, b"dir");
         handles.named(3, 2, b"file");
-        handles.opened(HandleKey::File(8), 3, 77);
-        handles.opened(HandleKey::File(16), 3, 78);
-        handles.opened(HandleKey::Directory(8), 2, 0);
-        handles.opened(HandleKey::Directory(9), ROOT, 77);
+        handles.opened(HandleKey::File(8), 3, 77, false);
+        handles.opened(HandleKey::File(16), 3, 78, false);
+        handles.opened(HandleKey::Directory(8), 2, 0, false);
+        handles.opened(HandleKey::Directory(9), ROOT, 77, false);
         let file = (String::from("dir/file"), 2, vec![77, 78]);
         let dirs = [
             (String::from("."), 1, vec![77]),
@@ -177,7 +229,7 @@ mod tests {
     #[test]
     fn a_close_within_the_time_given_is_waited_for() {
         let handles = OpenHandles::default();
-        handles.opened(HandleKey::File(8), 3, 77);
+        handles.opened(HandleKey::File(8), 3, 77, false);
         std::thread::scope(|scope| {
             scope.spawn(|| handles.closed(HandleKey::File(8)));
             assert!(handles.open_after(Duration::from_secs(60)).is_empty());
@@ -188,12 +240,17 @@ mod tests {
     fn names_are_forgotten_but_not_those_of_open_files() {
         let handles = OpenHandles::default();
         handles.named(2, ROOT, b"kept");
-        handles.opened(HandleKey::File(8), 2, 1);
-        handles.opened(HandleKey::File(16), 900_000, 1);
+        handles.opened(HandleKey::File(8), 2, 1, false);
+        handles.opened(HandleKey::File(16), 900_000, 1, false);
         for inode in 10..10 + 3 * NAMES_PER_GENERATION as u64 {
             handles.named(inode, 9, b"x");
         }
-        handles.opened(HandleKey::File(24), 9 + 3 * NAMES_PER_GENERATION as u64, 1);
+        handles.opened(
+            HandleKey::File(24),
+            9 + 3 * NAMES_PER_GENERATION as u64,
+            1,
+            false,
+        );
         let paths: Vec<String> = open(&handles).into_iter().map(|f| f.0).collect();
         assert_eq!(paths, [".../x", "inode 900000", "kept"]);
         let held = handles.state.lock();
@@ -201,11 +258,27 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_written_until_the_last_handle_that_writes_is_closed() {
+        let handles = OpenHandles::default();
+        for (handle, inode, writes) in [(8, 2, true), (16, 2, false), (24, 2, true), (32, 3, true)]
+        {
+            handles.opened(HandleKey::File(handle), inode, 1, writes);
+        }
+        assert!(!handles.closed(HandleKey::File(8)));
+        assert!(!handles.closed(HandleKey::File(8)), "closed already");
+        assert!(handles.is_written(2));
+        assert!(handles.closed(HandleKey::File(24)));
+        assert!(!handles.is_written(2), "one that reads is left");
+        assert!(!handles.closed(HandleKey::File(16)));
+        assert_eq!(handles.written(), [3]);
+    }
+
+    #[test]
     fn a_circle_of_names_ends() {
         let handles = OpenHandles::default();
         handles.named(2, 3, b"a");
         handles.named(3, 2, b"b");
-        handles.opened(HandleKey::File(8), 2, 1);
+        handles.opened(HandleKey::File(8), 2, 1, false);
         assert!(open(&handles)[0].0.starts_with("..."));
     }
 }

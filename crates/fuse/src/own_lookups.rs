@@ -1,20 +1,24 @@
 //! Looking up paths of the mount from the process that serves it: this updates state of the kernel for which FUSE has no
-//! notification, such as a smaller file size.
+//! notification, such as a smaller file size. Where the kernel keeps size and times of a file itself (the writeback cache), a look-up
+//! does not change them; a truncate and a `utimensat` made in the same way do.
 //!
 //! Invariants:
-//! - Look-ups run on threads of their own, which hold no descriptor of the connection: their descriptor table is not
+//! - Look-ups (and these calls) run on threads of their own, which hold no descriptor of the connection: their descriptor table is not
 //!   shared with the process, and empty. So when the process is killed, the connection closes even while a look-up waits
 //!   for an answer, and the look-up ends. (A thread that shares the table would keep the process from ending.)
 //! - Threads that answer requests never wait for a look-up.
 //! - A look-up that waits for a member holds up no other: with all threads busy another one is started, up to [`MAX_THREADS`].
 //!   Each is answered within the service's deadline, so even these are free again by then. A look-up that nobody waits for any
 //!   more is not made.
+use forebay_server::Time;
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
 use std::collections::VecDeque;
+use std::ffi::CString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
@@ -29,8 +33,30 @@ const LOOKUP_STACK: usize = 128 << 10;
 
 type LookUp = fn(&Path) -> Result<u64, Errno>;
 
+/// What the kernel is to have of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KernelAttributes {
+    /// Bytes. `None`: its own size is right, and so is a later time.
+    pub size: Option<u64>,
+    pub atime: Time,
+    pub mtime: Time,
+}
+
+/// What is done with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnCall {
+    /// It is looked up, without following a link at its end.
+    LookUp,
+    /// The same; then the kernel is given what it has differently.
+    Adopt(KernelAttributes),
+    /// The same; then the kernel hands over all that it has of the file: written pages, and their time. It does so before it asks for
+    /// another mode, whatever that is.
+    WriteBack,
+}
+
 struct LookupRequest {
     path: PathBuf,
+    call: OwnCall,
     until: Instant,
     done: SyncSender<Result<u64, Errno>>,
 }
@@ -96,11 +122,25 @@ impl OwnLookups {
     /// # Errors
     /// As `lstat`; also when there is no answer within `limit`.
     pub fn size(&self, path: PathBuf, limit: Duration) -> io::Result<u64> {
+        self.call(path, OwnCall::LookUp, limit)
+    }
+
+    /// Makes a call with a path. The mount knows its requests by their thread, and changes nothing. The size that the kernel had before,
+    /// bytes.
+    ///
+    /// # Errors
+    /// As `lstat`, `truncate`, `utimensat` and `chmod`; also when there is no answer within `limit`.
+    pub fn call(&self, path: PathBuf, call: OwnCall, limit: Duration) -> io::Result<u64> {
         let (done, answer) = sync_channel(1);
         let more = {
             let mut queue = self.0.queue.lock();
             let until = Instant::now() + limit;
-            queue.waiting.push_back(LookupRequest { path, until, done });
+            queue.waiting.push_back(LookupRequest {
+                path,
+                call,
+                until,
+                done,
+            });
             let few = queue.threads.len() + queue.starting < MAX_THREADS;
             let more = queue.waiting.len() > queue.idle + queue.starting && few;
             queue.starting += usize::from(more);
@@ -163,7 +203,12 @@ impl LookupsShared {
         while let Some(request) = self.next(number) {
             if Instant::now() < request.until {
                 // The one that waits may have given up.
-                let _ = request.done.send((self.look_up)(&request.path));
+                let answer = match request.call {
+                    OwnCall::LookUp => (self.look_up)(&request.path),
+                    OwnCall::Adopt(attributes) => adopt(&request.path, attributes),
+                    OwnCall::WriteBack => write_back(&request.path),
+                };
+                let _ = request.done.send(answer);
             }
         }
     }
@@ -224,6 +269,51 @@ fn size(path: &Path) -> Result<u64, Errno> {
     Ok(rustix::fs::statx(CWD, path, flags, StatxFlags::SIZE)?.stx_size)
 }
 
+/// Gives the kernel what it has differently of the file that is looked up by this path; the size that it had.
+fn adopt(path: &Path, wanted: KernelAttributes) -> Result<u64, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let mask = StatxFlags::SIZE | StatxFlags::MTIME;
+    let had = rustix::fs::statx(CWD, path, flags, mask)?;
+    let mtime = Time {
+        secs: had.stx_mtime.tv_sec,
+        nanos: had.stx_mtime.tv_nsec,
+    };
+    let cut = wanted.size.filter(|size| *size != had.stx_size);
+    if let Some(size) = cut {
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+        let size = libc::off_t::try_from(size).map_err(|_| Errno::FBIG)?;
+        // SAFETY: the name ends in a zero and lives through the call.
+        if unsafe { libc::truncate(name.as_ptr(), size) } < 0 {
+            return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
+        }
+    }
+    // The kernel takes the time of a truncate for that of a change.
+    let right = match wanted.size {
+        Some(_) => mtime == wanted.mtime,
+        None => mtime >= wanted.mtime,
+    };
+    if cut.is_some() || !right {
+        let timespec = |time: Time| Timespec {
+            tv_sec: time.secs,
+            tv_nsec: time.nanos.into(),
+        };
+        let times = Timestamps {
+            // Tells this call from those by which the kernel hands over the time that it keeps: these name no time of access.
+            last_access: timespec(wanted.atime),
+            last_modification: timespec(wanted.mtime),
+        };
+        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(had.stx_size)
+}
+
+fn write_back(path: &Path) -> Result<u64, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let had = rustix::fs::statx(CWD, path, flags, StatxFlags::SIZE | StatxFlags::MODE)?;
+    rustix::fs::chmod(path, Mode::from_raw_mode(u32::from(had.stx_mode) & 0o7777))?;
+    Ok(had.stx_size)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,6 +362,40 @@ mod tests {
             leave_descriptors(|| Err(io::Error::from_raw_os_error(libc::EPERM)))
         });
         assert!(refused.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn a_file_gets_the_size_and_times_that_it_lacks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"12345").unwrap();
+        let time = |secs, nanos| Time { secs, nanos };
+        let wanted = KernelAttributes {
+            size: Some(3),
+            atime: time(7, 8),
+            mtime: time(-9, 10),
+        };
+        let lookups = OwnLookups::start().unwrap();
+        for had in [5, 3] {
+            let call = OwnCall::Adopt(wanted);
+            assert_eq!(lookups.call(path.clone(), call, LIMIT).unwrap(), had);
+            let now = rustix::fs::stat(&path).unwrap();
+            assert_eq!((now.st_size, now.st_mtime, now.st_mtime_nsec), (3, -9, 10));
+        }
+        let earlier = KernelAttributes {
+            size: None,
+            mtime: time(-10, 0),
+            ..wanted
+        };
+        let call = OwnCall::Adopt(earlier);
+        assert_eq!(lookups.call(path.clone(), call, LIMIT).unwrap(), 3);
+        assert_eq!(rustix::fs::stat(&path).unwrap().st_mtime, -9);
+        let calls = [OwnCall::LookUp, OwnCall::Adopt(wanted), OwnCall::WriteBack];
+        for call in calls {
+            let missing = lookups.call(dir.path().join("none"), call, LIMIT);
+            assert_eq!(missing.unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        }
+        assert_eq!(lookups.call(path, OwnCall::WriteBack, LIMIT).unwrap(), 3);
     }
 
     #[test]

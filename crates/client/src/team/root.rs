@@ -123,6 +123,9 @@ impl RootExecutor<'_> {
                 .open_for(fid, flags, self.token, self.members)
         };
         let opened = may_write.and_then(|()| open(flags));
+        if flags.truncate {
+            self.delegate.kernel_pages.renew(fid);
+        }
         let not_writing = |e: &Error| matches!(e.errno(), Errno::PERM | Errno::ACCESS);
         match opened {
             // Those who only read get it, as if each had asked alone.

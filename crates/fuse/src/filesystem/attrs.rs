@@ -1,5 +1,5 @@
 //! Changing attributes, with the rules for set-id bits that the kernel leaves to the file system.
-use super::file_handle::handle;
+use super::file_handle::{DIRECT, handle, has};
 use crate::protocol::SetAttrRequest;
 use forebay_server::delegate::Delegate;
 use forebay_server::proto::Inode;
@@ -59,7 +59,15 @@ pub(super) fn take_time(
         return Ok(None);
     };
     if let Some(fh) = change.fh {
-        let taken = delegate.write_back.hand_over_time(handle(fh), mtime);
+        // Of writes past its page cache the kernel knows no time: this node has it.
+        let past_cache = match has(fh, DIRECT) {
+            true => Some(delegate.names.getattr(fid)?).filter(|attr| attr.mtime > mtime),
+            false => None,
+        };
+        let taken = match past_cache {
+            Some(attr) => Ok(attr),
+            None => delegate.write_back.hand_over_time(handle(fh), mtime),
+        };
         return taken.map(Some);
     }
     match delegate.names.getattr(fid) {

@@ -33,9 +33,11 @@ impl CachePolicy {
     }
 
     /// A softly laminated file may get its write bits back, so only the hard kind is kept. A write takes set-id bits here, and the kernel
-    /// does not ask for the mode then.
+    /// does not ask for the mode then. Nor does it for the blocks, of which a file gets the first as soon as it is written.
     fn attr_ttl(&self, attr: &Attr) -> Duration {
-        let changes_by_writes = attr.kind == Kind::File && attr.mode & 0o6000 != 0;
+        let without_blocks = attr.bytes == 0 && self.write_back.is_on();
+        let changes_by_writes =
+            attr.kind == Kind::File && (attr.mode & 0o6000 != 0 || without_blocks);
         let fixed = self.alone && !changes_by_writes || attr.lamination == Lamination::Permanent;
         if fixed && !self.recording.exact() {
             CACHE_TIMEOUT

@@ -50,13 +50,15 @@ impl ChangeNotices {
         });
     }
 
-    /// Pages that could not be written must not be read as if they were stored. The kernel waits for their answer first.
+    /// Pages that could not be written must not be read as if they were stored, nor be counted in the size once nobody writes any more.
+    /// The kernel waits for their answer first.
     fn drop_lost(&self, fid: Fid, offset: u64, len: usize) {
         let ctx = self.ctx.clone();
         spawn_waiter("lost pages", "to drop lost pages", move || {
             if let Err(error) = ctx.caches.drop_pages(fid, offset, len) {
                 tracing::debug!(inode = fid.0, %error, "the kernel shows pages that are not stored until the file is closed");
             }
+            ctx.renew_at_last_close(fid);
         });
     }
 

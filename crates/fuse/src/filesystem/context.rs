@@ -1,5 +1,6 @@
 //! The context that the parts of a mount share.
 use super::cache_policy::CachePolicy;
+use super::past_mount::ChangesPastMount;
 use super::write_back::WriteBack;
 use crate::caller_groups::CallerGroups;
 use crate::kernel_caches::KernelCaches;
@@ -16,6 +17,8 @@ pub(crate) struct MountContext {
     pub policy: CachePolicy,
     /// What makes the kernel's caches new; connected before the first request.
     pub caches: KernelCaches,
+    /// Of files, past this mount.
+    pub changes: ChangesPastMount,
     pub recording: Arc<MountRecording>,
     /// What is open.
     pub handles: Arc<OpenHandles>,
@@ -36,6 +39,7 @@ impl MountContext {
             },
             delegate,
             caches: KernelCaches::default(),
+            changes: ChangesPastMount::default(),
             recording,
             handles: Arc::default(),
             refused: Arc::default(),

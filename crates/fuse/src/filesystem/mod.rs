@@ -12,6 +12,7 @@
 //! | `files` | open files and their bytes |
 //! | `change_notices` | a change is answered once the kernels that cache the old state have been invalidated |
 //! | `invalidation` | what other nodes tell this node's kernel |
+//! | `past_mount` | files that are read or changed past the mount |
 //! | `directory_places`, `directory_moves` | where the kernel has each directory; those that other nodes move |
 //! | `locks` | `fcntl` and `flock` over several members |
 //! | `team` | the directory of teams, and the calls of teams |
@@ -35,6 +36,7 @@ mod invalidation;
 mod listings;
 mod locks;
 mod names;
+mod past_mount;
 mod requests;
 mod team;
 mod waiter;
@@ -81,6 +83,7 @@ impl Filesystem {
             places: Arc::default(),
         };
         invalidation::follow(&ctx, &moves.places);
+        past_mount::follow(&ctx);
         Filesystem {
             files: FileRequests { ctx: ctx.clone() },
             changes: ChangeNotices { ctx: ctx.clone() },

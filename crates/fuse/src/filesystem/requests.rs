@@ -1,8 +1,11 @@
 //! The kernel's requests, one method each; in one file because one trait has them all. Each reports its request to the
 //! recorder, calls the delegate or a part of `Filesystem`, and gives the answer to the reply.
-use super::file_handle::{WRITE, handle, has, open_flags};
+use super::file_handle::{DIRECT, WRITE, handle, has, open_flags};
+use super::files::FileRequests;
 use super::init::agree;
+use super::past_mount::NamedFile;
 use super::team::TeamDirectory;
+use super::waiter::spawn_waiter;
 use super::{Filesystem, attrs, names, xattrs};
 use crate::attempt::{TEAM_DIRECTORY, attempt};
 use crate::open_handles::HandleKey;
@@ -52,6 +55,7 @@ impl Handler for Filesystem {
         if TeamDirectory::has_name(req.fid, bytes) {
             return self.teams.lookup(req, bytes, reply);
         }
+        let changes = self.ctx.changes.now();
         let moved = self.moves.places.directories.due(req.pid);
         let answer = match bytes {
             // The kernel resolves these itself on a path: it asks for them only to find again what a file handle names.
@@ -65,6 +69,8 @@ impl Handler for Filesystem {
             }),
         };
         self.moves.answered(&answer, (req.fid, name), req.pid);
+        let file = answer.as_ref().ok().and_then(NamedFile::of);
+        let answer = answer.map(|attr| self.ctx.with_blocks(attr));
         match moved {
             Some(moved) => {
                 let entry = answer.map(|attr| self.ctx.policy.entry(attr));
@@ -72,6 +78,7 @@ impl Handler for Filesystem {
             }
             None => reply.answer(self.ctx.policy.found(answer)),
         }
+        self.ctx.named(changes, file);
     }
 
     fn getattr(&self, req: &Request, fh: Option<FileHandle>, reply: Reply<(Attr, Duration)>) {
@@ -91,10 +98,15 @@ impl Handler for Filesystem {
         if let Ok(attr) = &answer {
             self.ctx.caches.remember_root(attr);
         }
+        let answer = answer.map(|attr| self.ctx.with_blocks(attr));
         reply.answer(answer.map(|attr| self.ctx.policy.shown(attr)));
     }
 
     fn setattr(&self, req: &Request, set: SetAttrRequest, reply: Reply<(Attr, Duration)>) {
+        if !set.hands_over_time && self.ctx.caches.calls(req.pid) {
+            let own = self.ctx.own_change(req.fid, set.set.size.is_some());
+            return reply.answer(own.map(|attr| self.ctx.policy.shown(attr)));
+        }
         if set.hands_over_time && self.ctx.policy.write_back.is_on() {
             let take = || attrs::take_time(&self.ctx.delegate, req.fid, &set);
             let taken = self.attempt_for_kernel("take a time", req.fid, take);
@@ -109,6 +121,7 @@ impl Handler for Filesystem {
         let answer = self.attempt(req, call, || {
             attrs::change(&self.ctx.delegate, req.fid, set, req.caller)
         });
+        let answer = answer.map(|attr| self.ctx.with_blocks(attr));
         let answer = answer.map(|attr| self.ctx.policy.shown(attr));
         self.changes.answer(req.fid, answer, reply);
     }
@@ -137,11 +150,15 @@ impl Handler for Filesystem {
     fn link(&self, req: &Request, file: Fid, name: &OsStr, reply: Reply<EntryAnswer>) {
         let call = CallInfo::on(Action::Link, file).to(req.fid, name);
         let record = self.ctx.recording.record(req, call);
+        let changes = self.ctx.changes.now();
         let answer = attempt("link", own_or(req.fid, file), || {
             self.ctx.delegate.names.link(file, req.fid, name.as_bytes())
         });
         record.end(&answer);
+        let file = answer.as_ref().ok().and_then(NamedFile::of);
+        let answer = answer.map(|attr| self.ctx.with_blocks(attr));
         reply.answer(answer.map(|attr| self.ctx.policy.entry(attr)));
+        self.ctx.named(changes, file);
     }
 
     fn unlink(&self, req: &Request, name: &OsStr, reply: Reply<()>) {
@@ -192,9 +209,8 @@ impl Handler for Filesystem {
         };
         let answer = self.attempt(req, call, open);
         if let Ok((fh, _)) = &answer {
-            self.ctx
-                .handles
-                .opened(HandleKey::File(fh.0), req.fid.0, req.pid);
+            let (handle, writes) = (HandleKey::File(fh.0), has(*fh, WRITE));
+            self.ctx.handles.opened(handle, req.fid.0, req.pid, writes);
         }
         // It may have emptied the file.
         self.changes.answer(req.fid, answer, reply);
@@ -209,20 +225,21 @@ impl Handler for Filesystem {
         let name = create.name.unwrap_or(OsStr::new(NO_NAME));
         let flags = create.flags.0.unsigned_abs().into();
         let call = CallInfo::at(Action::Create, req.fid, name).range(flags, 0);
+        let changes = self.ctx.changes.now();
         let answer = self.attempt(req, call, || {
             let created = self.files.create(req, &create)?;
             let (attr, (fh, _)) = &created;
             self.ctx
                 .handles
                 .named(attr.fid.0, req.fid.0, name.as_bytes());
-            self.ctx
-                .handles
-                .opened(HandleKey::File(fh.0), attr.fid.0, req.pid);
+            let (handle, writes) = (HandleKey::File(fh.0), has(*fh, WRITE));
+            self.ctx.handles.opened(handle, attr.fid.0, req.pid, writes);
             Ok(created)
         });
         let fid = answer.as_ref().map_or(Fid(0), |created| created.0.fid);
+        let file = answer.as_ref().ok().and_then(|made| NamedFile::of(&made.0));
         let answer = answer.map(|(attr, open)| {
-            let mut entry = self.ctx.policy.entry(attr);
+            let mut entry = self.ctx.policy.entry(self.ctx.with_blocks(attr));
             // One time-out serves name and attributes here, so the shorter one.
             entry.attr_ttl = entry.attr_ttl.min(entry.entry_ttl);
             entry.entry_ttl = entry.attr_ttl;
@@ -230,6 +247,7 @@ impl Handler for Filesystem {
         });
         // It may have emptied a file that another node made.
         self.changes.answer(fid, answer, reply);
+        self.ctx.named(changes, file);
     }
 
     fn read(&self, req: &Request, read: ReadRequest, reply: Reply<Bytes>) {
@@ -247,14 +265,25 @@ impl Handler for Filesystem {
 
     fn flush(&self, req: &Request, fh: FileHandle, owner: u64, reply: Reply<()>) {
         let call = CallInfo::on(Action::Flush, req.fid).through(fh);
-        self.answer(req, call, reply, || self.files.flush(fh, owner));
+        if !has(fh, WRITE) || !has(fh, DIRECT) || !self.ctx.policy.write_back.is_on() {
+            return self.answer(req, call, reply, || self.files.flush(fh, owner));
+        }
+        let flushed = self.attempt(req, call, || self.files.flush(fh, owner));
+        let (ctx, fid) = (self.ctx.clone(), req.fid);
+        spawn_waiter("flush", "to show the time of a file", move || {
+            ctx.show_time(fid);
+            reply.answer(flushed);
+        });
     }
 
     fn release(&self, req: &Request, fh: FileHandle, reply: Reply<()>) {
         let call = CallInfo::on(Action::Close, req.fid).through(fh);
-        self.ctx.handles.closed(HandleKey::File(fh.0));
+        let last_writer = self.ctx.handles.closed(HandleKey::File(fh.0));
         // A mapping may outlive the last close; its pages arrive between that flush and this, which commits them.
         self.answer(req, call, reply, || self.ctx.delegate.release(handle(fh)));
+        if last_writer {
+            self.ctx.last_writer_closed(req.fid);
+        }
     }
 
     fn fsync(&self, req: &Request, fh: FileHandle, reply: Reply<()>) {
@@ -271,7 +300,20 @@ impl Handler for Filesystem {
     fn lseek(&self, req: &Request, fh: FileHandle, offset: i64, whence: i32, reply: Reply<i64>) {
         let call = CallInfo::on(Action::Seek, req.fid).through(fh);
         let call = call.range(offset.unsigned_abs(), 0);
-        self.answer(req, call, reply, || self.files.seek(fh, offset, whence));
+        if !self.ctx.may_hold_written(req.fid) {
+            return self.answer(req, call, reply, || self.files.seek(fh, offset, whence));
+        }
+        // The kernel asks without writing back what it keeps, which would look like holes.
+        let (ctx, fid) = (self.ctx.clone(), req.fid);
+        let record = self.ctx.recording.record(req, call);
+        spawn_waiter("seek", "to look for data and holes", move || {
+            let sought = attempt("seek", fid, || {
+                ctx.launder(fid)?;
+                FileRequests { ctx }.seek(fh, offset, whence)
+            });
+            record.end(&sought);
+            reply.answer(sought);
+        });
     }
 
     fn copy_file_range(&self, req: &Request, copy: CopyRequest, reply: Reply<u32>) {
@@ -300,7 +342,7 @@ impl Handler for Filesystem {
         record.end(&Ok(()));
         self.ctx
             .handles
-            .opened(HandleKey::Directory(number), req.fid.0, req.pid);
+            .opened(HandleKey::Directory(number), req.fid.0, req.pid, false);
         reply.answer(Ok((FileHandle(number), FopenFlags::empty())));
     }
 

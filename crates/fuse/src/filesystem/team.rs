@@ -331,7 +331,12 @@ impl TeamDirectory {
             return reply.answer(Ok(kept(directory(), TEAM_ENTRY_TIMEOUT)));
         }
         if let Some(fid) = self.ctx.caches.renewed(name) {
-            let seen = self.ctx.delegate.names.seen(fid).ok_or(Errno::STALE);
+            let names = &self.ctx.delegate.names;
+            let seen = match self.ctx.policy.alone {
+                // A file that was changed past the mount need not be open here.
+                true => attempt("look up", fid, || names.getattr(fid)),
+                false => names.seen(fid).ok_or(Errno::STALE),
+            };
             return reply.answer(seen.map(|attr| kept(attr, Duration::ZERO)));
         }
         let ino = std::str::from_utf8(name).ok();

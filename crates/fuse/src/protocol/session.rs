@@ -181,11 +181,12 @@ fn answer_all(
 pub(crate) struct Notifier(Arc<OwnedFd>);
 
 impl Notifier {
-    /// The pages of a file are old from `offset` on, `len` bytes (0: to the end; a negative offset: none, only the attributes).
+    /// The pages of a file are old from `offset` on, `len` bytes (0: to the end; a negative offset: none, only the attributes). Pages
+    /// that the kernel has not written back yet it writes back first. `false`: it does not know the file.
     ///
     /// # Errors
     /// The mount has ended.
-    pub fn inval_inode(&self, fid: Fid, offset: i64, len: i64) -> io::Result<()> {
+    pub fn inval_inode(&self, fid: Fid, offset: i64, len: i64) -> io::Result<bool> {
         let numbers = [fid.0, offset as u64, len as u64].map(u64::to_ne_bytes);
         self.send(INVAL_INODE, numbers.as_flattened(), &[])
     }
@@ -198,16 +199,18 @@ impl Notifier {
         let len = [name.len() as u32, 0].map(u32::to_ne_bytes);
         let head = [&parent.0.to_ne_bytes()[..], len.as_flattened()].concat();
         self.send(INVAL_ENTRY, &head, &[name.as_bytes(), &[0]].concat())
+            .map(drop)
     }
 
-    fn send(&self, code: u32, what: &[u8], name: &[u8]) -> io::Result<()> {
+    /// `false`: the kernel does not know the file, or the name.
+    fn send(&self, code: u32, what: &[u8], name: &[u8]) -> io::Result<bool> {
         let mut head = [0; OUT_HEAD];
         let len = OUT_HEAD + what.len() + name.len();
         head[..4].copy_from_slice(&(len as u32).to_ne_bytes());
         head[4..8].copy_from_slice(&code.to_ne_bytes());
         match rustix::io::writev(&self.0, &[&head[..], what, name].map(IoSlice::new)) {
-            // It does not know the file, or the name.
-            Ok(_) | Err(Errno::NOENT) => Ok(()),
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

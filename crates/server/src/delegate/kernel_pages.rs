@@ -6,15 +6,12 @@
 //! says when bytes go into the page cache, and drops the range of a direct write, if there may be pages, before the write is
 //! answered.
 //!
-//! Pages come in by *paging* handles only: those that read, which a mapping also takes, and those that are not direct. While
-//! a file has none, handles that only write are opened direct (`opens`).
+//! In a service of one member the kernel keeps more: attributes and names for a while, and, with its writeback cache, written pages, sizes
+//! and times. There whoever reads or changes files past the mount (the library, staging, teams) says so, and the mount sees to it
+//! ([`MountCaches`]).
 //!
-//! Invariants:
-//! - `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So either the
-//!   read sees the write, or the write sees that its pages must go.
-//! - `paged` is unset only when pages are dropped, or when a direct handle is opened with no paging handle there: the kernel
-//!   drops the file's pages before that open returns, and what may be left of pages before is dropped by it when a write to
-//!   them begins.
+//! Invariant: `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So
+//! either the read sees the write, or the write sees that its pages must go.
 use super::context::DelegateContext;
 use super::handles::Handle;
 use super::open_file::{OpenFile, StalePages};
@@ -22,6 +19,7 @@ use crate::node::KernelInvalidator;
 use crate::{Attr, Error, Fid, Result};
 use forebay_fabric::Error as Fabric;
 use forebay_proto::KernelInvalidation;
+use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -35,12 +33,44 @@ pub struct AfterWrite {
     pub look_again: bool,
 }
 
+/// What a mount does about a file that is read or changed past it. Not to be called on a thread that answers requests of the mount: the
+/// kernel may have to ask it something first.
+pub trait MountCaches: Send + Sync {
+    /// Returns once this node has all bytes that programs have written to the file, also those that only the kernel had. `false`: it
+    /// had them anyway.
+    fn bring_back(&self, fid: Fid) -> bool;
+    /// The file's content, size or times were changed: returns once programs see that. While a program has the file open for writing, its
+    /// kernel may keep size and times until the last of these closes it.
+    fn renew(&self, fid: Fid);
+}
+
 /// What this node's kernel holds of files, and what kernels of other nodes have to hear.
 pub struct KernelPages {
     pub(super) ctx: Arc<DelegateContext>,
+    /// Of the mount of a service of one member.
+    pub(super) mount: RwLock<Option<Arc<dyn MountCaches>>>,
 }
 
 impl KernelPages {
+    /// What hears of files that are read or changed past the mount; `None`: there is no mount any more.
+    pub fn set_mount_caches(&self, mount: Option<Arc<dyn MountCaches>>) {
+        *self.mount.write() = mount;
+    }
+
+    /// A file is about to be read or changed past the mount: see [`MountCaches::bring_back`].
+    pub fn bring_back(&self, fid: Fid) -> bool {
+        let mount = self.mount.read().clone();
+        mount.is_some_and(|mount| mount.bring_back(fid))
+    }
+
+    /// A file was changed past the mount: see [`MountCaches::renew`].
+    pub fn renew(&self, fid: Fid) {
+        let mount = self.mount.read().clone();
+        if let Some(mount) = mount {
+            mount.renew(fid);
+        }
+    }
+
     /// What is read or written through this handle next goes into the kernel's page cache.
     ///
     /// # Errors

@@ -94,7 +94,7 @@ use forebay_storage::Durability;
 pub use handles::Handle;
 use handles::OpenFileTable;
 use intervals::INTERVAL_MEMORY;
-pub use kernel_pages::{AfterWrite, KernelPages};
+pub use kernel_pages::{AfterWrite, KernelPages, MountCaches};
 pub use locate::{ByteLocator, LocatedBytes};
 use lock_sessions::LockSessions;
 pub use lock_sessions::WantedLock;
@@ -220,7 +220,10 @@ impl Delegate {
                 ctx: ctx.clone(),
                 reader: reader.clone(),
             },
-            kernel_pages: KernelPages { ctx: ctx.clone() },
+            kernel_pages: KernelPages {
+                ctx: ctx.clone(),
+                mount: parking_lot::RwLock::default(),
+            },
             write_back: WriteBackCalls {
                 ctx: ctx.clone(),
                 reader: reader.clone(),

@@ -86,7 +86,11 @@ impl TargetFile for ServiceWriter {
     ) -> io::Result<Vec<UnkeptAttribute>> {
         let flushed = self.delegate.flush(self.handle);
         self.open = false;
-        self.delegate.release(self.handle)?;
+        let released = self.delegate.release(self.handle);
+        // A program that lists the directory may know the file, under its temporary name. While this process may write it: who sets the
+        // mode may take that away.
+        self.delegate.kernel_pages.renew(self.fid);
+        released?;
         flushed?;
         match attributes {
             Some((stat, xattrs)) => {
@@ -102,6 +106,7 @@ impl Drop for ServiceWriter {
         if self.open {
             // It is given up: whoever wanted the outcome has finished it.
             let _ = self.delegate.release(self.handle);
+            self.delegate.kernel_pages.renew(self.fid);
         }
     }
 }
@@ -131,8 +136,7 @@ pub fn set_attributes(
         atime: Some(SetTime::At(stat.atime)),
         mtime: Some(SetTime::At(stat.mtime)),
     };
-    match delegate.names.setattr(fid, &all, None, caller) {
-        Ok(_) => Ok(notes),
+    let changed = match delegate.names.setattr(fid, &all, None, caller) {
         Err(e) if e.errno() == Errno::PERM => {
             notes.push(UnkeptAttribute::Owner);
             let rest = SetAttr {
@@ -140,9 +144,11 @@ pub fn set_attributes(
                 gid: None,
                 ..all
             };
-            delegate.names.setattr(fid, &rest, None, caller)?;
-            Ok(notes)
+            delegate.names.setattr(fid, &rest, None, caller)
         }
-        Err(e) => Err(e.into()),
-    }
+        changed => changed,
+    };
+    delegate.kernel_pages.renew(fid);
+    changed?;
+    Ok(notes)
 }

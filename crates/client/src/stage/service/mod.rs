@@ -5,7 +5,7 @@ use super::endpoint::{
     CopyEndpoint, ListedName, NamedObject, ObjectRef, ObjectStat, ResolvedPath, SourceFile,
     TargetFile, UnkeptAttribute, Xattr,
 };
-use crate::path::walk;
+use crate::path::{brought_back, walk};
 use bytes::Bytes;
 use file::{ServiceReader, ServiceWriter, set_attributes};
 use forebay_server::delegate::Handle;
@@ -85,9 +85,12 @@ impl ServiceEndpoint {
 
     fn find(&self, path: &Path, follow: bool) -> io::Result<ResolvedPath> {
         let walked = walk(&self.delegate, path, follow)?;
-        let found = walked.found.as_ref();
+        let found = match walked.found {
+            Some(attr) => Some(brought_back(&self.delegate, attr)?),
+            None => None,
+        };
         Ok(ResolvedPath {
-            found: found.map(|attr| (ObjectRef::Fid(attr.fid), stat_of(attr))),
+            found: found.map(|attr| (ObjectRef::Fid(attr.fid), stat_of(&attr))),
             parent: ObjectRef::Fid(walked.parent),
             name: OsString::from_vec(walked.name),
         })
@@ -99,6 +102,9 @@ impl ServiceEndpoint {
         places: impl Iterator<Item = Option<&'a ObjectRef>>,
     ) -> std::vec::IntoIter<Option<FileSurvey>> {
         let fids: Option<Vec<Fid>> = places.map(|place| fid(place?).ok()).collect();
+        for fid in fids.iter().flatten() {
+            self.delegate.kernel_pages.bring_back(*fid);
+        }
         let known = fids.and_then(|fids| self.delegate.names.survey(&fids).ok());
         known.unwrap_or_default().into_iter()
     }
@@ -131,12 +137,14 @@ impl CopyEndpoint for ServiceEndpoint {
 
     fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, ObjectStat)> {
         let attr = self.delegate.names.lookup(fid(dir)?, name.as_bytes())?;
+        let attr = brought_back(&self.delegate, attr)?;
         Ok((ObjectRef::Fid(attr.fid), stat_of(&attr)))
     }
 
     fn stat(&self, place: &ObjectRef) -> io::Result<ObjectStat> {
-        let attr = self.delegate.names.getattr(fid(place)?)?;
-        Ok(stat_of(&attr))
+        let fid = fid(place)?;
+        self.delegate.kernel_pages.bring_back(fid);
+        Ok(stat_of(&self.delegate.names.getattr(fid)?))
     }
 
     fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<ObjectStat>> {

@@ -1,0 +1,264 @@
+//! Files that are read or changed past the mount, in a service of one member: by the library, by staging, by a team.
+//!
+//! There the kernel keeps names and attributes for a while, and pages as long as it likes. With its writeback cache it also keeps written
+//! pages, and takes size and times of a file that it knows from no answer but those to changes of its own
+//! ([`KernelCaches::give`](crate::kernel_caches::KernelCaches::give)). So
+//! * before a file is read past the mount, the kernel writes back what programs have written to it;
+//! * after one was changed past the mount, its pages are dropped, and the kernel is given size and times.
+//!
+//! # Invariants
+//! - While a handle of the mount writes, the kernel may have bytes beyond the end that the service knows: it is given no size then, but
+//!   once the last of these handles is closed. The request by which it would be given one is refused; as a handle counts as open
+//!   before the program has it, no program has written anything by then.
+//! - An answer that names a file, computed before a change and given after it, brings the kernel an old size: who gives it looks whether
+//!   there was a change meanwhile ([`ChangesPastMount::now`]).
+//! - Nothing here waits on a thread that answers requests.
+use super::context::MountContext;
+use super::waiter::spawn_waiter;
+use forebay_server::delegate::MountCaches;
+use forebay_server::{Attr, Fid, Kind, Time};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often a file that is changed again meanwhile is given to the kernel anew.
+const MAX_TRIES: u32 = 8;
+
+/// What was changed past the mount.
+#[derive(Default)]
+pub(crate) struct ChangesPastMount {
+    /// How many changes there were.
+    count: AtomicU64,
+    /// Files that the kernel is to get anew once no handle of the mount writes to them.
+    put_off: Mutex<HashSet<Fid>>,
+}
+
+impl ChangesPastMount {
+    /// The changes so far: to be looked at before an answer is computed that names a file.
+    pub fn now(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+/// What an answer that names a file says of it, as far as the kernel keeps that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NamedFile {
+    fid: Fid,
+    size: u64,
+    mtime: Time,
+}
+
+impl NamedFile {
+    /// `None`: not a regular file.
+    pub fn of(attr: &Attr) -> Option<NamedFile> {
+        (attr.kind == Kind::File).then_some(NamedFile {
+            fid: attr.fid,
+            size: attr.size,
+            mtime: attr.mtime,
+        })
+    }
+}
+
+struct PastMount(Weak<MountContext>);
+
+impl MountCaches for PastMount {
+    fn bring_back(&self, fid: Fid) -> bool {
+        self.0.upgrade().is_some_and(|ctx| ctx.bring_back(fid))
+    }
+
+    fn renew(&self, fid: Fid) {
+        if let Some(ctx) = self.0.upgrade() {
+            ctx.changes.count.fetch_add(1, Ordering::SeqCst);
+            ctx.renew(fid);
+        }
+    }
+}
+
+/// From now on the mount hears of what happens past it.
+pub(super) fn follow(ctx: &Arc<MountContext>) {
+    if ctx.policy.alone {
+        let mount = PastMount(Arc::downgrade(ctx));
+        ctx.delegate
+            .kernel_pages
+            .set_mount_caches(Some(Arc::new(mount)));
+    }
+}
+
+impl MountContext {
+    /// Returns once this node has all bytes that programs wrote to the file before. `false`: it had them anyway.
+    pub(super) fn bring_back(&self, fid: Fid) -> bool {
+        let may = self.may_hold_written(fid);
+        if may {
+            let brought = self.caches.write_back(fid);
+            self.report("does not write back", fid, brought);
+        }
+        may
+    }
+
+    /// The same of all files, but for `limit` at most. Whether the kernel has handed over everything.
+    pub(crate) fn bring_back_all(self: &Arc<MountContext>, limit: Duration) -> bool {
+        let written = match self.policy.write_back.is_on() {
+            true => self.handles.written(),
+            false => Vec::new(),
+        };
+        if written.is_empty() {
+            return true;
+        }
+        let (ctx, (done, all)) = (self.clone(), channel());
+        let work = move || {
+            written.into_iter().for_each(|inode| {
+                ctx.bring_back(Fid(inode));
+            });
+            // The one that waits may have given up.
+            let _ = done.send(());
+        };
+        spawn_waiter(
+            "bring back",
+            "to bring back what programs have written",
+            work,
+        );
+        all.recv_timeout(limit).is_ok()
+    }
+
+    /// [`MountContext::bring_back`] where the program that asks holds the kernel's lock of the file, so that the kernel cannot be asked for
+    /// a change of it. Drops the pages too.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub(super) fn launder(&self, fid: Fid) -> Result<(), Errno> {
+        let laundered = self.caches.drop_all_pages(&self.delegate, fid);
+        laundered.map(drop).map_err(errno)
+    }
+
+    /// Whether the kernel may have bytes of the file that the service has not.
+    pub(super) fn may_hold_written(&self, fid: Fid) -> bool {
+        self.policy.write_back.is_on() && self.handles.is_written(fid.0)
+    }
+
+    /// Drops the kernel's pages of a file that was changed past the mount, and gives it the size and times.
+    pub(super) fn renew(&self, fid: Fid) {
+        let renewed = self.try_renew(fid);
+        self.report("keeps an old state of", fid, renewed);
+    }
+
+    fn try_renew(&self, fid: Fid) -> io::Result<()> {
+        for _ in 0..MAX_TRIES {
+            if !self.caches.drop_all_pages(&self.delegate, fid)? {
+                return Ok(());
+            }
+            let attr = self.attr_now(fid)?;
+            if attr.kind != Kind::File {
+                return Ok(());
+            }
+            let given = match self.may_hold_written(fid) {
+                true => Err(Errno::BUSY.into()),
+                false => self.caches.give(&attr),
+            };
+            match given {
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                    if self.put_off(fid) {
+                        return Ok(());
+                    }
+                }
+                given => {
+                    given?;
+                    let now = self.attr_now(fid)?;
+                    if (now.size, now.mtime) == (attr.size, attr.mtime) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves it to the last close of a handle that writes to give the kernel the file anew. `false`: there is none any more.
+    fn put_off(&self, fid: Fid) -> bool {
+        self.changes.put_off.lock().insert(fid);
+        // Closed meanwhile: then nobody else sees to it.
+        self.may_hold_written(fid) || !self.changes.put_off.lock().remove(&fid)
+    }
+
+    /// The kernel believes of a file what is not so, but only until it is closed by all who write it, if there are any.
+    pub(super) fn renew_at_last_close(&self, fid: Fid) {
+        if !self.put_off(fid) {
+            self.renew(fid);
+        }
+    }
+
+    /// The last handle of the mount that writes to the file was closed.
+    pub(super) fn last_writer_closed(self: &Arc<MountContext>, fid: Fid) {
+        if !self.policy.write_back.is_on() || !self.changes.put_off.lock().remove(&fid) {
+            return;
+        }
+        self.spawn_renew(fid);
+    }
+
+    /// An answer has named the file to the kernel that was computed when so many changes had been `seen`. If there were more meanwhile,
+    /// it may be of before one of this file.
+    pub(super) fn named(self: &Arc<MountContext>, seen: u64, told: Option<NamedFile>) {
+        let Some(told) = told.filter(|_| seen != self.changes.now()) else {
+            return;
+        };
+        match self.attr_now(told.fid).as_ref().map(NamedFile::of) {
+            Ok(now) if now == Some(told) => {}
+            _ => self.spawn_renew(told.fid),
+        }
+    }
+
+    fn spawn_renew(self: &Arc<MountContext>, fid: Fid) {
+        let ctx = self.clone();
+        let work = move || ctx.renew(fid);
+        spawn_waiter("renew", "to show a change past the mount", work);
+    }
+
+    /// What a change of attributes is answered with that the mount itself asks for; `size`: to give the kernel the size.
+    pub(super) fn own_change(&self, fid: Fid, size: bool) -> Result<Attr, Errno> {
+        if size && self.may_hold_written(fid) {
+            return Err(Errno::BUSY);
+        }
+        self.attr_now(fid).map_err(errno)
+    }
+
+    /// Gives the kernel the time of a file that was written past its page cache: for such writes it keeps none.
+    pub(super) fn show_time(&self, fid: Fid) {
+        let given = self.attr_now(fid);
+        let given = given.and_then(|attr| self.caches.give_later_time(&attr));
+        self.report("keeps an old time of", fid, given);
+    }
+
+    /// Attributes as the kernel is to show them: of a file that is written, at least one block. For what the kernel has not written back
+    /// there is none here, and programs take a file without any for one hole.
+    pub(super) fn with_blocks(&self, attr: Attr) -> Attr {
+        match attr.bytes == 0 && attr.kind == Kind::File && self.may_hold_written(attr.fid) {
+            true => Attr { bytes: 1, ..attr },
+            false => attr,
+        }
+    }
+
+    /// With what is pending at this node.
+    pub(super) fn attr_now(&self, fid: Fid) -> io::Result<Attr> {
+        Ok(self.delegate.names.getattr(fid)?)
+    }
+
+    fn report(&self, what: &str, fid: Fid, done: io::Result<()>) {
+        match done.as_ref().map_err(io::Error::raw_os_error) {
+            // The mount has ended, and the kernel's caches with it; or the file.
+            Ok(()) | Err(Some(libc::ENODEV | libc::ENOTCONN | libc::ENOENT | libc::ESTALE)) => {}
+            Err(number) => tracing::error!(
+                inode = fid.0,
+                ?number,
+                "the kernel {what} a file that is used past the mount"
+            ),
+        }
+    }
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
