@@ -1,9 +1,9 @@
 //! SIGKILL under load: whatever a program was told is done, is there after the restart, with the right bytes.
 //!
-//! Each round starts a service of four nodes and eight workers, two a mount. A worker does one operation after another in its
+//! Each round starts a service of four nodes, or of one, and eight workers, spread over the mounts. A worker does one operation after another in its
 //! own directories and in its own slots of one shared file, and notes each as done once the call has returned. After a
 //! seeded number of operations the service is killed. The one operation of each worker that had not returned may be
-//! done or not; everything else must be exactly as noted, seen through another node than the worker's.
+//! done or not; everything else must be exactly as noted, seen through another node than the worker's, if there is one.
 //!
 //! 3 rounds; with `SOAK=1` 200, which go on where they stopped if `SOAK_DIR` is set. `FOREBAY_SEED=n` runs round n alone.
 mod history;
@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use worker::Worker;
 
-const NODES: usize = 4;
 const WORKERS: usize = 8;
 /// Longest time a round may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -27,15 +26,27 @@ fn everything_acknowledged_survives_sigkill() {
     if !has_fuse() {
         return;
     }
-    seeds::for_each_seed("kill9", (3, 200), round);
+    seeds::for_each_seed("kill9", (3, 200), |seed| round(seed, 4));
 }
 
-fn round(seed: u64) {
+#[test]
+fn everything_that_a_service_of_one_node_acknowledged_survives_sigkill() {
+    if !has_fuse() {
+        return;
+    }
+    seeds::for_each_seed("kill9 of one node", (3, 200), |seed| round(seed, 1));
+}
+
+fn round(seed: u64, nodes: usize) {
     let place = Place::new();
     let watchdog = Watchdog::start(seed, LIMIT, place.path(""));
     let mut random = Random::new(seed);
-    let mount = |node: usize| place.path("m").join((node % NODES).to_string());
-    place.mount_well(&["--nodes", "4"]);
+    let mount = |node: usize| match nodes {
+        1 => place.path("m"),
+        _ => place.path("m").join((node % nodes).to_string()),
+    };
+    let start = || place.mount_well(&["--nodes", &nodes.to_string()]);
+    start();
     let mut workers: Vec<Worker> = (0..WORKERS).map(|id| Worker::new(id, seed)).collect();
     // Two lives a round: the second one works on what the first has left.
     for life in 0..2 {
@@ -59,7 +70,7 @@ fn round(seed: u64) {
             kill(pid);
         });
         detach_below(&place.path("m"));
-        place.mount_well(&["--nodes", "4"]);
+        start();
         for (id, worker) in workers.iter_mut().enumerate() {
             // Through another node than the one that wrote.
             worker.verify(&mount(id + 1 + life), seed);

@@ -1,5 +1,6 @@
 //! Recordings through a real mount: every operation is in them, and their replay makes the same calls again.
 use crate::common::{Place, assert_fails, command, forebay, has_fuse, outcome, run};
+use forebay_testkit::prerequisites::has_program;
 use forebay_testkit::wait::until;
 use forebay_trace::{Action, Kind, Recording, Trace};
 use std::collections::BTreeMap;
@@ -249,4 +250,69 @@ fn of_a_server_that_is_killed_the_recording_has_what_is_whole_and_says_so() {
         recording.calls.iter().any(|c| c.action == Action::Write),
         "{err}"
     );
+}
+
+#[test]
+fn what_is_written_while_a_service_of_one_node_is_recorded_has_the_time_of_its_writes() {
+    if !has_program("make") {
+        return;
+    }
+    let Some(place) = Place::mountable() else {
+        return;
+    };
+    // The kernel keeps written pages, but none of a mount that is recorded; or it never does.
+    for written in ["on", "off"] {
+        place.mount_well(&["--writeback", written]);
+        let m = place.mount_point();
+        // Known to the kernel before the recording begins; its pages come later.
+        std::fs::write(place.path("m/in"), "of before").unwrap();
+        let script = format!(
+            "cd {m} && : > f && sleep 0.1 && date +%s.%N > {0}/between && printf abc >> f && printf defgh >> f && stat -c %.9Y f > {0}/seen \
+             && printf 'out: in\n\tcat in > out\n' > Makefile && sleep 0.1 && printf later > in && make -s && stat -c %.9Y out > {0}/made",
+            place.text(".")
+        );
+        let recording = record(&place, "t", &[], &["sh", "-e", "-c", &script]);
+        let time = |name: &str| -> f64 {
+            let text = std::fs::read_to_string(place.path(name)).unwrap();
+            text.trim().parse().unwrap()
+        };
+        // The kernel's clock for files ticks some hundred times a second.
+        let (between, seen, made) = (time("between"), time("seen"), time("made"));
+        assert!(
+            seen > between - 0.02,
+            "{written}: {seen} is before {between}"
+        );
+        // Every write once, as the program made it, and nothing that the kernel did by itself.
+        let of = |name: &str, action: Action| -> Vec<(u64, u64)> {
+            let named = |c: &&forebay_trace::Call| recording.files[c.file as usize].path == name;
+            let calls = recording.calls.iter().filter(named);
+            let calls = calls.filter(|c| c.action == action);
+            calls.map(|c| (c.offset, c.len)).collect()
+        };
+        assert_eq!(of("f", Action::Write), [(0, 3), (3, 5)], "{written}");
+        assert_eq!(of("f", Action::SetAttributes), [], "{written}");
+        let told = |name: &str| {
+            let m = std::fs::metadata(place.path(name)).unwrap();
+            (m.len(), m.modified().unwrap())
+        };
+        let shown = ["m/f", "m/out", "m/in"].map(told);
+        assert_eq!(shown.map(|(len, _)| len), [8, 5, 5], "{written}");
+        // There is nothing left to make.
+        let make = || {
+            outcome(&run(
+                std::process::Command::new("make").args(["-C", &m, "-q"])
+            ))
+        };
+        assert_eq!(make().0, 0, "{written}: {:?}", make());
+        place.umount_well();
+        place.mount_well(&["--writeback", written]);
+        assert_eq!(["m/f", "m/out", "m/in"].map(told), shown, "{written}");
+        assert_eq!(make().0, 0, "{written}: {:?}", make());
+        let kept = shown[1].1.duration_since(std::time::UNIX_EPOCH).unwrap();
+        assert!((kept.as_secs_f64() - made).abs() < 0.02, "{written}");
+        for name in ["f", "out", "in", "Makefile"] {
+            std::fs::remove_file(place.path("m").join(name)).unwrap();
+        }
+        place.umount_well();
+    }
 }

@@ -1,4 +1,5 @@
-//! Random histories through three kernel mounts, against a plain model of the stated semantics.
+//! Random histories through three kernel mounts, or through the one of a service of one member, against a plain model of the stated
+//! semantics.
 //!
 //! The model: a tree of names over files; a file has its published bytes, and per node the writes that node has not
 //! published. A node sees the published bytes with its own writes on top. Closing, fsync and truncate on a node publish
@@ -16,6 +17,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+/// At most.
 const NODES: usize = 3;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const DIRS: [&str; 3] = ["", "x/", "y/"];
@@ -169,7 +171,7 @@ impl History {
     }
 
     fn step(&mut self) {
-        let node = self.rng.below(NODES as u64) as usize;
+        let node = self.rng.index(self.roots.len());
         let path = self.path();
         let full = self.roots[node].join(&path);
         let kind = self.rng.below(16);
@@ -365,7 +367,7 @@ impl History {
             }
             _ => {}
         }
-        let node = self.rng.below(NODES as u64) as usize;
+        let node = self.rng.index(self.roots.len());
         self.check(node, &path);
     }
 
@@ -392,12 +394,13 @@ impl History {
         places.into_iter().map(write).collect()
     }
 
-    fn finish(mut self) {
+    /// What is left in the end.
+    fn finish(mut self) -> Vec<(String, Vec<u8>)> {
         for held in std::mem::take(&mut self.held) {
             drop(held.file);
             self.files[held.id].publish(held.node);
         }
-        for node in 0..NODES {
+        for node in 0..self.roots.len() {
             let mut found = Vec::new();
             walk(&self.roots[node], "", &mut found);
             found.sort();
@@ -412,6 +415,8 @@ impl History {
                 self.check(node, path);
             }
         }
+        let content = |(name, id): (&String, &usize)| (name.clone(), self.files[*id].seen(0));
+        self.names.iter().map(content).collect()
     }
 }
 
@@ -444,12 +449,40 @@ fn random_histories_agree_with_the_model() {
         };
         for seed in asked.clone().filter(|s| (s % 3 > 0) == patterns) {
             println!("history of seed {seed}, patterns: {patterns}");
-            seeds::with_seed("histories", seed, || run_one(&h, seed, steps));
+            seeds::with_seed("histories", seed, || {
+                run_one(&h, seed, steps);
+            });
         }
     }
 }
 
-fn run_one(h: &Harness, seed: u64, steps: usize) {
+#[test]
+fn random_histories_of_one_member_agree_with_the_model() {
+    let (histories, steps) = seeds::count((6, 150), (200, 400));
+    let one = seeds::asked_seed().map(|seed| seed..seed + 1);
+    let asked = one.unwrap_or(1..1 + histories);
+    for setup in [Setup::ALONE, Setup::ALONE_WRITE_THROUGH] {
+        let Some(mut h) = Harness::start(setup) else {
+            return;
+        };
+        let mut left = Vec::new();
+        for seed in asked.clone() {
+            println!("history of seed {seed}, {setup:?}");
+            seeds::with_seed("histories of one member", seed, || {
+                left.push((seed, run_one(&h, seed, steps)));
+            });
+        }
+        h.restart();
+        for (seed, files) in left {
+            for (name, content) in files {
+                let read = fs::read(h.mount(0).join(format!("h{seed}/{name}"))).unwrap();
+                assert!(read == content, "{name} of seed {seed}, {setup:?}");
+            }
+        }
+    }
+}
+
+fn run_one(h: &Harness, seed: u64, steps: usize) -> Vec<(String, Vec<u8>)> {
     let top = format!("h{seed}");
     fs::create_dir(h.mount(0).join(&top)).unwrap();
     let mut history = History {
@@ -464,5 +497,5 @@ fn run_one(h: &Harness, seed: u64, steps: usize) {
     for _ in 0..steps {
         history.step();
     }
-    history.finish();
+    history.finish()
 }

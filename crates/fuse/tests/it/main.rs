@@ -15,13 +15,13 @@ mod locks;
 mod locks_across;
 mod mounting;
 mod names;
+mod one_member;
 mod power_cuts;
 mod programs;
 mod teams;
 mod users;
 mod visibility;
 mod write_back;
-mod write_only;
 
 /// What a process does that a test has started in a role.
 #[test]
@@ -30,6 +30,7 @@ fn roles() {
         coherence::run_role,
         locks::run_role,
         locks_across::run_role,
+        one_member::run_role,
         power_cuts::run_role,
         teams::run_role,
         write_back::run_role,

@@ -1,7 +1,9 @@
 //! Mounting itself: what is refused with which words, dead mounts, busy ends.
-use crate::common::{Harness, Setup, errno};
+use crate::common::{Harness, Map, Setup, create_new, errno};
 use forebay_fuse::{MountError, mounts, unmount};
+use forebay_testkit::random::seeded_bytes;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -131,4 +133,40 @@ fn a_mount_that_someone_unmounts_ends_and_a_busy_one_is_cut_off() {
     user.kill().unwrap();
     user.wait().unwrap();
     h.serve().unwrap();
+}
+
+#[test]
+fn what_a_program_has_written_is_there_when_its_mount_is_cut_off_from_it() {
+    for setup in [Setup::ALONE, Setup::ALONE_WRITE_THROUGH] {
+        let Some(mut h) = Harness::start(setup) else {
+            return;
+        };
+        let bytes = seeded_bytes(1, 3_000_000);
+        let files = ["a", "b"].map(|name| create_new(&h.mount(0).join(name)));
+        let mut map = None;
+        for f in &files {
+            f.write_all_at(&bytes, 0).unwrap();
+            map = Some(Map::new(f, bytes.len(), libc::MAP_SHARED).unwrap());
+        }
+        map.as_mut().unwrap().bytes()[5] ^= 1;
+        let said = h.stop();
+        assert!(
+            said.contains("was cut off") && said.contains("STOPPED"),
+            "{said}"
+        );
+        drop((files, map));
+        h.serve().unwrap();
+        let mut mapped = bytes.clone();
+        mapped[5] ^= 1;
+        assert!(
+            fs::read(h.mount(0).join("a")).unwrap() == bytes,
+            "{setup:?}"
+        );
+        let read = fs::read(h.mount(0).join("b")).unwrap();
+        // Without the writeback cache nobody asks for what a mapping has.
+        assert!(
+            read == mapped || !setup.write_back && read == bytes,
+            "{setup:?}"
+        );
+    }
 }

@@ -200,6 +200,8 @@ fn set_id_bits_go_when_they_go_on_the_local_disk() {
             "truncate -s 70000 f",
             "touch f",
             "cat f",
+            // Written before it got them, and again after that, through one handle.
+            "exec 9>>f; printf x >&9; chmod 6777 f; printf y >&9; exec 9>&-",
         ] {
             changes.push((by, script));
         }

@@ -31,16 +31,29 @@ pub struct Setup {
     pub nobody: bool,
 }
 
+impl Setup {
+    /// One member, whose kernel keeps written pages.
+    pub const ALONE: Setup = Setup {
+        nodes: 1,
+        posix: false,
+        patterns: true,
+        allow_other: false,
+        quota: None,
+        write_back: true,
+        nobody: false,
+    };
+    /// One member, to whom the kernel sends each write at once.
+    pub const ALONE_WRITE_THROUGH: Setup = Setup {
+        write_back: false,
+        ..Setup::ALONE
+    };
+}
+
 impl Default for Setup {
     fn default() -> Setup {
         Setup {
             nodes: 4,
-            posix: false,
-            patterns: true,
-            allow_other: false,
-            quota: None,
-            write_back: true,
-            nobody: false,
+            ..Setup::ALONE
         }
     }
 }
@@ -156,10 +169,7 @@ impl Harness {
 
     /// One member, whose kernel keeps written pages.
     pub fn alone() -> Option<Harness> {
-        Harness::start(Setup {
-            nodes: 1,
-            ..Setup::default()
-        })
+        Harness::start(Setup::ALONE)
     }
 
     /// So many members that show each write before it returns.
@@ -182,6 +192,11 @@ impl Harness {
     /// The root of member `n`'s mount.
     pub fn mount(&self, n: usize) -> PathBuf {
         self.path().join(format!("mnt/{n}"))
+    }
+
+    /// The mount of member `n`, or of another where there are fewer.
+    pub fn at(&self, n: usize) -> PathBuf {
+        self.mount(n % usize::from(self.setup.nodes))
     }
 
     /// Every mount.
@@ -229,6 +244,12 @@ impl Harness {
         }
         let _ = server.wait();
         said
+    }
+
+    /// Ends the service in order and starts it again: the kernel has nothing of it any more.
+    pub fn restart(&mut self) {
+        assert_eq!(self.stop(), "STOPPED\n");
+        self.serve().unwrap();
     }
 
     /// Kills the server without warning; its mounts stay behind, dead.
