@@ -1,11 +1,15 @@
 //! The cases, by name.
 use crate::harness::Case;
 
-/// How many processes do what; the name says the work, then the number of processes.
+/// How many processes do what on how many nodes; the name says the work, then the number of processes, then that of the nodes
+/// if the case needs its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessWork {
     /// Processes.
     pub processes: u64,
+    /// Nodes that it needs, with a mount each; processes are dealt out to the mounts in turn, and read through another mount
+    /// than they wrote through. `None`: all processes use one mount, whatever the number of nodes.
+    pub nodes: Option<u16>,
     /// What they do.
     pub kind: CaseWork,
 }
@@ -27,6 +31,8 @@ pub enum CaseWork {
         /// All in one directory.
         shared: bool,
     },
+    /// `tar` unpacks an archive of many small files.
+    Unpack,
 }
 
 /// Where the records of a process lie.
@@ -54,12 +60,33 @@ const fn bytes(
         record,
         divide,
     };
-    Case::new(name, ProcessWork { processes, kind })
+    on_one_mount(name, processes, kind)
 }
 
 const fn files(name: &'static str, processes: u64, shared: bool) -> Case<ProcessWork> {
-    let kind = CaseWork::Files { shared };
-    Case::new(name, ProcessWork { processes, kind })
+    on_one_mount(name, processes, CaseWork::Files { shared })
+}
+
+const fn on_one_mount(name: &'static str, processes: u64, kind: CaseWork) -> Case<ProcessWork> {
+    let work = ProcessWork {
+        processes,
+        nodes: None,
+        kind,
+    };
+    Case::new(name, work)
+}
+
+/// The case with a node for each process.
+const fn on_four_nodes(mut case: Case<ProcessWork>) -> Case<ProcessWork> {
+    case.work.nodes = Some(4);
+    case
+}
+
+impl ProcessWork {
+    /// Nodes of a service for this case, if `usual` is their number for cases that do not need their own.
+    pub fn nodes(&self, usual: u16) -> u16 {
+        self.nodes.unwrap_or(usual)
+    }
 }
 
 /// Every case.
@@ -78,6 +105,18 @@ pub const CASES: &[Case<ProcessWork>] = &[
     files("files-own-4p", 4, false),
     files("files-shared-1p", 1, true),
     files("files-shared-4p", 4, true),
+    on_one_mount("source-tree", 1, CaseWork::Unpack),
+    // Together at the end, because a service is started anew for another number of nodes.
+    on_four_nodes(bytes("strided-4k-4p-4n", 4, RecordLayout::Strided, 4096, 4)),
+    on_four_nodes(bytes(
+        "strided-47008-4p-4n",
+        4,
+        RecordLayout::Strided,
+        47_008,
+        2,
+    )),
+    on_four_nodes(files("files-own-4p-4n", 4, false)),
+    on_four_nodes(files("files-shared-4p-4n", 4, true)),
 ];
 
 #[cfg(test)]
@@ -85,13 +124,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_the_processes_and_are_unique() {
+    fn names_say_the_processes_and_nodes_and_are_unique() {
         let mut names: Vec<_> = CASES.iter().map(|c| c.name).collect();
-        assert!(
-            CASES
-                .iter()
-                .all(|c| c.name.ends_with(&format!("-{}p", c.work.processes)))
-        );
+        for case in CASES.iter().filter(|c| c.work.kind != CaseWork::Unpack) {
+            let nodes = case.work.nodes.map_or(String::new(), |n| format!("-{n}n"));
+            let end = format!("-{}p{nodes}", case.work.processes);
+            assert!(case.name.ends_with(&end), "{}", case.name);
+        }
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), CASES.len());
@@ -111,5 +150,19 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_case_on_four_nodes_does_what_the_one_on_one_mount_does() {
+        let on_four = CASES.iter().filter(|c| c.work.nodes.is_some());
+        let mut found = 0;
+        for case in on_four {
+            let name = case.name.trim_end_matches("-4n");
+            let one = CASES.iter().find(|c| c.name == name).unwrap();
+            assert_eq!((one.work.processes, one.work.kind), (4, case.work.kind));
+            assert_eq!((one.work.nodes(2), case.work.nodes(2)), (2, 4));
+            found += 1;
+        }
+        assert_eq!(found, 4);
     }
 }

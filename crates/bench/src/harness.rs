@@ -4,6 +4,7 @@ use crate::fail::{Context, Failure, Result};
 use crate::report::Report;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// A case of a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +139,23 @@ pub fn in_threads<I: Send, T: Send>(
             .map(|t| t.join().map_err(panicked).flatten());
         join.collect()
     })
+}
+
+/// Runs it; what it says is told only if it fails.
+///
+/// # Errors
+/// If it cannot be started or fails; with what it said.
+pub fn run_program(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let out = command.stdin(Stdio::null()).output().doing(&name)?;
+    match out.status.success() {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "{name}: {}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        ))),
+    }
 }
 
 /// Those of `all` with these names, or all if none is given.

@@ -1,6 +1,7 @@
 //! `forebay-bench`: Forebay measured against its peers, both sides in one run.
 //!
-//! `mount` compares three subjects: the plain disk, a minimal pass-through file system, and Forebay; `stage` compares
+//! `mount` compares four subjects: the plain disk, a minimal pass-through file system without and with the kernel's writeback
+//! cache, and Forebay; `stage` compares
 //! `forebay stage out` with `cp`; `ring` compares collective algorithms (many servers ask one), measured and simulated; `index` compares the
 //! extent index with LevelDB and RocksDB; `pattern` compares indexes of the same extents; `prefetch`
 //! compares ways to fetch what will be read; `checkpoint` compares patterns with records for every write. What a
@@ -26,6 +27,7 @@ mod random;
 mod report;
 mod ring;
 mod sizes;
+mod source_tree;
 mod stage;
 mod subjects;
 
@@ -44,7 +46,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Files through the mount, against the plain disk and a minimal pass-through file system
+    /// Files through the mount, against the plain disk and a minimal pass-through file system, without and with the writeback cache
     Mount(MountArgs),
     /// `forebay stage out` against `cp -a` and `sync` of the same data from the same disk
     Stage(StageArgs),
@@ -69,7 +71,13 @@ enum Verb {
     RingRank(ring::RingLoad),
     /// Serve a pass-through mount until standard input ends
     #[command(name = "__passthrough", hide = true)]
-    Passthrough { source: PathBuf, point: PathBuf },
+    Passthrough {
+        /// The kernel may hold written pages back
+        #[arg(long)]
+        writeback: bool,
+        source: PathBuf,
+        point: PathBuf,
+    },
     /// One measured process
     #[command(name = "__worker", hide = true)]
     Worker { job: String },
@@ -80,7 +88,7 @@ enum Verb {
 pub struct MountArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// Only these subjects: disk, passthrough, forebay; patterns-off is Forebay without patterns
+    /// Only these subjects: disk, passthrough, passthrough-writeback, forebay; patterns-off is Forebay without patterns
     #[arg(long = "subject", value_name = "SUBJECT")]
     subjects: Vec<String>,
     /// Bytes of a case with 1 MiB records; small records use a quarter
@@ -89,13 +97,17 @@ pub struct MountArgs {
     /// Files of a case that counts operations
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     files: u64,
+    /// Files of the case `source-tree`
+    #[arg(long, default_value_t = 15_000, value_parser = clap::value_parser!(u64).range(1..))]
+    tree_files: u64,
     #[command(flatten)]
     dir: DirArgs,
     /// The program to measure [default: `forebay` beside this program]
     #[arg(long)]
     forebay: Option<PathBuf>,
-    /// Node servers of Forebay, at least 2: the second reads what the first wrote
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..))]
+    /// Node servers of Forebay, but in cases whose names end with a number of nodes; from 2 on, the second reads what the first
+    /// wrote; with 1, ratios are against passthrough-writeback
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     nodes: u16,
     /// Durability of Forebay: the others are always as `process`
     #[arg(long, default_value = "process")]
@@ -133,7 +145,11 @@ fn main() -> ExitCode {
         Verb::Checkpoint(args) => checkpoint::run(&args),
         #[cfg(feature = "mpi")]
         Verb::RingRank(work) => ring::rank(&work),
-        Verb::Passthrough { source, point } => passthrough::serve(&source, &point),
+        Verb::Passthrough {
+            writeback,
+            source,
+            point,
+        } => passthrough::serve(&source, &point, writeback),
         Verb::Worker { job } => job::work(&job),
     };
     match done {

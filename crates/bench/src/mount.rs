@@ -1,14 +1,17 @@
 //! Benchmark `mount`: every case, some rounds; in a round every subject in turn, in alternating order, so that a slow drift of
-//! the machine touches all alike.
+//! the machine touches all alike. All subjects start anew before a case that needs another number of nodes than the one before.
 use crate::cache::CacheDropping;
 use crate::cases::{CASES, CaseWork, ProcessWork, RecordLayout};
 use crate::fail::{Context, Failure, Result};
 use crate::harness::Case;
 use crate::job::{Records, WorkerTask};
 use crate::report::{Report, cpu_metric};
+use crate::source_tree::SourceTree;
 use crate::subjects::{self, ForebayOptions, Subject, SubjectKind};
 use crate::{MountArgs, process_group, sizes};
+use std::fs::create_dir;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -22,23 +25,42 @@ pub fn run(args: &MountArgs) -> Result<()> {
     };
     let kinds = subjects::select(&args.subjects)?;
     comparable(&args.durability, &kinds)?;
-    let forebay = ForebayOptions {
-        program: match kinds.iter().any(|kind| kind.is_forebay()) {
-            true => subjects::find_forebay(args.forebay.as_deref())?,
-            false => PathBuf::new(),
-        },
-        nodes: args.nodes,
-        durability: args.durability.clone(),
+    let program = match kinds.iter().any(|kind| kind.is_forebay()) {
+        true => subjects::find_forebay(args.forebay.as_deref())?,
+        false => PathBuf::new(),
     };
     let dir = args.dir.make()?;
     let cold = CacheDropping::choose();
-    let mut running = Vec::new();
-    for kind in &kinds {
-        running.push(Subject::start(*kind, &dir.0, &forebay)?);
-    }
-    header(args, &dir.0, cold)?;
-    let mut report = Report::new("mount", "passthrough");
+    let unpacks = cases.iter().any(|c| c.work.kind == CaseWork::Unpack);
+    let tree = unpacks.then(|| SourceTree::make(&dir.0, args.tree_files));
+    let conditions = Conditions {
+        args,
+        cold,
+        tree: tree.transpose()?,
+    };
+    let mut running: Vec<Subject> = Vec::new();
+    let mut started = None;
+    header(&conditions, &dir.0)?;
+    let mut report = Report::new("mount", peer(args.nodes));
     for case in &cases {
+        let nodes = case.work.nodes(args.nodes);
+        if started != Some(nodes) {
+            running.clear();
+            let home = dir.0.join("subjects");
+            if started.is_some() {
+                std::fs::remove_dir_all(&home).doing(home.display())?;
+            }
+            let forebay = ForebayOptions {
+                program: program.clone(),
+                nodes,
+                durability: args.durability.clone(),
+            };
+            for kind in &kinds {
+                running.push(Subject::start(*kind, &home, &forebay)?);
+            }
+            started = Some(nodes);
+            report.compare_with(peer(nodes));
+        }
         for round in 0..args.run.runs {
             args.run.progress(case.name, round);
             let mut order: Vec<&Subject> = running.iter().collect();
@@ -47,12 +69,30 @@ pub fn run(args: &MountArgs) -> Result<()> {
             }
             for subject in order {
                 let what = format!("{} on {}", case.name, subject.kind.name());
-                measure(case, subject, args, cold, &mut report).doing(what)?;
+                measure(case, subject, &conditions, round, &mut report).doing(what)?;
             }
         }
         args.run.print(&report, case.name, Report::table)?;
     }
     Ok(())
+}
+
+/// What all cases of a run have in common.
+struct Conditions<'a> {
+    args: &'a MountArgs,
+    cold: CacheDropping,
+    /// If a case unpacks one.
+    tree: Option<SourceTree>,
+}
+
+/// The peer of a service with so many nodes: of one node, the kernel may hold written pages back; of more, it may not, because
+/// the others would not see them.
+fn peer(nodes: u16) -> &'static str {
+    let kind = match nodes {
+        1 => SubjectKind::PassthroughWriteback,
+        _ => SubjectKind::Passthrough,
+    };
+    kind.name()
 }
 
 /// Every subject must promise the same, or the numbers say nothing.
@@ -64,28 +104,39 @@ fn comparable(durability: &str, kinds: &[SubjectKind]) -> Result<()> {
     }
     if durability != "process" && !kinds.iter().all(|kind| kind.is_forebay()) {
         return Err(Failure::new(format!(
-            "the plain disk and the pass-through keep what the kernel has taken, as durability `process` does; with `{durability}` \
+            "the plain disk and the pass-throughs keep what the kernel has taken, as durability `process` does; with `{durability}` \
              they cannot be compared: add `--subject forebay`, or leave --durability out"
         )));
     }
     Ok(())
 }
 
-fn header(args: &MountArgs, dir: &Path, cold: CacheDropping) -> Result<()> {
+fn header(conditions: &Conditions, dir: &Path) -> Result<()> {
+    let args = conditions.args;
+    let tree = conditions.tree.as_ref();
+    let tree = tree.map_or(String::new(), |tree| {
+        let bytes = sizes::show(tree.bytes as f64);
+        format!(
+            "# source-tree: {} files, {bytes}, tar's time without a sync\n",
+            args.tree_files
+        )
+    });
     let text = format!(
         "# mount: {} runs, {} a case, {} files, in {}\n\
          # durability: {} for all subjects; write times end after fdatasync and close\n\
-         # memory: the kernel's page cache for all; forebay's servers besides, their default budget on each of {} nodes\n\
+         # memory: the kernel's page cache for all; forebay's servers besides, their default budget on each of {} nodes (4 in cases -4n)\n\
          # reads: {}\n\
-         # ratio: median against the pass-through's; read_other: written on one node, read on another\n\
-         # cpu: seconds per GiB, the processes and the file system's server together\n",
+         # ratio: speed against {}'s (in cases -4n {}'s); read_other: written on one node, read on another\n\
+         {tree}# cpu: seconds per GiB, the processes and the file system's server together\n",
         args.run.runs,
         sizes::show(args.size as f64),
         args.files,
         dir.display(),
         args.durability,
         args.nodes,
-        cold.text(),
+        conditions.cold.text(),
+        peer(args.nodes),
+        SubjectKind::Passthrough.name(),
     );
     args.run.begin(&text, &Report::head())
 }
@@ -93,15 +144,25 @@ fn header(args: &MountArgs, dir: &Path, cold: CacheDropping) -> Result<()> {
 fn measure(
     case: &Case<ProcessWork>,
     subject: &Subject,
-    args: &MountArgs,
-    cold: CacheDropping,
+    conditions: &Conditions,
+    round: u32,
     report: &mut Report,
 ) -> Result<()> {
-    let dir = subject.work.join(case.name);
-    std::fs::create_dir(&dir).doing(dir.display())?;
+    let mut dirs: Vec<PathBuf> = subject.mounts.iter().map(|m| m.join(case.name)).collect();
+    let dir = dirs[0].clone();
+    create_dir(&dir).doing(dir.display())?;
+    // A case without its own number of nodes uses one mount, and another one only to read what came through the first.
+    let other = match case.work.nodes {
+        Some(_) => None,
+        None => dirs.drain(1..).next(),
+    };
+    let args = conditions.args;
     let mut run = CaseRun {
         case,
         subject,
+        cold: conditions.cold,
+        dirs,
+        other,
         report,
     };
     match case.work.kind {
@@ -111,14 +172,18 @@ fn measure(
             divide,
         } => {
             let bytes = args.size / divide;
-            let records = Records {
+            run.bytes(Records {
                 layout,
                 record,
                 bytes,
-            };
-            run.bytes(&dir, records, cold)?;
+            })?;
         }
-        CaseWork::Files { shared } => run.files(&dir, shared, args.files)?,
+        CaseWork::Files { shared } => run.files(shared, args.files)?,
+        CaseWork::Unpack => {
+            if let Some(tree) = &conditions.tree {
+                run.unpack(tree, round == 0)?;
+            }
+        }
     }
     std::fs::remove_dir_all(&dir).doing(dir.display())
 }
@@ -126,19 +191,24 @@ fn measure(
 struct CaseRun<'a> {
     case: &'a Case<ProcessWork>,
     subject: &'a Subject,
+    cold: CacheDropping,
+    /// Where the processes work, dealt out in turn: one directory, through each of the mounts that the case uses.
+    dirs: Vec<PathBuf>,
+    /// The same directory through another node, if that is only read.
+    other: Option<PathBuf>,
     report: &'a mut Report,
 }
 
 impl CaseRun<'_> {
     fn measure(
         &mut self,
-        dir: &Path,
+        dirs: &[PathBuf],
         task: &WorkerTask,
         metric: &'static str,
         unit: &'static str,
     ) -> Result<()> {
         let before = self.subject.cpu()?;
-        let ran = process_group::run(dir, self.case.work.processes, task)?;
+        let ran = process_group::run(dirs, self.case.work.processes, task)?;
         let cpu = self.subject.cpu()? - before + ran.cpu;
         let done = ran.done as f64;
         let mut found = vec![(metric, unit, done / ran.seconds)];
@@ -150,7 +220,20 @@ impl CaseRun<'_> {
         Ok(())
     }
 
-    fn bytes(&mut self, dir: &Path, records: Records, cold: CacheDropping) -> Result<()> {
+    fn measure_cold(
+        &mut self,
+        dirs: &[PathBuf],
+        task: &WorkerTask,
+        metric: &'static str,
+    ) -> Result<()> {
+        let mut places: Vec<&Path> = vec![&self.subject.below];
+        places.extend(dirs.iter().map(PathBuf::as_path));
+        self.cold.drop_caches(&places);
+        self.measure(dirs, task, metric, "B/s")
+    }
+
+    fn bytes(&mut self, records: Records) -> Result<()> {
+        let writers = self.dirs.clone();
         match records.layout {
             // Only its reads are a case.
             RecordLayout::Random => {
@@ -159,38 +242,65 @@ impl CaseRun<'_> {
                     record: 1 << 20,
                     ..records
                 });
-                process_group::run(dir, self.case.work.processes, &write)?;
+                process_group::run(&writers, self.case.work.processes, &write)?;
             }
-            _ => self.measure(dir, &WorkerTask::Write(records), "write_bytes_per_s", "B/s")?,
+            _ => self.measure(
+                &writers,
+                &WorkerTask::Write(records),
+                "write_bytes_per_s",
+                "B/s",
+            )?,
         }
         let read = WorkerTask::Read(records);
-        let below = self.subject.below.clone();
-        cold.drop_caches(&[&below, dir]);
-        self.measure(dir, &read, "read_bytes_per_s", "B/s")?;
-        if let Some(other) = &self.subject.other {
-            let dir = other.join(self.case.name);
-            cold.drop_caches(&[&below, &dir]);
-            self.measure(&dir, &read, "read_other_bytes_per_s", "B/s")?;
+        // Each process reads what it wrote; of several mounts, through the next one.
+        let mut readers = writers;
+        readers.rotate_left(1);
+        self.measure_cold(&readers, &read, "read_bytes_per_s")?;
+        if let Some(other) = self.other.take() {
+            self.measure_cold(&[other], &read, "read_other_bytes_per_s")?;
         }
         Ok(())
     }
 
-    fn files(&mut self, dir: &Path, shared: bool, files: u64) -> Result<()> {
+    fn files(&mut self, shared: bool, files: u64) -> Result<()> {
+        let dirs = self.dirs.clone();
         if !shared {
-            for rank in 0..self.case.work.processes {
+            for (rank, dir) in (0..self.case.work.processes).zip(dirs.iter().cycle()) {
                 let own = dir.join(rank.to_string());
-                std::fs::create_dir(&own).doing(own.display())?;
+                create_dir(&own).doing(own.display())?;
             }
         }
-        self.measure(dir, &WorkerTask::Create(files), "creates_per_s", "1/s")?;
-        self.measure(dir, &WorkerTask::Stat(files), "stats_per_s", "1/s")?;
-        self.measure(dir, &WorkerTask::Unlink(files), "unlinks_per_s", "1/s")
+        self.measure(&dirs, &WorkerTask::Create(files), "creates_per_s", "1/s")?;
+        self.measure(&dirs, &WorkerTask::Stat(files), "stats_per_s", "1/s")?;
+        self.measure(&dirs, &WorkerTask::Unlink(files), "unlinks_per_s", "1/s")
+    }
+
+    fn unpack(&mut self, tree: &SourceTree, compare: bool) -> Result<()> {
+        // What was removed or written before is not to be written while this runs.
+        rustix::fs::sync();
+        tree.warm()?;
+        let begin = Instant::now();
+        tree.unpack(&self.dirs[0])?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let subject = self.subject.kind.name();
+        self.report
+            .add(self.case.name, "unpack_s", subject, "s", seconds);
+        match compare {
+            true => tree.compare(&self.dirs[0]),
+            false => Ok(()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_peer_of_one_node_has_the_writeback_cache_too() {
+        assert_eq!(peer(1), "passthrough-writeback");
+        assert_eq!((peer(2), peer(4)), ("passthrough", "passthrough"));
+    }
 
     #[test]
     fn unlike_promises_are_not_compared() {

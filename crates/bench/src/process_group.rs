@@ -2,7 +2,7 @@
 use crate::fail::{Context, Failure, Result};
 use crate::job::{WorkerJob, WorkerOutcome, WorkerTask};
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// What the processes did.
@@ -47,16 +47,16 @@ impl MeasuredProcess {
     }
 }
 
-/// Runs the task in `of` processes of this program.
+/// Runs the task in `of` processes of this program, to which `dirs`, of which there is at least one, are dealt out in turn.
 ///
 /// # Errors
 /// If one fails; says why.
-pub fn run(dir: &Path, of: u64, task: &WorkerTask) -> Result<GroupResult> {
+pub fn run(dirs: &[PathBuf], of: u64, task: &WorkerTask) -> Result<GroupResult> {
     let program = std::env::current_exe().doing("the path of this program")?;
     let mut members = Vec::new();
-    for rank in 0..of {
+    for (rank, dir) in (0..of).zip(dirs.iter().cycle()) {
         let job = WorkerJob {
-            dir: dir.to_owned(),
+            dir: dir.clone(),
             rank,
             of,
             task: task.clone(),

@@ -56,6 +56,11 @@ impl Report {
         }
     }
 
+    /// Ratios of the tables that follow are against `base`.
+    pub fn compare_with(&mut self, base: &'static str) {
+        self.base = base;
+    }
+
     /// What was found of one series, if it is there.
     pub fn spread(&self, case: &str, metric: &str, subject: &str) -> Option<Spread> {
         let same = |s: &&MetricSeries| (s.case, s.metric, s.subject) == (case, metric, subject);
@@ -148,14 +153,17 @@ impl Report {
             let Spread {
                 median, min, max, ..
             } = Spread::of(&s.values);
-            let ratio = self
-                .base(s)
-                .map_or("-".into(), |b| format!("{:.2}x", median / b));
+            let faster = |base: f64| match s.unit {
+                "s" => base / median,
+                _ => median / base,
+            };
+            let ratio = self.base(s);
+            let ratio = ratio.map_or("-".into(), |b| format!("{:.2}x", faster(b)));
             let cpu = self.cpu_of(s).map_or("-".into(), |c| format!("{c:.2}"));
             let spread = format!("{} - {}", show(s.unit, min), show(s.unit, max));
             let _ = writeln!(
                 out,
-                "{:<17} {:<23} {:<12} {:>13} {:>29} {ratio:>7} {cpu:>7}",
+                "{:<19} {:<23} {:<21} {:>13} {:>29} {ratio:>7} {cpu:>7}",
                 s.case,
                 s.metric,
                 s.subject,
@@ -169,7 +177,7 @@ impl Report {
     /// The head of the table.
     pub fn head() -> String {
         format!(
-            "{:<17} {:<23} {:<12} {:>13} {:>29} {:>7} {:>7}\n",
+            "{:<19} {:<23} {:<21} {:>13} {:>29} {:>7} {:>7}\n",
             "case", "metric", "subject", "median", "min - max", "ratio", "cpu"
         )
     }
@@ -231,6 +239,7 @@ fn root(metric: &'static str) -> &'static str {
 fn show(unit: &str, value: f64) -> String {
     match unit {
         "B/s" => format!("{}/s", sizes::show(value)),
+        "s" => format!("{value:.3} s"),
         _ => format!("{value:.0}/s"),
     }
 }
@@ -285,6 +294,22 @@ mod tests {
             rows[2].contains("read_other") && rows[2].contains("0.25x"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn half_the_time_is_twice_the_speed_of_the_base_that_was_named_last() {
+        let mut r = Report::new("mount", "disk");
+        r.add("source-tree", "unpack_s", "disk", "s", 1.0);
+        r.add("source-tree", "unpack_s", "passthrough", "s", 4.0);
+        r.add("source-tree", "unpack_s", "forebay", "s", 2.0);
+        r.compare_with("passthrough");
+        let text = r.table("source-tree");
+        let rows: Vec<&str> = text.lines().collect();
+        assert!(
+            rows[0].contains("4.00x") && rows[1].contains("1.00x") && rows[2].contains("2.00x"),
+            "{text}"
+        );
+        assert!(rows[2].contains("2.000 s"), "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::StageArgs;
 use crate::cache::CacheDropping;
 use crate::fail::{Context, Failure, Result};
-use crate::harness::{Case, in_turn};
+use crate::harness::{Case, in_turn, run_program};
 use crate::random::SeededNumbers;
 use crate::report::Report;
 use crate::{sizes, subjects};
@@ -120,25 +120,11 @@ fn plant(dir: &Path, files: u64, size: u64) -> Result<u64> {
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let mut command = Command::new("sh");
     command.args(["-c", "cp -a \"$1\" \"$2\" && sync -f \"$2\"", "sh"]);
-    done(command.args([from, to]))
+    run_program(command.args([from, to]))
 }
 
 fn same(a: &Path, b: &Path) -> Result<()> {
-    done(Command::new("diff").arg("-rq").args([a, b]))
-}
-
-/// Runs it; what it says is told only if it fails.
-fn done(command: &mut Command) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let out = command.stdin(Stdio::null()).output().doing(&name)?;
-    match out.status.success() {
-        true => Ok(()),
-        false => Err(Failure::new(format!(
-            "{name}: {}{}",
-            String::from_utf8_lossy(&out.stdout),
-            String::from_utf8_lossy(&out.stderr)
-        ))),
-    }
+    run_program(Command::new("diff").arg("-rq").args([a, b]))
 }
 
 /// A service that ends when its standard input does; so it does not outlive this process.
@@ -186,7 +172,7 @@ impl StageService {
     }
 
     fn stage(&self, way: &str, from: &Path, to: &Path) -> Result<()> {
-        done(
+        run_program(
             Command::new(&self.program)
                 .args(["stage", way])
                 .args([from, to]),

@@ -1,4 +1,4 @@
-//! The subjects of `mount`: the plain disk, the pass-through, Forebay. Each gives directories to work in and, if a process
+//! The subjects of `mount`: the plain disk, the pass-throughs, Forebay. Each gives directories to work in and, if a process
 //! serves them, that process; each ends when it is dropped.
 use crate::cpu;
 use crate::fail::{Context, Failure, Result};
@@ -16,6 +16,8 @@ pub enum SubjectKind {
     Disk,
     /// The pass-through file system over such a directory.
     Passthrough,
+    /// The same with the kernel's writeback cache.
+    PassthroughWriteback,
     /// Forebay with its store in such a directory.
     Forebay,
     /// The same with an index record for each write; only if it is named.
@@ -24,9 +26,10 @@ pub enum SubjectKind {
 
 impl SubjectKind {
     /// All, in the order of the table.
-    pub const ALL: [SubjectKind; 4] = [
+    pub const ALL: [SubjectKind; 5] = [
         SubjectKind::Disk,
         SubjectKind::Passthrough,
+        SubjectKind::PassthroughWriteback,
         SubjectKind::Forebay,
         SubjectKind::PatternsOff,
     ];
@@ -41,6 +44,7 @@ impl SubjectKind {
         match self {
             SubjectKind::Disk => "disk",
             SubjectKind::Passthrough => "passthrough",
+            SubjectKind::PassthroughWriteback => "passthrough-writeback",
             SubjectKind::Forebay => "forebay",
             SubjectKind::PatternsOff => "patterns-off",
         }
@@ -53,9 +57,9 @@ impl SubjectKind {
 /// Names an unknown one.
 pub fn select(names: &[String]) -> Result<Vec<SubjectKind>> {
     if names.is_empty() {
-        return Ok(SubjectKind::ALL[..3].to_vec());
+        return Ok(SubjectKind::ALL[..4].to_vec());
     }
-    let hint = "there are disk, passthrough, forebay, patterns-off";
+    let hint = "there are disk, passthrough, passthrough-writeback, forebay, patterns-off";
     let mut found = by_name("subject", &SubjectKind::ALL, |k| k.name(), names, hint)?;
     found.sort_unstable();
     found.dedup();
@@ -77,10 +81,8 @@ pub struct ForebayOptions {
 pub struct Subject {
     /// Which.
     pub kind: SubjectKind,
-    /// Where the processes write and read.
-    pub work: PathBuf,
-    /// The same files through another node.
-    pub other: Option<PathBuf>,
+    /// Where the processes write and read: the same files through each. Forebay has one for each node, the others have one.
+    pub mounts: Vec<PathBuf>,
     /// The directory on the disk that holds everything.
     pub below: PathBuf,
     server: Option<ServerProcess>,
@@ -104,21 +106,24 @@ impl Subject {
         let below = home.join("store");
         make(&below)?;
         let point = home.join("mount");
-        let (mut command, points): (Command, Vec<PathBuf>) = match kind {
+        let (command, points): (Command, Vec<PathBuf>) = match kind {
             SubjectKind::Disk => {
                 return Ok(Subject {
                     kind,
-                    work: below.clone(),
-                    other: None,
+                    mounts: vec![below.clone()],
                     below,
                     server: None,
                 });
             }
-            SubjectKind::Passthrough => {
+            SubjectKind::Passthrough | SubjectKind::PassthroughWriteback => {
                 let program = std::env::current_exe().doing("the path of this program")?;
                 let mut command = Command::new(program);
                 command.arg("__passthrough").stdin(Stdio::piped());
-                (command, vec![point.clone()])
+                if kind == SubjectKind::PassthroughWriteback {
+                    command.arg("--writeback");
+                }
+                command.args([&below, &point]);
+                (command, vec![point])
             }
             SubjectKind::Forebay | SubjectKind::PatternsOff => {
                 let config = home.join("empty.toml");
@@ -137,16 +142,17 @@ impl Subject {
                     command.args(["--patterns", "off"]);
                 }
                 command.stdin(Stdio::null());
+                command.arg(&below).arg(point.join("{node}"));
                 let node = |n: u16| point.join(n.to_string());
                 (command, (0..forebay.nodes).map(node).collect())
             }
         };
-        make(&point)?;
-        command.args([&below, &point]);
+        for point in &points {
+            make(point)?;
+        }
         Ok(Subject {
             kind,
-            work: points[0].clone(),
-            other: points.get(1).cloned(),
+            mounts: points.clone(),
             below,
             server: Some(ServerProcess::start(command, &home, points)?),
         })
@@ -263,7 +269,7 @@ mod tests {
 
     #[test]
     fn subjects_keep_their_order_and_unknown_ones_are_named() {
-        assert_eq!(select(&[]).unwrap(), SubjectKind::ALL[..3]);
+        assert_eq!(select(&[]).unwrap(), SubjectKind::ALL[..4]);
         assert_eq!(
             select(&["forebay".into(), "disk".into()]).unwrap(),
             [SubjectKind::Disk, SubjectKind::Forebay]

@@ -11,15 +11,18 @@ use std::os::fd::{AsFd, OwnedFd};
 pub(super) struct Directory {
     pub(super) nodes: Nodes,
     pub(super) handles: Handles,
+    /// The kernel holds written pages back.
+    pub(super) writeback: bool,
 }
 
 pub(super) type SyscallResult<T> = std::result::Result<T, Errno>;
 
 impl Directory {
-    pub(super) fn new(root: OwnedFd) -> SyscallResult<Directory> {
+    pub(super) fn new(root: OwnedFd, writeback: bool) -> SyscallResult<Directory> {
         Ok(Directory {
             nodes: Nodes::new(root)?,
             handles: Handles::default(),
+            writeback,
         })
     }
 
@@ -52,6 +55,19 @@ impl Directory {
     pub(super) fn open_node(&self, ino: INodeNo, flags: OFlags) -> SyscallResult<OwnedFd> {
         let node = self.nodes.get(ino)?;
         rustix::fs::open(proc_path(&*node), flags | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    /// How to open a file below that was opened with `flags`. A kernel that holds pages back reads the rest of a page of which a
+    /// part is written, so every handle must be readable; and it places appended bytes itself.
+    pub(super) fn flags_below(&self, flags: OFlags) -> OFlags {
+        if !self.writeback {
+            return flags;
+        }
+        let flags = flags - OFlags::APPEND;
+        match flags & OFlags::RWMODE == OFlags::WRONLY {
+            true => (flags - OFlags::RWMODE) | OFlags::RDWR,
+            false => flags,
+        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -104,7 +120,7 @@ impl Directory {
         let file = rustix::fs::openat(
             &*parent,
             at.1,
-            flags | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            self.flags_below(flags) | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::from_raw_mode(mode),
         )?;
         let attr = self.enter(at.0, at.1)?;

@@ -2,8 +2,10 @@
 //! so that Forebay is compared with the best a mount can do.
 //!
 //! It uses the crate `fuser` and the same class of settings as Forebay: as many threads, cloned device descriptors, the
-//! same request sizes and readahead, no write-back cache, time-outs of names and attributes 0, pages kept over opens, no
-//! FLUSH for read-only handles. What passes through is what the benchmark's cases need, and a little more for its tests.
+//! same request sizes and readahead, no writeback cache, time-outs of names and attributes 0, pages kept over opens, no
+//! FLUSH for read-only handles. With `--writeback` the kernel keeps written pages until the file is synced or closed, or memory
+//! is short (`FUSE_WRITEBACK_CACHE`); names and attributes are then valid for a second, as libfuse's pass-through has it: with a
+//! time-out of 0 the kernel would ask for the mode before every write. What passes through is what the benchmark's cases need, and a little more for its tests.
 
 mod attrs;
 mod directory;
@@ -25,17 +27,17 @@ const BACKGROUND: u16 = 64;
 ///
 /// # Errors
 /// If it cannot be mounted.
-pub fn serve(source: &Path, point: &Path) -> Result<()> {
+pub fn serve(source: &Path, point: &Path, writeback: bool) -> Result<()> {
     rustix::process::umask(Mode::empty());
     raise_open_files();
-    let session = mount(source, point)?;
+    let session = mount(source, point, writeback)?;
     println!("ready");
     let _ = io::stdin().read_to_end(&mut Vec::new());
     session.umount_and_join()?;
     Ok(())
 }
 
-fn mount(source: &Path, point: &Path) -> Result<BackgroundSession> {
+fn mount(source: &Path, point: &Path, writeback: bool) -> Result<BackgroundSession> {
     let root = rustix::fs::open(
         source,
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -52,7 +54,7 @@ fn mount(source: &Path, point: &Path) -> Result<BackgroundSession> {
         MountOption::NoDev,
         MountOption::NoSuid,
     ];
-    let session = fuser::spawn_mount(Directory::new(root)?, point, &config)?;
+    let session = fuser::spawn_mount(Directory::new(root, writeback)?, point, &config)?;
     let dev = rustix::fs::stat(point)?.st_dev;
     let bdi = format!(
         "/sys/class/bdi/{}:{}/read_ahead_kb",
@@ -78,7 +80,10 @@ fn raise_open_files() {
 }
 
 /// The same class of settings as Forebay's.
-fn agree(config: &mut KernelConfig) {
+///
+/// # Errors
+/// If the writeback cache is wanted and the kernel has none.
+fn agree(config: &mut KernelConfig, writeback: bool) -> io::Result<()> {
     for wanted in [
         InitFlags::FUSE_ASYNC_READ,
         InitFlags::FUSE_BIG_WRITES,
@@ -94,4 +99,9 @@ fn agree(config: &mut KernelConfig) {
         let _ = config.set_max_readahead(most);
     }
     let _ = config.set_max_background(BACKGROUND);
+    if writeback {
+        let wanted = config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE);
+        wanted.map_err(|_| io::Error::other("this kernel's FUSE has no writeback cache"))?;
+    }
+    Ok(())
 }

@@ -15,8 +15,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-const NO_TIMEOUT: Duration = Duration::ZERO;
-
 thread_local! {
     /// Each thread reads into its own buffer, so that a read neither allocates nor clears memory.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -36,18 +34,27 @@ macro_rules! answer {
     };
 }
 
-fn entry(answer: SyscallResult<fuser::FileAttr>, reply: ReplyEntry) {
-    answer!(reply, answer, attr => reply.entry(&NO_TIMEOUT, &attr, Generation(0)));
+impl Directory {
+    /// How long the kernel may take names and attributes for true.
+    fn timeout(&self) -> Duration {
+        match self.writeback {
+            true => Duration::from_secs(1),
+            false => Duration::ZERO,
+        }
+    }
+
+    fn entry(&self, answer: SyscallResult<fuser::FileAttr>, reply: ReplyEntry) {
+        answer!(reply, answer, attr => reply.entry(&self.timeout(), &attr, Generation(0)));
+    }
 }
 
 impl fuser::Filesystem for Directory {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        super::agree(config);
-        Ok(())
+        super::agree(config, self.writeback)
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(self.enter(parent, name), reply);
+        self.entry(self.enter(parent, name), reply);
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
@@ -55,7 +62,7 @@ impl fuser::Filesystem for Directory {
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        answer!(reply, self.stat(ino, fh), attr => reply.attr(&NO_TIMEOUT, &attr));
+        answer!(reply, self.stat(ino, fh), attr => reply.attr(&self.timeout(), &attr));
     }
 
     fn setattr(
@@ -77,7 +84,7 @@ impl fuser::Filesystem for Directory {
         reply: ReplyAttr,
     ) {
         let changed = self.change(ino, mode, uid, gid, size, (atime, mtime), fh);
-        answer!(reply, changed, attr => reply.attr(&NO_TIMEOUT, &attr));
+        answer!(reply, changed, attr => reply.attr(&self.timeout(), &attr));
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
@@ -101,7 +108,7 @@ impl fuser::Filesystem for Directory {
             .nodes
             .get(parent)
             .and_then(|p| rustix::fs::mkdirat(&*p, name, Mode::from_raw_mode(mode)));
-        entry(made.and_then(|()| self.enter(parent, name)), reply);
+        self.entry(made.and_then(|()| self.enter(parent, name)), reply);
     }
 
     fn symlink(
@@ -116,7 +123,7 @@ impl fuser::Filesystem for Directory {
             .nodes
             .get(parent)
             .and_then(|p| rustix::fs::symlinkat(target, &*p, name));
-        entry(made.and_then(|()| self.enter(parent, name)), reply);
+        self.entry(made.and_then(|()| self.enter(parent, name)), reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -147,7 +154,7 @@ impl fuser::Filesystem for Directory {
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let flags = OFlags::from_bits_retain(flags.0 as u32) - OFlags::NOFOLLOW;
-        answer!(reply, self.open_node(ino, flags), file => {
+        answer!(reply, self.open_node(ino, self.flags_below(flags)), file => {
             reply.opened(self.handles.add(file), fopen(flags));
         });
     }
@@ -164,7 +171,7 @@ impl fuser::Filesystem for Directory {
     ) {
         let created = self.create_file((parent, name), mode, flags);
         answer!(reply, created, (attr, fh, fopen) => {
-            reply.created(&NO_TIMEOUT, &attr, Generation(0), fh, fopen);
+            reply.created(&self.timeout(), &attr, Generation(0), fh, fopen);
         });
     }
 
