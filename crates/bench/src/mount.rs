@@ -47,7 +47,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
         if started != Some(nodes) {
             running.clear();
             let home = dir.0.join("subjects");
-            if started.is_some() {
+            if started.replace(nodes).is_some() {
                 std::fs::remove_dir_all(&home).doing(home.display())?;
             }
             let forebay = ForebayOptions {
@@ -58,7 +58,6 @@ pub fn run(args: &MountArgs) -> Result<()> {
             for kind in &kinds {
                 running.push(Subject::start(*kind, &home, &forebay)?);
             }
-            started = Some(nodes);
             report.compare_with(peer(nodes));
         }
         for round in 0..args.run.runs {
