@@ -225,7 +225,7 @@ impl CaseRun<'_> {
         task: &WorkerTask,
         metric: &'static str,
     ) -> Result<()> {
-        let mut places: Vec<&Path> = vec![&self.subject.below];
+        let mut places: Vec<&Path> = vec![self.subject.below.as_path()];
         places.extend(dirs.iter().map(PathBuf::as_path));
         self.cold.drop_caches(&places);
         self.measure(dirs, task, metric, "B/s")

@@ -1,7 +1,7 @@
 //! A tree of many small files, as the sources of a large program are, in an archive that `tar` unpacks.
 //!
 //! The tree follows from a seed. Sizes are distributed log-normally around `MEDIAN_BYTES`, as in source trees: few files are
-//! empty or large, and the mean is about twice the median. Directories hold a dozen files on average and lie in each other.
+//! large, and the mean is about twice the median. Directories hold a dozen files on average and lie in each other.
 //! Every file and directory has a time in the past, and one file in twenty may be executed, so unpacking sets modes and times.
 use crate::fail::{Context, Result};
 use crate::harness::run_program;
@@ -64,7 +64,7 @@ impl SourceTree {
     /// # Errors
     /// What `tar` said.
     pub fn unpack(&self, to: &Path) -> Result<()> {
-        self.tar("--extract", to)
+        self.tar(&["--extract", "--preserve-permissions"], to)
     }
 
     /// Checks that a directory has every file of it with its bytes, mode and time.
@@ -72,12 +72,12 @@ impl SourceTree {
     /// # Errors
     /// Names the files that differ.
     pub fn compare(&self, with: &Path) -> Result<()> {
-        self.tar("--compare", with)
+        self.tar(&["--compare"], with)
     }
 
-    fn tar(&self, what: &str, dir: &Path) -> Result<()> {
+    fn tar(&self, what: &[&str], dir: &Path) -> Result<()> {
         let mut tar = Command::new("tar");
-        tar.args([what, "--file"]).arg(&self.archive);
+        tar.args(what).arg("--file").arg(&self.archive);
         run_program(tar.arg("--directory").arg(dir))
     }
 }
@@ -101,8 +101,8 @@ fn plant(tree: &Path, files: u64) -> Result<u64> {
         write(&path, &bytes, mode, time(&mut random)).doing(path.display())?;
         total += bytes.len() as u64;
     }
-    // The deepest first and after the files: what comes into a directory changes its time.
-    for dir in dirs.iter().rev() {
+    // After the files, because what comes into a directory changes its time.
+    for dir in &dirs {
         let dir = tree.join(dir);
         let times = FileTimes::new().set_modified(time(&mut random));
         let set = File::open(&dir).and_then(|d| d.set_times(times));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_archive_unpacks_to_modes_and_times_and_a_change_is_found() {
+    fn the_archive_unpacks_with_modes_and_times_and_a_change_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let tree = SourceTree::make(dir.path(), 60).unwrap();
         tree.warm().unwrap();

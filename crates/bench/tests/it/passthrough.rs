@@ -161,7 +161,7 @@ fn only_with_the_writeback_cache_the_size_is_the_kernels() {
     if !can_mount() {
         return;
     }
-    for (flags, size) in [(&[][..], 20), (&["--writeback"], 10)] {
+    for (flags, size) in [(&[][..], 20), (&["--writeback"][..], 10)] {
         let dir = tempfile::tempdir().unwrap();
         let (_served, below, mount) = serve(dir.path(), flags);
         let file = std::fs::File::create(mount.join("f")).unwrap();
