@@ -5,7 +5,8 @@
 //! same request sizes and readahead, no writeback cache, time-outs of names and attributes 0, pages kept over opens, no
 //! FLUSH for read-only handles. With `--writeback` the kernel keeps written pages until the file is synced or closed, or memory
 //! is short (`FUSE_WRITEBACK_CACHE`); names and attributes are then valid for a second, as libfuse's pass-through has it: with a
-//! time-out of 0 the kernel would ask for the mode before every write. What passes through is what the benchmark's cases need, and a little more for its tests.
+//! time-out of 0 the kernel would ask for the mode before every write. What passes through is what the benchmark's cases need,
+//! and a little more for its tests.
 
 mod attrs;
 mod directory;
