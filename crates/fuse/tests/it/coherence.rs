@@ -362,7 +362,8 @@ impl Drop for Readers {
     }
 }
 
-fn asynchronous_direct_writes_beside_a_buffered_reader(members: u16) {
+/// `reader_first`: a reader has the file open before the writer opens it.
+fn asynchronous_direct_writes_beside_a_buffered_reader(members: u16, reader_first: bool) {
     let Some(h) = nodes(members, false) else {
         return;
     };
@@ -370,8 +371,9 @@ fn asynchronous_direct_writes_beside_a_buffered_reader(members: u16) {
     fs::write(&path, vec![0; WRITES * WRITE]).unwrap();
     let mut options = OpenOptions::new();
     let options = options.write(true).custom_flags(libc::O_DIRECT);
+    let first = reader_first.then(|| File::open(&path).unwrap());
     let direct = options.open(&path).unwrap();
-    let look = File::open(&path).unwrap();
+    let look = first.unwrap_or_else(|| File::open(&path).unwrap());
     let readers = Readers::start(&path, WRITES * WRITE);
     let aio = Aio::new();
     let mut old = Vec::new();
@@ -401,13 +403,19 @@ fn asynchronous_direct_writes_beside_a_buffered_reader(members: u16) {
 #[test]
 fn asynchronous_direct_writes_are_seen_by_a_buffered_reader() {
     let _turn = turns::exclusive();
-    asynchronous_direct_writes_beside_a_buffered_reader(2);
+    asynchronous_direct_writes_beside_a_buffered_reader(2, true);
+}
+
+#[test]
+fn asynchronous_direct_writes_are_seen_by_a_buffered_reader_that_came_later() {
+    let _turn = turns::exclusive();
+    asynchronous_direct_writes_beside_a_buffered_reader(2, false);
 }
 
 #[test]
 fn asynchronous_direct_writes_are_seen_by_a_buffered_reader_of_a_service_of_one_member() {
     let _turn = turns::exclusive();
-    asynchronous_direct_writes_beside_a_buffered_reader(1);
+    asynchronous_direct_writes_beside_a_buffered_reader(1, true);
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod teams;
 mod users;
 mod visibility;
 mod write_back;
+mod write_only;
 
 /// What a process does that a test has started in a role.
 #[test]

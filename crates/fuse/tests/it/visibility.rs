@@ -1,5 +1,5 @@
 //! When other nodes see what one wrote, through their kernels' caches.
-use crate::common::{Harness, Map, create_new, errno, open, open_to_write};
+use crate::common::{Harness, Map, create_new, errno, open, open_to_write, resident};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::turns;
 use std::fs::{self, File, OpenOptions};
@@ -107,27 +107,6 @@ fn pages_stay_for_a_file_nobody_changed() {
         0,
         "an open of a changed file kept its pages"
     );
-}
-
-/// Pages of the file in the page cache.
-fn resident(f: &File, len: usize) -> usize {
-    use std::os::fd::AsRawFd;
-    let mut pages = vec![0u8; len.div_ceil(4096)];
-    // SAFETY: a fresh read-only mapping of `len` bytes, asked about and removed again; `pages` has a byte for each page.
-    unsafe {
-        let at = libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ,
-            libc::MAP_SHARED,
-            f.as_raw_fd(),
-            0,
-        );
-        assert!(at != libc::MAP_FAILED);
-        assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);
-        libc::munmap(at, len);
-    }
-    pages.iter().filter(|p| **p & 1 != 0).count()
 }
 
 #[test]

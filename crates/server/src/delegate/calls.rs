@@ -41,7 +41,7 @@ impl Delegate {
     pub fn open_uncounted(&self, attr: &Attr) -> Handle {
         let _at = self.ctx.counters.other();
         let table = &self.ctx.table;
-        table.add(table.hold(attr), OpenFlags::READ, None, None)
+        table.add(table.hold(attr), OpenFlags::READ, false, None, None)
     }
 
     /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.
@@ -126,6 +126,7 @@ impl Delegate {
         let file = &open.file;
         {
             let mut state = file.state.lock();
+            state.paging_handles -= u32::from(open.paging);
             state
                 .unreported_closes
                 .extend(open.counted.as_ref().and_then(|c| c.release()));

@@ -34,6 +34,8 @@ pub struct OpenHandle {
     pub file: Arc<OpenFile>,
     /// How.
     pub flags: OpenFlags,
+    /// Counts among the file's `paging_handles`.
+    pub paging: bool,
     /// The open at the owner; `None`: the owner knows nothing of it.
     pub counted: Option<Arc<CountedOpen>>,
     /// Its own log, from its first write on.
@@ -188,11 +190,12 @@ impl OpenFileTable {
         }
     }
 
-    /// A handle on a file that is held for it.
+    /// A handle on a file that is held for it. `paging`: the caller has counted it so.
     pub fn add(
         &self,
         file: Arc<OpenFile>,
         flags: OpenFlags,
+        paging: bool,
         counted: Option<Arc<CountedOpen>>,
         fresh: Option<u64>,
     ) -> Handle {
@@ -202,6 +205,7 @@ impl OpenFileTable {
             heard: file.lost_pages.heard(),
             file,
             flags,
+            paging,
             counted,
             log: Mutex::new(None),
             fresh,

@@ -10,8 +10,15 @@
 //! and times. There whoever reads or changes files past the mount (the library, staging, teams) says so, and the mount sees to it
 //! ([`MountCaches`]).
 //!
-//! Invariant: `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So
-//! either the read sees the write, or the write sees that its pages must go.
+//! Pages come in by *paging* handles only: those that read, which a mapping also takes, and those that are not direct. While
+//! a file has none, handles that only write are opened direct (`opens`).
+//!
+//! Invariants:
+//! - `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So either the
+//!   read sees the write, or the write sees that its pages must go.
+//! - `paged` is unset only when pages are dropped, or when a direct handle is opened with no paging handle there: the kernel
+//!   drops the file's pages before that open returns, and what may be left of pages before is dropped by it when a write to
+//!   them begins.
 use super::context::DelegateContext;
 use super::handles::Handle;
 use super::open_file::{OpenFile, StalePages};

@@ -66,6 +66,8 @@ pub struct FileState {
     pub committing: Option<Arc<CommitAttempt>>,
     /// Open handles.
     pub handles: u32,
+    /// Those of them by which pages come into the kernel's cache (see `kernel_pages`).
+    pub paging_handles: u32,
     /// The size that the kernel has for certain.
     pub told: Option<u64>,
     /// Members whose kernels have to hear of what was published (posix consistency).
@@ -117,6 +119,7 @@ impl OpenFile {
             pending: PendingLayer::default(),
             committing: None,
             handles: 0,
+            paging_handles: 0,
             told: None,
             unshown: BTreeSet::new(),
             kernel: None,

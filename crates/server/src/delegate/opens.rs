@@ -9,13 +9,14 @@ use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::counted_open::{CountedOpen, UnansweredOpen};
 use super::handles::Handle;
-use super::open_file::OpenFile;
+use super::open_file::{FileState, OpenFile};
 use crate::{Attr, Error, Fid, Kind, NewNode, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
 use forebay_proto::{files, meta};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Most requests to open or close whose answers were lost.
 pub const MAX_TRIES: u32 = 4;
@@ -31,7 +32,7 @@ pub struct OpenedFile {
     pub attr: Attr,
     /// The kernel may keep pages it has of this file (the content is what they show).
     pub keep_cache: bool,
-    /// Bypass the page cache (append and posix handles).
+    /// Bypass the page cache (append and posix handles, and write-only ones of which the page cache would have nothing).
     pub direct: bool,
     /// The file was made by this call.
     pub made: bool,
@@ -171,19 +172,31 @@ impl OpenClient {
             // What an earlier close could not publish is tried again; if that fails again, it stays pending.
             let _ = self.committer.publish(&file);
         }
-        let (attr, keep_cache, fresh) = {
+        let must_be_direct = flags.append || self.ctx.posix;
+        let (attr, keep_cache, fresh, direct, paging) = {
             let mut state = file.state.lock();
             let size = state.size();
             state.tells(size);
             let keep = state.kernel == Some(state.attr.generation);
+            let direct = must_be_direct || self.writes_direct(flags, &state);
+            let paging = flags.read || !direct;
+            state.paging_handles += u32::from(paging);
+            if state.paging_handles == 0 && self.ctx.members() > 1 {
+                // The kernel drops what it has left of the file's pages before this open returns. (With one member it may keep them.)
+                file.paged.store(false, Ordering::SeqCst);
+            }
             (
                 state.shown(),
                 keep,
                 (!keep).then_some(state.attr.generation),
+                direct,
+                paging,
             )
         };
-        let direct = flags.append || self.ctx.posix;
-        let handle = self.ctx.table.add(file, flags, Some(counted), fresh);
+        let handle = self
+            .ctx
+            .table
+            .add(file, flags, paging, Some(counted), fresh);
         OpenedFile {
             handle,
             attr,
@@ -191,6 +204,14 @@ impl OpenClient {
             direct,
             made,
         }
+    }
+
+    /// Whether a handle bypasses the page cache for the sake of the others: those that only write do not wait for each other in the kernel
+    /// then, as long as none of the file's handles uses the page cache. With one member no file is open on more than one mount, and
+    /// the kernel may keep what is written.
+    fn writes_direct(&self, flags: OpenFlags, state: &FileState) -> bool {
+        let only_writes = flags.write && !flags.read;
+        only_writes && state.paging_handles == 0 && self.ctx.members() > 1
     }
 
     /// Ends a hold on the file. Commits and closes that failed are retried in the background.

@@ -1,6 +1,7 @@
 //! The kernel may keep its pages of a file exactly while nobody else has changed it.
 use crate::common::*;
-use forebay_server::{Config, Consistency, KernelInvalidation};
+use forebay_server::delegate::OpenedFile;
+use forebay_server::{Config, Consistency, KernelInvalidation, OpenFlags};
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -121,4 +122,51 @@ fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posi
     assert_eq!(write(0, b"NOBODY"), [Some(false)]);
     there.release(open.handle).unwrap();
     assert_eq!(write(0, b"nobody"), []);
+}
+
+const WRITE_ONLY: OpenFlags = OpenFlags {
+    read: false,
+    write: true,
+    append: false,
+    truncate: false,
+};
+
+#[test]
+fn a_handle_that_only_writes_is_direct_while_none_of_its_node_uses_the_page_cache() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, reads) = create(&here, "f");
+    let writer = || here.open(fid, WRITE_ONLY).unwrap();
+    let beside = writer();
+    assert!(!beside.direct, "a reader has it open");
+    assert!(there.open(fid, WRITE_ONLY).unwrap().direct, "but not there");
+    here.release(reads).unwrap();
+    let with_cached = writer();
+    assert!(!with_cached.direct, "one that writes uses the page cache");
+    for opened in [beside, with_cached] {
+        here.release(opened.handle).unwrap();
+    }
+    // Pages that are left go at this open, so nothing is dropped after a write.
+    let first = writer();
+    assert!(first.direct);
+    let pages = &here.kernel_pages;
+    let after = |opened: &OpenedFile| pages.after_direct_write(opened.handle, 0, 0).unwrap();
+    assert!(!after(&first).drop_pages);
+    // A reader that comes later changes nothing for it, except that its pages are dropped.
+    let reads = here.open(fid, BOTH).unwrap();
+    assert!(!reads.direct);
+    pages.enters_page_cache(reads.handle).unwrap();
+    assert!(after(&first).drop_pages);
+    assert!(!writer().direct);
+}
+
+#[test]
+fn of_one_member_handles_that_only_write_use_the_page_cache() {
+    let dir = scratch();
+    let service = start(&dir, config(1));
+    let here = service.delegate(0);
+    let (fid, handle) = create(&here, "f");
+    here.release(handle).unwrap();
+    assert!(!here.open(fid, WRITE_ONLY).unwrap().direct);
 }

@@ -1,12 +1,12 @@
-//! Memory mappings of files.
+//! Memory mappings of files, and what of a file the page cache holds.
 use std::fs::File;
+use std::os::fd::AsRawFd;
 
 /// A mapping of a file's start.
 pub struct Map(*mut u8, usize);
 
 impl Map {
     pub fn new(f: &File, len: usize, how: i32) -> std::io::Result<Map> {
-        use std::os::fd::AsRawFd;
         // SAFETY: a new mapping at an address the kernel chooses; the file is open for reading and writing.
         let at = unsafe {
             libc::mmap(
@@ -40,4 +40,24 @@ impl Drop for Map {
         // SAFETY: unmaps exactly what `new` mapped; no slice of it can be alive.
         unsafe { libc::munmap(self.0.cast(), self.1) };
     }
+}
+
+/// Pages of the file in the page cache.
+pub fn resident(f: &File, len: usize) -> usize {
+    let mut pages = vec![0u8; len.div_ceil(4096)];
+    // SAFETY: a fresh read-only mapping of `len` bytes, asked about and removed again; `pages` has a byte for each page.
+    unsafe {
+        let at = libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            f.as_raw_fd(),
+            0,
+        );
+        assert!(at != libc::MAP_FAILED);
+        assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);
+        libc::munmap(at, len);
+    }
+    pages.iter().filter(|p| **p & 1 != 0).count()
 }
