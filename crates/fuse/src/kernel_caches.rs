@@ -136,6 +136,22 @@ impl KernelCaches {
         }
     }
 
+    /// Drops the attributes of an inode. Whether the kernel knows it.
+    ///
+    /// # Errors
+    /// The mount has ended.
+    pub fn drop_attributes(&self, fid: Fid) -> io::Result<bool> {
+        self.connection()?.notifier.inval_inode(fid, -1, 0)
+    }
+
+    /// Has a name in a directory looked up again before it is used again.
+    ///
+    /// # Errors
+    /// The mount has ended.
+    pub fn expire_entry(&self, parent: Fid, name: &OsStr) -> io::Result<()> {
+        self.connection()?.notifier.expire_entry(parent, name)
+    }
+
     /// Tells the kernel the size of a file that is open here, as `delegate` sees it.
     ///
     /// # Errors

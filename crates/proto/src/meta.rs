@@ -6,8 +6,13 @@
 //! threads cannot wait for each other in a circle.
 use crate::call::service;
 use crate::intents::{EntryTarget, IntentId, IntentPart, Precondition};
-use crate::{Attr, Caller, DirEntry, Fid, NewNode, RenameFlags, SetAttr};
+use crate::{Attr, Caller, DirEntry, Fid, Member, NewNode, RenameFlags, SetAttr};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The longest that a kernel keeps what is leased to its node. Before the owner changes something leased, it has the kernels
+/// that may have it drop it.
+pub const LEASE_TERM: Duration = Duration::from_millis(50);
 
 service! {
     /// What a member does with the names in its directories. It may ask leaf requests of other members.
@@ -18,7 +23,9 @@ service! {
             parent: Fid,
             /// The name in it.
             name: Vec<u8>,
-        }) -> Attr;
+            /// The kernel of the asker's node wants to keep the answer.
+            lease: bool,
+        }) -> LeasedAttr;
 
         /// To the owner of `parent`. `exclusive`: `EEXIST` if there is one; otherwise answers the existing file.
         create(Create {
@@ -44,7 +51,7 @@ service! {
             name: Vec<u8>,
         }) -> Attr;
 
-        /// Removes a name of something that is no directory.
+        /// Removes a name of something that is no directory; answers what lost it.
         unlink(Unlink {
             /// The directory.
             parent: Fid,
@@ -52,9 +59,9 @@ service! {
             name: Vec<u8>,
             /// Who asks.
             caller: Caller,
-        }) -> ();
+        }) -> Fid;
 
-        /// Removes an empty directory.
+        /// Removes an empty directory; answers which.
         remove_dir(RemoveDir {
             /// The directory.
             parent: Fid,
@@ -62,9 +69,9 @@ service! {
             name: Vec<u8>,
             /// Who asks.
             caller: Caller,
-        }) -> ();
+        }) -> Fid;
 
-        /// To the owner of `to`.
+        /// To the owner of `to`. Answers what was moved, and what was there before.
         rename(Rename {
             /// The old directory.
             from: Fid,
@@ -78,7 +85,7 @@ service! {
             flags: RenameFlags,
             /// Who asks.
             caller: Caller,
-        }) -> ();
+        }) -> Vec<Fid>;
     }
 }
 
@@ -89,7 +96,9 @@ service! {
         get_attr(GetAttr {
             /// The inode.
             fid: Fid,
-        }) -> Attr;
+            /// The member whose node's kernel wants to keep them.
+            lease_to: Option<Member>,
+        }) -> LeasedAttr;
 
         /// Changes attributes, never the size; answers them as they are then.
         change_attr(ChangeAttr {
@@ -181,6 +190,8 @@ service! {
             below: u64,
             /// What to check and hold.
             needs: Vec<Precondition>,
+            /// Whose request the operation is, if that is known: its kernel hears of the change by the answer.
+            by: Option<Member>,
         }) -> HoldReply;
 
         /// Between members: the intent is decided; do this part of it, once however often it is asked. Every intent of
@@ -192,6 +203,8 @@ service! {
             below: u64,
             /// What to do.
             part: IntentPart,
+            /// As of [`PrepareIntent`].
+            by: Option<Member>,
         }) -> ();
 
         /// Between members: the intent did not happen (or is over); release what it holds here.
@@ -226,6 +239,17 @@ service! {
             intent: IntentId,
         }) -> HoldReply;
     }
+}
+
+/// Attributes, and how far the asking node's kernel may keep them: see [`LEASE_TERM`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasedAttr {
+    /// Attributes.
+    pub attr: Attr,
+    /// They are leased.
+    pub leased: bool,
+    /// The name that was looked up is leased too.
+    pub entry_leased: bool,
 }
 
 /// The reply to [`Create`].

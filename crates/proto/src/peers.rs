@@ -32,6 +32,19 @@ pub trait PeerRpc: Send + Sync {
     /// # Errors
     /// When the member cannot be reached. What it answers in place of a reply is in the message.
     fn exchange(&self, to: Member, request: Request) -> Result<Message>;
+    /// Returns once the kernel of the node of member `to`, which may be this one, has dropped this; within `limit`, where the
+    /// transport knows limits.
+    ///
+    /// # Errors
+    /// Why it has not; a fabric error if the member does not answer in time.
+    fn invalidate_kernel_within(
+        &self,
+        to: Member,
+        what: KernelInvalidation,
+        _limit: Duration,
+    ) -> Result<()> {
+        KernelInvalidation::decode_reply(to, self.exchange(to, what.into())?)
+    }
 }
 
 impl dyn PeerRpc {
@@ -137,7 +150,7 @@ impl Peers {
             let services = self.local()?;
             return request.serve(<C::Service as MemberPart>::of(&*services)?, to);
         }
-        C::decode_reply(to, self.send(to, request.into())?)
+        C::decode_reply(to, self.send(to, request.into(), self.deadline)?)
     }
 
     /// Returns once the kernel of another member's node has dropped this.
@@ -145,7 +158,7 @@ impl Peers {
     /// # Errors
     /// Why it has not; a fabric error if the member does not answer.
     pub fn invalidate_kernel(&self, to: Member, what: KernelInvalidation) -> Result<()> {
-        KernelInvalidation::decode_reply(to, self.send(to, what.into())?)
+        KernelInvalidation::decode_reply(to, self.send(to, what.into(), self.deadline)?)
     }
 
     /// Tells a node that a lock it waits for is there. It asks by itself if this gets lost.
@@ -170,10 +183,10 @@ impl Peers {
         services.ok_or(Error::Fabric(forebay_fabric::Error::Closed))
     }
 
-    fn send(&self, to: Member, request: Request) -> Result<Message> {
+    fn send(&self, to: Member, request: Request, limit: Duration) -> Result<Message> {
         let message = Message::new(encode(to, &request)?);
         let _counted = self.asked.enter();
-        Ok(self.fabric.call(rank_of(to), message, self.deadline)?)
+        Ok(self.fabric.call(rank_of(to), message, limit)?)
     }
 }
 
@@ -190,8 +203,30 @@ impl PeerRpc for Peers {
     fn exchange(&self, to: Member, request: Request) -> Result<Message> {
         match to == self.member {
             true => request.serve(&*self.local()?, to),
-            false => self.send(to, request),
+            false => self.send(to, request, self.deadline),
         }
+    }
+    fn invalidate_kernel_within(
+        &self,
+        to: Member,
+        what: KernelInvalidation,
+        limit: Duration,
+    ) -> Result<()> {
+        if to != self.member {
+            return KernelInvalidation::decode_reply(to, self.send(to, what.into(), limit)?);
+        }
+        let (done, hear) = std::sync::mpsc::sync_channel(1);
+        let services = self.local()?;
+        services.invalidate_kernel(
+            what,
+            Box::new(move |dropped| {
+                // Who asked may have stopped waiting.
+                let _ = done.send(dropped);
+            }),
+        );
+        // A dropped `done` is one that nobody will call any more.
+        let heard = hear.recv_timeout(limit);
+        heard.unwrap_or(Err(rustix::io::Errno::IO.into()))
     }
 }
 

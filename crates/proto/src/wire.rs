@@ -12,7 +12,7 @@ use forebay_fabric::Message;
 use serde::{Deserialize, Serialize};
 
 /// Raised when any message changes its meaning; the handshake compares it.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The parts of a member: the enum of the requests to each, the method of [`MemberServices`] that gives the part, and its service.
 /// A new line moves the tag of [`Request::Kernel`]: raise [`VERSION`].
@@ -122,6 +122,15 @@ pub enum KernelInvalidation {
         fid: Fid,
         /// Where it is now, from the root on.
         path: Vec<u8>,
+    },
+    /// The attributes of this inode, which were leased, are about to change.
+    Attributes(Fid),
+    /// What this name in a directory names, which was leased, is about to change.
+    Entry {
+        /// The directory.
+        parent: Fid,
+        /// The name in it.
+        name: Vec<u8>,
     },
 }
 

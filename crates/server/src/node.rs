@@ -65,6 +65,7 @@ impl Node {
         data: LogStoreOptions,
     ) -> Result<Arc<Node>> {
         let inodes = Arc::new(Inodes::new(store.clone(), peers.member())?);
+        inodes.leases.connect(peers.clone());
         let data = Arc::new(LogStore::open(io, data_dir, store.clone(), data)?);
         let files = Arc::new(Files::new(
             store.clone(),

@@ -1,19 +1,23 @@
 //! The policy of the kernel's caches: what it may keep of names, attributes and open files, and for how long.
 //!
-//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; of files that are opened while the
-//! mount is recorded exactly, nothing.
+//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue, but for what the owner leased to this
+//! node; of files that are opened while the mount is recorded exactly, nothing.
 use super::file_handle::encode;
 use super::write_back::WriteBack;
 use crate::protocol::{EntryAnswer, FopenFlags, Opened};
 use crate::recording::MountRecording;
-use forebay_server::delegate::OpenedFile;
+use forebay_server::delegate::{KernelLease, OpenedFile};
+use forebay_server::proto::meta::LEASE_TERM;
 use forebay_server::{Attr, Kind, Lamination, OpenFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long the kernel may keep what cannot change behind its back.
 const CACHE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The kernel counts in ticks of its clock, and takes this for the next one.
+const SHORTEST_TIMEOUT: Duration = Duration::from_nanos(1);
 
 /// See the head of this file.
 pub(crate) struct CachePolicy {
@@ -22,6 +26,8 @@ pub(crate) struct CachePolicy {
     /// Written pages too.
     pub write_back: WriteBack,
     pub recording: Arc<MountRecording>,
+    /// The kernel can be told to look a name up again: only then is one leased to it.
+    pub entries_expire: AtomicBool,
 }
 
 impl CachePolicy {
@@ -52,6 +58,25 @@ impl CachePolicy {
         (attr, ttl)
     }
 
+    /// The same of what may be leased to this node.
+    pub fn shown_leased(&self, attr: Attr, lease: KernelLease) -> (Attr, Duration) {
+        let ttl = self.attr_ttl(&attr).max(self.leased_ttl(&attr, lease));
+        (attr, ttl)
+    }
+
+    /// How long the kernel may keep leased attributes. Those of a directory are asked for at every path through it. Those of other
+    /// objects change more often, and are mostly asked for a second time within one call of a program: after the look-up of a
+    /// name by `stat`, for one.
+    fn leased_ttl(&self, attr: &Attr, lease: KernelLease) -> Duration {
+        match attr.kind {
+            _ if !lease.attributes || self.recording.exact() => Duration::ZERO,
+            Kind::Dir => LEASE_TERM,
+            // A write takes set-id bits here, and the kernel does not ask for the mode then.
+            _ if attr.mode & 0o6000 != 0 => Duration::ZERO,
+            _ => SHORTEST_TIMEOUT,
+        }
+    }
+
     /// What a name stands for, and how long the kernel may keep that.
     pub fn entry(&self, attr: Attr) -> EntryAnswer {
         EntryAnswer {
@@ -62,14 +87,29 @@ impl CachePolicy {
     }
 
     /// The answer to a lookup: that a name does not exist is kept too, where nobody else could make it.
-    pub fn found(&self, answer: Result<Attr, Errno>) -> Result<EntryAnswer, Errno> {
+    pub fn found(
+        &self,
+        answer: Result<Attr, Errno>,
+        lease: KernelLease,
+    ) -> Result<EntryAnswer, Errno> {
         match answer {
             Err(e) if self.alone && e == Errno::NOENT => Ok(EntryAnswer {
                 attr: None,
                 attr_ttl: Duration::ZERO,
                 entry_ttl: CACHE_TIMEOUT,
             }),
-            answer => answer.map(|attr| self.entry(attr)),
+            answer => answer.map(|attr| {
+                let leased_ttl = self.leased_ttl(&attr, lease);
+                let mut entry = self.entry(attr);
+                entry.attr_ttl = entry.attr_ttl.max(leased_ttl);
+                if lease.entry
+                    && self.entries_expire.load(Ordering::Relaxed)
+                    && !self.recording.exact()
+                {
+                    entry.entry_ttl = entry.entry_ttl.max(LEASE_TERM);
+                }
+                entry
+            }),
         }
     }
 
@@ -117,6 +157,7 @@ mod tests {
             alone: true,
             write_back,
             recording: Arc::default(),
+            entries_expire: AtomicBool::default(),
         }
     }
 

@@ -36,6 +36,7 @@ impl MountContext {
                 alone: delegate.members() == 1,
                 write_back: WriteBack::new(&delegate, options),
                 recording: recording.clone(),
+                entries_expire: AtomicBool::default(),
             },
             delegate,
             caches: KernelCaches::default(),

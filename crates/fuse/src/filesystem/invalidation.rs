@@ -1,16 +1,23 @@
 //! Invalidations by other nodes of what this node's kernel keeps: a file has changed, or a directory was moved.
 //!
-//! Each is heard on a thread of its own, because the kernel may first ask the mount something.
+//! Each is heard on a thread of its own, because the kernel may first ask the mount something; but for leased attributes, for
+//! which it asks nothing.
 use super::context::MountContext;
 use super::directory_moves::DirectoryMoveState;
 use super::waiter::spawn_waiter;
 use crate::kernel_caches::KernelCaches;
+use forebay_server::delegate::LeasedPart;
+use forebay_server::proto::meta::LEASE_TERM;
 use forebay_server::{Fid, InvalidationDone, KernelInvalidation};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Within so long a thread of a program that has its answer takes it.
+const TAKE_LIMIT: Duration = Duration::from_millis(20);
 
 /// From now on the kernel hears of what other nodes do, as far as they say so.
 pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<DirectoryMoveState>) {
@@ -32,6 +39,16 @@ pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<DirectoryMoveState>) 
                 let path = Path::new(OsStr::from_bytes(&path));
                 moved(&ctx.caches, &places, fid, path, told);
             }),
+            KernelInvalidation::Attributes(fid) => return drop_attributes(&ctx, fid, told),
+            KernelInvalidation::Entry { parent, name } => {
+                let pages = &ctx.delegate.kernel_pages;
+                match pages.end_lease(parent, LeasedPart::Entries) {
+                    Some(given) => {
+                        Box::new(move || expire_entry(&ctx.caches, parent, &name, given, told))
+                    }
+                    None => return told(Ok(())),
+                }
+            }
         };
         // Without a thread the other node gets an error, because `told` goes with `work`.
         spawn_waiter("news", "to hear of other nodes", work);
@@ -39,6 +56,52 @@ pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<DirectoryMoveState>) 
     ctx.delegate
         .kernel_pages
         .set_kernel_invalidator(Some(Arc::new(invalidator)));
+}
+
+/// Has the kernel drop leased attributes. Does not wait: dropping attributes takes no lock that a request may hold.
+fn drop_attributes(ctx: &MountContext, fid: Fid, told: InvalidationDone) {
+    let pages = &ctx.delegate.kernel_pages;
+    let Some(given) = pages.end_lease(fid, LeasedPart::Attributes) else {
+        return told(Ok(()));
+    };
+    match ctx.caches.drop_attributes(fid) {
+        Ok(true) => told(Ok(())),
+        // The kernel does not know the inode. Perhaps it has the answer and is about to make it: then the lease has to run out.
+        Ok(false) => {
+            let left = (LEASE_TERM + TAKE_LIMIT).saturating_sub(given.elapsed());
+            if left.is_zero() {
+                return told(Ok(()));
+            }
+            spawn_waiter("lease", "to wait for the end of a lease", move || {
+                std::thread::sleep(left);
+                told(Ok(()));
+            });
+        }
+        // The mount has ended, and the kernel's caches with it.
+        Err(_) => told(Ok(())),
+    }
+}
+
+/// Has the kernel look a leased name up again when it comes by it next.
+///
+/// That takes the lock of the directory, which a call may hold that waits for its answer. Where two nodes so wait for each other,
+/// the lease runs out: who asks does not wait longer for this than for that.
+fn expire_entry(
+    caches: &KernelCaches,
+    parent: Fid,
+    name: &[u8],
+    given: Instant,
+    told: InvalidationDone,
+) {
+    let expire = || caches.expire_entry(parent, OsStr::from_bytes(name));
+    let expired = expire();
+    let left = TAKE_LIMIT.saturating_sub(given.elapsed());
+    if expired.is_ok() && !left.is_zero() {
+        // A thread that looks the name up may have its answer, and not have taken it yet: it would set a new time-out.
+        std::thread::sleep(left);
+        let _ = expire();
+    }
+    told(Ok(()));
 }
 
 /// Has the kernel look up a directory that another node has moved.

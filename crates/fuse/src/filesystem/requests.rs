@@ -11,13 +11,14 @@ use crate::attempt::{TEAM_DIRECTORY, attempt};
 use crate::open_handles::HandleKey;
 use crate::protocol::{
     AllocateRequest, CopyRequest, CreateRequest, DirectoryEntries, EntryAnswer, FileHandle,
-    FopenFlags, Handler, IoctlAnswer, KernelConfig, LockAnswer, LockRequest, OpenFlags, Opened,
-    ReadRequest, RenameFlags, RenameRequest, Reply, Request, SetAttrRequest, WriteRequest,
+    FopenFlags, Handler, InitFlags, IoctlAnswer, KernelConfig, LockAnswer, LockRequest, OpenFlags,
+    Opened, ReadRequest, RenameFlags, RenameRequest, Reply, Request, SetAttrRequest, WriteRequest,
     XattrAnswer,
 };
 use crate::recording::CallInfo;
 use bytes::Bytes;
 use forebay_client::team_ioctl::wire::COMMAND;
+use forebay_server::delegate::KernelLease;
 use forebay_server::{Attr, Fid, Kind, SpaceTotals};
 use forebay_trace::Action;
 use rustix::io::Errno;
@@ -25,6 +26,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What stands for the name of a file that has none, in traces and lists of open files.
@@ -37,7 +39,9 @@ fn own_or(fid: Fid, other: Fid) -> Fid {
 
 impl Handler for Filesystem {
     fn init(&self, config: &mut KernelConfig) -> io::Result<()> {
+        let expire = config.offers(InitFlags::FUSE_HAS_EXPIRE_ONLY);
         let policy = &self.ctx.policy;
+        policy.entries_expire.store(expire, Ordering::Relaxed);
         agree(config, policy.alone, &policy.write_back)
     }
 
@@ -57,13 +61,15 @@ impl Handler for Filesystem {
         }
         let changes = self.ctx.changes.now();
         let moved = self.moves.places.directories.due(req.pid);
+        let mut lease = KernelLease::default();
         let answer = match bytes {
             // The kernel resolves these itself on a path: it asks for them only to find again what a file handle names.
             b"." | b".." => self.attempt(req, CallInfo::on(Action::Stat, req.fid), || {
                 names::find_again(&self.ctx.delegate, req.fid, name == "..")
             }),
             _ => self.attempt(req, CallInfo::at(Action::Lookup, req.fid, name), || {
-                let attr = self.ctx.delegate.names.lookup(req.fid, bytes)?;
+                let attr;
+                (attr, lease) = self.ctx.delegate.names.lookup_leased(req.fid, bytes)?;
                 self.ctx.handles.named(attr.fid.0, req.fid.0, bytes);
                 Ok(attr)
             }),
@@ -76,7 +82,7 @@ impl Handler for Filesystem {
                 let entry = answer.map(|attr| self.ctx.policy.entry(attr));
                 self.moves.answer_lookup(moved, entry, reply);
             }
-            None => reply.answer(self.ctx.policy.found(answer)),
+            None => reply.answer(self.ctx.policy.found(answer, lease)),
         }
         self.ctx.named(changes, file);
     }
@@ -86,7 +92,12 @@ impl Handler for Filesystem {
         if let Some(attr) = own.or_else(|| self.ctx.caches.root(req.fid, req.pid)) {
             return reply.answer(Ok(self.ctx.policy.shown(attr)));
         }
-        let ask = || self.ctx.delegate.names.getattr(req.fid);
+        let mut lease = KernelLease::default();
+        let ask = || {
+            let attr;
+            (attr, lease) = self.ctx.delegate.names.getattr_leased(req.fid)?;
+            Ok(attr)
+        };
         let writing = fh.filter(|fh| self.ctx.policy.write_back.is_on() && has(*fh, WRITE));
         let answer = match writing {
             Some(fh) => self.attempt_for_kernel("getattr", req.fid, || {
@@ -99,7 +110,7 @@ impl Handler for Filesystem {
             self.ctx.caches.remember_root(attr);
         }
         let answer = answer.map(|attr| self.ctx.with_blocks(attr));
-        reply.answer(answer.map(|attr| self.ctx.policy.shown(attr)));
+        reply.answer(answer.map(|attr| self.ctx.policy.shown_leased(attr, lease)));
     }
 
     fn setattr(&self, req: &Request, set: SetAttrRequest, reply: Reply<(Attr, Duration)>) {

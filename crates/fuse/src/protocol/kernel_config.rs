@@ -38,6 +38,11 @@ impl KernelConfig {
         }
     }
 
+    /// Whether the kernel can do all of these.
+    pub fn offers(&self, features: InitFlags) -> bool {
+        self.offered.contains(features)
+    }
+
     /// Asks for these, all of them or none.
     ///
     /// # Errors

@@ -23,6 +23,8 @@ const MIN_READ_BUFFER: usize = 8192;
 const CLONE: libc::Ioctl = 0x8004_e500;
 const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
+/// Of [`INVAL_ENTRY`].
+const EXPIRE_ONLY: u32 = 1 << 0;
 
 /// A connection that has agreed with the kernel, and answers nothing yet.
 pub(crate) struct Session<H> {
@@ -196,13 +198,26 @@ impl Notifier {
     /// # Errors
     /// The mount has ended, or the directory is busy.
     pub fn inval_entry(&self, parent: Fid, name: &OsStr) -> io::Result<()> {
-        let len = [name.len() as u32, 0].map(u32::to_ne_bytes);
-        let head = [&parent.0.to_ne_bytes()[..], len.as_flattened()].concat();
-        self.send(INVAL_ENTRY, &head, &[name.as_bytes(), &[0]].concat())
-            .map(drop)
+        self.entry(parent, name, 0)
     }
 
-    /// `false`: the kernel does not know the file, or the name.
+    /// A name in a directory is to be looked up again before it is used again; it may turn out to be right. Only where the kernel
+    /// offers `FUSE_HAS_EXPIRE_ONLY`.
+    ///
+    /// # Errors
+    /// The mount has ended, or the directory is busy.
+    pub fn expire_entry(&self, parent: Fid, name: &OsStr) -> io::Result<()> {
+        self.entry(parent, name, EXPIRE_ONLY)
+    }
+
+    fn entry(&self, parent: Fid, name: &OsStr, flags: u32) -> io::Result<()> {
+        let len = [name.len() as u32, flags].map(u32::to_ne_bytes);
+        let head = [&parent.0.to_ne_bytes()[..], len.as_flattened()].concat();
+        let name = [name.as_bytes(), &[0]].concat();
+        self.send(INVAL_ENTRY, &head, &name).map(drop)
+    }
+
+    /// False: the kernel does not know the file, or the name.
     fn send(&self, code: u32, what: &[u8], name: &[u8]) -> io::Result<bool> {
         let mut head = [0; OUT_HEAD];
         let len = OUT_HEAD + what.len() + name.len();

@@ -75,6 +75,7 @@ bitflags::bitflags! {
         const FUSE_EXPLICIT_INVAL_DATA = 1 << 25;
         const FUSE_HANDLE_KILLPRIV_V2 = 1 << 28;
         const FUSE_INIT_EXT = 1 << 30;
+        const FUSE_HAS_EXPIRE_ONLY = 1 << 35;
         const FUSE_DIRECT_IO_ALLOW_MMAP = 1 << 36;
         const _ = !0;
     }

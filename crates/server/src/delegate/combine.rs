@@ -12,6 +12,7 @@ use super::counted_open::CountedOpen;
 use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
 use forebay_fabric::ring::{Combiner, Panicked};
 use forebay_proto::WireError;
+use forebay_proto::meta::LeasedAttr;
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::hash::Hash;
@@ -51,8 +52,8 @@ type SharedCreate = (SharedOpen, bool);
 pub(super) struct RequestCombiner {
     /// This node's member, which is asked directly.
     me: Member,
-    lookups: Combiner<(Fid, Vec<u8>), (), SharedReply<Attr>>,
-    attrs: Combiner<Fid, (), SharedReply<Attr>>,
+    lookups: Combiner<(Fid, Vec<u8>), (), SharedReply<LeasedAttr>>,
+    attrs: Combiner<Fid, (), SharedReply<LeasedAttr>>,
     /// With the number of handles.
     opens: Combiner<OpenKey, u32, SharedReply<SharedOpen>>,
     /// The same.
@@ -103,8 +104,8 @@ impl RequestCombiner {
         &self,
         parent: Fid,
         name: &[u8],
-        send: impl FnOnce() -> Result<Attr>,
-    ) -> Result<Attr> {
+        send: impl FnOnce() -> Result<LeasedAttr>,
+    ) -> Result<LeasedAttr> {
         let asked = (|| (parent, name.to_vec()), ());
         self.ask(
             &self.lookups,
@@ -116,7 +117,7 @@ impl RequestCombiner {
     }
 
     /// The attributes of a file; `send` asks its owner.
-    pub fn attr(&self, fid: Fid, send: impl FnOnce() -> Result<Attr>) -> Result<Attr> {
+    pub fn attr(&self, fid: Fid, send: impl FnOnce() -> Result<LeasedAttr>) -> Result<LeasedAttr> {
         let asked = (|| fid, ());
         self.ask(&self.attrs, fid.owner(), asked, |(), ()| (), |()| send())
     }

@@ -5,15 +5,16 @@
 use super::combine::RequestCombiner;
 use super::deferred_close::DeferredCloses;
 use super::handles::OpenFileTable;
+use super::kernel_leases::KernelLeases;
 use super::open_file::OpenFile;
 use super::traffic::TrafficCounters;
 use crate::{Attr, Error, Fid, Kind, Member, Node, Result};
 use forebay_data::Counter;
 use forebay_fabric::Error as Fabric;
-use forebay_proto::PeerCall;
 use forebay_proto::files::GetView;
 use forebay_proto::meta;
 use forebay_proto::placement::SliceMap;
+use forebay_proto::{KernelInvalidation, MemberServices, PeerCall};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ pub(super) struct DelegateContext {
     pub deferred_closes: Arc<DeferredCloses>,
     /// Names opens and commits at their owners.
     pub tokens: Counter,
+    /// What this node's kernel may keep for a while.
+    pub kernel_leases: KernelLeases,
     /// Requests that ask other members the same at the same time.
     pub combine: RequestCombiner,
     /// Every write is visible elsewhere before it returns, and every commit shown to the kernels of nodes that hold the file open.
@@ -111,8 +114,21 @@ impl DelegateContext {
 
     /// The owner's attributes, without what is pending here.
     pub fn ask_attr(&self, fid: Fid) -> Result<Attr> {
-        let request = meta::GetAttr { fid };
-        self.call(fid.owner(), request)
+        let lease_to = None;
+        let found = self.call(fid.owner(), meta::GetAttr { fid, lease_to })?;
+        Ok(found.attr)
+    }
+
+    /// A request of this node has changed the attributes of these: its kernel drops what it keeps of them.
+    pub fn forget_in_kernel(&self, fids: &[Fid]) {
+        if !self.kernel_leases.is_on() {
+            return;
+        }
+        for fid in fids {
+            let changed = KernelInvalidation::Attributes(*fid);
+            // Attributes are dropped before this returns.
+            self.node.invalidate_kernel(changed, Box::new(|_| ()));
+        }
     }
 
     /// The owner's attributes of a regular file; `EISDIR`, `EINVAL` for anything else.

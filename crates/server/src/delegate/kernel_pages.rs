@@ -21,6 +21,7 @@
 //!   them begins.
 use super::context::DelegateContext;
 use super::handles::Handle;
+use super::kernel_leases::LeasedPart;
 use super::open_file::{OpenFile, StalePages};
 use crate::node::KernelInvalidator;
 use crate::{Attr, Error, Fid, Result};
@@ -29,6 +30,7 @@ use forebay_proto::KernelInvalidation;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// What a direct write leaves for the mount to do before it is answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -167,9 +169,20 @@ impl KernelPages {
         }
     }
 
-    /// What has this node's kernel hear of what other nodes did; `None`: there is no mount any more.
+    /// What has this node's kernel hear of what other nodes did; `None`: there is no mount any more. From now on the kernel may keep
+    /// what is leased, if other members own anything.
     pub fn set_kernel_invalidator(&self, invalidator: Option<Arc<KernelInvalidator>>) {
+        let mounted = invalidator.is_some();
         *self.ctx.node.kernel.write() = invalidator;
+        if mounted && self.ctx.members() > 1 {
+            self.ctx.kernel_leases.turn_on();
+        }
+    }
+
+    /// A lease on this is over, and the kernel is given no other one that was asked for before. Answers when it was given one last,
+    /// if it may still have it: then it is to drop what it keeps.
+    pub fn end_lease(&self, fid: Fid, part: LeasedPart) -> Option<Instant> {
+        self.ctx.kernel_leases.revoke(fid, part)
     }
 
     /// Another node has published a change of a file, which is so since. What the kernel has to hear: that its pages may be

@@ -25,6 +25,7 @@
 //! | `DelegateContext` | `context` | what all those above share; owners' views of files |
 //! | `TrafficCounters` | `traffic` | counters of the requests of a mount or library |
 //! | `DeferredCloses` | `deferred_close` | work that closes could not finish, and when it is retried |
+//! | `KernelLeases` | `kernel_leases` | what this node's kernel may keep because its owner leased it |
 //! | `RequestCombiner` | `combine` | requests of this node that ask another member the same thing at once |
 //! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
 //! | `ReadWatch` | `prefetch/handle_state` | how an open handle reads, for the prefetcher |
@@ -54,6 +55,7 @@ mod file_map;
 mod folding;
 mod handles;
 mod intervals;
+mod kernel_leases;
 mod kernel_pages;
 mod locate;
 mod lock_owners;
@@ -94,6 +96,8 @@ use forebay_storage::Durability;
 pub use handles::Handle;
 use handles::OpenFileTable;
 use intervals::INTERVAL_MEMORY;
+use kernel_leases::KernelLeases;
+pub use kernel_leases::{KernelLease, LeasedPart};
 pub use kernel_pages::{AfterWrite, KernelPages, MountCaches};
 pub use locate::{ByteLocator, LocatedBytes};
 use lock_sessions::LockSessions;
@@ -161,6 +165,7 @@ impl Delegate {
             counters: counters.clone(),
             deferred_closes: Arc::default(),
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
+            kernel_leases: KernelLeases::default(),
             combine: RequestCombiner::new(member),
             posix: config.consistency == Consistency::Posix,
             always_sync: config.durability == Durability::Disk,

@@ -3,6 +3,7 @@
 use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::handles::Handle;
+use super::kernel_leases::{KernelLease, LeaseTicket, LeasedPart};
 use super::write::LayerWriter;
 use crate::{
     Attr, Caller, DirEntry, Fid, Kind, Member, NewNode, RenameFlags, Result, SetAttr, SetTime,
@@ -11,7 +12,7 @@ use crate::{
 use forebay_proto::PeerCall;
 use forebay_proto::data::GetUsage;
 use forebay_proto::files::{self, FileSurvey, SurveyFiles};
-use forebay_proto::meta;
+use forebay_proto::meta::{self, LeasedAttr};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,12 +36,45 @@ impl NamespaceClient {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `ESTALE`.
     pub fn lookup(&self, parent: Fid, name: &[u8]) -> Result<Attr> {
+        Ok(self.shown(self.find(parent, name, false)?.attr))
+    }
+
+    /// The same for the kernel, and what of it the kernel may keep.
+    ///
+    /// # Errors
+    /// As [`NamespaceClient::lookup`].
+    pub fn lookup_leased(&self, parent: Fid, name: &[u8]) -> Result<(Attr, KernelLease)> {
+        let ticket = self.ctx.kernel_leases.ticket();
+        let found = self.find(parent, name, ticket.is_some())?;
+        let entry_leased = found.entry_leased;
+        let (attr, attributes) = self.give_attributes(ticket, found);
+        let leases = &self.ctx.kernel_leases;
+        let give = |ticket| leases.give(ticket, parent, LeasedPart::Entries);
+        let entry = entry_leased && ticket.is_some_and(give);
+        Ok((attr, KernelLease { attributes, entry }))
+    }
+
+    fn find(&self, parent: Fid, name: &[u8], lease: bool) -> Result<LeasedAttr> {
         let _at = self.ctx.counters.other();
         let ask = || {
             let name = name.to_vec();
-            self.ctx.call(parent.owner(), meta::Lookup { parent, name })
+            let request = meta::Lookup {
+                parent,
+                name,
+                lease,
+            };
+            self.ctx.call(parent.owner(), request)
         };
-        Ok(self.shown(self.ctx.combine.lookup(parent, name, ask)?))
+        self.ctx.combine.lookup(parent, name, ask)
+    }
+
+    /// What the kernel is about to be told, and whether it may keep it.
+    fn give_attributes(&self, ticket: Option<LeaseTicket>, found: LeasedAttr) -> (Attr, bool) {
+        let (attr, changes_here) = self.seen_here(found.attr);
+        let leases = &self.ctx.kernel_leases;
+        let give = |ticket| leases.give(ticket, attr.fid, LeasedPart::Attributes);
+        let given = found.leased && !changes_here && ticket.is_some_and(give);
+        (attr, given)
     }
 
     /// With this node's pending writes applied (size, mtime).
@@ -48,9 +82,29 @@ impl NamespaceClient {
     /// # Errors
     /// `ESTALE` if it was removed.
     pub fn getattr(&self, fid: Fid) -> Result<Attr> {
+        Ok(self.shown(self.attributes(fid, None)?.attr))
+    }
+
+    /// The same for the kernel, and whether it may keep them.
+    ///
+    /// # Errors
+    /// As [`NamespaceClient::getattr`].
+    pub fn getattr_leased(&self, fid: Fid) -> Result<(Attr, KernelLease)> {
+        let ticket = self.ctx.kernel_leases.ticket();
+        let lease_to = ticket.map(|_| self.ctx.member());
+        let found = self.attributes(fid, lease_to)?;
+        let (attr, attributes) = self.give_attributes(ticket, found);
+        let lease = KernelLease {
+            attributes,
+            ..KernelLease::default()
+        };
+        Ok((attr, lease))
+    }
+
+    fn attributes(&self, fid: Fid, lease_to: Option<Member>) -> Result<LeasedAttr> {
         let _at = self.ctx.counters.other();
-        let attr = self.ctx.combine.attr(fid, || self.ctx.ask_attr(fid));
-        Ok(self.shown(attr?))
+        let ask = || self.ctx.call(fid.owner(), meta::GetAttr { fid, lease_to });
+        self.ctx.combine.attr(fid, ask)
     }
 
     /// A file that is open here, as this node sees it now; nobody is asked.
@@ -94,6 +148,7 @@ impl NamespaceClient {
             caller,
         };
         let attr = self.ctx.call(fid.owner(), request)?;
+        self.ctx.forget_in_kernel(&[fid]);
         if let Some(file) = &file {
             let mut state = file.state.lock();
             state.forget(sets_mtime, set.mode.is_some());
@@ -113,7 +168,9 @@ impl NamespaceClient {
             caller,
             exclusive: true,
         };
-        Ok(self.ask(parent.owner(), request)?.attr)
+        let made = self.ask(parent.owner(), request)?;
+        self.ctx.forget_in_kernel(&[parent]);
+        Ok(made.attr)
     }
 
     /// Where a symlink leads.
@@ -131,6 +188,7 @@ impl NamespaceClient {
     pub fn link(&self, fid: Fid, parent: Fid, name: &[u8]) -> Result<Attr> {
         let name = name.to_vec();
         let attr = self.ask(parent.owner(), meta::Link { fid, parent, name })?;
+        self.ctx.forget_in_kernel(&[fid, parent]);
         Ok(self.shown(attr))
     }
 
@@ -144,7 +202,8 @@ impl NamespaceClient {
             name: name.to_vec(),
             caller,
         };
-        self.ask(parent.owner(), request)?;
+        let removed = self.ask(parent.owner(), request)?;
+        self.ctx.forget_in_kernel(&[removed, parent]);
         self.ctx.deferred_closes.retry_now();
         Ok(())
     }
@@ -159,7 +218,9 @@ impl NamespaceClient {
             name: name.to_vec(),
             caller,
         };
-        self.ask(parent.owner(), request)
+        let removed = self.ask(parent.owner(), request)?;
+        self.ctx.forget_in_kernel(&[removed, parent]);
+        Ok(())
     }
 
     /// Renames, over what is there if the flags allow.
@@ -183,7 +244,9 @@ impl NamespaceClient {
             flags,
             caller,
         };
-        self.ask(to.owner(), request)?;
+        let mut concerned = self.ask(to.owner(), request)?;
+        concerned.extend([from, to]);
+        self.ctx.forget_in_kernel(&concerned);
         self.ctx.deferred_closes.retry_now();
         Ok(())
     }
@@ -225,7 +288,9 @@ impl NamespaceClient {
     /// # Errors
     /// `EBUSY`; `EINVAL` for anything but a file.
     pub fn laminate(&self, fid: Fid) -> Result<()> {
-        self.ask(fid.owner(), files::Laminate { fid }).map(drop)
+        self.ask(fid.owner(), files::Laminate { fid })?;
+        self.ctx.forget_in_kernel(&[fid]);
+        Ok(())
     }
 
     /// A value.
@@ -256,7 +321,9 @@ impl NamespaceClient {
             create,
             replace,
         };
-        self.ask(fid.owner(), request)
+        self.ask(fid.owner(), request)?;
+        self.ctx.forget_in_kernel(&[fid]);
+        Ok(())
     }
 
     /// All names.
@@ -273,7 +340,9 @@ impl NamespaceClient {
     /// `ENODATA` if there is none.
     pub fn removexattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
         let name = name.to_vec();
-        self.ask(fid.owner(), meta::RemoveXattr { fid, name })
+        self.ask(fid.owner(), meta::RemoveXattr { fid, name })?;
+        self.ctx.forget_in_kernel(&[fid]);
+        Ok(())
     }
 
     /// Used: what all members that answer store. Free: what this node may still store, because what is written here stays
@@ -342,9 +411,15 @@ impl NamespaceClient {
 
     /// Attributes just fetched, as this node sees them; they count as a view of the file.
     fn shown(&self, attr: Attr) -> Attr {
+        self.seen_here(attr).0
+    }
+
+    /// The same; also whether the file may change here without a request to its owner.
+    fn seen_here(&self, attr: Attr) -> (Attr, bool) {
         match self.ctx.table.find(attr.fid) {
             Some(file) if attr.kind == Kind::File => {
                 let mut state = file.state.lock();
+                let changes = state.handles > 0 || state.unpublished().any(|l| !l.is_empty());
                 state.observe(&attr);
                 // Answers overtake each other: never show an older size than this node has seen.
                 let shown = if attr.generation < state.attr.generation {
@@ -353,9 +428,9 @@ impl NamespaceClient {
                     state.show(attr)
                 };
                 state.tells(shown.size);
-                shown
+                (shown, changes)
             }
-            _ => attr,
+            _ => (attr, false),
         }
     }
 }

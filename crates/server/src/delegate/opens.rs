@@ -84,6 +84,9 @@ impl OpenClient {
             exclusive,
         };
         let created = self.ctx.call(new.parent.owner(), request)?;
+        if created.made {
+            self.ctx.forget_in_kernel(&[new.parent]);
+        }
         Ok((created.attr, created.made))
     }
 
@@ -168,6 +171,10 @@ impl OpenClient {
         made: bool,
     ) -> OpenedFile {
         let file = self.ctx.table.hold(attr);
+        if flags.write && !made {
+            // From now on it may change here without a request to its owner.
+            self.ctx.forget_in_kernel(&[attr.fid]);
+        }
         if file.state.lock().handles == 1 {
             // What an earlier close could not publish is tried again; if that fails again, it stays pending.
             let _ = self.committer.publish(&file);

@@ -2,6 +2,7 @@
 //! new view; others are failures. Opens are counted by member.
 use super::Files;
 use super::records::CommitId;
+use crate::inodes::leases::{LeaseChange, LeasedObject};
 use crate::{Attr, Fid, Member, Result};
 use forebay_proto::files::{
     AbandonOpen, Close, CloseTeam, Commit, CommitReply, DropStaged, ExtentsReply, FileSurvey,
@@ -30,6 +31,7 @@ impl FilesService for Files {
         self.opens.abandon(from, r.token)
     }
     fn commit(&self, from: Member, r: Commit) -> Result<CommitReply> {
+        let _change = self.begin_change(from, r.fid);
         self.committer.commit(from, r)
     }
     fn stage_changes(&self, from: Member, r: StageChanges) -> Result<()> {
@@ -56,7 +58,8 @@ impl FilesService for Files {
     fn reserve_append(&self, _: Member, r: ReserveAppend) -> Result<u64> {
         self.opens.append(r.fid, r.len, r.pending_end)
     }
-    fn laminate(&self, _: Member, r: Laminate) -> Result<Attr> {
+    fn laminate(&self, from: Member, r: Laminate) -> Result<Attr> {
+        let _change = self.begin_change(from, r.fid);
         self.opens.laminate(r.fid)
     }
     fn sync_file(&self, _: Member, r: SyncFile) -> Result<()> {
@@ -74,6 +77,14 @@ impl FilesService for Files {
     }
     fn remove_slices(&self, _: Member, r: RemoveSlices) -> Result<RemoveProgress> {
         self.staged.remove(r.fid)
+    }
+}
+
+impl Files {
+    /// The file's attributes are leased to no kernel until the answer is dropped.
+    fn begin_change(&self, by: Member, fid: Fid) -> LeaseChange<'_> {
+        let leases = &self.components.context.inodes.leases;
+        leases.begin_change(Some(by), [LeasedObject::Attributes(fid)])
     }
 }
 

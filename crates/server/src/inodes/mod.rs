@@ -6,12 +6,15 @@
 //! - The lock of a directory also serialises changes of its entries.
 //! - No one holds an inode lock while it calls another member.
 //! - A fid is handed out once, also across crashes.
+//! - What may be leased to other nodes' kernels (`leases`) changes only within a `LeaseChange`.
+pub(crate) mod leases;
 pub(crate) mod record;
 
 use crate::{Error, Fid, Kind, Member, Result, keys};
 use bytes::Bytes;
 use forebay_data::Counter;
 use forebay_storage::{Batch, Store};
+use leases::Leases;
 use parking_lot::{Mutex, MutexGuard};
 pub use record::Inode;
 pub(crate) use record::decode;
@@ -35,6 +38,8 @@ pub struct Inodes {
     member: Member,
     locks: Vec<Mutex<()>>,
     fids: Counter,
+    /// Which kernels may keep what of them.
+    pub(crate) leases: Leases,
 }
 
 impl Inodes {
@@ -48,6 +53,7 @@ impl Inodes {
             store,
             member,
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            leases: Leases::default(),
         })
     }
 

@@ -11,7 +11,7 @@ use super::local::LocalNamespace;
 use super::plan::Plan;
 use super::records::{self, Intent, RecordTag};
 use super::requests::MemberCalls;
-use super::steps::{ChangeSet, IntentStep, Precondition};
+use super::steps::{ChangeSet, IntentStep, Precondition, leased_objects};
 use crate::{Error, Fid, Member, Result};
 use forebay_proto::intents::IntentId;
 use forebay_proto::meta::{
@@ -36,9 +36,12 @@ pub(crate) struct IntentCoordinator {
 }
 
 impl IntentCoordinator {
-    /// Makes the plan happen, all of it or nothing.
-    pub fn run(&self, plan: &Plan) -> Result<(), AttemptError> {
+    /// Makes the plan of a request of member `by` happen, all of it or nothing.
+    pub fn run(&self, plan: &Plan, by: Member) -> Result<(), AttemptError> {
         let me = self.local.member();
+        let changed = leased_objects(plan.needs_of(me), plan.steps_of(me));
+        let leases = &self.local.inodes.leases;
+        let _change = leases.begin_change(Some(by), changed);
         let others = plan.others(me);
         if others.is_empty() && plan.moves.is_empty() {
             return self.commit(None, plan, None);
@@ -48,7 +51,7 @@ impl IntentCoordinator {
             parts: others.iter().map(|m| (*m, plan.part_of(*m))).collect(),
             moves_directory: !plan.moves.is_empty(),
         };
-        if let Err(stop) = self.decide(id, plan, &intent) {
+        if let Err(stop) = self.decide(id, plan, &intent, by) {
             self.give_up(id, &intent);
             return Err(stop);
         }
@@ -62,12 +65,18 @@ impl IntentCoordinator {
             return Err(AttemptError::Fail(e.into()));
         }
         self.local.holds.release(id);
-        self.finish(id, intent);
+        self.finish(id, intent, Some(by));
         Ok(())
     }
 
     /// Steps 1 to 3.
-    fn decide(&self, id: IntentId, plan: &Plan, intent: &Intent) -> Result<(), AttemptError> {
+    fn decide(
+        &self,
+        id: IntentId,
+        plan: &Plan,
+        intent: &Intent,
+        by: Member,
+    ) -> Result<(), AttemptError> {
         if intent.moves_directory {
             held(0, self.members.call(0, LockDirectoryMoves { intent: id })?)?;
             for (fid, parent) in &plan.moves {
@@ -84,6 +93,7 @@ impl IntentCoordinator {
                     intent: id,
                     below,
                     needs,
+                    by: Some(by),
                 };
                 held(*member, self.members.call(*member, request)?)?;
             }
@@ -174,7 +184,7 @@ impl IntentCoordinator {
 
     /// Has every member do its steps of a committed intent; `forget_done` forgets it. What cannot be done now is left for
     /// `finish_left`; answers the first member that could not.
-    fn finish(&self, id: IntentId, intent: Intent) -> Option<Member> {
+    fn finish(&self, id: IntentId, intent: Intent, by: Option<Member>) -> Option<Member> {
         let (mut done, mut left) = (intent.clone(), intent);
         let mut failed = None;
         left.parts.retain(|(member, part)| {
@@ -182,6 +192,7 @@ impl IntentCoordinator {
                 intent: id,
                 below: self.intents.below(*member),
                 part: part.clone(),
+                by,
             };
             let finished = self.members.call(*member, request);
             if let Err(e) = &finished {
@@ -321,7 +332,7 @@ impl IntentCoordinator {
             if intent.parts.iter().any(|(member, _)| down.contains(member)) {
                 // One wait for a member that does not answer is enough in a round.
                 self.intents.leave(id, intent);
-            } else if let Some(member) = self.finish(id, intent) {
+            } else if let Some(member) = self.finish(id, intent, None) {
                 down.insert(member);
             }
         }

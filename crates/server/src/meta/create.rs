@@ -14,7 +14,7 @@ const FIDS_PER_REQUEST: u32 = 64;
 
 impl NamespaceOperations {
     /// The attributes, and whether this made it.
-    pub fn create(&self, request: &Create) -> Result<(Attr, bool)> {
+    pub fn create(&self, request: &Create, by: Member) -> Result<(Attr, bool)> {
         let Create { parent, new, .. } = request;
         let (parent, name) = (*parent, &request.name[..]);
         names::check(name)?;
@@ -35,7 +35,7 @@ impl NamespaceOperations {
                 return self.existing(entry, new.kind, request.exclusive);
             }
             let inode = inode(parent, &dir, new, request.caller, self.local.now());
-            match self.make(parent, name, home, &inode) {
+            match self.make(parent, name, home, &inode, by) {
                 // The member that should get the directory is down: this one can hold it as well.
                 Err(AttemptError::Fail(Error::Fabric(_))) if home != self.local.member() => {
                     home = self.local.member();
@@ -67,6 +67,7 @@ impl NamespaceOperations {
         name: &[u8],
         home: Member,
         inode: &Inode,
+        by: Member,
     ) -> Result<Attr, AttemptError> {
         let fid = self.unused_fid(home)?;
         let kind = inode.kind;
@@ -81,7 +82,7 @@ impl NamespaceOperations {
             fid,
             inode: Box::new(inode.clone()),
         });
-        self.coordinator.run(&plan)?;
+        self.coordinator.run(&plan, by)?;
         Ok(inode.attr(fid))
     }
 

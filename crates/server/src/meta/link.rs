@@ -3,11 +3,11 @@ use super::operations::NamespaceOperations;
 use super::plan::{NameInDirectory, Plan};
 use super::steps::{EntryTarget, Precondition};
 use super::{entries, names};
-use crate::{Attr, Error, Fid, Kind, Result};
+use crate::{Attr, Error, Fid, Kind, Member, Result};
 use rustix::io::Errno;
 
 impl NamespaceOperations {
-    pub fn link(&self, fid: Fid, dir: Fid, name: &[u8]) -> Result<Attr> {
+    pub fn link(&self, fid: Fid, dir: Fid, name: &[u8], by: Member) -> Result<Attr> {
         names::check(name)?;
         self.retry(|| {
             self.local.directory(dir)?;
@@ -30,7 +30,7 @@ impl NamespaceOperations {
                 true => Precondition::Name { fid, time },
                 false => Precondition::Link { fid, time },
             });
-            self.coordinator.run(&plan)
+            self.coordinator.run(&plan, by)
         })?;
         self.attr_of(fid)
     }

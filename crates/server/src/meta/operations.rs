@@ -6,9 +6,10 @@ use super::attempt::AttemptError;
 use super::coordinator::IntentCoordinator;
 use super::local::LocalNamespace;
 use super::requests::MemberCalls;
-use crate::{Attr, Caller, Error, Fid, Member, Result};
+use crate::inodes::leases::LeasedObject;
+use crate::{Attr, Caller, Error, Fid, Kind, Member, Result};
 use forebay_proto::intents::{EntryTarget, IntentId};
-use forebay_proto::meta::{AbortIntent, AskIntent, GetAttr};
+use forebay_proto::meta::{AbortIntent, AskIntent, GetAttr, LeasedAttr};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -79,27 +80,53 @@ impl NamespaceOperations {
         }
     }
 
-    pub fn lookup(&self, parent: Fid, name: &[u8]) -> Result<Attr> {
+    /// `lease_to`: the member whose node's kernel wants to keep the answer. Names of directories can be leased, others cannot: they
+    /// come and go, and the kernel would have to drop each of them.
+    pub fn lookup(&self, parent: Fid, name: &[u8], lease_to: Option<Member>) -> Result<LeasedAttr> {
         let mut gone = None;
         self.retry(|| {
-            let entry = self.local.get_entry(parent, name)?;
+            let mut entry = self.local.get_entry(parent, name)?;
+            let mut entry_leased = false;
+            if let Some(member) = lease_to
+                && entry.kind == Kind::Dir
+            {
+                let object = LeasedObject::Entry(parent, name);
+                entry_leased = self.local.inodes.leases.grant(object, member);
+                // Read again under the lease.
+                entry = self.local.get_entry(parent, name)?;
+                entry_leased &= entry.kind == Kind::Dir;
+            }
             if gone == Some(entry) {
                 // Still the same name after its inode went: the last step of a removal waits for this member.
                 return Err(Errno::NOENT.into());
             }
             gone = Some(entry);
-            self.attr_of_entry(entry)
+            Ok(LeasedAttr {
+                entry_leased,
+                ..self.leased_attr(entry, lease_to)?
+            })
         })
     }
 
     /// Attributes of an inode anywhere. The caller has no locks.
     pub fn attr_of(&self, fid: Fid) -> Result<Attr> {
-        self.members.call(fid.owner(), GetAttr { fid })
+        let lease_to = None;
+        let found = self.members.call(fid.owner(), GetAttr { fid, lease_to })?;
+        Ok(found.attr)
     }
 
     /// Attributes of what an entry of this member names. An inode that is gone was removed since: look again.
     pub fn attr_of_entry(&self, entry: EntryTarget) -> Result<Attr, AttemptError> {
-        match self.attr_of(entry.fid) {
+        Ok(self.leased_attr(entry, None)?.attr)
+    }
+
+    fn leased_attr(
+        &self,
+        entry: EntryTarget,
+        lease_to: Option<Member>,
+    ) -> Result<LeasedAttr, AttemptError> {
+        let fid = entry.fid;
+        match self.members.call(fid.owner(), GetAttr { fid, lease_to }) {
             Err(Error::Posix(Errno::STALE)) => Err(AttemptError::Changed),
             other => Ok(other?),
         }

@@ -9,8 +9,9 @@ use super::attempt::AttemptError;
 use super::directory_move_lock::DirectoryMoveLock;
 use super::local::{FollowUps, LocalNamespace};
 use super::records::{self, IntentPart, RecordTag};
-use super::steps::{ChangeSet, IntentStep, Precondition};
-use crate::{Error, Result};
+use super::steps::{ChangeSet, IntentStep, Precondition, leased_objects};
+use crate::inodes::leases::LeaseChange;
+use crate::{Error, Member, Result};
 use forebay_proto::intents::IntentId;
 use std::sync::Arc;
 
@@ -34,14 +35,30 @@ impl IntentParticipant {
         })
     }
 
+    /// What these change is leased to no kernel until the answer is dropped; `by`: see [`Leases::begin_change`].
+    ///
+    /// [`Leases::begin_change`]: crate::inodes::leases::Leases::begin_change
+    fn begin_change(
+        &self,
+        needs: &[Precondition],
+        steps: &[IntentStep],
+        by: Option<Member>,
+    ) -> LeaseChange<'_> {
+        let leases = &self.local.inodes.leases;
+        leases.begin_change(by, leased_objects(needs.iter(), steps.iter()))
+    }
+
     /// Checks needs and holds them durably.
     pub fn prepare(
         &self,
         id: IntentId,
         below: u64,
         needs: Vec<Precondition>,
+        by: Option<Member>,
     ) -> Result<(), AttemptError> {
         self.applied.raise(id, below)?;
+        // Names do not change yet, but links count from now on.
+        let _change = self.begin_change(&needs, &[], by);
         let _locks = self.local.lock_guards(&needs);
         if self.applied.is_over(id) {
             // Who still waits for this answer would get the same one however often it asked.
@@ -91,9 +108,16 @@ impl IntentParticipant {
     }
 
     /// The intent is decided; does its part once, and ends its holds.
-    pub fn apply_part(&self, id: IntentId, below: u64, part: &IntentPart) -> Result<()> {
+    pub fn apply_part(
+        &self,
+        id: IntentId,
+        below: u64,
+        part: &IntentPart,
+        by: Option<Member>,
+    ) -> Result<()> {
         self.applied.raise(id, below)?;
         let held = self.local.holds.needs(id);
+        let _change = self.begin_change(held.as_deref().unwrap_or_default(), &part.steps, by);
         let needs = held.iter().flatten().chain(&part.makes);
         let guards = needs
             .map(Precondition::guard)
@@ -133,6 +157,7 @@ impl IntentParticipant {
         let after = match self.local.holds.needs(id) {
             None => FollowUps::default(),
             Some(needs) => {
+                let _change = self.begin_change(&needs, &[], None);
                 let _locks = self.local.lock_guards(&needs);
                 let mut after = FollowUps::default();
                 // What is held in memory only (by a coordinator) made nothing yet. What another thread took back

@@ -2,12 +2,18 @@
 use super::names;
 use super::operations::NamespaceOperations;
 use super::plan::{NameInDirectory, Plan};
-use crate::{Caller, Fid, Kind, Result};
+use crate::{Caller, Fid, Kind, Member, Result};
 use rustix::io::Errno;
 
 impl NamespaceOperations {
-    /// `directory`: it must be one, and else none.
-    pub fn remove(&self, dir: Fid, name: &[u8], caller: Caller, directory: bool) -> Result<()> {
+    /// `directory`: it must be one, and else none. Answers what lost the name.
+    pub fn remove(
+        &self,
+        dir: Fid,
+        name: &[u8],
+        (by, caller): (Member, Caller),
+        directory: bool,
+    ) -> Result<Fid> {
         names::check(name)?;
         self.retry(|| {
             let inode = self.local.directory(dir)?;
@@ -22,7 +28,8 @@ impl NamespaceOperations {
             let mut plan = Plan::removal();
             plan.change_entry(NameInDirectory { dir, name }, Some(entry), None, time);
             plan.remove(entry, time);
-            self.coordinator.run(&plan)
+            self.coordinator.run(&plan, by)?;
+            Ok(entry.fid)
         })
     }
 }

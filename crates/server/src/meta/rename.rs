@@ -6,12 +6,13 @@ use super::operations::NamespaceOperations;
 use super::plan::{NameInDirectory, Plan};
 use super::steps::{EntryTarget, IntentStep};
 use super::{entries, names};
-use crate::{Caller, Fid, Kind, RenameFlags, Result, Time};
+use crate::{Caller, Fid, Kind, Member, RenameFlags, Result, Time};
 use forebay_proto::meta::{GetEntry, Rename};
 use rustix::io::Errno;
 
 impl NamespaceOperations {
-    pub fn rename(&self, request: &Rename) -> Result<()> {
+    /// Answers what was moved, and what was there before.
+    pub fn rename(&self, request: &Rename, by: Member) -> Result<Vec<Fid>> {
         names::check(&request.name)?;
         names::check(&request.to_name)?;
         let (flags, caller) = (request.flags, request.caller);
@@ -27,19 +28,22 @@ impl NamespaceOperations {
             name: &request.to_name,
         };
         self.retry(|| match self.rename_plan(source, target, flags, caller)? {
-            Some(plan) => self.coordinator.run(&plan),
-            None => Ok(()),
+            Some((plan, concerned)) => {
+                self.coordinator.run(&plan, by)?;
+                Ok(concerned)
+            }
+            None => Ok(Vec::new()),
         })
     }
 
-    /// The plan by the state now; `None` if there is nothing to do.
+    /// The plan by the state now, and what it moves and replaces; `None` if there is nothing to do.
     fn rename_plan(
         &self,
         source: NameInDirectory<'_>,
         target: NameInDirectory<'_>,
         flags: RenameFlags,
         caller: Caller,
-    ) -> Result<Option<Plan>, AttemptError> {
+    ) -> Result<Option<(Plan, Vec<Fid>)>, AttemptError> {
         let moved = self.get_entry_anywhere(source)?;
         let dir = self.local.directory(target.dir)?;
         let replaced = entries::get(&self.local.store, target.dir, target.name)?;
@@ -62,12 +66,12 @@ impl NamespaceOperations {
             self.check_sticky(dir.uid, dir.mode, replaced, caller)?;
         }
         let time = self.local.now();
-        match replaced {
-            Some(replaced) if flags.exchange => {
-                Ok(Some(exchange(source, target, moved, replaced, time)))
-            }
-            _ => Ok(Some(replace(source, target, moved, replaced, time)?)),
-        }
+        let plan = match replaced {
+            Some(replaced) if flags.exchange => exchange(source, target, moved, replaced, time),
+            _ => replace(source, target, moved, replaced, time)?,
+        };
+        let concerned = [Some(moved), replaced].into_iter().flatten();
+        Ok(Some((plan, concerned.map(|entry| entry.fid).collect())))
     }
 
     fn get_entry_anywhere(&self, spot: NameInDirectory<'_>) -> Result<EntryTarget> {

@@ -5,13 +5,14 @@ use super::attempt::hold_reply;
 use super::intents::Intents;
 use super::local::LocalNamespace;
 use super::participant::IntentParticipant;
+use crate::inodes::leases::{LeaseChange, LeasedObject};
 use crate::{Attr, DirEntry, Error, Fid, Kind, Member, Result};
 use forebay_proto::intents::{EntryTarget, IntentId};
 use forebay_proto::meta::{
     AbortIntent, AllocateFids, AskIntent, ChangeAttr, Create, Created, FinishIntent, GetAttr,
-    GetEntry, GetParent, GetXattr, HoldReply, LeafService, Link, ListXattrs, LockDirectoryMoves,
-    Lookup, OperationService, PrepareIntent, ReadDir, ReadLink, RecreateInodes, RemoveDir,
-    RemoveXattr, Rename, SetXattr, SyncIntents, Unlink,
+    GetEntry, GetParent, GetXattr, HoldReply, LeafService, LeasedAttr, Link, ListXattrs,
+    LockDirectoryMoves, Lookup, OperationService, PrepareIntent, ReadDir, ReadLink, RecreateInodes,
+    RemoveDir, RemoveXattr, Rename, SetXattr, SyncIntents, Unlink,
 };
 use forebay_proto::{PeerCall, PeerRpc};
 use rustix::io::Errno;
@@ -21,24 +22,27 @@ use std::sync::Arc;
 const MOST_FIDS: u32 = 4096;
 
 impl OperationService for Meta {
-    fn lookup(&self, _: Member, r: Lookup) -> Result<Attr> {
-        self.operations.lookup(r.parent, &r.name)
+    fn lookup(&self, from: Member, r: Lookup) -> Result<LeasedAttr> {
+        let lease_to = r.lease.then_some(from);
+        self.operations.lookup(r.parent, &r.name, lease_to)
     }
-    fn create(&self, _: Member, r: Create) -> Result<Created> {
-        let (attr, made) = self.operations.create(&r)?;
+    fn create(&self, from: Member, r: Create) -> Result<Created> {
+        let (attr, made) = self.operations.create(&r, from)?;
         Ok(Created { attr, made })
     }
-    fn link(&self, _: Member, r: Link) -> Result<Attr> {
-        self.operations.link(r.fid, r.parent, &r.name)
+    fn link(&self, from: Member, r: Link) -> Result<Attr> {
+        self.operations.link(r.fid, r.parent, &r.name, from)
     }
-    fn unlink(&self, _: Member, r: Unlink) -> Result<()> {
-        self.operations.remove(r.parent, &r.name, r.caller, false)
+    fn unlink(&self, from: Member, r: Unlink) -> Result<Fid> {
+        let by = (from, r.caller);
+        self.operations.remove(r.parent, &r.name, by, false)
     }
-    fn remove_dir(&self, _: Member, r: RemoveDir) -> Result<()> {
-        self.operations.remove(r.parent, &r.name, r.caller, true)
+    fn remove_dir(&self, from: Member, r: RemoveDir) -> Result<Fid> {
+        let by = (from, r.caller);
+        self.operations.remove(r.parent, &r.name, by, true)
     }
-    fn rename(&self, _: Member, r: Rename) -> Result<()> {
-        self.operations.rename(&r)
+    fn rename(&self, from: Member, r: Rename) -> Result<Vec<Fid>> {
+        self.operations.rename(&r, from)
     }
 }
 
@@ -49,11 +53,29 @@ pub(crate) struct LeafRequests {
     pub intents: Arc<Intents>,
 }
 
-impl LeafService for LeafRequests {
-    fn get_attr(&self, _: Member, r: GetAttr) -> Result<Attr> {
-        Ok(self.local.inodes.get(r.fid)?.attr(r.fid))
+impl LeafRequests {
+    /// The attributes of the inode are leased to no kernel until the answer is dropped.
+    fn begin_change(&self, by: Member, fid: Fid) -> LeaseChange<'_> {
+        let object = LeasedObject::Attributes(fid);
+        self.local.inodes.leases.begin_change(Some(by), [object])
     }
-    fn change_attr(&self, _: Member, r: ChangeAttr) -> Result<Attr> {
+}
+
+impl LeafService for LeafRequests {
+    fn get_attr(&self, _: Member, r: GetAttr) -> Result<LeasedAttr> {
+        let object = LeasedObject::Attributes(r.fid);
+        let leases = &self.local.inodes.leases;
+        let leased = r
+            .lease_to
+            .is_some_and(|member| leases.grant(object, member));
+        Ok(LeasedAttr {
+            attr: self.local.inodes.get(r.fid)?.attr(r.fid),
+            leased,
+            entry_leased: false,
+        })
+    }
+    fn change_attr(&self, from: Member, r: ChangeAttr) -> Result<Attr> {
+        let _change = self.begin_change(from, r.fid);
         self.local.setattr(r.fid, &r.set, r.caller)
     }
     fn read_dir(&self, _: Member, r: ReadDir) -> Result<Vec<DirEntry>> {
@@ -76,14 +98,16 @@ impl LeafService for LeafRequests {
     fn get_xattr(&self, _: Member, r: GetXattr) -> Result<Vec<u8>> {
         self.local.getxattr(r.fid, &r.name)
     }
-    fn set_xattr(&self, _: Member, r: SetXattr) -> Result<()> {
+    fn set_xattr(&self, from: Member, r: SetXattr) -> Result<()> {
+        let _change = self.begin_change(from, r.fid);
         self.local
             .setxattr(r.fid, &r.name, r.value, r.create, r.replace)
     }
     fn list_xattrs(&self, _: Member, r: ListXattrs) -> Result<Vec<Vec<u8>>> {
         self.local.listxattr(r.fid)
     }
-    fn remove_xattr(&self, _: Member, r: RemoveXattr) -> Result<()> {
+    fn remove_xattr(&self, from: Member, r: RemoveXattr) -> Result<()> {
+        let _change = self.begin_change(from, r.fid);
         self.local.removexattr(r.fid, &r.name)
     }
     fn get_entry(&self, _: Member, r: GetEntry) -> Result<EntryTarget> {
@@ -95,11 +119,12 @@ impl LeafService for LeafRequests {
     }
     fn prepare_intent(&self, from: Member, r: PrepareIntent) -> Result<HoldReply> {
         check_coordinator(from, r.intent)?;
-        hold_reply(self.participant.prepare(r.intent, r.below, r.needs))
+        hold_reply(self.participant.prepare(r.intent, r.below, r.needs, r.by))
     }
     fn finish_intent(&self, from: Member, r: FinishIntent) -> Result<()> {
         check_coordinator(from, r.intent)?;
-        self.participant.apply_part(r.intent, r.below, &r.part)
+        self.participant
+            .apply_part(r.intent, r.below, &r.part, r.by)
     }
     fn abort_intent(&self, _: Member, r: AbortIntent) -> Result<()> {
         self.participant.abort(r.intent)

@@ -5,7 +5,8 @@
 use super::attempt::AttemptError;
 use super::entries;
 use super::local::{FollowUps, LocalNamespace, check_not_removed};
-use crate::{Fid, Kind, Result, inodes::Inode};
+use crate::inodes::{Inode, leases::LeasedObject};
+use crate::{Fid, Kind, Result};
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,33 @@ pub use forebay_proto::intents::{EntryTarget, IntentId, IntentStep, Precondition
 
 /// Most names of one file.
 pub const LINK_MAX: u32 = 65_000;
+
+/// What of these needs and steps of one member may be leased to kernels.
+pub(crate) fn leased_objects<'a>(
+    needs: impl Iterator<Item = &'a Precondition>,
+    steps: impl Iterator<Item = &'a IntentStep>,
+) -> impl Iterator<Item = LeasedObject<'a>> {
+    let of_need = |need: &'a Precondition| match need {
+        Precondition::Entry {
+            dir,
+            name,
+            is: Some(is),
+        } if is.kind == Kind::Dir => Some(LeasedObject::Entry(*dir, name)),
+        Precondition::Link { fid, .. } | Precondition::Name { fid, .. } => {
+            Some(LeasedObject::Attributes(*fid))
+        }
+        Precondition::Entry { .. } | Precondition::Empty { .. } | Precondition::Make { .. } => None,
+    };
+    let of_step = |step: &'a IntentStep| match step {
+        // Its directory is another step; what it named is a need.
+        IntentStep::Entry { .. } => None,
+        IntentStep::UpdateDirectory { .. }
+        | IntentStep::Drop { .. }
+        | IntentStep::MarkDead { .. }
+        | IntentStep::Moved { .. } => Some(LeasedObject::Attributes(step.guard())),
+    };
+    needs.filter_map(of_need).chain(steps.filter_map(of_step))
+}
 
 /// Changes gathered under inode locks, to land as one batch.
 pub(crate) struct ChangeSet<'a> {

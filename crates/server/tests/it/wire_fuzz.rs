@@ -398,6 +398,7 @@ fn a_wrong_number_stops_no_coordinator() {
             },
             below,
             part: IntentPart::default(),
+            by: None,
         })
     };
     // From member 0: its own intents up to a number that it never gave out, and those of another member.

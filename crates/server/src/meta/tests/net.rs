@@ -395,10 +395,17 @@ impl Net {
     }
     pub fn lookup(&self, parent: Fid, name: &str) -> Result<Attr> {
         let name = name.into();
-        self.ask(parent.owner(), Lookup { parent, name })
+        let lease = false;
+        let request = Lookup {
+            parent,
+            name,
+            lease,
+        };
+        Ok(self.ask(parent.owner(), request)?.attr)
     }
     pub fn getattr(&self, fid: Fid) -> Result<Attr> {
-        self.ask(fid.owner(), GetAttr { fid })
+        let lease_to = None;
+        Ok(self.ask(fid.owner(), GetAttr { fid, lease_to })?.attr)
     }
     pub fn setattr(&self, fid: Fid, set: SetAttr) -> Result<Attr> {
         let caller = ROOT;
@@ -415,7 +422,7 @@ impl Net {
             name,
             caller,
         };
-        self.ask(parent.owner(), request)
+        self.ask(parent.owner(), request).map(drop)
     }
     pub fn rmdir(&self, parent: Fid, name: &str) -> Result<()> {
         let request = RemoveDir {
@@ -423,7 +430,7 @@ impl Net {
             name: name.into(),
             caller: ROOT,
         };
-        self.ask(parent.owner(), request)
+        self.ask(parent.owner(), request).map(drop)
     }
     pub fn rename(&self, from: (Fid, &str), to: (Fid, &str), flags: RenameFlags) -> Result<()> {
         self.rename_as(from, to, flags, ROOT)
@@ -444,7 +451,7 @@ impl Net {
             flags,
             caller,
         };
-        self.ask(to.0.owner(), request)
+        self.ask(to.0.owner(), request).map(drop)
     }
     pub fn readdir(&self, fid: Fid, after: Option<&str>, limit: u32) -> Result<Vec<DirEntry>> {
         let after = after.map(Into::into);

@@ -19,6 +19,7 @@ fn finish(number: u64, below: u64) -> FinishIntent {
         intent: intent(number),
         below,
         part: IntentPart::default(),
+        by: None,
     }
 }
 
@@ -27,6 +28,7 @@ fn prepare(number: u64, below: u64) -> PrepareIntent {
         intent: intent(number),
         below,
         needs: Vec::new(),
+        by: None,
     }
 }
 

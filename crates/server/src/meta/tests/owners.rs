@@ -85,9 +85,9 @@ fn a_participant_holds_what_it_prepared_until_its_steps_are_done_once() {
         is,
     };
     participant
-        .prepare(intent(4), 1, vec![entry(None)])
+        .prepare(intent(4), 1, vec![entry(None)], None)
         .unwrap();
-    let other = participant.prepare(intent(5), 1, vec![entry(None)]);
+    let other = participant.prepare(intent(5), 1, vec![entry(None)], None);
     assert!(matches!(other, Err(AttemptError::Busy { by, .. }) if by == intent(4)));
     // A restart knows of it too.
     let participant = IntentParticipant::open(local.clone()).unwrap();
@@ -114,14 +114,16 @@ fn a_participant_holds_what_it_prepared_until_its_steps_are_done_once() {
         ],
     };
     for _ in 0..3 {
-        participant.apply_part(intent(4), 1, &part).unwrap();
+        participant.apply_part(intent(4), 1, &part, None).unwrap();
     }
     assert_eq!(links(&local), before + 1);
     assert_eq!(local.get_entry(Fid::ROOT, b"name").unwrap(), to);
     assert!(local.holds.older(Duration::ZERO).is_empty());
     // What was given up is held no more.
     let held = vec![entry(Some(to))];
-    participant.prepare(intent(6), 1, held.clone()).unwrap();
+    participant
+        .prepare(intent(6), 1, held.clone(), None)
+        .unwrap();
     participant.abort(intent(6)).unwrap();
-    participant.prepare(intent(7), 1, held).unwrap();
+    participant.prepare(intent(7), 1, held, None).unwrap();
 }

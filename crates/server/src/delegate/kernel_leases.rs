@@ -1,0 +1,175 @@
+//! What this node's kernel may keep because its owner leased it: how the mount knows that a lease still holds when it answers,
+//! and what to drop when it ends.
+//!
+//! A reply with a lease may cross the news that the lease is over, so the mount asks with a [`LeaseTicket`], and the kernel is
+//! given a lease only if no such news came for the same object since ([`KernelLeases::give`]). What the kernel was given is
+//! remembered: news that comes after that has it dropped.
+//!
+//! The owner does not tell a node of changes that this node asked for. So each such request of the delegate ends with
+//! [`KernelLeases::forget`], before it returns, whoever made it: the mount, or a library.
+//!
+//! # Invariants
+//! 1. Given and revoked are ordered by one lock: a lease is given before the news, which then has the kernel drop it, or after
+//!    the news, and then not at all.
+//! 2. No file that is open on this node, or has unpublished writes here, has leased attributes: what its kernel shows of it changes
+//!    without a request to the owner.
+use crate::Fid;
+use forebay_proto::meta::LEASE_TERM;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A reply that was on its way for longer gives no lease: the owner remembers it for ten times the term.
+const MAX_REPLY_AGE: Duration = LEASE_TERM.saturating_mul(2);
+/// How long it is remembered what was given and revoked: longer than a reply may be old, and than the kernel keeps anything.
+const REMEMBERED: Duration = LEASE_TERM.saturating_mul(10);
+
+/// When a request was made whose answer may be leased.
+#[derive(Debug, Clone, Copy)]
+pub struct LeaseTicket {
+    news: u64,
+    asked: Instant,
+}
+
+/// What the kernel may keep of an answer, for [`LEASE_TERM`] at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KernelLease {
+    /// The attributes.
+    pub attributes: bool,
+    /// The name that was looked up.
+    pub entry: bool,
+}
+
+/// What of an inode is leased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LeasedPart {
+    /// Its attributes.
+    Attributes,
+    /// Names of directories in it.
+    Entries,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct LeaseNote {
+    given: Option<Instant>,
+    /// The number of the last news of it.
+    revoked: u64,
+}
+
+#[derive(Default)]
+struct LeaseNotes {
+    news: u64,
+    recent: HashMap<(Fid, LeasedPart), LeaseNote>,
+    older: HashMap<(Fid, LeasedPart), LeaseNote>,
+    began: Option<Instant>,
+}
+
+impl LeaseNotes {
+    fn note(&mut self, what: (Fid, LeasedPart)) -> &mut LeaseNote {
+        let now = Instant::now();
+        let began = *self.began.get_or_insert(now);
+        if now.saturating_duration_since(began) >= REMEMBERED {
+            self.older = std::mem::take(&mut self.recent);
+            self.began = Some(now);
+        }
+        let older = self.older.get(&what).copied();
+        self.recent
+            .entry(what)
+            .or_insert_with(|| older.unwrap_or_default())
+    }
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct KernelLeases {
+    on: AtomicBool,
+    notes: Mutex<LeaseNotes>,
+}
+
+impl KernelLeases {
+    /// From now on there is a kernel that keeps what is leased.
+    pub(super) fn turn_on(&self) {
+        self.on.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether there is a kernel that keeps what is leased.
+    pub(super) fn is_on(&self) -> bool {
+        self.on.load(Ordering::SeqCst)
+    }
+
+    /// Before a request whose answer the kernel wants to keep; `None`: it keeps nothing.
+    pub(super) fn ticket(&self) -> Option<LeaseTicket> {
+        self.is_on().then(|| LeaseTicket {
+            news: self.notes.lock().news,
+            asked: Instant::now(),
+        })
+    }
+
+    /// The kernel is about to be given a lease. Whether it may be.
+    pub(super) fn give(&self, ticket: LeaseTicket, fid: Fid, part: LeasedPart) -> bool {
+        if ticket.asked.elapsed() > MAX_REPLY_AGE {
+            return false;
+        }
+        let mut notes = self.notes.lock();
+        let note = notes.note((fid, part));
+        if note.revoked > ticket.news {
+            return false;
+        }
+        note.given = Some(Instant::now());
+        true
+    }
+
+    /// A lease on this is over: the kernel is given none any more that was asked for before. Answers when it was given one last,
+    /// if it may still have it.
+    pub(super) fn revoke(&self, fid: Fid, part: LeasedPart) -> Option<Instant> {
+        let mut notes = self.notes.lock();
+        notes.news += 1;
+        let news = notes.news;
+        let note = notes.note((fid, part));
+        note.revoked = news;
+        note.given.filter(|given| given.elapsed() < REMEMBERED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Fid = Fid(7);
+
+    fn on() -> KernelLeases {
+        let leases = KernelLeases::default();
+        leases.turn_on();
+        leases
+    }
+
+    #[test]
+    fn without_a_kernel_nothing_is_asked_for() {
+        assert!(KernelLeases::default().ticket().is_none());
+    }
+
+    #[test]
+    fn a_lease_that_ended_while_its_answer_was_on_the_way_is_not_given() {
+        let leases = on();
+        let ticket = leases.ticket().unwrap();
+        assert_eq!(leases.revoke(FILE, LeasedPart::Attributes), None);
+        assert!(!leases.give(ticket, FILE, LeasedPart::Attributes));
+        // What was asked for afterwards is, and so is another object.
+        assert!(leases.give(ticket, Fid(8), LeasedPart::Attributes));
+        assert!(leases.give(ticket, FILE, LeasedPart::Entries));
+        let later = leases.ticket().unwrap();
+        assert!(leases.give(later, FILE, LeasedPart::Attributes));
+    }
+
+    #[test]
+    fn a_lease_that_was_given_is_known_when_it_ends() {
+        let leases = on();
+        let ticket = leases.ticket().unwrap();
+        assert!(leases.give(ticket, FILE, LeasedPart::Attributes));
+        assert!(leases.revoke(FILE, LeasedPart::Attributes).is_some());
+        // Two that end it at once both have the kernel drop it, so that neither goes on too early.
+        assert!(leases.revoke(FILE, LeasedPart::Attributes).is_some());
+        assert_eq!(leases.revoke(FILE, LeasedPart::Entries), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! Leases: which nodes' kernels may keep attributes of this member's inodes, and names of directories in its directories.
+//!
+//! They are leases as of Gray and Cheriton. A kernel keeps what is leased for [`LEASE_TERM`] at most. Whoever changes it first
+//! has the kernels that may still have it drop it, and waits until they have, or until the lease has run out: so a kernel that
+//! does not answer delays a change, and never prevents it.
+//!
+//! # Invariants
+//! 1. While a [`LeaseChange`] stands, what it names is leased to nobody, but perhaps to the node whose request it is. That node
+//!    has its own kernel drop it before the request returns (`delegate/kernel_leases.rs`).
+//! 2. A lease is granted before what it is for is read, so that a change which does not know of it has been read.
+//! 3. A lease is remembered for [`REMEMBERED`] at least. What is left of that after the term is for an answer that is slow
+//!    on its way to the kernel, or in it.
+//! 4. What several nodes change and look at in turn is leased to none of them for a while, or only to the one that changes it: it
+//!    would have to be dropped again and again.
+//! 5. No inode lock is held while a change begins: it may wait.
+//!
+//! Holders are kept by their number modulo 64: in a larger service a kernel may have to drop what it does not have.
+use crate::{Fid, Member};
+use forebay_fabric::Error as Fabric;
+use forebay_proto::meta::LEASE_TERM;
+use forebay_proto::{Error, KernelInvalidation, PeerRpc};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How long a lease is remembered, at least; twice that at most.
+const REMEMBERED: Duration = Duration::from_millis(500);
+/// When a kernel has not answered for so long, its lease has run out, counted from its last grant.
+const REVOKE_LIMIT: Duration = LEASE_TERM.saturating_mul(5);
+/// Tables of leases, so that requests seldom wait for each other.
+const SHARDS: usize = 16;
+/// Instead of a member: leased to none.
+const NOBODY: Member = Member::MAX;
+
+/// What can be leased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum LeasedObject<'a> {
+    /// The attributes of an inode.
+    Attributes(Fid),
+    /// What a name in a directory names, if that is a directory.
+    Entry(Fid, &'a [u8]),
+}
+
+impl LeasedObject<'_> {
+    /// Two with the same number are taken for one, which only drops more than it has to.
+    fn number(self) -> u64 {
+        match self {
+            LeasedObject::Attributes(fid) => fid.0,
+            LeasedObject::Entry(..) => {
+                let mut hasher = DefaultHasher::new();
+                self.hash(&mut hasher);
+                hasher.finish()
+            }
+        }
+    }
+
+    fn invalidation(self) -> KernelInvalidation {
+        match self {
+            LeasedObject::Attributes(fid) => KernelInvalidation::Attributes(fid),
+            LeasedObject::Entry(parent, name) => KernelInvalidation::Entry {
+                parent,
+                name: name.to_vec(),
+            },
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct LeaseState {
+    /// Bit `n`: a member whose number is `n` modulo 64 may hold it.
+    holders: u64,
+    /// Only this member may get it.
+    only: Option<Member>,
+}
+
+/// One of the tables. What is in neither map is leased to nobody.
+#[derive(Default)]
+struct LeaseShard {
+    recent: HashMap<u64, LeaseState>,
+    /// Those of the time before.
+    older: HashMap<u64, LeaseState>,
+    /// When `recent` began.
+    began: Option<Instant>,
+    /// Changes under way.
+    changing: HashMap<u64, u32>,
+}
+
+impl LeaseShard {
+    fn forget_old(&mut self) {
+        let now = Instant::now();
+        let began = *self.began.get_or_insert(now);
+        let age = now.saturating_duration_since(began);
+        if age < REMEMBERED {
+            return;
+        }
+        self.older = std::mem::take(&mut self.recent);
+        if age >= 2 * REMEMBERED {
+            self.older.clear();
+        }
+        self.began = Some(now);
+    }
+
+    fn state(&self, number: u64) -> LeaseState {
+        let [recent, older] = [&self.recent, &self.older].map(|map| map.get(&number).copied());
+        let (recent, older) = (recent.unwrap_or_default(), older.unwrap_or_default());
+        LeaseState {
+            holders: recent.holders | older.holders,
+            only: recent.only.or(older.only),
+        }
+    }
+
+    fn remove(&mut self, number: u64, holders: u64) {
+        for map in [&mut self.recent, &mut self.older] {
+            if let Some(state) = map.get_mut(&number) {
+                state.holders &= !holders;
+            }
+        }
+    }
+}
+
+/// The leases of one member's inodes.
+#[derive(Default)]
+pub(crate) struct Leases {
+    /// Set once where other members exist; without, nothing is leased.
+    peers: OnceLock<Arc<dyn PeerRpc>>,
+    shards: [Mutex<LeaseShard>; SHARDS],
+}
+
+impl Leases {
+    /// From now on what is asked for is leased, if there are other members.
+    pub fn connect(&self, peers: Arc<dyn PeerRpc>) {
+        if peers.members() > 1 {
+            // A second call would be a mistake of the service; the first one stays.
+            let _ = self.peers.set(peers);
+        }
+    }
+
+    fn shard(&self, number: u64) -> &Mutex<LeaseShard> {
+        &self.shards[(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize % SHARDS]
+    }
+
+    /// Leases an object to a member, if nothing speaks against it. To be read after that.
+    pub fn grant(&self, object: LeasedObject<'_>, to: Member) -> bool {
+        if self.peers.get().is_none() {
+            return false;
+        }
+        let number = object.number();
+        let mut shard = self.shard(number).lock();
+        shard.forget_old();
+        let only = shard.state(number).only;
+        if shard.changing.contains_key(&number) || only.is_some_and(|only| only != to) {
+            return false;
+        }
+        shard.recent.entry(number).or_default().holders |= bit(to);
+        true
+    }
+
+    /// Returns once no kernel keeps these; until the change is dropped none may again. `by`: whose request it is; its own kernel
+    /// is its own business. The caller has no inode lock.
+    pub fn begin_change<'a>(
+        &self,
+        by: Option<Member>,
+        objects: impl IntoIterator<Item = LeasedObject<'a>>,
+    ) -> LeaseChange<'_> {
+        let mut change = LeaseChange {
+            leases: self,
+            numbers: Vec::new(),
+        };
+        let Some(peers) = self.peers.get() else {
+            return change;
+        };
+        let own = by.map_or(0, bit);
+        for object in objects {
+            let number = object.number();
+            change.numbers.push(number);
+            let holders = {
+                let mut shard = self.shard(number).lock();
+                shard.forget_old();
+                *shard.changing.entry(number).or_default() += 1;
+                let state = shard.state(number);
+                if let Some(only) = state.only {
+                    // It goes on being changed.
+                    let only = Some(only).filter(|only| by == Some(*only));
+                    let recent = shard.recent.entry(number).or_default();
+                    recent.only = Some(only.unwrap_or(NOBODY));
+                }
+                state.holders
+            };
+            if holders & !own == 0 && (holders == 0 || peers.members() <= 64) {
+                continue;
+            }
+            for member in (0..peers.members()).filter(|m| holders & bit(*m) != 0) {
+                if by != Some(member) {
+                    revoke(&**peers, member, object.invalidation());
+                }
+            }
+            let mut shard = self.shard(number).lock();
+            shard.remove(number, holders & !own);
+            let recent = shard.recent.entry(number).or_default();
+            recent.only.get_or_insert(by.unwrap_or(NOBODY));
+        }
+        change
+    }
+}
+
+/// Has the kernel of a member's node drop what is leased to it.
+fn revoke(peers: &dyn PeerRpc, member: Member, what: KernelInvalidation) {
+    let began = Instant::now();
+    match peers.invalidate_kernel_within(member, what, REVOKE_LIMIT) {
+        Ok(()) => {}
+        // Its mount ends with it.
+        Err(Error::Fabric(Fabric::Dead(_))) => {}
+        Err(error) => {
+            tracing::debug!(member, %error, "a node does not say that it dropped what was leased to it; the lease runs out");
+            std::thread::sleep(REVOKE_LIMIT.saturating_sub(began.elapsed()));
+        }
+    }
+}
+
+fn bit(member: Member) -> u64 {
+    1 << (member % 64)
+}
+
+/// A change under way. What it names is leased to nobody until it is dropped.
+#[must_use]
+pub(crate) struct LeaseChange<'a> {
+    leases: &'a Leases,
+    numbers: Vec<u64>,
+}
+
+impl Drop for LeaseChange<'_> {
+    fn drop(&mut self) {
+        for number in &self.numbers {
+            let mut shard = self.leases.shard(*number).lock();
+            if let Some(changes) = shard.changing.get_mut(number) {
+                *changes -= 1;
+                if *changes == 0 {
+                    shard.changing.remove(number);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
