@@ -10,6 +10,7 @@ mod file_handles;
 mod finely_strided;
 mod histories;
 mod lamination;
+mod leases;
 mod lifetime;
 mod locks;
 mod locks_across;

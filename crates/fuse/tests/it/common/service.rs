@@ -189,6 +189,11 @@ impl Harness {
         self.path().join("store")
     }
 
+    /// The serving process.
+    pub fn server_pid(&self) -> u32 {
+        self.server.as_ref().unwrap().id()
+    }
+
     /// The root of member `n`'s mount.
     pub fn mount(&self, n: usize) -> PathBuf {
         self.path().join(format!("mnt/{n}"))
