@@ -143,8 +143,8 @@ service! {
             members: MemberSet,
         }) -> Attr;
 
-        /// To any member: the asker does not know whether an [`OpenTeam`] of this token counted it, here or elsewhere. It is
-        /// counted no more, also if the request is still on its way.
+        /// To any member: the asker does not know whether an [`OpenTeam`] of this token counted it, here or elsewhere, or a
+        /// [`Create`](crate::meta::Create). It is counted no more, also if the request is still on its way.
         abandon_open(AbandonOpen {
             /// Of the open.
             token: u64,

@@ -39,6 +39,8 @@ service! {
             caller: Caller,
             /// Fail if there is one.
             exclusive: bool,
+            /// A file that this makes is open for the asking member, as by [`Open`](crate::files::Open).
+            open: Option<NewOpen>,
         }) -> Created;
 
         /// Makes another name for the file. To the owner of `parent`; answers the attributes.
@@ -259,6 +261,17 @@ pub struct Created {
     pub attr: Attr,
     /// This call made it.
     pub made: bool,
+    /// And counted the open.
+    pub opened: bool,
+}
+
+/// How a file is opened in the step that makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewOpen {
+    /// For writing.
+    pub write: bool,
+    /// Names the open; the asking member never uses it again for another.
+    pub token: u64,
 }
 
 /// The reply to a request that holds something for an intent.

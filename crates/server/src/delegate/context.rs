@@ -5,7 +5,7 @@
 use super::combine::RequestCombiner;
 use super::deferred_close::DeferredCloses;
 use super::handles::OpenFileTable;
-use super::kernel_leases::KernelLeases;
+use super::kernel_leases::{KernelLeases, LeasedPart};
 use super::open_file::OpenFile;
 use super::traffic::TrafficCounters;
 use crate::{Attr, Error, Fid, Kind, Member, Node, Result};
@@ -125,9 +125,12 @@ impl DelegateContext {
             return;
         }
         for fid in fids {
-            let changed = KernelInvalidation::Attributes(*fid);
-            // Attributes are dropped before this returns.
-            self.node.invalidate_kernel(changed, Box::new(|_| ()));
+            let leases = &self.kernel_leases;
+            if leases.revoke(*fid, LeasedPart::Attributes).is_some() {
+                let changed = KernelInvalidation::Attributes(*fid);
+                // Attributes are dropped before this returns.
+                self.node.invalidate_kernel(changed, Box::new(|_| ()));
+            }
         }
     }
 

@@ -76,7 +76,7 @@ impl TeamOpenClaims {
 pub enum UnansweredOpen {
     /// Of this file.
     Of(Fid, u64),
-    /// A team's: its file is not known here.
+    /// A team's, or one that came with the making of a file: its file is not known here.
     Somewhere(u64),
 }
 

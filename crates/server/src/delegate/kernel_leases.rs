@@ -20,10 +20,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A reply that was on its way for longer gives no lease: the owner remembers it for ten times the term.
+/// A reply that was on its way for longer gives no lease.
 const MAX_REPLY_AGE: Duration = LEASE_TERM.saturating_mul(2);
-/// How long it is remembered what was given and revoked: longer than a reply may be old, and than the kernel keeps anything.
-const REMEMBERED: Duration = LEASE_TERM.saturating_mul(10);
+/// What the kernel was given so long ago it keeps no more. What is left of that after the term is for a thread of a program that
+/// takes its answer late.
+const KEPT_LIMIT: Duration = LEASE_TERM.saturating_mul(4);
+/// How long it is remembered, at least, what was given and revoked: longer than either.
+const REMEMBERED: Duration = LEASE_TERM.saturating_mul(5);
 
 /// When a request was made whose answer may be leased.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +131,7 @@ impl KernelLeases {
         let news = notes.news;
         let note = notes.note((fid, part));
         note.revoked = news;
-        note.given.filter(|given| given.elapsed() < REMEMBERED)
+        note.given.filter(|given| given.elapsed() < KEPT_LIMIT)
     }
 }
 

@@ -167,6 +167,7 @@ impl NamespaceClient {
             new,
             caller,
             exclusive: true,
+            open: None,
         };
         let made = self.ask(parent.owner(), request)?;
         self.ctx.forget_in_kernel(&[parent]);

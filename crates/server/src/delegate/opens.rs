@@ -12,6 +12,7 @@ use super::handles::Handle;
 use super::open_file::{FileState, OpenFile};
 use crate::{Attr, Error, Fid, Kind, NewNode, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
+use forebay_proto::meta::{Created, NewOpen};
 use forebay_proto::{files, meta};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -56,7 +57,19 @@ impl OpenClient {
         handles: u32,
     ) -> Result<((Attr, Arc<CountedOpen>), bool)> {
         for _ in 0..CREATE_TRIES {
-            let (attr, made) = self.make_file(new, exclusive)?;
+            let open = NewOpen {
+                write: flags.write,
+                token: self.ctx.tokens.next()?,
+            };
+            let created = self.ask_create(new, exclusive, Some(open));
+            if let Err(Error::Fabric(_)) = &created {
+                // It may have been counted, of a file that is not known here.
+                self.lose(UnansweredOpen::Somewhere(open.token));
+            }
+            let Created { attr, made, opened } = created?;
+            if opened {
+                return Ok(((attr, CountedOpen::new(open.token, handles)), made));
+            }
             let flags = OpenFlags {
                 truncate: flags.truncate && !made,
                 ..flags
@@ -76,18 +89,29 @@ impl OpenClient {
     /// # Errors
     /// As open with `O_CREAT`.
     pub fn make_file(&self, new: &NewFile<'_>, exclusive: bool) -> Result<(Attr, bool)> {
+        let created = self.ask_create(new, exclusive, None)?;
+        Ok((created.attr, created.made))
+    }
+
+    fn ask_create(
+        &self,
+        new: &NewFile<'_>,
+        exclusive: bool,
+        open: Option<NewOpen>,
+    ) -> Result<Created> {
         let request = meta::Create {
             parent: new.parent,
             name: new.name.to_vec(),
             new: NewNode::new(Kind::File, new.mode),
             caller: new.caller,
             exclusive,
+            open,
         };
         let created = self.ctx.call(new.parent.owner(), request)?;
         if created.made {
             self.ctx.forget_in_kernel(&[new.parent]);
         }
-        Ok((created.attr, created.made))
+        Ok(created)
     }
 
     /// The owner counts the open, once.

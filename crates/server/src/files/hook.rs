@@ -1,7 +1,8 @@
 //! The interface through which the namespace (`meta`) calls `files` in the same member.
 use super::Files;
-use crate::Fid;
 use crate::inodes::Inode;
+use crate::{Fid, Member};
+use forebay_proto::meta::NewOpen;
 use forebay_storage::Batch;
 
 /// What the namespace asks and tells `files` of this member.
@@ -13,6 +14,9 @@ pub trait FilesHook: Send + Sync {
     /// The inode lost its last name (it is in `keys::ORPHANS`): remove it now, or at the last close. Called
     /// without locks.
     fn orphaned(&self, fid: Fid);
+    /// Counts an open of a file whose first record has just landed; false if the member has abandoned it. Called with the inode's
+    /// lock held.
+    fn open_new(&self, fid: Fid, by: Member, open: NewOpen) -> bool;
     /// Whether some member holds `fid` open. Called with the inode's lock held: take no inode lock.
     fn is_open(&self, fid: Fid) -> bool;
     /// A file without a name got its first one, and that has landed. Called with the inode's lock held.
@@ -45,6 +49,9 @@ impl FilesHook for Files {
         if self.components.opens.orphan(fid) {
             self.components.work.remove(fid);
         }
+    }
+    fn open_new(&self, fid: Fid, by: Member, open: NewOpen) -> bool {
+        self.opens.open_new(fid, by, open)
     }
     fn is_open(&self, fid: Fid) -> bool {
         self.components.opens.is_open(fid)

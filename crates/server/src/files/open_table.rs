@@ -122,6 +122,12 @@ impl OpenTable {
             .get(&fid)
             .is_some_and(|e| !e.removing && !e.opens.is_empty())
     }
+    /// The file of this open. Looks at all: for who lost a reply.
+    pub fn find(&self, open: (Member, u64)) -> Option<Fid> {
+        let files = self.files.lock();
+        let found = files.iter().find(|(_, e)| e.opens.contains_key(&open));
+        found.map(|(fid, _)| *fid)
+    }
     /// A file without a name, which nobody but `open` knows of.
     pub fn add_unnamed(&self, fid: Fid, open: (Member, u64), write: bool) {
         let entry = OpenFile {

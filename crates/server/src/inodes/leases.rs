@@ -25,8 +25,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a lease is remembered, at least; twice that at most.
-const REMEMBERED: Duration = Duration::from_millis(500);
+/// How long a lease is remembered, at least; twice that at most. A node takes replies that are two terms old at most, and has
+/// forgotten after four more what it gave its kernel.
+const REMEMBERED: Duration = LEASE_TERM.saturating_mul(6);
 /// When a kernel has not answered for so long, its lease has run out, counted from its last grant.
 const REVOKE_LIMIT: Duration = LEASE_TERM.saturating_mul(5);
 /// Tables of leases, so that requests seldom wait for each other.

@@ -36,15 +36,15 @@ pub(crate) struct IntentCoordinator {
 }
 
 impl IntentCoordinator {
-    /// Makes the plan of a request of member `by` happen, all of it or nothing.
-    pub fn run(&self, plan: &Plan, by: Member) -> Result<(), AttemptError> {
+    /// Makes the plan of a request of member `by` happen, all of it or nothing. Whether the open that it asks for was counted.
+    pub fn run(&self, plan: &Plan, by: Member) -> Result<bool, AttemptError> {
         let me = self.local.member();
         let changed = leased_objects(plan.needs_of(me), plan.steps_of(me));
         let leases = &self.local.inodes.leases;
         let _change = leases.begin_change(Some(by), changed);
         let others = plan.others(me);
         if others.is_empty() && plan.moves.is_empty() {
-            return self.commit(None, plan, None);
+            return self.commit(None, plan, None, by);
         }
         let id = self.intents.begin()?;
         let intent = Intent {
@@ -66,7 +66,7 @@ impl IntentCoordinator {
         }
         self.local.holds.release(id);
         self.finish(id, intent, Some(by));
-        Ok(())
+        Ok(false)
     }
 
     /// Steps 1 to 3.
@@ -98,7 +98,7 @@ impl IntentCoordinator {
                 held(*member, self.members.call(*member, request)?)?;
             }
         }
-        self.commit(Some(id), plan, Some(intent))
+        self.commit(Some(id), plan, Some(intent), by).map(drop)
     }
 
     /// Holds own needs in memory until the commit; what they make is made with the commit.
@@ -112,13 +112,15 @@ impl IntentCoordinator {
         Ok(())
     }
 
-    /// Checks own needs and does own steps in one batch, with the intent record if there is one.
+    /// Checks own needs and does own steps in one batch, with the intent record if there is one. Whether the open that the plan asks
+    /// for was counted.
     fn commit(
         &self,
         id: Option<IntentId>,
         plan: &Plan,
         intent: Option<&Intent>,
-    ) -> Result<(), AttemptError> {
+        by: Member,
+    ) -> Result<bool, AttemptError> {
         let me = self.local.member();
         let (needs, steps) = (plan.needs_of(me), plan.steps_of(me));
         let held = needs.clone().map(Precondition::guard);
@@ -139,9 +141,12 @@ impl IntentCoordinator {
             records::put(&mut work.batch, RecordTag::Intent, id, intent);
         }
         let after = work.land()?;
+        let files = &self.local.files;
+        let open = plan.open.filter(|_| id.is_none());
+        let opened = open.is_some_and(|(fid, open)| files.open_new(fid, by, open));
         drop(locks);
         self.local.follow_up(after);
-        Ok(())
+        Ok(opened)
     }
 
     /// The intent did not happen: releases what is held for it, as far as members can be reached; the others ask.

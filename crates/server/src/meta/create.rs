@@ -4,8 +4,8 @@ use super::operations::NamespaceOperations;
 use super::plan::{NameInDirectory, Plan};
 use super::steps::{EntryTarget, Precondition};
 use super::{entries, names};
-use crate::{Attr, Caller, Error, Fid, Kind, Member, NewNode, Result, Time, inodes::Inode};
-use forebay_proto::meta::{AllocateFids, Create};
+use crate::{Caller, Error, Fid, Kind, Member, NewNode, Result, Time, inodes::Inode};
+use forebay_proto::meta::{AllocateFids, Create, Created, NewOpen};
 use rustix::io::Errno;
 
 const SETGID: u32 = 0o2000;
@@ -13,8 +13,7 @@ const SETGID: u32 = 0o2000;
 const FIDS_PER_REQUEST: u32 = 64;
 
 impl NamespaceOperations {
-    /// The attributes, and whether this made it.
-    pub fn create(&self, request: &Create, by: Member) -> Result<(Attr, bool)> {
+    pub fn create(&self, request: &Create, by: Member) -> Result<Created> {
         let Create { parent, new, .. } = request;
         let (parent, name) = (*parent, &request.name[..]);
         names::check(name)?;
@@ -35,13 +34,14 @@ impl NamespaceOperations {
                 return self.existing(entry, new.kind, request.exclusive);
             }
             let inode = inode(parent, &dir, new, request.caller, self.local.now());
-            match self.make(parent, name, home, &inode, by) {
+            let for_whom = (by, request.open);
+            match self.make(parent, name, home, &inode, for_whom) {
                 // The member that should get the directory is down: this one can hold it as well.
                 Err(AttemptError::Fail(Error::Fabric(_))) if home != self.local.member() => {
                     home = self.local.member();
                     Err(AttemptError::Changed)
                 }
-                other => Ok((other?, true)),
+                other => other,
             }
         })
     }
@@ -51,14 +51,18 @@ impl NamespaceOperations {
         entry: EntryTarget,
         kind: Kind,
         exclusive: bool,
-    ) -> Result<(Attr, bool), AttemptError> {
+    ) -> Result<Created, AttemptError> {
         if exclusive || kind != Kind::File {
             return Err(Errno::EXIST.into());
         }
         if entry.kind == Kind::Dir {
             return Err(Errno::ISDIR.into());
         }
-        Ok((self.attr_of_entry(entry)?, false))
+        Ok(Created {
+            attr: self.attr_of_entry(entry)?,
+            made: false,
+            opened: false,
+        })
     }
 
     fn make(
@@ -67,8 +71,8 @@ impl NamespaceOperations {
         name: &[u8],
         home: Member,
         inode: &Inode,
-        by: Member,
-    ) -> Result<Attr, AttemptError> {
+        (by, open): (Member, Option<NewOpen>),
+    ) -> Result<Created, AttemptError> {
         let fid = self.unused_fid(home)?;
         let kind = inode.kind;
         let mut plan = Plan::default();
@@ -82,8 +86,12 @@ impl NamespaceOperations {
             fid,
             inode: Box::new(inode.clone()),
         });
-        self.coordinator.run(&plan, by)?;
-        Ok(inode.attr(fid))
+        plan.open = open.filter(|_| kind == Kind::File).map(|open| (fid, open));
+        Ok(Created {
+            opened: self.coordinator.run(&plan, by)?,
+            attr: inode.attr(fid),
+            made: true,
+        })
     }
 
     /// A fid of member `home` that was never used. Those of others are asked for many at a time.

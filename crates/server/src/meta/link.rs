@@ -30,7 +30,7 @@ impl NamespaceOperations {
                 true => Precondition::Name { fid, time },
                 false => Precondition::Link { fid, time },
             });
-            self.coordinator.run(&plan, by)
+            self.coordinator.run(&plan, by).map(drop)
         })?;
         self.attr_of(fid)
     }

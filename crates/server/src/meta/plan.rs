@@ -36,6 +36,7 @@
 use super::records::IntentPart;
 use super::steps::{EntryTarget, IntentStep, Precondition};
 use crate::{Fid, Kind, Member, Time};
+use forebay_proto::meta::NewOpen;
 
 /// One place in the tree.
 #[derive(Clone, Copy)]
@@ -51,6 +52,8 @@ pub(crate) struct Plan {
     pub steps: Vec<(Member, IntentStep)>,
     /// Directories that get another parent: `(directory, parent)`.
     pub moves: Vec<(Fid, Fid)>,
+    /// The file that it makes here is open in the same step.
+    pub open: Option<(Fid, NewOpen)>,
     /// It only takes away, so it works on a full disk.
     pub removal: bool,
 }

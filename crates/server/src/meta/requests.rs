@@ -27,8 +27,7 @@ impl OperationService for Meta {
         self.operations.lookup(r.parent, &r.name, lease_to)
     }
     fn create(&self, from: Member, r: Create) -> Result<Created> {
-        let (attr, made) = self.operations.create(&r, from)?;
-        Ok(Created { attr, made })
+        self.operations.create(&r, from)
     }
     fn link(&self, from: Member, r: Link) -> Result<Attr> {
         self.operations.link(r.fid, r.parent, &r.name, from)

@@ -1,4 +1,4 @@
-//! Requests of one node that ask another one the same at the same time: two messages for any number (four for a create, which opens,
+//! Requests of one node that ask another one the same at the same time: two messages for any number (three for a create, which opens
 //! too), no answer older than its question, and each handle of a combined open or create is as good as one opened alone.
 use crate::common::*;
 use forebay_fabric::fault::{Intercept, InterceptedCall, intercepted};
@@ -205,7 +205,7 @@ fn combined_creates_make_one_file_and_a_handle_for_each() {
     let dir = scratch();
     let (service, gate, _) = gated(&dir);
     let node = service.delegate(1);
-    for (name, flags, cost) in [("plain", BOTH, 4), ("emptied", EMPTIED, 5)] {
+    for (name, flags, cost) in [("plain", BOTH, 3), ("emptied", EMPTIED, 4)] {
         let (opened, messages) = at_once(
             &service,
             &gate,

@@ -12,6 +12,7 @@ use super::open_table::ClosedOpen;
 use crate::inodes::Inode;
 use crate::{Attr, Fid, Kind, Lamination, Member, OpenFlags, Result, Time};
 use forebay_proto::files::{MemberSet, UnnamedFile};
+use forebay_proto::meta::NewOpen;
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -73,6 +74,18 @@ impl OpenService {
         self.components.context.store.apply(batch)?;
         self.components.opens.add_unnamed(fid, (from, token), write);
         Ok(inode.attr(fid))
+    }
+
+    /// Counts the open of a file that was made in this step. The caller has the inode's lock.
+    pub fn open_new(&self, fid: Fid, by: Member, open: NewOpen) -> bool {
+        let opens = &self.components.opens;
+        opens.add(fid, (by, open.token), open.write, false);
+        // Counted first: whoever abandons it meanwhile finds it, or is found here.
+        let wanted = !self.teams.is_abandoned(by, open.token);
+        if !wanted {
+            opens.remove(fid, (by, open.token));
+        }
+        wanted
     }
 
     /// As an open of each of the members. Again under the same token: for those that have not closed it, nothing changes.
@@ -148,7 +161,9 @@ impl OpenService {
 
     /// `member` has no handle of this open, whatever became of it.
     pub fn abandon(&self, member: Member, token: u64) -> Result<()> {
-        match self.teams.abandon(member, token) {
+        let of_team = self.teams.abandon(member, token);
+        let opened = || self.components.opens.find((member, token));
+        match of_team.or_else(opened) {
             Some(fid) => self.close(member, fid, token),
             None => Ok(()),
         }

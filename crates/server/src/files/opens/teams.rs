@@ -4,7 +4,7 @@
 //! - They are opens like any other (`open_table`): each member's ends with a close of its own, or all together with the team's.
 //! - A member that got no reply abandons the token at every member, because it may not know which file, so which owner, it was.
 //!   Opens already registered for it are closed; a request that arrives later registers none for a member that abandoned
-//!   it.
+//!   it. The same goes for opens that come with the making of a file, whose maker got no reply and does not know the file.
 use crate::{Fid, Member};
 use forebay_proto::files::MemberSet;
 use parking_lot::Mutex;
@@ -62,6 +62,11 @@ impl TeamTokens {
             tokens.abandoned.remove(&oldest);
         }
         tokens.open.get(&token).map(|(fid, _)| *fid)
+    }
+
+    /// Whether `member` has said so of the token.
+    pub fn is_abandoned(&self, member: Member, token: u64) -> bool {
+        self.0.lock().abandoned.contains(&(member, token))
     }
 
     /// The open failed for all.

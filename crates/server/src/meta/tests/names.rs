@@ -104,6 +104,7 @@ fn create_without_exclusive_answers_what_is_there() {
             new: file(0o600),
             caller: ROOT,
             exclusive: false,
+            open: None,
         };
         let created = net.ask(parent.owner(), request)?;
         Ok::<_, Error>((created.attr.fid, created.made))

@@ -99,6 +99,9 @@ impl FilesHook for Remover {
         self.inodes.remove(&mut batch, fid).unwrap();
         self.store.apply(batch).unwrap();
     }
+    fn open_new(&self, _: Fid, _: Member, _: forebay_proto::meta::NewOpen) -> bool {
+        true
+    }
     fn is_open(&self, _: Fid) -> bool {
         true
     }
@@ -388,6 +391,7 @@ impl Net {
             new,
             caller,
             exclusive: true,
+            open: None,
         };
         let created = self.ask(parent.owner(), request)?;
         assert!(created.made);

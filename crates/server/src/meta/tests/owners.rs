@@ -20,6 +20,9 @@ impl FilesHook for NoFiles {
         false
     }
     fn orphaned(&self, _: Fid) {}
+    fn open_new(&self, _: Fid, _: Member, _: forebay_proto::meta::NewOpen) -> bool {
+        true
+    }
     fn is_open(&self, _: Fid) -> bool {
         false
     }
