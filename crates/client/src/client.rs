@@ -175,7 +175,9 @@ impl Client {
         self.delegate
             .names
             .rmdir(parent, &name, self.caller)
-            .at("remove directory", path)
+            .at("remove directory", path)?;
+        self.delegate.kernel_pages.expire_name(parent, &name);
+        Ok(())
     }
 
     /// Removes a directory with everything in it; does not follow symbolic links.
@@ -209,7 +211,11 @@ impl Client {
         self.delegate
             .names
             .rename(old, &old_name, new, &new_name, flags, self.caller)
-            .at("rename", from)
+            .at("rename", from)?;
+        for (parent, name) in [(old, &old_name), (new, &new_name)] {
+            self.delegate.kernel_pages.expire_name(parent, name);
+        }
+        Ok(())
     }
 
     /// Makes the symbolic link `link` that says `target`.

@@ -93,7 +93,7 @@ impl Handler for Filesystem {
             return reply.answer(Ok(self.ctx.policy.shown(attr)));
         }
         let mut lease = KernelLease::default();
-        let ask = || {
+        let mut ask = || {
             let attr;
             (attr, lease) = self.ctx.delegate.names.getattr_leased(req.fid)?;
             Ok(attr)

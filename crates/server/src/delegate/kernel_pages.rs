@@ -26,7 +26,8 @@ use super::open_file::{OpenFile, StalePages};
 use crate::node::KernelInvalidator;
 use crate::{Attr, Error, Fid, Result};
 use forebay_fabric::Error as Fabric;
-use forebay_proto::KernelInvalidation;
+use forebay_proto::meta::LEASE_TERM;
+use forebay_proto::{KernelInvalidation, PeerRpc};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -176,6 +177,22 @@ impl KernelPages {
         *self.ctx.node.kernel.write() = invalidator;
         if mounted && self.ctx.members() > 1 {
             self.ctx.kernel_leases.turn_on();
+        }
+    }
+
+    /// A library of this process has renamed or removed what this name named: returns once this node's kernel looks the name up before it
+    /// uses it again, or keeps it no more. A kernel that asks for such a change knows by itself: its request must not wait for this.
+    pub fn expire_name(&self, parent: Fid, name: &[u8]) {
+        let leases = &self.ctx.kernel_leases;
+        if !leases.is_on() || leases.revoke(parent, LeasedPart::Entries).is_none() {
+            return;
+        }
+        let name = name.to_vec();
+        let what = KernelInvalidation::Entry { parent, name };
+        let peers = &self.ctx.node.peers;
+        let expired = peers.invalidate_kernel_within(peers.member(), what, 2 * LEASE_TERM);
+        if let Err(error) = expired {
+            tracing::debug!(parent = parent.0, %error, "the kernel keeps a name until its lease has run out");
         }
     }
 
