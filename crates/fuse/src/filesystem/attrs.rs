@@ -21,22 +21,32 @@ pub(super) fn privileged_unless(kills_set_ids: bool, caller: Caller) -> Caller {
     }
 }
 
-/// Changes what `change` names: the size first, then the rest.
+/// Changes what `change` names: the size first, then the rest. `timed`: a new size without a time does not change the time.
 pub(super) fn change(
     delegate: &Delegate,
     fid: Fid,
     change: SetAttrRequest,
+    timed: bool,
     caller: Caller,
 ) -> Result<Attr> {
     let (mut set, mut through) = (change.set, change.fh.map(handle));
-    if set.size.is_some() {
-        let cut = SetAttr {
-            size: set.size.take(),
-            mtime: set.mtime.take(),
-            ..SetAttr::default()
-        };
+    if let Some(size) = set.size.take() {
         let by = privileged_unless(change.kills_set_ids, caller);
-        let attr = delegate.names.setattr(fid, &cut, through.take(), by)?;
+        let attr = match timed && set.mtime.is_none() {
+            true => {
+                let calls = &delegate.write_back;
+                calls.truncate(fid, size, through.take(), by)?;
+                delegate.names.getattr(fid)?
+            }
+            false => {
+                let cut = SetAttr {
+                    size: Some(size),
+                    mtime: set.mtime.take(),
+                    ..SetAttr::default()
+                };
+                delegate.names.setattr(fid, &cut, through.take(), by)?
+            }
+        };
         if set == SetAttr::default() {
             return Ok(attr);
         }

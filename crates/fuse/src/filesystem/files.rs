@@ -141,9 +141,10 @@ impl FileRequests {
             (false, false) => delegate.write(handle, offset, data, caller)?,
             // Pages are sent through whichever handle the kernel finds, also one for appending, and belong at their offset.
             (keeps_written, _) => {
-                let origin = match keeps_written && of_pages {
-                    true => WriteOrigin::KeptPages,
-                    false => WriteOrigin::Placed(caller),
+                let origin = match keeps_written {
+                    true if of_pages => WriteOrigin::KeptPages,
+                    true if !has(write.fh, DIRECT) => WriteOrigin::PlacedAndTimed(caller),
+                    _ => WriteOrigin::Placed(caller),
                 };
                 delegate.write_back.write(handle, offset, data, origin)?;
                 offset
@@ -194,7 +195,13 @@ impl FileRequests {
             return Err(Errno::OPNOTSUPP.into());
         }
         let (handle, offset, len) = (handle(allocate.fh), allocate.offset, allocate.len);
-        self.ctx.delegate.fallocate(handle, how, offset, len)?;
+        match self.ctx.policy.write_back.is_on() {
+            true => {
+                let calls = &self.ctx.delegate.write_back;
+                calls.fallocate(handle, how, offset, len)?;
+            }
+            false => self.ctx.delegate.fallocate(handle, how, offset, len)?,
+        }
         // The kernel does not say whether the caller may keep set-id bits: it is taken for root's right.
         match req.caller.uid {
             0 => Ok(()),

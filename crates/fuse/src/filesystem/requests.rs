@@ -130,7 +130,8 @@ impl Handler for Filesystem {
             None => CallInfo::on(Action::SetAttributes, req.fid),
         };
         let answer = self.attempt(req, call, || {
-            attrs::change(&self.ctx.delegate, req.fid, set, req.caller)
+            let timed = self.ctx.policy.write_back.is_on();
+            attrs::change(&self.ctx.delegate, req.fid, set, timed, req.caller)
         });
         let answer = answer.map(|attr| self.ctx.with_blocks(attr));
         let answer = answer.map(|attr| self.ctx.policy.shown(attr));

@@ -1,4 +1,5 @@
-//! Unmodified programs on the mount; after each, every file is the same through every other mount.
+//! Unmodified programs on the mount; after each, every file is the same through every other mount, and after a
+//! restart.
 use crate::common::{Harness, Setup, has_program, run, sh};
 use forebay_testkit::prerequisites::skip;
 use forebay_testkit::random::seeded_bytes;
@@ -36,14 +37,18 @@ fn same_everywhere(h: &Harness, dir: &str) {
     }
 }
 
-/// A service of four members, and one of one member, whose kernel keeps written pages.
+/// A service of four members, and one of one member, whose kernel keeps written pages. After that the same is there, times included,
+/// when it was started again, and no cache of the kernel answers.
 fn on_each_service(test: impl Fn(&Harness)) {
     for setup in [Setup::default(), Setup::ALONE] {
-        let Some(h) = Harness::start(setup) else {
+        let Some(mut h) = Harness::start(setup) else {
             return;
         };
         println!("{setup:?}");
         test(&h);
+        let before = census(&h.at(0));
+        h.restart();
+        equal("after a restart", &before, &census(&h.at(0)));
     }
 }
 

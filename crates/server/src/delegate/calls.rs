@@ -181,7 +181,8 @@ impl Delegate {
     pub fn fallocate(&self, handle: Handle, what: Fallocate, offset: u64, len: u64) -> Result<()> {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get_writable(handle)?;
-        self.writer.fallocate(&open.file, what, offset, len)
+        let mtime = Some(self.ctx.now());
+        self.writer.fallocate(&open.file, what, offset, len, mtime)
     }
 
     /// Commits this node's pending writes of the file (close).

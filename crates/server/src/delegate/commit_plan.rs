@@ -40,8 +40,8 @@ pub struct CommitAttempt {
 pub struct FileCut {
     /// Bytes.
     pub size: u64,
-    /// When.
-    pub mtime: Time,
+    /// When. `None`: the file keeps the time that it has, with what is pending.
+    pub mtime: Option<Time>,
 }
 
 /// What a plan depends on, beside layer and view.
@@ -54,14 +54,6 @@ pub struct CommitPlanner {
     pub token: u64,
     /// Whether rows of puts become patterns.
     pub patterns: bool,
-}
-
-impl FileCut {
-    /// Made so long now.
-    pub fn now(size: u64) -> FileCut {
-        let mtime = Time::now();
-        FileCut { size, mtime }
-    }
 }
 
 impl CommitPlanner {
@@ -88,7 +80,7 @@ impl CommitPlanner {
             attr = CommitAttr {
                 end: None,
                 size: Some(cut.size),
-                mtime: Some(cut.mtime),
+                mtime: cut.mtime.or(attr.mtime),
                 ..attr
             };
         }
@@ -175,7 +167,7 @@ mod tests {
             }
             let layout = [ExtentLayout::OwnerOnly, ExtentLayout::BySlice, ExtentLayout::Patterned][layout];
             let planner = CommitPlanner { map: SliceMap { members }, owner: 0, token: 7, patterns };
-            let file_cut = cut.map(|size| FileCut { size, mtime: Time::default() });
+            let file_cut = cut.map(|size| FileCut { size, mtime: None });
             let attempt = planner.attempt(layer.clone(), file_cut, 3 * SLICE, layout);
             let mut got = Intervals::default();
             let mut put = |range: std::ops::Range<u64>, source| {

@@ -8,7 +8,7 @@ use super::handles::OpenFileTable;
 use super::kernel_leases::{KernelLeases, LeasedPart};
 use super::open_file::OpenFile;
 use super::traffic::TrafficCounters;
-use crate::{Attr, Error, Fid, Kind, Member, Node, Result};
+use crate::{Attr, Error, Fid, Kind, Member, Node, Result, Time};
 use forebay_data::Counter;
 use forebay_fabric::Error as Fabric;
 use forebay_proto::files::GetView;
@@ -53,6 +53,15 @@ impl DelegateContext {
     /// Members of the service.
     pub fn members(&self) -> u16 {
         self.node.peers.members()
+    }
+
+    /// The time that a change made here has. Of one member it is what the kernel takes for files, which keeps the times of those that it
+    /// knows itself: it names none for a change within the tick of the one before.
+    pub fn now(&self) -> Time {
+        match self.members() {
+            1 => Time::last_tick(),
+            _ => Time::now(),
+        }
     }
 
     /// Which member has which slice.

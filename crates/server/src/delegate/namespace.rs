@@ -128,9 +128,13 @@ impl NamespaceClient {
         let _at = self.ctx.counters.other();
         let mut rest = set.clone();
         if let Some(size) = rest.size.take() {
-            let cut = match rest.mtime.take() {
-                Some(SetTime::At(mtime)) => FileCut { size, mtime },
-                Some(SetTime::Now) | None => FileCut::now(size),
+            let mtime = match rest.mtime.take() {
+                Some(SetTime::At(mtime)) => mtime,
+                Some(SetTime::Now) | None => self.ctx.now(),
+            };
+            let cut = FileCut {
+                size,
+                mtime: Some(mtime),
             };
             self.writer.truncate(fid, cut, handle, caller)?;
         }

@@ -146,7 +146,11 @@ impl OpenClient {
     /// Empties a file that was opened under this token; closes it if that fails.
     fn emptied(&self, attr: &Attr, token: u64) -> Result<Attr> {
         let file = self.ctx.table.hold(attr);
-        let cut = self.committer.cut_at(&file, FileCut::now(0), None);
+        let emptied = FileCut {
+            size: 0,
+            mtime: Some(self.ctx.now()),
+        };
+        let cut = self.committer.cut_at(&file, emptied, None);
         if cut.is_err() {
             file.state.lock().unreported_closes.push(token);
             // The first failure is the one to report; what cannot be told is told in the background.

@@ -92,7 +92,11 @@ impl TeamClient {
             return Ok(attr);
         }
         let file = self.ctx.table.hold(&attr);
-        let cut = self.committer.cut_at(&file, FileCut::now(0), None);
+        let emptied = FileCut {
+            size: 0,
+            mtime: Some(self.ctx.now()),
+        };
+        let cut = self.committer.cut_at(&file, emptied, None);
         self.opens.unhold(&file);
         let failed = match cut.and_then(|()| self.ctx.ask_attr(fid)) {
             Ok(attr) => return Ok(attr),

@@ -22,6 +22,13 @@ pub struct Fallocate {
     pub keep_size: bool,
 }
 
+/// Changes nothing that can be seen.
+const RESERVE_WITHIN: Fallocate = Fallocate {
+    punch: false,
+    zero: false,
+    keep_size: true,
+};
+
 impl LayerWriter {
     /// Makes the file exactly as long as `cut` says.
     pub(super) fn truncate(
@@ -47,13 +54,14 @@ impl LayerWriter {
     }
 
     /// Punches, zeroes or preallocates. Preallocation reserves nothing (a log-structured store writes elsewhere anyway): it
-    /// fails if there is no room now, and makes the file longer.
+    /// fails if there is no room now, and makes the file longer. `mtime`: of the change; `None`: the file keeps the one that it has.
     pub(super) fn fallocate(
         &self,
         file: &OpenFile,
         what: Fallocate,
         offset: u64,
         len: u64,
+        mtime: Option<Time>,
     ) -> Result<()> {
         if len == 0 {
             return Err(Errno::INVAL.into());
@@ -71,12 +79,14 @@ impl LayerWriter {
             let mut state = file.state.lock();
             if what.punch || what.zero {
                 state.pending.put(offset..end, ByteSource::Hole);
-                state.pending.touch(Time::now());
             }
             // Whatever size this node knows: another may have made the file shorter meanwhile.
             if !what.punch && !what.keep_size {
                 state.pending.reach(end);
-                state.pending.touch(Time::now());
+            }
+            // Else nothing has changed.
+            if let Some(mtime) = mtime.filter(|_| what != RESERVE_WITHIN) {
+                state.pending.touch(mtime);
             }
         }
         match self.ctx.posix {

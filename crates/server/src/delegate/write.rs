@@ -11,7 +11,7 @@ use super::memory::LayerMemory;
 use super::open_file::OpenFile;
 use super::opens::OpenClient;
 use super::pending::write_end;
-use crate::{Caller, Result, Time};
+use crate::{Caller, Result};
 use forebay_data::LogId;
 use forebay_proto::files::ReserveAppend;
 use parking_lot::Mutex;
@@ -35,6 +35,8 @@ pub enum WriteOrigin {
     Program(Caller),
     /// The same from a kernel that has chosen the offset, of append handles too.
     Placed(Caller),
+    /// The same, and hands over the time of the write by itself.
+    PlacedAndTimed(Caller),
     /// Pages that such a kernel has kept: it hands over the time of the program's write by itself, and has seen to set-id bits.
     KeptPages,
 }
@@ -42,9 +44,16 @@ pub enum WriteOrigin {
 impl WriteOrigin {
     fn caller(self) -> Option<Caller> {
         match self {
-            WriteOrigin::Program(caller) | WriteOrigin::Placed(caller) => Some(caller),
+            WriteOrigin::Program(caller)
+            | WriteOrigin::Placed(caller)
+            | WriteOrigin::PlacedAndTimed(caller) => Some(caller),
             WriteOrigin::KeptPages => None,
         }
+    }
+
+    /// Whether the file gets the time of now.
+    fn is_now(self) -> bool {
+        matches!(self, WriteOrigin::Program(_) | WriteOrigin::Placed(_))
     }
 }
 
@@ -93,6 +102,7 @@ impl LayerWriter {
                 return Err(e);
             }
         };
+        let now = origin.is_now().then(|| self.ctx.now());
         let (crowded, grown, dropped) = {
             let mut state = file.state.lock();
             let caller = origin.caller();
@@ -107,8 +117,8 @@ impl LayerWriter {
             let source = ByteSource::log(self.ctx.member(), log, addr);
             pending.put(range.clone(), source);
             pending.reach(range.end);
-            if caller.is_some() {
-                pending.touch(Time::now());
+            if let Some(now) = now {
+                pending.touch(now);
             }
             pending.attr.clear_setid |= setid;
             let dropped = match pending.dropped.len() >= MAX_DROPPED {
@@ -161,7 +171,9 @@ impl LayerWriter {
                     return self.ctx.node.data.append(log, data);
                 }
             },
-            WriteOrigin::Program(_) | WriteOrigin::Placed(_) => None,
+            WriteOrigin::Program(_) | WriteOrigin::Placed(_) | WriteOrigin::PlacedAndTimed(_) => {
+                None
+            }
         };
         let appended = self.append_when_freed(file, log, data);
         drop(waits_for_pages);
@@ -287,7 +299,7 @@ impl LayerWriter {
             let source = ByteSource::log(self.ctx.member(), log, addr);
             pending.put(offset..end, source);
             pending.reach(end);
-            pending.touch(Time::now());
+            pending.touch(self.ctx.now());
             pending.dropped.clear();
             pending.intervals.len() > MAX_PENDING_PIECES
         };

@@ -6,11 +6,13 @@
 //!
 //! Invariant: after a commit the file has the time that the kernel handed over last, to the nanosecond, unless a change past
 //! the kernel's pages came later.
+use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::handles::Handle;
 use super::read::LayerReader;
+use super::truncate::Fallocate;
 use super::write::{LayerWriter, WriteOrigin};
-use crate::{Attr, Result, Time};
+use crate::{Attr, Caller, Fid, Result, Time};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -80,6 +82,32 @@ impl WriteBackCalls {
             true => Err(Errno::NOSPC.into()),
             false => Ok(()),
         }
+    }
+
+    /// Makes a file exactly so long, which the kernel takes for no change of its time.
+    ///
+    /// # Errors
+    /// As a truncate.
+    pub fn truncate(
+        &self,
+        fid: Fid,
+        size: u64,
+        handle: Option<Handle>,
+        caller: Caller,
+    ) -> Result<()> {
+        let _at = self.ctx.counters.other();
+        let cut = FileCut { size, mtime: None };
+        self.writer.truncate(fid, cut, handle, caller)
+    }
+
+    /// Punches, zeroes or preallocates; the kernel hands over the time by itself.
+    ///
+    /// # Errors
+    /// As [`Delegate::fallocate`](super::Delegate::fallocate).
+    pub fn fallocate(&self, handle: Handle, what: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let _at = self.ctx.counters.other();
+        let open = self.ctx.table.get_writable(handle)?;
+        self.writer.fallocate(&open.file, what, offset, len, None)
     }
 
     /// The kernel's time of the last change of a file that is open for writing. Published with the bytes, by the flush, fsync or release
