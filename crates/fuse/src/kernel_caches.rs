@@ -116,6 +116,17 @@ impl KernelCaches {
         self.connection()?.notifier.inval_inode(fid, 0, 0)
     }
 
+    /// The kernel asks for a file's attributes before it uses them again.
+    ///
+    /// # Errors
+    /// It keeps them.
+    pub fn forget_attributes(&self, fid: Fid) -> io::Result<()> {
+        self.connection()?
+            .notifier
+            .inval_inode(fid, -1, 0)
+            .map(drop)
+    }
+
     /// Drops the pages in which `len` bytes from `offset` on are.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const USERS_LEAVE_WAIT: Duration = Duration::from_secs(5);
 /// How long it then waits for what these have written and not closed.
 const WRITE_BACK_WAIT: Duration = Duration::from_secs(5);
+/// What the kernel keeps of a mount at most where it does not say so (before Linux 6.2), bytes: of some 16 GiB of free memory.
+const USUAL_DIRTY_LIMIT: u64 = 32 << 20;
 /// How long it then waits for the threads.
 const THREADS_END_WAIT: Duration = Duration::from_secs(10);
 
@@ -81,6 +83,8 @@ impl PendingMount {
         let point = &self.point;
         let (send, ended) = channel();
         let ctx = MountContext::new(delegate, &self.options);
+        let device = device(point).unwrap_or_default();
+        ctx.policy.write_back.room.set_most_kept(most_kept(&device));
         let filesystem = Filesystem::new(ctx.clone(), send);
         // The kernel lets nobody else in either; so does the answer.
         let owner = (!self.options.allow_other).then(|| rustix::process::geteuid().as_raw());
@@ -97,7 +101,6 @@ impl PendingMount {
                 return Err(error);
             }
         };
-        let device = device(point).unwrap_or_default();
         set_readahead(&device);
         Ok(Mount {
             point: point.clone(),
@@ -244,6 +247,15 @@ fn device(point: &Path) -> io::Result<String> {
     let table = mount_table::mounts()?;
     let ours = mount_table::mounted_on(&table, point).filter(|e| e.is_forebay());
     Ok(ours.map(|e| e.device.clone()).unwrap_or_default())
+}
+
+/// Most bytes of written pages that the kernel keeps of a mount. Its limit moves with the memory that is free, and writers may pass it by some
+/// pages: so twice that.
+fn most_kept(device: &str) -> u64 {
+    let file = format!("/sys/class/bdi/{device}/max_bytes");
+    let limit = std::fs::read_to_string(file).ok();
+    let limit = limit.and_then(|text| text.trim().parse().ok());
+    limit.unwrap_or(USUAL_DIRTY_LIMIT) * 2
 }
 
 /// The kernel starts FUSE mounts with 128 KiB of readahead and lets only the administrator raise it.

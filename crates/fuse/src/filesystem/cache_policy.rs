@@ -45,7 +45,9 @@ impl CachePolicy {
         let changes_by_writes =
             attr.kind == Kind::File && (attr.mode & 0o6000 != 0 || without_blocks);
         let fixed = self.alone && !changes_by_writes || attr.lamination == Lamination::Permanent;
-        if fixed && !self.recording.exact() {
+        // Before it takes a write the kernel asks for attributes that it does not keep.
+        let counted = attr.kind == Kind::File && self.write_back.room.is_tight();
+        if fixed && !counted && !self.recording.exact() {
             CACHE_TIMEOUT
         } else {
             Duration::ZERO
@@ -150,6 +152,7 @@ mod tests {
             posix: false,
             read_only: false,
             allowed: keeps_written,
+            free: u64::MAX,
         });
         let mut config = KernelConfig::new(InitFlags::all(), InitFlags::empty(), 0);
         write_back.agree(&mut config);

@@ -79,8 +79,11 @@ impl ChangeNotices {
                 .unwrap_or_default(),
             _ => AfterWrite::default(),
         };
-        if answer.is_err() && write.how.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            self.drop_lost(fid, write.offset, len);
+        if write.how.contains(WriteFlags::FUSE_WRITE_CACHE) && self.ctx.policy.write_back.is_on() {
+            self.ctx.kept_bytes_arrived(len);
+            if answer.is_err() {
+                self.drop_lost(fid, write.offset, len);
+            }
         }
         let ctx = self.ctx.clone();
         let renew = move |placed| -> std::io::Result<()> {

@@ -158,19 +158,6 @@ impl FileRequests {
         Ok(placed)
     }
 
-    /// The kernel asks for the attributes, at times, through the file that a program writes to, before it takes the write. Through a file
-    /// that is open for reading too it may be a read that asks.
-    ///
-    /// # Errors
-    /// `ENOSPC` once pages of the file were lost for want of room, while there still is none: else a program that only writes would
-    /// never hear of it.
-    pub fn may_write_more(&self, fh: FileHandle) -> Result<()> {
-        match has(fh, READ) {
-            true => Ok(()),
-            false => self.ctx.delegate.write_back.may_write_more(handle(fh)),
-        }
-    }
-
     pub fn flush(&self, fh: FileHandle, owner: u64) -> Result<()> {
         let flushed = match has(fh, WRITE) {
             true => self.ctx.delegate.flush(handle(fh)),

@@ -74,6 +74,7 @@ mod tests {
             posix: false,
             read_only: false,
             allowed: true,
+            free: u64::MAX,
         };
         for n in 0..32usize {
             let bit = |at: u32| n >> at & 1 != 0;
@@ -82,6 +83,7 @@ mod tests {
                 posix: bit(2),
                 read_only: bit(3),
                 allowed: bit(4),
+                free: u64::MAX,
             };
             let alone = conditions.members == 1 && !bit(2) && !bit(3) && bit(4);
             assert_eq!(

@@ -7,7 +7,7 @@
 //! | `context` | what all those below share |
 //! | `init` | which features of FUSE the mount asks the kernel for |
 //! | `cache_policy` | what the kernel may keep, and for how long |
-//! | `write_back` | whether it keeps written pages too |
+//! | `write_back`, `dirty_room` | whether it keeps written pages too; room for them |
 //! | `file_handle` | the bits of a file handle |
 //! | `files` | open files and their bytes |
 //! | `change_notices` | a change is answered once the kernels that cache the old state have been invalidated |
@@ -29,6 +29,7 @@ mod change_notices;
 mod context;
 mod directory_moves;
 mod directory_places;
+mod dirty_room;
 mod file_handle;
 mod files;
 mod init;

@@ -92,20 +92,16 @@ impl Handler for Filesystem {
         if let Some(attr) = own.or_else(|| self.ctx.caches.root(req.fid, req.pid)) {
             return reply.answer(Ok(self.ctx.policy.shown(attr)));
         }
+        if let Some(fh) = fh.filter(|fh| self.ctx.policy.write_back.is_on() && has(*fh, WRITE)) {
+            return self.ctx.answer_before_write(req.fid, fh, reply);
+        }
         let mut lease = KernelLease::default();
-        let mut ask = || {
+        let ask = || {
             let attr;
             (attr, lease) = self.ctx.delegate.names.getattr_leased(req.fid)?;
             Ok(attr)
         };
-        let writing = fh.filter(|fh| self.ctx.policy.write_back.is_on() && has(*fh, WRITE));
-        let answer = match writing {
-            Some(fh) => self.attempt_for_kernel("getattr", req.fid, || {
-                self.files.may_write_more(fh)?;
-                ask()
-            }),
-            None => self.attempt(req, CallInfo::on(Action::Stat, req.fid), ask),
-        };
+        let answer = self.attempt(req, CallInfo::on(Action::Stat, req.fid), ask);
         if let Ok(attr) = &answer {
             self.ctx.caches.remember_root(attr);
         }

@@ -6,6 +6,7 @@
 //!
 //! Invariant: only where no other node can see or change a page, and where nobody was promised to see a write before it returns:
 //! in a service of one member, in commit consistency.
+use super::dirty_room::DirtyRoom;
 use crate::options::MountOptions;
 use crate::protocol::{InitFlags, KernelConfig};
 use forebay_server::Delegate;
@@ -27,6 +28,8 @@ pub(super) struct WriteBackConditions {
     pub read_only: bool,
     /// Whoever mounts allows it.
     pub allowed: bool,
+    /// What the store has room for, bytes.
+    pub free: u64,
 }
 
 impl WriteBackConditions {
@@ -38,6 +41,7 @@ impl WriteBackConditions {
 /// See the head of this file. Decided once, before the first request.
 pub(crate) struct WriteBack {
     conditions: WriteBackConditions,
+    pub room: DirtyRoom,
     taken: OnceLock<bool>,
 }
 
@@ -48,12 +52,14 @@ impl WriteBack {
             posix: delegate.is_posix(),
             read_only: options.read_only,
             allowed: options.write_back,
+            free: delegate.write_back.room().unwrap_or(0),
         })
     }
 
     pub(super) fn under(conditions: WriteBackConditions) -> WriteBack {
         WriteBack {
             conditions,
+            room: DirtyRoom::default(),
             taken: OnceLock::new(),
         }
     }
@@ -61,6 +67,14 @@ impl WriteBack {
     /// Asks the kernel for it, if the conditions hold.
     pub(super) fn agree(&self, config: &mut KernelConfig) {
         let wanted = self.conditions.hold();
+        if wanted && !self.room.is_enough(self.conditions.free) {
+            tracing::info!(
+                free = self.conditions.free,
+                "the store has too little room for pages that the kernel would keep: each write is a request"
+            );
+            let _ = self.taken.set(false);
+            return;
+        }
         let taken = wanted && config.add_capabilities(NEEDED).is_ok();
         match (wanted, *self.taken.get_or_init(|| taken)) {
             (_, true) => {

@@ -16,7 +16,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use writer::{close, free};
+use writer::{close, used};
 
 const MIB: usize = 1 << 20;
 
@@ -76,22 +76,21 @@ fn two_members_never_leave_written_bytes_in_the_kernel() {
     let _turn = turns::exclusive();
     const LEN: u64 = 64 << 10;
     let bytes = seeded_bytes(1, LEN as usize);
-    // What a service's free space has fallen by when a write has returned, by mount and kind of handle.
-    let fallen = |setup: Setup| {
-        let quota = Some(256 << 20);
-        let h = Harness::start(Setup { quota, ..setup })?;
-        let mut fallen = Vec::new();
+    // How many bytes more a service has when a write has returned, by mount and kind of handle.
+    let risen = |setup: Setup| {
+        let h = Harness::start(setup)?;
+        let mut risen = Vec::new();
         for (n, m) in h.all().into_iter().enumerate() {
             for append in [false, true] {
                 let mut options = OpenOptions::new();
                 let options = options.write(true).append(append).create_new(true);
                 let mut file = options.open(m.join(format!("f{n}{append}"))).unwrap();
-                let before = free(&m);
+                let before = used(&m);
                 file.write_all(&bytes).unwrap();
-                fallen.push(before - free(&m));
+                risen.push(used(&m) - before);
             }
         }
-        Some(fallen)
+        Some(risen)
     };
     let two = Setup {
         nodes: 2,
@@ -107,13 +106,13 @@ fn two_members_never_leave_written_bytes_in_the_kernel() {
         posix(Setup::ALONE),
         Setup::ALONE_WRITE_THROUGH,
     ] {
-        let Some(fallen) = fallen(setup) else { return };
-        assert!(fallen.iter().all(|f| *f >= LEN), "{setup:?}: {fallen:?}");
+        let Some(risen) = risen(setup) else { return };
+        assert!(risen.iter().all(|r| *r >= LEN), "{setup:?}: {risen:?}");
     }
     if keeps_written() {
-        // The control: else the look at the free space would show nothing.
-        let fallen = fallen(Setup::ALONE).unwrap();
-        assert!(fallen.contains(&0), "{fallen:?}");
+        // The control: else the look at the used space would show nothing.
+        let risen = risen(Setup::ALONE).unwrap();
+        assert!(risen.contains(&0), "{risen:?}");
     }
 }
 

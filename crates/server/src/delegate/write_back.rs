@@ -68,6 +68,14 @@ impl WriteBackCalls {
         written.map(drop)
     }
 
+    /// What this node may still store, bytes.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn room(&self) -> Result<u64> {
+        Ok(self.ctx.node.data.space()?.2)
+    }
+
     /// Whether more pages of the file may come: none do while there is no room and some were lost of which the handle has not heard.
     ///
     /// # Errors
@@ -77,8 +85,7 @@ impl WriteBackCalls {
         if !open.file.lost_pages.has_news(&open.heard) {
             return Ok(());
         }
-        let (_, _, free) = self.ctx.node.data.space()?;
-        match free < ROOM_OF_A_WRITE {
+        match self.room()? < ROOM_OF_A_WRITE {
             true => Err(Errno::NOSPC.into()),
             false => Ok(()),
         }

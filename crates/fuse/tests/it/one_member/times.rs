@@ -1,6 +1,6 @@
 //! Times of files, whenever the kernel writes back what they were written.
 use super::WAYS;
-use super::writer::free;
+use super::writer::used;
 use crate::common::{Harness, Map, Setup, create_new, sh};
 use forebay_testkit::wait::until;
 use rustix::fs::{Timespec, Timestamps};
@@ -17,7 +17,7 @@ fn mtime(m: &fs::Metadata) -> (i64, i64) {
 fn wait_until_written_back(mount: &Path, before: u64, len: u64) {
     // The kernel's own thread does that once pages are some seconds old, and at once if it is asked to free memory or to sync.
     sh(mount, "sync -f .");
-    until("pages are written back", || free(mount) + len <= before);
+    until("pages are written back", || used(mount) >= before + len);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn times_are_those_of_the_writes_not_of_their_way_back() {
         };
 
         let f = create_new(&m.join("written"));
-        let before = free(&m);
+        let before = used(&m);
         f.write_all_at(&[1; 9000], 0).unwrap();
         let time = mtime(&f.metadata().unwrap());
         nap();

@@ -99,6 +99,12 @@ impl Drop for Writer {
     }
 }
 
+/// Bytes that the service has, whatever the disk has besides.
+pub fn used(mount: &Path) -> u64 {
+    let space = statvfs(mount).unwrap();
+    (space.f_blocks - space.f_bfree) * space.f_frsize
+}
+
 /// Bytes that a program can still write, as `df` says.
 pub fn free(mount: &Path) -> u64 {
     let StatVfs {
