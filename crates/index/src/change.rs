@@ -40,8 +40,33 @@ impl ExtentIndex {
     /// # Errors
     /// Those of reading the store. `batch` may then hold a part of the changes: do not apply it.
     pub fn change(&self, batch: &mut Batch, fid: u64, changes: &[Change]) -> Result<Vec<Extent>> {
+        self.lay(batch, fid, changes, Self::unoverlapped)
+    }
+
+    /// The same for a file of which nothing was ever stored here: no stored record is looked at. That is the common small file, which
+    /// is written once.
+    ///
+    /// # Errors
+    /// As [`change`](ExtentIndex::change).
+    pub fn change_first(
+        &self,
+        batch: &mut Batch,
+        fid: u64,
+        changes: &[Change],
+    ) -> Result<Vec<Extent>> {
+        self.lay(batch, fid, changes, Self::all_free)
+    }
+
+    /// Lays changes over what is stored. `free` tells of each piece whether nothing stored overlaps it, or joins with it.
+    fn lay(
+        &self,
+        batch: &mut Batch,
+        fid: u64,
+        changes: &[Change],
+        free: impl Fn(&Self, u64, &[Piece]) -> Result<Vec<bool>>,
+    ) -> Result<Vec<Extent>> {
         let (pieces, mut displaced) = fold(changes);
-        let free = self.unoverlapped(fid, &pieces)?;
+        let free = free(self, fid, &pieces)?;
         let mut records = Vec::with_capacity(pieces.len());
         let mut view = None;
         let mut at = 0;

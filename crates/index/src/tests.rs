@@ -102,6 +102,28 @@ fn put(offset: u64, len: u64, log: u64, addr: u64) -> Change {
 }
 
 #[test]
+fn the_first_change_of_a_file_looks_at_nothing_and_later_ones_see_it() {
+    for pieces in [1, 20] {
+        let f = fixture();
+        let cut = Change::Cut {
+            start: 10_000,
+            end: u64::MAX,
+        };
+        let puts = (0..pieces).map(|k| put(k * 300, 100, 1, k * 100));
+        let changes: Vec<Change> = puts.chain([cut]).collect();
+        let mut batch = Batch::new();
+        let displaced = f.index.change_first(&mut batch, 5, &changes).unwrap();
+        assert_eq!(displaced, []);
+        f.store.apply(batch).unwrap();
+        assert_eq!(f.all(5).len() as u64, pieces);
+        let stats = f.index.engine().stats();
+        assert_eq!((stats.coverage_misses, stats.coverage_loads), (0, 0));
+        let (displaced, _) = f.change(5, &[put(40, 20, 2, 500)]);
+        assert_eq!(displaced, [extent(40, 20, 1, 40)]);
+    }
+}
+
+#[test]
 fn a_put_over_the_middle_leaves_both_ends() {
     let f = fixture();
     f.change(5, &[put(0, 100, 1, 0)]);

@@ -39,6 +39,18 @@ impl ExtentIndex {
         Ok(free)
     }
 
+    /// The same for a file of which nothing is stored. It is followed as other files are.
+    pub(crate) fn all_free(&self, fid: u64, pieces: &[Piece]) -> Result<Vec<bool>> {
+        let coverage = self.engine.coverage();
+        let ranges = pieces.iter().map(|p| (p.start, p.end, p.source.as_ref()));
+        if let KnownPieces::Nothing = coverage.known_pieces(fid, ranges) {
+            let (version, ()) = coverage.begin(fid, || ());
+            coverage.learn_empty(fid, version);
+        }
+        coverage.count(pieces.len(), 0);
+        Ok(vec![true; pieces.len()])
+    }
+
     /// Follows `fid` from now on.
     fn begin(&self, fid: u64) -> Result<()> {
         let coverage = self.engine.coverage();

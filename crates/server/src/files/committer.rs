@@ -144,6 +144,7 @@ impl Committer {
         } else if !commit.own.is_empty() {
             let before = PriorState {
                 size: Some(inode.size),
+                first: inode.seq == 0,
                 promised,
             };
             let sync = commit.sync;

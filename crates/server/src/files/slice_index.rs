@@ -31,6 +31,8 @@ pub(super) struct SliceIndex {
 pub(super) struct PriorState {
     /// Bytes; known at its owner only.
     pub size: Option<u64>,
+    /// Nothing of it was ever published, so no extent of it is stored here.
+    pub first: bool,
     /// An fsync may have promised something of it. Then all of it must be readable after a power cut: what the commit puts and the cut
     /// takes is as if it was never written.
     pub promised: bool,
@@ -63,7 +65,10 @@ impl SliceIndex {
                 added = added.saturating_add(extent.len);
             }
         }
-        let extents = self.index.change(batch, fid.0, changes)?;
+        let extents = match before.first {
+            true => self.index.change_first(batch, fid.0, changes)?,
+            false => self.index.change(batch, fid.0, changes)?,
+        };
         let freed = stored_bytes(&extents);
         if synced || !self.context.is_ordered() {
             self.outbox.add(batch, &extents);

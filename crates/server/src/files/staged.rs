@@ -158,6 +158,7 @@ impl StagedParts {
                     let mut changes = records::changes_of(&value)?;
                     let before = PriorState {
                         size: None,
+                        first: false,
                         promised,
                     };
                     let (added, freed) =
