@@ -51,10 +51,7 @@ pub(super) fn change(
             return Ok(attr);
         }
     }
-    let chown = set.uid.is_some() || set.gid.is_some();
-    if set.mode.is_none() && chown {
-        set.mode = mode_left(&delegate.names.getattr(fid)?);
-    }
+    // That a new owner takes the set-id bits off is the service's own rule.
     delegate.names.setattr(fid, &set, through, caller)
 }
 

@@ -4,6 +4,11 @@ use crate::inodes::without_set_ids;
 use crate::{Attr, Caller, Fid, Kind, Lamination, Result, SetAttr, SetTime, Time};
 use forebay_storage::Batch;
 use rustix::io::Errno;
+use std::time::Duration;
+
+/// What changes nothing but the time of the last change is not written if that is so new: the clocks of other file systems tick as
+/// slowly. Who unpacks an archive sets an owner that is the same mostly.
+const CTIME_TICK: Duration = Duration::from_millis(4);
 
 impl LocalNamespace {
     /// `caller` is not needed for the rules that are left to a server: the kernel has checked who may do this, and cleared
@@ -29,6 +34,7 @@ impl LocalNamespace {
             return Ok(inode.attr(fid));
         }
         let now = self.now();
+        let before = inode.clone();
         let at = |time| match time {
             SetTime::Now => now,
             SetTime::At(time) => time,
@@ -60,6 +66,9 @@ impl LocalNamespace {
         }
         inode.atime = set.atime.map_or(inode.atime, at);
         inode.mtime = set.mtime.map_or(inode.mtime, at);
+        if inode == before && is_within_tick(before.ctime, now) {
+            return Ok(inode.attr(fid));
+        }
         inode.ctime = now;
         let mut batch = Batch::new();
         self.inodes.put(&mut batch, fid, &inode);
@@ -69,4 +78,10 @@ impl LocalNamespace {
         }
         Ok(inode.attr(fid))
     }
+}
+
+/// Whether `now` is not before `time`, and less than a tick after it.
+fn is_within_tick(time: Time, now: Time) -> bool {
+    let nanos = |t: Time| i128::from(t.secs) * 1_000_000_000 + i128::from(t.nanos);
+    (0..CTIME_TICK.as_nanos() as i128).contains(&(nanos(now) - nanos(time)))
 }

@@ -2,6 +2,7 @@
 use super::net::*;
 use crate::*;
 use rustix::io::Errno;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 fn mode(mode: u32) -> SetAttr {
     SetAttr {
@@ -52,6 +53,37 @@ fn times_are_set_to_now_or_any_instant() {
     );
     net.restart();
     assert_eq!(net.getattr(f.fid).unwrap(), attr);
+}
+
+#[test]
+fn what_changes_nothing_is_written_once_the_clock_has_ticked() {
+    static MILLIS: AtomicI64 = AtomicI64::new(0);
+    let net = Net::new(1);
+    net.set_clock(|| Time {
+        secs: 7,
+        nanos: MILLIS.load(Ordering::Relaxed) as u32 * 1_000_000,
+    });
+    let f = net.create(Fid::ROOT, "f", file(0o600)).unwrap();
+    let at = |millis, set: &SetAttr| {
+        MILLIS.store(millis, Ordering::Relaxed);
+        let before = net.store(0).stats().puts;
+        let attr = net.setattr(f.fid, set.clone()).unwrap();
+        (attr, net.store(0).stats().puts - before)
+    };
+    let same = SetAttr {
+        uid: Some(f.uid),
+        gid: Some(f.gid),
+        mode: Some(0o600),
+        ..SetAttr::default()
+    };
+    assert_eq!(at(3, &same), (f.clone(), 0));
+    let (later, written) = at(4, &same);
+    assert_eq!((later.ctime.nanos, written), (4_000_000, 1));
+    let (changed, written) = at(5, &mode(0o644));
+    assert_eq!((changed.mode, written), (0o644, 1));
+    // A clock that was set back tells nothing.
+    let (back, written) = at(1, &mode(0o644));
+    assert_eq!((back.ctime.nanos, written), (1_000_000, 1));
 }
 
 #[test]

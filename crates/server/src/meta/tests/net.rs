@@ -47,6 +47,7 @@ pub struct Net {
     /// What happens before which message between members.
     between: Mutex<Option<(u64, Between)>>,
     patience: Mutex<Duration>,
+    clock: Mutex<fn() -> Time>,
     _dir: tempfile::TempDir,
 }
 
@@ -183,6 +184,7 @@ impl Net {
             cut: Mutex::default(),
             between: Mutex::default(),
             patience: Mutex::new(Duration::from_secs(10)),
+            clock: Mutex::new(tick),
             _dir: path,
         });
         for member in 0..members {
@@ -233,7 +235,7 @@ impl Net {
         let (store, hook) = (host.store.clone(), Arc::new(hook));
         let mut local = LocalNamespace::new(store, inodes, member, hook);
         make_root(&local).unwrap();
-        local.clock = tick;
+        local.clock = *self.clock.lock();
         let net = Arc::downgrade(self);
         local.cut = Arc::new(move || net.upgrade().unwrap().count(member));
         let meta = Meta::over(local, Arc::new(peers)).unwrap();
@@ -277,6 +279,12 @@ impl Net {
         for member in 0..self.hosts.len() as u16 {
             self.start(member);
         }
+    }
+
+    /// Starts all members again, with this clock.
+    pub fn set_clock(self: &Arc<Net>, clock: fn() -> Time) {
+        *self.clock.lock() = clock;
+        self.restart();
     }
 
     /// Before message `at` (from 0) between members, `what` happens. Operations do not wait long then.
