@@ -91,7 +91,7 @@ impl PendingMount {
         let started = Session::agree(filesystem, connection, owner).and_then(|session| {
             // Nothing is answered before `spawn`.
             ctx.caches.connect(session.notifier(), point)?;
-            session.spawn(answering_threads())
+            session.spawn(answering_threads(), polls_for_requests(&ctx.delegate))
         });
         let session = match started {
             Ok(session) => session,
@@ -240,6 +240,12 @@ impl Drop for Mount {
             tracing::warn!("{e}");
         }
     }
+}
+
+/// Whether a thread of the mount looks for the next request itself for a moment. On one processor it would keep the program from
+/// asking.
+fn polls_for_requests(delegate: &Delegate) -> bool {
+    delegate.seldom_waits() && std::thread::available_parallelism().is_ok_and(|n| n.get() > 1)
 }
 
 /// The device number of what is mounted on `point`; empty if nothing of ours is.

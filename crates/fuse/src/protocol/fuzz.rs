@@ -13,6 +13,7 @@ use bytes::Bytes;
 use forebay_server::{Attr, Fid, SpaceTotals};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds::count;
+use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -21,16 +22,27 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 /// Gives up every request that it is handed (so each is answered `EIO`), after a look at the arguments.
 #[derive(Default)]
-struct GivesUp {
+pub(super) struct GivesUp {
     forgotten: AtomicU64,
     decoded: AtomicU64,
+    /// What a `statfs` waits for.
+    statfs_waits: Option<Mutex<Receiver<()>>>,
 }
 
 impl GivesUp {
+    /// The same, but each `statfs` waits for a word.
+    pub fn statfs_after(word: Receiver<()>) -> GivesUp {
+        GivesUp {
+            statfs_waits: Some(Mutex::new(word)),
+            ..GivesUp::default()
+        }
+    }
+
     fn seen(&self) {
         self.decoded.fetch_add(1, Ordering::Relaxed);
     }
@@ -135,6 +147,9 @@ impl Handler for GivesUp {
         self.seen();
     }
     fn statfs(&self, _: &Request, _: Reply<SpaceTotals>) {
+        if let Some(word) = &self.statfs_waits {
+            word.lock().recv().unwrap();
+        }
         self.seen();
     }
     fn setxattr(&self, _: &Request, name: &OsStr, value: &[u8], _: i32, _: Reply<()>) {
@@ -176,7 +191,7 @@ fn arguments(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-fn head(len: usize, opcode: u32, unique: u64, random: &mut Random) -> Vec<u8> {
+pub(super) fn head(len: usize, opcode: u32, unique: u64, random: &mut Random) -> Vec<u8> {
     let mut bytes = [(len as u32).to_ne_bytes(), opcode.to_ne_bytes()].concat();
     bytes.extend(unique.to_ne_bytes());
     bytes.extend(random.below(9).to_ne_bytes());

@@ -22,6 +22,7 @@ mod dispatch;
 mod fuzz;
 mod kernel_config;
 mod opcode;
+mod readers;
 mod reply;
 mod session;
 mod types;

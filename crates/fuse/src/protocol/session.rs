@@ -3,9 +3,11 @@ use super::arguments::{Arguments, request};
 use super::dispatch::{Handler, dispatch};
 use super::kernel_config::{ARGUMENTS, KernelConfig, MAJOR};
 use super::opcode;
+use super::readers::{NoRequest, Pace, Readers, waits};
 use super::reply::{OUT_HEAD, PendingReply, Reply};
 use super::types::InitFlags;
 use forebay_server::Fid;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -14,6 +16,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test fails by panicking.
+mod tests;
 
 /// Older kernels have shorter ones.
 const MIN_MINOR_VERSION: u32 = 23;
@@ -98,21 +105,35 @@ impl<H: Handler> Session<H> {
     }
 
     /// Answers requests with so many threads until the mount ends. The thread that waits for them ends with what ended the mount, if
-    /// not an unmount.
+    /// not an unmount. `seldom_wait`: most requests are answered without waiting for another member or the disk.
     ///
     /// # Errors
     /// No more threads, or no more descriptors.
-    pub fn spawn(self, threads: usize) -> io::Result<JoinHandle<io::Result<()>>> {
+    pub fn spawn(
+        self,
+        threads: usize,
+        seldom_wait: bool,
+    ) -> io::Result<JoinHandle<io::Result<()>>> {
         let mut devices = vec![self.device.clone()];
         for _ in 1..threads {
             devices.push(Arc::new(joined(&self.device)?));
         }
+        let readers = seldom_wait.then(Arc::<Readers>::default);
         let start = move || {
-            let run = |(number, device): (usize, Arc<OwnedFd>)| {
-                let (handler, buffer, owner) = (self.handler.clone(), self.buffer, self.owner);
+            let run = |(number, device)| {
+                let thread = AnsweringThread {
+                    handler: self.handler.clone(),
+                    device,
+                    buffer: self.buffer,
+                    owner: self.owner,
+                };
+                let readers = readers.clone();
                 std::thread::Builder::new()
                     .name(format!("fuse-{number}"))
-                    .spawn(move || answer_all(&*handler, &device, buffer, owner))
+                    .spawn(move || match readers {
+                        Some(readers) => thread.answer_in_turn(&readers, number == 0),
+                        None => thread.answer_all(),
+                    })
             };
             let threads: Vec<_> = devices.into_iter().enumerate().map(run).collect();
             let mut result = Ok(());
@@ -145,37 +166,128 @@ fn joined(device: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// The next request; `None`: the mount has ended.
-fn next<'a>(device: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+/// What a read of the device gave.
+enum ReadEnd {
+    /// A request of so many bytes.
+    Request(usize),
+    /// There is none, and the device does not wait.
+    Nothing,
+    /// The mount has ended.
+    Ended,
+}
+
+fn read(device: &OwnedFd, buffer: &mut [u8]) -> io::Result<ReadEnd> {
     loop {
         match rustix::io::read(device, &mut *buffer) {
-            Ok(len) => return Ok(buffer.get(..len)),
+            Ok(len) => return Ok(ReadEnd::Request(len)),
             // NOENT: the request was given up before it was read.
-            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-            Err(Errno::NODEV) => return Ok(None),
+            Err(Errno::NOENT | Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(ReadEnd::Nothing),
+            Err(Errno::NODEV) => return Ok(ReadEnd::Ended),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-fn answer_all(
-    handler: &impl Handler,
-    device: &Arc<OwnedFd>,
+/// The next request; `None`: the mount has ended.
+fn next<'a>(device: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+    loop {
+        match read(device, buffer)? {
+            ReadEnd::Request(len) => return Ok(buffer.get(..len)),
+            ReadEnd::Ended => return Ok(None),
+            ReadEnd::Nothing => {}
+        }
+    }
+}
+
+/// A thread that reads requests and has them answered.
+struct AnsweringThread<H> {
+    handler: Arc<H>,
+    device: Arc<OwnedFd>,
+    /// Bytes that it reads into.
     buffer: usize,
     owner: Option<u32>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; buffer];
-    while let Some(bytes) = next(device, &mut buffer)? {
+}
+
+impl<H: Handler> AnsweringThread<H> {
+    /// Reads all the time, until the mount has ended.
+    fn answer_all(&self) -> io::Result<()> {
+        let mut buffer = vec![0; self.buffer];
+        while let Some(bytes) = next(&self.device, &mut buffer)? {
+            if !self.answer(bytes, |_| ())? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads while it is to, as `readers` say. `first`: from the start on.
+    fn answer_in_turn(&self, readers: &Readers, first: bool) -> io::Result<()> {
+        let answered = self.read_in_turn(readers, first);
+        readers.end();
+        answered
+    }
+
+    fn read_in_turn(&self, readers: &Readers, first: bool) -> io::Result<()> {
+        let flags = rustix::fs::fcntl_getfl(&self.device)? | OFlags::NONBLOCK;
+        rustix::fs::fcntl_setfl(&self.device, flags)?;
+        let (mut buffer, mut pace) = (vec![0; self.buffer], Pace::new());
+        match first {
+            true => readers.begin(),
+            false if readers.park() => {}
+            false => return Ok(()),
+        }
+        let mut since = Instant::now();
+        loop {
+            match read(&self.device, &mut buffer)? {
+                ReadEnd::Request(len) => {
+                    pace.came_after(since.elapsed());
+                    let took = |opcode| readers.took(&pace, waits(opcode));
+                    if !self.answer(buffer.get(..len).unwrap_or_default(), took)? {
+                        return Ok(());
+                    }
+                    readers.begin();
+                    since = Instant::now();
+                    continue;
+                }
+                ReadEnd::Ended => return Ok(()),
+                ReadEnd::Nothing => {}
+            }
+            let now = Instant::now();
+            pace.pauses(now);
+            match readers.found_nothing(&pace, since, now) {
+                NoRequest::Look => std::hint::spin_loop(),
+                NoRequest::Sleep => {
+                    let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
+                    match rustix::event::poll(&mut fds, None) {
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                    pace.pauses(Instant::now());
+                }
+                NoRequest::Park if readers.park() => {
+                    pace = Pace::new();
+                    since = Instant::now();
+                }
+                NoRequest::Park => return Ok(()),
+            }
+        }
+    }
+
+    /// Has a request answered; `took` hears before that what it is. `false`: it was the last one.
+    fn answer(&self, bytes: &[u8], took: impl FnOnce(u32)) -> io::Result<bool> {
         let Some((opcode, head, arguments)) = request(bytes) else {
             return Err(io::Error::other("the kernel sent what is no request"));
         };
         if opcode == opcode::DESTROY {
-            PendingReply::new(head.unique, device).give(&[]);
-            return Ok(());
+            PendingReply::new(head.unique, &self.device).give(&[]);
+            return Ok(false);
         }
-        dispatch(handler, device, opcode, &head, arguments, owner);
+        took(opcode);
+        let (handler, owner) = (&*self.handler, self.owner);
+        dispatch(handler, &self.device, opcode, &head, arguments, owner);
+        Ok(true)
     }
-    Ok(())
 }
 
 /// Tells the kernel of what it keeps and should not.

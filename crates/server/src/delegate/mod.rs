@@ -269,6 +269,11 @@ impl Delegate {
         self.ctx.posix
     }
 
+    /// Whether most calls are answered without waiting for another member, or for the disk.
+    pub fn seldom_waits(&self) -> bool {
+        self.ctx.members() == 1 && !self.ctx.always_sync
+    }
+
     /// The member whose delegate this is.
     pub fn member(&self) -> Member {
         self.ctx.member()

@@ -1,0 +1,103 @@
+//! Threads that read in turn, over a socket that stands for the kernel's device.
+use super::super::fuzz::{GivesUp, head};
+use super::*;
+use forebay_testkit::random::Random;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use std::collections::BTreeSet;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(60);
+const THREADS: usize = 3;
+
+/// The kernel's end of a device.
+struct Kernel(OwnedFd);
+
+impl Kernel {
+    fn ask(&self, opcode: u32, unique: u64) {
+        let bytes = head(40, opcode, unique, &mut Random::new(unique));
+        rustix::net::send(&self.0, &bytes, SendFlags::empty()).unwrap();
+    }
+
+    /// The number of the next request that is answered.
+    fn answered(&self) -> u64 {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let limit = LONG.try_into().unwrap();
+        assert_eq!(rustix::event::poll(&mut fds, Some(&limit)), Ok(1));
+        let mut answer = [0; 64];
+        let (_, len) = rustix::net::recv(&self.0, &mut answer[..], RecvFlags::empty()).unwrap();
+        assert_eq!(len, 16);
+        u64::from_ne_bytes(answer[8..16].try_into().unwrap())
+    }
+}
+
+/// Has threads read in turn while `test` asks.
+fn answering(handler: GivesUp, test: impl FnOnce(&Kernel)) {
+    let (kernel, device) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let (handler, device) = (Arc::new(handler), Arc::new(device));
+    let readers = Readers::default();
+    std::thread::scope(|scope| {
+        for number in 0..THREADS {
+            let thread = AnsweringThread {
+                handler: handler.clone(),
+                device: device.clone(),
+                buffer: MIN_READ_BUFFER,
+                owner: None,
+            };
+            let readers = &readers;
+            // Ends with an error once there is no kernel.
+            scope.spawn(move || thread.answer_in_turn(readers, number == 0));
+        }
+        let kernel = Kernel(kernel);
+        test(&kernel);
+    });
+}
+
+#[test]
+fn a_request_that_takes_long_holds_no_other_up() {
+    let (release, word) = channel();
+    answering(GivesUp::statfs_after(word), |kernel| {
+        kernel.ask(opcode::STATFS, 1);
+        for unique in 2..10 {
+            kernel.ask(opcode::GETATTR, unique);
+        }
+        let answered: BTreeSet<u64> = (2..10).map(|_| kernel.answered()).collect();
+        assert_eq!(answered, (2..10).collect());
+        release.send(()).unwrap();
+        assert_eq!(kernel.answered(), 1);
+    });
+}
+
+#[test]
+fn every_request_is_answered_however_quickly_they_come() {
+    let mut random = Random::new(21);
+    answering(GivesUp::default(), |kernel| {
+        let mut unique = 0;
+        for round in 0..400 {
+            let burst = 1 + random.below(12);
+            let asked: BTreeSet<u64> = (unique + 1..=unique + burst).collect();
+            unique += burst;
+            for unique in &asked {
+                let opcode = match random.below(5) {
+                    0 => opcode::FSYNC,
+                    _ => opcode::GETATTR,
+                };
+                kernel.ask(opcode, *unique);
+            }
+            let answered: BTreeSet<u64> = asked.iter().map(|_| kernel.answered()).collect();
+            assert_eq!(answered, asked);
+            let pause = match round % 100 {
+                // So long that nobody watches any more.
+                99 => Duration::from_millis(200),
+                _ => Duration::from_micros([0, 0, 40, 300][random.below(4) as usize]),
+            };
+            std::thread::sleep(pause);
+        }
+    });
+}
