@@ -162,6 +162,24 @@ impl Reclaimer {
         reclaimed
     }
 
+    fn sync_ahead(&self) {
+        if let Err(error) = self.segments.sync_ahead() {
+            self.poison.note_sync(error);
+        }
+    }
+
+    /// Lets `GATHER_DELAY` pass, and syncs ahead meanwhile; whether the thread is to go on.
+    fn gather(&self) -> bool {
+        let until = Instant::now() + GATHER_DELAY;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if !self.queue.wait(Some(left)) {
+                return false;
+            }
+            self.sync_ahead();
+        }
+        true
+    }
+
     /// The thread: syncs ahead at once, reclaims some time after a free, until it is stopped.
     pub fn run(&self) {
         let mut schedule = ReclaimSchedule::default();
@@ -169,13 +187,11 @@ impl Reclaimer {
             .queue
             .wait(schedule.wait(self.mostly_dead().len(), self.has_garbage()))
         {
-            if let Err(error) = self.segments.sync_ahead() {
-                self.poison.note_sync(error);
-            }
+            self.sync_ahead();
             if !self.has_garbage() && !schedule.is_due(self.mostly_dead().len(), Instant::now()) {
                 continue;
             }
-            if self.queue.fresh_bytes() < RECLAIM_AT_ONCE_BYTES && !self.queue.pause(GATHER_DELAY) {
+            if self.queue.fresh_bytes() < RECLAIM_AT_ONCE_BYTES && !self.gather() {
                 return;
             }
             let pass = schedule.is_due(self.mostly_dead().len(), Instant::now());

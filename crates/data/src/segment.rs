@@ -15,12 +15,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Size of a segment file, header included, bytes.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// Segments filled at once.
 const LANES: usize = 4;
+/// So many bytes of a segment are brought to disk together ahead of the flush that will ask for them. Files that are small, or
+/// removed soon, come and go without.
+const START_SYNC_BYTES: u64 = 4 << 20;
 /// From this size on, a write starts on a page of the file.
 const PAGE_ALIGNED_FROM: u64 = 64 << 10;
 
@@ -32,6 +35,19 @@ pub struct Segment {
     path: PathBuf,
     /// Its name is on disk.
     named: AtomicBool,
+    /// Bytes written since the last `SyncAhead::Start`.
+    unstarted: AtomicU64,
+}
+
+/// What the reclaiming thread brings to disk of a segment ahead of any flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SyncAhead {
+    /// The name of a new one.
+    Name,
+    /// What is written of one that is being filled; nobody waits for it.
+    Start,
+    /// A full one.
+    Whole,
 }
 
 /// The segment that a lane fills, and where its free part starts.
@@ -70,8 +86,8 @@ pub struct Segments {
     next: AtomicU32,
     lanes: [Mutex<Lane>; LANES],
     table: Mutex<HashMap<u32, SegmentUsage>>,
-    /// New segments and full ones (`true`), whose names and bytes the reclaiming thread brings to disk ahead of any flush.
-    ahead: Mutex<Vec<(Arc<Segment>, bool)>>,
+    /// For the reclaiming thread.
+    ahead: Mutex<Vec<(Arc<Segment>, SyncAhead)>>,
     /// Segments written since the last `sync_written`.
     written: Mutex<BTreeSet<u32>>,
     /// Held during `sync_written`.
@@ -120,7 +136,7 @@ impl Segments {
             && start(*end) + len > SEGMENT_BYTES
         {
             self.change(segment.number, |usage| usage.sealed = true);
-            self.ahead.lock().push((segment.clone(), true));
+            self.ahead.lock().push((segment.clone(), SyncAhead::Whole));
             *lane = None;
         }
         let (segment, end) = match &mut *lane {
@@ -157,8 +173,9 @@ impl Segments {
             file,
             path,
             named: AtomicBool::new(false),
+            unstarted: AtomicU64::new(0),
         });
-        self.ahead.lock().push((segment.clone(), false));
+        self.ahead.lock().push((segment.clone(), SyncAhead::Name));
         Ok(segment)
     }
 
@@ -166,12 +183,17 @@ impl Segments {
     ///
     /// # Errors
     /// As the disk; the reservation stays.
-    pub fn write(&self, segment: &Segment, offset: u32, bytes: &[u8]) -> Result<()> {
+    pub fn write(&self, segment: &Arc<Segment>, offset: u32, bytes: &[u8]) -> Result<()> {
         segment
             .file
             .write_at(bytes, u64::from(offset))
             .context("write", &segment.path)?;
         self.written.lock().insert(segment.number);
+        let len = bytes.len() as u64;
+        if segment.unstarted.fetch_add(len, Relaxed) + len >= START_SYNC_BYTES {
+            segment.unstarted.store(0, Relaxed);
+            self.ahead.lock().push((segment.clone(), SyncAhead::Start));
+        }
         Ok(())
     }
 
@@ -337,6 +359,14 @@ mod tests {
         assert!(s.is_ahead());
         s.sync_ahead().unwrap();
         assert!(!s.is_ahead() && a.named.load(Relaxed) && other.named.load(Relaxed));
+        // What is written is brought to disk in large steps, not by each write.
+        let step = vec![7; START_SYNC_BYTES as usize / 4];
+        for n in 1..=8 {
+            let (segment, offset) = s.reserve(1, step.len() as u64).unwrap();
+            s.write(&segment, offset, &step).unwrap();
+            assert_eq!(s.is_ahead(), n % 4 == 0, "after write {n}");
+            s.sync_ahead().unwrap();
+        }
         s.remove(a.number).unwrap();
         assert!(s.file(a.number).unwrap().is_none());
         assert_eq!(s.count(), 2);

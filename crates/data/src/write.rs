@@ -187,6 +187,9 @@ impl LogAppender {
             self.segments.release(segment.number, bytes.len() as u64);
             return Err(self.poison.note(e));
         }
+        if self.segments.is_ahead() {
+            self.reclaimer.queue.wake();
+        }
         let span = Span::of(log.id, addr, bytes, segment.number, offset);
         if !state.unsynced.iter().any(|s| s.number == segment.number) {
             state.unsynced.push(segment);
@@ -204,9 +207,6 @@ impl LogAppender {
 
     fn reserve_in_segment(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
         let reserved = self.with_space(|| self.segments.reserve(lane, len));
-        if self.segments.is_ahead() {
-            self.reclaimer.queue.wake();
-        }
         reserved.map_err(|e| self.poison.note(e))
     }
 

@@ -62,20 +62,6 @@ impl ReclaimQueue {
         !self.background.is_stopping()
     }
 
-    /// The thread lets so much time pass; whether it is to go on.
-    pub fn pause(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
-        let mut waiting = self.background.lock();
-        while !self.background.is_stopping()
-            && !self
-                .background
-                .work
-                .wait_until(&mut waiting, until)
-                .timed_out()
-        {}
-        !self.background.is_stopping()
-    }
-
     /// Could not be reclaimed now; it is tried again after a while, and at the next free.
     pub fn put_back(&self, ranges: Vec<SegmentRange>) {
         self.background.lock().ranges.extend(ranges);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: bytes are durable only once `sync`, `sync_number` or `sync_written` has returned, and only those written before
 //! the call. Syncing ahead promises nothing; it makes these calls quick.
-use super::{Segment, Segments};
+use super::{Segment, Segments, SyncAhead};
 use crate::poison::io_error;
 use forebay_proto::Result;
 use forebay_storage::IoContext;
@@ -44,16 +44,18 @@ impl Segments {
         !self.ahead.lock().is_empty()
     }
 
-    /// Brings new segments' names and full segments' bytes to disk, so that a later `sync` has little left to do. It is
-    /// no promise: a write reserved before may still be on its way.
+    /// Brings new segments' names and full segments' bytes to disk, and has those of others on their way, so that a later `sync` has
+    /// little left to do. It is no promise: a write reserved before may still be on its way.
     ///
     /// # Errors
     /// As the disk; what was written is then in doubt, as after a failed `sync`.
     pub fn sync_ahead(&self) -> Result<()> {
         let ahead = std::mem::take(&mut *self.ahead.lock());
-        for (segment, full) in &ahead {
-            if *full {
-                self.sync(segment)?;
+        for (segment, what) in &ahead {
+            match what {
+                SyncAhead::Name => {}
+                SyncAhead::Start => segment.file.start_sync(),
+                SyncAhead::Whole => self.sync(segment)?,
             }
         }
         if ahead.iter().any(|(s, _)| !s.named.load(Relaxed)) {

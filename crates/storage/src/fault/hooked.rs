@@ -171,6 +171,10 @@ impl File for HookedFile {
         file.write_at(buf, offset)
     }
 
+    fn start_sync(&self) {
+        self.file.start_sync();
+    }
+
     hooked_file_calls! {
         len() -> u64, Call::Len;
         allocated() -> u64, Call::Allocated;
