@@ -91,6 +91,21 @@ impl Intervals {
         if range.is_empty() {
             return;
         }
+        // Behind all others, as those of most writers come: nothing is there to be replaced or to join but the last one.
+        if let Some(mut last) = self.map.last_entry()
+            && last.get().end <= range.start
+        {
+            self.bytes += weight(&range, source);
+            let joins = last.get().end == range.start
+                && last.get().source.advance(range.start - last.key()) == source;
+            if joins {
+                last.get_mut().end = range.end;
+            } else {
+                let Range { start, end } = range;
+                self.map.insert(start, Interval { end, source });
+            }
+            return;
+        }
         self.remove(range.clone(), displaced);
         self.bytes += weight(&range, source);
         let Range { mut start, mut end } = range;
