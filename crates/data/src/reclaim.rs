@@ -1,6 +1,6 @@
 //! Reclaiming disk space: freed parts of segments are punched out, segments without live bytes are removed, and mostly dead
-//! ones are emptied (`evacuate`). A thread does it in the background (`run`), and also brings full segments to disk ahead of
-//! the flushes that will ask for it.
+//! ones are emptied (`evacuate`). A thread does it in the background (`run`), and also brings segments to disk ahead of the
+//! flushes that will ask for it.
 //!
 //! Invariants: the batch that freed the bytes is on disk before their space goes (else a power loss would bring the records
 //! back without the bytes); one thread reclaims at a time; a failure does not stop the rest; while work is left the thread tries
