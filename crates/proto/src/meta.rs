@@ -263,6 +263,8 @@ pub struct Created {
     pub made: bool,
     /// And counted the open.
     pub opened: bool,
+    /// The attributes are leased.
+    pub leased: bool,
 }
 
 /// How a file is opened in the step that makes it.
@@ -272,6 +274,8 @@ pub struct NewOpen {
     pub write: bool,
     /// Names the open; the asking member never uses it again for another.
     pub token: u64,
+    /// The kernel of the asker's node wants to keep the attributes.
+    pub lease: bool,
 }
 
 /// The reply to a request that holds something for an intent.

@@ -88,6 +88,18 @@ impl CachePolicy {
         }
     }
 
+    /// The same of what may be leased to this node.
+    pub fn entry_leased(&self, attr: Attr, lease: KernelLease) -> EntryAnswer {
+        let leased_ttl = self.leased_ttl(&attr, lease);
+        let mut entry = self.entry(attr);
+        entry.attr_ttl = entry.attr_ttl.max(leased_ttl);
+        let expires = self.entries_expire.load(Ordering::Relaxed);
+        if lease.entry && expires && !self.recording.exact() {
+            entry.entry_ttl = entry.entry_ttl.max(LEASE_TERM);
+        }
+        entry
+    }
+
     /// The answer to a lookup: that a name does not exist is kept too, where nobody else could make it.
     pub fn found(
         &self,
@@ -100,18 +112,7 @@ impl CachePolicy {
                 attr_ttl: Duration::ZERO,
                 entry_ttl: CACHE_TIMEOUT,
             }),
-            answer => answer.map(|attr| {
-                let leased_ttl = self.leased_ttl(&attr, lease);
-                let mut entry = self.entry(attr);
-                entry.attr_ttl = entry.attr_ttl.max(leased_ttl);
-                if lease.entry
-                    && self.entries_expire.load(Ordering::Relaxed)
-                    && !self.recording.exact()
-                {
-                    entry.entry_ttl = entry.entry_ttl.max(LEASE_TERM);
-                }
-                entry
-            }),
+            answer => answer.map(|attr| self.entry_leased(attr, lease)),
         }
     }
 
@@ -175,6 +176,7 @@ mod tests {
             keep_cache,
             direct,
             made: false,
+            leased: false,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::protocol::{
     WriteFlags, WriteRequest,
 };
 use bytes::Bytes;
-use forebay_server::delegate::{Fallocate, OpenedFile, SeekTarget, WriteOrigin};
+use forebay_server::delegate::{Fallocate, KernelLease, OpenedFile, SeekTarget, WriteOrigin};
 use forebay_server::{Attr, Caller, Fid, Kind, OpenFlags, Result, SetAttr};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -50,7 +50,11 @@ impl FileRequests {
     }
 
     /// Makes a file in the directory of `req`, or opens the one that is there.
-    pub fn create(&self, req: &Request, create: &CreateRequest<'_>) -> Result<Created> {
+    pub fn create(
+        &self,
+        req: &Request,
+        create: &CreateRequest<'_>,
+    ) -> Result<(Created, KernelLease)> {
         let flags = open_flags(create.flags);
         let exclusive = create.flags.0 & libc::O_EXCL != 0;
         let (delegate, mode) = (&self.ctx.delegate, create.mode);
@@ -60,7 +64,11 @@ impl FileRequests {
             None => delegate.create_unnamed(req.fid, mode, !exclusive, flags, req.caller)?,
         };
         let open = self.ctx.policy.opened(&opened, flags);
-        Ok((opened.attr, open))
+        let lease = KernelLease {
+            attributes: opened.leased,
+            ..KernelLease::default()
+        };
+        Ok(((opened.attr, open), lease))
     }
 
     fn create_named(
@@ -305,7 +313,7 @@ mod tests {
                 flags: protocol::OpenFlags(flags | libc::O_CREAT),
             };
             let made = files.create(&user, &create);
-            made.map(|(_, (fh, _))| files.ctx.delegate.release(handle(fh)).unwrap())
+            made.map(|((_, (fh, _)), _)| files.ctx.delegate.release(handle(fh)).unwrap())
         };
         // Its maker may write it whatever its bits.
         create(&a, "f", libc::O_RDWR).unwrap();

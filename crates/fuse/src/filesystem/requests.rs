@@ -234,8 +234,10 @@ impl Handler for Filesystem {
         let flags = create.flags.0.unsigned_abs().into();
         let call = CallInfo::at(Action::Create, req.fid, name).range(flags, 0);
         let changes = self.ctx.changes.now();
+        let mut lease = KernelLease::default();
         let answer = self.attempt(req, call, || {
-            let created = self.files.create(req, &create)?;
+            let created;
+            (created, lease) = self.files.create(req, &create)?;
             let (attr, (fh, _)) = &created;
             self.ctx
                 .handles
@@ -247,11 +249,8 @@ impl Handler for Filesystem {
         let fid = answer.as_ref().map_or(Fid(0), |created| created.0.fid);
         let file = answer.as_ref().ok().and_then(|made| NamedFile::of(&made.0));
         let answer = answer.map(|(attr, open)| {
-            let mut entry = self.ctx.policy.entry(self.ctx.with_blocks(attr));
-            // One time-out serves name and attributes here, so the shorter one.
-            entry.attr_ttl = entry.attr_ttl.min(entry.entry_ttl);
-            entry.entry_ttl = entry.attr_ttl;
-            (entry, open)
+            let attr = self.ctx.with_blocks(attr);
+            (self.ctx.policy.entry_leased(attr, lease), open)
         });
         // It may have emptied a file that another node made.
         self.changes.answer(fid, answer, reply);

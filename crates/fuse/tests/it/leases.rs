@@ -1,5 +1,5 @@
 //! What is leased to a node's kernel is never older there than what another node has been answered.
-use crate::common::{Harness, Setup, errno};
+use crate::common::{Harness, Setup, create_new, errno};
 use forebay_testkit::turns;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -242,6 +242,36 @@ fn whoever_looks_after_a_change_was_answered_sees_it() {
     watched(60, &h, moved, look);
 }
 
+#[test]
+fn a_new_file_is_shown_to_who_made_it_as_others_change_it() {
+    let _turn = turns::exclusive();
+    let Some(h) = Harness::four() else { return };
+    for round in 0..40usize {
+        let name = format!("f{round}");
+        let (maker, other) = (h.mount(round % 4), h.mount((round + 1) % 4));
+        let made = create_new(&maker.join(&name));
+        assert_eq!(made.metadata().unwrap().len(), 0);
+        fs::set_permissions(other.join(&name), Permissions::from_mode(0o613)).unwrap();
+        assert_eq!(
+            made.metadata().unwrap().mode() & 0o777,
+            0o613,
+            "round {round}"
+        );
+        fs::write(other.join(&name), "from another node").unwrap();
+        assert_eq!(made.metadata().unwrap().len(), 17, "round {round}");
+        drop(made);
+        // By another handle of the maker's node.
+        let name = format!("g{round}");
+        let made = create_new(&maker.join(&name));
+        let mut options = OpenOptions::new();
+        let beside = options.append(true).open(maker.join(&name)).unwrap();
+        std::io::Write::write_all(&mut &beside, b"beside").unwrap();
+        assert_eq!(made.metadata().unwrap().len(), 6, "round {round}");
+        fs::remove_file(other.join(&name)).unwrap();
+        assert_eq!(made.metadata().unwrap().nlink(), 0, "round {round}");
+    }
+}
+
 /// Requests that a server has read so far.
 fn reads(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
@@ -273,9 +303,24 @@ fn a_path_that_nobody_changes_is_looked_up_by_its_last_name_only() {
     let anew = 7 * (begin.elapsed().as_millis() as u64 / 40 + 2);
     let asked = reads(h.server_pid()) - before;
     eprintln!("{FILES} files: {asked} requests in {:?}", begin.elapsed());
-    // It takes two of each thread that waits for requests.
     assert!(
         asked <= FILES * 3 / 2 + anew,
         "{asked} requests, {anew} of them for leases"
+    );
+    // A create asks for the attributes of its directory, which the last one has changed, looks the name up, makes the file, and
+    // closes it in two requests.
+    let (before, begin) = (reads(h.server_pid()), Instant::now());
+    for n in 0..FILES {
+        create_new(&file(h.mount(1), FILES + n));
+    }
+    let anew = 7 * (begin.elapsed().as_millis() as u64 / 40 + 2);
+    let asked = reads(h.server_pid()) - before;
+    eprintln!(
+        "{FILES} files made: {asked} requests in {:?}",
+        begin.elapsed()
+    );
+    assert!(
+        asked <= FILES * 11 / 2 + anew,
+        "{asked} requests to make files, {anew} of them for leases"
     );
 }

@@ -65,11 +65,17 @@ impl Delegate {
             caller,
         };
         let send = |handles| self.opens.make_and_open(&new, exclusive, flags, handles);
-        let (((attr, counted), made), own) = match exclusive {
+        let (((attr, counted), outcome), own) = match exclusive {
             true => (send(1)?, true),
             false => self.ctx.combine.create(&new, flags, send)?,
         };
-        Ok(self.opens.opened(&attr, flags, counted, made && own))
+        let made = outcome.made && own;
+        Ok(OpenedFile {
+            // It changes here only by handles that are opened from now on, each of which ends the lease, and by this one: then the
+            // kernel knows of the write.
+            leased: outcome.leased && made,
+            ..self.opens.opened(&attr, flags, counted, made)
+        })
     }
 
     /// Makes a file without a name in directory `dir` and opens it (`O_TMPFILE`). It lies with this member, so nobody else is

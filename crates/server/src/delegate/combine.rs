@@ -44,8 +44,17 @@ pub struct NewFile<'a> {
 /// What makes creates the same.
 type CreateKey = (NewFile<'static>, OpenFlags);
 
-/// An open, and whether the file was made.
-type SharedCreate = (SharedOpen, bool);
+/// An open, and how it came about.
+type SharedCreate = (SharedOpen, CreateOutcome);
+
+/// What a create did beside the open.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CreateOutcome {
+    /// The file was made.
+    pub made: bool,
+    /// The kernel may keep its attributes.
+    pub leased: bool,
+}
 
 /// Requests under way, by what they ask.
 #[derive(Default)]

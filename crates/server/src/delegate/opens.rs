@@ -3,12 +3,13 @@
 //! # Invariants
 //! 1. An owner hears of a close only when the writes before it are published.
 //! 2. An open whose reply was lost is closed in the background, so no count leaks.
-use super::combine::NewFile;
+use super::combine::{CreateOutcome, NewFile};
 use super::commit::LayerCommitter;
 use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::counted_open::{CountedOpen, UnansweredOpen};
 use super::handles::Handle;
+use super::kernel_leases::LeasedPart;
 use super::open_file::{FileState, OpenFile};
 use crate::{Attr, Error, Fid, Kind, NewNode, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
@@ -37,6 +38,8 @@ pub struct OpenedFile {
     pub direct: bool,
     /// The file was made by this call.
     pub made: bool,
+    /// The kernel may keep the attributes.
+    pub leased: bool,
 }
 
 /// See the head of this file.
@@ -48,34 +51,49 @@ pub struct OpenClient {
 }
 
 impl OpenClient {
-    /// A file that is there afterwards, open for so many handles; whether it was made.
+    /// A file that is there afterwards, open for so many handles.
     pub(super) fn make_and_open(
         &self,
         new: &NewFile<'_>,
         exclusive: bool,
         flags: OpenFlags,
         handles: u32,
-    ) -> Result<((Attr, Arc<CountedOpen>), bool)> {
+    ) -> Result<((Attr, Arc<CountedOpen>), CreateOutcome)> {
         for _ in 0..CREATE_TRIES {
+            let ticket = self.ctx.kernel_leases.ticket();
             let open = NewOpen {
                 write: flags.write,
                 token: self.ctx.tokens.next()?,
+                lease: ticket.is_some(),
             };
             let created = self.ask_create(new, exclusive, Some(open));
             if let Err(Error::Fabric(_)) = &created {
                 // It may have been counted, of a file that is not known here.
                 self.lose(UnansweredOpen::Somewhere(open.token));
             }
-            let Created { attr, made, opened } = created?;
+            let Created {
+                attr,
+                made,
+                opened,
+                leased,
+            } = created?;
             if opened {
-                return Ok(((attr, CountedOpen::new(open.token, handles)), made));
+                let leases = &self.ctx.kernel_leases;
+                let give = |ticket| leases.give(ticket, attr.fid, LeasedPart::Attributes);
+                let leased = leased && ticket.is_some_and(give);
+                let counted = CountedOpen::new(open.token, handles);
+                return Ok(((attr, counted), CreateOutcome { made, leased }));
             }
+            let outcome = CreateOutcome {
+                made,
+                ..CreateOutcome::default()
+            };
             let flags = OpenFlags {
                 truncate: flags.truncate && !made,
                 ..flags
             };
             match self.ask_open_for(attr.fid, flags, handles) {
-                Ok(open) => return Ok((open, made)),
+                Ok(open) => return Ok((open, outcome)),
                 // Removed between the two steps.
                 Err(e) if !exclusive && e.errno() == Errno::STALE => {}
                 Err(e) => return Err(e),
@@ -238,6 +256,7 @@ impl OpenClient {
             keep_cache,
             direct,
             made,
+            leased: false,
         }
     }
 

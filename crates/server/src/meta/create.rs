@@ -4,6 +4,7 @@ use super::operations::NamespaceOperations;
 use super::plan::{NameInDirectory, Plan};
 use super::steps::{EntryTarget, Precondition};
 use super::{entries, names};
+use crate::inodes::leases::LeasedObject;
 use crate::{Caller, Error, Fid, Kind, Member, NewNode, Result, Time, inodes::Inode};
 use forebay_proto::meta::{AllocateFids, Create, Created, NewOpen};
 use rustix::io::Errno;
@@ -62,6 +63,7 @@ impl NamespaceOperations {
             attr: self.attr_of_entry(entry)?,
             made: false,
             opened: false,
+            leased: false,
         })
     }
 
@@ -87,7 +89,13 @@ impl NamespaceOperations {
             inode: Box::new(inode.clone()),
         });
         plan.open = open.filter(|_| kind == Kind::File).map(|open| (fid, open));
+        // Before anybody else can find it, and change it.
+        let leases = &self.local.inodes.leases;
+        let grant = |(fid, open): (Fid, NewOpen)| {
+            open.lease && leases.grant(LeasedObject::Attributes(fid), by)
+        };
         Ok(Created {
+            leased: plan.open.is_some_and(grant),
             opened: self.coordinator.run(&plan, by)?,
             attr: inode.attr(fid),
             made: true,
