@@ -53,8 +53,20 @@ impl PendingReply {
         head[..4].copy_from_slice(&(len as u32).to_ne_bytes());
         head[4..8].copy_from_slice(&(-errno).to_ne_bytes());
         head[8..].copy_from_slice(&self.unique.to_ne_bytes());
-        let all = [&head[..], parts[0], parts[1]].map(IoSlice::new);
-        match rustix::io::writev(&self.device, &all) {
+        let written = match (parts[0], parts[1]) {
+            // Numbers alone, as the answer to each write: one buffer, and no list of parts.
+            (numbers, []) if numbers.len() <= MAX_FIELDS => {
+                let mut whole = [0; OUT_HEAD + MAX_FIELDS];
+                whole[..OUT_HEAD].copy_from_slice(&head);
+                whole[OUT_HEAD..len].copy_from_slice(numbers);
+                rustix::io::write(&self.device, &whole[..len])
+            }
+            (numbers, bytes) => {
+                let all = [&head[..], numbers, bytes].map(IoSlice::new);
+                rustix::io::writev(&self.device, &all)
+            }
+        };
+        match written {
             // ENOENT: the request was given up meanwhile; ENODEV: the mount has ended.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(error) => tracing::warn!(%error, "the kernel refused an answer"),

@@ -4,6 +4,7 @@ use crate::common::{Harness, Map, Setup, open, open_to_write, resident};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::turns;
 use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -215,4 +216,54 @@ fn records_longer_than_a_request_arrive_whole() {
     for m in h.all() {
         assert!(fs::read(m.join("f")).unwrap() == bytes);
     }
+}
+
+#[test]
+fn bytes_that_the_kernel_moves_arrive_through_a_write_only_handle() {
+    let _turn = turns::exclusive();
+    let Some(h) = two() else { return };
+    const LEN: usize = 300_007;
+    let source = tempfile::tempfile().unwrap();
+    let bytes = seeded_bytes(9, LEN);
+    source.write_all_at(&bytes, 0).unwrap();
+    let to = h.mount(0).join("sent");
+    let mut w = writer(&to);
+    let mut at: libc::off_t = 0;
+    while (at as usize) < LEN {
+        // SAFETY: both descriptors are open, and `at` lives through the call.
+        let sent =
+            unsafe { libc::sendfile(w.as_raw_fd(), source.as_raw_fd(), &raw mut at, 70_000) };
+        assert!(sent > 0, "{}", std::io::Error::last_os_error());
+    }
+    // Behind it the same once more, from another file of the mount.
+    let beside = h.mount(0).join("beside");
+    fs::write(&beside, &bytes).unwrap();
+    let copied = std::io::copy(&mut File::open(&beside).unwrap(), &mut w).unwrap();
+    assert_eq!(copied, LEN as u64);
+    drop(w);
+    for m in h.all() {
+        let seen = fs::read(m.join("sent")).unwrap();
+        assert!(seen == [&bytes[..], &bytes[..]].concat());
+    }
+}
+
+#[test]
+fn a_file_is_written_from_a_mapping_of_itself() {
+    let _turn = turns::exclusive();
+    let Some(h) = two() else { return };
+    let path = h.mount(0).join("f");
+    let bytes = seeded_bytes(11, 4 * PAGE);
+    let w = writer(&path);
+    w.write_all_at(&bytes, 0).unwrap();
+    let reader = open(&path);
+    let mut map = Map::new(&reader, 4 * PAGE, libc::MAP_SHARED).unwrap();
+    // The source is read from the file while it is written, at another place and at its own.
+    w.write_all_at(&map.bytes()[..2 * PAGE], 2 * PAGE as u64)
+        .unwrap();
+    w.write_all_at(&map.bytes()[PAGE..2 * PAGE], PAGE as u64)
+        .unwrap();
+    let twice = [&bytes[..2 * PAGE], &bytes[..2 * PAGE]].concat();
+    assert!(map.bytes() == twice);
+    drop(w);
+    assert!(fs::read(h.mount(1).join("f")).unwrap() == twice);
 }
