@@ -1,7 +1,7 @@
 //! Times of files, whenever the kernel writes back what they were written.
 use super::WAYS;
 use super::writer::used;
-use crate::common::{Harness, Map, Setup, create_new, sh};
+use crate::common::{Harness, Map, create_new, sh};
 use forebay_testkit::wait::until;
 use rustix::fs::{Timespec, Timestamps};
 use std::fs::{self, File};
@@ -23,9 +23,7 @@ fn wait_until_written_back(mount: &Path, before: u64, len: u64) {
 #[test]
 fn times_are_those_of_the_writes_not_of_their_way_back() {
     for setup in WAYS {
-        // So that the free space is its own, and not of a disk that others use too.
-        let quota = Some(256 << 20);
-        let Some(mut h) = Harness::start(Setup { quota, ..setup }) else {
+        let Some(mut h) = Harness::start(setup) else {
             return;
         };
         let m = h.mount(0);
