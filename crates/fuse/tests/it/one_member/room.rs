@@ -1,11 +1,11 @@
 //! A store without room, in a service of one member: who hears of it, and what stays.
-use super::writer::{Writer, close, free};
-use super::{MIB, WAYS};
+use super::writer::{Writer, close, free, used};
+use super::{MIB, WAYS, keeps_written};
 use crate::common::{Harness, Setup, create_new, has_program, run, sh};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::wait::until;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -211,4 +211,55 @@ fn what_is_promised_has_room() {
             );
         }
     }
+}
+
+/// The kernel's limit of written pages that it keeps of a mount.
+fn kept_limit(mount: &Path) -> Option<usize> {
+    let device = fs::metadata(mount).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let limit = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/max_bytes"));
+    limit.ok()?.trim().parse().ok()
+}
+
+#[test]
+fn a_store_with_little_room_counts_what_was_written_before_it_takes_more() {
+    const PIECE: usize = 64 << 10;
+    let Some(h) = Harness::start(Setup::ALONE) else {
+        return;
+    };
+    let limit = kept_limit(&h.mount(0)).filter(|limit| *limit < 128 * MIB);
+    drop(h);
+    let Some(limit) = limit.filter(|_| keeps_written()) else {
+        eprintln!(
+            "skipped: the kernel keeps no written pages, or so many that filling a store takes too long"
+        );
+        return;
+    };
+    let Some(h) = start(Setup::ALONE, 9 * limit) else {
+        return;
+    };
+    let m = h.mount(0);
+    // How much of eight writes has arrived when the last has returned.
+    let arrived = |name: &str| {
+        let f = create_new(&m.join(name));
+        let before = used(&m);
+        for n in 0..8 {
+            f.write_all_at(&[7; PIECE], n * PIECE as u64).unwrap();
+        }
+        used(&m) - before
+    };
+    // Where there is room the kernel keeps them, unless somebody syncs just then.
+    let seen: Vec<u64> = (0..4).map(|n| arrived(&format!("roomy{n}"))).collect();
+    assert!(seen.contains(&0), "{seen:?}");
+    fill(&m, 3 * limit as u64);
+    let seen = arrived("tight");
+    assert!(seen >= 7 * PIECE as u64, "{seen}");
+    // With room again, it is as before.
+    for entry in fs::read_dir(&m).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    until("the store has room again", || {
+        let n = used(&m);
+        free(&m) > 8 * limit as u64 && arrived(&format!("again{n}")) == 0
+    });
 }
