@@ -127,6 +127,14 @@ impl KernelCaches {
             .map(drop)
     }
 
+    /// Whether the kernel knows a file. It asks for its attributes anew.
+    ///
+    /// # Errors
+    /// The mount has ended.
+    pub fn is_known(&self, fid: Fid) -> io::Result<bool> {
+        self.connection()?.notifier.inval_inode(fid, -1, 0)
+    }
+
     /// Drops the pages in which `len` bytes from `offset` on are.
     ///
     /// # Errors

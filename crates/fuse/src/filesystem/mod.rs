@@ -12,7 +12,7 @@
 //! | `files` | open files and their bytes |
 //! | `change_notices` | a change is answered once the kernels that cache the old state have been invalidated |
 //! | `invalidation` | what other nodes tell this node's kernel |
-//! | `past_mount` | files that are read or changed past the mount |
+//! | `past_mount`, `in_flight_inodes` | files that are read or changed past the mount |
 //! | `directory_places`, `directory_moves` | where the kernel has each directory; those that other nodes move |
 //! | `locks` | `fcntl` and `flock` over several members |
 //! | `team` | the directory of teams, and the calls of teams |
@@ -32,6 +32,7 @@ mod directory_places;
 mod dirty_room;
 mod file_handle;
 mod files;
+mod in_flight_inodes;
 mod init;
 mod invalidation;
 mod listings;

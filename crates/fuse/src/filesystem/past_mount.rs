@@ -10,18 +10,18 @@
 //! - While a handle of the mount writes, the kernel may have bytes beyond the end that the service knows: it is given no size then, but
 //!   once the last of these handles is closed. The request by which it would be given one is refused; as a handle counts as open
 //!   before the program has it, no program has written anything by then.
-//! - An answer that names a file, computed before a change and given after it, brings the kernel an old size: who gives it looks whether
-//!   there was a change meanwhile ([`ChangesPastMount::now`]).
+//! - An answer that names a file may be computed before a change of it, and bring the kernel an old size after that: a file that the kernel
+//!   does not know at a change is looked at again ([`InFlightInodes`]).
 //! - Nothing here waits on a thread that answers requests.
 use super::context::MountContext;
+use super::in_flight_inodes::InFlightInodes;
 use super::waiter::spawn_waiter;
 use forebay_server::delegate::MountCaches;
-use forebay_server::{Attr, Fid, Kind, Time};
+use forebay_server::{Attr, Fid, Kind};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -32,36 +32,10 @@ const MAX_TRIES: u32 = 8;
 /// What was changed past the mount.
 #[derive(Default)]
 pub(crate) struct ChangesPastMount {
-    /// How many changes there were.
-    count: AtomicU64,
+    /// Files that the kernel may have just been told of.
+    in_flight: Arc<InFlightInodes>,
     /// Files that the kernel is to get anew once no handle of the mount writes to them.
     put_off: Mutex<HashSet<Fid>>,
-}
-
-impl ChangesPastMount {
-    /// The changes so far: to be looked at before an answer is computed that names a file.
-    pub fn now(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
-    }
-}
-
-/// What an answer that names a file says of it, as far as the kernel keeps that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NamedFile {
-    fid: Fid,
-    size: u64,
-    mtime: Time,
-}
-
-impl NamedFile {
-    /// `None`: not a regular file.
-    pub fn of(attr: &Attr) -> Option<NamedFile> {
-        (attr.kind == Kind::File).then_some(NamedFile {
-            fid: attr.fid,
-            size: attr.size,
-            mtime: attr.mtime,
-        })
-    }
 }
 
 struct PastMount(Weak<MountContext>);
@@ -73,7 +47,6 @@ impl MountCaches for PastMount {
 
     fn renew(&self, fid: Fid) {
         if let Some(ctx) = self.0.upgrade() {
-            ctx.changes.count.fetch_add(1, Ordering::SeqCst);
             ctx.renew(fid);
         }
     }
@@ -141,16 +114,35 @@ impl MountContext {
     }
 
     /// Drops the kernel's pages of a file that was changed past the mount, and gives it the size and times.
-    pub(super) fn renew(&self, fid: Fid) {
-        let renewed = self.try_renew(fid);
+    pub(super) fn renew(self: &Arc<MountContext>, fid: Fid) {
+        let renewed = match self.caches.drop_all_pages(&self.delegate, fid) {
+            Ok(true) => self.give(fid),
+            Ok(false) => {
+                let mount = Arc::downgrade(self);
+                let look = move |fid| {
+                    let ctx = mount.upgrade();
+                    ctx.inspect(|ctx| ctx.look_again(fid)).is_some()
+                };
+                self.changes.in_flight.add(fid, look);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
         self.report("keeps an old state of", fid, renewed);
     }
 
-    fn try_renew(&self, fid: Fid) -> io::Result<()> {
+    /// At a file that the kernel did not know when it was changed. If it does now, its pages are of after the change.
+    fn look_again(&self, fid: Fid) {
+        let given = match self.caches.is_known(fid) {
+            Ok(true) => self.give(fid),
+            known => known.map(drop),
+        };
+        self.report("keeps an old state of", fid, given);
+    }
+
+    /// Gives the kernel the size and times of a file.
+    fn give(&self, fid: Fid) -> io::Result<()> {
         for _ in 0..MAX_TRIES {
-            if !self.caches.drop_all_pages(&self.delegate, fid)? {
-                return Ok(());
-            }
             let attr = self.attr_now(fid)?;
             if attr.kind != Kind::File {
                 return Ok(());
@@ -185,7 +177,7 @@ impl MountContext {
     }
 
     /// The kernel believes of a file what is not so, but only until it is closed by all who write it, if there are any.
-    pub(super) fn renew_at_last_close(&self, fid: Fid) {
+    pub(super) fn renew_at_last_close(self: &Arc<MountContext>, fid: Fid) {
         if !self.put_off(fid) {
             self.renew(fid);
         }
@@ -197,18 +189,6 @@ impl MountContext {
             return;
         }
         self.spawn_renew(fid);
-    }
-
-    /// An answer has named the file to the kernel that was computed when so many changes had been `seen`. If there were more meanwhile,
-    /// it may be of before one of this file.
-    pub(super) fn named(self: &Arc<MountContext>, seen: u64, told: Option<NamedFile>) {
-        let Some(told) = told.filter(|_| seen != self.changes.now()) else {
-            return;
-        };
-        match self.attr_now(told.fid).as_ref().map(NamedFile::of) {
-            Ok(now) if now == Some(told) => {}
-            _ => self.spawn_renew(told.fid),
-        }
     }
 
     fn spawn_renew(self: &Arc<MountContext>, fid: Fid) {

@@ -3,7 +3,6 @@
 use super::file_handle::{DIRECT, WRITE, handle, has, open_flags};
 use super::files::FileRequests;
 use super::init::agree;
-use super::past_mount::NamedFile;
 use super::team::TeamDirectory;
 use super::waiter::spawn_waiter;
 use super::{Filesystem, attrs, names, xattrs};
@@ -59,7 +58,6 @@ impl Handler for Filesystem {
         if TeamDirectory::has_name(req.fid, bytes) {
             return self.teams.lookup(req, bytes, reply);
         }
-        let changes = self.ctx.changes.now();
         let moved = self.moves.places.directories.due(req.pid);
         let mut lease = KernelLease::default();
         let answer = match bytes {
@@ -75,7 +73,6 @@ impl Handler for Filesystem {
             }),
         };
         self.moves.answered(&answer, (req.fid, name), req.pid);
-        let file = answer.as_ref().ok().and_then(NamedFile::of);
         let answer = answer.map(|attr| self.ctx.with_blocks(attr));
         match moved {
             Some(moved) => {
@@ -84,7 +81,6 @@ impl Handler for Filesystem {
             }
             None => reply.answer(self.ctx.policy.found(answer, lease)),
         }
-        self.ctx.named(changes, file);
     }
 
     fn getattr(&self, req: &Request, fh: Option<FileHandle>, reply: Reply<(Attr, Duration)>) {
@@ -158,15 +154,12 @@ impl Handler for Filesystem {
     fn link(&self, req: &Request, file: Fid, name: &OsStr, reply: Reply<EntryAnswer>) {
         let call = CallInfo::on(Action::Link, file).to(req.fid, name);
         let record = self.ctx.recording.record(req, call);
-        let changes = self.ctx.changes.now();
         let answer = attempt("link", own_or(req.fid, file), || {
             self.ctx.delegate.names.link(file, req.fid, name.as_bytes())
         });
         record.end(&answer);
-        let file = answer.as_ref().ok().and_then(NamedFile::of);
         let answer = answer.map(|attr| self.ctx.with_blocks(attr));
         reply.answer(answer.map(|attr| self.ctx.policy.entry(attr)));
-        self.ctx.named(changes, file);
     }
 
     fn unlink(&self, req: &Request, name: &OsStr, reply: Reply<()>) {
@@ -233,7 +226,6 @@ impl Handler for Filesystem {
         let name = create.name.unwrap_or(OsStr::new(NO_NAME));
         let flags = create.flags.0.unsigned_abs().into();
         let call = CallInfo::at(Action::Create, req.fid, name).range(flags, 0);
-        let changes = self.ctx.changes.now();
         let mut lease = KernelLease::default();
         let answer = self.attempt(req, call, || {
             let created;
@@ -247,14 +239,12 @@ impl Handler for Filesystem {
             Ok(created)
         });
         let fid = answer.as_ref().map_or(Fid(0), |created| created.0.fid);
-        let file = answer.as_ref().ok().and_then(|made| NamedFile::of(&made.0));
         let answer = answer.map(|(attr, open)| {
             let attr = self.ctx.with_blocks(attr);
             (self.ctx.policy.entry_leased(attr, lease), open)
         });
         // It may have emptied a file that another node made.
         self.changes.answer(fid, answer, reply);
-        self.ctx.named(changes, file);
     }
 
     fn read(&self, req: &Request, read: ReadRequest, reply: Reply<Bytes>) {

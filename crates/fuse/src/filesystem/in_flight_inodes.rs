@@ -1,0 +1,119 @@
+//! Files that the kernel did not know when they were changed past the mount, but of which an answer may have been on its way to it: the
+//! thread that asked makes the inode once it runs again, with the size and times of that answer. Nothing tells when it has done so; so
+//! these files are looked at again, twice.
+//!
+//! Invariant: there is one thread as long as there is such a file, and none else. It keeps no mount alive.
+use super::waiter::spawn_waiter;
+use forebay_server::Fid;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// When a file is looked at: so long after it was changed, and so long after that. The second is far longer than a thread that can run
+/// waits for a processor.
+const LOOKS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+
+#[derive(Default)]
+struct WaitingFiles {
+    /// Those to be looked at for the first time, and for the second, each by the time of that.
+    due: [VecDeque<(Instant, Fid)>; LOOKS.len()],
+    /// There is the thread.
+    looked_after: bool,
+}
+
+impl WaitingFiles {
+    /// The first that is due, when and for which look.
+    fn first(&self) -> Option<(Instant, usize)> {
+        let fronts = self.due.iter().zip(0..);
+        let fronts = fronts.filter_map(|(due, look)| Some((due.front()?.0, look)));
+        fronts.min()
+    }
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub(super) struct InFlightInodes {
+    waiting: Mutex<WaitingFiles>,
+    added: Condvar,
+}
+
+/// The thread's part. Should there be no thread, the next file is another chance.
+struct Looker(Arc<InFlightInodes>);
+
+impl Drop for Looker {
+    fn drop(&mut self) {
+        self.0.waiting.lock().looked_after = false;
+    }
+}
+
+impl InFlightInodes {
+    /// Has `look` look at the file; it says whether there is still a mount.
+    pub fn add(self: &Arc<InFlightInodes>, fid: Fid, look: impl Fn(Fid) -> bool + Send + 'static) {
+        let has_thread = {
+            let mut waiting = self.waiting.lock();
+            waiting.due[0].push_back((Instant::now() + LOOKS[0], fid));
+            std::mem::replace(&mut waiting.looked_after, true)
+        };
+        self.added.notify_all();
+        if has_thread {
+            return;
+        }
+        let looker = Looker(self.clone());
+        let work = move || while looker.0.next().is_some_and(&look) {};
+        spawn_waiter(
+            "inodes",
+            "to look at files changed past the mount again",
+            work,
+        );
+    }
+
+    /// Waits for the next file that is due; `None`: there is none.
+    fn next(&self) -> Option<Fid> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            let (at, look) = waiting.first()?;
+            if Instant::now() >= at {
+                let (_, fid) = waiting.due[look].pop_front()?;
+                if let Some(later) = LOOKS.get(look + 1) {
+                    waiting.due[look + 1].push_back((at + *later, fid));
+                }
+                return Some(fid);
+            }
+            self.added.wait_until(&mut waiting, at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn each_file_is_looked_at_twice_and_none_after_the_mount() {
+        let inodes = Arc::<InFlightInodes>::default();
+        let (looked, looks) = channel();
+        let add = |fid| {
+            let looked = looked.clone();
+            inodes.add(Fid(fid), move |fid| looked.send(fid.0).is_ok());
+        };
+        add(1);
+        add(2);
+        let limit = Duration::from_secs(60);
+        let mut seen: Vec<u64> = (0..3).map(|_| looks.recv_timeout(limit).unwrap()).collect();
+        add(3);
+        seen.extend((0..3).map(|_| looks.recv_timeout(limit).unwrap()));
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 1, 2, 2, 3, 3]);
+        // With no mount the thread ends at its first look.
+        drop(looks);
+        add(4);
+        add(5);
+        let end = Instant::now() + limit;
+        while inodes.waiting.lock().looked_after {
+            assert!(Instant::now() < end);
+            std::thread::yield_now();
+        }
+    }
+}
