@@ -5,6 +5,7 @@ use crate::common::{Harness, Setup, create_new, has_program, run, sh};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::wait::until;
 use std::fs::{self, File};
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -241,12 +242,15 @@ fn a_store_with_little_room_counts_what_was_written_before_it_takes_more() {
     let m = h.mount(0);
     // How much of eight writes has arrived when the last has returned.
     let arrived = |name: &str| {
-        let f = create_new(&m.join(name));
+        let mut f = create_new(&m.join(name));
         let before = used(&m);
         for n in 0..8 {
             f.write_all_at(&[7; PIECE], n * PIECE as u64).unwrap();
         }
-        used(&m) - before
+        let arrived = used(&m) - before;
+        // For this the kernel may ask too, with its lock of the file held.
+        assert_eq!(f.seek(SeekFrom::End(0)).unwrap(), 8 * PIECE as u64);
+        arrived
     };
     // Where there is room the kernel keeps them, unless somebody syncs just then.
     let seen: Vec<u64> = (0..4).map(|n| arrived(&format!("roomy{n}"))).collect();
