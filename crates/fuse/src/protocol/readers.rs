@@ -2,7 +2,7 @@
 //!
 //! To wake a thread on another processor costs more than to answer most requests, and the kernel wakes one that sleeps in a read for
 //! each. So one thread reads, and after an answer it looks for the next request for a moment before it sleeps, while requests follow each
-//! other that quickly ([`Pace`]). The others are *parked*. A parked thread begins to read
+//! other that quickly and nobody else needs the processor ([`Pace`]). The others are *parked*. A parked thread begins to read
 //! - when it is called: the one that reads got a request that waits ([`waits`]), or had no pause for [`BUSY_TIME`], so there is
 //!   more to do than one can;
 //! - when nobody reads, and nobody has come back from answering within [`WATCH_INTERVAL`]: one of the parked threads, the *watch*,
@@ -25,6 +25,11 @@ const POLL_TIME: Duration = Duration::from_micros(50);
 const EXTRA_POLL_TIME: Duration = Duration::from_micros(10);
 /// Quick requests that are remembered: after so many slow ones a thread sleeps at once.
 const QUICK_REMEMBERED: u32 = 8;
+/// A thread that was kept from looking for so long was not let run: others need the processors, and one that sleeps is let run sooner
+/// than one that looks. It stops looking for a while, each time longer.
+const KEPT_FROM_LOOKING: Duration = Duration::from_micros(100);
+const MIN_BACKOFF: Duration = Duration::from_millis(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
 /// A thread that had no pause for so long calls another.
 const BUSY_TIME: Duration = Duration::from_micros(100);
 /// Between two looks of the watch.
@@ -38,43 +43,68 @@ pub(super) fn waits(opcode: u32) -> bool {
     matches!(opcode, FSYNC | FSYNCDIR | FALLOCATE | COPY_FILE_RANGE)
 }
 
-/// How quickly requests come to one thread.
+/// How quickly requests come to one thread, and whether it may look for them meanwhile.
 #[derive(Debug)]
 pub(super) struct Pace {
     quick: u32,
     /// When it found no request last.
     paused: Instant,
+    /// It does not look before that.
+    looks_from: Instant,
+    backoff: Duration,
 }
 
 impl Pace {
     /// As if the last request came long ago.
     pub fn new() -> Pace {
+        let now = Instant::now();
         Pace {
             quick: 0,
-            paused: Instant::now(),
+            paused: now,
+            looks_from: now,
+            backoff: Duration::ZERO,
         }
     }
 
     /// How long to look for the next request.
-    fn poll_time(&self) -> Duration {
-        match self.quick {
-            0 => Duration::ZERO,
-            _ => POLL_TIME,
+    fn poll_time(&self, now: Instant) -> Duration {
+        match self.quick > 0 && now >= self.looks_from {
+            true => POLL_TIME,
+            false => Duration::ZERO,
         }
     }
 
-    /// There was no request just now.
-    pub fn pauses(&mut self, now: Instant) {
+    /// There was no request just now. It has looked since `since`.
+    pub fn pauses(&mut self, since: Instant, now: Instant) {
+        if now.duration_since(self.paused.max(since)) >= KEPT_FROM_LOOKING {
+            self.back_off(now);
+        }
         self.paused = now;
     }
 
-    /// One came after so long.
-    pub fn came_after(&mut self, wait: Duration) {
+    /// It has slept.
+    pub fn woke(&mut self, now: Instant) {
+        self.paused = now;
+    }
+
+    /// A request came, which it has looked for since `since`, or over which it has `slept`.
+    pub fn came(&mut self, since: Instant, now: Instant, slept: bool) {
+        let wait = now.duration_since(since);
         // A thread that slept was woken late.
         self.quick = match wait < 2 * POLL_TIME {
             true => QUICK_REMEMBERED.min(self.quick + 1),
             false => self.quick.saturating_sub(1),
         };
+        if !slept && wait >= KEPT_FROM_LOOKING {
+            self.back_off(now);
+        } else if now >= self.looks_from + self.backoff {
+            self.backoff = Duration::ZERO;
+        }
+    }
+
+    fn back_off(&mut self, now: Instant) {
+        self.backoff = (2 * self.backoff).clamp(MIN_BACKOFF, MAX_BACKOFF);
+        self.looks_from = now + self.backoff;
     }
 
     fn is_busy(&self, now: Instant) -> bool {
@@ -124,15 +154,15 @@ impl Readers {
 
     /// A thread that reads has found nothing since `since`. If the answer is `Park`, it counts as reading no more.
     pub fn found_nothing(&self, pace: &Pace, since: Instant, now: Instant) -> NoRequest {
-        let looked = now.duration_since(since);
+        let (looked, poll_time) = (now.duration_since(since), pace.poll_time(now));
         let leave = |reading: usize| (reading > 1).then(|| reading - 1);
-        if looked < pace.poll_time().min(EXTRA_POLL_TIME) {
+        if looked < poll_time.min(EXTRA_POLL_TIME) {
             return NoRequest::Look;
         }
         if self.reading.fetch_update(SeqCst, SeqCst, leave).is_ok() {
             return NoRequest::Park;
         }
-        match looked < pace.poll_time() {
+        match looked < poll_time {
             true => NoRequest::Look,
             false => NoRequest::Sleep,
         }
@@ -281,7 +311,7 @@ mod tests {
     fn who_had_no_pause_calls_another() {
         with_parked(1, |readers, woken| {
             let mut busy = slow();
-            busy.pauses(Instant::now() - BUSY_TIME);
+            busy.woke(Instant::now() - BUSY_TIME);
             readers.took(&busy, false);
             assert!(woken());
         });
@@ -304,14 +334,43 @@ mod tests {
         };
         readers.begin();
         assert_eq!(after(&readers, &pace, 0), NoRequest::Sleep);
-        pace.came_after(Duration::from_micros(20));
+        pace.came(since, since + Duration::from_micros(20), false);
         assert_eq!(after(&readers, &pace, 40), NoRequest::Look);
         assert_eq!(after(&readers, &pace, 50), NoRequest::Sleep);
         readers.begin();
         assert_eq!(after(&readers, &pace, 5), NoRequest::Look);
         assert_eq!(after(&readers, &pace, 10), NoRequest::Park);
         assert_eq!(after(&readers, &pace, 10), NoRequest::Look);
-        pace.came_after(Duration::from_millis(20));
+        pace.came(since, since + Duration::from_millis(20), true);
         assert_eq!(after(&readers, &pace, 10), NoRequest::Sleep);
+    }
+
+    #[test]
+    fn who_is_not_let_run_does_not_look_for_a_while_and_each_time_longer() {
+        let start = Instant::now();
+        let at = |micros| start + Duration::from_micros(micros);
+        let mut pace = Pace::new();
+        for _ in 0..QUICK_REMEMBERED {
+            pace.came(at(0), at(20), false);
+        }
+        assert_eq!(pace.poll_time(at(20)), POLL_TIME);
+        pace.pauses(at(20), at(21));
+        pace.pauses(at(20), at(22));
+        assert_eq!(pace.poll_time(at(22)), POLL_TIME);
+        // It was kept from the processor between two looks.
+        pace.pauses(at(20), at(200));
+        assert_eq!(pace.poll_time(at(10_000)), Duration::ZERO);
+        assert_eq!(pace.poll_time(at(10_200)), POLL_TIME);
+        // Again, and a request came meanwhile: that it has slept over a long time says nothing.
+        pace.came(at(10_200), at(10_400), true);
+        assert_eq!(pace.poll_time(at(10_400)), POLL_TIME);
+        pace.came(at(10_400), at(10_420), false);
+        pace.came(at(10_420), at(10_620), false);
+        assert_eq!(pace.poll_time(at(30_000)), Duration::ZERO);
+        assert_eq!(pace.poll_time(at(30_620)), POLL_TIME);
+        // A while without that, and it begins anew.
+        pace.came(at(60_000), at(60_010), false);
+        pace.pauses(at(60_010), at(60_200));
+        assert_eq!(pace.poll_time(at(70_200)), POLL_TIME);
     }
 }

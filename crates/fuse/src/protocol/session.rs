@@ -237,24 +237,26 @@ impl<H: Handler> AnsweringThread<H> {
             false if readers.park() => {}
             false => return Ok(()),
         }
-        let mut since = Instant::now();
+        let (mut since, mut slept) = (Instant::now(), false);
         loop {
             match read(&self.device, &mut buffer)? {
                 ReadEnd::Request(len) => {
-                    pace.came_after(since.elapsed());
+                    pace.came(since, Instant::now(), slept);
                     let took = |opcode| readers.took(&pace, waits(opcode));
                     if !self.answer(buffer.get(..len).unwrap_or_default(), took)? {
                         return Ok(());
                     }
                     readers.begin();
-                    since = Instant::now();
+                    (since, slept) = (Instant::now(), false);
                     continue;
                 }
                 ReadEnd::Ended => return Ok(()),
                 ReadEnd::Nothing => {}
             }
             let now = Instant::now();
-            pace.pauses(now);
+            if !slept {
+                pace.pauses(since, now);
+            }
             match readers.found_nothing(&pace, since, now) {
                 NoRequest::Look => std::hint::spin_loop(),
                 NoRequest::Sleep => {
@@ -263,11 +265,12 @@ impl<H: Handler> AnsweringThread<H> {
                         Ok(_) | Err(Errno::INTR) => {}
                         Err(error) => return Err(error.into()),
                     }
-                    pace.pauses(Instant::now());
+                    pace.woke(Instant::now());
+                    slept = true;
                 }
                 NoRequest::Park if readers.park() => {
-                    pace = Pace::new();
-                    since = Instant::now();
+                    (since, slept) = (Instant::now(), false);
+                    pace.woke(since);
                 }
                 NoRequest::Park => return Ok(()),
             }
