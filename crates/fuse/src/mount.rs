@@ -183,6 +183,9 @@ impl Mount {
         let Some(session) = self.session.take() else {
             return Ok(());
         };
+        if let Some(ctx) = self.ctx.upgrade() {
+            ctx.end_looks();
+        }
         let result = self.take_out();
         mountpoint::disclaim(&self.point);
         match self.ended.recv_timeout(THREADS_END_WAIT) {

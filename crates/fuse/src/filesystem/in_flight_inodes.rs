@@ -20,6 +20,7 @@ struct WaitingFiles {
     due: [VecDeque<(Instant, Fid)>; LOOKS.len()],
     /// There is the thread.
     looked_after: bool,
+    ended: bool,
 }
 
 impl WaitingFiles {
@@ -52,6 +53,9 @@ impl InFlightInodes {
     pub fn add(self: &Arc<InFlightInodes>, fid: Fid, look: impl Fn(Fid) -> bool + Send + 'static) {
         let has_thread = {
             let mut waiting = self.waiting.lock();
+            if waiting.ended {
+                return;
+            }
             waiting.due[0].push_back((Instant::now() + LOOKS[0], fid));
             std::mem::replace(&mut waiting.looked_after, true)
         };
@@ -66,6 +70,15 @@ impl InFlightInodes {
             "to look at files changed past the mount again",
             work,
         );
+    }
+
+    /// The mount ends: nothing is looked at any more, because each look uses it.
+    pub fn end(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.ended = true;
+        waiting.due = Default::default();
+        drop(waiting);
+        self.added.notify_all();
     }
 
     /// Waits for the next file that is due; `None`: there is none.
@@ -106,14 +119,21 @@ mod tests {
         seen.extend((0..3).map(|_| looks.recv_timeout(limit).unwrap()));
         seen.sort_unstable();
         assert_eq!(seen, [1, 1, 2, 2, 3, 3]);
-        // With no mount the thread ends at its first look.
+        let thread_ends = || {
+            let end = Instant::now() + limit;
+            while inodes.waiting.lock().looked_after {
+                assert!(Instant::now() < end);
+                std::thread::yield_now();
+            }
+        };
+        // With no mount the thread ends at its first look; at the end of the mount at once.
         drop(looks);
         add(4);
         add(5);
-        let end = Instant::now() + limit;
-        while inodes.waiting.lock().looked_after {
-            assert!(Instant::now() < end);
-            std::thread::yield_now();
-        }
+        thread_ends();
+        inodes.end();
+        add(6);
+        thread_ends();
+        assert!(inodes.waiting.lock().first().is_none());
     }
 }

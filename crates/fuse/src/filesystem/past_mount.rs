@@ -73,7 +73,12 @@ impl MountContext {
         may
     }
 
-    /// The same of all files, but for `limit` at most. Whether the kernel has handed over everything.
+    /// The mount is to be taken out of the tree: it is not used from here any more.
+    pub(crate) fn end_looks(&self) {
+        self.changes.in_flight.end();
+    }
+
+    /// [`MountContext::bring_back`] of all files, for `limit` at most. Whether the kernel has handed over everything.
     pub(crate) fn bring_back_all(self: &Arc<MountContext>, limit: Duration) -> bool {
         let written = match self.policy.write_back.is_on() {
             true => self.handles.written(),

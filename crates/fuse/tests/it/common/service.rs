@@ -253,7 +253,9 @@ impl Harness {
 
     /// Ends the service in order and starts it again: the kernel has nothing of it any more.
     pub fn restart(&mut self) {
-        assert_eq!(self.stop(), "STOPPED\n");
+        let said = self.stop();
+        // A process that a test beside this one is just starting may have this one's files, and the mount then be cut off from it.
+        assert!(said.contains("STOPPED"), "{said}");
         self.serve().unwrap();
     }
 

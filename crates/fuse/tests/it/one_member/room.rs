@@ -4,6 +4,7 @@ use super::{MIB, WAYS, keeps_written};
 use crate::common::{Harness, Setup, create_new, has_program, run, sh};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::wait::until;
+use rustix::fs::getxattr;
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -97,7 +98,17 @@ fn an_fsync_tells_of_a_full_store_and_earlier_bytes_stay() {
         let told = told.expect("64 MiB fit into 3");
         assert_eq!(told.raw_os_error(), Some(libc::ENOSPC), "{setup:?}");
         let _ = close(f);
-        // What is shown is stored: the same after a restart, each MiB as it was or as it was written later.
+        // What is shown is stored: the same after a restart, each MiB as it was or as it was written later. The kernel hears how much
+        // that is a moment after the close.
+        let stored = || {
+            let mut text = vec![0; 64 << 10];
+            let len = getxattr(m.join("kept"), "user.forebay.extents", &mut text[..]).unwrap();
+            let described: serde_json::Value = serde_json::from_slice(&text[..len]).unwrap();
+            described["size"].as_u64().unwrap()
+        };
+        until("the size is that of what is stored", || {
+            fs::metadata(m.join("kept")).unwrap().len() == stored()
+        });
         let shown = fs::read(m.join("kept")).unwrap();
         h.restart();
         let read = fs::read(m.join("kept")).unwrap();
