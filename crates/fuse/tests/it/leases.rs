@@ -167,6 +167,30 @@ fn names_of_directories_that_a_kernel_keeps_are_those_after_a_change_on_another_
     }
 }
 
+#[test]
+fn a_directory_that_this_node_has_renamed_is_not_kept_under_its_new_name_when_another_node_renames_it()
+ {
+    let _turn = turns::exclusive();
+    let Some(h) = Harness::four() else { return };
+    let (here, there) = (h.mount(0), h.mount(1));
+    fs::create_dir_all(here.join("other")).unwrap();
+    for round in 0..20 {
+        let [first, second, third] = ["", "other/", ""].map(|parent| format!("{parent}d{round}"));
+        let (second, third) = (format!("{second}-2"), format!("{third}-3"));
+        fs::create_dir(here.join(&first)).unwrap();
+        // The kernel keeps the name, and moves it with what is left of its time.
+        assert!(here.join(&first).metadata().unwrap().is_dir());
+        fs::rename(here.join(&first), here.join(&second)).unwrap();
+        fs::rename(there.join(&second), there.join(&third)).unwrap();
+        assert_eq!(
+            errno(here.join(&second).metadata()),
+            libc::ENOENT,
+            "round {round}"
+        );
+        fs::remove_dir(there.join(&third)).unwrap();
+    }
+}
+
 /// One thread changes, and says how far it is once it has been answered; on the other nodes others look all the time, and must not
 /// see less than was said before they looked.
 fn watched(

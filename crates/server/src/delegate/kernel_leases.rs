@@ -123,6 +123,13 @@ impl KernelLeases {
         true
     }
 
+    /// The kernel is about to rename within this directory: it keeps the time-out that the name had.
+    pub(super) fn moves_into(&self, dir: Fid) {
+        if self.is_on() {
+            self.notes.lock().note((dir, LeasedPart::Entries)).given = Some(Instant::now());
+        }
+    }
+
     /// A lease on this is over: the kernel is given none any more that was asked for before. Answers when it was given one last,
     /// if it may still have it.
     pub(super) fn revoke(&self, fid: Fid, part: LeasedPart) -> Option<Instant> {

@@ -249,6 +249,11 @@ impl NamespaceClient {
             flags,
             caller,
         };
+        // Before it happens: from then on others may change what the kernel has under its new name.
+        self.ctx.kernel_leases.moves_into(to);
+        if flags.exchange {
+            self.ctx.kernel_leases.moves_into(from);
+        }
         let mut concerned = self.ask(to.owner(), request)?;
         concerned.extend([from, to]);
         self.ctx.forget_in_kernel(&concerned);

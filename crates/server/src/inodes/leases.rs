@@ -158,6 +158,17 @@ impl Leases {
         true
     }
 
+    /// The kernel of a member's node keeps this without having asked: a directory that it renames stays as long as its old name
+    /// would have.
+    pub fn note_holder(&self, object: LeasedObject<'_>, member: Member) {
+        if self.peers.get().is_some() {
+            let number = object.number();
+            let mut shard = self.shard(number).lock();
+            shard.forget_old();
+            shard.recent.entry(number).or_default().holders |= bit(member);
+        }
+    }
+
     /// Returns once no kernel keeps these; until the change is dropped none may again. `by`: whose request it is; its own kernel
     /// is its own business. The caller has no inode lock.
     pub fn begin_change<'a>(

@@ -11,7 +11,7 @@ use super::local::LocalNamespace;
 use super::plan::Plan;
 use super::records::{self, Intent, RecordTag};
 use super::requests::MemberCalls;
-use super::steps::{ChangeSet, IntentStep, Precondition, leased_objects};
+use super::steps::{ChangeSet, IntentStep, Precondition, leased_objects, names_given};
 use crate::{Error, Fid, Member, Result};
 use forebay_proto::intents::IntentId;
 use forebay_proto::meta::{
@@ -42,6 +42,9 @@ impl IntentCoordinator {
         let changed = leased_objects(plan.needs_of(me), plan.steps_of(me));
         let leases = &self.local.inodes.leases;
         let _change = leases.begin_change(Some(by), changed);
+        for name in names_given(plan.steps_of(me)) {
+            leases.note_holder(name, by);
+        }
         let others = plan.others(me);
         if others.is_empty() && plan.moves.is_empty() {
             return self.commit(None, plan, None, by);

@@ -9,7 +9,7 @@ use super::attempt::AttemptError;
 use super::directory_move_lock::DirectoryMoveLock;
 use super::local::{FollowUps, LocalNamespace};
 use super::records::{self, IntentPart, RecordTag};
-use super::steps::{ChangeSet, IntentStep, Precondition, leased_objects};
+use super::steps::{ChangeSet, IntentStep, Precondition, leased_objects, names_given};
 use crate::inodes::leases::LeaseChange;
 use crate::{Error, Member, Result};
 use forebay_proto::intents::IntentId;
@@ -118,6 +118,11 @@ impl IntentParticipant {
         self.applied.raise(id, below)?;
         let held = self.local.holds.needs(id);
         let _change = self.begin_change(held.as_deref().unwrap_or_default(), &part.steps, by);
+        for name in names_given(part.steps.iter()) {
+            if let Some(by) = by {
+                self.local.inodes.leases.note_holder(name, by);
+            }
+        }
         let needs = held.iter().flatten().chain(&part.makes);
         let guards = needs
             .map(Precondition::guard)

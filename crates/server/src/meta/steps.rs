@@ -43,6 +43,20 @@ pub(crate) fn leased_objects<'a>(
     needs.filter_map(of_need).chain(steps.filter_map(of_step))
 }
 
+/// Names that directories get by these steps: the kernel that renames them keeps them there.
+pub(crate) fn names_given<'a>(
+    steps: impl Iterator<Item = &'a IntentStep>,
+) -> impl Iterator<Item = LeasedObject<'a>> {
+    steps.filter_map(|step| match step {
+        IntentStep::Entry {
+            dir,
+            name,
+            to: Some(to),
+        } if to.kind == Kind::Dir => Some(LeasedObject::Entry(*dir, name)),
+        _ => None,
+    })
+}
+
 /// Changes gathered under inode locks, to land as one batch.
 pub(crate) struct ChangeSet<'a> {
     local: &'a LocalNamespace,
