@@ -5,8 +5,8 @@
 //! file up in itself ([`OwnLookups`]): at a name in its own directory, which stands for the file as long as that takes. The
 //! answer to the look-up carries the attributes.
 //!
-//! Invariant: nothing here is called on a thread that answers requests. Dropping pages waits for reads under way, and the
-//! look-up for its answer.
+//! Invariant: nothing here but [`KernelCaches::store_pages`] is called on a thread that answers requests. Dropping pages waits
+//! for reads under way, and the look-up for its answer.
 use crate::attempt::TEAM_DIRECTORY;
 use crate::own_lookups::{KernelAttributes, OwnCall, OwnLookups};
 use crate::protocol::Notifier;
@@ -112,7 +112,8 @@ impl KernelCaches {
     /// # Errors
     /// The kernel has old pages.
     pub fn drop_all_pages(&self, delegate: &Delegate, fid: Fid) -> io::Result<bool> {
-        delegate.kernel_pages.dropping_pages(fid);
+        let dropping = delegate.kernel_pages.dropping_pages(fid);
+        dropping.map_err(|e| io::Error::from_raw_os_error(e.errno().raw_os_error()))?;
         self.connection()?.notifier.inval_inode(fid, 0, 0)
     }
 
@@ -133,6 +134,15 @@ impl KernelCaches {
     /// The mount has ended.
     pub fn is_known(&self, fid: Fid) -> io::Result<bool> {
         self.connection()?.notifier.inval_inode(fid, -1, 0)
+    }
+
+    /// Puts bytes into the pages of a file, at `offset`. Waits for pages that are being read: the calling thread must not be
+    /// needed for that, although it may be one that answers requests.
+    ///
+    /// # Errors
+    /// They are not there, or not all.
+    pub fn store_pages(&self, fid: Fid, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.connection()?.notifier.store(fid, offset, bytes)
     }
 
     /// Drops the pages in which `len` bytes from `offset` on are.

@@ -1,5 +1,5 @@
-//! Holds back the reply to a change until the kernels that cache the old state have been invalidated: this node's, and in posix
-//! consistency those of the nodes that have the file open.
+//! Holds back the reply to a change, or to an open, until the kernels that cache the old state have been invalidated: this node's, and in
+//! posix consistency those of the nodes that have the file open; and until no older bytes are on their way into this node's page cache.
 //!
 //! Invariant: the threads that answer requests do not wait here. An answer that has to wait does so on a thread of its own.
 use super::context::MountContext;
@@ -18,14 +18,25 @@ pub(super) struct ChangeNotices {
 }
 
 impl ChangeNotices {
-    /// Gives `answer` to `reply` once the kernels of other nodes have heard of the change, if they have to.
+    /// Gives `answer` to `reply` once the kernels of other nodes have heard of the change, if they have to, and pages of this node's
+    /// kernel that are being stored are there.
     pub fn answer<T: Answer + Send + 'static>(
         &self,
         fid: Fid,
         answer: Result<T, Errno>,
         reply: Reply<T>,
     ) {
-        self.answer_after(fid, answer, false, |answer| reply.answer(answer));
+        let storing = answer.is_ok() && self.ctx.delegate.kernel_pages.is_storing(fid);
+        let ctx = self.ctx.clone();
+        self.answer_after(fid, answer, storing, move |answer| {
+            let stored = || match storing {
+                true => attempt("wait for pages", fid, || {
+                    ctx.delegate.kernel_pages.wait_for_stores(fid)
+                }),
+                false => Ok(()),
+            };
+            reply.answer(answer.and_then(|answer| stored().map(|()| answer)));
+        });
     }
 
     /// The same; `waits`: the reply itself waits for something.

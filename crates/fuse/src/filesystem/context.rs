@@ -1,6 +1,7 @@
 //! The context that the parts of a mount share.
 use super::cache_policy::CachePolicy;
 use super::past_mount::ChangesPastMount;
+use super::storing_threads::StoringThreads;
 use super::write_back::WriteBack;
 use crate::caller_groups::CallerGroups;
 use crate::kernel_caches::KernelCaches;
@@ -19,6 +20,7 @@ pub(crate) struct MountContext {
     pub caches: KernelCaches,
     /// Of files, past this mount.
     pub changes: ChangesPastMount,
+    pub storing: StoringThreads,
     pub recording: Arc<MountRecording>,
     /// What is open.
     pub handles: Arc<OpenHandles>,
@@ -41,6 +43,7 @@ impl MountContext {
             delegate,
             caches: KernelCaches::default(),
             changes: ChangesPastMount::default(),
+            storing: StoringThreads::default(),
             recording,
             handles: Arc::default(),
             refused: Arc::default(),

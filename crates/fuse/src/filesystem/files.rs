@@ -118,20 +118,26 @@ impl FileRequests {
         result
     }
 
+    /// The bytes asked for; the pages that are foreseen to be asked for next are in the kernel's page cache then.
     pub fn read(&self, read: &ReadRequest) -> Result<Bytes> {
-        let handle = handle(read.fh);
-        if !read.direct {
-            self.ctx.delegate.kernel_pages.enters_page_cache(handle)?;
+        let (handle, delegate) = (handle(read.fh), &self.ctx.delegate);
+        if read.direct {
+            return delegate.read(handle, read.offset, read.size);
         }
-        match has(read.fh, READ) {
-            true => self.ctx.delegate.read(handle, read.offset, read.size),
+        if !has(read.fh, READ) {
             // The rest of a page that a program writes in part.
-            false => self
-                .ctx
-                .delegate
-                .write_back
-                .read(handle, read.offset, read.size),
+            delegate.kernel_pages.enters_page_cache(handle)?;
+            return delegate.write_back.read(handle, read.offset, read.size);
         }
+        let (bytes, foreseen) = delegate.read_pages(handle, read.offset, read.size)?;
+        if let Some(foreseen) = foreseen
+            && let Some(_thread) = self.ctx.storing.take()
+        {
+            let (caches, fid) = (&self.ctx.caches, foreseen.fid());
+            let store = |offset, bytes: &[u8]| caches.store_pages(fid, offset, bytes).is_ok();
+            delegate.store_foreseen(&foreseen, store);
+        }
+        Ok(bytes)
     }
 
     /// The offset that the bytes went to.

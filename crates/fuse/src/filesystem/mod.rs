@@ -18,6 +18,7 @@
 //! | `team` | the directory of teams, and the calls of teams |
 //! | `listings` | open directories |
 //! | `attrs`, `names`, `xattrs` | changes that the kernel leaves rules for |
+//! | `storing_threads` | how many threads put pages into the kernel's page cache |
 //! | `waiter` | threads that wait in the place of those that answer requests |
 //!
 //! Invariants: every request gets exactly one reply; no handler takes a lock while it waits for the delegate, except a
@@ -40,6 +41,7 @@ mod locks;
 mod names;
 mod past_mount;
 mod requests;
+mod storing_threads;
 mod team;
 mod waiter;
 mod write_back;

@@ -32,6 +32,7 @@ const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
 /// Of [`INVAL_ENTRY`].
 const EXPIRE_ONLY: u32 = 1 << 0;
+const STORE: u32 = 4;
 
 /// A connection that has agreed with the kernel, and answers nothing yet.
 pub(crate) struct Session<H> {
@@ -293,7 +294,7 @@ impl<H: Handler> AnsweringThread<H> {
     }
 }
 
-/// Tells the kernel of what it keeps and should not.
+/// Tells the kernel of what it keeps and should not, and gives it what it should keep.
 #[derive(Clone)]
 pub(crate) struct Notifier(Arc<OwnedFd>);
 
@@ -316,6 +317,21 @@ impl Notifier {
         self.entry(parent, name, 0)
     }
 
+    /// Puts bytes of a file into the page cache, in place of what is there: whole pages, or up to the file's end. Waits for the pages that
+    /// are being read. Makes the kernel's size of the file larger if they reach beyond it.
+    ///
+    /// # Errors
+    /// The mount has ended; the kernel does not know the file, or has no memory.
+    pub fn store(&self, fid: Fid, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let len = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let place = [fid.0, offset].map(u64::to_ne_bytes);
+        let len = [len, 0].map(u32::to_ne_bytes);
+        let mut what = [0; 24];
+        what[..16].copy_from_slice(place.as_flattened());
+        what[16..].copy_from_slice(len.as_flattened());
+        self.write(STORE, &what, bytes)
+    }
+
     /// A name in a directory is to be looked up again before it is used again; it may turn out to be right. Only where the kernel
     /// offers `FUSE_HAS_EXPIRE_ONLY`.
     ///
@@ -334,14 +350,19 @@ impl Notifier {
 
     /// False: the kernel does not know the file, or the name.
     fn send(&self, code: u32, what: &[u8], name: &[u8]) -> io::Result<bool> {
+        match self.write(code, what, name) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&self, code: u32, what: &[u8], more: &[u8]) -> io::Result<()> {
         let mut head = [0; OUT_HEAD];
-        let len = OUT_HEAD + what.len() + name.len();
+        let len = OUT_HEAD + what.len() + more.len();
         head[..4].copy_from_slice(&(len as u32).to_ne_bytes());
         head[4..8].copy_from_slice(&code.to_ne_bytes());
-        match rustix::io::writev(&self.0, &[&head[..], what, name].map(IoSlice::new)) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        rustix::io::writev(&self.0, &[&head[..], what, more].map(IoSlice::new))?;
+        Ok(())
     }
 }

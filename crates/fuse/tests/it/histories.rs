@@ -117,14 +117,17 @@ impl History {
         }
     }
 
-    fn check(&self, node: usize, path: &str) {
+    fn check(&mut self, node: usize, path: &str) {
         let Some(&id) = self.names.get(path) else {
             return;
         };
         let views = self.files[id].may_see(node);
-        let got = self
-            .agree("read", fs::read(self.roots[node].join(path)), None)
-            .unwrap();
+        let full = self.roots[node].join(path);
+        let read = match self.rng.below(2) {
+            0 => fs::read(&full),
+            _ => read_strided(&full, &mut self.rng),
+        };
+        let got = self.agree("read", read, None).unwrap();
         if !views.contains(&got) {
             let expected = &views[0];
             let at = got.iter().zip(expected).position(|(a, b)| a != b);
@@ -418,6 +421,21 @@ impl History {
         let content = |(name, id): (&String, &usize)| (name.clone(), self.files[*id].seen(0));
         self.names.iter().map(content).collect()
     }
+}
+
+/// All of a file, in several passes over records that lie a stride apart.
+fn read_strided(path: &Path, rng: &mut Random) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let record = *rng.pick(&[512, 4096, 5000]);
+    let records = 3 + rng.below(6) as usize;
+    let mut bytes = vec![0; file.metadata()?.len() as usize];
+    for first in 0..records {
+        for at in (first * record..bytes.len()).step_by(records * record) {
+            let end = (at + record).min(bytes.len());
+            file.read_exact_at(&mut bytes[at..end], at as u64)?;
+        }
+    }
+    Ok(bytes)
 }
 
 fn walk(root: &Path, below: &str, found: &mut Vec<String>) {

@@ -19,6 +19,7 @@ mod names;
 mod one_member;
 mod power_cuts;
 mod programs;
+mod strided_readers;
 mod teams;
 mod users;
 mod visibility;

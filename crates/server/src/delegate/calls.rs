@@ -6,7 +6,7 @@
 use super::Delegate;
 use super::combine::NewFile;
 use super::counted_open::CountedOpen;
-use super::handles::Handle;
+use super::handles::{Handle, OpenHandle};
 use super::open_file::StalePages;
 use super::opens::OpenedFile;
 use super::seek::SeekTarget;
@@ -155,6 +155,10 @@ impl Delegate {
     pub fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Bytes> {
         let _at = self.ctx.counters.begin();
         let open = self.ctx.table.get_readable(handle)?;
+        self.read_open(&open, offset, len)
+    }
+
+    pub(super) fn read_open(&self, open: &OpenHandle, offset: u64, len: u32) -> Result<Bytes> {
         open.used();
         if self.ctx.posix {
             self.ctx.refresh(&open.file)?;

@@ -10,6 +10,7 @@ use super::counted_open::CountedOpen;
 use super::lost_pages::HeardLosses;
 use super::open_file::{FILE_MEMORY, OpenFile};
 use super::prefetch::handle_state::ReadWatch;
+use super::prefetch::strided_reads::StridedReads;
 use crate::{Attr, Fid, OpenFlags, Result};
 use forebay_data::LogId;
 use lru::LruCache;
@@ -47,6 +48,10 @@ pub struct OpenHandle {
     pub watch: ReadWatch,
     /// Lost pages of the file that it has heard of.
     pub heard: HeardLosses,
+    /// What it reads through the kernel's page cache.
+    pub strided: Mutex<StridedReads>,
+    /// The file's size as this node saw it when the handle was opened, bytes.
+    pub size: u64,
 }
 
 impl OpenHandle {
@@ -201,6 +206,13 @@ impl OpenFileTable {
     ) -> Handle {
         let handle = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let fresh = AtomicU64::new(fresh.map_or(0, |g| g + 1));
+        let size = {
+            let mut state = file.state.lock();
+            if flags.write {
+                state.stores.add_writer();
+            }
+            state.size()
+        };
         let open = Arc::new(OpenHandle {
             heard: file.lost_pages.heard(),
             file,
@@ -210,6 +222,8 @@ impl OpenFileTable {
             log: Mutex::new(None),
             fresh,
             watch: ReadWatch::default(),
+            strided: Mutex::default(),
+            size,
         });
         self.handles.write().insert(handle, open);
         handle
@@ -235,7 +249,11 @@ impl OpenFileTable {
 
     /// Takes the handle away; its hold on the file stays.
     pub fn take(&self, handle: Handle) -> Result<Arc<OpenHandle>> {
-        Ok(self.handles.write().remove(&handle).ok_or(Errno::BADF)?)
+        let open = self.handles.write().remove(&handle).ok_or(Errno::BADF)?;
+        if open.flags.write {
+            open.file.state.lock().stores.remove_writer();
+        }
+        Ok(open)
     }
 
     /// Files held now.

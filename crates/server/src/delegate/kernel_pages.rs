@@ -30,7 +30,7 @@ use forebay_proto::meta::LEASE_TERM;
 use forebay_proto::{KernelInvalidation, PeerRpc};
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// What a direct write leaves for the mount to do before it is answered.
@@ -59,6 +59,8 @@ pub struct KernelPages {
     pub(super) ctx: Arc<DelegateContext>,
     /// Of the mount of a service of one member.
     pub(super) mount: RwLock<Option<Arc<dyn MountCaches>>>,
+    /// Files of which pages are being stored (`page_stores`).
+    pub(super) storing: AtomicUsize,
 }
 
 impl KernelPages {
@@ -86,10 +88,7 @@ impl KernelPages {
     /// # Errors
     /// `EBADF`.
     pub fn enters_page_cache(&self, handle: Handle) -> Result<()> {
-        let paged = &self.ctx.table.get(handle)?.file.paged;
-        if !paged.load(Ordering::SeqCst) {
-            paged.store(true, Ordering::SeqCst);
-        }
+        self.ctx.table.get(handle)?.file.enters_page_cache();
         Ok(())
     }
 
@@ -232,11 +231,21 @@ impl KernelPages {
         }
     }
 
-    /// The kernel is about to drop all pages of the file, and waits for those on their way.
-    pub fn dropping_pages(&self, fid: Fid) {
+    /// The kernel is about to drop all pages of the file, and waits for those on their way. Those that are being stored are there
+    /// when this returns. Not to be called on a thread that answers requests of a mount.
+    ///
+    /// # Errors
+    /// As [`KernelPages::wait_for_stores`].
+    pub fn dropping_pages(&self, fid: Fid) -> Result<()> {
+        self.wait_for_stores(fid)?;
         if let Some(file) = self.ctx.table.find(fid) {
-            file.paged.store(false, Ordering::SeqCst);
+            let state = file.state.lock();
+            // One that has begun since may store pages after they are dropped.
+            if !state.stores.is_storing() {
+                file.paged.store(false, Ordering::SeqCst);
+            }
         }
+        Ok(())
     }
 
     /// The kernel's pages of the file are gone since they were found stale.

@@ -9,7 +9,7 @@
 //! | `Delegate` | `calls` | calls on handles: open, read, write, sync, release |
 //! | `TeamClient` | `team` | what the clients of a team ask for together |
 //! | `NamespaceClient` | `namespace` | names and attributes |
-//! | `KernelPages` | `kernel_pages` | which pages the kernel may cache, and when they are invalidated |
+//! | `KernelPages` | `kernel_pages`, `page_stores`, `store_gate` | which pages the kernel may cache, and when they are invalidated; those that it gets unasked |
 //! | `WriteBackCalls` | `write_back` | what a kernel asks that keeps written pages |
 //! | `LayerWriter` | `write`, `truncate` | writing; truncate, holes, preallocation |
 //! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
@@ -66,12 +66,14 @@ mod memory;
 mod namespace;
 mod open_file;
 mod opens;
+mod page_stores;
 mod patterns;
 mod pending;
 mod prefetch;
 mod read;
 mod runs;
 mod seek;
+mod store_gate;
 mod sync;
 mod team;
 mod traffic;
@@ -107,6 +109,7 @@ use memory::LayerMemory;
 pub use namespace::NamespaceClient;
 pub use open_file::StalePages;
 pub use opens::{OpenClient, OpenedFile};
+pub use page_stores::ForeseenReads;
 pub use prefetch::PrefetchStats;
 use prefetch::Prefetcher;
 use read::LayerReader;
@@ -131,6 +134,8 @@ pub struct Delegate {
     finisher: Arc<CloseFinisher>,
     /// What clients will read; `None`: nothing is fetched ahead.
     prefetch: Option<Arc<Prefetcher>>,
+    /// What the kernel will ask for next is put into its page cache.
+    stores_pages: bool,
     /// Opens, as owners count them.
     pub opens: Arc<OpenClient>,
     /// Names and attributes.
@@ -228,6 +233,7 @@ impl Delegate {
             kernel_pages: KernelPages {
                 ctx: ctx.clone(),
                 mount: parking_lot::RwLock::default(),
+                storing: AtomicUsize::new(0),
             },
             write_back: WriteBackCalls {
                 ctx: ctx.clone(),
@@ -246,6 +252,11 @@ impl Delegate {
                 committer: committer.clone(),
                 extents,
             },
+            // With one member the kernel itself may have newer pages than the member (writeback cache). In posix consistency only mappings
+            // use the page cache.
+            stores_pages: config.prefetch.policy == PrefetchPolicy::Pattern
+                && ctx.members() > 1
+                && !ctx.posix,
             prefetch: Prefetcher::new(&config.prefetch, config.memory, Arc::downgrade(&reader)),
             ctx,
             committer,

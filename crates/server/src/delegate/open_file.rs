@@ -18,6 +18,7 @@ use super::file_map::FileMap;
 use super::intervals::{ByteSource, INTERVAL_MEMORY, Intervals, ReadPlan, resolve};
 use super::lost_pages::LostPages;
 use super::pending::PendingLayer;
+use super::store_gate::StoreGate;
 use crate::inodes::without_set_ids;
 use crate::{Attr, ExtentLayout, Fid, Kind, Member};
 use forebay_data::LogId;
@@ -26,7 +27,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Memory of one file this node knows, about, beside the intervals of its layers; bytes.
@@ -74,6 +75,8 @@ pub struct FileState {
     pub unshown: BTreeSet<Member>,
     /// The generation whose pages the kernel may hold.
     pub kernel: Option<u64>,
+    /// Whether pages may be put into the kernel's page cache unasked.
+    pub stores: StoreGate,
     /// Logs of closed handles, sealed when nothing of them is pending.
     pub retired: Vec<LogId>,
     /// Opens whose close was not sent to the owner yet, because a commit of this file has still to succeed.
@@ -123,6 +126,7 @@ impl OpenFile {
             told: None,
             unshown: BTreeSet::new(),
             kernel: None,
+            stores: StoreGate::default(),
             retired: Vec::new(),
             unreported_closes: Vec::new(),
             unsynced: UnsyncedParts::default(),
@@ -135,6 +139,13 @@ impl OpenFile {
             state: Mutex::new(state),
             paged: AtomicBool::new(false),
             lost_pages: LostPages::default(),
+        }
+    }
+
+    /// Bytes of it go into the kernel's page cache from now on.
+    pub fn enters_page_cache(&self) {
+        if !self.paged.load(Ordering::SeqCst) {
+            self.paged.store(true, Ordering::SeqCst);
         }
     }
 

@@ -101,13 +101,71 @@ impl LayerReader {
                 None => self.buffers.take((range.end - range.start) as usize),
             };
             let part = (step.start - range.start) as usize..(step.end - range.start) as usize;
-            self.gather(&plan.found, &step, &mut target[part], waited)?;
+            let target_part = &mut target[part];
+            zero_holes(&plan.found, &step, target_part);
+            self.gather(runs(&plan.found, &step), target_part, waited)?;
             if known == range.end {
                 return Ok(target.freeze());
             }
             (at, buffer) = (known, Some(target));
             asked.pieces.clear();
         }
+    }
+
+    /// Reads `ranges`, none of them empty, as of `generation`, one after the other into one buffer, until they have more than `most` pieces; how many
+    /// ranges that are. `Replan` if that generation is over.
+    pub fn read_ranges(
+        &self,
+        file: &OpenFile,
+        ranges: &[Range<u64>],
+        generation: u64,
+        most: usize,
+    ) -> Result<(Bytes, usize)> {
+        let mut pieces = Vec::with_capacity(ranges.len());
+        let (mut asked, mut len, mut count) = (FetchedExtents::default(), 0, 0);
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let plan = self.plan_step(file, at..range.end, generation, most, &mut asked)?;
+                at = plan.until;
+                let place = |at: u64| len + (at - range.start);
+                let found = plan.found.into_iter();
+                pieces.extend(found.map(|(p, source)| (place(p.start)..place(p.end), source)));
+                asked.pieces.clear();
+            }
+            len += range.end - range.start;
+            count += 1;
+            if pieces.len() > most {
+                break;
+            }
+        }
+        let mut waited = Duration::ZERO;
+        let bytes = self.gather_all(&pieces, len, &mut waited)?;
+        Ok((bytes, count))
+    }
+
+    /// The bytes of these pieces, which cover the first `len` bytes of something.
+    fn gather_all(
+        &self,
+        pieces: &[(Range<u64>, ByteSource)],
+        len: u64,
+        waited: &mut Duration,
+    ) -> Result<Bytes> {
+        let runs = runs(pieces, &(0..len));
+        if let [run] = &runs[..]
+            && run.member != self.ctx.member()
+            && run.len as u64 == len
+            && run.parts.len() == 1
+        {
+            // All of it follows each other in one log: it goes on as it came.
+            let (log, addr, len) = (run.log, run.addr, run.len as u32);
+            let bulk = self.fetch(run.member, vec![LogPiece { log, addr, len }], waited)?;
+            return bulk.into_iter().next().ok_or(Error::Replan);
+        }
+        let mut buffer = self.buffers.take(len as usize);
+        zero_holes(pieces, &(0..len), &mut buffer);
+        self.gather(runs, &mut buffer, waited)?;
+        Ok(buffer.freeze())
     }
 
     /// Where the first bytes of `range` are as of `generation`, at most `most` pieces of them; owners are asked for what is not known.
@@ -151,23 +209,11 @@ impl LayerReader {
         }
     }
 
-    /// Writes the bytes of these pieces, which cover `range`, to `buffer`, which is as long.
-    fn gather(
-        &self,
-        pieces: &[(Range<u64>, ByteSource)],
-        range: &Range<u64>,
-        buffer: &mut [u8],
-        waited: &mut Duration,
-    ) -> Result<()> {
+    /// Writes the bytes of these runs to their places in `buffer`.
+    fn gather(&self, runs: Vec<LogRun>, buffer: &mut [u8], waited: &mut Duration) -> Result<()> {
         let own = self.ctx.member();
-        for (part, source) in pieces {
-            if *source == ByteSource::Hole {
-                let part = part.start - range.start..part.end - range.start;
-                buffer[part.start as usize..part.end as usize].fill(0);
-            }
-        }
         let mut remote: BTreeMap<Member, Vec<LogRun>> = BTreeMap::new();
-        for run in runs(pieces, range) {
+        for run in runs {
             match (run.member == own, &run.parts[..]) {
                 (false, _) => remote.entry(run.member).or_default().push(run),
                 (true, [part]) => {
@@ -214,5 +260,15 @@ impl LayerReader {
             member,
             reason: format!("answered a read with buffers of other lengths: {lengths:?}"),
         })
+    }
+}
+
+/// Clears the places of holes in `buffer`, which is as long as `range`; `pieces` lie in that.
+fn zero_holes(pieces: &[(Range<u64>, ByteSource)], range: &Range<u64>, buffer: &mut [u8]) {
+    for (part, source) in pieces {
+        if *source == ByteSource::Hole {
+            let part = part.start - range.start..part.end - range.start;
+            buffer[part.start as usize..part.end as usize].fill(0);
+        }
     }
 }

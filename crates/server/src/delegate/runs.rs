@@ -61,7 +61,12 @@ pub fn runs(pieces: &[(Range<u64>, ByteSource)], range: &Range<u64>) -> Vec<LogR
             && next.addr == run.addr + run.len as u64;
         if follows {
             run.len += next.len;
-            run.parts.append(&mut next.parts);
+            for part in next.parts.drain(..) {
+                match run.parts.last_mut() {
+                    Some(last) if last.end == part.start => last.end = part.end,
+                    _ => run.parts.push(part),
+                }
+            }
         }
         follows
     });

@@ -115,7 +115,7 @@ fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posi
     there.kernel_pages.told_size(fid, 16);
     there.kernel_pages.enters_page_cache(open.handle).unwrap();
     assert_eq!(write(0, b"NOBODY"), [Some(true)]);
-    there.kernel_pages.dropping_pages(fid);
+    there.kernel_pages.dropping_pages(fid).unwrap();
     assert_eq!(write(0, b"nobody"), [None]);
     // Its own write may have the kernel think otherwise.
     there.write(open.handle, 0, b"x", ROOT).unwrap();

@@ -16,6 +16,7 @@
 //! | `pool` | threads and their queue |
 //! | `prefetcher` | composes the above; the work of a fetch thread, which reads one piece at one generation |
 //! | `wait_average` | whether a handle's reads wait for other nodes |
+//! | `strided_reads` | which pages a handle's next records need: for `page_stores`, whatever is fetched here |
 //! | `stats` | what became of the bytes fetched ahead, for status and metrics |
 //!
 //! Invariants:
@@ -35,6 +36,7 @@ mod readahead;
 mod reader;
 mod request_history;
 mod stats;
+pub(super) mod strided_reads;
 mod wait_average;
 
 pub(super) use prefetcher::Prefetcher;
