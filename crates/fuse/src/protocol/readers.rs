@@ -10,13 +10,17 @@
 //!
 //! It is parked again once it finds nothing to do while another one reads.
 //!
+//! All this pays while one thread of one program asks ([`ONE_CALLER`]): it sleeps while it is answered, so a processor is free. While several
+//! ask, processors have other work, and all threads of the mount sleep in reads.
+//!
 //! # Invariants
 //! - A thread counts in `reading` while it reads, and not while it answers.
-//! - One thread at most sleeps in the kernel over reading.
+//! - While there is one caller, one thread at most sleeps in the kernel over reading, but for those that slept there before.
 //! - As long as a thread is parked, a request that takes long holds up the others for two [`WATCH_INTERVAL`]s at most.
 use super::opcode;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 /// How long a thread looks for the next request: as long as a program takes that is woken by an answer and asks again.
@@ -32,6 +36,8 @@ const MIN_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 /// A thread that had no pause for so long calls another.
 const BUSY_TIME: Duration = Duration::from_micros(100);
+/// So many requests in a row of one thread are no accident: it is the only one that asks.
+const ONE_CALLER: u32 = 16;
 /// Between two looks of the watch.
 const WATCH_INTERVAL: Duration = Duration::from_millis(1);
 /// After so many looks without a request the watch sleeps until there is one.
@@ -129,9 +135,14 @@ pub(super) struct Readers {
     reading: AtomicUsize,
     /// Requests that were read.
     taken: AtomicU64,
+    /// The thread that asked last, and how many requests in a row were its.
+    caller: AtomicU32,
+    in_a_row: AtomicU32,
     /// The watch sleeps until there is a request.
     quiet: AtomicBool,
     parking: Mutex<Parking>,
+    /// As in `parking`.
+    parked: AtomicUsize,
     /// Wakes parked threads but the watch.
     woken: Condvar,
     watch_woken: Condvar,
@@ -168,11 +179,31 @@ impl Readers {
         }
     }
 
-    /// A thread that reads has a request, and answers it now. `waits`: see [`waits`].
-    pub fn took(&self, pace: &Pace, waits: bool) {
+    /// Whether one thread alone asks.
+    pub fn has_one_caller(&self) -> bool {
+        self.in_a_row.load(Relaxed) >= ONE_CALLER
+    }
+
+    /// The thread `caller` asked; 0: the kernel for itself.
+    fn count_caller(&self, caller: u32) {
+        if caller == 0 {
+        } else if self.caller.load(Relaxed) == caller {
+            // Two that count at once may lose one.
+            let before = self.in_a_row.load(Relaxed);
+            self.in_a_row.store(ONE_CALLER.min(before + 1), Relaxed);
+        } else {
+            self.caller.store(caller, Relaxed);
+            self.in_a_row.store(0, Relaxed);
+        }
+    }
+
+    /// A thread that reads has a request of the thread `caller`, and answers it now. `waits`: see [`waits`].
+    pub fn took(&self, pace: &Pace, caller: u32, waits: bool) {
         self.taken.fetch_add(1, SeqCst);
+        self.count_caller(caller);
         let last = self.reading.fetch_sub(1, SeqCst) == 1;
-        if last && (waits || pace.is_busy(Instant::now())) {
+        let all_read = !self.has_one_caller() && self.parked.load(SeqCst) > 0;
+        if all_read || last && (waits || pace.is_busy(Instant::now())) {
             self.call();
         } else if self.quiet.load(SeqCst) {
             let _parking = self.parking.lock();
@@ -203,6 +234,7 @@ impl Readers {
     pub fn park(&self) -> bool {
         let mut parking = self.parking.lock();
         parking.parked += 1;
+        self.parked.store(parking.parked, SeqCst);
         while !parking.ended && parking.called == 0 {
             if parking.watched {
                 self.woken.wait(&mut parking);
@@ -216,6 +248,7 @@ impl Readers {
             }
         }
         parking.parked -= 1;
+        self.parked.store(parking.parked, SeqCst);
         parking.called = parking.called.saturating_sub(1);
         if !parking.watched {
             // Another one is the watch.
@@ -263,9 +296,18 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    struct EndOnDrop<'a>(&'a Readers);
+
+    impl Drop for EndOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.end();
+        }
+    }
+
     /// Threads of a mount: one reads, and so many are parked, who say when they stop being it.
     fn with_parked(parked: usize, test: impl FnOnce(&Readers, &dyn Fn() -> bool)) {
         let readers = Readers::default();
+        (0..=ONE_CALLER).for_each(|_| readers.count_caller(7));
         readers.begin();
         let (send, woken) = channel();
         std::thread::scope(|scope| {
@@ -276,8 +318,9 @@ mod tests {
             while readers.parking.lock().parked < parked {
                 std::thread::yield_now();
             }
+            // Also if the test fails.
+            let _end = EndOnDrop(&readers);
             test(&readers, &|| woken.recv_timeout(LONG).unwrap());
-            readers.end();
         });
     }
 
@@ -286,12 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_a_request_that_waits_calls_one_other() {
+    fn who_answers_a_request_that_waits_calls_another() {
         with_parked(2, |readers, woken| {
-            readers.took(&slow(), true);
+            readers.took(&slow(), 7, true);
             assert!(woken());
-            assert_eq!(readers.reading.load(SeqCst), 1);
-            assert_eq!(readers.parking.lock().parked, 1);
+            assert!(readers.reading.load(SeqCst) > 0);
         });
     }
 
@@ -301,7 +343,7 @@ mod tests {
             while !readers.quiet.load(SeqCst) {
                 std::thread::yield_now();
             }
-            readers.took(&slow(), false);
+            readers.took(&slow(), 7, false);
             assert!(woken());
             assert_eq!(readers.reading.load(SeqCst), 1);
         });
@@ -312,8 +354,22 @@ mod tests {
         with_parked(1, |readers, woken| {
             let mut busy = slow();
             busy.woke(Instant::now() - BUSY_TIME);
-            readers.took(&busy, false);
+            readers.took(&busy, 7, false);
             assert!(woken());
+        });
+    }
+
+    #[test]
+    fn all_read_while_several_ask() {
+        with_parked(2, |readers, woken| {
+            assert!(readers.has_one_caller());
+            readers.took(&slow(), 8, false);
+            assert!(woken() && !readers.has_one_caller());
+            readers.took(&slow(), 0, false);
+            assert!(woken());
+            (0..=ONE_CALLER).for_each(|_| readers.count_caller(8));
+            readers.count_caller(0);
+            assert!(readers.has_one_caller());
         });
     }
 

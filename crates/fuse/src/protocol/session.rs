@@ -215,7 +215,7 @@ impl<H: Handler> AnsweringThread<H> {
     fn answer_all(&self) -> io::Result<()> {
         let mut buffer = vec![0; self.buffer];
         while let Some(bytes) = next(&self.device, &mut buffer)? {
-            if !self.answer(bytes, |_| ())? {
+            if !self.answer(bytes, |_, _| ())? {
                 break;
             }
         }
@@ -230,8 +230,8 @@ impl<H: Handler> AnsweringThread<H> {
     }
 
     fn read_in_turn(&self, readers: &Readers, first: bool) -> io::Result<()> {
-        let flags = rustix::fs::fcntl_getfl(&self.device)? | OFlags::NONBLOCK;
-        rustix::fs::fcntl_setfl(&self.device, flags)?;
+        let waiting = rustix::fs::fcntl_getfl(&self.device)?.difference(OFlags::NONBLOCK);
+        let mut looks = false;
         let (mut buffer, mut pace) = (vec![0; self.buffer], Pace::new());
         match first {
             true => readers.begin(),
@@ -240,10 +240,20 @@ impl<H: Handler> AnsweringThread<H> {
         }
         let (mut since, mut slept) = (Instant::now(), false);
         loop {
+            if looks != readers.has_one_caller() {
+                looks = !looks;
+                let flags = if looks {
+                    waiting | OFlags::NONBLOCK
+                } else {
+                    waiting
+                };
+                rustix::fs::fcntl_setfl(&self.device, flags)?;
+            }
+            slept |= !looks;
             match read(&self.device, &mut buffer)? {
                 ReadEnd::Request(len) => {
                     pace.came(since, Instant::now(), slept);
-                    let took = |opcode| readers.took(&pace, waits(opcode));
+                    let took = |opcode, caller| readers.took(&pace, caller, waits(opcode));
                     if !self.answer(buffer.get(..len).unwrap_or_default(), took)? {
                         return Ok(());
                     }
@@ -278,8 +288,8 @@ impl<H: Handler> AnsweringThread<H> {
         }
     }
 
-    /// Has a request answered; `took` hears before that what it is. `false`: it was the last one.
-    fn answer(&self, bytes: &[u8], took: impl FnOnce(u32)) -> io::Result<bool> {
+    /// Has a request answered; `took` hears before that of which kind it is, and of which thread. `false`: it was the last one.
+    fn answer(&self, bytes: &[u8], took: impl FnOnce(u32, u32)) -> io::Result<bool> {
         let Some((opcode, head, arguments)) = request(bytes) else {
             return Err(io::Error::other("the kernel sent what is no request"));
         };
@@ -287,7 +297,7 @@ impl<H: Handler> AnsweringThread<H> {
             PendingReply::new(head.unique, &self.device).give(&[]);
             return Ok(false);
         }
-        took(opcode);
+        took(opcode, head.pid);
         let (handler, owner) = (&*self.handler, self.owner);
         dispatch(handler, &self.device, opcode, &head, arguments, owner);
         Ok(true)

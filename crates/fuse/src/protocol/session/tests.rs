@@ -14,8 +14,10 @@ const THREADS: usize = 3;
 struct Kernel(OwnedFd);
 
 impl Kernel {
-    fn ask(&self, opcode: u32, unique: u64) {
-        let bytes = head(40, opcode, unique, &mut Random::new(unique));
+    /// Asks for the thread `caller`.
+    fn ask(&self, opcode: u32, unique: u64, caller: u32) {
+        let mut bytes = head(40, opcode, unique, &mut Random::new(unique));
+        bytes[32..36].copy_from_slice(&caller.to_ne_bytes());
         rustix::net::send(&self.0, &bytes, SendFlags::empty()).unwrap();
     }
 
@@ -63,14 +65,19 @@ fn answering(handler: GivesUp, test: impl FnOnce(&Kernel)) {
 fn a_request_that_takes_long_holds_no_other_up() {
     let (release, word) = channel();
     answering(GivesUp::statfs_after(word), |kernel| {
-        kernel.ask(opcode::STATFS, 1);
-        for unique in 2..10 {
-            kernel.ask(opcode::GETATTR, unique);
+        // After a while one thread reads.
+        for unique in 1..100 {
+            kernel.ask(opcode::GETATTR, unique, 7);
+            assert_eq!(kernel.answered(), unique);
         }
-        let answered: BTreeSet<u64> = (2..10).map(|_| kernel.answered()).collect();
-        assert_eq!(answered, (2..10).collect());
+        kernel.ask(opcode::STATFS, 100, 7);
+        for unique in 101..110 {
+            kernel.ask(opcode::GETATTR, unique, 7);
+        }
+        let answered: BTreeSet<u64> = (101..110).map(|_| kernel.answered()).collect();
+        assert_eq!(answered, (101..110).collect());
         release.send(()).unwrap();
-        assert_eq!(kernel.answered(), 1);
+        assert_eq!(kernel.answered(), 100);
     });
 }
 
@@ -88,7 +95,12 @@ fn every_request_is_answered_however_quickly_they_come() {
                     0 => opcode::FSYNC,
                     _ => opcode::GETATTR,
                 };
-                kernel.ask(opcode, *unique);
+                // For some rounds one thread asks, then several.
+                let caller = match round / 30 % 2 {
+                    0 => 7,
+                    _ => random.below(3) as u32,
+                };
+                kernel.ask(opcode, *unique, caller);
             }
             let answered: BTreeSet<u64> = asked.iter().map(|_| kernel.answered()).collect();
             assert_eq!(answered, asked);
