@@ -6,7 +6,7 @@
 use super::memtable::Run;
 use super::record::{Key, Record};
 use super::sorted::SortedRun;
-use super::table::{BlockMap, WantedBlock};
+use super::table::{BlockMap, Table, WantedBlock};
 use super::tree::Tree;
 use forebay_storage::{Error, NewestFirst, Result, SortedCursor};
 use std::ops::RangeInclusive;
@@ -28,13 +28,24 @@ pub enum Source {
 }
 
 /// A block or a table that cannot be read.
-struct Failure {
+struct UnreadableRange {
     /// The keys that it may hold.
     range: RangeInclusive<Key>,
     /// Why.
     error: Error,
     /// What comes after it: a table, and the number of a block in it.
     behind: (usize, usize),
+}
+
+impl UnreadableRange {
+    /// Nothing of this table can be read, which is the `number`th of its run.
+    fn of_table(table: &Table, number: usize, error: Error) -> UnreadableRange {
+        UnreadableRange {
+            range: table.meta().first..=table.meta().last,
+            error,
+            behind: (number + 1, 0),
+        }
+    }
 }
 
 /// A place in a source.
@@ -53,7 +64,7 @@ struct Cursor {
     /// The places of that table's blocks.
     places: Arc<BlockMap>,
     /// What cannot be read, where the cursor stands.
-    failed: Option<Failure>,
+    failed: Option<UnreadableRange>,
     /// The same, where it was gone past.
     lost: Vec<RangeInclusive<Key>>,
 }
@@ -80,13 +91,20 @@ impl Cursor {
                 cursor.at = cursor.opened.partition_point(|r| r.key < from);
             }
             Source::Disk(run) => {
-                let table = run.tables.partition_point(|t| t.meta().last < from);
-                // None: after the last table. If it cannot be told, reading fails in the same way.
-                cursor.next = match run.find(from) {
-                    Ok(found) => found.unwrap_or((run.tables.len(), 0)),
-                    Err(_) => (table, 0),
-                };
-                cursor.read();
+                match run.find(from) {
+                    Ok(found) => {
+                        // None: after the last table.
+                        cursor.next = found.unwrap_or((run.tables.len(), 0));
+                        cursor.read();
+                    }
+                    // Which of its blocks comes first is not known: the whole table fails, even if another try could read it.
+                    Err(error) => {
+                        let table = run.tables.partition_point(|t| t.meta().last < from);
+                        let found = run.tables.get(table);
+                        cursor.failed =
+                            found.map(|found| UnreadableRange::of_table(found, table, error));
+                    }
+                }
                 cursor.at = cursor.opened.partition_point(|r| r.key < from);
                 if let Some(failed) = &mut cursor.failed {
                     failed.range = (*failed.range.start()).max(from)..=*failed.range.end();
@@ -146,7 +164,7 @@ impl Cursor {
     }
 
     /// What cannot be read: the next block, or its whole table.
-    fn failure(&self, error: Error) -> Option<Failure> {
+    fn failure(&self, error: Error) -> Option<UnreadableRange> {
         let Source::Disk(run) = &self.source else {
             return None;
         };
@@ -154,16 +172,12 @@ impl Cursor {
         let found = run.tables.get(table)?;
         let place = found.places().ok().filter(|places| block < places.len());
         Some(match place.map(|places| places.at(block)) {
-            Some(place) => Failure {
+            Some(place) => UnreadableRange {
                 range: place.first..=place.last,
                 error,
                 behind: (table, block + 1),
             },
-            None => Failure {
-                range: found.meta().first..=found.meta().last,
-                error,
-                behind: (table + 1, 0),
-            },
+            None => UnreadableRange::of_table(found, table, error),
         })
     }
 

@@ -8,6 +8,7 @@ use forebay_storage::fault::{FaultIo, Image};
 use forebay_storage::{Engine, EngineEdit, Error};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 fn settings() -> Settings {
@@ -290,4 +291,30 @@ fn a_read_that_fails_once_fails_once() {
         world.agrees(&model).unwrap();
     }
     assert_eq!(failed as u64, calls);
+}
+
+#[test]
+fn a_read_that_fails_once_while_a_scan_begins_is_an_error_and_leaves_nothing_out() {
+    let io = FaultIo::new(1);
+    let mut world = World::open(&io, &settings()).unwrap();
+    let mut model = Model::new();
+    put(&mut world, &mut model, 0, &pieces(0, 50, 1));
+    put(&mut world, &mut model, 1, &pieces(1, 50, 2));
+    world.index.engine().flush().unwrap();
+    let image = io.kill();
+    let mut failed = 0;
+    for n in 1..20 {
+        let io = FaultIo::with_image(&image, 1);
+        let world = World::open(&io, &settings()).unwrap();
+        io.fail_after(n, ErrorKind::Other);
+        // So few extents are scanned for. Those of file 1 begin in the middle of the table.
+        let Ok(found) = world.index.get(1, base(1)..base(1) + LEN, 10) else {
+            failed += 1;
+            continue;
+        };
+        let places: Vec<u64> = found.iter().map(|e| e.offset - base(1)).collect();
+        let want: Vec<u64> = (0..10).map(|i| i * 20).collect();
+        assert_eq!(places, want, "call {n} failed");
+    }
+    assert!(failed > 0, "no call of a scan failed");
 }

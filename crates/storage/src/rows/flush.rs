@@ -104,6 +104,8 @@ impl RowEngine {
         drop(log);
         let mut signals = self.signals.lock();
         let failures = signals.shortages;
+        // Once: the thread that flushes goes on while there is something sealed, and the other one has nothing to do with it.
+        self.signals.work.notify_all();
         loop {
             self.host.health.check_writable()?;
             if self
@@ -121,7 +123,6 @@ impl RowEngine {
             if self.signals.is_stopping() {
                 return Err(Error::invalid(self.host.dir(), "the store is being closed"));
             }
-            self.signals.work.notify_all();
             self.signals.progress.wait(&mut signals);
         }
     }

@@ -69,6 +69,14 @@ struct LostKeys {
     table: Arc<Table>,
 }
 
+/// A block or a table that cannot be read.
+struct UnreadableRange {
+    lost: LostKeys,
+    error: Error,
+    /// What comes after it: a table, and the number of a block in it.
+    behind: (usize, usize),
+}
+
 /// Entries of tables that do not overlap, in key order: one table, or one level.
 pub struct TableRun {
     tables: Vec<Arc<Table>>,
@@ -84,8 +92,8 @@ pub struct TableRun {
     keyspace: u8,
     /// Scans fill the block cache, compactions do not.
     cached: bool,
-    /// What cannot be read, at its first key, and why.
-    failed: Option<(LostKeys, Error)>,
+    /// What cannot be read, at its first key.
+    failed: Option<Box<UnreadableRange>>,
     /// The same, where it was gone past.
     lost: Vec<LostKeys>,
 }
@@ -130,11 +138,16 @@ impl TableRun {
     fn seek(&mut self, from: &[u8]) {
         self.table = self.tables.partition_point(|t| &t.meta().last[..] < from);
         if let Some(t) = self.tables.get(self.table) {
-            // If that is not known, loading fails in the same way.
-            self.next_block = t.find(from).unwrap_or(0);
-            self.load();
+            match t.find(from) {
+                Ok(block) => {
+                    self.next_block = block;
+                    self.load();
+                }
+                // Which of its blocks comes first is not known: the whole table fails, even if another try could read it.
+                Err(error) => self.set_failed(None, error),
+            }
             self.at = self.block.as_ref().map_or(0, |b| b.lower_bound(from));
-            if let Some((lost, _)) = &mut self.failed {
+            if let Some(lost) = self.failed.as_mut().map(|failed| &mut failed.lost) {
                 lost.first = lost.first.clone().max(Bytes::copy_from_slice(from));
             }
             self.skip_finished_blocks();
@@ -154,7 +167,7 @@ impl TableRun {
     /// The key at hand, or the first that cannot be read.
     fn key_with_keyspace(&self) -> Option<&[u8]> {
         match (&self.failed, &self.block) {
-            (Some((lost, _)), _) => Some(&lost.first),
+            (Some(failed), _) => Some(&failed.lost.first),
             (None, block) => block.as_ref().map(|b| b.key(self.at)),
         }
     }
@@ -167,30 +180,45 @@ impl TableRun {
     fn load(&mut self) {
         self.at = 0;
         self.block = None;
-        if let Err(error) = self.try_load()
-            && let Some(table) = self.tables.get(self.table)
-        {
-            // What cannot be read is the block, or the whole table.
-            let (first, last) = table.block_range(self.next_block).unwrap_or_else(|| {
-                let meta = table.meta();
-                (meta.first.clone(), meta.last.clone())
-            });
-            // A table's range may begin before the keyspace of the scan.
-            let least = match self.skip {
-                0 => Bytes::new(),
-                _ => Bytes::copy_from_slice(&[self.keyspace]),
-            };
-            let lost = LostKeys {
-                first: if last < least {
-                    first
-                } else {
-                    first.max(least)
-                },
-                last,
-                table: table.clone(),
-            };
-            self.failed = Some((lost, error));
+        if let Err(error) = self.try_load() {
+            let table = self.tables.get(self.table);
+            let block = table.and_then(|table| table.block_range(self.next_block));
+            self.set_failed(block, error);
         }
+    }
+
+    /// The next block cannot be read, which holds these keys; or its whole table.
+    fn set_failed(&mut self, block: Option<(Bytes, Bytes)>, error: Error) {
+        let Some(table) = self.tables.get(self.table) else {
+            return;
+        };
+        let behind = match block {
+            Some(_) => (self.table, self.next_block + 1),
+            None => (self.table + 1, 0),
+        };
+        let (first, last) = block.unwrap_or_else(|| {
+            let meta = table.meta();
+            (meta.first.clone(), meta.last.clone())
+        });
+        // A table's range may begin before the keyspace of the scan.
+        let least = match self.skip {
+            0 => Bytes::new(),
+            _ => Bytes::copy_from_slice(&[self.keyspace]),
+        };
+        let lost = LostKeys {
+            first: if last < least {
+                first
+            } else {
+                first.max(least)
+            },
+            last,
+            table: table.clone(),
+        };
+        self.failed = Some(Box::new(UnreadableRange {
+            lost,
+            error,
+            behind,
+        }));
     }
 
     fn try_load(&mut self) -> Result<()> {
@@ -248,13 +276,14 @@ impl TableRun {
 
     /// The error at hand. Goes on after what cannot be read if the store is salvaged.
     fn fail(&mut self) -> Option<(Bytes, Error)> {
-        let (lost, error) = self.failed.take()?;
+        let UnreadableRange {
+            lost,
+            error,
+            behind,
+        } = *self.failed.take()?;
         let key = lost.first.slice(self.skip..);
         if lost.table.shared.salvaged {
-            match lost.table.block_range(self.next_block) {
-                Some(_) => self.next_block += 1,
-                None => (self.table, self.next_block) = (self.table + 1, 0),
-            }
+            (self.table, self.next_block) = behind;
             self.lost.push(lost);
             self.load();
             self.skip_finished_blocks();

@@ -50,8 +50,10 @@ impl RowEngine {
                 }
                 break Err(self.shortage(&signals));
             }
-            stalled = true;
-            self.signals.work.notify_all();
+            if !std::mem::replace(&mut stalled, true) {
+                // Once: a thread that finds nothing to do tells those who wait, who would call it again.
+                self.signals.work.notify_all();
+            }
             self.signals.progress.wait_for(&mut signals, ROOM_WAIT);
         };
         if stalled {

@@ -6,6 +6,7 @@ use forebay_storage::fault::{Call, FaultIo, HookedIo, Image};
 use forebay_storage::{Batch, Durability, Error, Io, Keyspace, LogEnd, Lost, Options, Store};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
+use std::io::ErrorKind;
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -586,6 +587,25 @@ fn what_is_kept_twice_is_there_whatever_becomes_of_one_file() {
 }
 
 #[test]
+fn a_check_tells_of_every_changed_byte_of_a_copy() {
+    let (image, _, options) = built();
+    let copies = file(&image, ".copy").into_iter();
+    for path in copies.filter(|p| p.to_string_lossy().contains("table-")) {
+        let len = image.files().find(|(p, _)| **p == path).unwrap().1.len();
+        for at in 0..len {
+            let mut bad = image.clone();
+            bad.bytes_mut(&path).unwrap()[at] ^= 0x11;
+            let store = open(&FaultIo::with_image(&bad, 1), &options).unwrap();
+            assert!(
+                !store.check().is_empty(),
+                "{} at {at} of {len}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
 fn a_missing_table_is_refused_by_name_and_salvaged_without_what_stood_in_it_alone() {
     let (image, model, options) = built();
     let twice = kept_twice(&model);
@@ -787,4 +807,50 @@ fn without_a_manifest_tables_and_logs_give_back_the_same_rows() {
     }
     assert!(deep > 10 && killed > 10, "{deep} deep, {killed} killed");
     assert!(torn * 50 < killed, "{torn} torn");
+}
+
+#[test]
+fn a_read_that_fails_once_while_a_scan_begins_is_an_error_and_shows_no_other_keys() {
+    let options = options(Durability::Process);
+    let io = FaultIo::new(1);
+    let store = open(&io, &options).unwrap();
+    let key = |i: u32| format!("key-{i:05}");
+    for i in 0..2000 {
+        let mut batch = Batch::new();
+        batch.put(Keyspace(0), key(i), vec![7; 40]);
+        store.apply(batch).unwrap();
+    }
+    store.compact().unwrap();
+    let image = io.kill();
+    let mut failed = 0;
+    for (n, first) in (1..20).flat_map(|n| [3, 777, 1500].map(|first| (n, first))) {
+        let io = FaultIo::with_image(&image, 1);
+        let store = open(&io, &options).unwrap();
+        io.fail_after(n, ErrorKind::Other);
+        let from = key(first);
+        let scan = store.scan(
+            Keyspace(0),
+            Bound::Included(from.as_bytes()),
+            Bound::Unbounded,
+        );
+        let mut want = first..2000;
+        for entry in scan {
+            let Ok((found, _)) = entry else {
+                failed += 1;
+                want = 0..0;
+                break;
+            };
+            let next = want.next().map(key);
+            assert_eq!(
+                Some(&found[..]),
+                next.as_ref().map(|k| k.as_bytes()),
+                "call {n} failed"
+            );
+        }
+        assert!(
+            want.is_empty(),
+            "{want:?} are missing, and no error tells so"
+        );
+    }
+    assert!(failed > 0, "no call of a scan failed");
 }

@@ -1,5 +1,6 @@
 //! The copy of those blocks of a table that are mirrored (entries of keyspaces from `Keyspace::FIRST_MIRRORED` on), read where
 //! the table's own cannot be.
+use super::frame;
 use super::index::Index;
 use super::metadata::{TableMetadata, TableTail, read_in};
 use crate::damage::Damage;
@@ -61,8 +62,8 @@ impl TableCopy {
         blocks.pop()
     }
 
-    /// Whether it can be read, and holds the same blocks as the table with this region.
-    pub fn check(&self, index: Option<&Index>, damage: &mut Vec<Damage>) {
+    /// Whether it can be read, and holds the same blocks as the table with this number and region.
+    pub fn check(&self, table: u64, index: Option<&Index>, damage: &mut Vec<Damage>) {
         let mut tell = |error| damage.push(Damage::harmless(error));
         let copy = match self.open() {
             Ok(copy) => copy,
@@ -70,9 +71,12 @@ impl TableCopy {
         };
         copy.damage.into_iter().for_each(&mut tell);
         for i in 0..copy.index.len() {
-            if let Err(error) = read_in(&self.file, &copy.index, i, 1) {
-                tell(error);
-            }
+            let read = read_in(&self.file, &copy.index, i, 1).map(drop);
+            let framed = frame::check(&self.file, table, copy.index.place(i));
+            [read, framed]
+                .into_iter()
+                .filter_map(Result::err)
+                .for_each(&mut tell);
         }
         let ends = |index: &Index| {
             let first = index.find(&[Keyspace::FIRST_MIRRORED.0]);

@@ -11,11 +11,11 @@
 //! Little-endian. `crc`: CRC32C of the table's number (u64), the offset of the frame in the file (u64), and the block. So a
 //! frame is one only where it was written, and a length that was changed does not fit. The checksum that reads compare stands
 //! in the region.
-use super::index::{self, Index};
-use crate::Keyspace;
+use super::index::{self, BlockPlace, Index};
 use crate::encoding::u32_at;
 use crate::manifest::TableMeta;
 use crate::rows::block::Block;
+use crate::{Keyspace, Result, TableFile};
 
 /// Bytes of a frame before its block.
 pub const LENGTH: usize = 8;
@@ -37,9 +37,26 @@ fn sum(block: &[u8], table: u64, offset: u64) -> u32 {
 }
 
 /// Whether these bytes, at `offset` in the file of this table, are one frame with its block.
-pub fn is_whole(framed: &[u8], table: u64, offset: u64) -> bool {
+fn is_whole(framed: &[u8], table: u64, offset: u64) -> bool {
     let block = block_at(framed, table, offset);
     block.is_some_and(|block| block.len() + LENGTH == framed.len())
+}
+
+/// Whether the block at `place` in the file of this table stands in its frame.
+///
+/// # Errors
+/// `Corrupt`, `Io`.
+pub fn check(file: &TableFile, table: u64, place: BlockPlace) -> Result<()> {
+    if place.offset == IN_COPY {
+        // That there is no other is told with the table.
+        return Ok(());
+    }
+    let offset = place.offset.saturating_sub(LENGTH as u64);
+    let bytes = file.open()?.read(offset, LENGTH + place.length as usize)?;
+    match is_whole(&bytes, table, offset) {
+        true => Ok(()),
+        false => Err(file.corrupt("frame of block", offset, 0, 0)),
+    }
 }
 
 /// The block of the frame at the beginning of `bytes`, which are at `offset`, if there is one.

@@ -267,22 +267,6 @@ impl Table {
         read_in(&self.file, index, i, count)
     }
 
-    /// Whether block `i`, which is whole, could be found without the metadata region.
-    fn check_frame(&self, opened: &TableMetadata, i: usize) -> Result<()> {
-        let place = opened.index.place(i);
-        if place.offset == frame::IN_COPY {
-            // That there is no other is told with the table.
-            return Ok(());
-        }
-        let offset = place.offset.saturating_sub(frame::LENGTH as u64);
-        let length = frame::LENGTH + place.length as usize;
-        let bytes = self.file.open()?.read(offset, length)?;
-        match frame::is_whole(&bytes, self.meta.number, offset) {
-            true => Ok(()),
-            false => Err(self.file.corrupt("frame of block", offset, 0, 0)),
-        }
-    }
-
     /// Reads everything and compares it with the filter, the key ranges and the manifest.
     pub fn check(&self, damage: &mut Vec<Damage>) {
         let whole = || Lost::Keys {
@@ -326,7 +310,7 @@ impl Table {
                 }
             };
             entries += block.len() as u64;
-            if let Err(error) = self.check_frame(&opened, i) {
+            if let Err(error) = frame::check(&self.file, self.meta.number, place) {
                 damage.push(Damage::harmless(error));
             }
             if !is_between(&block, opened.index.first(i), opened.index.last(i)) {
@@ -348,7 +332,11 @@ impl Table {
             damage.extend(missing.into_iter().map(Damage::harmless));
         }
         if let Some(copy) = &self.copy {
-            copy.check((!rebuilt).then_some(&opened.index), damage);
+            copy.check(
+                self.meta.number,
+                (!rebuilt).then_some(&opened.index),
+                damage,
+            );
         }
     }
 }
