@@ -35,9 +35,9 @@ impl IntentParticipant {
         })
     }
 
-    /// What these change is leased to no kernel until the answer is dropped; `by`: see [`Leases::begin_change`].
+    /// What these change is leased to no kernel until the answer is dropped; `by`: see [`LeaseTable::begin_change`].
     ///
-    /// [`Leases::begin_change`]: crate::inodes::leases::Leases::begin_change
+    /// [`LeaseTable::begin_change`]: crate::inodes::leases::LeaseTable::begin_change
     fn begin_change(
         &self,
         needs: &[Precondition],

@@ -5,7 +5,7 @@
 
 use crate::model::rows::row;
 use crate::model::{Change, File, FileId, Model};
-use forebay_server::delegate::{Delegate, Fallocate, Handle, SeekTarget};
+use forebay_server::delegate::{Delegate, Fallocate, Handle, SeekTarget, WriteOrigin};
 use forebay_server::{
     Caller, Config, Consistency, Fid, Kind, NewNode, OpenFlags, RenameFlags, Service, SetAttr,
 };
@@ -451,7 +451,7 @@ impl History {
         });
         let copied = self
             .delegate(node)
-            .copy_range(handle, from, to_handle, to, len, ME)
+            .copy_range(handle, from, to_handle, to, len, WriteOrigin::Program(ME))
             .unwrap();
         // What was copied is what a read shows: ask for it, and let the model judge the read.
         let delegate = self.delegate(node);

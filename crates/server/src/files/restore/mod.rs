@@ -161,7 +161,10 @@ impl Restore {
         };
         let (last, published) = self.named.at(member, fid, end - 1..end)?;
         let lacks = published < held.seq;
-        if lacks || !self.named.unreadable(&last)?.is_empty() {
+        // Bytes that a later commit wrote there say nothing of this one: its own record, with the size of then, tells of them. If what it
+        // displaced is lost too, the bytes are looked at once more when they are put back.
+        let own: Vec<Extent> = last.into_iter().filter(|e| e.seq <= held.seq).collect();
+        if lacks || !self.named.unreadable(&own)?.is_empty() {
             // The byte may get back an older one: where the unreadable bytes begin is not known yet.
             self.add_tail(fid, number, size, u64::MAX..end);
         }
@@ -359,8 +362,17 @@ impl Restore {
     }
 
     /// Counts the stored bytes of a file over several members again: some may have lost parts that the owner has counted.
+    ///
+    /// What is decided is published first: members that are asked for their extents publish it of themselves, and what it
+    /// added and freed would be counted twice once the owner learns of that.
     fn count_stored(&self, fid: Fid) -> Result<()> {
         let _commit = self.components.locks.lock(fid)?;
+        if let Some(member) = self.components.decided.publish(fid, true)?.first() {
+            return Err(Error::Peer {
+                member: *member,
+                reason: "a commit of this file is not published there yet".into(),
+            });
+        }
         let stored = || -> Result<u64> {
             let (mut members, mut stored) = (self.components.decided.participants(fid)?, 0);
             members.push(self.components.context.member());

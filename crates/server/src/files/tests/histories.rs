@@ -360,6 +360,33 @@ proptest! {
 }
 
 #[test]
+fn a_commit_is_counted_once_though_a_start_counted_its_file_before_its_owner_knew_that_it_is_published()
+ {
+    let mut history = History::new();
+    let plan = |what| Op::Plan {
+        writer: 0,
+        file: 0,
+        what,
+    };
+    let lose = |nth| Op::Lose { nth, reply: false };
+    for op in [
+        plan(What::Write(11, 16)),
+        Op::Finish(0),
+        plan(What::Hole(12, 16)),
+        Op::Restart(2),
+        // Member 2 is not told that the hole is decided.
+        lose(5),
+        Op::Finish(0),
+        // Nor at the start of the owner, which then counts the file: for that it asks member 2, and member 2 asks back.
+        lose(0),
+        Op::Restart(0),
+    ] {
+        history.step(op);
+    }
+    history.settle();
+}
+
+#[test]
 fn the_later_commit_wins_whatever_was_staged_first() {
     let mut history = History::new();
     for writer in 0..MEMBERS {

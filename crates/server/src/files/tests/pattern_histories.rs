@@ -159,7 +159,12 @@ impl History {
                 let (_, extents) = self.world.read(writer, self.fid).unwrap();
                 let first = layer.bytes.iter().next();
                 let seen = match first {
-                    Some((at, byte)) => super::world::byte(&extents, *at) == Some((byte.1, byte.2)),
+                    // Logs of different members have the same numbers here.
+                    Some((at, (member, log, addr))) => extents.iter().any(|e| {
+                        e.offset <= *at
+                            && *at < e.end()
+                            && (e.member, e.log, e.addr + (at - e.offset)) == (*member, *log, *addr)
+                    }),
                     None => {
                         let shown = self.world.view(writer, self.fid).unwrap();
                         shown.bytes == after.bytes.len() as u64 && shown.size == after.size
