@@ -21,9 +21,12 @@ mod dispatch;
 #[cfg(test)]
 mod fuzz;
 mod kernel_config;
+mod one_caller;
 mod opcode;
 mod readers;
+mod reading_threads;
 mod reply;
+mod request_polling;
 mod session;
 mod types;
 
@@ -36,7 +39,7 @@ pub(crate) use kernel_config::KernelConfig;
 pub(crate) use reply::{
     Answer, DirectoryEntries, EntryAnswer, IoctlAnswer, LockAnswer, Reply, XattrAnswer,
 };
-pub(crate) use session::{Notifier, Session, join};
+pub(crate) use session::{Notifier, ReadingRule, Session, join};
 pub(crate) use types::{
     FileHandle, FopenFlags, InitFlags, OpenFlags, RenameFlags, Request, WriteFlags,
 };

@@ -1,291 +1,114 @@
-//! Which threads of a mount read requests, where requests seldom wait for anything.
+//! How many threads of a mount read requests.
 //!
-//! To wake a thread on another processor costs more than to answer most requests, and the kernel wakes one that sleeps in a read for
-//! each. So one thread reads, and after an answer it looks for the next request for a moment before it sleeps, while requests follow each
-//! other that quickly and nobody else needs the processor ([`Pace`]). The others are *parked*. A parked thread begins to read
-//! - when it is called: the one that reads got a request that waits ([`waits`]), or had no pause for [`BUSY_TIME`], so there is
-//!   more to do than one can;
-//! - when nobody reads, and nobody has come back from answering within [`WATCH_INTERVAL`]: one of the parked threads, the *watch*,
-//!   looks for that while there are requests.
+//! The kernel wakes one of the threads that sleep in a read for each request, the one that has slept longest. A small write is answered in less
+//! time than that takes. And where processors are scarce, whoever is woken by an answer runs at once in place of the thread that gave it, and
+//! asks again: another thread is woken then, though the first one is about to read. So while programs make nothing but small writes, one
+//! thread reads, and finds the next request there when it looks. So it does while one thread of one program asks ([`CallerRun`]), whatever
+//! for; then it also waits for the next request without sleeping, for a moment ([`RequestPolling`](super::request_polling::RequestPolling)).
+//! The other threads are parked ([`ReadingThreads`]). One is called
+//! - for every other request than these: soon all threads read again;
+//! - when the one that reads has found the next request waiting each time it looked for a while ([`BusyLooks`]): there is more to do than
+//!   one can.
 //!
-//! It is parked again once it finds nothing to do while another one reads.
-//!
-//! All this pays while one thread of one program asks ([`ONE_CALLER`]): it sleeps while it is answered, so a processor is free. While several
-//! ask, processors have other work, and all threads of the mount sleep in reads.
-//!
-//! # Invariants
-//! - A thread counts in `reading` while it reads, and not while it answers.
-//! - While there is one caller, one thread at most sleeps in the kernel over reading, but for those that slept there before.
-//! - As long as a thread is parked, a request that takes long holds up the others for two [`WATCH_INTERVAL`]s at most.
+//! A thread is parked again after an answer if another one reads.
+use super::one_caller::CallerRun;
 use super::opcode;
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
-use std::time::{Duration, Instant};
+use super::reading_threads::ReadingThreads;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
-/// How long a thread looks for the next request: as long as a program takes that is woken by an answer and asks again.
-const POLL_TIME: Duration = Duration::from_micros(50);
-/// The same while another thread reads.
-const EXTRA_POLL_TIME: Duration = Duration::from_micros(10);
-/// Quick requests that are remembered: after so many slow ones a thread sleeps at once.
-const QUICK_REMEMBERED: u32 = 8;
-/// A thread that was kept from looking for so long was not let run: others need the processors, and one that sleeps is let run sooner
-/// than one that looks. It stops looking for a while, each time longer.
-const KEPT_FROM_LOOKING: Duration = Duration::from_micros(100);
-const MIN_BACKOFF: Duration = Duration::from_millis(10);
-const MAX_BACKOFF: Duration = Duration::from_secs(1);
-/// A thread that had no pause for so long calls another.
-const BUSY_TIME: Duration = Duration::from_micros(100);
-/// So many requests in a row of one thread are no accident: it is the only one that asks.
-const ONE_CALLER: u32 = 16;
-/// Between two looks of the watch.
-const WATCH_INTERVAL: Duration = Duration::from_millis(1);
-/// After so many looks without a request the watch sleeps until there is one.
-const QUIET_LOOKS: u32 = 100;
-
-/// Whether such a request is answered after what it asks for is on disk, or many bytes were copied.
-pub(super) fn waits(opcode: u32) -> bool {
-    use opcode::{COPY_FILE_RANGE, FALLOCATE, FSYNC, FSYNCDIR};
-    matches!(opcode, FSYNC | FSYNCDIR | FALLOCATE | COPY_FILE_RANGE)
-}
-
-/// How quickly requests come to one thread, and whether it may look for them meanwhile.
-#[derive(Debug)]
-pub(super) struct Pace {
-    quick: u32,
-    /// When it found no request last.
-    paused: Instant,
-    /// It does not look before that.
-    looks_from: Instant,
-    backoff: Duration,
-}
-
-impl Pace {
-    /// As if the last request came long ago.
-    pub fn new() -> Pace {
-        let now = Instant::now();
-        Pace {
-            quick: 0,
-            paused: now,
-            looks_from: now,
-            backoff: Duration::ZERO,
-        }
-    }
-
-    /// How long to look for the next request.
-    fn poll_time(&self, now: Instant) -> Duration {
-        match self.quick > 0 && now >= self.looks_from {
-            true => POLL_TIME,
-            false => Duration::ZERO,
-        }
-    }
-
-    /// There was no request just now. It has looked since `since`.
-    pub fn pauses(&mut self, since: Instant, now: Instant) {
-        if now.duration_since(self.paused.max(since)) >= KEPT_FROM_LOOKING {
-            self.back_off(now);
-        }
-        self.paused = now;
-    }
-
-    /// It has slept.
-    pub fn woke(&mut self, now: Instant) {
-        self.paused = now;
-    }
-
-    /// A request came, which it has looked for since `since`, or over which it has `slept`.
-    pub fn came(&mut self, since: Instant, now: Instant, slept: bool) {
-        let wait = now.duration_since(since);
-        // A thread that slept was woken late.
-        self.quick = match wait < 2 * POLL_TIME {
-            true => QUICK_REMEMBERED.min(self.quick + 1),
-            false => self.quick.saturating_sub(1),
-        };
-        if !slept && wait >= KEPT_FROM_LOOKING {
-            self.back_off(now);
-        } else if now >= self.looks_from + self.backoff {
-            self.backoff = Duration::ZERO;
-        }
-    }
-
-    fn back_off(&mut self, now: Instant) {
-        self.backoff = (2 * self.backoff).clamp(MIN_BACKOFF, MAX_BACKOFF);
-        self.looks_from = now + self.backoff;
-    }
-
-    fn is_busy(&self, now: Instant) -> bool {
-        now.duration_since(self.paused) >= BUSY_TIME
-    }
-}
-
-/// What a thread does that finds no request.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoRequest {
-    /// Looks again.
-    Look,
-    /// Sleeps until there is one: it is the only one that reads.
-    Sleep,
-    /// Is parked.
-    Park,
-}
+/// A request of more bytes is no small write: what it takes to wake a thread matters little to it, and threads share the copying.
+const SMALL_REQUEST: usize = 20 << 10;
+/// So many small writes in a row are no accident.
+const MIN_SMALL_WRITES: u32 = 32;
+/// After so many requests a thread looks once whether the next one waits already.
+const REQUESTS_A_LOOK: u32 = 8;
+/// A thread that has found one waiting so often in a row is busy.
+const MIN_BUSY_LOOKS: u32 = 4;
 
 /// See the head of this file.
 #[derive(Default)]
-pub(super) struct Readers {
-    reading: AtomicUsize,
-    /// Requests that were read.
-    taken: AtomicU64,
-    /// The thread that asked last, and how many requests in a row were its.
-    caller: AtomicU32,
+pub(super) struct RequestReaders {
+    pub threads: ReadingThreads,
+    callers: CallerRun,
+    /// Small writes.
     in_a_row: AtomicU32,
-    /// The watch sleeps until there is a request.
-    quiet: AtomicBool,
-    parking: Mutex<Parking>,
-    /// As in `parking`.
-    parked: AtomicUsize,
-    /// Wakes parked threads but the watch.
-    woken: Condvar,
-    watch_woken: Condvar,
 }
 
+/// Whether a thread that reads keeps up with what is asked.
 #[derive(Default)]
-struct Parking {
-    parked: usize,
-    /// Threads that are called and have not woken yet.
-    called: usize,
-    watched: bool,
-    ended: bool,
+pub(super) struct BusyLooks {
+    requests: u32,
+    /// Looks in a row that found a request waiting.
+    waiting: u32,
 }
 
-impl Readers {
-    /// A thread reads from now on.
-    pub fn begin(&self) {
-        self.reading.fetch_add(1, SeqCst);
+impl BusyLooks {
+    /// It has one more request. `more_wait`: whether another one can be read.
+    fn is_busy(&mut self, more_wait: impl FnOnce() -> bool) -> bool {
+        self.requests = (self.requests + 1) % REQUESTS_A_LOOK;
+        if self.requests > 0 {
+            return false;
+        }
+        self.waiting = match more_wait() {
+            true => MIN_BUSY_LOOKS.min(self.waiting + 1),
+            false => 0,
+        };
+        self.waiting == MIN_BUSY_LOOKS
+    }
+}
+
+impl RequestReaders {
+    /// Whether one thread of one program alone asks.
+    pub fn one_asks(&self) -> bool {
+        self.callers.is_one()
     }
 
-    /// A thread that reads has found nothing since `since`. If the answer is `Park`, it counts as reading no more.
-    pub fn found_nothing(&self, pace: &Pace, since: Instant, now: Instant) -> NoRequest {
-        let (looked, poll_time) = (now.duration_since(since), pace.poll_time(now));
-        let leave = |reading: usize| (reading > 1).then(|| reading - 1);
-        if looked < poll_time.min(EXTRA_POLL_TIME) {
-            return NoRequest::Look;
-        }
-        if self.reading.fetch_update(SeqCst, SeqCst, leave).is_ok() {
-            return NoRequest::Park;
-        }
-        match looked < poll_time {
-            true => NoRequest::Look,
-            false => NoRequest::Sleep,
-        }
+    /// Whether one thread that reads is enough.
+    fn one_is_enough(&self) -> bool {
+        self.in_a_row.load(Relaxed) >= MIN_SMALL_WRITES || self.callers.is_one()
     }
 
-    /// Whether one thread alone asks.
-    pub fn has_one_caller(&self) -> bool {
-        self.in_a_row.load(Relaxed) >= ONE_CALLER
-    }
-
-    /// The thread `caller` asked; 0: the kernel for itself.
-    fn count_caller(&self, caller: u32) {
-        if caller == 0 {
-        } else if self.caller.load(Relaxed) == caller {
-            // Two that count at once may lose one.
-            let before = self.in_a_row.load(Relaxed);
-            self.in_a_row.store(ONE_CALLER.min(before + 1), Relaxed);
-        } else {
-            self.caller.store(caller, Relaxed);
-            self.in_a_row.store(0, Relaxed);
-        }
-    }
-
-    /// A thread that reads has a request of the thread `caller`, and answers it now. `waits`: see [`waits`].
-    pub fn took(&self, pace: &Pace, caller: u32, waits: bool) {
-        self.taken.fetch_add(1, SeqCst);
-        self.count_caller(caller);
-        let last = self.reading.fetch_sub(1, SeqCst) == 1;
-        let all_read = !self.has_one_caller() && self.parked.load(SeqCst) > 0;
-        if all_read || last && (waits || pace.is_busy(Instant::now())) {
-            self.call();
-        } else if self.quiet.load(SeqCst) {
-            let _parking = self.parking.lock();
-            self.watch_woken.notify_one();
+    fn count(&self, opcode: u32, len: usize) {
+        let small = opcode == opcode::WRITE && len <= SMALL_REQUEST;
+        let before = self.in_a_row.load(Relaxed);
+        // Two that count at once may lose one.
+        let now = match small {
+            true => MIN_SMALL_WRITES.min(before + 1),
+            false => 0,
+        };
+        if now != before {
+            self.in_a_row.store(now, Relaxed);
         }
     }
 
-    /// Has a parked thread read, if there is one.
-    fn call(&self) {
-        let mut parking = self.parking.lock();
-        if parking.called < parking.parked {
-            parking.called += 1;
-            match parking.parked {
-                1 if parking.watched => self.watch_woken.notify_one(),
-                _ => self.woken.notify_one(),
-            };
+    /// A thread that reads has a request of the thread `caller` (0: the kernel for itself), and answers it now. `more_wait`: whether another
+    /// one can be read.
+    pub fn took(
+        &self,
+        looks: &mut BusyLooks,
+        (opcode, caller): (u32, u32),
+        arguments: &[u8],
+        more_wait: impl Fn() -> bool,
+    ) {
+        let last = self.threads.took();
+        self.count(opcode, arguments.len());
+        // While only small writes come, it does not depend on who makes them: a look at each would be a system call for nothing.
+        let more = || self.in_a_row.load(Relaxed) < MIN_SMALL_WRITES && more_wait();
+        self.callers.took(opcode, caller, arguments, more);
+        if !self.one_is_enough() || last && looks.is_busy(more_wait) {
+            self.threads.call();
         }
     }
 
-    /// The mount has ended: nobody stays parked.
-    pub fn end(&self) {
-        self.parking.lock().ended = true;
-        self.woken.notify_all();
-        self.watch_woken.notify_all();
-    }
-
-    /// Returns once this thread should read; it counts as reading then. `false`: the mount has ended.
-    pub fn park(&self) -> bool {
-        let mut parking = self.parking.lock();
-        parking.parked += 1;
-        self.parked.store(parking.parked, SeqCst);
-        while !parking.ended && parking.called == 0 {
-            if parking.watched {
-                self.woken.wait(&mut parking);
-                continue;
-            }
-            parking.watched = true;
-            let stuck = self.watch(&mut parking);
-            parking.watched = false;
-            if stuck {
-                break;
-            }
+    /// A thread has answered. Returns once it should read; it counts as reading then. `false`: the mount has ended.
+    pub fn answered(&self) -> bool {
+        if !self.one_is_enough() {
+            self.threads.begin();
+        } else if !self.threads.begin_alone() {
+            return self.threads.park();
         }
-        parking.parked -= 1;
-        self.parked.store(parking.parked, SeqCst);
-        parking.called = parking.called.saturating_sub(1);
-        if !parking.watched {
-            // Another one is the watch.
-            self.woken.notify_one();
-        }
-        self.begin();
-        !parking.ended
-    }
-
-    /// Looks now and then whether somebody reads, until this thread is woken. `true`: nobody does, nor has come back since the last look.
-    fn watch(&self, parking: &mut MutexGuard<'_, Parking>) -> bool {
-        let (mut seen, mut looks) = (self.taken.load(SeqCst), 0);
-        while self
-            .watch_woken
-            .wait_for(parking, WATCH_INTERVAL)
-            .timed_out()
-        {
-            let taken = self.taken.load(SeqCst);
-            if parking.called > 0 {
-                return false;
-            } else if taken != seen {
-                (seen, looks) = (taken, 0);
-            } else if self.reading.load(SeqCst) == 0 {
-                return true;
-            } else if looks < QUIET_LOOKS {
-                looks += 1;
-            } else {
-                self.quiet.store(true, SeqCst);
-                // Who takes a request after this look sees that it is quiet, and wakes the watch.
-                if self.taken.load(SeqCst) == seen {
-                    self.watch_woken.wait(parking);
-                }
-                self.quiet.store(false, SeqCst);
-                return false;
-            }
-        }
-        false
+        true
     }
 }
 
@@ -293,140 +116,130 @@ impl Readers {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
+    use std::time::Duration;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const SMALL: usize = 4096 + 80;
 
-    struct EndOnDrop<'a>(&'a Readers);
+    struct EndOnDrop<'a>(&'a RequestReaders);
 
     impl Drop for EndOnDrop<'_> {
         fn drop(&mut self) {
-            self.0.end();
+            self.0.threads.end();
         }
     }
 
-    /// Threads of a mount: one reads, and so many are parked, who say when they stop being it.
-    fn with_parked(parked: usize, test: impl FnOnce(&Readers, &dyn Fn() -> bool)) {
-        let readers = Readers::default();
-        (0..=ONE_CALLER).for_each(|_| readers.count_caller(7));
-        readers.begin();
+    fn write(readers: &RequestReaders) {
+        readers.count(opcode::WRITE, SMALL);
+    }
+
+    #[test]
+    fn one_thread_reads_while_nothing_but_small_writes_comes() {
+        let readers = RequestReaders::default();
+        (1..MIN_SMALL_WRITES).for_each(|_| write(&readers));
+        assert!(!readers.one_is_enough());
+        write(&readers);
+        assert!(readers.one_is_enough());
+        readers.count(opcode::WRITE, SMALL_REQUEST + 1);
+        assert!(!readers.one_is_enough());
+        (0..2 * MIN_SMALL_WRITES).for_each(|_| write(&readers));
+        assert!(readers.one_is_enough());
+        readers.count(opcode::READ, 80);
+        assert!(!readers.one_is_enough());
+    }
+
+    #[test]
+    fn one_thread_reads_while_one_thread_asks_whatever_for() {
+        let (readers, mut looks) = (RequestReaders::default(), BusyLooks::default());
+        let mut looked_up = |caller| {
+            let request = (opcode::LOOKUP, caller);
+            readers.threads.begin();
+            readers.took(&mut looks, request, b"x", || false);
+            readers.one_is_enough()
+        };
+        assert!(!(0..100).any(|n| looked_up(1 + n % 2)));
+        assert!((0..100).any(|_| looked_up(7)));
+        assert!(looked_up(7) && !looked_up(8));
+    }
+
+    #[test]
+    fn who_finds_requests_waiting_each_time_is_busy() {
+        let (mut looks, mut looked) = (BusyLooks::default(), 0);
+        let mut requests = |waits: bool, requests: u32| {
+            (0..requests)
+                .filter(|_| {
+                    looks.is_busy(|| {
+                        looked += 1;
+                        waits
+                    })
+                })
+                .count()
+        };
+        assert_eq!(requests(true, REQUESTS_A_LOOK * MIN_BUSY_LOOKS - 1), 0);
+        assert_eq!(requests(true, 1), 1);
+        assert_eq!(requests(true, 3 * REQUESTS_A_LOOK), 3);
+        assert_eq!(requests(false, REQUESTS_A_LOOK), 0);
+        assert_eq!(requests(true, REQUESTS_A_LOOK), 0);
+        assert_eq!(looked, MIN_BUSY_LOOKS + 5);
+    }
+
+    /// While nothing but small writes comes, one of those that read has answered, and is parked. `test` is given what waits for its return.
+    fn with_one_parked(others: u32, test: impl FnOnce(&RequestReaders, &dyn Fn() -> bool)) {
+        let readers = RequestReaders::default();
+        (0..MIN_SMALL_WRITES).for_each(|_| write(&readers));
+        assert!(readers.answered(), "nobody else reads");
+        (0..others).for_each(|_| readers.threads.begin());
         let (send, woken) = channel();
         std::thread::scope(|scope| {
-            for _ in 0..parked {
-                let (readers, send) = (&readers, send.clone());
-                scope.spawn(move || send.send(readers.park()).unwrap());
-            }
-            while readers.parking.lock().parked < parked {
-                std::thread::yield_now();
-            }
             // Also if the test fails.
             let _end = EndOnDrop(&readers);
-            test(&readers, &|| woken.recv_timeout(LONG).unwrap());
-        });
-    }
-
-    fn slow() -> Pace {
-        Pace::new()
-    }
-
-    #[test]
-    fn who_answers_a_request_that_waits_calls_another() {
-        with_parked(2, |readers, woken| {
-            readers.took(&slow(), 7, true);
-            assert!(woken());
-            assert!(readers.reading.load(SeqCst) > 0);
-        });
-    }
-
-    #[test]
-    fn who_does_not_come_back_is_replaced_though_the_watch_slept() {
-        with_parked(1, |readers, woken| {
-            while !readers.quiet.load(SeqCst) {
+            let readers = &readers;
+            scope.spawn(move || send.send(readers.answered()).unwrap());
+            while readers.threads.parked() == 0 {
                 std::thread::yield_now();
             }
-            readers.took(&slow(), 7, false);
+            let limit = Duration::from_secs(60);
+            test(readers, &|| woken.recv_timeout(limit).unwrap());
+        });
+    }
+
+    #[test]
+    fn who_has_answered_is_parked_while_another_reads_until_another_request_comes() {
+        // Others read and do not come back, so that nobody is woken for want of a reader.
+        with_one_parked(2, |readers, woken| {
+            let mut looks = BusyLooks::default();
+            let write = (opcode::WRITE, 7);
+            readers.took(&mut looks, write, &[0; SMALL], || unreachable!());
+            assert_eq!(readers.threads.parked(), 1);
+            let attributes = (opcode::GETATTR, 7);
+            readers.took(&mut looks, attributes, &[], || unreachable!());
             assert!(woken());
-            assert_eq!(readers.reading.load(SeqCst), 1);
         });
     }
 
     #[test]
-    fn who_had_no_pause_calls_another() {
-        with_parked(1, |readers, woken| {
-            let mut busy = slow();
-            busy.woke(Instant::now() - BUSY_TIME);
-            readers.took(&busy, 7, false);
-            assert!(woken());
-        });
-    }
-
-    #[test]
-    fn all_read_while_several_ask() {
-        with_parked(2, |readers, woken| {
-            assert!(readers.has_one_caller());
-            readers.took(&slow(), 8, false);
-            assert!(woken() && !readers.has_one_caller());
-            readers.took(&slow(), 0, false);
-            assert!(woken());
-            (0..=ONE_CALLER).for_each(|_| readers.count_caller(8));
-            readers.count_caller(0);
-            assert!(readers.has_one_caller());
-        });
-    }
-
-    #[test]
-    fn all_are_told_of_the_end() {
-        with_parked(3, |readers, woken| {
-            readers.end();
-            assert!(!woken() && !woken() && !woken());
-        });
-    }
-
-    #[test]
-    fn of_those_that_find_nothing_one_stays_and_looks_while_requests_are_quick() {
-        let readers = Readers::default();
-        let (since, mut pace) = (Instant::now(), slow());
-        let after = |readers: &Readers, pace: &Pace, micros| {
-            readers.found_nothing(pace, since, since + Duration::from_micros(micros))
+    fn of_small_writes_by_one_thread_only_some_are_followed_by_a_look() {
+        let (readers, mut looks) = (RequestReaders::default(), BusyLooks::default());
+        let looked = std::cell::Cell::new(0);
+        let mut writes = |count: u32| {
+            looked.set(0);
+            for _ in 0..count {
+                readers.threads.begin();
+                readers.took(&mut looks, (opcode::WRITE, 7), &[0; SMALL], || {
+                    looked.set(looked.get() + 1);
+                    false
+                });
+            }
+            looked.get()
         };
-        readers.begin();
-        assert_eq!(after(&readers, &pace, 0), NoRequest::Sleep);
-        pace.came(since, since + Duration::from_micros(20), false);
-        assert_eq!(after(&readers, &pace, 40), NoRequest::Look);
-        assert_eq!(after(&readers, &pace, 50), NoRequest::Sleep);
-        readers.begin();
-        assert_eq!(after(&readers, &pace, 5), NoRequest::Look);
-        assert_eq!(after(&readers, &pace, 10), NoRequest::Park);
-        assert_eq!(after(&readers, &pace, 10), NoRequest::Look);
-        pace.came(since, since + Duration::from_millis(20), true);
-        assert_eq!(after(&readers, &pace, 10), NoRequest::Sleep);
+        writes(2 * MIN_SMALL_WRITES);
+        assert_eq!(writes(10 * REQUESTS_A_LOOK), 10);
     }
 
     #[test]
-    fn who_is_not_let_run_does_not_look_for_a_while_and_each_time_longer() {
-        let start = Instant::now();
-        let at = |micros| start + Duration::from_micros(micros);
-        let mut pace = Pace::new();
-        for _ in 0..QUICK_REMEMBERED {
-            pace.came(at(0), at(20), false);
-        }
-        assert_eq!(pace.poll_time(at(20)), POLL_TIME);
-        pace.pauses(at(20), at(21));
-        pace.pauses(at(20), at(22));
-        assert_eq!(pace.poll_time(at(22)), POLL_TIME);
-        // It was kept from the processor between two looks.
-        pace.pauses(at(20), at(200));
-        assert_eq!(pace.poll_time(at(10_000)), Duration::ZERO);
-        assert_eq!(pace.poll_time(at(10_200)), POLL_TIME);
-        // Again, and a request came meanwhile: that it has slept over a long time says nothing.
-        pace.came(at(10_200), at(10_400), true);
-        assert_eq!(pace.poll_time(at(10_400)), POLL_TIME);
-        pace.came(at(10_400), at(10_420), false);
-        pace.came(at(10_420), at(10_620), false);
-        assert_eq!(pace.poll_time(at(30_000)), Duration::ZERO);
-        assert_eq!(pace.poll_time(at(30_620)), POLL_TIME);
-        // A while without that, and it begins anew.
-        pace.came(at(60_000), at(60_010), false);
-        pace.pauses(at(60_010), at(60_200));
-        assert_eq!(pace.poll_time(at(70_200)), POLL_TIME);
+    fn who_is_parked_hears_of_the_end() {
+        with_one_parked(0, |readers, woken| {
+            readers.threads.end();
+            assert!(!woken());
+        });
     }
 }

@@ -3,11 +3,12 @@ use super::arguments::{Arguments, request};
 use super::dispatch::{Handler, dispatch};
 use super::kernel_config::{ARGUMENTS, KernelConfig, MAJOR};
 use super::opcode;
-use super::readers::{NoRequest, Pace, Readers, waits};
+use super::readers::{BusyLooks, RequestReaders};
 use super::reply::{OUT_HEAD, PendingReply, Reply};
+use super::request_polling::RequestPolling;
 use super::types::InitFlags;
 use forebay_server::Fid;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -33,6 +34,21 @@ const INVAL_ENTRY: u32 = 3;
 /// Of [`INVAL_ENTRY`].
 const EXPIRE_ONLY: u32 = 1 << 0;
 const STORE: u32 = 4;
+/// The most numbers that a notice begins with, bytes.
+const NOTICE: usize = 24;
+const NO_TIME: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// Which threads of a mount read requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadingRule {
+    /// All.
+    All,
+    /// One while one thread of a program asks, or programs make nothing but small writes (`readers`).
+    OneIfEnough,
+}
 
 /// A connection that has agreed with the kernel, and answers nothing yet.
 pub(crate) struct Session<H> {
@@ -106,20 +122,21 @@ impl<H: Handler> Session<H> {
     }
 
     /// Answers requests with so many threads until the mount ends. The thread that waits for them ends with what ended the mount, if
-    /// not an unmount. `seldom_wait`: most requests are answered without waiting for another member or the disk.
+    /// not an unmount. `rule`: which of them read requests.
     ///
     /// # Errors
     /// No more threads, or no more descriptors.
     pub fn spawn(
         self,
         threads: usize,
-        seldom_wait: bool,
+        rule: ReadingRule,
     ) -> io::Result<JoinHandle<io::Result<()>>> {
         let mut devices = vec![self.device.clone()];
         for _ in 1..threads {
             devices.push(Arc::new(joined(&self.device)?));
         }
-        let readers = seldom_wait.then(Arc::<Readers>::default);
+        let one_if_enough = rule == ReadingRule::OneIfEnough;
+        let readers = one_if_enough.then(Arc::<RequestReaders>::default);
         let start = move || {
             let run = |(number, device)| {
                 let thread = AnsweringThread {
@@ -132,7 +149,7 @@ impl<H: Handler> Session<H> {
                 std::thread::Builder::new()
                     .name(format!("fuse-{number}"))
                     .spawn(move || match readers {
-                        Some(readers) => thread.answer_in_turn(&readers, number == 0),
+                        Some(readers) => thread.answer_unless_parked(&readers),
                         None => thread.answer_all(),
                     })
             };
@@ -167,36 +184,15 @@ fn joined(device: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// What a read of the device gave.
-enum ReadEnd {
-    /// A request of so many bytes.
-    Request(usize),
-    /// There is none, and the device does not wait.
-    Nothing,
-    /// The mount has ended.
-    Ended,
-}
-
-fn read(device: &OwnedFd, buffer: &mut [u8]) -> io::Result<ReadEnd> {
-    loop {
-        match rustix::io::read(device, &mut *buffer) {
-            Ok(len) => return Ok(ReadEnd::Request(len)),
-            // NOENT: the request was given up before it was read.
-            Err(Errno::NOENT | Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(ReadEnd::Nothing),
-            Err(Errno::NODEV) => return Ok(ReadEnd::Ended),
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
 /// The next request; `None`: the mount has ended.
 fn next<'a>(device: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
     loop {
-        match read(device, buffer)? {
-            ReadEnd::Request(len) => return Ok(buffer.get(..len)),
-            ReadEnd::Ended => return Ok(None),
-            ReadEnd::Nothing => {}
+        match rustix::io::read(device, &mut *buffer) {
+            Ok(len) => return Ok(buffer.get(..len)),
+            // NOENT: the request was given up before it was read.
+            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::NODEV) => return Ok(None),
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -215,81 +211,51 @@ impl<H: Handler> AnsweringThread<H> {
     fn answer_all(&self) -> io::Result<()> {
         let mut buffer = vec![0; self.buffer];
         while let Some(bytes) = next(&self.device, &mut buffer)? {
-            if !self.answer(bytes, |_, _| ())? {
+            if !self.answer(bytes, |_, _, _| ())? {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Reads while it is to, as `readers` say. `first`: from the start on.
-    fn answer_in_turn(&self, readers: &Readers, first: bool) -> io::Result<()> {
-        let answered = self.read_in_turn(readers, first);
-        readers.end();
+    /// Reads but where one thread is enough and another one reads.
+    fn answer_unless_parked(&self, readers: &RequestReaders) -> io::Result<()> {
+        let answered = self.read_unless_parked(readers);
+        readers.threads.end();
         answered
     }
 
-    fn read_in_turn(&self, readers: &Readers, first: bool) -> io::Result<()> {
-        let waiting = rustix::fs::fcntl_getfl(&self.device)?.difference(OFlags::NONBLOCK);
-        let mut looks = false;
-        let (mut buffer, mut pace) = (vec![0; self.buffer], Pace::new());
-        match first {
-            true => readers.begin(),
-            false if readers.park() => {}
-            false => return Ok(()),
-        }
-        let (mut since, mut slept) = (Instant::now(), false);
+    fn read_unless_parked(&self, readers: &RequestReaders) -> io::Result<()> {
+        let (mut buffer, mut looks) = (vec![0; self.buffer], BusyLooks::default());
+        let mut polling = RequestPolling::default();
+        readers.threads.begin();
         loop {
-            if looks != readers.has_one_caller() {
-                looks = !looks;
-                let flags = if looks {
-                    waiting | OFlags::NONBLOCK
-                } else {
-                    waiting
-                };
-                rustix::fs::fcntl_setfl(&self.device, flags)?;
+            if readers.one_asks() {
+                let since = Instant::now();
+                polling.poll(|| since.elapsed(), || self.is_asked());
             }
-            slept |= !looks;
-            match read(&self.device, &mut buffer)? {
-                ReadEnd::Request(len) => {
-                    pace.came(since, Instant::now(), slept);
-                    let took = |opcode, caller| readers.took(&pace, caller, waits(opcode));
-                    if !self.answer(buffer.get(..len).unwrap_or_default(), took)? {
-                        return Ok(());
-                    }
-                    readers.begin();
-                    (since, slept) = (Instant::now(), false);
-                    continue;
-                }
-                ReadEnd::Ended => return Ok(()),
-                ReadEnd::Nothing => {}
-            }
-            let now = Instant::now();
-            if !slept {
-                pace.pauses(since, now);
-            }
-            match readers.found_nothing(&pace, since, now) {
-                NoRequest::Look => std::hint::spin_loop(),
-                NoRequest::Sleep => {
-                    let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
-                    match rustix::event::poll(&mut fds, None) {
-                        Ok(_) | Err(Errno::INTR) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                    pace.woke(Instant::now());
-                    slept = true;
-                }
-                NoRequest::Park if readers.park() => {
-                    (since, slept) = (Instant::now(), false);
-                    pace.woke(since);
-                }
-                NoRequest::Park => return Ok(()),
+            let Some(bytes) = next(&self.device, &mut buffer)? else {
+                break;
+            };
+            let took = |opcode, caller, arguments: &[u8]| {
+                readers.took(&mut looks, (opcode, caller), arguments, || self.is_asked());
+            };
+            if !self.answer(bytes, took)? || !readers.answered() {
+                break;
             }
         }
+        Ok(())
     }
 
-    /// Has a request answered; `took` hears before that of which kind it is, and of which thread. `false`: it was the last one.
-    fn answer(&self, bytes: &[u8], took: impl FnOnce(u32, u32)) -> io::Result<bool> {
+    /// Whether a request waits to be read.
+    fn is_asked(&self) -> bool {
+        let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
+        matches!(rustix::event::poll(&mut fds, Some(&NO_TIME)), Ok(1..))
+    }
+
+    /// Has a request answered; `took` hears before that of which kind it is, of which thread, and its arguments. `false`: it was the last
+    /// one.
+    fn answer(&self, bytes: &[u8], took: impl FnOnce(u32, u32, &[u8])) -> io::Result<bool> {
         let Some((opcode, head, arguments)) = request(bytes) else {
             return Err(io::Error::other("the kernel sent what is no request"));
         };
@@ -297,7 +263,7 @@ impl<H: Handler> AnsweringThread<H> {
             PendingReply::new(head.unique, &self.device).give(&[]);
             return Ok(false);
         }
-        took(opcode, head.pid);
+        took(opcode, head.pid, arguments);
         let (handler, owner) = (&*self.handler, self.owner);
         dispatch(handler, &self.device, opcode, &head, arguments, owner);
         Ok(true)
@@ -368,11 +334,12 @@ impl Notifier {
     }
 
     fn write(&self, code: u32, what: &[u8], more: &[u8]) -> io::Result<()> {
-        let mut head = [0; OUT_HEAD];
-        let len = OUT_HEAD + what.len() + more.len();
-        head[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+        let (mut head, len) = ([0; OUT_HEAD + NOTICE], OUT_HEAD + what.len());
+        head[..4].copy_from_slice(&((len + more.len()) as u32).to_ne_bytes());
         head[4..8].copy_from_slice(&code.to_ne_bytes());
-        rustix::io::writev(&self.0, &[&head[..], what, more].map(IoSlice::new))?;
+        head[OUT_HEAD..len].copy_from_slice(what);
+        // The kernel takes each part by itself, so there are as few as can be.
+        rustix::io::writev(&self.0, &[&head[..len], more].map(IoSlice::new))?;
         Ok(())
     }
 }

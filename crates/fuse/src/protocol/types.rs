@@ -1,5 +1,7 @@
 //! Basic types of the protocol. An inode's number is the file's [`Fid`].
+use forebay_server::delegate::{KernelThread, RequestOrigin};
 use forebay_server::{Caller, Fid};
+use std::num::NonZeroU32;
 
 /// What the kernel calls an open file, chosen by the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,6 +17,21 @@ pub(crate) struct Request {
     pub caller: Caller,
     /// The thread, as this process's `/proc` numbers it; 0: the kernel cannot say.
     pub pid: u32,
+}
+
+impl Request {
+    /// The thread, if the kernel can say which.
+    pub fn thread(&self) -> KernelThread {
+        NonZeroU32::new(self.pid)
+    }
+
+    /// Who asks.
+    pub fn origin(&self) -> RequestOrigin {
+        RequestOrigin {
+            caller: self.caller,
+            thread: self.thread(),
+        }
+    }
 }
 
 /// As `open` was given them.

@@ -11,9 +11,9 @@ const LONG: Duration = Duration::from_secs(60);
 const THREADS: usize = 3;
 
 /// The kernel's end of a device.
-struct Kernel(OwnedFd);
+struct KernelEnd(OwnedFd);
 
-impl Kernel {
+impl KernelEnd {
     /// Asks for the thread `caller`.
     fn ask(&self, opcode: u32, unique: u64, caller: u32) {
         let mut bytes = head(40, opcode, unique, &mut Random::new(unique));
@@ -33,8 +33,8 @@ impl Kernel {
     }
 }
 
-/// Has threads read in turn while `test` asks.
-fn answering(handler: GivesUp, test: impl FnOnce(&Kernel)) {
+/// Has threads read by this rule while `test` asks.
+fn answering(rule: ReadingRule, handler: GivesUp, test: impl FnOnce(&KernelEnd)) {
     let (kernel, device) = socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -43,9 +43,9 @@ fn answering(handler: GivesUp, test: impl FnOnce(&Kernel)) {
     )
     .unwrap();
     let (handler, device) = (Arc::new(handler), Arc::new(device));
-    let readers = Readers::default();
+    let readers = RequestReaders::default();
     std::thread::scope(|scope| {
-        for number in 0..THREADS {
+        for _ in 0..THREADS {
             let thread = AnsweringThread {
                 handler: handler.clone(),
                 device: device.clone(),
@@ -54,62 +54,73 @@ fn answering(handler: GivesUp, test: impl FnOnce(&Kernel)) {
             };
             let readers = &readers;
             // Ends with an error once there is no kernel.
-            scope.spawn(move || thread.answer_in_turn(readers, number == 0));
+            scope.spawn(move || match rule {
+                ReadingRule::All => thread.answer_all(),
+                ReadingRule::OneIfEnough => thread.answer_unless_parked(readers),
+            });
         }
-        let kernel = Kernel(kernel);
+        let kernel = KernelEnd(kernel);
         test(&kernel);
     });
 }
 
+const RULES: [ReadingRule; 2] = [ReadingRule::All, ReadingRule::OneIfEnough];
+
 #[test]
 fn a_request_that_takes_long_holds_no_other_up() {
-    let (release, word) = channel();
-    answering(GivesUp::statfs_after(word), |kernel| {
-        // After a while one thread reads.
-        for unique in 1..100 {
-            kernel.ask(opcode::GETATTR, unique, 7);
-            assert_eq!(kernel.answered(), unique);
-        }
-        kernel.ask(opcode::STATFS, 100, 7);
-        for unique in 101..110 {
-            kernel.ask(opcode::GETATTR, unique, 7);
-        }
-        let answered: BTreeSet<u64> = (101..110).map(|_| kernel.answered()).collect();
-        assert_eq!(answered, (101..110).collect());
-        release.send(()).unwrap();
-        assert_eq!(kernel.answered(), 100);
-    });
+    for rule in RULES {
+        let (release, word) = channel();
+        answering(rule, GivesUp::statfs_after(word), |kernel| {
+            // After a while one thread reads, unless all do.
+            for unique in 1..100 {
+                kernel.ask(opcode::WRITE, unique, 7);
+                assert_eq!(kernel.answered(), unique);
+            }
+            kernel.ask(opcode::STATFS, 100, 7);
+            for unique in 101..110 {
+                kernel.ask(opcode::WRITE, unique, 7);
+            }
+            let answered: BTreeSet<u64> = (101..110).map(|_| kernel.answered()).collect();
+            assert_eq!(answered, (101..110).collect());
+            release.send(()).unwrap();
+            assert_eq!(kernel.answered(), 100);
+        });
+    }
 }
 
 #[test]
 fn every_request_is_answered_however_quickly_they_come() {
-    let mut random = Random::new(21);
-    answering(GivesUp::default(), |kernel| {
-        let mut unique = 0;
-        for round in 0..400 {
-            let burst = 1 + random.below(12);
-            let asked: BTreeSet<u64> = (unique + 1..=unique + burst).collect();
-            unique += burst;
-            for unique in &asked {
-                let opcode = match random.below(5) {
-                    0 => opcode::FSYNC,
-                    _ => opcode::GETATTR,
-                };
-                // For some rounds one thread asks, then several.
-                let caller = match round / 30 % 2 {
-                    0 => 7,
-                    _ => random.below(3) as u32,
-                };
-                kernel.ask(opcode, *unique, caller);
-            }
-            let answered: BTreeSet<u64> = asked.iter().map(|_| kernel.answered()).collect();
-            assert_eq!(answered, asked);
-            let pause = match round % 100 {
-                // So long that nobody watches any more.
-                99 => Duration::from_millis(200),
-                _ => Duration::from_micros([0, 0, 40, 300][random.below(4) as usize]),
+    for rule in RULES {
+        answering(rule, GivesUp::default(), ask_in_bursts);
+    }
+}
+
+fn ask_in_bursts(kernel: &KernelEnd) {
+    let (mut random, mut unique) = (Random::new(21), 0);
+    for round in 0..400 {
+        let burst = 1 + random.below(12);
+        let asked: BTreeSet<u64> = (unique + 1..=unique + burst).collect();
+        unique += burst;
+        for unique in &asked {
+            // For some rounds nothing but writes comes, and for some from one thread.
+            let opcode = match random.below(5) {
+                _ if round / 40 % 2 == 0 => opcode::WRITE,
+                0 => opcode::FSYNC,
+                _ => opcode::GETATTR,
             };
-            std::thread::sleep(pause);
+            let caller = match round / 30 % 2 {
+                0 => 7,
+                _ => random.below(3) as u32,
+            };
+            kernel.ask(opcode, *unique, caller);
         }
-    });
+        let answered: BTreeSet<u64> = asked.iter().map(|_| kernel.answered()).collect();
+        assert_eq!(answered, asked);
+        let pause = match round % 100 {
+            // So long that nobody watches any more.
+            99 => Duration::from_millis(200),
+            _ => Duration::from_micros([0, 0, 40, 300][random.below(4) as usize]),
+        };
+        std::thread::sleep(pause);
+    }
 }
