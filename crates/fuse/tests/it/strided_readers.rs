@@ -1,6 +1,6 @@
 //! Readers of strided records, whose next pages the kernel gets before it asks for them: they see what they would see without that,
 //! while the file is overwritten, cut, laminated, and opened, on their node and on others.
-use crate::common::{Harness, Setup, open_to_write, truncate};
+use crate::common::{Harness, Setup, is_resident, open_to_write, truncate};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::turns;
 use std::fs::{self, File};
@@ -20,28 +20,6 @@ fn two() -> Option<Harness> {
         nodes: 2,
         ..Setup::default()
     })
-}
-
-/// Whether the kernel has all pages of these bytes.
-fn resident(f: &File, offset: usize, len: usize) -> bool {
-    let first = offset / PAGE * PAGE;
-    let len = offset + len - first;
-    let mut pages = vec![0u8; len.div_ceil(PAGE)];
-    // SAFETY: a fresh read-only mapping of `len` bytes, asked about and removed again; `pages` has a byte for each page.
-    unsafe {
-        let at = libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ,
-            libc::MAP_SHARED,
-            f.as_raw_fd(),
-            first as i64,
-        );
-        assert_ne!(at, libc::MAP_FAILED);
-        assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);
-        libc::munmap(at, len);
-    }
-    pages.iter().all(|page| page & 1 == 1)
 }
 
 /// Writes the file strided from this mount, a writer for each of three.
@@ -74,7 +52,7 @@ fn the_kernel_has_records_of_another_node_before_they_are_read() {
         let mut asked = 0;
         // The kernel itself reads ahead from the start of a file.
         for at in (record..bytes.len()).step_by(4 * record) {
-            asked += usize::from(!resident(&f, at, record));
+            asked += usize::from(!is_resident(&f, at, record));
             let mut found = vec![0; record];
             f.read_exact_at(&mut found, at as u64).unwrap();
             assert!(found == bytes[at..at + record], "{name} at {at}");

@@ -13,10 +13,14 @@
 //! - All pages that the kernel has are of that generation, too: a store replaces none by other bytes, and whatever drops the
 //!   file's pages drops those that were stored.
 //! - A round is one request's worth of memory, and one at a time of a file.
+//!
+//! Where the handles of a file together leave no gap (`prefetch/last_reads`), a round is a whole run of pages, those between the
+//! records too: the others need them, and the kernel reads on from there.
 use super::Delegate;
 use super::KernelPages;
 use super::handles::{Handle, OpenHandle};
 use super::open_file::FileState;
+use super::prefetch::strided_reads::pages_of;
 use super::store_gate::wait_for_store;
 use crate::{Fid, Result};
 use bytes::Bytes;
@@ -34,6 +38,7 @@ const MAX_ROUND_PIECES: usize = 4096;
 
 /// A handle of which it can be foreseen what the kernel will ask for next.
 pub struct ForeseenReads {
+    handle: Handle,
     open: Arc<OpenHandle>,
     /// Bytes that are asked for, and not answered yet: the kernel has their pages locked.
     asked: Range<u64>,
@@ -44,6 +49,65 @@ impl ForeseenReads {
     pub fn fid(&self) -> Fid {
         self.open.file.fid
     }
+
+    /// Of these ranges, the first ones that may be stored now, in a file of this size; how many.
+    fn storable(&self, ranges: &[Range<u64>], size: u64) -> usize {
+        // The kernel knows the file to be so long since it was opened, or since it became shorter.
+        let size = size.min(self.open.size);
+        let inside = ranges.partition_point(|range| range.end <= size);
+        let clear = ranges[..inside]
+            .iter()
+            .take_while(|range| self.is_clear(range));
+        clear.count()
+    }
+
+    /// A store of a page that is asked for would wait for the answer, for ever. The handle may have been used by another thread
+    /// meanwhile, so it can be anywhere.
+    fn is_clear(&self, range: &Range<u64>) -> bool {
+        range.end <= self.asked.start || self.asked.end <= range.start
+    }
+
+    /// What to store now, in a file of this size.
+    fn round(&self, size: u64) -> Option<StoreRound> {
+        let strided = self.open.strided.lock();
+        let (first, mut ranges) = strided.foresee();
+        ranges.truncate(self.storable(&ranges, size));
+        let last_reads = self.open.file.last_reads.lock();
+        let (pages, stride) = strided.period().filter(|_| !ranges.is_empty())?;
+        if !last_reads.fill_gaps_of(self.handle, &pages, stride) {
+            let records = ranges.len() as u64;
+            return Some(StoreRound {
+                first,
+                ranges,
+                records,
+                whole: false,
+            });
+        }
+        let (mut run, records) = strided.whole_run(&ranges)?;
+        // Another handle's request may have been under way when they were stored.
+        let stored = &last_reads.stored_run;
+        if stored.contains(&run.start) {
+            run.start = stored.end;
+        }
+        (!run.is_empty() && self.is_clear(&run)).then(|| StoreRound {
+            first,
+            ranges: vec![run],
+            records,
+            whole: true,
+        })
+    }
+}
+
+/// What is stored at once.
+struct StoreRound {
+    /// The number of the first record.
+    first: u64,
+    /// Ranges of bytes, of whole pages: one of each record, or one of all.
+    ranges: Vec<Range<u64>>,
+    /// How many records they have.
+    records: u64,
+    /// All are in one range, for all handles of the file.
+    whole: bool,
 }
 
 impl FileState {
@@ -71,10 +135,18 @@ impl Delegate {
         let open = self.ctx.table.get_readable(handle)?;
         open.file.enters_page_cache();
         let bytes = self.read_open(&open, offset, len)?;
-        let range = offset..offset.saturating_add(len.into());
-        let foreseen = self.stores_pages && open.strided.lock().observe(range.clone());
-        let asked = range;
-        Ok((bytes, foreseen.then(|| ForeseenReads { open, asked })))
+        let asked = offset..offset.saturating_add(len.into());
+        if !self.stores_pages {
+            return Ok((bytes, None));
+        }
+        open.file.last_reads.lock().note(handle, pages_of(&asked));
+        let foreseen = open.strided.lock().observe(asked.clone());
+        let foreseen = foreseen.then(|| ForeseenReads {
+            handle,
+            open,
+            asked,
+        });
+        Ok((bytes, foreseen))
     }
 
     /// Stores the pages that are foreseen, with `store`, which puts bytes into the kernel's page cache from an offset on and may
@@ -82,23 +154,18 @@ impl Delegate {
     ///
     /// The calling thread must not be needed for answers to reads: `store` waits for pages that are being read.
     pub fn store_foreseen(&self, foreseen: &ForeseenReads, store: impl Fn(u64, &[u8]) -> bool) {
-        let ForeseenReads { open, asked } = foreseen;
+        let open = &foreseen.open;
         let state = &open.file.state;
         let Some((generation, size)) = state.lock().storable() else {
             return;
         };
-        let (first, mut ranges) = open.strided.lock().foresee();
-        // The kernel knows the file to be so long since it was opened, or since it became shorter.
-        let size = size.min(open.size);
-        ranges.truncate(ranges.partition_point(|range| range.end <= size));
-        // A store of a page that is asked for would wait for the answer, for ever. The handle may have been used by another
-        // thread meanwhile, so it can be anywhere among them.
-        let apart = |range: &Range<u64>| range.end <= asked.start || asked.end <= range.start;
-        let clear = ranges.iter().take_while(|range| apart(range)).count();
-        ranges.truncate(clear);
+        let Some(mut round) = foreseen.round(size) else {
+            return;
+        };
+        let ranges = &mut round.ranges;
         let read = self
             .reader
-            .read_ranges(&open.file, &ranges, generation, MAX_ROUND_PIECES);
+            .read_ranges(&open.file, ranges, generation, MAX_ROUND_PIECES);
         // Whatever is the matter, the reader will hear of it if it reads on.
         let Ok((bytes, read)) = read else { return };
         ranges.truncate(read);
@@ -116,8 +183,15 @@ impl Delegate {
             state,
             storing: &self.kernel_pages.storing,
         };
-        let stored = store_ranges(state, generation, &ranges, &bytes, store);
-        open.strided.lock().stored(first, stored);
+        let stored = store_ranges(state, generation, &round.ranges, &bytes, store);
+        let records = match (round.whole, &round.ranges[..]) {
+            (true, [run]) if stored > 0 => {
+                open.file.last_reads.lock().stored_run = run.clone();
+                round.records
+            }
+            _ => stored,
+        };
+        open.strided.lock().stored(round.first, records);
     }
 }
 

@@ -21,6 +21,7 @@ struct Kernel {
     pages: RefCell<BTreeMap<u64, Vec<u8>>>,
     requests: Cell<u64>,
     stored: Cell<u64>,
+    stored_pages: Cell<u64>,
 }
 
 impl Kernel {
@@ -47,6 +48,8 @@ impl Kernel {
                 beside();
                 assert!(offset + bytes.len() as u64 <= SIZE);
                 self.stored.set(self.stored.get() + 1);
+                let pages = bytes.len() as u64 / PAGE;
+                self.stored_pages.set(self.stored_pages.get() + pages);
                 self.store(offset, bytes);
                 true
             });
@@ -94,7 +97,7 @@ fn records_of_another_node_are_stored_before_they_are_asked_for_and_as_a_read_sh
     let (here, there) = (service.delegate(0), service.delegate(1));
     let bytes = seeded_bytes(1, SIZE as usize);
     let fid = write(&there, &bytes);
-    let handle = here.open(fid, READ).unwrap().handle;
+    let handle = open_as_mount(&here, fid, READ);
     let kernel = Kernel::default();
     kernel.read_records(&here, handle, 0..RECORDS, &bytes);
     assert!(kernel.requests.get() < 20, "{}", kernel.requests.get());
@@ -114,8 +117,8 @@ fn nothing_is_stored_while_a_handle_of_this_node_may_write() {
     let (here, there) = (service.delegate(0), service.delegate(1));
     let mut bytes = seeded_bytes(1, SIZE as usize);
     let fid = write(&there, &bytes);
-    let reader = here.open(fid, READ).unwrap().handle;
-    let writer = here.open(fid, BOTH).unwrap().handle;
+    let reader = open_as_mount(&here, fid, READ);
+    let writer = open_as_mount(&here, fid, BOTH);
     let kernel = Kernel::default();
     kernel.read_records(&here, reader, 0..50, &bytes);
     assert_eq!((kernel.requests.get(), kernel.stored.get()), (50, 0));
@@ -137,7 +140,7 @@ fn a_round_stops_when_this_node_has_seen_a_newer_generation() {
     let (here, there) = (service.delegate(0), service.delegate(1));
     let old = seeded_bytes(1, SIZE as usize);
     let fid = write(&there, &old);
-    let reader = here.open(fid, READ).unwrap().handle;
+    let reader = open_as_mount(&here, fid, READ);
     let kernel = Kernel::default();
     kernel.read_records(&here, reader, 0..200, &old);
     let before = kernel.stored.get();
@@ -178,7 +181,7 @@ fn who_must_not_overtake_a_store_waits_for_its_end() {
     let (here, there) = (service.delegate(0), service.delegate(1));
     let bytes = seeded_bytes(1, SIZE as usize);
     let fid = write(&there, &bytes);
-    let reader = here.open(fid, READ).unwrap().handle;
+    let reader = open_as_mount(&here, fid, READ);
     let kernel = Kernel::default();
     kernel.read_records(&here, reader, 0..30, &bytes);
     let waiter = Cell::new(None);
@@ -224,7 +227,7 @@ fn nothing_is_stored_behind_the_end_of_a_file_that_became_shorter() {
     let (here, there) = (service.delegate(0), service.delegate(1));
     let bytes = seeded_bytes(1, SIZE as usize);
     let fid = write(&there, &bytes);
-    let reader = here.open(fid, READ).unwrap().handle;
+    let reader = open_as_mount(&here, fid, READ);
     let kernel = Kernel::default();
     kernel.read_records(&here, reader, 0..100, &bytes);
     let cut = 150 * STRIDE * PAGE + 100;
@@ -252,7 +255,7 @@ fn nothing_is_stored_where_the_kernel_has_no_say_or_all_of_it() {
         let bytes = seeded_bytes(1, SIZE as usize);
         let fid = write(&there, &bytes);
         let here = service.delegate(0);
-        let reader = here.open(fid, READ).unwrap().handle;
+        let reader = open_as_mount(&here, fid, READ);
         let kernel = Kernel::default();
         kernel.read_records(&here, reader, 0..100, &bytes);
         kernel.stored.get()
@@ -291,7 +294,7 @@ fn readers_of_one_file_on_one_node_store_beside_each_other() {
         for first in 0..STRIDE {
             let (here, bytes) = (service.delegate(0), bytes.clone());
             scope.spawn(move || {
-                let reader = here.open(fid, READ).unwrap().handle;
+                let reader = open_as_mount(&here, fid, READ);
                 let kernel = Kernel::default();
                 for record in 0..RECORDS {
                     let page = record * STRIDE + first;
@@ -306,4 +309,51 @@ fn readers_of_one_file_on_one_node_store_beside_each_other() {
         }
     });
     assert!(!service.delegate(0).kernel_pages.is_storing(fid));
+}
+
+#[test]
+fn readers_that_leave_no_gap_among_them_get_whole_runs_of_pages_once() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let bytes = seeded_bytes(1, SIZE as usize);
+    let fid = write(&there, &bytes);
+    let handles: Vec<Handle> = (0..STRIDE)
+        .map(|_| open_as_mount(&here, fid, READ))
+        .collect();
+    let kernel = Kernel::default();
+    for record in 0..RECORDS {
+        for (first, handle) in (0..).zip(&handles) {
+            let page = record * STRIDE + first;
+            let found = kernel.read(&here, *handle, page, &|| ());
+            let at = (page * PAGE) as usize;
+            assert!(found == bytes[at..at + PAGE as usize], "page {page}");
+        }
+    }
+    assert!(kernel.requests.get() < 60, "{}", kernel.requests.get());
+    let pages = RECORDS * STRIDE;
+    assert!(
+        kernel.stored_pages.get() < pages + 20,
+        "{}",
+        kernel.stored_pages.get()
+    );
+    assert!(kernel.stored.get() < 40, "{}", kernel.stored.get());
+}
+
+#[test]
+fn readers_that_leave_gaps_get_their_records_alone() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let bytes = seeded_bytes(1, SIZE as usize);
+    let fid = write(&there, &bytes);
+    let handles: Vec<Handle> = (0..2).map(|_| open_as_mount(&here, fid, READ)).collect();
+    let kernel = Kernel::default();
+    for record in 0..RECORDS {
+        for (first, handle) in (0..).zip(&handles) {
+            kernel.read(&here, *handle, record * STRIDE + first, &|| ());
+        }
+    }
+    assert!(kernel.requests.get() < 40, "{}", kernel.requests.get());
+    assert!(kernel.stored_pages.get() <= 2 * RECORDS);
 }

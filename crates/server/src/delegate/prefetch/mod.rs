@@ -17,6 +17,7 @@
 //! | `prefetcher` | composes the above; the work of a fetch thread, which reads one piece at one generation |
 //! | `wait_average` | whether a handle's reads wait for other nodes |
 //! | `strided_reads` | which pages a handle's next records need: for `page_stores`, whatever is fetched here |
+//! | `last_reads` | whether the strided readers of a file together read all of it; for `page_stores` too |
 //! | `stats` | what became of the bytes fetched ahead, for status and metrics |
 //!
 //! Invariants:
@@ -29,6 +30,7 @@
 mod cache;
 mod fetched_pieces;
 pub(super) mod handle_state;
+pub(super) mod last_reads;
 mod markov;
 mod pool;
 mod prefetcher;

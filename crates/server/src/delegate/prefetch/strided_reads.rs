@@ -33,6 +33,11 @@ const MAX_PAGE: u64 = 1 << 36;
 /// The pages of one request.
 type Pages = Range<u64>;
 
+/// Those that hold these bytes.
+pub fn pages_of(bytes: &Range<u64>) -> Range<u64> {
+    bytes.start / PAGE..bytes.end.div_ceil(PAGE)
+}
+
 fn length(pages: &Pages) -> u64 {
     pages.end - pages.start
 }
@@ -67,7 +72,7 @@ struct RecordLine {
 impl StridedReads {
     /// The kernel asks for these bytes. Whether it can be foreseen what comes next.
     pub fn observe(&mut self, bytes: Range<u64>) -> bool {
-        let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+        let pages = pages_of(&bytes);
         if let Some(line) = &mut self.line {
             if line.observe(&pages) {
                 return true;
@@ -104,6 +109,23 @@ impl StridedReads {
             Some(line) => (line.next, line.foresee()),
             None => (0, Vec::new()),
         }
+    }
+
+    /// The pages of a record, and how many lie between its first one and the next record's; `None` if nothing can be foreseen.
+    pub fn period(&self) -> Option<(Range<u64>, f64)> {
+        let line = self.line.as_ref()?;
+        let (_, pages) = line.seen.last()?;
+        Some((pages.clone(), line.mean_stride()))
+    }
+
+    /// The whole run of bytes from the last request to the last of these, which are foreseen, as far as one round goes; and how many
+    /// of them are in it.
+    pub fn whole_run(&self, foreseen: &[Range<u64>]) -> Option<(Range<u64>, u64)> {
+        let from = self.line.as_ref()?.behind * PAGE;
+        let most = from + MAX_PAGES_AHEAD * PAGE;
+        let inside = foreseen.partition_point(|range| range.end <= most);
+        let last = foreseen[..inside].last()?;
+        Some((from..last.end, inside as u64))
     }
 
     /// So many records from number `first` on were stored, and will not be asked for.
@@ -146,11 +168,15 @@ impl RecordLine {
         (start.0 < start.1 && end.0 < end.1).then_some([start, end])
     }
 
+    /// Pages from one record to the next, about.
+    fn mean_stride(&self) -> f64 {
+        f64::midpoint(self.stride.0, self.stride.1)
+    }
+
     /// The record that begins next to this page, if there may be one.
     fn number(&self, page: u64) -> Option<u64> {
         let (seen, pages) = self.seen.last()?;
-        let stride = f64::midpoint(self.stride.0, self.stride.1);
-        let steps = ((page as f64 - pages.start as f64) / stride).round();
+        let steps = ((page as f64 - pages.start as f64) / self.mean_stride()).round();
         let number = *seen as f64 + steps;
         (0.0..MAX_PAGE as f64)
             .contains(&number)
