@@ -340,7 +340,8 @@ mod tests {
         let missing = lookups.size(dir.path().join("none"), LIMIT).unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
         let threads = lookups.0.queue.lock().threads.clone();
-        assert_eq!(threads.len(), USUAL_THREADS);
+        // One more, if none of them waited for a request yet.
+        assert!(threads.len() >= USUAL_THREADS);
         for thread in threads {
             assert!(lookups.is_own(thread));
             assert_eq!(held(thread), 0);

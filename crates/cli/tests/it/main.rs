@@ -13,6 +13,8 @@ mod few_descriptors;
 mod full_quota;
 mod help;
 mod kill9_under_load;
+#[cfg(feature = "mpi")]
+mod leases_mpi;
 mod lifecycle;
 mod many_files;
 mod memory_budget;

@@ -6,11 +6,17 @@ use super::context::MountContext;
 use super::file_handle::handle;
 use super::waiter::spawn_waiter;
 use crate::attempt::attempt;
-use crate::protocol::{Answer, Reply, WriteFlags, WriteRequest};
+use crate::protocol::{Answer, FopenFlags, Reply, WriteFlags, WriteRequest};
 use forebay_server::Fid;
-use forebay_server::delegate::AfterWrite;
+use forebay_server::delegate::{AfterWrite, StalePages};
 use rustix::io::Errno;
+use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+/// How long the answer to a write waits for a page to be dropped that may be locked until it is answered.
+const LOCKED_PAGE_WAIT: Duration = Duration::from_millis(100);
 
 /// See the head of this file.
 pub(super) struct ChangeNotices {
@@ -39,6 +45,33 @@ impl ChangeNotices {
         });
     }
 
+    /// The same of an open: after pages of before are gone, if there may be any. `how`: what the kernel may do with the file's pages.
+    pub fn answer_opened<T: Answer + Send + 'static>(
+        &self,
+        fid: Fid,
+        mut answer: Result<T, Errno>,
+        stale: Option<StalePages>,
+        how: fn(&mut T) -> &mut FopenFlags,
+        reply: Reply<T>,
+    ) {
+        let (Some(stale), Ok(opened)) = (stale, &mut answer) else {
+            return self.answer(fid, answer, reply);
+        };
+        let ctx = self.ctx.clone();
+        let dropped = ctx.caches.drop_all_pages_at_once(&ctx.delegate, fid);
+        if let Some(dropped) = dropped {
+            has_dropped(&ctx, stale, dropped, how(opened));
+            return self.answer(fid, answer, reply);
+        }
+        self.answer_after(fid, answer, true, move |mut answer| {
+            if let Ok(opened) = &mut answer {
+                let dropped = ctx.caches.drop_all_pages(&ctx.delegate, fid);
+                has_dropped(&ctx, stale, dropped, how(opened));
+            }
+            reply.answer(answer);
+        });
+    }
+
     /// The same; `waits`: the reply itself waits for something.
     fn answer_after<T: Send + 'static>(
         &self,
@@ -52,7 +85,7 @@ impl ChangeNotices {
             return reply(answer);
         }
         let ctx = self.ctx.clone();
-        spawn_waiter("change", "to show a change", move || {
+        spawn_waiter("to show a change", move || {
             let shown = attempt("show a change", fid, || match unshown {
                 true => ctx.delegate.kernel_pages.show_elsewhere(fid),
                 false => Ok(()),
@@ -65,8 +98,8 @@ impl ChangeNotices {
     /// The kernel waits for their answer first.
     fn drop_lost(&self, fid: Fid, offset: u64, len: usize) {
         let ctx = self.ctx.clone();
-        spawn_waiter("lost pages", "to drop lost pages", move || {
-            if let Err(error) = ctx.caches.drop_pages(fid, offset, len) {
+        spawn_waiter("to drop lost pages", move || {
+            if let Err(error) = ctx.caches.drop_pages(&ctx.delegate, fid, offset, len) {
                 tracing::debug!(inode = fid.0, %error, "the kernel shows pages that are not stored until the file is closed");
             }
             ctx.renew_at_last_close(fid);
@@ -90,6 +123,11 @@ impl ChangeNotices {
                 .unwrap_or_default(),
             _ => AfterWrite::default(),
         };
+        let through_pages = !write.direct && !write.how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let outdated = through_pages
+            && answer.is_ok()
+            && !self.ctx.policy.write_back.is_on()
+            && pages.is_outdated_by(handle, write.offset, len);
         if write.how.contains(WriteFlags::FUSE_WRITE_CACHE) && self.ctx.policy.write_back.is_on() {
             self.ctx.kept_bytes_arrived(len);
             if answer.is_err() {
@@ -99,7 +137,10 @@ impl ChangeNotices {
         let ctx = self.ctx.clone();
         let renew = move |placed| -> std::io::Result<()> {
             if after.drop_pages {
-                ctx.caches.drop_pages(fid, placed, len)?;
+                ctx.caches.drop_pages(&ctx.delegate, fid, placed, len)?;
+            }
+            if outdated {
+                drop_outdated(&ctx, fid, placed, len)?;
             }
             // If the owner does not answer, nobody here can read what others appended: the append itself has succeeded.
             if after.look_again && ctx.delegate.kernel_pages.look_again(handle).is_ok() {
@@ -107,7 +148,7 @@ impl ChangeNotices {
             }
             Ok(())
         };
-        let waits = after != AfterWrite::default();
+        let waits = outdated || after != AfterWrite::default();
         let ctx = self.ctx.clone();
         self.answer_after(fid, answer, waits, move |answer| {
             let renewed = answer.and_then(|placed| {
@@ -121,5 +162,47 @@ impl ChangeNotices {
                 ctx.delegate.kernel_pages.size_is_uncertain(fid);
             }
         });
+    }
+}
+
+/// Pages of before an open are gone, or the kernel drops them itself.
+fn has_dropped(
+    ctx: &MountContext,
+    stale: StalePages,
+    dropped: io::Result<bool>,
+    how: &mut FopenFlags,
+) {
+    match dropped {
+        Ok(_) => ctx.delegate.kernel_pages.dropped_pages(stale),
+        Err(_) => how.remove(FopenFlags::FOPEN_KEEP_CACHE),
+    }
+}
+
+/// Drops pages that were read before a write through the page cache had taken place, which is not answered yet.
+///
+/// The kernel has unlocked the pages that the write covers, but its last one may be locked until it is answered, if it covers that in
+/// part. Then it was not read since, so it is not waited for for long.
+fn drop_outdated(ctx: &Arc<MountContext>, fid: Fid, offset: u64, len: usize) -> io::Result<()> {
+    let page = rustix::param::page_size() as u64;
+    let end = offset + len as u64;
+    let last = (end - 1) / page * page;
+    if last >= offset && end.is_multiple_of(page) {
+        return ctx.caches.drop_written(fid, offset, len);
+    }
+    let before = last.saturating_sub(offset);
+    ctx.caches.drop_written(fid, offset, before as usize)?;
+    let (done, dropped) = sync_channel(1);
+    let dropping = ctx.clone();
+    spawn_waiter("to drop a page", move || {
+        let _under_way = dropping.delegate.kernel_pages.begin_drop_of_write(fid);
+        // The one that waits may have given up.
+        let _ = done.send(dropping.caches.drop_written(fid, last, 1));
+    });
+    match dropped.recv_timeout(LOCKED_PAGE_WAIT) {
+        Ok(dropped) => dropped,
+        Err(_) => {
+            ctx.delegate.kernel_pages.drop_goes_on(fid);
+            Ok(())
+        }
     }
 }

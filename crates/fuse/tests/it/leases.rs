@@ -221,10 +221,12 @@ fn watched(
         for step in 1..=steps {
             change(&roots[0], step);
             said.store(step, Ordering::SeqCst);
-            // Leases are given again after a while without changes.
-            if step % 20 == 0 {
-                std::thread::sleep(Duration::from_millis(700));
-            }
+            // Leases are given again after a while without changes, which is longer each time, and short again after a long one.
+            let pause = match step % 20 {
+                0 => 700,
+                _ => 7 << (step % 4),
+            };
+            std::thread::sleep(Duration::from_millis(pause));
         }
     });
     eprintln!("{steps} changes in {:?}", begin.elapsed());

@@ -6,17 +6,23 @@
 //! remembered: news that comes after that has it dropped.
 //!
 //! The owner does not tell a node of changes that this node asked for. So each such request of the delegate ends with
-//! [`KernelLeases::forget`], before it returns, whoever made it: the mount, or a library.
+//! `DelegateContext::forget_in_kernel`, before it returns, whoever made it: the mount, or a library.
+//!
+//! Where a program has its kernel make or remove a name, the kernel drops the attributes of the directory, and the links and change time
+//! of what it removed, of its own accord when it has the answer. It has to be told only of what other threads may take
+//! from the mount meanwhile. If it was given all it keeps of an inode by requests of the thread that makes the change, there is no
+//! other: that thread has taken those answers, or it would not ask again. So the notification is left out ([`RequestOrigin`]).
 //!
 //! # Invariants
 //! 1. Given and revoked are ordered by one lock: a lease is given before the news, which then has the kernel drop it, or after
 //!    the news, and then not at all.
 //! 2. No file that is open on this node, or has unpublished writes here, has leased attributes: what its kernel shows of it changes
 //!    without a request to the owner.
-use crate::Fid;
+use crate::{Caller, Fid};
 use forebay_proto::meta::LEASE_TERM;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,11 +34,32 @@ const KEPT_LIMIT: Duration = LEASE_TERM.saturating_mul(4);
 /// How long it is remembered, at least, what was given and revoked: longer than either.
 const REMEMBERED: Duration = LEASE_TERM.saturating_mul(5);
 
-/// When a request was made whose answer may be leased.
+/// A thread of a program of this node, as the kernel names it in requests to the mount. `None`: the kernel or a library asks, or the
+/// thread cannot be seen from here.
+pub type KernelThread = Option<NonZeroU32>;
+
+/// Who asks for a change.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestOrigin {
+    /// The user.
+    pub caller: Caller,
+    /// The thread that waits for the kernel's request.
+    pub thread: KernelThread,
+}
+
+impl From<Caller> for RequestOrigin {
+    fn from(caller: Caller) -> RequestOrigin {
+        let thread = None;
+        RequestOrigin { caller, thread }
+    }
+}
+
+/// When a request was made whose answer may be leased, and by whom.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseTicket {
     news: u64,
     asked: Instant,
+    thread: KernelThread,
 }
 
 /// What the kernel may keep of an answer, for [`LEASE_TERM`] at most.
@@ -56,8 +83,23 @@ pub enum LeasedPart {
 #[derive(Debug, Clone, Copy, Default)]
 struct LeaseNote {
     given: Option<Instant>,
+    /// Who was given all that the kernel may still have.
+    thread: KernelThread,
     /// The number of the last news of it.
     revoked: u64,
+}
+
+impl LeaseNote {
+    fn give(&mut self, thread: KernelThread) {
+        let now = Instant::now();
+        let kept = |given: Instant| now.saturating_duration_since(given) < KEPT_LIMIT;
+        if !self.given.is_some_and(kept) {
+            self.thread = thread;
+        } else if self.thread != thread {
+            self.thread = None;
+        }
+        self.given = Some(now);
+    }
 }
 
 #[derive(Default)]
@@ -102,10 +144,11 @@ impl KernelLeases {
     }
 
     /// Before a request whose answer the kernel wants to keep; `None`: it keeps nothing.
-    pub(super) fn ticket(&self) -> Option<LeaseTicket> {
+    pub(super) fn ticket(&self, thread: KernelThread) -> Option<LeaseTicket> {
         self.is_on().then(|| LeaseTicket {
             news: self.notes.lock().news,
             asked: Instant::now(),
+            thread,
         })
     }
 
@@ -119,26 +162,33 @@ impl KernelLeases {
         if note.revoked > ticket.news {
             return false;
         }
-        note.given = Some(Instant::now());
+        note.give(ticket.thread);
         true
     }
 
     /// The kernel is about to rename within this directory: it keeps the time-out that the name had.
     pub(super) fn moves_into(&self, dir: Fid) {
         if self.is_on() {
-            self.notes.lock().note((dir, LeasedPart::Entries)).given = Some(Instant::now());
+            self.notes
+                .lock()
+                .note((dir, LeasedPart::Entries))
+                .give(None);
         }
     }
 
     /// A lease on this is over: the kernel is given none any more that was asked for before. Answers when it was given one last,
-    /// if it may still have it.
-    pub(super) fn revoke(&self, fid: Fid, part: LeasedPart) -> Option<Instant> {
+    /// if it may still have it. `by`: the thread by whose request it ends, if the kernel drops it after that of its own accord: then
+    /// what that thread alone was given is not told.
+    pub(super) fn revoke(&self, fid: Fid, part: LeasedPart, by: KernelThread) -> Option<Instant> {
         let mut notes = self.notes.lock();
         notes.news += 1;
         let news = notes.news;
         let note = notes.note((fid, part));
         note.revoked = news;
-        note.given.filter(|given| given.elapsed() < KEPT_LIMIT)
+        match by.is_some() && note.thread == by {
+            true => None,
+            false => note.given.filter(|given| given.elapsed() < KEPT_LIMIT),
+        }
     }
 }
 
@@ -156,30 +206,64 @@ mod tests {
 
     #[test]
     fn without_a_kernel_nothing_is_asked_for() {
-        assert!(KernelLeases::default().ticket().is_none());
+        assert!(KernelLeases::default().ticket(None).is_none());
     }
 
     #[test]
     fn a_lease_that_ended_while_its_answer_was_on_the_way_is_not_given() {
         let leases = on();
-        let ticket = leases.ticket().unwrap();
-        assert_eq!(leases.revoke(FILE, LeasedPart::Attributes), None);
+        let ticket = leases.ticket(None).unwrap();
+        assert_eq!(leases.revoke(FILE, LeasedPart::Attributes, None), None);
         assert!(!leases.give(ticket, FILE, LeasedPart::Attributes));
         // What was asked for afterwards is, and so is another object.
         assert!(leases.give(ticket, Fid(8), LeasedPart::Attributes));
         assert!(leases.give(ticket, FILE, LeasedPart::Entries));
-        let later = leases.ticket().unwrap();
+        let later = leases.ticket(None).unwrap();
         assert!(leases.give(later, FILE, LeasedPart::Attributes));
     }
 
     #[test]
     fn a_lease_that_was_given_is_known_when_it_ends() {
         let leases = on();
-        let ticket = leases.ticket().unwrap();
+        let ticket = leases.ticket(None).unwrap();
         assert!(leases.give(ticket, FILE, LeasedPart::Attributes));
-        assert!(leases.revoke(FILE, LeasedPart::Attributes).is_some());
+        assert!(leases.revoke(FILE, LeasedPart::Attributes, None).is_some());
         // Two that end it at once both have the kernel drop it, so that neither goes on too early.
-        assert!(leases.revoke(FILE, LeasedPart::Attributes).is_some());
-        assert_eq!(leases.revoke(FILE, LeasedPart::Entries), None);
+        assert!(leases.revoke(FILE, LeasedPart::Attributes, None).is_some());
+        assert_eq!(leases.revoke(FILE, LeasedPart::Entries, None), None);
+    }
+
+    #[test]
+    fn a_thread_that_was_given_all_leases_has_its_kernel_told_of_no_end_by_its_own_request() {
+        let leases = on();
+        let threads = [1, 2].map(NonZeroU32::new);
+        let give = |thread| {
+            let ticket = leases.ticket(thread).unwrap();
+            assert!(leases.give(ticket, FILE, LeasedPart::Attributes));
+        };
+        let told = |by| leases.revoke(FILE, LeasedPart::Attributes, by).is_some();
+        give(threads[0]);
+        assert!(!told(threads[0]));
+        // The kernel has it until that request is answered, and others end it meanwhile.
+        assert!(told(threads[1]) && told(None));
+        // A request that was under way meanwhile is given none, all the same.
+        let ticket = leases.ticket(threads[1]).unwrap();
+        assert!(!told(threads[0]));
+        assert!(!leases.give(ticket, FILE, LeasedPart::Attributes));
+        // Another thread may have its answer, and not have taken it yet.
+        give(threads[1]);
+        assert!(told(threads[0]) && told(threads[1]));
+        give(threads[0]);
+        assert!(told(threads[0]));
+    }
+
+    #[test]
+    fn who_cannot_be_told_from_others_has_its_kernel_told() {
+        let leases = on();
+        let ticket = leases.ticket(None).unwrap();
+        assert!(leases.give(ticket, FILE, LeasedPart::Attributes));
+        for by in [None, NonZeroU32::new(1)] {
+            assert!(leases.revoke(FILE, LeasedPart::Attributes, by).is_some());
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::handles::Handle;
-use super::kernel_leases::{KernelLease, LeaseTicket, LeasedPart};
+use super::kernel_leases::{KernelLease, KernelThread, LeaseTicket, LeasedPart, RequestOrigin};
 use super::write::LayerWriter;
 use crate::{
     Attr, Caller, DirEntry, Fid, Kind, Member, NewNode, RenameFlags, Result, SetAttr, SetTime,
@@ -43,8 +43,13 @@ impl NamespaceClient {
     ///
     /// # Errors
     /// As [`NamespaceClient::lookup`].
-    pub fn lookup_leased(&self, parent: Fid, name: &[u8]) -> Result<(Attr, KernelLease)> {
-        let ticket = self.ctx.kernel_leases.ticket();
+    pub fn lookup_leased(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        thread: KernelThread,
+    ) -> Result<(Attr, KernelLease)> {
+        let ticket = self.ctx.kernel_leases.ticket(thread);
         let found = self.find(parent, name, ticket.is_some())?;
         let entry_leased = found.entry_leased;
         let (attr, attributes) = self.give_attributes(ticket, found);
@@ -89,8 +94,8 @@ impl NamespaceClient {
     ///
     /// # Errors
     /// As [`NamespaceClient::getattr`].
-    pub fn getattr_leased(&self, fid: Fid) -> Result<(Attr, KernelLease)> {
-        let ticket = self.ctx.kernel_leases.ticket();
+    pub fn getattr_leased(&self, fid: Fid, thread: KernelThread) -> Result<(Attr, KernelLease)> {
+        let ticket = self.ctx.kernel_leases.ticket(thread);
         let lease_to = ticket.map(|_| self.ctx.member());
         let found = self.attributes(fid, lease_to)?;
         let (attr, attributes) = self.give_attributes(ticket, found);
@@ -164,7 +169,14 @@ impl NamespaceClient {
     ///
     /// # Errors
     /// `EEXIST` if there is such a name, and as mkdir, mknod, symlink.
-    pub fn make(&self, parent: Fid, name: &[u8], new: NewNode, caller: Caller) -> Result<Attr> {
+    pub fn make(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        new: NewNode,
+        by: impl Into<RequestOrigin>,
+    ) -> Result<Attr> {
+        let RequestOrigin { caller, thread } = by.into();
         let request = meta::Create {
             parent,
             name: name.to_vec(),
@@ -174,7 +186,7 @@ impl NamespaceClient {
             open: None,
         };
         let made = self.ask(parent.owner(), request)?;
-        self.ctx.forget_in_kernel(&[parent]);
+        self.ctx.forget_names(&[parent], thread);
         Ok(made.attr)
     }
 
@@ -201,14 +213,15 @@ impl NamespaceClient {
     ///
     /// # Errors
     /// As unlink.
-    pub fn unlink(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
+    pub fn unlink(&self, parent: Fid, name: &[u8], by: impl Into<RequestOrigin>) -> Result<()> {
+        let RequestOrigin { caller, thread } = by.into();
         let request = meta::Unlink {
             parent,
             name: name.to_vec(),
             caller,
         };
         let removed = self.ask(parent.owner(), request)?;
-        self.ctx.forget_in_kernel(&[removed, parent]);
+        self.ctx.forget_names(&[removed, parent], thread);
         self.ctx.deferred_closes.retry_now();
         Ok(())
     }
@@ -217,14 +230,15 @@ impl NamespaceClient {
     ///
     /// # Errors
     /// As rmdir.
-    pub fn rmdir(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
+    pub fn rmdir(&self, parent: Fid, name: &[u8], by: impl Into<RequestOrigin>) -> Result<()> {
+        let RequestOrigin { caller, thread } = by.into();
         let request = meta::RemoveDir {
             parent,
             name: name.to_vec(),
             caller,
         };
         let removed = self.ask(parent.owner(), request)?;
-        self.ctx.forget_in_kernel(&[removed, parent]);
+        self.ctx.forget_names(&[removed, parent], thread);
         Ok(())
     }
 

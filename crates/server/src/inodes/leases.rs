@@ -10,8 +10,9 @@
 //! 2. A lease is granted before what it is for is read, so that a change which does not know of it has been read.
 //! 3. A lease is remembered for [`REMEMBERED`] at least. What is left of that after the term is for an answer that is slow
 //!    on its way to the kernel, or in it.
-//! 4. What several nodes change and look at in turn is leased to none of them for a while, or only to the one that changes it: it
-//!    would have to be dropped again and again.
+//! 4. What a kernel had to drop is leased again once it has not been changed for a while, which is longer each time ([`LeaseContention`]);
+//!    before that only to the node that alone changes it. So what several nodes change and look at in turn is not dropped again and
+//!    again, and what they have only made together is leased soon.
 //! 5. No inode lock is held while a change begins: it may wait.
 //!
 //! Holders are kept by their number modulo 64: in a larger service a kernel may have to drop what it does not have.
@@ -32,8 +33,10 @@ const REMEMBERED: Duration = LEASE_TERM.saturating_mul(6);
 const REVOKE_LIMIT: Duration = LEASE_TERM.saturating_mul(5);
 /// Tables of leases, so that requests seldom wait for each other.
 const SHARDS: usize = 16;
-/// Instead of a member: leased to none.
-const NOBODY: Member = Member::MAX;
+/// How long something is not changed, at first, before it is leased again.
+const MIN_QUIET: Duration = Duration::from_millis(5);
+/// The same at last.
+const MAX_QUIET: Duration = REMEMBERED;
 
 /// What can be leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,12 +71,42 @@ impl LeasedObject<'_> {
     }
 }
 
+/// What a kernel had to drop because another node changed it.
+#[derive(Debug, Clone, Copy)]
+struct LeaseContention {
+    /// Who has made all changes since: this member gets a lease at once.
+    only: Option<Member>,
+    /// The last change.
+    changed: Instant,
+    /// Others get a lease when so long after that it has not been changed.
+    quiet: Duration,
+}
+
+impl LeaseContention {
+    fn is_quiet(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.changed) >= self.quiet
+    }
+
+    /// After a change by a member, or by the owner of its own accord. `drops`: kernels have to drop it.
+    fn after_change(self, by: Option<Member>, now: Instant, drops: bool) -> LeaseContention {
+        let (only, quiet) = match self.is_quiet(now) {
+            true if drops => (by, MAX_QUIET.min(2 * self.quiet)),
+            true => (by, self.quiet),
+            false => (self.only.filter(|only| by == Some(*only)), self.quiet),
+        };
+        LeaseContention {
+            only,
+            changed: now,
+            quiet,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 struct LeaseState {
     /// Bit `n`: a member whose number is `n` modulo 64 may hold it.
     holders: u64,
-    /// Only this member may get it.
-    only: Option<Member>,
+    contention: Option<LeaseContention>,
 }
 
 /// One of the tables. What is in neither map is leased to nobody.
@@ -89,8 +122,7 @@ struct LeaseShard {
 }
 
 impl LeaseShard {
-    fn forget_old(&mut self) {
-        let now = Instant::now();
+    fn forget_old(&mut self, now: Instant) {
         let began = *self.began.get_or_insert(now);
         let age = now.saturating_duration_since(began);
         if age < REMEMBERED {
@@ -108,7 +140,7 @@ impl LeaseShard {
         let (recent, older) = (recent.unwrap_or_default(), older.unwrap_or_default());
         LeaseState {
             holders: recent.holders | older.holders,
-            only: recent.only.or(older.only),
+            contention: recent.contention.or(older.contention),
         }
     }
 
@@ -123,13 +155,13 @@ impl LeaseShard {
 
 /// The leases of one member's inodes.
 #[derive(Default)]
-pub(crate) struct Leases {
+pub(crate) struct LeaseTable {
     /// Set once where other members exist; without, nothing is leased.
     peers: OnceLock<Arc<dyn PeerRpc>>,
     shards: [Mutex<LeaseShard>; SHARDS],
 }
 
-impl Leases {
+impl LeaseTable {
     /// From now on what is asked for is leased, if there are other members.
     pub fn connect(&self, peers: Arc<dyn PeerRpc>) {
         if peers.members() > 1 {
@@ -144,14 +176,20 @@ impl Leases {
 
     /// Leases an object to a member, if nothing speaks against it. To be read after that.
     pub fn grant(&self, object: LeasedObject<'_>, to: Member) -> bool {
+        self.grant_at(Instant::now(), object, to)
+    }
+
+    fn grant_at(&self, now: Instant, object: LeasedObject<'_>, to: Member) -> bool {
         if self.peers.get().is_none() {
             return false;
         }
         let number = object.number();
         let mut shard = self.shard(number).lock();
-        shard.forget_old();
-        let only = shard.state(number).only;
-        if shard.changing.contains_key(&number) || only.is_some_and(|only| only != to) {
+        shard.forget_old(now);
+        let contended = |c: LeaseContention| c.only != Some(to) && !c.is_quiet(now);
+        if shard.changing.contains_key(&number)
+            || shard.state(number).contention.is_some_and(contended)
+        {
             return false;
         }
         shard.recent.entry(number).or_default().holders |= bit(to);
@@ -164,7 +202,7 @@ impl Leases {
         if self.peers.get().is_some() {
             let number = object.number();
             let mut shard = self.shard(number).lock();
-            shard.forget_old();
+            shard.forget_old(Instant::now());
             shard.recent.entry(number).or_default().holders |= bit(member);
         }
     }
@@ -173,6 +211,15 @@ impl Leases {
     /// is its own business. The caller has no inode lock.
     pub fn begin_change<'a>(
         &self,
+        by: Option<Member>,
+        objects: impl IntoIterator<Item = LeasedObject<'a>>,
+    ) -> LeaseChange<'_> {
+        self.begin_change_at(Instant::now(), by, objects)
+    }
+
+    fn begin_change_at<'a>(
+        &self,
+        now: Instant,
         by: Option<Member>,
         objects: impl IntoIterator<Item = LeasedObject<'a>>,
     ) -> LeaseChange<'_> {
@@ -189,29 +236,33 @@ impl Leases {
             change.numbers.push(number);
             let holders = {
                 let mut shard = self.shard(number).lock();
-                shard.forget_old();
+                shard.forget_old(now);
                 *shard.changing.entry(number).or_default() += 1;
                 let state = shard.state(number);
-                if let Some(only) = state.only {
-                    // It goes on being changed.
-                    let only = Some(only).filter(|only| by == Some(*only));
-                    let recent = shard.recent.entry(number).or_default();
-                    recent.only = Some(only.unwrap_or(NOBODY));
+                let drops = state.holders & !own != 0 || state.holders != 0 && peers.members() > 64;
+                let first = LeaseContention {
+                    only: by,
+                    changed: now,
+                    quiet: MIN_QUIET,
+                };
+                let contention = match state.contention {
+                    Some(before) => Some(before.after_change(by, now, drops)),
+                    None => drops.then_some(first),
+                };
+                if contention.is_some() {
+                    shard.recent.entry(number).or_default().contention = contention;
                 }
-                state.holders
+                match drops {
+                    true => state.holders,
+                    false => continue,
+                }
             };
-            if holders & !own == 0 && (holders == 0 || peers.members() <= 64) {
-                continue;
-            }
             for member in (0..peers.members()).filter(|m| holders & bit(*m) != 0) {
                 if by != Some(member) {
                     revoke(&**peers, member, object.invalidation());
                 }
             }
-            let mut shard = self.shard(number).lock();
-            shard.remove(number, holders & !own);
-            let recent = shard.recent.entry(number).or_default();
-            recent.only.get_or_insert(by.unwrap_or(NOBODY));
+            self.shard(number).lock().remove(number, holders & !own);
         }
         change
     }
@@ -238,7 +289,7 @@ fn bit(member: Member) -> u64 {
 /// A change under way. What it names is leased to nobody until it is dropped.
 #[must_use]
 pub(crate) struct LeaseChange<'a> {
-    leases: &'a Leases,
+    leases: &'a LeaseTable,
     numbers: Vec<u64>,
 }
 

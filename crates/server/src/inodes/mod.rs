@@ -14,7 +14,7 @@ use crate::{Error, Fid, Kind, Member, Result, keys};
 use bytes::Bytes;
 use forebay_data::Counter;
 use forebay_storage::{Batch, Store};
-use leases::Leases;
+use leases::LeaseTable;
 use parking_lot::{Mutex, MutexGuard};
 pub use record::Inode;
 pub(crate) use record::decode;
@@ -39,7 +39,7 @@ pub struct Inodes {
     locks: Vec<Mutex<()>>,
     fids: Counter,
     /// Which kernels may keep what of them.
-    pub(crate) leases: Leases,
+    pub(crate) leases: LeaseTable,
 }
 
 impl Inodes {
@@ -53,7 +53,7 @@ impl Inodes {
             store,
             member,
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
-            leases: Leases::default(),
+            leases: LeaseTable::default(),
         })
     }
 

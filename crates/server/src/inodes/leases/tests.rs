@@ -14,7 +14,7 @@ type Dropped = Arc<Mutex<Vec<(Member, KernelInvalidation)>>>;
 fn leases(
     members: u16,
     answers: impl Fn() -> Result<()> + Send + Sync + 'static,
-) -> (Leases, Dropped) {
+) -> (LeaseTable, Dropped) {
     let dropped = Dropped::default();
     let heard = dropped.clone();
     let peers = TestPeers {
@@ -28,7 +28,7 @@ fn leases(
             Ok(KernelInvalidation::encode_reply(answers()))
         },
     };
-    let leases = Leases::default();
+    let leases = LeaseTable::default();
     leases.connect(Arc::new(peers));
     (leases, dropped)
 }
@@ -41,7 +41,10 @@ fn attributes_of(fid: u64) -> KernelInvalidation {
 fn a_service_of_one_member_leases_nothing() {
     let (alone, _) = leases(1, || Ok(()));
     assert!(!alone.grant(FILE, 0));
-    assert!(!Leases::default().grant(FILE, 0), "nor one without peers");
+    assert!(
+        !LeaseTable::default().grant(FILE, 0),
+        "nor one without peers"
+    );
 }
 
 #[test]
@@ -81,18 +84,65 @@ fn nothing_is_leased_while_it_changes() {
     assert!(leases.grant(FILE, 0));
 }
 
+/// Whether each of the members 1 and 2 gets a lease at this time.
+fn granted(leases: &LeaseTable, at: Instant) -> [bool; 2] {
+    [1, 2].map(|member| leases.grant_at(at, FILE, member))
+}
+
 #[test]
-fn what_nodes_change_and_look_at_in_turn_is_leased_to_the_one_that_changes_it_alone() {
+fn what_a_kernel_had_to_drop_is_leased_at_once_to_the_member_that_alone_changes_it() {
     let (leases, dropped) = leases(3, || Ok(()));
-    assert!(leases.grant(FILE, 1));
-    drop(leases.begin_change(Some(2), [FILE]));
-    assert!(!leases.grant(FILE, 1) && leases.grant(FILE, 2));
-    drop(leases.begin_change(Some(2), [FILE]));
-    assert!(leases.grant(FILE, 2));
+    let start = Instant::now();
+    assert!(leases.grant_at(start, FILE, 1));
+    for _ in 0..2 {
+        drop(leases.begin_change_at(start, Some(2), [FILE]));
+        assert_eq!(granted(&leases, start), [false, true]);
+    }
     assert_eq!(dropped.lock().len(), 1, "the second change bothers nobody");
     // Two that change it in turn: none of them.
-    drop(leases.begin_change(Some(1), [FILE]));
-    assert!(!leases.grant(FILE, 1) && !leases.grant(FILE, 2));
+    drop(leases.begin_change_at(start, Some(1), [FILE]));
+    assert_eq!(granted(&leases, start), [false, false]);
+    drop(leases.begin_change_at(start, Some(1), [FILE]));
+    assert_eq!(granted(&leases, start), [false, false]);
+}
+
+#[test]
+fn what_a_kernel_had_to_drop_is_leased_to_all_when_it_has_not_been_changed_for_a_while_longer_each_time()
+ {
+    let (leases, dropped) = leases(3, || Ok(()));
+    let (mut now, mut quiet) = (Instant::now(), MIN_QUIET);
+    assert_eq!(granted(&leases, now), [true, true]);
+    for round in 1..=10 {
+        // Both change it, so that neither is the only one.
+        for by in [1, 2] {
+            drop(leases.begin_change_at(now, Some(by), [FILE]));
+        }
+        assert_eq!(dropped.lock().len(), 2 * round, "each kernel once");
+        now += quiet - Duration::from_millis(1);
+        assert_eq!(granted(&leases, now), [false, false], "round {round}");
+        // One more change: it begins anew.
+        drop(leases.begin_change_at(now, None, [FILE]));
+        now += quiet - Duration::from_millis(1);
+        assert_eq!(granted(&leases, now), [false, false], "round {round}");
+        now += Duration::from_millis(1);
+        assert_eq!(granted(&leases, now), [true, true], "round {round}");
+        quiet = MAX_QUIET.min(2 * quiet);
+    }
+}
+
+#[test]
+fn who_alone_changes_what_was_quiet_keeps_its_lease() {
+    let (leases, _) = leases(3, || Ok(()));
+    let start = Instant::now();
+    assert_eq!(granted(&leases, start), [true, true]);
+    for by in [1, 2] {
+        drop(leases.begin_change_at(start, Some(by), [FILE]));
+    }
+    let later = start + MIN_QUIET * 4;
+    for _ in 0..2 {
+        drop(leases.begin_change_at(later, Some(2), [FILE]));
+        assert_eq!(granted(&leases, later), [false, true]);
+    }
 }
 
 #[test]
