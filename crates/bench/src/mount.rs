@@ -33,7 +33,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
     let cold = CacheDropping::choose();
     let unpacks = cases.iter().any(|c| c.work.kind == CaseWork::Unpack);
     let tree = unpacks.then(|| SourceTree::make(&dir.0, args.tree_files));
-    let conditions = Conditions {
+    let conditions = RunConditions {
         args,
         cold,
         tree: tree.transpose()?,
@@ -77,7 +77,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
 }
 
 /// What all cases of a run have in common.
-struct Conditions<'a> {
+struct RunConditions<'a> {
     args: &'a MountArgs,
     cold: CacheDropping,
     /// If a case unpacks one.
@@ -110,7 +110,7 @@ fn comparable(durability: &str, kinds: &[SubjectKind]) -> Result<()> {
     Ok(())
 }
 
-fn header(conditions: &Conditions, dir: &Path) -> Result<()> {
+fn header(conditions: &RunConditions, dir: &Path) -> Result<()> {
     let args = conditions.args;
     let tree = conditions.tree.as_ref();
     let tree = tree.map_or(String::new(), |tree| {
@@ -143,7 +143,7 @@ fn header(conditions: &Conditions, dir: &Path) -> Result<()> {
 fn measure(
     case: &Case<ProcessWork>,
     subject: &Subject,
-    conditions: &Conditions,
+    conditions: &RunConditions,
     round: u32,
     report: &mut Report,
 ) -> Result<()> {

@@ -112,9 +112,20 @@ impl KernelCaches {
     /// # Errors
     /// The kernel has old pages.
     pub fn drop_all_pages(&self, delegate: &Delegate, fid: Fid) -> io::Result<bool> {
-        let dropping = delegate.kernel_pages.dropping_pages(fid);
-        dropping.map_err(|e| io::Error::from_raw_os_error(e.errno().raw_os_error()))?;
-        self.connection()?.notifier.inval_inode(fid, 0, 0)
+        let connection = self.connection()?;
+        let drop = || connection.notifier.inval_inode(fid, 0, 0);
+        let dropped = delegate.kernel_pages.drop_all(fid, drop);
+        dropped.map_err(|e| io::Error::from_raw_os_error(e.errno().raw_os_error()))?
+    }
+
+    /// The same of a file that has just been opened, on any thread: `None` if that would have to wait, and nothing is done.
+    pub fn drop_all_pages_at_once(
+        &self,
+        delegate: &Delegate,
+        fid: Fid,
+    ) -> Option<io::Result<bool>> {
+        let drop = || self.connection()?.notifier.inval_inode(fid, 0, 0);
+        delegate.kernel_pages.drop_all_at_once(fid, drop)
     }
 
     /// The kernel asks for a file's attributes before it uses them again.
@@ -149,7 +160,22 @@ impl KernelCaches {
     ///
     /// # Errors
     /// The kernel has old pages.
-    pub fn drop_pages(&self, fid: Fid, offset: u64, len: usize) -> io::Result<()> {
+    pub fn drop_pages(
+        &self,
+        delegate: &Delegate,
+        fid: Fid,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<()> {
+        let _under_way = delegate.kernel_pages.begin_drop(fid, false);
+        self.drop_written(fid, offset, len)
+    }
+
+    /// The same for a write through the page cache that is not answered yet.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn drop_written(&self, fid: Fid, offset: u64, len: usize) -> io::Result<()> {
         let (offset, len) = (i64::try_from(offset), i64::try_from(len));
         let (Ok(offset), Ok(len)) = (offset, len) else {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -4,7 +4,7 @@ use crate::errors::MountError;
 use crate::filesystem::{Filesystem, MountContext};
 use crate::open_handles::OpenHandles;
 use crate::options::{MountOptions, READAHEAD, answering_threads};
-use crate::protocol::{self, Session};
+use crate::protocol::{self, ReadingRule, Session};
 use crate::recording::MountRecording;
 use crate::{mount_calls, mount_table, mountpoint};
 use forebay_server::Delegate;
@@ -91,7 +91,7 @@ impl PendingMount {
         let started = Session::agree(filesystem, connection, owner).and_then(|session| {
             // Nothing is answered before `spawn`.
             ctx.caches.connect(session.notifier(), point)?;
-            session.spawn(answering_threads(), polls_for_requests(&ctx.delegate))
+            session.spawn(answering_threads(), reading_rule(&ctx.delegate))
         });
         let session = match started {
             Ok(session) => session,
@@ -245,10 +245,12 @@ impl Drop for Mount {
     }
 }
 
-/// Whether a thread of the mount looks for the next request itself for a moment. On one processor it would keep the program from
-/// asking.
-fn polls_for_requests(delegate: &Delegate) -> bool {
-    delegate.seldom_waits() && std::thread::available_parallelism().is_ok_and(|n| n.get() > 1)
+/// Which threads of the mount read requests.
+fn reading_rule(delegate: &Delegate) -> ReadingRule {
+    match delegate.seldom_waits() {
+        true => ReadingRule::OneIfEnough,
+        false => ReadingRule::All,
+    }
 }
 
 /// The device number of what is mounted on `point`; empty if nothing of ours is.

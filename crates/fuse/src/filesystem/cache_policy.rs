@@ -6,7 +6,7 @@ use super::file_handle::encode;
 use super::write_back::WriteBack;
 use crate::protocol::{EntryAnswer, FopenFlags, Opened};
 use crate::recording::MountRecording;
-use forebay_server::delegate::{KernelLease, OpenedFile};
+use forebay_server::delegate::{KernelLease, OpenedFile, StalePages};
 use forebay_server::proto::meta::LEASE_TERM;
 use forebay_server::{Attr, Kind, Lamination, OpenFlags};
 use rustix::io::Errno;
@@ -130,10 +130,18 @@ impl CachePolicy {
         }
         if direct {
             fopen |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        } else if opened.keep_cache || keeps_written {
+        }
+        if !self.recording.exact() {
+            // Those that are old have been dropped when the kernel hears of this.
             fopen |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         (encode(opened.handle, flags, direct), fopen)
+    }
+
+    /// The pages that must be dropped before the kernel hears of the open.
+    pub fn stale(&self, opened: &OpenedFile) -> Option<StalePages> {
+        let kept = self.write_back.is_on() || self.recording.exact();
+        opened.stale.clone().filter(|_| !kept)
     }
 }
 
@@ -169,11 +177,11 @@ mod tests {
         policy.opened(opened, open_flags(protocol::OpenFlags(flags)))
     }
 
-    fn opened(keep_cache: bool, direct: bool) -> OpenedFile {
+    fn opened(direct: bool) -> OpenedFile {
         OpenedFile {
             handle: 77,
             attr: Inode::new(Kind::File, 0o644, 0, 0, Time::default()).attr(Fid(9)),
-            keep_cache,
+            stale: None,
             direct,
             made: false,
             leased: false,
@@ -183,14 +191,14 @@ mod tests {
     #[test]
     fn an_opened_file_is_cached_as_its_handle_says() {
         let policy = policy(false);
-        let (fh, fopen) = open(&policy, &opened(true, false), libc::O_RDWR);
+        let (fh, fopen) = open(&policy, &opened(false), libc::O_RDWR);
         assert_eq!(super::super::file_handle::handle(fh), 77);
         assert!(has(fh, READ) && has(fh, WRITE) && !has(fh, DIRECT));
         assert_eq!(fopen, FopenFlags::FOPEN_KEEP_CACHE);
-        let (fh, fopen) = open(&policy, &opened(false, true), libc::O_WRONLY);
+        let (fh, fopen) = open(&policy, &opened(true), libc::O_WRONLY);
         assert!(!has(fh, READ) && has(fh, WRITE) && has(fh, DIRECT));
         assert!(fopen.contains(FopenFlags::FOPEN_DIRECT_IO));
-        let (fh, fopen) = open(&policy, &opened(true, false), libc::O_RDONLY);
+        let (fh, fopen) = open(&policy, &opened(false), libc::O_RDONLY);
         assert!(has(fh, READ) && !has(fh, WRITE));
         assert!(fopen.contains(FopenFlags::FOPEN_NOFLUSH));
     }
@@ -199,7 +207,7 @@ mod tests {
     fn a_kernel_that_keeps_written_pages_keeps_those_of_every_file() {
         let policy = policy(true);
         let flags = libc::O_WRONLY | libc::O_APPEND;
-        let (fh, fopen) = open(&policy, &opened(false, true), flags);
+        let (fh, fopen) = open(&policy, &opened(true), flags);
         assert!(!has(fh, DIRECT));
         assert_eq!(fopen, FopenFlags::FOPEN_KEEP_CACHE);
     }

@@ -92,7 +92,7 @@ impl DirectoryMoves {
         }
         let (ctx, places) = (self.ctx.clone(), self.places.clone());
         let purpose = "to tell of a moved directory";
-        spawn_waiter("moved directory", purpose, move || {
+        spawn_waiter(purpose, move || {
             places.telling.fetch_add(1, Ordering::SeqCst);
             for (fid, path) in moved {
                 let path = path.as_os_str().as_bytes();
@@ -112,7 +112,7 @@ impl DirectoryMoves {
     ) {
         let (ctx, places) = (self.ctx.clone(), self.places.clone());
         let purpose = "to look a moved directory up";
-        spawn_waiter("moved directory", purpose, move || {
+        spawn_waiter(purpose, move || {
             places.look_up(&ctx.caches, moved.fid, &moved.path);
             reply.answer(answer);
         });

@@ -93,7 +93,6 @@ impl MountContext {
         );
         let ctx = self.clone();
         spawn_waiter(
-            "room",
             "to have the kernel ask before it takes a write",
             move || {
                 for inode in ctx.handles.written() {
@@ -136,7 +135,7 @@ impl MountContext {
             return answer();
         }
         let ctx = self.clone();
-        spawn_waiter("room", "to count what was written", move || {
+        spawn_waiter("to count what was written", move || {
             // A program that seeks to the end asks with the kernel's lock of the file held.
             if let Err(error) = ctx.launder(fid) {
                 tracing::warn!(inode = fid.0, %error, "bytes that the kernel keeps are not counted");

@@ -1,15 +1,17 @@
 //! Open files and their bytes, in the service's terms.
 //!
 //! Invariant: a handle that was opened here is released, or it is in the answer to the kernel.
-use super::attrs::{drop_set_ids, privileged_unless};
+use super::attrs::{ROOT, drop_set_ids, privileged_unless};
 use super::context::MountContext;
 use super::file_handle::{DIRECT, READ, WRITE, handle, has, open_flags};
 use crate::protocol::{
-    AllocateRequest, CopyRequest, CreateRequest, FileHandle, Opened, ReadRequest, Request,
-    WriteFlags, WriteRequest,
+    AllocateRequest, CopyRequest, CreateRequest, FileHandle, ReadRequest, Request, WriteFlags,
+    WriteRequest,
 };
 use bytes::Bytes;
-use forebay_server::delegate::{Fallocate, KernelLease, OpenedFile, SeekTarget, WriteOrigin};
+use forebay_server::delegate::{
+    Fallocate, KernelLease, NotedPageRead, OpenedFile, SeekTarget, WriteOrigin,
+};
 use forebay_server::{Attr, Caller, Fid, Kind, OpenFlags, Result, SetAttr};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -18,9 +20,6 @@ use std::sync::Arc;
 
 /// Most bytes one copy request moves, so that a thread is not held for long; the kernel asks again for the rest.
 const COPY_LIMIT: u64 = 16 << 20;
-
-/// A file that was made or found, and is open.
-pub(super) type Created = (Attr, Opened);
 
 /// Whether `caller` may open a file it did not make. Knows only the caller's first group, so it may refuse too much.
 fn may_open(attr: &Attr, flags: OpenFlags, caller: Caller) -> bool {
@@ -41,12 +40,20 @@ pub(super) struct FileRequests {
 }
 
 impl FileRequests {
-    pub fn open(&self, fid: Fid, flags: OpenFlags, kills_set_ids: bool) -> Result<Opened> {
-        let opened = self.ctx.delegate.open(fid, flags)?;
+    pub fn open(&self, fid: Fid, flags: OpenFlags, kills_set_ids: bool) -> Result<OpenedFile> {
+        // A kernel that keeps times hands over that of the change, unless it is that of the change before.
+        let timed = flags.truncate && self.ctx.policy.write_back.is_on();
+        let truncate = flags.truncate && !timed;
+        let opened = (self.ctx.delegate).open(fid, OpenFlags { truncate, ..flags })?;
+        if timed {
+            let through = Some(opened.handle).filter(|_| flags.write);
+            let calls = &self.ctx.delegate.write_back;
+            self.or_close(&opened, calls.truncate(fid, 0, through, ROOT))?;
+        }
         if kills_set_ids {
             self.or_close(&opened, drop_set_ids(&self.ctx.delegate, &opened.attr))?;
         }
-        Ok(self.ctx.policy.opened(&opened, flags))
+        Ok(opened)
     }
 
     /// Makes a file in the directory of `req`, or opens the one that is there.
@@ -54,7 +61,7 @@ impl FileRequests {
         &self,
         req: &Request,
         create: &CreateRequest<'_>,
-    ) -> Result<(Created, KernelLease)> {
+    ) -> Result<(OpenedFile, KernelLease)> {
         let flags = open_flags(create.flags);
         let exclusive = create.flags.0 & libc::O_EXCL != 0;
         let (delegate, mode) = (&self.ctx.delegate, create.mode);
@@ -63,12 +70,11 @@ impl FileRequests {
             // The kernel sees to it that one opened with `O_EXCL` never gets a name; so does the service.
             None => delegate.create_unnamed(req.fid, mode, !exclusive, flags, req.caller)?,
         };
-        let open = self.ctx.policy.opened(&opened, flags);
         let lease = KernelLease {
             attributes: opened.leased,
             ..KernelLease::default()
         };
-        Ok(((opened.attr, open), lease))
+        Ok((opened, lease))
     }
 
     fn create_named(
@@ -87,7 +93,7 @@ impl FileRequests {
         };
         let (name, mode) = (name.as_bytes(), mode & 0o7777);
         let (delegate, caller) = (&self.ctx.delegate, req.caller);
-        let mut opened = delegate.create(req.fid, name, mode, exclusive, keep, caller)?;
+        let mut opened = delegate.create(req.fid, name, mode, exclusive, keep, req.origin())?;
         if !opened.made {
             let allowed = match opened.attr.kind {
                 Kind::File if may_open(&opened.attr, flags, caller) => Ok(()),
@@ -116,6 +122,15 @@ impl FileRequests {
             let _ = self.ctx.delegate.release(opened.handle);
         }
         result
+    }
+
+    /// A read into the page cache is noted until it is answered, where a write through it must know.
+    pub fn note(&self, read: &ReadRequest) -> Option<NotedPageRead> {
+        let pages = &self.ctx.delegate.kernel_pages;
+        match read.direct || self.ctx.policy.write_back.is_on() {
+            true => None,
+            false => pages.note_read(handle(read.fh), read.offset, read.size),
+        }
     }
 
     /// The bytes asked for; the pages that are foreseen to be asked for next are in the kernel's page cache then.
@@ -228,13 +243,18 @@ impl FileRequests {
     pub fn copy(&self, copy: &CopyRequest, caller: Caller) -> Result<u32> {
         let len = copy.len.min(COPY_LIMIT);
         let (from, to) = (handle(copy.from), handle(copy.to));
+        // A kernel that keeps times hands over that of the copy, unless it is that of the change before.
+        let origin = match self.ctx.policy.write_back.is_on() && !has(copy.to, DIRECT) {
+            true => WriteOrigin::PlacedAndTimed(caller),
+            false => WriteOrigin::Program(caller),
+        };
         let copied = self.ctx.delegate.copy_range(
             from,
             copy.from_offset,
             to,
             copy.to_offset,
             len,
-            caller,
+            origin,
         )?;
         Ok(copied.min(len) as u32)
     }
@@ -291,6 +311,68 @@ mod tests {
     }
 
     #[test]
+    fn copies_and_opens_that_empty_leave_the_time_to_a_kernel_that_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = forebay_server::Config {
+            memory: 16 << 20,
+            ..forebay_server::Config::default()
+        };
+        let io = Arc::new(forebay_storage::OsIo);
+        let service = forebay_server::Service::start(io, &dir.path().join("s"), config).unwrap();
+        let files = FileRequests {
+            ctx: MountContext::new(service.delegate(0), &MountOptions::default()),
+        };
+        let (ctx, root) = (&files.ctx, Caller { uid: 0, gid: 0 });
+        let offered = protocol::InitFlags::all();
+        let mut kernel =
+            protocol::KernelConfig::new(offered, protocol::InitFlags::empty(), 1 << 20);
+        ctx.policy.write_back.agree(&mut kernel);
+        assert!(ctx.policy.write_back.is_on());
+        let flags = open_flags(protocol::OpenFlags(libc::O_RDWR | libc::O_CREAT));
+        let made = ctx
+            .delegate
+            .create(Fid::ROOT, b"f", 0o600, true, flags, root);
+        let made = made.unwrap();
+        let (fh, _) = ctx.policy.opened(&made, flags);
+        let calls = &ctx.delegate.write_back;
+        let written = calls.write(made.handle, 0, b"data", WriteOrigin::KeptPages);
+        written.unwrap();
+        // The kernel's clock is a little ahead. It names the time no second time: what follows in the same tick does not change it.
+        let ahead = Time {
+            secs: ctx
+                .delegate
+                .names
+                .getattr(made.attr.fid)
+                .unwrap()
+                .mtime
+                .secs
+                + 100,
+            nanos: 7,
+        };
+        calls.hand_over_time(made.handle, ahead).unwrap();
+        files.flush(fh, 0).unwrap();
+        let copy = CopyRequest {
+            from: fh,
+            from_offset: 0,
+            to_fid: made.attr.fid,
+            to: fh,
+            to_offset: 100,
+            len: 4,
+        };
+        assert_eq!(files.copy(&copy, root).unwrap(), 4);
+        files.flush(fh, 0).unwrap();
+        let attr = ctx.delegate.names.getattr(made.attr.fid).unwrap();
+        assert_eq!((attr.size, attr.mtime), (104, ahead));
+        let empties = open_flags(protocol::OpenFlags(libc::O_WRONLY | libc::O_TRUNC));
+        let opened = files.open(made.attr.fid, empties, false).unwrap();
+        let attr = ctx.delegate.names.getattr(made.attr.fid).unwrap();
+        assert_eq!((attr.size, attr.mtime), (0, ahead));
+        ctx.delegate.release(opened.handle).unwrap();
+        ctx.delegate.release(made.handle).unwrap();
+        service.stop().unwrap();
+    }
+
+    #[test]
     fn a_create_that_finds_a_file_may_do_what_its_bits_say_and_no_more() {
         let dir = tempfile::tempdir().unwrap();
         let config = forebay_server::Config {
@@ -319,7 +401,7 @@ mod tests {
                 flags: protocol::OpenFlags(flags | libc::O_CREAT),
             };
             let made = files.create(&user, &create);
-            made.map(|((_, (fh, _)), _)| files.ctx.delegate.release(handle(fh)).unwrap())
+            made.map(|(opened, _)| files.ctx.delegate.release(opened.handle).unwrap())
         };
         // Its maker may write it whatever its bits.
         create(&a, "f", libc::O_RDWR).unwrap();

@@ -40,9 +40,9 @@ pub(super) struct InFlightInodes {
 }
 
 /// The thread's part. Should there be no thread, the next file is another chance.
-struct Looker(Arc<InFlightInodes>);
+struct LookingThread(Arc<InFlightInodes>);
 
-impl Drop for Looker {
+impl Drop for LookingThread {
     fn drop(&mut self) {
         self.0.waiting.lock().looked_after = false;
     }
@@ -63,13 +63,9 @@ impl InFlightInodes {
         if has_thread {
             return;
         }
-        let looker = Looker(self.clone());
+        let looker = LookingThread(self.clone());
         let work = move || while looker.0.next().is_some_and(&look) {};
-        spawn_waiter(
-            "inodes",
-            "to look at files changed past the mount again",
-            work,
-        );
+        spawn_waiter("to look at files changed past the mount again", work);
     }
 
     /// The mount ends: nothing is looked at any more, because each look uses it.

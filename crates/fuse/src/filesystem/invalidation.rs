@@ -51,7 +51,7 @@ pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<DirectoryMoveState>) 
             }
         };
         // Without a thread the other node gets an error, because `told` goes with `work`.
-        spawn_waiter("news", "to hear of other nodes", work);
+        spawn_waiter("to hear of other nodes", work);
     };
     ctx.delegate
         .kernel_pages
@@ -72,7 +72,7 @@ fn drop_attributes(ctx: &MountContext, fid: Fid, told: InvalidationDone) {
             if left.is_zero() {
                 return told(Ok(()));
             }
-            spawn_waiter("lease", "to wait for the end of a lease", move || {
+            spawn_waiter("to wait for the end of a lease", move || {
                 std::thread::sleep(left);
                 told(Ok(()));
             });

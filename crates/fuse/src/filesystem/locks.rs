@@ -189,7 +189,7 @@ impl KernelLocks {
     ) {
         let (ctx, ended) = (self.ctx.clone(), self.ended.clone());
         // Without a thread the lock goes when the file is closed.
-        spawn_waiter("lock", "to wait for a lock", move || {
+        spawn_waiter("to wait for a lock", move || {
             let stale = attempt("wait for a lock", fid, || get(&ctx.delegate, &ended));
             let shown = stale.and_then(|stale| match stale {
                 Some(stale) => show(&ctx, fid, stale),

@@ -155,7 +155,7 @@ impl Filesystem {
     ) {
         let answer = self.attempt(req, CallInfo::at(action, req.fid, name), || {
             let names = &self.ctx.delegate.names;
-            names.make(req.fid, name.as_bytes(), new()?, req.caller)
+            names.make(req.fid, name.as_bytes(), new()?, req.origin())
         });
         self.moves.answered(&answer, (req.fid, name), req.pid);
         reply.answer(answer.map(|attr| self.ctx.policy.entry(attr)));

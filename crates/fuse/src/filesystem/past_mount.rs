@@ -95,11 +95,7 @@ impl MountContext {
             // The one that waits may have given up.
             let _ = done.send(());
         };
-        spawn_waiter(
-            "bring back",
-            "to bring back what programs have written",
-            work,
-        );
+        spawn_waiter("to bring back what programs have written", work);
         all.recv_timeout(limit).is_ok()
     }
 
@@ -116,6 +112,12 @@ impl MountContext {
     /// Whether the kernel may have bytes of the file that the service has not.
     pub(super) fn may_hold_written(&self, fid: Fid) -> bool {
         self.policy.write_back.is_on() && self.handles.is_written(fid.0)
+    }
+
+    /// The same where a seek must find them: those that programs have written into mappings too, which the kernel keeps in every service.
+    pub(super) fn may_hold_unseen(&self, fid: Fid) -> bool {
+        self.handles.is_written(fid.0)
+            && (self.policy.write_back.is_on() || self.delegate.kernel_pages.may_be_mapped(fid))
     }
 
     /// Drops the kernel's pages of a file that was changed past the mount, and gives it the size and times.
@@ -199,7 +201,7 @@ impl MountContext {
     fn spawn_renew(self: &Arc<MountContext>, fid: Fid) {
         let ctx = self.clone();
         let work = move || ctx.renew(fid);
-        spawn_waiter("renew", "to show a change past the mount", work);
+        spawn_waiter("to show a change past the mount", work);
     }
 
     /// What a change of attributes is answered with that the mount itself asks for; `size`: to give the kernel the size.

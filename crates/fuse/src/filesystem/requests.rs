@@ -66,8 +66,9 @@ impl Handler for Filesystem {
                 names::find_again(&self.ctx.delegate, req.fid, name == "..")
             }),
             _ => self.attempt(req, CallInfo::at(Action::Lookup, req.fid, name), || {
+                let names = &self.ctx.delegate.names;
                 let attr;
-                (attr, lease) = self.ctx.delegate.names.lookup_leased(req.fid, bytes)?;
+                (attr, lease) = names.lookup_leased(req.fid, bytes, req.thread())?;
                 self.ctx.handles.named(attr.fid.0, req.fid.0, bytes);
                 Ok(attr)
             }),
@@ -94,7 +95,8 @@ impl Handler for Filesystem {
         let mut lease = KernelLease::default();
         let ask = || {
             let attr;
-            (attr, lease) = self.ctx.delegate.names.getattr_leased(req.fid)?;
+            let names = &self.ctx.delegate.names;
+            (attr, lease) = names.getattr_leased(req.fid, req.thread())?;
             Ok(attr)
         };
         let answer = self.attempt(req, CallInfo::on(Action::Stat, req.fid), ask);
@@ -166,7 +168,7 @@ impl Handler for Filesystem {
         let call = CallInfo::at(Action::Unlink, req.fid, name);
         self.answer(req, call, reply, || {
             let names = &self.ctx.delegate.names;
-            names.unlink(req.fid, name.as_bytes(), req.caller)
+            names.unlink(req.fid, name.as_bytes(), req.origin())
         });
     }
 
@@ -174,7 +176,7 @@ impl Handler for Filesystem {
         let call = CallInfo::at(Action::RemoveDirectory, req.fid, name);
         self.answer(req, call, reply, || {
             let names = &self.ctx.delegate.names;
-            names.rmdir(req.fid, name.as_bytes(), req.caller)
+            names.rmdir(req.fid, name.as_bytes(), req.origin())
         });
     }
 
@@ -204,17 +206,22 @@ impl Handler for Filesystem {
     fn open(&self, req: &Request, flags: OpenFlags, kills_set_ids: bool, reply: Reply<Opened>) {
         let call = CallInfo::on(Action::Open, req.fid).range(flags.0.unsigned_abs().into(), 0);
         let flags = open_flags(flags);
-        let open = || match self.teams.take(req.fid, flags, req.pid) {
-            Some(opened) => Ok(self.ctx.policy.opened(&opened, flags)),
-            None => self.files.open(req.fid, flags, kills_set_ids),
-        };
-        let answer = self.attempt(req, call, open);
+        let mut stale = None;
+        let answer = self.attempt(req, call, || {
+            let opened = match self.teams.take(req.fid, flags, req.pid) {
+                Some(opened) => opened,
+                None => self.files.open(req.fid, flags, kills_set_ids)?,
+            };
+            stale = self.ctx.policy.stale(&opened);
+            Ok(self.ctx.policy.opened(&opened, flags))
+        });
         if let Ok((fh, _)) = &answer {
             let (handle, writes) = (HandleKey::File(fh.0), has(*fh, WRITE));
             self.ctx.handles.opened(handle, req.fid.0, req.pid, writes);
         }
         // It may have emptied the file.
-        self.changes.answer(req.fid, answer, reply);
+        self.changes
+            .answer_opened(req.fid, answer, stale, |opened| &mut opened.1, reply);
     }
 
     fn create(
@@ -226,17 +233,19 @@ impl Handler for Filesystem {
         let name = create.name.unwrap_or(OsStr::new(NO_NAME));
         let flags = create.flags.0.unsigned_abs().into();
         let call = CallInfo::at(Action::Create, req.fid, name).range(flags, 0);
-        let mut lease = KernelLease::default();
+        let (mut lease, mut stale) = (KernelLease::default(), None);
         let answer = self.attempt(req, call, || {
             let created;
             (created, lease) = self.files.create(req, &create)?;
-            let (attr, (fh, _)) = &created;
+            stale = self.ctx.policy.stale(&created);
+            let open = self.ctx.policy.opened(&created, open_flags(create.flags));
+            let (attr, fh) = (created.attr, open.0);
             self.ctx
                 .handles
                 .named(attr.fid.0, req.fid.0, name.as_bytes());
-            let (handle, writes) = (HandleKey::File(fh.0), has(*fh, WRITE));
+            let (handle, writes) = (HandleKey::File(fh.0), has(fh, WRITE));
             self.ctx.handles.opened(handle, attr.fid.0, req.pid, writes);
-            Ok(created)
+            Ok((attr, open))
         });
         let fid = answer.as_ref().map_or(Fid(0), |created| created.0.fid);
         let answer = answer.map(|(attr, open)| {
@@ -244,12 +253,14 @@ impl Handler for Filesystem {
             (self.ctx.policy.entry_leased(attr, lease), open)
         });
         // It may have emptied a file that another node made.
-        self.changes.answer(fid, answer, reply);
+        self.changes
+            .answer_opened(fid, answer, stale, |created| &mut created.1.1, reply);
     }
 
     fn read(&self, req: &Request, read: ReadRequest, reply: Reply<Bytes>) {
         let call = CallInfo::on(Action::Read, req.fid).through(read.fh);
         let call = call.range(read.offset, read.size.into());
+        let _noted = self.files.note(&read);
         self.answer(req, call, reply, || self.files.read(&read));
     }
 
@@ -267,7 +278,7 @@ impl Handler for Filesystem {
         }
         let flushed = self.attempt(req, call, || self.files.flush(fh, owner));
         let (ctx, fid) = (self.ctx.clone(), req.fid);
-        spawn_waiter("flush", "to show the time of a file", move || {
+        spawn_waiter("to show the time of a file", move || {
             ctx.show_time(fid);
             reply.answer(flushed);
         });
@@ -297,13 +308,13 @@ impl Handler for Filesystem {
     fn lseek(&self, req: &Request, fh: FileHandle, offset: i64, whence: i32, reply: Reply<i64>) {
         let call = CallInfo::on(Action::Seek, req.fid).through(fh);
         let call = call.range(offset.unsigned_abs(), 0);
-        if !self.ctx.may_hold_written(req.fid) {
+        if !self.ctx.may_hold_unseen(req.fid) {
             return self.answer(req, call, reply, || self.files.seek(fh, offset, whence));
         }
         // The kernel asks without writing back what it keeps, which would look like holes.
         let (ctx, fid) = (self.ctx.clone(), req.fid);
         let record = self.ctx.recording.record(req, call);
-        spawn_waiter("seek", "to look for data and holes", move || {
+        spawn_waiter("to look for data and holes", move || {
             let sought = attempt("seek", fid, || {
                 ctx.launder(fid)?;
                 FileRequests { ctx }.seek(fh, offset, whence)

@@ -1,6 +1,7 @@
 //! A service through the kernel: one binary, a module for each behaviour.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod cached_writers;
 mod coherence;
 mod common;
 mod conformance;

@@ -27,6 +27,7 @@ fn a_mount_point_in_use_or_unfit_is_refused_with_words() {
             "0",
             "-",
             "1",
+            "-",
         ],
     );
     let out = second.stdin(Stdio::null()).output().unwrap();
@@ -92,6 +93,7 @@ fn dead_mounts_are_cleared_away_and_a_mount_inside_another_is_refused() {
             "0",
             "-",
             "1",
+            "-",
         ],
     );
     let said =

@@ -1,12 +1,13 @@
 //! Calls on handles: open, create, read, write, sync, seek, release. Each is composed here from calls of the delegate's parts.
 //!
 //! The kernel may keep its pages across opens only if they are of the file's generation. The generation of its pages is
-//! recorded when an open made it drop them (and it then used the handle). It advances with this node's own commits, unless
-//! another node's commit came in between.
+//! recorded when they were dropped for an open, a lock or an fsync. It advances with this node's own commits, unless another node's
+//! commit came in between.
 use super::Delegate;
 use super::combine::NewFile;
 use super::counted_open::CountedOpen;
 use super::handles::{Handle, OpenHandle};
+use super::kernel_leases::RequestOrigin;
 use super::open_file::StalePages;
 use super::opens::OpenedFile;
 use super::seek::SeekTarget;
@@ -41,7 +42,7 @@ impl Delegate {
     pub fn open_uncounted(&self, attr: &Attr) -> Handle {
         let _at = self.ctx.counters.other();
         let table = &self.ctx.table;
-        table.add(table.hold(attr), OpenFlags::READ, false, None, None)
+        table.add(table.hold(attr), OpenFlags::READ, false, false, None)
     }
 
     /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.
@@ -55,16 +56,18 @@ impl Delegate {
         mode: u32,
         exclusive: bool,
         flags: OpenFlags,
-        caller: Caller,
+        by: impl Into<RequestOrigin>,
     ) -> Result<OpenedFile> {
         let _at = self.ctx.counters.other();
+        let RequestOrigin { caller, thread } = by.into();
         let new = NewFile {
             parent,
             name: name.into(),
             mode,
             caller,
         };
-        let send = |handles| self.opens.make_and_open(&new, exclusive, flags, handles);
+        let opens = &self.opens;
+        let send = |handles| opens.make_and_open(&new, exclusive, flags, handles, thread);
         let (((attr, counted), outcome), own) = match exclusive {
             true => (send(1)?, true),
             false => self.ctx.combine.create(&new, flags, send)?,
@@ -128,11 +131,14 @@ impl Delegate {
     pub fn release(&self, handle: Handle) -> Result<()> {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.take(handle)?;
-        open.used();
         let file = &open.file;
+        file.last_reads.lock().forget(handle);
         {
             let mut state = file.state.lock();
             state.paging_handles -= u32::from(open.paging);
+            if open.writes_pages {
+                self.ctx.remove_cached_writer(&mut state);
+            }
             state
                 .unreported_closes
                 .extend(open.counted.as_ref().and_then(|c| c.release()));
@@ -159,7 +165,6 @@ impl Delegate {
     }
 
     pub(super) fn read_open(&self, open: &OpenHandle, offset: u64, len: u32) -> Result<Bytes> {
-        open.used();
         if self.ctx.posix {
             self.ctx.refresh(&open.file)?;
         }
@@ -203,7 +208,6 @@ impl Delegate {
     pub fn flush(&self, handle: Handle) -> Result<()> {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get(handle)?;
-        open.used();
         self.committer.publish(&open.file)?;
         open.hear_of_lost_pages()
     }
@@ -217,7 +221,6 @@ impl Delegate {
     pub fn fsync(&self, handle: Handle) -> Result<Option<StalePages>> {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get(handle)?;
-        open.used();
         let stale = self.syncer.sync(&open.file)?;
         open.hear_of_lost_pages()?;
         Ok(stale)
@@ -230,7 +233,6 @@ impl Delegate {
     pub fn seek(&self, handle: Handle, offset: u64, target: SeekTarget) -> Result<u64> {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get(handle)?;
-        open.used();
         if self.ctx.posix {
             self.ctx.refresh(&open.file)?;
         }
@@ -248,7 +250,7 @@ impl Delegate {
         to: Handle,
         to_offset: u64,
         len: u64,
-        caller: Caller,
+        origin: WriteOrigin,
     ) -> Result<u64> {
         let (source, target) = (
             self.ctx.table.get_readable(from)?,
@@ -269,7 +271,9 @@ impl Delegate {
             let copied = self
                 .read(from, offset.saturating_add(done), step)
                 .and_then(|bytes| {
-                    self.write(to, to_offset.saturating_add(done), &bytes, caller)?;
+                    let _at = self.ctx.counters.begin();
+                    let to_offset = to_offset.saturating_add(done);
+                    self.writer.write(&target, to_offset, &bytes, origin)?;
                     Ok(bytes.len() as u64)
                 });
             match copied {

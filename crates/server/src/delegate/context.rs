@@ -5,7 +5,7 @@
 use super::combine::RequestCombiner;
 use super::deferred_close::DeferredCloses;
 use super::handles::OpenFileTable;
-use super::kernel_leases::{KernelLeases, LeasedPart};
+use super::kernel_leases::{KernelLeases, KernelThread, LeasedPart};
 use super::open_file::OpenFile;
 use super::traffic::TrafficCounters;
 use crate::{Attr, Error, Fid, Kind, Member, Node, Result, Time};
@@ -17,6 +17,7 @@ use forebay_proto::placement::SliceMap;
 use forebay_proto::{KernelInvalidation, MemberServices, PeerCall};
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 /// So many tries to get a newer view follow each other at once.
@@ -36,6 +37,8 @@ pub(super) struct DelegateContext {
     pub tokens: Counter,
     /// What this node's kernel may keep for a while.
     pub kernel_leases: KernelLeases,
+    /// Files of which reads are noted (`page_drops`).
+    pub noted_files: AtomicUsize,
     /// Requests that ask other members the same at the same time.
     pub combine: RequestCombiner,
     /// Every write is visible elsewhere before it returns, and every commit shown to the kernels of nodes that hold the file open.
@@ -130,12 +133,19 @@ impl DelegateContext {
 
     /// A request of this node has changed the attributes of these: its kernel drops what it keeps of them.
     pub fn forget_in_kernel(&self, fids: &[Fid]) {
+        self.forget_names(fids, None);
+    }
+
+    /// The same after the making or removal of a name: `thread` waits for it in the kernel, which then drops the attributes of the
+    /// directory and of what was removed of its own accord.
+    pub fn forget_names(&self, fids: &[Fid], thread: KernelThread) {
         if !self.kernel_leases.is_on() {
             return;
         }
         for fid in fids {
             let leases = &self.kernel_leases;
-            if leases.revoke(*fid, LeasedPart::Attributes).is_some() {
+            let kept = leases.revoke(*fid, LeasedPart::Attributes, thread);
+            if kept.is_some() {
                 let changed = KernelInvalidation::Attributes(*fid);
                 // Attributes are dropped before this returns.
                 self.node.invalidate_kernel(changed, Box::new(|_| ()));

@@ -37,13 +37,12 @@ pub struct OpenHandle {
     pub flags: OpenFlags,
     /// Counts among the file's `paging_handles`.
     pub paging: bool,
+    /// Writes through the kernel's page cache: counts among those of `page_drops`.
+    pub writes_pages: bool,
     /// The open at the owner; `None`: the owner knows nothing of it.
     pub counted: Option<Arc<CountedOpen>>,
     /// Its own log, from its first write on.
     pub log: Mutex<Option<LogId>>,
-    /// The generation (plus one; 0: none) whose pages the kernel holds once it has used this handle: until then it may
-    /// not have seen the answer to the open, which tells it to drop its pages.
-    pub fresh: AtomicU64,
     /// What it reads, and what is fetched ahead for it.
     pub watch: ReadWatch,
     /// Lost pages of the file that it has heard of.
@@ -63,18 +62,6 @@ impl OpenHandle {
         match self.flags.write {
             true => self.file.lost_pages.tell(&self.heard),
             false => Ok(()),
-        }
-    }
-
-    /// The kernel used the handle, so it has dropped the pages that the answer to the open told it to drop.
-    pub fn used(&self) {
-        if self.fresh.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let fresh = self.fresh.swap(0, Ordering::Relaxed);
-        if fresh > 0 {
-            let mut state = self.file.state.lock();
-            state.kernel = state.kernel.max(Some(fresh - 1));
         }
     }
 }
@@ -195,17 +182,16 @@ impl OpenFileTable {
         }
     }
 
-    /// A handle on a file that is held for it. `paging`: the caller has counted it so.
+    /// A handle on a file that is held for it. `paging`, `writes_pages`: the caller has counted it so.
     pub fn add(
         &self,
         file: Arc<OpenFile>,
         flags: OpenFlags,
         paging: bool,
+        writes_pages: bool,
         counted: Option<Arc<CountedOpen>>,
-        fresh: Option<u64>,
     ) -> Handle {
         let handle = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        let fresh = AtomicU64::new(fresh.map_or(0, |g| g + 1));
         let size = {
             let mut state = file.state.lock();
             if flags.write {
@@ -218,9 +204,9 @@ impl OpenFileTable {
             file,
             flags,
             paging,
+            writes_pages,
             counted,
             log: Mutex::new(None),
-            fresh,
             watch: ReadWatch::default(),
             strided: Mutex::default(),
             size,

@@ -16,9 +16,9 @@
 //! Invariants:
 //! - `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So either the
 //!   read sees the write, or the write sees that its pages must go.
-//! - `paged` is unset only when pages are dropped, or when a direct handle is opened with no paging handle there: the kernel
-//!   drops the file's pages before that open returns, and what may be left of pages before is dropped by it when a write to
-//!   them begins.
+//! - `paged` is unset only when all pages are dropped.
+//! - The kernel drops no pages at an open by itself: it is told to keep them, and those that are old are dropped before. So each drop
+//!   begins and ends here (`page_drops`).
 use super::context::DelegateContext;
 use super::handles::Handle;
 use super::kernel_leases::LeasedPart;
@@ -90,6 +90,14 @@ impl KernelPages {
     pub fn enters_page_cache(&self, handle: Handle) -> Result<()> {
         self.ctx.table.get(handle)?.file.enters_page_cache();
         Ok(())
+    }
+
+    /// Whether a program may have mapped the file: a handle that reads is open, and it has been used.
+    pub fn may_be_mapped(&self, fid: Fid) -> bool {
+        let paged = |file: Arc<OpenFile>| {
+            file.paged.load(Ordering::SeqCst) && file.state.lock().paging_handles > 0
+        };
+        self.ctx.table.find(fid).is_some_and(paged)
     }
 
     /// After a write past the page cache that the kernel expected at `expected` and that went to `placed`.
@@ -183,7 +191,7 @@ impl KernelPages {
     /// uses it again, or keeps it no more. A kernel that asks for such a change knows by itself: its request must not wait for this.
     pub fn expire_name(&self, parent: Fid, name: &[u8]) {
         let leases = &self.ctx.kernel_leases;
-        if !leases.is_on() || leases.revoke(parent, LeasedPart::Entries).is_none() {
+        if !leases.is_on() || leases.revoke(parent, LeasedPart::Entries, None).is_none() {
             return;
         }
         let name = name.to_vec();
@@ -198,7 +206,7 @@ impl KernelPages {
     /// A lease on this is over, and the kernel is given no other one that was asked for before. Answers when it was given one last,
     /// if it may still have it: then it is to drop what it keeps.
     pub fn end_lease(&self, fid: Fid, part: LeasedPart) -> Option<Instant> {
-        self.ctx.kernel_leases.revoke(fid, part)
+        self.ctx.kernel_leases.revoke(fid, part, None)
     }
 
     /// Another node has published a change of a file, which is so since. What the kernel has to hear: that its pages may be
@@ -231,21 +239,44 @@ impl KernelPages {
         }
     }
 
-    /// The kernel is about to drop all pages of the file, and waits for those on their way. Those that are being stored are there
-    /// when this returns. Not to be called on a thread that answers requests of a mount.
+    /// Has the kernel drop all pages of the file with `drop`, which waits for those on their way. Those that are being stored are there
+    /// by then. Not to be called on a thread that answers requests of a mount.
     ///
     /// # Errors
     /// As [`KernelPages::wait_for_stores`].
-    pub fn dropping_pages(&self, fid: Fid) -> Result<()> {
+    pub fn drop_all<T>(&self, fid: Fid, drop: impl FnOnce() -> T) -> Result<T> {
         self.wait_for_stores(fid)?;
-        if let Some(file) = self.ctx.table.find(fid) {
+        let file = self.ctx.table.find(fid);
+        let _turn = file.as_ref().map(|file| file.dropping.lock());
+        Ok(self.drop_in_turn(fid, file.as_deref(), drop))
+    }
+
+    /// The same for a file that has just been opened, if nothing can be on its way: no other handle is open. Then it may be called on
+    /// any thread. `None`: not so, and nothing is done.
+    pub fn drop_all_at_once<T>(&self, fid: Fid, drop: impl FnOnce() -> T) -> Option<T> {
+        let file = self.ctx.table.find(fid)?;
+        // An open that comes now finds the old pages too, and is answered after them.
+        let turn = file.dropping.try_lock()?;
+        let alone = {
+            let state = file.state.lock();
+            let current = state.kernel == Some(state.attr.generation);
+            state.handles == 1 && !current && !state.stores.is_storing()
+        };
+        let dropped = alone.then(|| self.drop_in_turn(fid, Some(&file), drop));
+        std::mem::drop(turn);
+        dropped
+    }
+
+    fn drop_in_turn<T>(&self, fid: Fid, file: Option<&OpenFile>, drop: impl FnOnce() -> T) -> T {
+        if let Some(file) = file {
             let state = file.state.lock();
             // One that has begun since may store pages after they are dropped.
             if !state.stores.is_storing() {
                 file.paged.store(false, Ordering::SeqCst);
             }
         }
-        Ok(())
+        let _under_way = self.begin_drop(fid, true);
+        drop()
     }
 
     /// The kernel's pages of the file are gone since they were found stale.

@@ -119,7 +119,6 @@ impl LockClient {
     ) -> Result<()> {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get(handle)?;
-        open.used();
         let published = self.committer.publish(&open.file);
         let key = (open.file.fid, space, owner);
         if !self.sessions.holders.lock().known(&key) {
@@ -203,7 +202,6 @@ impl LockClient {
             return Err(Errno::INVAL.into());
         }
         let open = self.ctx.table.get(handle)?;
-        open.used();
         let (fid, to) = (open.file.fid, open.file.fid.owner());
         self.sessions.resend_unlocks(to)?;
         if wanted.mode == LockMode::Shared {

@@ -9,7 +9,7 @@
 //! | `Delegate` | `calls` | calls on handles: open, read, write, sync, release |
 //! | `TeamClient` | `team` | what the clients of a team ask for together |
 //! | `NamespaceClient` | `namespace` | names and attributes |
-//! | `KernelPages` | `kernel_pages`, `page_stores`, `store_gate` | which pages the kernel may cache, and when they are invalidated; those that it gets unasked |
+//! | `KernelPages` | `kernel_pages`, `page_drops`, `page_stores`, `store_gate` | which pages the kernel may cache, and when they are invalidated; those that it gets unasked |
 //! | `WriteBackCalls` | `write_back` | what a kernel asks that keeps written pages |
 //! | `LayerWriter` | `write`, `truncate` | writing; truncate, holes, preallocation |
 //! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
@@ -66,6 +66,7 @@ mod memory;
 mod namespace;
 mod open_file;
 mod opens;
+mod page_drops;
 mod page_stores;
 mod patterns;
 mod pending;
@@ -99,7 +100,7 @@ pub use handles::Handle;
 use handles::OpenFileTable;
 use intervals::INTERVAL_MEMORY;
 use kernel_leases::KernelLeases;
-pub use kernel_leases::{KernelLease, LeasedPart};
+pub use kernel_leases::{KernelLease, KernelThread, LeasedPart, RequestOrigin};
 pub use kernel_pages::{AfterWrite, KernelPages, MountCaches};
 pub use locate::{ByteLocator, LocatedBytes};
 use lock_sessions::LockSessions;
@@ -109,6 +110,7 @@ use memory::LayerMemory;
 pub use namespace::NamespaceClient;
 pub use open_file::StalePages;
 pub use opens::{OpenClient, OpenedFile};
+pub use page_drops::{NotedPageRead, PageDrop};
 pub use page_stores::ForeseenReads;
 pub use prefetch::PrefetchStats;
 use prefetch::Prefetcher;
@@ -171,6 +173,7 @@ impl Delegate {
             deferred_closes: Arc::default(),
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
             kernel_leases: KernelLeases::default(),
+            noted_files: AtomicUsize::default(),
             combine: RequestCombiner::new(member),
             posix: config.consistency == Consistency::Posix,
             always_sync: config.durability == Durability::Disk,
@@ -280,9 +283,9 @@ impl Delegate {
         self.ctx.posix
     }
 
-    /// Whether most calls are answered without waiting for another member, or for the disk.
+    /// Whether small writes, and in a service of one member most calls, are answered without waiting for another member, or for the disk.
     pub fn seldom_waits(&self) -> bool {
-        self.ctx.members() == 1 && !self.ctx.always_sync
+        !self.ctx.always_sync && (self.ctx.members() == 1 || !self.ctx.posix)
     }
 
     /// The member whose delegate this is.

@@ -17,7 +17,9 @@ use super::commit_plan::CommitAttempt;
 use super::file_map::FileMap;
 use super::intervals::{ByteSource, INTERVAL_MEMORY, Intervals, ReadPlan, resolve};
 use super::lost_pages::LostPages;
+use super::page_drops::DropNotes;
 use super::pending::PendingLayer;
+use super::prefetch::last_reads::LastReads;
 use super::store_gate::StoreGate;
 use crate::inodes::without_set_ids;
 use crate::{Attr, ExtentLayout, Fid, Kind, Member};
@@ -45,8 +47,12 @@ pub struct OpenFile {
     pub state: Mutex<FileState>,
     /// The kernel may hold pages of it, read or written through its page cache (see `kernel_pages`).
     pub paged: AtomicBool,
+    /// Held while all of them are dropped.
+    pub dropping: Mutex<()>,
     /// Pages that the kernel kept and this node could not take.
     pub lost_pages: LostPages,
+    /// What its handles read last through the kernel's page cache, where pages are stored in it.
+    pub last_reads: Mutex<LastReads>,
 }
 
 /// The changing part of an [`OpenFile`].
@@ -77,6 +83,8 @@ pub struct FileState {
     pub kernel: Option<u64>,
     /// Whether pages may be put into the kernel's page cache unasked.
     pub stores: StoreGate,
+    /// What is read while pages are dropped beside writes through the page cache.
+    pub drops: DropNotes,
     /// Logs of closed handles, sealed when nothing of them is pending.
     pub retired: Vec<LogId>,
     /// Opens whose close was not sent to the owner yet, because a commit of this file has still to succeed.
@@ -127,6 +135,7 @@ impl OpenFile {
             unshown: BTreeSet::new(),
             kernel: None,
             stores: StoreGate::default(),
+            drops: DropNotes::default(),
             retired: Vec::new(),
             unreported_closes: Vec::new(),
             unsynced: UnsyncedParts::default(),
@@ -137,8 +146,11 @@ impl OpenFile {
             commit_lock: Mutex::new(()),
             append: Mutex::new(()),
             state: Mutex::new(state),
-            paged: AtomicBool::new(false),
+            // From before this node knew it, maybe.
+            paged: AtomicBool::new(true),
+            dropping: Mutex::new(()),
             lost_pages: LostPages::default(),
+            last_reads: Mutex::default(),
         }
     }
 
@@ -159,7 +171,7 @@ impl OpenFile {
 }
 
 /// Pages of a file in this node's kernel that are older than what it has just been shown: to be dropped.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StalePages {
     pub(super) fid: Fid,
     pub(super) generation: u64,
@@ -195,8 +207,13 @@ impl FileState {
 
     /// The kernel's pages, if they may be older than the view.
     pub fn stale_pages(&self, fid: Fid) -> Option<StalePages> {
+        (self.kernel != Some(self.attr.generation)).then(|| self.pages(fid))
+    }
+
+    /// The kernel's pages, to be dropped in favour of those of the view.
+    pub fn pages(&self, fid: Fid) -> StalePages {
         let generation = self.attr.generation;
-        (self.kernel != Some(generation)).then_some(StalePages { fid, generation })
+        StalePages { fid, generation }
     }
 
     /// The size as this node sees it, bytes.

@@ -9,8 +9,8 @@ use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::counted_open::{CountedOpen, UnansweredOpen};
 use super::handles::Handle;
-use super::kernel_leases::LeasedPart;
-use super::open_file::{FileState, OpenFile};
+use super::kernel_leases::{KernelThread, LeasedPart};
+use super::open_file::{FileState, OpenFile, StalePages};
 use crate::{Attr, Error, Fid, Kind, NewNode, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
 use forebay_proto::meta::{Created, NewOpen};
@@ -32,8 +32,9 @@ pub struct OpenedFile {
     pub handle: Handle,
     /// As this node sees the file.
     pub attr: Attr,
-    /// The kernel may keep pages it has of this file (the content is what they show).
-    pub keep_cache: bool,
+    /// Pages that the kernel may have of this file, if they must be dropped: as after an fsync
+    /// ([`Delegate::fsync`](super::Delegate::fsync)), before the program gets the handle.
+    pub stale: Option<StalePages>,
     /// Bypass the page cache (append and posix handles, and write-only ones of which the page cache would have nothing).
     pub direct: bool,
     /// The file was made by this call.
@@ -58,9 +59,10 @@ impl OpenClient {
         exclusive: bool,
         flags: OpenFlags,
         handles: u32,
+        thread: KernelThread,
     ) -> Result<((Attr, Arc<CountedOpen>), CreateOutcome)> {
         for _ in 0..CREATE_TRIES {
-            let ticket = self.ctx.kernel_leases.ticket();
+            let ticket = self.ctx.kernel_leases.ticket(thread);
             let open = NewOpen {
                 write: flags.write,
                 token: self.ctx.tokens.next()?,
@@ -77,6 +79,11 @@ impl OpenClient {
                 opened,
                 leased,
             } = created?;
+            if made {
+                // What is not open yet may fail: then the kernel does not know that the file was made.
+                self.ctx
+                    .forget_names(&[new.parent], thread.filter(|_| opened));
+            }
             if opened {
                 let leases = &self.ctx.kernel_leases;
                 let give = |ticket| leases.give(ticket, attr.fid, LeasedPart::Attributes);
@@ -108,6 +115,9 @@ impl OpenClient {
     /// As open with `O_CREAT`.
     pub fn make_file(&self, new: &NewFile<'_>, exclusive: bool) -> Result<(Attr, bool)> {
         let created = self.ask_create(new, exclusive, None)?;
+        if created.made {
+            self.ctx.forget_in_kernel(&[new.parent]);
+        }
         Ok((created.attr, created.made))
     }
 
@@ -125,11 +135,7 @@ impl OpenClient {
             exclusive,
             open,
         };
-        let created = self.ctx.call(new.parent.owner(), request)?;
-        if created.made {
-            self.ctx.forget_in_kernel(&[new.parent]);
-        }
-        Ok(created)
+        self.ctx.call(new.parent.owner(), request)
     }
 
     /// The owner counts the open, once.
@@ -226,34 +232,36 @@ impl OpenClient {
             let _ = self.committer.publish(&file);
         }
         let must_be_direct = flags.append || self.ctx.posix;
-        let (attr, keep_cache, fresh, direct, paging) = {
+        let (attr, stale, direct, paging, writes_pages) = {
             let mut state = file.state.lock();
             let size = state.size();
             state.tells(size);
-            let keep = state.kernel == Some(state.attr.generation);
+            if made && state.handles == 1 {
+                // Nobody has read or written it yet.
+                file.paged.store(false, Ordering::SeqCst);
+                state.kernel = Some(state.attr.generation);
+            }
             let direct = must_be_direct || self.writes_direct(flags, &state);
             let paging = flags.read || !direct;
+            let writes_pages = flags.write && !direct;
             state.paging_handles += u32::from(paging);
-            if state.paging_handles == 0 && self.ctx.members() > 1 {
-                // The kernel drops what it has left of the file's pages before this open returns. (With one member it may keep them.)
-                file.paged.store(false, Ordering::SeqCst);
+            if writes_pages {
+                self.ctx.add_cached_writer(&mut state);
             }
-            (
-                state.shown(),
-                keep,
-                (!keep).then_some(state.attr.generation),
-                direct,
-                paging,
-            )
+            // Beside a direct handle none are to be left of before.
+            let paged = direct && file.paged.load(Ordering::SeqCst);
+            let stale = state.stale_pages(file.fid);
+            let stale = stale.or_else(|| paged.then(|| state.pages(file.fid)));
+            (state.shown(), stale, direct, paging, writes_pages)
         };
         let handle = self
             .ctx
             .table
-            .add(file, flags, paging, Some(counted), fresh);
+            .add(file, flags, paging, writes_pages, Some(counted));
         OpenedFile {
             handle,
             attr,
-            keep_cache,
+            stale,
             direct,
             made,
             leased: false,

@@ -38,38 +38,38 @@ impl LogRun {
 
 /// The runs of a read of `range`, whose pieces lie inside it; by member, log and address.
 pub fn runs(pieces: &[(Range<u64>, ByteSource)], range: &Range<u64>) -> Vec<LogRun> {
-    let mut runs: Vec<LogRun> = pieces
+    let mut parts: Vec<(Member, LogId, u64, Range<usize>)> = pieces
         .iter()
         .filter_map(|(part, source)| match *source {
             ByteSource::Hole => None,
             ByteSource::Log { member, log, addr } => {
-                let (at, len) = (part.start - range.start, part.end - part.start);
-                let (at, len) = (at as usize, len as usize);
-                Some(LogRun {
-                    member,
-                    log,
-                    addr,
-                    len,
-                    parts: std::iter::once(at..at + len).collect(),
-                })
+                let place = |at: u64| (at - range.start) as usize;
+                Some((member, log, addr, place(part.start)..place(part.end)))
             }
         })
         .collect();
-    runs.sort_unstable_by_key(|run| (run.member, run.log, run.addr));
-    runs.dedup_by(|next, run| {
-        let follows = (next.member, next.log) == (run.member, run.log)
-            && next.addr == run.addr + run.len as u64;
-        if follows {
-            run.len += next.len;
-            for part in next.parts.drain(..) {
+    parts.sort_unstable_by_key(|(member, log, addr, _)| (*member, *log, *addr));
+    let mut runs: Vec<LogRun> = Vec::new();
+    for (member, log, addr, part) in parts {
+        match runs.last_mut() {
+            Some(run)
+                if (run.member, run.log) == (member, log) && addr == run.addr + run.len as u64 =>
+            {
+                run.len += part.len();
                 match run.parts.last_mut() {
                     Some(last) if last.end == part.start => last.end = part.end,
                     _ => run.parts.push(part),
                 }
             }
+            _ => runs.push(LogRun {
+                member,
+                log,
+                addr,
+                len: part.len(),
+                parts: vec![part],
+            }),
         }
-        follows
-    });
+    }
     runs
 }
 

@@ -40,7 +40,6 @@ impl LayerWriter {
     ) -> Result<()> {
         if let Some(handle) = handle {
             let open = self.ctx.table.get_writable(handle)?;
-            open.used();
             if open.file.fid != fid {
                 return Err(Errno::BADF.into());
             }

@@ -42,22 +42,25 @@ fn pages_are_kept_over_own_commits_and_dropped_after_a_foreign_one() {
     here.release(handle).unwrap();
     let open_here = || {
         let opened = here.open(fid, BOTH).unwrap();
+        if let Some(stale) = opened.stale.clone() {
+            here.kernel_pages.dropped_pages(stale);
+        }
         here.read(opened.handle, 0, 10).unwrap();
         opened
     };
     let first = open_here();
     let again = open_here();
-    assert!(again.keep_cache, "unchanged since the kernel read it");
+    assert!(again.stale.is_none(), "unchanged since the kernel read it");
     here.write(first.handle, 0, b"DATA", ROOT).unwrap();
     here.release(first.handle).unwrap();
     here.release(again.handle).unwrap();
     let own = open_here();
-    assert!(own.keep_cache, "only this node wrote");
+    assert!(own.stale.is_none(), "only this node wrote");
     let foreign = there.open(fid, BOTH).unwrap();
     there.write(foreign.handle, 0, b"else", ROOT).unwrap();
     there.release(foreign.handle).unwrap();
     let after = open_here();
-    assert!(!after.keep_cache, "another node wrote");
+    assert!(after.stale.is_some(), "another node wrote");
     assert_eq!(&here.read(after.handle, 0, 10).unwrap()[..], b"else");
     here.release(own.handle).unwrap();
     here.release(after.handle).unwrap();
@@ -69,8 +72,29 @@ fn pages_are_kept_over_own_commits_and_dropped_after_a_foreign_one() {
     here.write(mine.handle, 0, b"e", ROOT).unwrap();
     here.release(mine.handle).unwrap();
     let last = open_here();
-    assert!(!last.keep_cache, "a foreign commit came before the own one");
+    assert!(
+        last.stale.is_some(),
+        "a foreign commit came before the own one"
+    );
     here.release(last.handle).unwrap();
+}
+
+#[test]
+fn pages_are_old_until_they_are_dropped_whoever_opens_and_reads_the_file() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    here.write(handle, 0, b"data", ROOT).unwrap();
+    here.release(handle).unwrap();
+    let foreign = there.open(fid, BOTH).unwrap();
+    there.write(foreign.handle, 0, b"else", ROOT).unwrap();
+    there.release(foreign.handle).unwrap();
+    // A library of the process drops no pages.
+    let library = here.open(fid, BOTH).unwrap();
+    here.read(library.handle, 0, 10).unwrap();
+    here.release(library.handle).unwrap();
+    assert!(here.open(fid, BOTH).unwrap().stale.is_some());
 }
 
 #[test]
@@ -107,6 +131,7 @@ fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posi
     };
     assert_eq!(write(0, b"nobody there"), []);
     let open = there.open(fid, BOTH).unwrap();
+    there.kernel_pages.drop_all(fid, || ()).unwrap();
     // What the open told it, it may not have taken.
     assert_eq!(write(0, b"NOBODY"), [Some(false)]);
     there.kernel_pages.told_size(fid, 12);
@@ -115,7 +140,7 @@ fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posi
     there.kernel_pages.told_size(fid, 16);
     there.kernel_pages.enters_page_cache(open.handle).unwrap();
     assert_eq!(write(0, b"NOBODY"), [Some(true)]);
-    there.kernel_pages.dropping_pages(fid).unwrap();
+    there.kernel_pages.drop_all(fid, || ()).unwrap();
     assert_eq!(write(0, b"nobody"), [None]);
     // Its own write may have the kernel think otherwise.
     there.write(open.handle, 0, b"x", ROOT).unwrap();
@@ -144,13 +169,15 @@ fn a_handle_that_only_writes_is_direct_while_none_of_its_node_uses_the_page_cach
     here.release(reads).unwrap();
     let with_cached = writer();
     assert!(!with_cached.direct, "one that writes uses the page cache");
+    let pages = &here.kernel_pages;
+    pages.enters_page_cache(with_cached.handle).unwrap();
     for opened in [beside, with_cached] {
         here.release(opened.handle).unwrap();
     }
-    // Pages that are left go at this open, so nothing is dropped after a write.
+    // Pages that may be left go at this open, so nothing is dropped after a write.
     let first = writer();
-    assert!(first.direct);
-    let pages = &here.kernel_pages;
+    assert!(first.direct && first.stale.is_some());
+    pages.drop_all(fid, || ()).unwrap();
     let after = |opened: &OpenedFile| pages.after_direct_write(opened.handle, 0, 0).unwrap();
     assert!(!after(&first).drop_pages);
     // A reader that comes later changes nothing for it, except that its pages are dropped.

@@ -2,6 +2,8 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
+const PAGE: usize = 4096;
+
 /// A mapping of a file's start.
 pub struct Map(*mut u8, usize);
 
@@ -42,9 +44,22 @@ impl Drop for Map {
     }
 }
 
-/// Pages of the file in the page cache.
+/// How many pages of the file's first bytes are in the page cache.
 pub fn resident(f: &File, len: usize) -> usize {
-    let mut pages = vec![0u8; len.div_ceil(4096)];
+    pages_held(f, 0, len).iter().filter(|held| **held).count()
+}
+
+/// Whether all pages of these bytes are in the page cache.
+pub fn is_resident(f: &File, offset: usize, len: usize) -> bool {
+    let first = offset / PAGE * PAGE;
+    pages_held(f, first, offset + len - first)
+        .iter()
+        .all(|held| *held)
+}
+
+/// Which pages are in the page cache, from a page's beginning on.
+fn pages_held(f: &File, first: usize, len: usize) -> Vec<bool> {
+    let mut pages = vec![0u8; len.div_ceil(PAGE)];
     // SAFETY: a fresh read-only mapping of `len` bytes, asked about and removed again; `pages` has a byte for each page.
     unsafe {
         let at = libc::mmap(
@@ -53,11 +68,11 @@ pub fn resident(f: &File, len: usize) -> usize {
             libc::PROT_READ,
             libc::MAP_SHARED,
             f.as_raw_fd(),
-            0,
+            first as i64,
         );
         assert!(at != libc::MAP_FAILED);
         assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);
         libc::munmap(at, len);
     }
-    pages.iter().filter(|p| **p & 1 != 0).count()
+    pages.iter().map(|page| page & 1 != 0).collect()
 }

@@ -10,7 +10,7 @@ mod service;
 use forebay_testkit::hosts::LEAVE_FUSE_MOUNTS;
 pub use forebay_testkit::prerequisites::{has_fuse, has_program};
 use forebay_testkit::turns;
-pub use map::{Map, resident};
+pub use map::{Map, is_resident, resident};
 pub use service::{Harness, Setup};
 use std::ffi::OsStr;
 use std::fs::File;

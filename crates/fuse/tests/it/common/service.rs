@@ -2,9 +2,11 @@
 use super::{has_fuse, role, role_as, start_ready};
 use forebay_fuse::{Mount, MountOptions, PendingMount, mounts, unmount};
 use forebay_server::{Config, Consistency, Service};
-use forebay_storage::{Durability, OsIo};
+use forebay_storage::fault::{Call, HookedIo};
+use forebay_storage::{Durability, Io, OsIo};
 use forebay_testkit::seeds;
 use forebay_testkit::turns::{self, Turn};
+use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 const NOBODY: u32 = 65534;
+/// Bytes of a write that can be held up: more than one that the service makes for itself.
+const HELD_WRITE: u64 = 512 << 10;
 
 /// What a test asks of its service.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +33,8 @@ pub struct Setup {
     pub write_back: bool,
     /// The server runs as another user, who cannot mount without the helper. Needs root.
     pub nobody: bool,
+    /// Large writes to the store's files can be held up ([`Harness::hold`]).
+    pub holds: bool,
 }
 
 impl Setup {
@@ -41,6 +47,7 @@ impl Setup {
         quota: None,
         write_back: true,
         nobody: false,
+        holds: false,
     };
     /// One member, to whom the kernel sends each write at once.
     pub const ALONE_WRITE_THROUGH: Setup = Setup {
@@ -58,7 +65,7 @@ impl Default for Setup {
     }
 }
 
-/// The serving process: `store`, `mount root`, nodes, posix, patterns, allow_other, quota, write_back.
+/// The serving process: `store`, `mount root`, nodes, posix, patterns, allow_other, quota, write_back, and the file that holds up writes.
 pub fn serve(args: &[&str]) {
     let [
         store,
@@ -69,6 +76,7 @@ pub fn serve(args: &[&str]) {
         allow_other,
         quota,
         write_back,
+        hold,
     ] = args
     else {
         panic!("serve: {args:?}")
@@ -90,7 +98,11 @@ pub fn serve(args: &[&str]) {
         write_back: *write_back == "1",
         ..MountOptions::default()
     };
-    match start(Path::new(store), Path::new(root), config, &options) {
+    let io: Arc<dyn Io> = match *hold {
+        "-" => Arc::new(OsIo),
+        hold => Arc::new(holding(PathBuf::from(hold))),
+    };
+    match start(io, Path::new(store), Path::new(root), config, &options) {
         Ok((service, mounts)) => {
             println!("\nREADY");
             // Ends when the test closes its side, also by dying.
@@ -109,14 +121,28 @@ pub fn serve(args: &[&str]) {
     }
 }
 
+/// A disk on which large writes wait as long as `hold` is there. The first says so by a file beside it.
+fn holding(hold: PathBuf) -> HookedIo {
+    HookedIo::new(OsIo, move |_, call| {
+        if matches!(call, Call::Write { len, .. } if len >= HELD_WRITE) && hold.exists() {
+            fs::write(hold.with_extension("held"), b"")?;
+            while hold.exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    })
+}
+
 fn start(
+    io: Arc<dyn Io>,
     store: &Path,
     root: &Path,
     config: Config,
     options: &MountOptions,
 ) -> Result<(Service, Vec<Mount>), Box<dyn std::error::Error>> {
     let nodes = config.nodes;
-    let service = Service::start(Arc::new(OsIo), store, config)?;
+    let service = Service::start(io, store, config)?;
     let mut mounts = Vec::new();
     for n in 0..nodes {
         let pending = PendingMount::mount(root.join(n.to_string()), options.clone())?;
@@ -217,6 +243,11 @@ impl Harness {
         let flag = |b: bool| if b { "1" } else { "0" };
         let quota = setup.quota.map_or("-".to_string(), |q| q.to_string());
         let (store, root) = (self.store(), self.path().join("mnt"));
+        let hold = self.path().join("hold");
+        let hold = match setup.holds {
+            true => hold.to_str().unwrap(),
+            false => "-",
+        };
         let args = [
             store.to_str().unwrap(),
             root.to_str().unwrap(),
@@ -226,6 +257,7 @@ impl Harness {
             flag(setup.allow_other),
             &quota,
             flag(setup.write_back),
+            hold,
         ];
         let command = if setup.nobody {
             role_as(NOBODY, "serve", &args)
@@ -235,6 +267,25 @@ impl Harness {
         let server = start_ready(command).map_err(|said| format!("the server ended: {said}"))?;
         self.server = Some(server);
         Ok(())
+    }
+
+    /// From now on large writes to the store wait ([`Setup::holds`]).
+    pub fn hold(&self) {
+        fs::write(self.path().join("hold"), b"").unwrap();
+    }
+
+    /// Returns once one waits.
+    pub fn wait_held(&self) {
+        let held = self.path().join("hold.held");
+        while !held.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// They go on.
+    pub fn let_go(&self) {
+        let _ = fs::remove_file(self.path().join("hold.held"));
+        fs::remove_file(self.path().join("hold")).unwrap();
     }
 
     /// Ends the service in order and returns what it said about it.

@@ -1,6 +1,6 @@
 //! What the library and staging do in the process that serves a mount: programs of the mount see it, and it sees what they wrote.
 use super::WAYS;
-use super::writer::Writer;
+use super::writer::WriterProcess;
 use crate::common::{Setup, create_new, open, role, start_ready};
 use forebay_client::stage::{Direction, LocalNode, PathPair, StageOptions, StageOutcome, StageRun};
 use forebay_client::{Client, Fallocate, File, OpenOptions};
@@ -114,15 +114,15 @@ fn stage(client: &Client, store: &Path, direction: Direction, from: &str, to: &s
 }
 
 /// A service of one member, its mount, and the library in its process.
-struct Library {
+struct MountedLibrary {
     dir: Option<tempfile::TempDir>,
     setup: Setup,
     server: Option<(Child, BufReader<ChildStdout>)>,
     _turn: Turn,
 }
 
-impl Library {
-    fn start(setup: Setup) -> Option<Library> {
+impl MountedLibrary {
+    fn start(setup: Setup) -> Option<MountedLibrary> {
         if !has_fuse() {
             return None;
         }
@@ -130,7 +130,7 @@ impl Library {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("mount")).unwrap();
         fs::create_dir(dir.path().join("store")).unwrap();
-        let mut library = Library {
+        let mut library = MountedLibrary {
             dir: Some(dir),
             setup,
             server: None,
@@ -189,7 +189,7 @@ impl Library {
     }
 }
 
-impl Drop for Library {
+impl Drop for MountedLibrary {
     fn drop(&mut self) {
         if let Some((mut child, _)) = self.server.take() {
             drop(child.stdin.take());
@@ -217,7 +217,7 @@ fn shows(path: &Path, what: &str, right: impl Fn(&fs::Metadata) -> bool) {
 #[test]
 fn a_file_that_the_library_changes_is_seen_through_the_mount() {
     for setup in WAYS {
-        let Some(mut library) = Library::start(setup) else {
+        let Some(mut library) = MountedLibrary::start(setup) else {
             return;
         };
         let path = library.file("f");
@@ -273,7 +273,7 @@ fn a_file_that_the_library_changes_is_seen_through_the_mount() {
 #[test]
 fn a_temporary_file_that_was_listed_has_its_size_under_its_name() {
     for setup in WAYS {
-        let Some(mut library) = Library::start(setup) else {
+        let Some(mut library) = MountedLibrary::start(setup) else {
             return;
         };
         for n in 0..20 {
@@ -305,7 +305,7 @@ fn a_temporary_file_that_was_listed_has_its_size_under_its_name() {
 #[test]
 fn what_is_staged_in_while_it_is_listed_is_right_and_what_is_staged_out_is_whole() {
     for setup in WAYS {
-        let Some(mut library) = Library::start(setup) else {
+        let Some(mut library) = MountedLibrary::start(setup) else {
             return;
         };
         const FILES: u64 = 500;
@@ -350,7 +350,7 @@ fn what_is_staged_in_while_it_is_listed_is_right_and_what_is_staged_out_is_whole
         }
         // Out, while a program holds some of it in the kernel.
         let held = library.file("in/tree/f7");
-        let mut writer = Writer::start(&held);
+        let mut writer = WriterProcess::start(&held);
         assert_eq!(writer.write(0, 100_000, 77), 0);
         let time = writer.ask("mtime");
         library.act(&format!("out /in/tree {}", out.display()));
@@ -372,7 +372,7 @@ fn what_is_staged_in_while_it_is_listed_is_right_and_what_is_staged_out_is_whole
 #[test]
 fn the_library_sees_what_programs_have_just_written() {
     for setup in WAYS {
-        let Some(mut library) = Library::start(setup) else {
+        let Some(mut library) = MountedLibrary::start(setup) else {
             return;
         };
         let path = library.file("f");
@@ -418,7 +418,7 @@ fn the_library_sees_what_programs_have_just_written() {
 #[test]
 fn a_program_that_writes_loses_nothing_while_the_library_does() {
     for setup in WAYS {
-        let Some(mut library) = Library::start(setup) else {
+        let Some(mut library) = MountedLibrary::start(setup) else {
             return;
         };
         const PIECES: usize = 300;

@@ -1,5 +1,5 @@
 //! A store without room, in a service of one member: who hears of it, and what stays.
-use super::writer::{Writer, close, free, used};
+use super::writer::{WriterProcess, close, free, used};
 use super::{MIB, WAYS, keeps_written};
 use crate::common::{Harness, Setup, create_new, has_program, run, sh};
 use forebay_testkit::random::seeded_bytes;
@@ -46,7 +46,7 @@ fn each_writer_of_a_full_store_hears_of_it_whoever_closes_first() {
         let path = m.join("f");
         drop(create_new(&path));
         fill(&m, 2 * MIB as u64);
-        let mut writers = [0, 1].map(|_| Writer::start(&path));
+        let mut writers = [0, 1].map(|_| WriterProcess::start(&path));
         // More than there is room for, by both; each hears at the write, or at the close.
         let mut heard: Vec<bool> = (0..)
             .zip(&mut writers)
@@ -72,7 +72,7 @@ fn each_writer_of_a_full_store_hears_of_it_whoever_closes_first() {
         drop(writers);
         assert!(heard.iter().all(|heard| *heard), "{setup:?}: {heard:?}");
         // One that comes later, and writes nothing, has lost nothing.
-        let mut third = Writer::start(&path);
+        let mut third = WriterProcess::start(&path);
         assert_eq!(third.number("close"), 0, "{setup:?}");
     }
 }

@@ -49,19 +49,19 @@ pub fn close(file: File) -> std::io::Result<()> {
 }
 
 /// A process that has a file open for writing.
-pub struct Writer {
+pub struct WriterProcess {
     child: Child,
     said: BufReader<ChildStdout>,
 }
 
-impl Writer {
+impl WriterProcess {
     /// Which begins by opening this file.
-    pub fn start(path: &Path) -> Writer {
-        Writer::of(role("writer", &[path.to_str().unwrap()]))
+    pub fn start(path: &Path) -> WriterProcess {
+        WriterProcess::of(role("writer", &[path.to_str().unwrap()]))
     }
 
     /// The same, as whoever this command runs it.
-    pub fn of(mut command: Command) -> Writer {
+    pub fn of(mut command: Command) -> WriterProcess {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
@@ -70,7 +70,7 @@ impl Writer {
             line.clear();
             assert!(said.read_line(&mut line).unwrap() > 0, "the writer ended");
         }
-        Writer { child, said }
+        WriterProcess { child, said }
     }
 
     /// Has it make a call; what it says.
@@ -92,7 +92,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for WriterProcess {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();

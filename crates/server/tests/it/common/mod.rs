@@ -66,6 +66,15 @@ pub fn create(delegate: &Delegate, name: &str) -> (Fid, Handle) {
     (opened.attr.fid, opened.handle)
 }
 
+/// Opens a file as a mount does: the kernel's pages of before are gone.
+pub fn open_as_mount(delegate: &Delegate, fid: Fid, flags: OpenFlags) -> Handle {
+    let opened = delegate.open(fid, flags).unwrap();
+    if let Some(stale) = opened.stale {
+        delegate.kernel_pages.dropped_pages(stale);
+    }
+    opened.handle
+}
+
 /// All of a file as a new open on this node shows it.
 pub fn contents(delegate: &Delegate, fid: Fid) -> Vec<u8> {
     let opened = delegate.open(fid, READ).unwrap();
