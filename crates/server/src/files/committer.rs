@@ -110,7 +110,8 @@ impl Committer {
         let content = !commit.own.is_empty()
             || !commit.patterns.is_empty()
             || !commit.staged.is_empty()
-            || commit.attr.size.is_some_and(|s| s != inode.size);
+            || commit.attr.size.is_some_and(|s| s != inode.size)
+            || commit.attr.end.is_some_and(|end| end > inode.size);
         let seq = if content {
             self.components.sequences.next(id.fid, inode.seq)?
         } else {

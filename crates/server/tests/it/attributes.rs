@@ -1,5 +1,6 @@
 //! Size, times and set-id bits as the writing node and the others see them.
 use crate::common::*;
+use forebay_server::delegate::Fallocate;
 use forebay_server::{Caller, SetAttr, SetTime, Time};
 
 #[test]
@@ -48,6 +49,30 @@ fn pending_writes_show_here_and_only_here() {
         (104, 4, mine.mtime)
     );
     assert!(theirs.generation > before.generation);
+    here.release(handle).unwrap();
+}
+
+/// Answers overtake each other: one from before a commit must not be taken for one from after it.
+#[test]
+fn a_file_made_longer_without_a_write_is_of_a_newer_generation() {
+    let dir = scratch();
+    let service = start(&dir, config(1));
+    let here = service.delegate(0);
+    let (fid, handle) = create(&here, "f");
+    here.write(handle, 0, &[1; 1000], ROOT).unwrap();
+    here.flush(handle).unwrap();
+    let before = here.names.getattr(fid).unwrap();
+    let longer = Fallocate {
+        punch: false,
+        zero: false,
+        keep_size: false,
+    };
+    here.fallocate(handle, longer, 0, 5000).unwrap();
+    here.flush(handle).unwrap();
+    let after = here.names.getattr(fid).unwrap();
+    assert!(after.size == 5000 && after.generation > before.generation);
+    assert_eq!(here.names.as_seen(before).size, 5000);
+    assert_eq!(here.read(handle, 0, 10_000).unwrap().len(), 5000);
     here.release(handle).unwrap();
 }
 
