@@ -1,6 +1,6 @@
 //! The context that the parts of a mount share.
 use super::cache_policy::CachePolicy;
-use super::past_mount::ChangesPastMount;
+use super::changes_past_mount::ChangesPastMount;
 use super::storing_threads::StoringThreads;
 use super::write_back::WriteBack;
 use crate::caller_groups::CallerGroups;

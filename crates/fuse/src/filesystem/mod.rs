@@ -7,12 +7,12 @@
 //! | `context` | what all those below share |
 //! | `init` | which features of FUSE the mount asks the kernel for |
 //! | `cache_policy` | what the kernel may keep, and for how long |
-//! | `write_back`, `dirty_room` | whether it keeps written pages too; room for them |
+//! | `write_back`, `dirty_room`, `write_admission` | whether it keeps written pages too; room for them; writes while there is little |
 //! | `file_handle` | the bits of a file handle |
 //! | `files` | open files and their bytes |
 //! | `change_notices` | a change is answered once the kernels that cache the old state have been invalidated |
 //! | `invalidation` | what other nodes tell this node's kernel |
-//! | `past_mount`, `in_flight_inodes` | files that are read or changed past the mount |
+//! | `past_mount`, `changes_past_mount`, `in_flight_inodes` | files that are read or changed past the mount |
 //! | `directory_places`, `directory_moves` | where the kernel has each directory; those that other nodes move |
 //! | `locks` | `fcntl` and `flock` over several members |
 //! | `team` | the directory of teams, and the calls of teams |
@@ -27,6 +27,7 @@
 mod attrs;
 mod cache_policy;
 mod change_notices;
+mod changes_past_mount;
 mod context;
 mod directory_moves;
 mod directory_places;
@@ -44,6 +45,7 @@ mod requests;
 mod storing_threads;
 mod team;
 mod waiter;
+mod write_admission;
 mod write_back;
 mod xattrs;
 

@@ -11,16 +11,13 @@
 //!   once the last of these handles is closed. The request by which it would be given one is refused; as a handle counts as open
 //!   before the program has it, no program has written anything by then.
 //! - An answer that names a file may be computed before a change of it, and bring the kernel an old size after that: a file that the kernel
-//!   does not know at a change is looked at again ([`InFlightInodes`]).
+//!   does not know at a change is looked at again (`in_flight_inodes`).
 //! - Nothing here waits on a thread that answers requests.
 use super::context::MountContext;
-use super::in_flight_inodes::InFlightInodes;
 use super::waiter::spawn_waiter;
 use forebay_server::delegate::MountCaches;
 use forebay_server::{Attr, Fid, Kind};
-use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::collections::HashSet;
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
@@ -28,15 +25,6 @@ use std::time::Duration;
 
 /// How often a file that is changed again meanwhile is given to the kernel anew.
 const MAX_TRIES: u32 = 8;
-
-/// What was changed past the mount.
-#[derive(Default)]
-pub(crate) struct ChangesPastMount {
-    /// Files that the kernel may have just been told of.
-    in_flight: Arc<InFlightInodes>,
-    /// Files that the kernel is to get anew once no handle of the mount writes to them.
-    put_off: Mutex<HashSet<Fid>>,
-}
 
 struct PastMount(Weak<MountContext>);
 
@@ -178,9 +166,9 @@ impl MountContext {
 
     /// Leaves it to the last close of a handle that writes to give the kernel the file anew. `false`: there is none any more.
     fn put_off(&self, fid: Fid) -> bool {
-        self.changes.put_off.lock().insert(fid);
+        self.changes.put_off(fid);
         // Closed meanwhile: then nobody else sees to it.
-        self.may_hold_written(fid) || !self.changes.put_off.lock().remove(&fid)
+        self.may_hold_written(fid) || !self.changes.take_put_off(fid)
     }
 
     /// The kernel believes of a file what is not so, but only until it is closed by all who write it, if there are any.
@@ -192,7 +180,7 @@ impl MountContext {
 
     /// The last handle of the mount that writes to the file was closed.
     pub(super) fn last_writer_closed(self: &Arc<MountContext>, fid: Fid) {
-        if !self.policy.write_back.is_on() || !self.changes.put_off.lock().remove(&fid) {
+        if !self.policy.write_back.is_on() || !self.changes.take_put_off(fid) {
             return;
         }
         self.spawn_renew(fid);

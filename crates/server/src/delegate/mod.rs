@@ -9,7 +9,7 @@
 //! | `Delegate` | `calls` | calls on handles: open, read, write, sync, release |
 //! | `TeamClient` | `team` | what the clients of a team ask for together |
 //! | `NamespaceClient` | `namespace` | names and attributes |
-//! | `KernelPages` | `kernel_pages`, `page_drops`, `page_stores`, `store_gate` | which pages the kernel may cache, and when they are invalidated; those that it gets unasked |
+//! | `KernelPages` | `kernel_pages`, `page_drops`, `drop_notes`, `page_stores`, `store_gate` | which pages the kernel may cache, and when they are invalidated; those that it gets unasked |
 //! | `WriteBackCalls` | `write_back` | what a kernel asks that keeps written pages |
 //! | `LayerWriter` | `write`, `truncate` | writing; truncate, holes, preallocation |
 //! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
@@ -50,6 +50,7 @@ mod context;
 mod counted_open;
 mod deadlock;
 mod deferred_close;
+mod drop_notes;
 mod file_description;
 mod file_map;
 mod folding;

@@ -14,10 +14,10 @@
 //! - A byte leaves `committing` only after the view includes its commit, so a local reader never sees it vanish.
 //! - `commit_lock` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
 use super::commit_plan::CommitAttempt;
+use super::drop_notes::DropNotes;
 use super::file_map::FileMap;
 use super::intervals::{ByteSource, INTERVAL_MEMORY, Intervals, ReadPlan, resolve};
 use super::lost_pages::LostPages;
-use super::page_drops::DropNotes;
 use super::pending::PendingLayer;
 use super::prefetch::last_reads::LastReads;
 use super::store_gate::StoreGate;

@@ -1,0 +1,88 @@
+//! Admission of writes while the store is tight (`dirty_room`).
+//!
+//! The mount has the kernel keep no attributes of files then, so the kernel asks for those of a file before it takes a write to it. The
+//! answer waits until everything written to the file before has arrived. So at most one write of a program is not counted, and
+//! what the store cannot take is known before the next.
+use super::context::MountContext;
+use super::file_handle::{READ, handle, has};
+use super::waiter::spawn_waiter;
+use crate::attempt::attempt;
+use crate::protocol::{FileHandle, Reply};
+use forebay_server::{Attr, Fid};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+impl MountContext {
+    /// Bytes have arrived that the kernel had kept.
+    pub(super) fn kept_bytes_arrived(self: &Arc<MountContext>, len: usize) {
+        if self.policy.write_back.room.is_due(len as u64) {
+            self.look_at_room();
+        }
+    }
+
+    fn look_at_room(self: &Arc<MountContext>) {
+        let Ok(free) = self.delegate.write_back.room() else {
+            return;
+        };
+        if !self.policy.write_back.room.becomes_tight(free) {
+            return;
+        }
+        tracing::info!(
+            free,
+            "the store has little room: the kernel asks before it takes a write"
+        );
+        let ctx = self.clone();
+        spawn_waiter(
+            "to have the kernel ask before it takes a write",
+            move || {
+                for inode in ctx.handles.written() {
+                    if let Err(error) = ctx.caches.forget_attributes(Fid(inode)) {
+                        tracing::debug!(inode, %error, "the kernel asks before a write a moment later");
+                    }
+                }
+            },
+        );
+    }
+
+    /// Answers a request for the attributes of a file by which the kernel asks, through the file that a program writes to, before it takes the
+    /// write. (Through a file that is open for reading too, a read may ask.)
+    ///
+    /// `ENOSPC` if the file is open for writing alone, pages of it were lost for want of room, and there still is none: else a program
+    /// that only writes would never hear of it.
+    pub(super) fn answer_before_write(
+        self: &Arc<MountContext>,
+        fid: Fid,
+        fh: FileHandle,
+        reply: Reply<(Attr, Duration)>,
+    ) {
+        self.look_at_room();
+        let ctx = self.clone();
+        let answer = move || {
+            let refused = ctx.refused.load(Ordering::SeqCst);
+            let answer = attempt("getattr", fid, || {
+                if refused {
+                    return Err(Errno::NOTCONN.into());
+                }
+                if !has(fh, READ) {
+                    ctx.delegate.write_back.may_write_more(handle(fh))?;
+                }
+                ctx.delegate.names.getattr(fid)
+            });
+            let answer = answer.map(|attr| ctx.with_blocks(attr));
+            reply.answer(answer.map(|attr| ctx.policy.shown(attr)));
+        };
+        if !self.policy.write_back.room.is_tight() {
+            return answer();
+        }
+        let ctx = self.clone();
+        spawn_waiter("to count what was written", move || {
+            // A program that seeks to the end asks with the kernel's lock of the file held.
+            if let Err(error) = ctx.launder(fid) {
+                tracing::warn!(inode = fid.0, %error, "bytes that the kernel keeps are not counted");
+            }
+            answer();
+        });
+    }
+}
