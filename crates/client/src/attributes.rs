@@ -126,7 +126,7 @@ impl PathAttributes<'_> {
         let caller = self.client.caller;
         self.with_file(operation, |delegate, attr| {
             let changed = delegate.names.setattr(attr.fid, set, None, caller);
-            delegate.kernel_pages.renew(attr.fid);
+            delegate.kernel_pages.refresh_kernel(attr.fid);
             changed.map(drop)
         })
     }

@@ -3,7 +3,7 @@ use crate::error::{Result, WithPath};
 use crate::path::{brought_back, walk};
 use crate::{File, Metadata, OpenOptions, ReadDir};
 use forebay_server::delegate::FileDescription;
-use forebay_server::{Attr, Caller, Delegate, Kind, NewNode, RenameFlags, SpaceTotals};
+use forebay_server::{Attr, Caller, Delegate, Kind, NewInode, RenameFlags, SpaceTotals};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -310,9 +310,9 @@ impl Client {
         target: Vec<u8>,
     ) -> Result<()> {
         let (parent, name) = self.entry(operation, path, Errno::EXIST)?;
-        let new = NewNode {
+        let new = NewInode {
             target,
-            ..NewNode::new(kind, mode)
+            ..NewInode::new(kind, mode)
         };
         let made = self.delegate.names.make(parent, &name, new, self.caller);
         made.map(drop).at(operation, path)

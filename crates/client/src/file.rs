@@ -62,7 +62,7 @@ impl File {
         if !self.flags.read {
             return Err(Errno::BADF.into()).at_bytes("read", &self.path, offset, len.into());
         }
-        self.delegate.kernel_pages.bring_back(self.fid);
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
         let read = self.delegate.read(self.handle, offset, len);
         read.at_bytes("read", &self.path, offset, len.into())
     }
@@ -144,7 +144,7 @@ impl File {
     /// # Errors
     /// `EIO` if the file's owner cannot answer.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.delegate.kernel_pages.bring_back(self.fid);
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
         self.delegate
             .names
             .getattr(self.fid)
@@ -168,7 +168,7 @@ impl File {
     /// # Errors
     /// `ENXIO` if there is none.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        self.delegate.kernel_pages.bring_back(self.fid);
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
         self.delegate
             .seek(self.handle, offset, SeekTarget::Data)
             .at_bytes("seek data in", &self.path, offset, 0)
@@ -179,7 +179,7 @@ impl File {
     /// # Errors
     /// `ENXIO` if `offset` lies after the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
-        self.delegate.kernel_pages.bring_back(self.fid);
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
         self.delegate
             .seek(self.handle, offset, SeekTarget::Hole)
             .at_bytes("seek a hole in", &self.path, offset, 0)
@@ -211,14 +211,14 @@ impl File {
 
     /// The content is about to be changed, above what programs of the mount have written.
     fn change(&self) {
-        self.delegate.kernel_pages.bring_back(self.fid);
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
         self.changed.store(true, Ordering::SeqCst);
     }
 
     /// Programs of the mount see what was changed.
     fn show_changes(&self) {
         if self.changed.swap(false, Ordering::SeqCst) {
-            self.delegate.kernel_pages.renew(self.fid);
+            self.delegate.kernel_pages.refresh_kernel(self.fid);
         }
     }
 

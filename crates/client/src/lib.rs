@@ -31,4 +31,4 @@ pub use forebay_server::delegate::Fallocate;
 pub use forebay_server::{Kind, Lamination, SpaceTotals};
 pub use metadata::Metadata;
 pub use open::OpenOptions;
-pub use team::{Team, TeamPlan};
+pub use team::{Team, TeamSpec};

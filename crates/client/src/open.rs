@@ -124,7 +124,7 @@ impl OpenOptions {
         let path = path.as_ref();
         let opened = self.steps(client, path).at("open", path)?;
         if self.flags.truncate && !opened.made {
-            client.delegate.kernel_pages.renew(opened.attr.fid);
+            client.delegate.kernel_pages.refresh_kernel(opened.attr.fid);
         }
         Ok(File::new(client, opened, self.flags, path))
     }

@@ -46,7 +46,7 @@ impl PathWalk {
 
 /// The attributes of what was found, with all that programs of this node's mount have written to it.
 pub(crate) fn brought_back(delegate: &Delegate, found: Attr) -> Result<Attr> {
-    if found.kind != Kind::File || !delegate.kernel_pages.bring_back(found.fid) {
+    if found.kind != Kind::File || !delegate.kernel_pages.write_back_dirty(found.fid) {
         return Ok(found);
     }
     delegate.names.getattr(found.fid)

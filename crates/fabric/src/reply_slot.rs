@@ -4,17 +4,17 @@ use crate::{Error, Message, Rank};
 use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-type Outcome = Result<Message, Error>;
+type CallResult = Result<Message, Error>;
 
 /// Taken once.
 #[derive(Default)]
 pub(crate) struct ReplySlot {
-    outcome: Mutex<Option<Outcome>>,
+    outcome: Mutex<Option<CallResult>>,
     filled: Condvar,
 }
 
 impl ReplySlot {
-    pub fn fill(&self, outcome: Outcome) {
+    pub fn fill(&self, outcome: CallResult) {
         let mut state = self.outcome.lock();
         if state.is_none() {
             *state = Some(outcome);
@@ -23,12 +23,12 @@ impl ReplySlot {
     }
 
     /// The outcome, if there is one yet.
-    pub fn take(&self) -> Option<Outcome> {
+    pub fn take(&self) -> Option<CallResult> {
         self.outcome.lock().take()
     }
 
     /// Waits for the outcome of a call to `rank` that began at `begun`, until its deadline.
-    pub fn wait(&self, rank: Rank, begun: Instant, deadline: Duration) -> Outcome {
+    pub fn wait(&self, rank: Rank, begun: Instant, deadline: Duration) -> CallResult {
         let mut outcome = self.outcome.lock();
         let left = deadline.saturating_sub(begun.elapsed());
         // A time too far for the clock is no limit.

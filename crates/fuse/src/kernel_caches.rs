@@ -2,14 +2,14 @@
 //!
 //! A notification drops pages, but it does not change the size that the kernel has for a file; buffered reads within that
 //! size, `sendfile`, `splice` and `copy_file_range` do not ask for another. So after the pages are gone, the mount looks the
-//! file up in itself ([`OwnLookups`]): at a name in its own directory, which stands for the file as long as that takes. The
+//! file up in itself ([`SelfCalls`]): at a name in its own directory, which stands for the file as long as that takes. The
 //! answer to the look-up carries the attributes.
 //!
 //! Invariant: nothing here but [`KernelCaches::store_pages`] is called on a thread that answers requests. Dropping pages waits
 //! for reads under way, and the look-up for its answer.
 use crate::attempt::TEAM_DIRECTORY;
-use crate::own_lookups::{KernelAttributes, OwnCall, OwnLookups};
 use crate::protocol::Notifier;
+use crate::self_calls::{KernelAttributes, SelfCall, SelfCalls};
 use forebay_client::team_ioctl::wire::DIRECTORY;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Attr, Fid};
@@ -27,16 +27,16 @@ const MAX_SIZE_NOTICES: u32 = 8;
 /// The longest wait for one look-up. The mount answers, if only with an error, within its service's deadline.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(120);
 
-struct Connection {
+struct KernelChannel {
     notifier: Notifier,
-    lookups: OwnLookups,
+    lookups: SelfCalls,
     point: PathBuf,
 }
 
 /// See the head of this file.
 #[derive(Default)]
 pub(crate) struct KernelCaches {
-    connection: OnceLock<Connection>,
+    connection: OnceLock<KernelChannel>,
     /// Files that are being looked up, by the number in their name.
     renewed: Mutex<HashMap<u64, Fid>>,
     next: AtomicU64,
@@ -52,8 +52,8 @@ impl KernelCaches {
     /// # Errors
     /// No threads for look-ups.
     pub fn connect(&self, notifier: Notifier, point: &Path) -> io::Result<()> {
-        let lookups = OwnLookups::start()?;
-        let connection = Connection {
+        let lookups = SelfCalls::start()?;
+        let connection = KernelChannel {
             notifier,
             lookups,
             point: point.to_path_buf(),
@@ -74,7 +74,7 @@ impl KernelCaches {
         paged: bool,
     ) -> forebay_server::Result<()> {
         let renewed = match paged {
-            true => self.renew(delegate, fid),
+            true => self.refresh(delegate, fid),
             false => self.tell_size(delegate, fid),
         };
         match renewed.map_err(|e| e.raw_os_error()) {
@@ -93,7 +93,7 @@ impl KernelCaches {
         }
     }
 
-    fn connection(&self) -> io::Result<&Connection> {
+    fn connection(&self) -> io::Result<&KernelChannel> {
         Ok(self.connection.get().ok_or(io::ErrorKind::NotConnected)?)
     }
 
@@ -101,7 +101,7 @@ impl KernelCaches {
     ///
     /// # Errors
     /// The kernel has old pages, or an old size.
-    pub fn renew(&self, delegate: &Delegate, fid: Fid) -> io::Result<()> {
+    pub fn refresh(&self, delegate: &Delegate, fid: Fid) -> io::Result<()> {
         self.drop_all_pages(delegate, fid)?;
         self.tell_size(delegate, fid)
     }
@@ -254,18 +254,18 @@ impl KernelCaches {
             atime: attr.atime,
             mtime: attr.mtime,
         };
-        self.own_call(attr.fid, OwnCall::Adopt(attributes))
+        self.own_call(attr.fid, SelfCall::SetAttributes(attributes))
     }
 
-    /// Returns once the kernel has handed over all that it has of a file: written pages, and their time.
+    /// Returns once the kernel has handed over all that it has of a file: dirty pages, and their time.
     ///
     /// # Errors
     /// It has not.
     pub fn write_back(&self, fid: Fid) -> io::Result<()> {
-        self.own_call(fid, OwnCall::WriteBack)
+        self.own_call(fid, SelfCall::WriteBack)
     }
 
-    fn own_call(&self, fid: Fid, call: OwnCall) -> io::Result<()> {
+    fn own_call(&self, fid: Fid, call: SelfCall) -> io::Result<()> {
         self.calling.fetch_add(1, Ordering::SeqCst);
         let done = self.at_own_name(fid, |lookups, path| lookups.call(path, call, LOOKUP_LIMIT));
         self.calling.fetch_sub(1, Ordering::SeqCst);
@@ -281,7 +281,7 @@ impl KernelCaches {
     fn at_own_name<T>(
         &self,
         fid: Fid,
-        act: impl FnOnce(&OwnLookups, PathBuf) -> io::Result<T>,
+        act: impl FnOnce(&SelfCalls, PathBuf) -> io::Result<T>,
     ) -> io::Result<T> {
         let connection = self.connection()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);

@@ -160,16 +160,16 @@ impl Mount {
     /// answers so until somebody unmounts it. For a service that ends while programs still run, whose files would else land in the
     /// directory below without a word.
     pub fn refuse(mut self) {
-        self.bring_back_all();
+        self.write_back_all_dirty();
         self.refused.store(true, Ordering::SeqCst);
         // Its threads answer until the process ends.
         std::mem::forget(self.session.take());
     }
 
     /// Has the kernel hand over what programs have written and not closed, for so long at most.
-    fn bring_back_all(&self) {
+    fn write_back_all_dirty(&self) {
         if let Some(ctx) = self.ctx.upgrade()
-            && !ctx.bring_back_all(WRITE_BACK_WAIT)
+            && !ctx.write_back_all_dirty(WRITE_BACK_WAIT)
         {
             tracing::error!(
                 point = %self.point.display(),
@@ -184,7 +184,7 @@ impl Mount {
             return Ok(());
         };
         if let Some(ctx) = self.ctx.upgrade() {
-            ctx.end_looks();
+            ctx.end_rechecks();
         }
         let result = self.take_out();
         mountpoint::disclaim(&self.point);
@@ -220,7 +220,7 @@ impl Mount {
                         pause = (pause * 2).min(Duration::from_millis(200));
                     }
                     Some(libc::EBUSY) => {
-                        self.bring_back_all();
+                        self.write_back_all_dirty();
                         let forced = mount_calls::force(&self.point);
                         forced.map_err(|e| MountError::system("unmount", &self.point, e))?;
                         return Err(MountError::CutOff {
@@ -260,7 +260,7 @@ fn device(point: &Path) -> io::Result<String> {
     Ok(ours.map(|e| e.device.clone()).unwrap_or_default())
 }
 
-/// Most bytes of written pages that the kernel keeps of a mount. Its limit moves with the memory that is free, and writers may pass it by some
+/// Most bytes of dirty pages that the kernel keeps of a mount. Its limit moves with the memory that is free, and writers may pass it by some
 /// pages: so twice that.
 fn most_kept(device: &str) -> u64 {
     let file = format!("/sys/class/bdi/{device}/max_bytes");

@@ -46,25 +46,25 @@ pub struct OpenHandles {
 }
 
 /// The directory of a file and its name there.
-type Name = (u64, Arc<[u8]>);
+type ParentAndName = (u64, Arc<[u8]>);
 
 /// What is known of an open handle.
-struct OpenHandle {
+struct KernelHandle {
     inode: u64,
     /// That opened it.
     thread: u32,
     /// The inode's name then.
-    name: Option<Name>,
+    name: Option<ParentAndName>,
     writes: bool,
 }
 
 #[derive(Default)]
 struct HandlesState {
-    open: HashMap<HandleKey, OpenHandle>,
+    open: HashMap<HandleKey, KernelHandle>,
     /// How many of these write, by inode.
     writers: HashMap<u64, u32>,
-    names: HashMap<u64, Name>,
-    older_names: HashMap<u64, Name>,
+    names: HashMap<u64, ParentAndName>,
+    older_names: HashMap<u64, ParentAndName>,
 }
 
 impl HandlesState {
@@ -81,13 +81,13 @@ impl HandlesState {
         last
     }
 
-    fn name(&self, inode: u64) -> Option<&Name> {
+    fn name(&self, inode: u64) -> Option<&ParentAndName> {
         self.names
             .get(&inode)
             .or_else(|| self.older_names.get(&inode))
     }
 
-    fn path(&self, inode: u64, name: Option<&Name>) -> Vec<u8> {
+    fn path(&self, inode: u64, name: Option<&ParentAndName>) -> Vec<u8> {
         let mut parts: Vec<Arc<[u8]>> = Vec::new();
         let mut next = name.or_else(|| self.name(inode));
         let mut top = inode;
@@ -133,7 +133,7 @@ impl OpenHandles {
     pub(crate) fn opened(&self, key: HandleKey, inode: u64, thread: u32, writes: bool) {
         let mut state = self.state.lock();
         let name = state.name(inode).cloned();
-        let handle = OpenHandle {
+        let handle = KernelHandle {
             inode,
             thread,
             name,
@@ -168,10 +168,10 @@ impl OpenHandles {
         self.state.lock().writers.keys().copied().collect()
     }
 
-    /// What is still open after `patience` at most: nothing if everything is closed before that.
+    /// What is still open after `timeout` at most: nothing if everything is closed before that.
     #[must_use]
-    pub fn open_after(&self, patience: Duration) -> Vec<OpenPath> {
-        let end = Instant::now() + patience;
+    pub fn open_after(&self, timeout: Duration) -> Vec<OpenPath> {
+        let end = Instant::now() + timeout;
         let mut state = self.state.lock();
         while !state.open.is_empty() && !self.all_closed.wait_until(&mut state, end).timed_out() {}
         let mut files: BTreeMap<u64, OpenPath> = BTreeMap::new();

@@ -12,7 +12,7 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Nothing can be changed through this mount.
     pub read_only: bool,
-    /// The kernel may keep written pages until they are synced or closed, where no other node can see or change them (a service of one
+    /// The kernel may keep dirty pages until they are synced or closed, where no other node can see or change them (a service of one
     /// member, in commit consistency).
     pub write_back: bool,
     /// What the mount table shows as the source, so that the service behind a mount can be found without asking it.

@@ -29,12 +29,12 @@ pub struct Acceptor {
 /// The connections that are served.
 #[derive(Default)]
 struct Connections {
-    count: Mutex<Count>,
+    count: Mutex<ConnectionCount>,
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct Count {
+struct ConnectionCount {
     open: usize,
     /// Since the start.
     ended: u64,

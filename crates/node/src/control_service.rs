@@ -4,7 +4,7 @@ use crate::control::{
     ControlHandler, ControlReply, ControlRequest, MemberEntry, MissingMember, PeerHealth,
     ProcessStatus, Status,
 };
-use crate::events::Event;
+use crate::events::ServerEvent;
 use crate::members::LocalMembers;
 use crate::mount_table;
 use crate::open_files;
@@ -47,7 +47,7 @@ pub struct ControlService {
     /// Where its metrics are served.
     pub metrics: Option<String>,
     /// To the main thread.
-    pub events: Mutex<Sender<Event>>,
+    pub events: Mutex<Sender<ServerEvent>>,
 }
 
 impl ControlHandler for ControlService {
@@ -89,12 +89,12 @@ impl ControlService {
             .iter()
             .flat_map(|p| p.peers.iter().map(|peer| (peer.member, *peer)))
             .collect();
-        let patience = |member| match peers.get(&member) {
+        let timeout = |member| match peers.get(&member) {
             Some(peer) if peer.silent_seconds > SUSPECT_AFTER_SECONDS => SUSPECT_REPLY_TIMEOUT,
             _ => PEER_REPLY_TIMEOUT,
         };
         let (rpc, request) = (&self.server.rpc, PeerRequest::Status.encode());
-        let requests = rpc.others().map(|m| (m, request.clone(), patience(m)));
+        let requests = rpc.others().map(|m| (m, request.clone(), timeout(m)));
         for (member, said) in rpc.call_each::<Status>(requests) {
             match said {
                 Ok(other) => status.add(other),
@@ -191,7 +191,7 @@ impl ControlService {
 
     fn stop(&self, force: bool, asker: u32) -> ControlReply {
         let (reply, answer) = sync_channel(1);
-        let sent = self.events.lock().send(Event::StopRequest {
+        let sent = self.events.lock().send(ServerEvent::StopRequest {
             force,
             asker,
             reply,

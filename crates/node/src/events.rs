@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, SyncSender};
 use std::time::Duration;
 
 /// One of them.
-pub enum Event {
+pub enum ServerEvent {
     /// There is a reason to stop.
     Stop(StopCause),
     /// A stop is asked for over the control socket; the answer goes back through the channel.
@@ -52,7 +52,7 @@ impl StopCause {
 ///
 /// # Errors
 /// If signals cannot be caught.
-pub fn signals(send: impl Fn(Event) + Send + 'static) -> Result {
+pub fn signals(send: impl Fn(ServerEvent) + Send + 'static) -> Result {
     let mut stops = false;
     threads::on_signals(&[SIGINT, SIGTERM, SIGHUP], move |signal| {
         if std::mem::replace(&mut stops, true) && signal != SIGHUP {
@@ -61,7 +61,9 @@ pub fn signals(send: impl Fn(Event) + Send + 'static) -> Result {
             );
             std::process::exit(i32::from(crate::failure::FAILED));
         }
-        send(Event::Stop(StopCause::because(format!("signal {signal}"))));
+        send(ServerEvent::Stop(StopCause::because(format!(
+            "signal {signal}"
+        ))));
     })
 }
 
@@ -72,14 +74,14 @@ const MOUNTS_RECHECK: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// If the kernel's list of mounts cannot be watched.
-pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<Event>) -> Result {
+pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<ServerEvent>) -> Result {
     let changes = MountChanges::watch()?;
     let watch = move || loop {
         wait_for_any(&[], &[changes.ready()], MOUNTS_RECHECK);
         match mount_table::of_store(&store) {
             Ok(mounts) if !mounts.iter().any(|m| points.contains(&m.point)) => {
                 let cause = StopCause::because("every mount was unmounted");
-                let _ = events.send(Event::Stop(cause));
+                let _ = events.send(ServerEvent::Stop(cause));
                 return;
             }
             _ => {}

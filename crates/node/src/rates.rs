@@ -19,13 +19,13 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 const SAMPLES_KEPT: usize = 10;
 
 /// What was counted at one moment, by member.
-type Sample = (Instant, BTreeMap<u16, Traffic>);
+type TrafficSample = (Instant, BTreeMap<u16, Traffic>);
 
 #[derive(Default)]
-struct Samples(VecDeque<Sample>);
+struct Samples(VecDeque<TrafficSample>);
 
 impl Samples {
-    fn add(&mut self, sample: Sample) {
+    fn add(&mut self, sample: TrafficSample) {
         self.0.push_back(sample);
         if self.0.len() > SAMPLES_KEPT {
             self.0.pop_front();
@@ -83,7 +83,7 @@ impl RateSampler {
 }
 
 /// What the members have counted; `None` if the service has stopped.
-fn sample(server: &ServerContext) -> Option<Sample> {
+fn sample(server: &ServerContext) -> Option<TrafficSample> {
     let members = server.members.lock();
     let delegates = members.as_ref()?.delegates();
     let counted = delegates

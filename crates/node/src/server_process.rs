@@ -1,7 +1,7 @@
 //! Starting a server as a process of its own, and waiting until it is ready.
 //!
 //! The server is this executable again, started with a hidden subcommand: nothing is forked after threads have started.
-use crate::control::Client;
+use crate::control::ControlClient;
 use crate::failure::{Context, Failure, Result};
 use crate::mount_table::detach_all;
 use crate::process_handle::wait_for_child;
@@ -138,8 +138,8 @@ impl ServerProcess {
     ///
     /// # Errors
     /// If it cannot be reached or refuses.
-    pub fn client(&self) -> Result<Client> {
-        Client::connect(&self.spec.store).map_err(|e| {
+    pub fn client(&self) -> Result<ControlClient> {
+        ControlClient::connect(&self.spec.store).map_err(|e| {
             e.failure(|| {
                 Failure::new(
                     "the service has ended by itself",

@@ -3,10 +3,10 @@
 //! Knows nothing of how the service was started, nor of how many members run in this process.
 use crate::control::{ControlReply, Listener};
 use crate::control_service::ControlService;
-use crate::events::{self, Event, StopCause};
+use crate::events::{self, ServerEvent, StopCause};
 use crate::failure::{Context, Failure, Result};
 use crate::members::LocalMembers;
-use crate::metrics::{Endpoint, MetricsServer};
+use crate::metrics::{MetricsEndpoint, MetricsServer};
 use crate::mount_cleaner;
 use crate::mount_table::detach_all;
 use crate::processes;
@@ -30,7 +30,7 @@ pub struct ServerParts {
     /// Its mounts as they run.
     pub mounts: Vec<Mount>,
     /// Where metrics are to be served, if at all.
-    pub metrics: Option<Endpoint>,
+    pub metrics: Option<MetricsEndpoint>,
     /// The programs that the service was started for; none: whoever stops it has looked after them.
     pub programs: Option<ServedPrograms>,
 }
@@ -53,7 +53,7 @@ pub struct ServedPrograms {
 /// If it cannot go on, or did not stop cleanly.
 pub fn until_stopped(
     parts: ServerParts,
-    (sender, events): (mpsc::Sender<Event>, mpsc::Receiver<Event>),
+    (sender, events): (mpsc::Sender<ServerEvent>, mpsc::Receiver<ServerEvent>),
     ready: impl FnOnce() -> Result<bool, ServerFailure>,
 ) -> Result<(), ServerFailure> {
     let server = RunningServer::start(parts, sender)?;
@@ -79,7 +79,7 @@ struct RunningServer {
 }
 
 impl RunningServer {
-    fn start(parts: ServerParts, events: mpsc::Sender<Event>) -> Result<RunningServer> {
+    fn start(parts: ServerParts, events: mpsc::Sender<ServerEvent>) -> Result<RunningServer> {
         let server = Arc::new(parts.server);
         let mounts = parts.mounts;
         let stages = Arc::new(StageService::new(server.clone()));
@@ -92,12 +92,12 @@ impl RunningServer {
             stages: stages.clone(),
             recordings: recordings.clone(),
             rates: RateSampler::start(server.clone())?,
-            metrics: parts.metrics.as_ref().map(Endpoint::url),
+            metrics: parts.metrics.as_ref().map(MetricsEndpoint::url),
             events: Mutex::new(events.clone()),
         });
         server.rpc.serve(control.clone());
         let figures = control.clone();
-        let serve = |m: Endpoint| m.serve(Box::new(move || figures.own_status()));
+        let serve = |m: MetricsEndpoint| m.serve(Box::new(move || figures.own_status()));
         let metrics = parts.metrics.map(serve).transpose()?;
         let listener = Listener::open(&server.store, control.clone())?;
         if !mounts.is_empty() {
@@ -116,12 +116,12 @@ impl RunningServer {
     }
 
     /// Waits until it is time to stop.
-    fn wait(&self, events: &mpsc::Receiver<Event>) -> StopCause {
+    fn wait(&self, events: &mpsc::Receiver<ServerEvent>) -> StopCause {
         // The senders live as long as the process; an error here would mean that nobody can ever ask, so stopping is right.
         while let Ok(event) = events.recv() {
             match event {
-                Event::Stop(cause) => return cause,
-                Event::StopRequest {
+                ServerEvent::Stop(cause) => return cause,
+                ServerEvent::StopRequest {
                     force,
                     asker,
                     reply,

@@ -11,7 +11,7 @@ pub const UNREACHABLE_HINT: &str = "an interface that is up on a host and reache
 
 /// What is being done.
 #[derive(Clone)]
-struct Step {
+struct WatchedStep {
     text: String,
     /// Servers on other hosts are waited for.
     for_others: bool,
@@ -19,7 +19,7 @@ struct Step {
 
 /// Runs until dropped or until its limit; then tells, cleans up and ends the process.
 pub struct Watchdog {
-    step: Arc<Mutex<Step>>,
+    step: Arc<Mutex<WatchedStep>>,
     _alive: mpsc::Sender<()>,
 }
 
@@ -30,7 +30,7 @@ impl Watchdog {
         setting: &str,
         last_words: impl FnOnce(&Failure, bool) + Send + 'static,
     ) -> Watchdog {
-        let step = Arc::new(Mutex::new(Step {
+        let step = Arc::new(Mutex::new(WatchedStep {
             text: String::from("starting"),
             for_others: false,
         }));
@@ -40,7 +40,7 @@ impl Watchdog {
             if ended.recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout) {
                 return;
             }
-            let Step {
+            let WatchedStep {
                 text: step,
                 for_others,
             } = seen.lock().clone();
@@ -85,7 +85,7 @@ impl Watchdog {
 
     fn set(&self, step: &str, for_others: bool) {
         tracing::info!("{step}");
-        *self.step.lock() = Step {
+        *self.step.lock() = WatchedStep {
             text: step.to_string(),
             for_others,
         };

@@ -214,7 +214,7 @@ pub struct RenameFlags {
 
 /// What a new inode is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewNode {
+pub struct NewInode {
     /// What it is.
     pub kind: Kind,
     /// Permission and set-id bits; the umask is already applied.
@@ -225,10 +225,10 @@ pub struct NewNode {
     pub target: Vec<u8>,
 }
 
-impl NewNode {
+impl NewInode {
     /// One that is neither a device nor a symlink.
-    pub fn new(kind: Kind, mode: u32) -> NewNode {
-        NewNode {
+    pub fn new(kind: Kind, mode: u32) -> NewInode {
+        NewInode {
             kind,
             mode,
             rdev: 0,

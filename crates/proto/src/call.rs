@@ -1,8 +1,8 @@
 //! A request and the one reply it has; how a part of a member declares the requests that it answers.
 //!
 //! A new request is declared in the `service!` of its part (in `meta`, `files`, `data`, `locks`), with its fields and its reply,
-//! and answered by a method of that part's service trait: the compiler asks for the method. At the end of the list it leaves the
-//! encoding of all others as it is.
+//! and answered by a method of that part's service trait: the compiler asks for the method. Append it to the list, so that
+//! the other tags stay, and raise `wire::VERSION`.
 //!
 //! ```text
 //! head of a request   | tag of the part | tag of the request | its fields |          postcard

@@ -57,7 +57,7 @@ pub enum Error {
         /// Which call.
         round: u64,
         /// Why.
-        failure: forebay_fabric::ring::Failure,
+        failure: forebay_fabric::ring::CollectiveFailure,
     },
     /// The number of a team that is to be formed is another one's whose clients have not left yet.
     #[error(

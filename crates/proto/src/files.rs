@@ -196,7 +196,7 @@ service! {
             /// Of the commit.
             seq: u64,
             /// An fsync may have promised something of the file.
-            promised: bool,
+            has_synced_bytes: bool,
             /// On disk before the answer.
             sync: bool,
         }) -> Option<Published>;

@@ -112,7 +112,7 @@ service! {
             /// Names the request.
             token: LockToken,
             /// What to lock.
-            place: LockRange,
+            range: LockRange,
             /// How.
             mode: LockMode,
             /// The process, as `F_GETLK` shows it.
@@ -128,7 +128,7 @@ service! {
             /// Names the request.
             token: LockToken,
             /// What to unlock.
-            place: LockRange,
+            range: LockRange,
         }) -> SessionReply<Unlocked>;
 
         /// A waiting request of this token shall end.
@@ -144,7 +144,7 @@ service! {
         /// Which lock is in the way? The lowest of them, or none.
         test_lock(TestLock {
             /// What would be locked.
-            place: LockRange,
+            range: LockRange,
             /// How.
             mode: LockMode,
         }) -> Option<HeldLock>;

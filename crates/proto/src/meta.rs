@@ -6,7 +6,7 @@
 //! threads cannot wait for each other in a circle.
 use crate::call::service;
 use crate::intents::{EntryTarget, IntentId, IntentPart, Precondition};
-use crate::{Attr, Caller, DirEntry, Fid, Member, NewNode, RenameFlags, SetAttr};
+use crate::{Attr, Caller, DirEntry, Fid, Member, NewInode, RenameFlags, SetAttr};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ service! {
             /// The name in it.
             name: Vec<u8>,
             /// What to make.
-            new: NewNode,
+            new: NewInode,
             /// Who asks.
             caller: Caller,
             /// Fail if there is one.
@@ -191,7 +191,7 @@ service! {
             /// Intents of the coordinator under this number are over.
             below: u64,
             /// What to check and hold.
-            needs: Vec<Precondition>,
+            preconditions: Vec<Precondition>,
             /// Whose request the operation is, if that is known: its kernel hears of the change by the answer.
             by: Option<Member>,
         }) -> HoldReply;

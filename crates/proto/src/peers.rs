@@ -89,7 +89,7 @@ impl RequestGauge {
     }
 
     /// Since the start, and now.
-    pub fn figures(&self) -> (u64, u64) {
+    pub fn counts(&self) -> (u64, u64) {
         (
             self.all.load(Ordering::Relaxed),
             self.now.load(Ordering::Relaxed),
@@ -138,7 +138,7 @@ impl Peers {
 
     /// Requests to other members: sent since the start, and waiting for their answers now.
     pub fn load(&self) -> (u64, u64) {
-        self.asked.figures()
+        self.asked.counts()
     }
 
     /// Asks member `to`.

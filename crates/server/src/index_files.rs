@@ -2,7 +2,7 @@
 //! memory for new records is full.
 //!
 //! Invariant: what the stores hold stays the same; a crash at any point leaves the old files, or the new tables.
-use crate::{Config, Result, stopped};
+use crate::{Config, Result, offline_stores};
 use forebay_index::ExtentIndex;
 use forebay_index::{Settings, Stats};
 use forebay_storage::{Io, Store};
@@ -16,10 +16,14 @@ use std::sync::Arc;
 /// `Refused` if they are not all the stores of one service, or in use; what a store fails with.
 pub fn write(io: Arc<dyn Io>, dirs: &[PathBuf], config: &Config) -> Result<Stats> {
     config.check()?;
-    let layout = stopped::open(&*io, dirs)?;
+    let layout = offline_stores::open(&*io, dirs)?;
     let mut all = Stats::default();
     for node in &layout.nodes {
-        let store = Store::open(io.clone(), &node.join("kv"), stopped::without_threads())?;
+        let store = Store::open(
+            io.clone(),
+            &node.join("kv"),
+            offline_stores::without_threads(),
+        )?;
         let settings = Settings {
             background: false,
             ..config.index.settings(config.memory)

@@ -13,12 +13,12 @@
 //! | `inodes`, `keys` | inode records and their locks; the keyspaces of a member's store | what an operation is |
 //! | `node` | the parts of one member, wired to each other and to the other members | what requests mean |
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
-//! | `service`, `layout` | a service in one process and its directory | |
+//! | `service`, `service_directory` | a service in one process and its directory | |
 //! | `joined_member`, `member_barrier`, `member_directory` | one member among members in other processes, and its directory | which transport they use |
 //! | `superblock`, `config`, `index_config`, `prefetch_config` | what a directory is; settings | |
-//! | `status`, `summed_figures`, `cached_stats`, `stats_scans` | the figures of a member, and the scans that some of them take | how they are shown |
+//! | `status`, `merged_stats`, `cached_stats`, `stats_scans` | the figures of a member, and the scans that some of them take | how they are shown |
 //! | `worker_thread`, `escape` | a background thread of a part; texts from outside, made safe to show | |
-//! | `stopped`, `fsck`, `finding`, `index_files` | opening and checking the stores of a service that does not run | how a running one is reached |
+//! | `offline_stores`, `fsck`, `finding`, `index_files` | opening and checking the stores of a service that does not run | how a running one is reached |
 //! | `rebuild`, `repair`, `repair_marker`, `salvage`, `segment_files` | new records for damaged stores, put in their place or served beside them | how a running one is reached |
 //! | `paths`, `record_subject` | the path of an inode, and what a record describes, for reports of damage | |
 //!
@@ -37,14 +37,15 @@ pub mod index_files;
 pub mod inodes;
 mod joined_member;
 pub mod keys;
-pub mod layout;
 pub mod locks;
 mod log_ranges;
 mod member_barrier;
 pub mod member_directory;
+mod member_parts;
+mod merged_stats;
 pub mod meta;
-mod node;
 pub mod node_server;
+mod offline_stores;
 pub mod outbox;
 mod paths;
 mod prefetch_config;
@@ -55,10 +56,9 @@ pub mod repair_marker;
 pub mod salvage;
 mod segment_files;
 pub mod service;
+pub mod service_directory;
 mod stats_scans;
 mod status;
-mod stopped;
-mod summed_figures;
 pub mod superblock;
 pub mod team;
 #[cfg(test)]
@@ -72,15 +72,15 @@ pub use forebay_index::Stats as IndexStats;
 pub use forebay_proto as proto;
 pub use forebay_proto::{
     Attr, Caller, DirEntry, Error, ExtentLayout, Fid, InvalidationDone, KernelInvalidation, Kind,
-    LOST_LOG, Lamination, Member, NewNode, OpenFlags, Peers, RenameFlags, Result, SetAttr, SetTime,
-    SpaceTotals, Time,
+    LOST_LOG, Lamination, Member, NewInode, OpenFlags, Peers, RenameFlags, Result, SetAttr,
+    SetTime, SpaceTotals, Time,
 };
 pub use index_config::{Alpha, IndexConfig};
 pub use inodes::without_set_ids;
 pub use joined_member::JoinedMember;
 pub use member_barrier::MemberBarrier;
 pub use member_directory::MemberDirectory;
-pub use node::Node;
+pub use member_parts::MemberParts;
 pub use node_server::NodeServer;
 pub use prefetch_config::PrefetchConfig;
 pub use service::Service;

@@ -7,7 +7,7 @@
 //! STORE/data/        its segment files
 //! ```
 //!
-//! It is what `layout` calls `STORE/node-K`: a store can be served either way.
+//! It is what `service_directory` calls `STORE/node-K`: a store can be served either way.
 //!
 //! # Making a service
 //! All members tell the state of their superblock: none, being made, or ready, and an id. If any is ready, its id is the
@@ -15,8 +15,8 @@
 //! is ready, the service is new: member 0's id holds. Each writes its superblock "being made", all wait for all, and each
 //! writes "ready". After a crash before any is ready nothing is stored yet, and the next start makes the service again; after a
 //! later one, those that are not ready have the right id, so they become ready at the next start.
-use crate::layout::{LockedDirectory, open_directory, refuse};
-use crate::superblock::{Id, StoreRole, Superblock, random_id};
+use crate::service_directory::{LockedDirectory, open_directory, refuse};
+use crate::superblock::{StoreRole, Superblock, Uuid, random_id};
 use crate::{Error, Member, MemberBarrier, Result};
 use forebay_storage::Io;
 use serde::{Deserialize, Serialize};
@@ -33,11 +33,11 @@ pub struct MemberDirectory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum SuperblockState {
     /// There is none; this id would be the service's if this were member 0 of a new one.
-    Nothing(Id),
+    Nothing(Uuid),
     /// Cut off while being made.
-    BeingMade(Id),
+    BeingMade(Uuid),
     /// Of this service.
-    Ready(Id),
+    Ready(Uuid),
 }
 
 impl MemberDirectory {
@@ -128,7 +128,7 @@ impl MemberDirectory {
 }
 
 /// The id of the service, the same on every member.
-fn agree(all: &[SuperblockState]) -> Result<Id> {
+fn agree(all: &[SuperblockState]) -> Result<Uuid> {
     let ready = |(member, state): (usize, &SuperblockState)| match state {
         SuperblockState::Ready(id) => Some((member, *id)),
         _ => None,
@@ -171,7 +171,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     /// Founds a service of these stores; what each member got.
-    fn found(dirs: &[PathBuf]) -> Vec<Result<Id>> {
+    fn found(dirs: &[PathBuf]) -> Vec<Result<Uuid>> {
         let ends = local::fabric(dirs.len() as u32);
         let barriers: Vec<_> = ends
             .into_iter()
@@ -201,9 +201,9 @@ mod tests {
     fn new_stores_get_one_id_and_keep_it_and_their_numbers() {
         let temp = tempfile::tempdir().unwrap();
         let dirs = dirs(&temp, 3);
-        let ids: Vec<Id> = found(&dirs).into_iter().map(|id| id.unwrap()).collect();
+        let ids: Vec<Uuid> = found(&dirs).into_iter().map(|id| id.unwrap()).collect();
         assert!(ids.iter().all(|id| *id == ids[0]));
-        let again: Vec<Id> = found(&dirs).into_iter().map(|id| id.unwrap()).collect();
+        let again: Vec<Uuid> = found(&dirs).into_iter().map(|id| id.unwrap()).collect();
         assert_eq!(ids, again);
         for (k, dir) in dirs.iter().enumerate() {
             let home = MemberDirectory::open(&OsIo, dir).unwrap();
@@ -233,7 +233,7 @@ mod tests {
     fn a_service_directory_and_a_foreign_one_are_refused() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("s");
-        drop(crate::layout::Layout::open(&OsIo, &dir, 2).unwrap());
+        drop(crate::service_directory::ServiceDirectory::open(&OsIo, &dir, 2).unwrap());
         let refused = |dir: &Path| MemberDirectory::open(&OsIo, dir).err().unwrap().to_string();
         assert!(refused(&dir).contains("whole service"));
         let home = MemberDirectory::open(&OsIo, &dir.join("node-1")).unwrap();

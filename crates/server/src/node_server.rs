@@ -4,12 +4,12 @@
 //! A service in one process has several ([`Service`](crate::Service)); a process of an MPI job has one
 //! ([`JoinedMember`](crate::JoinedMember)). Both take the same steps: each step of [`NodeServer::START_STEPS`] asks members that have done the
 //! ones before, so all members finish a step before any begins the next. Delegates start after the last.
-mod figures;
+mod stats;
 
 use crate::cached_stats::CachedStats;
 use crate::stats_scans::{DiskScan, RecordScan};
 use crate::superblock::{refused_at, unwritable};
-use crate::{Config, Delegate, Error, Fid, Node, Peers, Result};
+use crate::{Config, Delegate, Error, Fid, MemberParts, Peers, Result};
 use forebay_data::{DiskReserve, LogId};
 use forebay_fabric::{Fabric, Handler};
 use forebay_index::ExtentIndex;
@@ -24,7 +24,7 @@ pub type ServerStep = fn(&NodeServer) -> Result<()>;
 
 /// See the head of this file. Dropping it stops its threads, without committing anything.
 pub struct NodeServer {
-    node: Arc<Node>,
+    node: Arc<MemberParts>,
     delegate: Option<Arc<Delegate>>,
     end: Arc<dyn Fabric>,
     config: Config,
@@ -108,7 +108,7 @@ impl NodeServer {
         ExtentIndex::open(&store, config.index.settings(config.memory))?;
         let peers = Peers::new(end.clone(), config.deadline);
         let member = peers.member();
-        let node = Node::new(
+        let node = MemberParts::new(
             io,
             &data,
             store,
@@ -148,7 +148,7 @@ impl NodeServer {
     }
 
     /// The parts.
-    pub fn node(&self) -> &Arc<Node> {
+    pub fn node(&self) -> &Arc<MemberParts> {
         &self.node
     }
 
@@ -217,7 +217,7 @@ fn must_have_records(io: &dyn Io, kv: &Path, data: &Path) -> Result<()> {
 }
 
 /// A crash leaves logs with bytes that no commit ever named: keeps what extents name, gives the rest back.
-fn sort_unsealed(node: &Node) -> Result<()> {
+fn sort_unsealed(node: &MemberParts) -> Result<()> {
     let mut files: HashMap<Fid, Vec<LogId>> = HashMap::new();
     for (log, fid) in node.data.unsealed()? {
         files.entry(fid).or_default().push(log);
@@ -245,7 +245,7 @@ fn sort_unsealed(node: &Node) -> Result<()> {
 }
 
 /// The address ranges of this member's logs that extents and patterns of the file name, on all slice owners.
-fn named_ranges(node: &Node, fid: Fid) -> Result<HashMap<LogId, Vec<Range<u64>>>> {
+fn named_ranges(node: &MemberParts, fid: Fid) -> Result<HashMap<LogId, Vec<Range<u64>>>> {
     let own = node.peers.member();
     let mut named: HashMap<LogId, Vec<Range<u64>>> = HashMap::new();
     for member in 0..node.peers.members() {

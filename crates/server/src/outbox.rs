@@ -42,8 +42,8 @@ const DELIVERY_DELAY: Duration = Duration::from_millis(500);
 /// How long to wait before a member that could not be reached is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// `(log, address, length)`
-type Range = (u64, u64, u64);
+/// `(log, address, length)`, as in records and requests.
+type LogRangeTriple = (u64, u64, u64);
 
 /// The messages of one member, and the thread that delivers them.
 pub struct Outbox {
@@ -126,7 +126,7 @@ impl Outbox {
 
     /// Adds to `batch` the messages that give these extents' bytes back. Call `wake` once the batch is applied.
     pub fn add(&self, batch: &mut Batch, freed: &[Extent]) {
-        let mut members: BTreeMap<Member, Vec<Range>> = BTreeMap::new();
+        let mut members: BTreeMap<Member, Vec<LogRangeTriple>> = BTreeMap::new();
         for extent in freed {
             members
                 .entry(extent.member)
@@ -302,7 +302,7 @@ impl Outbox {
 struct FreeMessage {
     to: Member,
     keys: Vec<Bytes>,
-    ranges: Vec<Range>,
+    ranges: Vec<LogRangeTriple>,
 }
 
 /// The messages of a snapshot in these ranges of keys, in order.
@@ -372,7 +372,7 @@ fn message_key(key: &[u8]) -> Result<(Member, u64)> {
     Ok((Member::from_be_bytes(*member), u64::from_be_bytes(number)))
 }
 
-fn read_ranges(value: &[u8], ranges: &mut Vec<Range>) -> Result<()> {
+fn read_ranges(value: &[u8], ranges: &mut Vec<LogRangeTriple>) -> Result<()> {
     let Some((&VERSION, rest)) = value.split_first() else {
         return Err(damaged("version"));
     };

@@ -16,9 +16,9 @@
 //! - Everything of the old stores stays in `damaged-T` until the user removes it.
 //! - No log byte that may belong to a file is freed: a start frees what no record names, so that is set aside first.
 
+use crate::offline_stores::{self, LostSuperblock};
 use crate::rebuild::{ByteCheck, Losses, MemberPaths, rebuild};
 use crate::repair_marker::{self, NEW_RECORDS};
-use crate::stopped::{self, LostSuperblock};
 use crate::superblock::StoreRole;
 use crate::{Error, Result};
 use forebay_data::ranges::{merge, subtract};
@@ -258,7 +258,7 @@ struct AllStores {
 
 impl AllStores {
     fn open(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Result<AllStores> {
-        let found = stopped::open_damaged(io, dirs)?;
+        let found = offline_stores::open_damaged(io, dirs)?;
         let mut nodes = Vec::new();
         for (member, node) in found.nodes.into_iter().enumerate() {
             match node {
@@ -296,7 +296,7 @@ fn unused_time(nodes: &[PathBuf], mut time: u64) -> u64 {
 /// Keeps the bytes of segment files in `data` that no span in `kv` names: a file without any by another link, else by a copy.
 fn set_aside(kv: &Path, data: &Path, aside: &Path) -> Result<()> {
     let mut known: HashMap<u32, Vec<Range<u64>>> = HashMap::new();
-    let store = Store::open(Arc::new(OsIo), kv, stopped::without_threads())?;
+    let store = Store::open(Arc::new(OsIo), kv, offline_stores::without_threads())?;
     for span in span::all(&store) {
         let span = span?;
         let start = u64::from(span.offset);

@@ -9,12 +9,12 @@
 //! used or all new ones.
 mod overlay;
 
-use crate::layout::{self, Layout};
 use crate::rebuild::{ByteCheck, Losses, MemberPaths, rebuild};
 use crate::repair_marker::newest_records;
-use crate::{Config, Error, Result, Service, stopped};
+use crate::service_directory::{self, ServiceDirectory};
+use crate::{Config, Error, Result, Service, offline_stores};
 use forebay_storage::Io;
-use overlay::Overlay;
+use overlay::SegmentOverlay;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl ScratchDirectory {
         let id = crate::superblock::random_id();
         let id: String = id[..6].iter().map(|b| format!("{b:02x}")).collect();
         let dir = above.join(format!("forebay-salvage-{id}"));
-        layout::make_private(&forebay_storage::OsIo, &dir)?;
+        service_directory::make_private(&forebay_storage::OsIo, &dir)?;
         Ok(ScratchDirectory(dir))
     }
 }
@@ -64,10 +64,10 @@ impl Salvage {
         config: &Config,
         progress: &mut dyn FnMut(&'static str),
     ) -> Result<Salvage> {
-        let found = stopped::open_damaged(&io, dirs)?;
+        let found = offline_stores::open_damaged(&io, dirs)?;
         let scratch = ScratchDirectory::create(scratch)?;
         let members = found.nodes.len() as u16;
-        let new = Layout::open(&*io, &scratch.0, members)?;
+        let new = ServiceDirectory::open(&*io, &scratch.0, members)?;
         let records = newest_records(&*io, &found.nodes)?;
         let sources: Vec<MemberPaths> = found
             .nodes
@@ -89,7 +89,7 @@ impl Salvage {
             (new.join("data"), old.as_ref().map(|old| old.join("data")))
         };
         let data = new.nodes.iter().zip(&found.nodes).map(data).collect();
-        let overlay = Arc::new(Overlay::new(io, data));
+        let overlay = Arc::new(SegmentOverlay::new(io, data));
         drop(new);
         progress("starting");
         let config = Config {

@@ -2,9 +2,9 @@
 //!
 //! Start: lock and check the directories, open the members' stores side by side, then take the steps of
 //! [`NodeServer::START_STEPS`], each on all members before the next. Only then do delegates exist.
-use crate::layout::Layout;
 use crate::node_server::NodeServer;
-use crate::{Config, Delegate, Error, MemberStatus, Node, Result};
+use crate::service_directory::ServiceDirectory;
+use crate::{Config, Delegate, Error, MemberParts, MemberStatus, Result};
 use forebay_fabric::{Fabric, local};
 use forebay_storage::Io;
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ impl Service {
         wrap: impl Fn(Arc<dyn Fabric>) -> Arc<dyn Fabric>,
     ) -> Result<Service> {
         config.check()?;
-        let layout = Layout::open(&*io, store, config.nodes)?;
+        let layout = ServiceDirectory::open(&*io, store, config.nodes)?;
         let ends = local::fabric(u32::from(config.nodes));
         let fabric: Vec<Arc<dyn Fabric>> = ends
             .into_iter()
@@ -104,7 +104,7 @@ impl Service {
 
     /// The members, for tests and tools.
     #[doc(hidden)]
-    pub fn nodes(&self) -> Vec<Arc<Node>> {
+    pub fn nodes(&self) -> Vec<Arc<MemberParts>> {
         self.members.iter().map(|m| m.node().clone()).collect()
     }
 

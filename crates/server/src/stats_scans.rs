@@ -1,6 +1,6 @@
 //! The scans behind [`CachedStats`](crate::cached_stats::CachedStats): of a member's records, and of its segment files on the disk.
 use crate::cached_stats::StatsScan;
-use crate::{Error, Fid, Kind, Node, Result, files, inodes, keys};
+use crate::{Error, Fid, Kind, MemberParts, Result, files, inodes, keys};
 use forebay_index::ExtentIndex;
 use forebay_storage::Store;
 use std::ops::Bound;
@@ -93,7 +93,7 @@ impl StatsScan for RecordScan {
 }
 
 /// Measures what segment files take on the disk.
-pub(crate) struct DiskScan(pub Arc<Node>);
+pub(crate) struct DiskScan(pub Arc<MemberParts>);
 
 impl StatsScan for DiskScan {
     type Stats = u64;

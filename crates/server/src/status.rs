@@ -4,11 +4,11 @@
 //! memory in a moment; those cost a scan of every record or segment, and come from
 //! [`CachedStats`](crate::cached_stats::CachedStats).
 use crate::delegate::{PrefetchStats, Traffic};
-use crate::summed_figures::figures;
+use crate::merged_stats::stats;
 use forebay_index::Stats;
 use std::ops::{Add, BitOr};
 
-figures! {
+stats! {
 /// One member's figures; sizes in bytes. What is counted since the start is of this process.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 MemberStatus {

@@ -41,7 +41,7 @@ const LEN: usize = 64;
 const CHECKSUMMED: usize = 60;
 
 /// A random 128-bit name.
-pub type Id = [u8; 16];
+pub type Uuid = [u8; 16];
 
 /// Whose directory it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,14 +62,14 @@ pub struct Superblock {
     /// How many members the service has.
     pub members: u16,
     /// Names the service.
-    pub service: Id,
+    pub service: Uuid,
     /// Names this directory.
-    pub store: Id,
+    pub store: Uuid,
 }
 
 impl Superblock {
     /// A new directory of this service.
-    pub fn new(role: StoreRole, members: u16, service: Id) -> Superblock {
+    pub fn new(role: StoreRole, members: u16, service: Uuid) -> Superblock {
         Superblock {
             role,
             ready: role != StoreRole::Service,
@@ -125,7 +125,7 @@ impl Superblock {
             0 => StoreRole::Service,
             _ => StoreRole::Member(u16::from_be_bytes([b[14], b[15]])),
         };
-        let (mut service, mut store) = (Id::default(), Id::default());
+        let (mut service, mut store) = (Uuid::default(), Uuid::default());
         service.copy_from_slice(&b[28..44]);
         store.copy_from_slice(&b[44..60]);
         Ok(Superblock {
@@ -297,9 +297,9 @@ pub(crate) fn refused_at(path: &Path, error: &std::io::Error, advice: &str) -> E
 }
 
 /// 128 bits from the operating system's randomness (which seeds the standard hasher).
-pub fn random_id() -> Id {
+pub fn random_id() -> Uuid {
     use std::hash::{BuildHasher, RandomState};
-    let mut id = Id::default();
+    let mut id = Uuid::default();
     for half in id.chunks_mut(8) {
         half.copy_from_slice(
             &RandomState::new()

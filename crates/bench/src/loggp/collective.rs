@@ -9,7 +9,7 @@
 //! - `P` is the number of servers; the network's capacity is not limited beyond the gaps.
 
 use super::network::{Network, SimulatedServer};
-use forebay_fabric::ring::{Shape, Tree};
+use forebay_fabric::ring::{Tree, TreeShape};
 
 /// What one simulated operation took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct OperationOutcome {
 }
 
 /// A collective of `n` servers that all begin at 0: up the tree of `shape` to its root at position 0, and down again.
-pub fn collective(net: &Network, shape: Shape, n: u32) -> OperationOutcome {
+pub fn collective(net: &Network, shape: TreeShape, n: u32) -> OperationOutcome {
     let tree = Tree::new(shape, n);
     let mut servers = vec![SimulatedServer::default(); n as usize];
     // When each one's request, then its answer, arrives at the other's card.

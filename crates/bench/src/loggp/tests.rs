@@ -4,7 +4,9 @@
 use super::network::SimulatedServer;
 use super::*;
 use clap::Parser as _;
-use forebay_fabric::ring::{NetworkCost, Reduction, ReductionError, ReductionStep, Shape, Tree};
+use forebay_fabric::ring::{
+    NetworkCost, Reduction, ReductionError, ReductionStep, Tree, TreeShape,
+};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -54,7 +56,7 @@ impl Cluster {
 }
 
 /// A collective of `n` servers that all begin at 0: up the tree of `shape`, and down again.
-fn simulate(network: &Network, shape: Shape, n: u32) -> OperationOutcome {
+fn simulate(network: &Network, shape: TreeShape, n: u32) -> OperationOutcome {
     let tree = Tree::new(shape, n);
     let reduction = |rank| Reduction::new(tree.parent(rank, 0), tree.children(rank, 0));
     let mut run = CollectiveRun {
@@ -144,8 +146,8 @@ const ROUND: Network = Network {
     work: 0,
 };
 
-fn fit(network: &Network) -> Shape {
-    Shape::Fitted(NetworkCost {
+fn fit(network: &Network) -> TreeShape {
+    TreeShape::Fitted(NetworkCost {
         hop: network.hop() as u32,
         gap: network.between_receptions().max(network.between_sends()) as u32,
     })
@@ -153,27 +155,30 @@ fn fit(network: &Network) -> Shape {
 
 #[test]
 fn two_servers_take_a_round_trip() {
-    let outcome = collective(&ROUND, Shape::Ring, 2);
+    let outcome = collective(&ROUND, TreeShape::Ring, 2);
     assert_eq!((outcome.gathered, outcome.finished), (10, 20));
     let long = Network {
         size: 1001,
         byte: 2000,
         ..ROUND
     };
-    assert_eq!(collective(&long, Shape::Ring, 2).finished, 20 + 2 * 2000);
+    assert_eq!(
+        collective(&long, TreeShape::Ring, 2).finished,
+        20 + 2 * 2000
+    );
 }
 
 #[test]
 fn direct_is_what_one_can_work_out() {
     // Receptions 4 apart, the last of 7 ends at 10 + 6 * 4; sends 4 apart, and a hop.
-    let outcome = collective(&ROUND, Shape::Direct, 8);
+    let outcome = collective(&ROUND, TreeShape::Direct, 8);
     assert_eq!((outcome.gathered, outcome.finished), (34, 34 + 24 + 10));
     assert_eq!(outcome.root_messages, 7);
 }
 
 #[test]
 fn the_ring_of_a_power_of_two_is_that_many_hops() {
-    let outcome = collective(&ROUND, Shape::Ring, 1024);
+    let outcome = collective(&ROUND, TreeShape::Ring, 1024);
     assert_eq!((outcome.gathered, outcome.finished), (100, 200));
     assert_eq!(outcome.root_messages, 10);
 }
@@ -200,8 +205,8 @@ fn the_best_tree_takes_what_the_formula_says() {
                 hop: network.hop() as u32,
                 gap: network.between_sends() as u32,
             };
-            let gathered = collective(&network, Shape::Best(up), n).gathered;
-            let there = collective(&network, Shape::Best(down), n);
+            let gathered = collective(&network, TreeShape::Best(up), n).gathered;
+            let there = collective(&network, TreeShape::Best(down), n);
             assert_eq!(gathered, best.gathered, "{n} {network:?}");
             assert_eq!(
                 there.finished - there.gathered,
@@ -219,7 +224,7 @@ fn no_shape_is_faster_than_the_best_tree() {
     for network in [ROUND, free, Network::default()] {
         for n in (2..300).chain([1000, 1024]) {
             let best = OptimalTreeTimes::new(&network, n).outcome(n).finished;
-            for shape in [Shape::Ring, Shape::Direct, fit(&network)] {
+            for shape in [TreeShape::Ring, TreeShape::Direct, fit(&network)] {
                 let found = collective(&network, shape, n).finished;
                 assert!(found >= best, "{n} {shape:?}: {found} < {best}");
             }
@@ -237,7 +242,7 @@ fn collectives_take_what_the_simulator_finds() {
     };
     for network in [ROUND, odd, Network::default()] {
         for n in (1..200).chain([777, 1024]) {
-            for shape in [Shape::Ring, Shape::Direct, fit(&network)] {
+            for shape in [TreeShape::Ring, TreeShape::Direct, fit(&network)] {
                 let found = collective(&network, shape, n);
                 assert_eq!(found, simulate(&network, shape, n), "{n} {shape:?}");
             }

@@ -6,7 +6,7 @@ use crate::report::Spread;
 use bytes::Bytes;
 use crossbeam_channel::{Sender, unbounded};
 use forebay_fabric::ring::{
-    Collectives, Group, Limits, MemoryBounds, NetworkCost, Operation, Shape,
+    CollectiveTimeouts, Collectives, Group, MemoryBounds, NetworkCost, Operation, TreeShape,
 };
 use forebay_fabric::{Fabric, Handler, Message, Rank, Replier, local};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,12 +51,12 @@ impl Subject {
     }
 
     /// The tree that it goes by; none where each client asks by itself.
-    pub fn shape(self) -> Option<Shape> {
+    pub fn shape(self) -> Option<TreeShape> {
         match self {
-            Subject::Ring => Some(Shape::Ring),
+            Subject::Ring => Some(TreeShape::Ring),
             // The tree that the file system uses, whatever the network.
-            Subject::Fitted => Some(Shape::Fitted(NetworkCost::default())),
-            Subject::Direct => Some(Shape::Direct),
+            Subject::Fitted => Some(TreeShape::Fitted(NetworkCost::default())),
+            Subject::Direct => Some(TreeShape::Direct),
             Subject::Mdhim => None,
         }
     }
@@ -73,7 +73,7 @@ pub struct RingMeasurement {
 }
 
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
-const LIMITS: Limits = Limits {
+const LIMITS: CollectiveTimeouts = CollectiveTimeouts {
     base: OPERATION_TIMEOUT,
     per_level: OPERATION_TIMEOUT,
 };
@@ -144,7 +144,7 @@ impl MeetingPoint {
         Ok(MeetingPoint {
             collectives,
             operation: Operation {
-                group: Group::new(1, (0..size).collect(), Shape::Direct)?,
+                group: Group::new(1, (0..size).collect(), TreeShape::Direct)?,
                 key: "meet".into(),
                 round: 0,
                 root: 0,
@@ -218,7 +218,7 @@ struct ServerPart<'a> {
 
 impl ServerPart<'_> {
     fn operation(&self, key: &'static str, round: u32) -> Result<Operation> {
-        let shape = self.subject.shape().unwrap_or(Shape::Ring);
+        let shape = self.subject.shape().unwrap_or(TreeShape::Ring);
         let ranks = (0..self.end.size()).collect();
         Ok(Operation {
             group: Group::new(self.subject as u64, ranks, shape)?,

@@ -160,10 +160,10 @@ fn every(case: &Case<CaseServers>, last: u32, net: &Network, report: &mut Report
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_fabric::ring::{NetworkCost, Shape};
+    use forebay_fabric::ring::{NetworkCost, TreeShape};
 
-    fn fitted() -> Shape {
-        Shape::Fitted(NetworkCost::default())
+    fn fitted() -> TreeShape {
+        TreeShape::Fitted(NetworkCost::default())
     }
 
     /// The later measurement of the machine that the default network is from.
@@ -201,8 +201,8 @@ mod tests {
     #[test]
     fn a_thousand_servers_are_ten_times_faster_than_direct() {
         for net in [Network::default(), LATER] {
-            let direct = loggp::collective(&net, Shape::Direct, 1024).finished;
-            for shape in [Shape::Ring, fitted()] {
+            let direct = loggp::collective(&net, TreeShape::Direct, 1024).finished;
+            for shape in [TreeShape::Ring, fitted()] {
                 let found = loggp::collective(&net, shape, 1024);
                 assert!(direct >= 10 * found.finished, "{shape:?}: {found:?}");
                 assert_eq!(found.root_messages, 10);

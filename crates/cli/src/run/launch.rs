@@ -16,7 +16,7 @@ use super::{Servers, exec};
 use crate::args::{Launcher, RunArgs};
 use crate::output::{escaped, tell};
 use crate::settings::Resolved;
-use forebay_node::control::Client;
+use forebay_node::control::ControlClient;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::process_handle::wait_for_child;
@@ -420,7 +420,7 @@ impl Launched {
         let mounts = mount_table::all().unwrap_or_default();
         for point in self.mounts() {
             let store = mount_table::at(&mounts, &point).and_then(mount_table::store);
-            if let Some(Ok(mut client)) = store.map(|store| Client::connect(&store)) {
+            if let Some(Ok(mut client)) = store.map(|store| ControlClient::connect(&store)) {
                 // It may have heard otherwise, and be gone before it answers.
                 let _ = client.stop(true, limit);
                 return true;

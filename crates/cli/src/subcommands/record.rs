@@ -6,7 +6,7 @@ use crate::args::RecordArgs;
 use crate::output::{name, tell};
 use crate::run::{Guard, Signals};
 use crate::scratch_dir::ScratchDir;
-use forebay_node::control::{Client, RecordPart, RecordSpec};
+use forebay_node::control::{ControlClient, RecordPart, RecordSpec};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::units::count;
@@ -30,7 +30,7 @@ const NOT_RUN_CODES: [u8; 2] = [126, 127];
 /// A service that records.
 struct Service {
     store: PathBuf,
-    client: Client,
+    client: ControlClient,
     parts: Vec<RecordPart>,
 }
 
@@ -165,7 +165,7 @@ fn start_one(store: PathBuf, spec: &RecordSpec) -> Result<Service> {
         let what = format!("no service runs on {}", store.display());
         Failure::new(what, "mount it first: `forebay mount`")
     };
-    let mut client = Client::connect(&store).map_err(|e| e.failure(not_running))?;
+    let mut client = ControlClient::connect(&store).map_err(|e| e.failure(not_running))?;
     let parts = client.start_recording(spec, REPLY_TIMEOUT)?;
     Ok(Service {
         store,

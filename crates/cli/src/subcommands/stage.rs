@@ -3,8 +3,8 @@ use super::stage_paths;
 use crate::args::StageArgs;
 use crate::output::{json, name, print, tell};
 use crate::progress;
-use forebay_client::stage::{Counts, LineKind, ReportLine};
-use forebay_node::control::{Client, StageJob, StageSpec, StageState};
+use forebay_client::stage::{LineKind, ReportLine, StageCounts};
+use forebay_node::control::{ControlClient, StageJob, StageSpec, StageState};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::{counted, rate, size};
 use indicatif::ProgressBar;
@@ -76,7 +76,12 @@ pub fn copy(spec: StageSpec, store: &Path, asked: &AtomicBool) -> Result<String>
 }
 
 /// Looks at the job until it ends; tells its lines as they come, and gives it with all of them.
-fn follow(client: &mut Client, store: &Path, job: u64, asked: &AtomicBool) -> Result<StageJob> {
+fn follow(
+    client: &mut ControlClient,
+    store: &Path,
+    job: u64,
+    asked: &AtomicBool,
+) -> Result<StageJob> {
     let bar = progress::bytes("staging", 0);
     let mut lines: Vec<ReportLine> = Vec::new();
     let (since, mut cancelled) = (Instant::now(), false);
@@ -102,7 +107,7 @@ fn follow(client: &mut Client, store: &Path, job: u64, asked: &AtomicBool) -> Re
     }
 }
 
-fn show(bar: &ProgressBar, c: &Counts) {
+fn show(bar: &ProgressBar, c: &StageCounts) {
     let done = c.files + c.kept_files;
     let more = if c.all_found > 0 { "" } else { "+" };
     bar.set_message(format!("{done} of {}{more} files", c.found_files));
@@ -182,7 +187,7 @@ fn outcome(seen: &StageJob) -> Result {
 ///
 /// # Errors
 /// If none runs, or it cannot be asked.
-pub fn connect(store: &Path) -> Result<Client> {
+pub fn connect(store: &Path) -> Result<ControlClient> {
     let shown = store.display();
     let not_running = || {
         Failure::new(
@@ -190,7 +195,7 @@ pub fn connect(store: &Path) -> Result<Client> {
             format!("start it with `forebay mount {shown} MOUNTPOINT`"),
         )
     };
-    Client::connect(store).map_err(|e| e.failure(not_running))
+    ControlClient::connect(store).map_err(|e| e.failure(not_running))
 }
 
 /// Adds to a failure of a stage job that the same command goes on later.

@@ -4,7 +4,7 @@ use crate::args::StageStatusArgs;
 use crate::output::{escaped, json, print, tell};
 use crate::subcommands::umount::{store_named, stores};
 use crate::table::Table;
-use forebay_node::control::{Client, NoServer, StageJob, StageState};
+use forebay_node::control::{ConnectError, ControlClient, StageJob, StageState};
 use forebay_node::failure::Result;
 use forebay_node::mount_table;
 use forebay_node::units::{count, rate, size};
@@ -38,15 +38,15 @@ pub fn run(args: &StageStatusArgs) -> Result {
         }
         None => {
             for store in stores(&mounts) {
-                match Client::connect(&store) {
+                match ControlClient::connect(&store) {
                     Ok(mut client) => match jobs(&mut client, false, &store) {
                         Ok(jobs) => all.push((store, jobs)),
                         // It may end while it is asked.
                         Err(failure) => tell(format!("forebay: {failure}")),
                     },
                     // A dead mount has no jobs; another user's service is not asked.
-                    Err(NoServer::NotRunning | NoServer::Failed(_)) => {}
-                    Err(NoServer::Silent(failure)) => tell(format!("forebay: {failure}")),
+                    Err(ConnectError::NotRunning | ConnectError::Failed(_)) => {}
+                    Err(ConnectError::Silent(failure)) => tell(format!("forebay: {failure}")),
                 }
             }
         }
@@ -82,7 +82,7 @@ fn forgotten_text(forgotten: &[String]) -> String {
     forgotten.iter().map(line).collect()
 }
 
-fn jobs(client: &mut Client, forget: bool, store: &Path) -> Result<Vec<StageJob>> {
+fn jobs(client: &mut ControlClient, forget: bool, store: &Path) -> Result<Vec<StageJob>> {
     again_later(client.stage_jobs(forget, REPLY_TIMEOUT), store)
 }
 

@@ -3,7 +3,7 @@ use super::status_text::text;
 use crate::args::StatusArgs;
 use crate::output::{json, lines, print, screen};
 use crate::subcommands::umount::store_named;
-use forebay_node::control::{Client, MemberEntry, NoServer, Rates, Status};
+use forebay_node::control::{ConnectError, ControlClient, MemberEntry, Rates, Status};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::threads::on_signals;
@@ -50,10 +50,10 @@ pub fn run(args: &StatusArgs) -> Result {
 }
 
 fn ask(store: &Path, watched: bool) -> Result<Status> {
-    let mut client = match Client::connect(store) {
+    let mut client = match ControlClient::connect(store) {
         Ok(client) => client,
-        Err(NoServer::Silent(failure) | NoServer::Failed(failure)) => return Err(failure),
-        Err(NoServer::NotRunning) => {
+        Err(ConnectError::Silent(failure) | ConnectError::Failed(failure)) => return Err(failure),
+        Err(ConnectError::NotRunning) => {
             let shown = store.display();
             let next = match store.file_name().and_then(|name| name.to_str()) {
                 // `--watch 1`: what was meant for the flag is taken for the store.

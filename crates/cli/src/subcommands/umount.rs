@@ -1,7 +1,7 @@
 //! `forebay umount`: stops the service of a mount point or store, and waits until it has let go of the store.
 use crate::args::UmountArgs;
 use crate::output::{escaped, name, print, tell};
-use forebay_node::control::{Client, DeadMember, NoServer, store_holder};
+use forebay_node::control::{ConnectError, ControlClient, DeadMember, store_holder};
 use forebay_node::failure::{Failure, Result};
 use forebay_node::mount_table::{self, MountEntry};
 use forebay_node::process_handle::{ProcessHandle, wait_for_exit};
@@ -26,7 +26,7 @@ pub fn run(args: &UmountArgs) -> Result {
         .iter()
         .filter(|m| mount_table::store(m).as_ref() == Some(&store))
         .collect();
-    match Client::connect(&store) {
+    match ControlClient::connect(&store) {
         Ok(mut client) => {
             let pid = client.pid;
             let dead = match client.stop(args.force, STOP_REPLY_TIMEOUT) {
@@ -45,16 +45,16 @@ pub fn run(args: &UmountArgs) -> Result {
                 name(&store)
             ))
         }
-        Err(NoServer::Silent(_)) if args.force => end_silent(&store, DEAD_STOP_LIMIT),
-        Err(NoServer::Silent(failure) | NoServer::Failed(failure)) => Err(failure),
-        Err(NoServer::NotRunning) if ours.is_empty() => Err(Failure::new(
+        Err(ConnectError::Silent(_)) if args.force => end_silent(&store, DEAD_STOP_LIMIT),
+        Err(ConnectError::Silent(failure) | ConnectError::Failed(failure)) => Err(failure),
+        Err(ConnectError::NotRunning) if ours.is_empty() => Err(Failure::new(
             format!(
                 "no Forebay service runs for {}, and nothing is mounted from it",
                 store.display()
             ),
             "`findmnt -t fuse.forebay` lists the mounts",
         )),
-        Err(NoServer::NotRunning) => {
+        Err(ConnectError::NotRunning) => {
             // A store that was moved, or whose socket was removed, is not found by its path; its server may well run.
             if let Some(mount) = ours.iter().find(|m| mount_table::is_served(&m.point)) {
                 return Err(Failure::new(

@@ -49,5 +49,5 @@ pub use finish::PartSummary;
 pub use journal::{forget, unfinished};
 pub use manifest::{ManifestError, parse as parse_manifest};
 pub use options::{Direction, PathPair, StageOptions, job_number};
-pub use report::{Counts, LineKind, ReportLine, StageReport, StopReason};
+pub use report::{LineKind, ReportLine, StageCounts, StageReport, StopReason};
 pub use run::{LocalNode, PartResult, StageOutcome, StageRun};

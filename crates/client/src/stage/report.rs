@@ -18,17 +18,17 @@ macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counts of one moment. Bytes are those stored, without holes.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-        pub struct Counts { $($(#[$doc])* pub $name: u64),* }
-        /// The counters behind [`Counts`].
+        pub struct StageCounts { $($(#[$doc])* pub $name: u64),* }
+        /// The counters behind [`StageCounts`].
         #[derive(Debug, Default)]
         pub(super) struct Counters { $(pub $name: AtomicU64),* }
         impl Counters {
-            fn counts(&self) -> Counts {
-                Counts { $($name: self.$name.load(Relaxed)),* }
+            fn counts(&self) -> StageCounts {
+                StageCounts { $($name: self.$name.load(Relaxed)),* }
             }
         }
-        impl std::ops::AddAssign for Counts {
-            fn add_assign(&mut self, other: Counts) {
+        impl std::ops::AddAssign for StageCounts {
+            fn add_assign(&mut self, other: StageCounts) {
                 $(self.$name += other.$name;)*
             }
         }
@@ -115,7 +115,7 @@ pub(super) fn count(counter: &AtomicU64, by: u64) {
 
 impl StageReport {
     /// The counts now.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StageCounts {
         self.counters.counts()
     }
 

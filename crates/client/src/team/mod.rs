@@ -24,7 +24,7 @@ use crate::error::{Result, WithPath};
 use crate::{Client, File, Metadata, OpenOptions};
 use forebay_server::delegate::{Handle, team_token};
 use forebay_server::team::TeamMembership;
-pub use forebay_server::team::TeamPlan;
+pub use forebay_server::team::TeamSpec;
 use forebay_server::{Attr, Error, Fid, Member};
 use mount_user::MountUser;
 use request::{TeamAction, TeamAnswer, TeamRequest, combine, decode, encode};
@@ -47,7 +47,7 @@ impl Client {
     /// # Errors
     /// `EIO` with the reason for a plan that cannot be; `EBUSY` if all places at this node stay taken, or the number is another team's
     /// that has clients here.
-    pub fn team(&self, plan: &TeamPlan) -> Result<Team> {
+    pub fn team(&self, plan: &TeamSpec) -> Result<Team> {
         let membership = self
             .delegate
             .team
@@ -61,8 +61,8 @@ impl Client {
     }
 
     /// The plan of team `number` with clients at all nodes of the service, `here` of them at this one.
-    pub fn plan_of_all(&self, number: u32, here: u32) -> TeamPlan {
-        TeamPlan {
+    pub fn plan_of_all(&self, number: u32, here: u32) -> TeamSpec {
+        TeamSpec {
             number,
             members: (0..self.delegate.members()).collect(),
             here,

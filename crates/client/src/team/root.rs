@@ -124,7 +124,7 @@ impl RootExecutor<'_> {
         };
         let opened = may_write.and_then(|()| open(flags));
         if flags.truncate {
-            self.delegate.kernel_pages.renew(fid);
+            self.delegate.kernel_pages.refresh_kernel(fid);
         }
         let not_writing = |e: &Error| matches!(e.errno(), Errno::PERM | Errno::ACCESS);
         match opened {

@@ -1,6 +1,6 @@
 //! Teams over a service in one process: what a call of many clients gives is what each would have got alone.
 use crate::teams::{TeamCluster, all_same};
-use forebay_client::{Lamination, OpenOptions, TeamPlan};
+use forebay_client::{Lamination, OpenOptions, TeamSpec};
 use forebay_fabric::ring::topology::fan_in;
 use rustix::io::Errno;
 
@@ -276,7 +276,7 @@ fn a_team_of_some_nodes_works_on_files_of_others() {
         let client = |node: &u16| {
             let (client, members) = (cluster.client(*node), members.clone());
             scope.spawn(move || {
-                let plan = TeamPlan {
+                let plan = TeamSpec {
                     number: 9,
                     members,
                     here: 1,
@@ -312,7 +312,7 @@ fn nine<T: Send>(
     std::thread::scope(|scope| {
         let client = |node: &u16| {
             let (node, f) = (*node, &f);
-            let plan = TeamPlan {
+            let plan = TeamSpec {
                 number: 9,
                 members: members.to_vec(),
                 here: 1,

@@ -1,7 +1,7 @@
 //! What a careless or hostile program asks of a team: odd names, teams that cannot be, very many at once. Each call ends at once,
 //! with what one client alone would hear or with a reason.
 use crate::teams::{TeamCluster, all_same};
-use forebay_client::{Client, OpenOptions, Team, TeamPlan};
+use forebay_client::{Client, OpenOptions, Team, TeamSpec};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -138,7 +138,7 @@ fn join(
     members: &[u16],
     here: u32,
 ) -> Result<Team, String> {
-    let plan = TeamPlan {
+    let plan = TeamSpec {
         number,
         members: members.to_vec(),
         here,

@@ -42,7 +42,7 @@ pub struct FaultRates {
 
 /// What went wrong so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct FaultCounts {
     /// Requests that never arrived.
     pub lost_requests: u64,
     /// Requests carried out whose reply was lost or too late.
@@ -58,7 +58,7 @@ pub struct Counts {
 #[derive(Default)]
 struct FaultState {
     rates: FaultRates,
-    counts: Counts,
+    counts: FaultCounts,
     dead: BTreeSet<Rank>,
     random: u64,
 }
@@ -108,7 +108,7 @@ impl Faults {
     }
 
     /// What went wrong so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> FaultCounts {
         self.state.lock().counts
     }
 
@@ -133,7 +133,7 @@ impl Faults {
         state.chance(rates)
     }
 
-    fn count(&self, counter: fn(&mut Counts) -> &mut u64) {
+    fn count(&self, counter: fn(&mut FaultCounts) -> &mut u64) {
         *counter(&mut self.state.lock().counts) += 1;
     }
 

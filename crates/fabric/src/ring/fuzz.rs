@@ -2,8 +2,10 @@
 //! them keeps no more than its bounds allow, and ends its own operations.
 //!
 //! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
-use super::wire::{ChildMessage, Failure, OperationId, decode_down, encode_down, is_ring};
-use super::{Collectives, Group, Limits, MemoryBounds, Operation, Shape};
+use super::wire::{
+    ChildMessage, CollectiveFailure, OperationId, decode_down, encode_down, is_ring,
+};
+use super::{CollectiveTimeouts, Collectives, Group, MemoryBounds, Operation, TreeShape};
 use crate::{Handler, Message, Replier, local};
 use bytes::Bytes;
 use forebay_testkit::mutation::fuzz;
@@ -19,11 +21,11 @@ const KEY: usize = 40;
 
 fn operation(round: u64) -> Operation {
     Operation {
-        group: Group::new(7, (0..RANKS).collect(), Shape::Ring).unwrap(),
+        group: Group::new(7, (0..RANKS).collect(), TreeShape::Ring).unwrap(),
         key: Bytes::from_static(b"key"),
         round,
         root: 0,
-        limits: Limits {
+        limits: CollectiveTimeouts {
             base: Duration::from_millis(2),
             per_level: Duration::from_millis(1),
         },
@@ -31,7 +33,7 @@ fn operation(round: u64) -> Operation {
 }
 
 /// What a child of rank 0 sends in this operation.
-fn up(round: u64, key: &[u8], content: Result<Bytes, Failure>) -> ChildMessage {
+fn up(round: u64, key: &[u8], content: Result<Bytes, CollectiveFailure>) -> ChildMessage {
     ChildMessage {
         id: OperationId {
             group: 7,
@@ -48,9 +50,9 @@ fn up(round: u64, key: &[u8], content: Result<Bytes, Failure>) -> ChildMessage {
 fn heads() -> Vec<Vec<u8>> {
     let value = || Ok(Bytes::from_static(b"value"));
     let failures = [
-        Failure::Missing(3),
-        Failure::Lost(u32::MAX),
-        Failure::NotAMember(0),
+        CollectiveFailure::Missing(3),
+        CollectiveFailure::Lost(u32::MAX),
+        CollectiveFailure::NotAMember(0),
     ];
     let outcomes = || failures.map(Err).into_iter().chain([value()]);
     let ups = [&b"key"[..], b"", &[7; KEY]]

@@ -1,6 +1,6 @@
 //! Groups: the ranks that take part in a collective, in their order on a ring of their own, and the tree below any of them.
 
-use super::tree::{Shape, Tree};
+use super::tree::{Tree, TreeShape};
 use crate::Rank;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Group {
     ///
     /// # Errors
     /// `Empty`, `Twice`.
-    pub fn new(number: u64, ranks: Vec<Rank>, shape: Shape) -> Result<Group, GroupError> {
+    pub fn new(number: u64, ranks: Vec<Rank>, shape: TreeShape) -> Result<Group, GroupError> {
         let mut positions = HashMap::with_capacity(ranks.len());
         for (at, rank) in ranks.iter().enumerate() {
             if positions.insert(*rank, at as u32).is_some() {
@@ -103,14 +103,14 @@ pub(super) struct TreePosition {
 /// How long an operation may last: a part for the slowest member to come, and one for each level, so that it grows with the
 /// logarithm of the group's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct CollectiveTimeouts {
     /// How much later than the first the last member may call.
     pub base: Duration,
     /// For each level of the tree.
     pub per_level: Duration,
 }
 
-impl Limits {
+impl CollectiveTimeouts {
     /// How long a rank with `height` levels below it waits for its children. One level longer than they wait themselves, so
     /// that they can say who is missing.
     pub fn gather(&self, height: u32) -> Duration {
@@ -124,12 +124,12 @@ impl Limits {
 }
 
 /// FNV-1a over the shape and the ranks.
-fn digest(ranks: &[Rank], shape: Shape) -> u64 {
+fn digest(ranks: &[Rank], shape: TreeShape) -> u64 {
     let shape = match shape {
-        Shape::Ring => [0; 3],
-        Shape::Direct => [1, 0, 0],
-        Shape::Fitted(fit) => [2, fit.hop, fit.gap],
-        Shape::Best(fit) => [3, fit.hop, fit.gap],
+        TreeShape::Ring => [0; 3],
+        TreeShape::Direct => [1, 0, 0],
+        TreeShape::Fitted(fit) => [2, fit.hop, fit.gap],
+        TreeShape::Best(fit) => [3, fit.hop, fit.gap],
     };
     let numbers = shape.iter().chain(ranks).flat_map(|n| n.to_le_bytes());
     numbers.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_group_is_a_ring_of_its_own() {
-        let group = Group::new(1, vec![40, 7, 9, 3, 12], Shape::Ring).unwrap();
+        let group = Group::new(1, vec![40, 7, 9, 3, 12], TreeShape::Ring).unwrap();
         let root = group.tree_position(7, 7).unwrap();
         // Distances 1, 2 and 4 before it on the ring.
         assert_eq!(root.children, [40, 12, 9]);
@@ -157,10 +157,10 @@ mod tests {
     #[test]
     fn what_is_no_group() {
         assert_eq!(
-            Group::new(1, vec![], Shape::Ring).err(),
+            Group::new(1, vec![], TreeShape::Ring).err(),
             Some(GroupError::Empty)
         );
-        let twice = Group::new(1, vec![1, 2, 1], Shape::Ring).err();
+        let twice = Group::new(1, vec![1, 2, 1], TreeShape::Ring).err();
         assert_eq!(twice, Some(GroupError::Twice(1)));
     }
 
@@ -168,11 +168,11 @@ mod tests {
     fn the_plan_tells_lists_and_shapes_apart() {
         let fit = NetworkCost { hop: 5, gap: 1 };
         let digests = [
-            digest(&[0, 1, 2], Shape::Ring),
-            digest(&[0, 2, 1], Shape::Ring),
-            digest(&[0, 1, 2], Shape::Direct),
-            digest(&[0, 1, 2], Shape::Fitted(fit)),
-            digest(&[0, 1, 2], Shape::Fitted(NetworkCost { hop: 6, ..fit })),
+            digest(&[0, 1, 2], TreeShape::Ring),
+            digest(&[0, 2, 1], TreeShape::Ring),
+            digest(&[0, 1, 2], TreeShape::Direct),
+            digest(&[0, 1, 2], TreeShape::Fitted(fit)),
+            digest(&[0, 1, 2], TreeShape::Fitted(NetworkCost { hop: 6, ..fit })),
         ];
         let distinct: std::collections::HashSet<u64> = digests.into();
         assert_eq!(distinct.len(), 5);
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn limits_grow_with_the_logarithm() {
         let second = Duration::from_secs(1);
-        let limits = Limits {
+        let limits = CollectiveTimeouts {
             base: second * 5,
             per_level: second,
         };

@@ -1,8 +1,8 @@
 //! Log-ring collectives: many ranks ask one rank the same thing at once, and it receives at most `ceil(log2 n)` messages for it
-//! (in the shapes `Ring` and `Fitted`; the others of [`Shape`] are to compare with).
+//! (in the shapes `Ring` and `Fitted`; the others of [`TreeShape`] are to compare with).
 //!
 //! - [`topology`]: the next hop to a root, by bit operations on the distance. Pure.
-//! - [`Tree`]: the tree below any root as a table, in one of the [`Shape`]s. Pure.
+//! - [`Tree`]: the tree below any root as a table, in one of the [`TreeShape`]s. Pure.
 //! - [`Group`]: the ranks that act together, on a ring of their own.
 //! - [`Reduction`]: what one rank does in one collective. Pure; a test of `bench` simulates it on a network.
 //! - [`Collectives`]: collectives over any [`Fabric`](crate::Fabric).
@@ -22,7 +22,7 @@ mod wire;
 pub use collective::{CollectiveCounts, Collectives, MemoryBounds, Operation};
 pub use combine::{Combiner, Panicked};
 pub use fitted::{NetworkCost, arrival_times};
-pub use group::{Group, GroupError, Limits};
+pub use group::{CollectiveTimeouts, Group, GroupError};
 pub use reduction::{Reduction, ReductionError, ReductionStep};
-pub use tree::{Shape, Tree};
-pub use wire::Failure;
+pub use tree::{Tree, TreeShape};
+pub use wire::CollectiveFailure;

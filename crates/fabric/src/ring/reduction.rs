@@ -132,7 +132,7 @@ impl<V> Reduction<V> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::{Shape, Tree};
+    use super::super::tree::{Tree, TreeShape};
     use super::super::{NetworkCost, topology::fan_in};
     use super::*;
     use proptest::prelude::*;
@@ -172,9 +172,9 @@ mod tests {
             n in 1u32..70,
             root in 0u32..,
             shape in prop_oneof![
-                Just(Shape::Ring),
-                Just(Shape::Direct),
-                (1u32..30).prop_map(|hop| Shape::Fitted(NetworkCost { hop, gap: 1 })),
+                Just(TreeShape::Ring),
+                Just(TreeShape::Direct),
+                (1u32..30).prop_map(|hop| TreeShape::Fitted(NetworkCost { hop, gap: 1 })),
             ],
             mut random in any::<u64>(),
         ) {
@@ -199,7 +199,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(executed, Some((1..=u64::from(n)).sum()));
-            if shape != Shape::Direct {
+            if shape != TreeShape::Direct {
                 prop_assert_eq!(at_root, fan_in(n));
             }
             let mut answered = 0;

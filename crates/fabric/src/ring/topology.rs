@@ -31,7 +31,7 @@ pub fn parent_distance(d: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::{Shape, Tree};
+    use super::super::tree::{Tree, TreeShape};
     use super::*;
     use proptest::prelude::*;
 
@@ -122,7 +122,7 @@ mod tests {
 
         #[test]
         fn the_table_of_the_ring_is_the_topology(n in 1u32..3000, i in 0u32.., root in 0u32..) {
-            let (i, root, tree) = (i % n, root % n, Tree::new(Shape::Ring, n));
+            let (i, root, tree) = (i % n, root % n, Tree::new(TreeShape::Ring, n));
             prop_assert_eq!(tree.parent(i, root), next_hop(i, root, n));
             prop_assert!(tree.children(i, root).eq(children(i, root, n)));
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Which tree is laid on the ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Shape {
+pub enum TreeShape {
     /// The log-ring of the paper: `ceil(log2 n)` children and levels at most.
     #[default]
     Ring,
@@ -14,7 +14,7 @@ pub enum Shape {
     Fitted(NetworkCost),
     /// Everyone asks the root: `n - 1` children. To compare with.
     Direct,
-    /// [`Fitted`](Shape::Fitted) without the limit on children: the best there is. To compare with.
+    /// [`Fitted`](TreeShape::Fitted) without the limit on children: the best there is. To compare with.
     Best(NetworkCost),
 }
 
@@ -33,15 +33,15 @@ struct TreeTable {
 
 impl Tree {
     /// The tree of `n` positions, at least one.
-    pub fn new(shape: Shape, n: u32) -> Tree {
+    pub fn new(shape: TreeShape, n: u32) -> Tree {
         let n = n.max(1);
         let parents: Vec<u32> = match shape {
-            Shape::Ring => (0..n)
+            TreeShape::Ring => (0..n)
                 .map(|d| topology::parent_distance(d).unwrap_or(0))
                 .collect(),
-            Shape::Fitted(fit) => fitted::parents(n, fit),
-            Shape::Best(fit) => fitted::grow(n, fit, u32::MAX).0,
-            Shape::Direct => vec![0; n as usize],
+            TreeShape::Fitted(fit) => fitted::parents(n, fit),
+            TreeShape::Best(fit) => fitted::grow(n, fit, u32::MAX).0,
+            TreeShape::Direct => vec![0; n as usize],
         };
         Tree(Arc::new(TreeTable::new(parents)))
     }
@@ -113,13 +113,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shapes() -> impl Strategy<Value = Shape> {
+    fn shapes() -> impl Strategy<Value = TreeShape> {
         let fit = (1u32..50, 1u32..10).prop_map(|(hop, gap)| NetworkCost { hop, gap });
         prop_oneof![
-            Just(Shape::Ring),
-            Just(Shape::Direct),
-            fit.clone().prop_map(Shape::Fitted),
-            fit.prop_map(Shape::Best)
+            Just(TreeShape::Ring),
+            Just(TreeShape::Direct),
+            fit.clone().prop_map(TreeShape::Fitted),
+            fit.prop_map(TreeShape::Best)
         ]
     }
 

@@ -35,16 +35,16 @@ macro_rules! failures {
     ($($(#[$doc:meta])* $name:ident = $code:literal: $text:literal,)*) => {
         /// Why an operation failed. The rank is where it was found.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-        pub enum Failure { $($(#[$doc])* #[error($text)] $name(Rank)),* }
+        pub enum CollectiveFailure { $($(#[$doc])* #[error($text)] $name(Rank)),* }
 
-        impl Failure {
+        impl CollectiveFailure {
             fn code(self) -> (u8, Rank) {
-                match self { $(Failure::$name(rank) => ($code, rank)),* }
+                match self { $(CollectiveFailure::$name(rank) => ($code, rank)),* }
             }
 
-            fn from_code(code: u8, rank: Rank) -> Option<Failure> {
+            fn from_code(code: u8, rank: Rank) -> Option<CollectiveFailure> {
                 match code {
-                    $($code => Some(Failure::$name(rank)),)*
+                    $($code => Some(CollectiveFailure::$name(rank)),)*
                     _ => None,
                 }
             }
@@ -74,10 +74,13 @@ failures! {
     Ahead = 9: "rank {0} did not take part, as it is at a later operation of the group; go on with a new group number",
 }
 
-impl Failure {
+impl CollectiveFailure {
     /// Whether the root may have run the operation all the same.
     pub fn may_have_happened(&self) -> bool {
-        matches!(self, Failure::Lost(_) | Failure::Panicked(_))
+        matches!(
+            self,
+            CollectiveFailure::Lost(_) | CollectiveFailure::Panicked(_)
+        )
     }
 }
 
@@ -97,7 +100,7 @@ pub(super) struct ChildMessage {
     pub id: OperationId,
     pub root: Rank,
     pub keep_for: Duration,
-    pub content: Result<Bytes, Failure>,
+    pub content: Result<Bytes, CollectiveFailure>,
 }
 
 /// Whether a message is one of a collective.
@@ -108,7 +111,7 @@ pub(super) fn is_ring(message: &Message) -> bool {
 /// A message of `content`, whose kind is `value` if it is not a failure; `put` writes the rest of its head, of `len` bytes in all, with
 /// the failure's rank.
 fn message(
-    content: Result<Bytes, Failure>,
+    content: Result<Bytes, CollectiveFailure>,
     value: u8,
     len: usize,
     put: impl FnOnce(&mut BytesMut, Rank),
@@ -171,14 +174,14 @@ impl ChildMessage {
 }
 
 /// A reply.
-pub(super) fn encode_down(outcome: Result<Bytes, Failure>) -> Message {
+pub(super) fn encode_down(outcome: Result<Bytes, CollectiveFailure>) -> Message {
     message(outcome, ANSWER, DOWN_LEN, |head, rank| {
         head.put_u32_le(rank);
     })
 }
 
 /// `None` if it is none of this version.
-pub(super) fn decode_down(message: Message) -> Option<Result<Bytes, Failure>> {
+pub(super) fn decode_down(message: Message) -> Option<Result<Bytes, CollectiveFailure>> {
     let mut head = message.head;
     if head.len() != DOWN_LEN {
         return None;
@@ -201,10 +204,10 @@ fn content(
     code: u8,
     rank: Rank,
     mut bulk: Vec<Bytes>,
-) -> Option<Result<Bytes, Failure>> {
+) -> Option<Result<Bytes, CollectiveFailure>> {
     match (kind, bulk.len()) {
         (k, 1) if k == value && code == 0 && rank == 0 => bulk.pop().map(Ok),
-        (FAILURE, 0) => Failure::from_code(code, rank).map(Err),
+        (FAILURE, 0) => CollectiveFailure::from_code(code, rank).map(Err),
         _ => None,
     }
 }
@@ -214,11 +217,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn failures() -> impl Strategy<Value = Failure> {
-        (1u8..=9, any::<u32>()).prop_map(|(c, r)| Failure::from_code(c, r).unwrap())
+    fn failures() -> impl Strategy<Value = CollectiveFailure> {
+        (1u8..=9, any::<u32>()).prop_map(|(c, r)| CollectiveFailure::from_code(c, r).unwrap())
     }
 
-    fn outcomes() -> impl Strategy<Value = Result<Bytes, Failure>> {
+    fn outcomes() -> impl Strategy<Value = Result<Bytes, CollectiveFailure>> {
         prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..20).prop_map(|v| Ok(v.into())),
             failures().prop_map(Err),

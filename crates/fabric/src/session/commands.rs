@@ -23,7 +23,7 @@ pub(super) enum Command<E> {
     Stop(Duration),
 }
 
-struct Sleeper {
+struct WakeFlag {
     asleep: AtomicBool,
     wake: Waker,
 }
@@ -31,13 +31,13 @@ struct Sleeper {
 /// The side of the threads that ask.
 pub(super) struct CommandSender<E> {
     queue: Sender<Command<E>>,
-    sleeper: Arc<Sleeper>,
+    sleeper: Arc<WakeFlag>,
 }
 
 /// The progress thread's side.
 pub(super) struct CommandReceiver<E> {
     queue: Receiver<Command<E>>,
-    sleeper: Arc<Sleeper>,
+    sleeper: Arc<WakeFlag>,
 }
 
 /// Both sides; `wake` ends the progress thread's sleep.
@@ -45,7 +45,7 @@ pub(super) fn commands<E>(wake: Waker) -> (CommandSender<E>, CommandReceiver<E>)
     // Unbounded: a handler that waits for room could be what the room waits for.
     let (sender, receiver) = unbounded();
     let asleep = AtomicBool::new(false);
-    let sleeper = Arc::new(Sleeper { asleep, wake });
+    let sleeper = Arc::new(WakeFlag { asleep, wake });
     let receiver = CommandReceiver {
         queue: receiver,
         sleeper: sleeper.clone(),

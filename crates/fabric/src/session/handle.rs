@@ -4,7 +4,7 @@ use super::commands::{Command, CommandSender};
 use super::endpoint::{Endpoint, SessionFabric};
 use super::handler_pool::HandlerPool;
 use super::peers::{Peer, Peers};
-use super::progress::Ending;
+use super::progress::SessionEnd;
 use super::timing::Timing;
 use crate::Rank;
 use crossbeam_channel::Receiver;
@@ -26,7 +26,7 @@ pub struct Session {
 
 /// The progress thread, and how it says that it ends.
 pub(super) struct ProgressThread {
-    pub ended: Receiver<Ending>,
+    pub ended: Receiver<SessionEnd>,
     pub thread: JoinHandle<()>,
 }
 
@@ -76,23 +76,23 @@ impl Session {
         self.peers.on_expulsion(Arc::new(f));
     }
 
-    /// Closes all fabrics, says so to the others, and waits for them to stop too, `patience` at most. Returns always:
+    /// Closes all fabrics, says so to the others, and waits for them to stop too, `timeout` at most. Returns always:
     /// where ending the transport could wait for ever it is left, and if it does hang, it is left too.
-    pub fn stop(mut self, patience: Duration) -> Ending {
-        self.end(patience)
+    pub fn stop(mut self, timeout: Duration) -> SessionEnd {
+        self.end(timeout)
     }
 
-    fn end(&mut self, patience: Duration) -> Ending {
+    fn end(&mut self, timeout: Duration) -> SessionEnd {
         let Some(progress) = self.progress.take() else {
-            return Ending::Abandoned; // Ended before.
+            return SessionEnd::Abandoned; // Ended before.
         };
         let ends: Vec<_> = self.ends.lock().iter().filter_map(Weak::upgrade).collect();
         for end in ends {
             end.close();
         }
         // Fails only if the thread has ended.
-        let _ = self.commands.push(Command::Stop(patience));
-        let limit = patience.saturating_add(self.timing.limit);
+        let _ = self.commands.push(Command::Stop(timeout));
+        let limit = timeout.saturating_add(self.timing.limit);
         match progress.ended.recv_timeout(limit) {
             Ok(ending) => {
                 if progress.thread.join().is_err() {
@@ -100,7 +100,7 @@ impl Session {
                 }
                 ending
             }
-            Err(_) => Ending::Abandoned,
+            Err(_) => SessionEnd::Abandoned,
         }
     }
 }

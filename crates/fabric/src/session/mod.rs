@@ -25,7 +25,7 @@
 //!
 //! # The end
 //! The end of a transport may wait for all processes, as `MPI_Finalize` does. [`Session::stop`] ends it only when every
-//! peer has said that it leaves; otherwise it returns [`Ending::Abandoned`], and the process ends without it.
+//! peer has said that it leaves; otherwise it returns [`SessionEnd::Abandoned`], and the process ends without it.
 
 mod byte_transport;
 mod commands;
@@ -45,6 +45,6 @@ pub use endpoint::SessionFabric;
 pub use handle::Session;
 pub use handshake::{Identity, IdentityError};
 pub use peers::{Health, Peer};
-pub use progress::Ending;
+pub use progress::SessionEnd;
 pub use start::{PendingSession, StartError, start};
 pub use timing::Timing;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum SessionEnd {
     /// All left, and the transport has ended (`MPI_Finalize` has returned).
     Finalized,
     /// Someone is dead or stays: ending the transport would wait for it, so it was left. The process should end now.
@@ -84,7 +84,7 @@ impl<T: ByteTransport> ProgressLoop<T> {
     }
 
     /// Runs until told to stop, then ends the transport if that cannot hang.
-    pub fn run(mut self) -> Ending {
+    pub fn run(mut self) -> SessionEnd {
         self.peers.reset_silence();
         let mut last_work = Instant::now();
         let mut looks = LOOKS_PER_CLOCK_READ;
@@ -164,9 +164,9 @@ impl<T: ByteTransport> ProgressLoop<T> {
                     self.send(to, &bye);
                 }
             }
-            Command::Stop(patience) => {
+            Command::Stop(timeout) => {
                 if self.stop_at.is_none() {
-                    self.stop_at = Some(Instant::now().checked_add(patience));
+                    self.stop_at = Some(Instant::now().checked_add(timeout));
                     // Those who left before wait for it.
                     for to in self.peers.others() {
                         self.transmit(to, &Frame::control(FrameKind::Bye, 0, 0));
@@ -370,16 +370,16 @@ impl<T: ByteTransport> ProgressLoop<T> {
     }
 
     /// Ending the transport may wait for everyone: it is done only if everyone is about to do it.
-    fn finish(self) -> Ending {
+    fn finish(self) -> SessionEnd {
         let left = |rank| self.peers.health(rank) == Health::Left;
         if !self.peers.others().all(left) || self.links.iter().any(Link::is_moving) {
-            return Ending::Abandoned;
+            return SessionEnd::Abandoned;
         }
         match self.transport.finish() {
-            Ok(()) => Ending::Finalized,
+            Ok(()) => SessionEnd::Finalized,
             Err(error) => {
                 tracing::error!(%error, "{} did not end well", T::NAME);
-                Ending::Abandoned
+                SessionEnd::Abandoned
             }
         }
     }

@@ -11,7 +11,7 @@ use super::handle::{ProgressThread, Session};
 use super::handler_pool::HandlerPool;
 use super::handshake::{Identity, IdentityError, agree, encode_record};
 use super::peers::Peers;
-use super::progress::{Ending, ProgressLoop};
+use super::progress::{ProgressLoop, SessionEnd};
 use super::timing::Timing;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
@@ -52,7 +52,7 @@ impl StartError {
     }
 }
 
-type Joined = Result<(Arc<Peers>, Timing), StartError>;
+type JoinResult = Result<(Arc<Peers>, Timing), StartError>;
 
 /// A process of a job, before it says who it is.
 pub struct PendingSession {
@@ -61,7 +61,7 @@ pub struct PendingSession {
     /// Number of processes in the job.
     pub processes: u32,
     identity: Sender<(Identity, Timing)>,
-    joined: Receiver<Joined>,
+    joined: Receiver<JoinResult>,
     progress: ProgressThread,
     commands: CommandSender<Endpoint>,
     pool: Arc<HandlerPool>,
@@ -143,9 +143,9 @@ fn serve<T: ByteTransport>(
     mut transport: T,
     identity: &Identity,
     timing: Timing,
-    join: &Sender<Joined>,
+    join: &Sender<JoinResult>,
     (commands, pool): (CommandReceiver<Endpoint>, Arc<HandlerPool>),
-) -> Ending {
+) -> SessionEnd {
     let members = transport.processes();
     let timing = timing.scaled(members);
     let processes = match introduce(&mut transport, identity, timing) {
@@ -157,7 +157,7 @@ fn serve<T: ByteTransport>(
                 tracing::error!(%error, "{} did not end well", T::NAME);
             }
             let _ = join.send(Err(error));
-            return Ending::Abandoned;
+            return SessionEnd::Abandoned;
         }
     };
     let peers = Arc::new(Peers::new(identity.member, members));

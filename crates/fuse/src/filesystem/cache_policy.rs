@@ -23,7 +23,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_nanos(1);
 pub(crate) struct CachePolicy {
     /// One member: nobody else changes names and attributes.
     pub alone: bool,
-    /// Written pages too.
+    /// Dirty pages too.
     pub write_back: WriteBack,
     pub recording: Arc<MountRecording>,
     /// The kernel can be told to look a name up again: only then is one leased to it.
@@ -118,11 +118,11 @@ impl CachePolicy {
 
     /// The kernel's handle of an opened file, and what it may do with the file's pages.
     pub fn opened(&self, opened: &OpenedFile, flags: OpenFlags) -> Opened {
-        // Where the kernel keeps written pages, it alone knows the end of the file, so it places appended bytes; and nobody else makes
+        // Where the kernel keeps dirty pages, it alone knows the end of the file, so it places appended bytes; and nobody else makes
         // pages old.
-        let keeps_written = self.write_back.is_on();
+        let keeps_dirty_pages = self.write_back.is_on();
         // A mount that is recorded exactly is to see every call as it is.
-        let direct = opened.direct && !keeps_written || self.recording.exact();
+        let direct = opened.direct && !keeps_dirty_pages || self.recording.exact();
         let mut fopen = FopenFlags::empty();
         if !flags.write && self.alone {
             // Closing a file that was only read publishes nothing; but where locks are kept here, it gives up the closer's.
@@ -154,13 +154,13 @@ mod tests {
     use forebay_server::proto::Inode;
     use forebay_server::{Fid, Time};
 
-    /// With the writeback cache, if the kernel keeps written pages.
-    fn policy(keeps_written: bool) -> CachePolicy {
+    /// With the writeback cache, if the kernel keeps dirty pages.
+    fn policy(keeps_dirty_pages: bool) -> CachePolicy {
         let write_back = WriteBack::under(WriteBackConditions {
             members: 1,
             posix: false,
             read_only: false,
-            allowed: keeps_written,
+            allowed: keeps_dirty_pages,
             free: u64::MAX,
         });
         let mut config = KernelConfig::new(InitFlags::all(), InitFlags::empty(), 0);

@@ -1,7 +1,7 @@
 //! The context that the parts of a mount share.
+use super::bypass_changes::BypassChanges;
 use super::cache_policy::CachePolicy;
-use super::changes_past_mount::ChangesPastMount;
-use super::storing_threads::StoringThreads;
+use super::page_fill_threads::PageFillThreads;
 use super::write_back::WriteBack;
 use crate::caller_groups::CallerGroups;
 use crate::kernel_caches::KernelCaches;
@@ -19,8 +19,8 @@ pub(crate) struct MountContext {
     /// What makes the kernel's caches new; connected before the first request.
     pub caches: KernelCaches,
     /// Of files, past this mount.
-    pub changes: ChangesPastMount,
-    pub storing: StoringThreads,
+    pub changes: BypassChanges,
+    pub storing: PageFillThreads,
     pub recording: Arc<MountRecording>,
     /// What is open.
     pub handles: Arc<OpenHandles>,
@@ -42,8 +42,8 @@ impl MountContext {
             },
             delegate,
             caches: KernelCaches::default(),
-            changes: ChangesPastMount::default(),
-            storing: StoringThreads::default(),
+            changes: BypassChanges::default(),
+            storing: PageFillThreads::default(),
             recording,
             handles: Arc::default(),
             refused: Arc::default(),

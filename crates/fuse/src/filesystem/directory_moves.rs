@@ -15,7 +15,7 @@
 //! descriptors) is delayed for a fixed time at most, and waits for no other call.
 use super::context::MountContext;
 use super::directory_places::{DirectoryPlaces, MovedDirectory};
-use super::waiter::spawn_waiter;
+use super::task_threads::spawn_task;
 use crate::kernel_caches::KernelCaches;
 use crate::protocol::{EntryAnswer, Reply};
 use forebay_server::{Attr, Fid, Kind};
@@ -92,7 +92,7 @@ impl DirectoryMoves {
         }
         let (ctx, places) = (self.ctx.clone(), self.places.clone());
         let purpose = "to tell of a moved directory";
-        spawn_waiter(purpose, move || {
+        spawn_task(purpose, move || {
             places.telling.fetch_add(1, Ordering::SeqCst);
             for (fid, path) in moved {
                 let path = path.as_os_str().as_bytes();
@@ -112,7 +112,7 @@ impl DirectoryMoves {
     ) {
         let (ctx, places) = (self.ctx.clone(), self.places.clone());
         let purpose = "to look a moved directory up";
-        spawn_waiter(purpose, move || {
+        spawn_task(purpose, move || {
             places.look_up(&ctx.caches, moved.fid, &moved.path);
             reply.answer(answer);
         });

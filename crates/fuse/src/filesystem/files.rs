@@ -169,9 +169,9 @@ impl FileRequests {
         let placed = match (self.ctx.policy.write_back.is_on(), of_pages) {
             (false, false) => delegate.write(handle, offset, data, caller)?,
             // Pages are sent through whichever handle the kernel finds, also one for appending, and belong at their offset.
-            (keeps_written, _) => {
-                let origin = match keeps_written {
-                    true if of_pages => WriteOrigin::KeptPages,
+            (keeps_dirty_pages, _) => {
+                let origin = match keeps_dirty_pages {
+                    true if of_pages => WriteOrigin::Writeback,
                     true if !has(write.fh, DIRECT) => WriteOrigin::PlacedAndTimed(caller),
                     _ => WriteOrigin::Placed(caller),
                 };
@@ -335,7 +335,7 @@ mod tests {
         let made = made.unwrap();
         let (fh, _) = ctx.policy.opened(&made, flags);
         let calls = &ctx.delegate.write_back;
-        let written = calls.write(made.handle, 0, b"data", WriteOrigin::KeptPages);
+        let written = calls.write(made.handle, 0, b"data", WriteOrigin::Writeback);
         written.unwrap();
         // The kernel's clock is a little ahead. It names the time no second time: what follows in the same tick does not change it.
         let ahead = Time {

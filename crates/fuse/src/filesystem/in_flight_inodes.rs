@@ -1,9 +1,9 @@
-//! Files that the kernel did not know when they were changed past the mount, but of which an answer may have been on its way to it: the
-//! thread that asked makes the inode once it runs again, with the size and times of that answer. Nothing tells when it has done so; so
-//! these files are looked at again, twice.
+//! Closes a race: a lookup reply with old attributes may be on its way to the kernel while the file is changed around the mount. The
+//! kernel makes its inode from that reply later, and nothing reports when. So a file that the kernel did not know at the change is
+//! checked again, twice.
 //!
 //! Invariant: there is one thread as long as there is such a file, and none else. It keeps no mount alive.
-use super::waiter::spawn_waiter;
+use super::task_threads::spawn_task;
 use forebay_server::Fid;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const LOOKS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
 #[derive(Default)]
-struct WaitingFiles {
+struct RecheckQueue {
     /// Those to be looked at for the first time, and for the second, each by the time of that.
     due: [VecDeque<(Instant, Fid)>; LOOKS.len()],
     /// There is the thread.
@@ -23,7 +23,7 @@ struct WaitingFiles {
     ended: bool,
 }
 
-impl WaitingFiles {
+impl RecheckQueue {
     /// The first that is due, when and for which look.
     fn first(&self) -> Option<(Instant, usize)> {
         let fronts = self.due.iter().zip(0..);
@@ -35,14 +35,14 @@ impl WaitingFiles {
 /// See the head of this file.
 #[derive(Default)]
 pub(super) struct InFlightInodes {
-    waiting: Mutex<WaitingFiles>,
+    waiting: Mutex<RecheckQueue>,
     added: Condvar,
 }
 
 /// The thread's part. Should there be no thread, the next file is another chance.
-struct LookingThread(Arc<InFlightInodes>);
+struct RecheckThread(Arc<InFlightInodes>);
 
-impl Drop for LookingThread {
+impl Drop for RecheckThread {
     fn drop(&mut self) {
         self.0.waiting.lock().looked_after = false;
     }
@@ -63,9 +63,9 @@ impl InFlightInodes {
         if has_thread {
             return;
         }
-        let looker = LookingThread(self.clone());
+        let looker = RecheckThread(self.clone());
         let work = move || while looker.0.next().is_some_and(&look) {};
-        spawn_waiter("to look at files changed past the mount again", work);
+        spawn_task("to look at files changed past the mount again", work);
     }
 
     /// The mount ends: nothing is looked at any more, because each look uses it.

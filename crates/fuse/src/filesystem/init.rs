@@ -56,7 +56,7 @@ mod tests {
     use super::super::write_back::WriteBackConditions;
     use super::*;
 
-    /// Whether written pages are kept, where everything but `lacking` is offered.
+    /// Whether dirty pages are kept, where everything but `lacking` is offered.
     fn keeps(conditions: WriteBackConditions, lacking: InitFlags) -> bool {
         let write_back = WriteBack::under(conditions);
         let offered = InitFlags::all().difference(lacking);

@@ -1,10 +1,10 @@
 //! Invalidations by other nodes of what this node's kernel keeps: a file has changed, or a directory was moved.
 //!
-//! Each is heard on a thread of its own, because the kernel may first ask the mount something; but for leased attributes, for
-//! which it asks nothing.
+//! Each is handled on its own thread, because the kernel may ask the mount something first. Leased attributes are the exception: the
+//! kernel asks nothing.
 use super::context::MountContext;
 use super::directory_moves::DirectoryMoveState;
-use super::waiter::spawn_waiter;
+use super::task_threads::spawn_task;
 use crate::kernel_caches::KernelCaches;
 use forebay_server::delegate::LeasedPart;
 use forebay_server::proto::meta::LEASE_TERM;
@@ -51,7 +51,7 @@ pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<DirectoryMoveState>) 
             }
         };
         // Without a thread the other node gets an error, because `told` goes with `work`.
-        spawn_waiter("to hear of other nodes", work);
+        spawn_task("to hear of other nodes", work);
     };
     ctx.delegate
         .kernel_pages
@@ -72,7 +72,7 @@ fn drop_attributes(ctx: &MountContext, fid: Fid, told: InvalidationDone) {
             if left.is_zero() {
                 return told(Ok(()));
             }
-            spawn_waiter("to wait for the end of a lease", move || {
+            spawn_task("to wait for the end of a lease", move || {
                 std::thread::sleep(left);
                 told(Ok(()));
             });

@@ -84,7 +84,7 @@ impl Listings {
 }
 
 /// Reads entries after a name, at most so many.
-type Fetch<'a> = dyn FnMut(Option<&[u8]>, u32) -> Result<Vec<DirEntry>> + 'a;
+type ReadEntries<'a> = dyn FnMut(Option<&[u8]>, u32) -> Result<Vec<DirEntry>> + 'a;
 
 /// One open directory.
 struct Listing {
@@ -110,7 +110,7 @@ impl Listing {
     }
 
     /// The entry numbered `index` (without dots), read by `fetch(after, limit)`; `None` after the last.
-    fn entry(&mut self, index: u64, fetch: &mut Fetch<'_>) -> Result<Option<&DirEntry>> {
+    fn entry(&mut self, index: u64, fetch: &mut ReadEntries<'_>) -> Result<Option<&DirEntry>> {
         if index < self.base {
             // Numbers beyond the remembered names cannot come here: the base only grows with the marks.
             let mark = (index / MARK_INTERVAL).min(self.marks.len() as u64 - 1);

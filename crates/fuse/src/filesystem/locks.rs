@@ -15,7 +15,7 @@
 //!   free to answer.
 use super::context::MountContext;
 use super::file_handle::handle;
-use super::waiter::spawn_waiter;
+use super::task_threads::spawn_task;
 use crate::attempt::attempt;
 use crate::protocol::{FileHandle, LockAnswer, LockRequest, Reply, Request};
 use crate::recording::{CallInfo, CallRecord};
@@ -67,7 +67,7 @@ impl LockRequest {
 
 /// Makes the kernel forget what is older than what the lock shows: pages, and the size.
 fn show(ctx: &MountContext, fid: Fid, stale: StalePages) -> std::result::Result<(), Errno> {
-    ctx.caches.renew(&ctx.delegate, fid).map_err(|error| {
+    ctx.caches.refresh(&ctx.delegate, fid).map_err(|error| {
         // With old pages the lock would be worth nothing.
         tracing::error!(inode = fid.0, %error, "the kernel keeps old pages, or an old size, under a lock");
         Errno::IO
@@ -189,7 +189,7 @@ impl KernelLocks {
     ) {
         let (ctx, ended) = (self.ctx.clone(), self.ended.clone());
         // Without a thread the lock goes when the file is closed.
-        spawn_waiter("to wait for a lock", move || {
+        spawn_task("to wait for a lock", move || {
             let stale = attempt("wait for a lock", fid, || get(&ctx.delegate, &ended));
             let shown = stale.and_then(|stale| match stale {
                 Some(stale) => show(&ctx, fid, stale),

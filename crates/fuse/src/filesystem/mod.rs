@@ -7,44 +7,44 @@
 //! | `context` | what all those below share |
 //! | `init` | which features of FUSE the mount asks the kernel for |
 //! | `cache_policy` | what the kernel may keep, and for how long |
-//! | `write_back`, `dirty_room`, `write_admission` | whether it keeps written pages too; room for them; writes while there is little |
+//! | `write_back`, `dirty_page_budget`, `write_admission` | whether it keeps dirty pages too; room for them; writes while there is little |
 //! | `file_handle` | the bits of a file handle |
 //! | `files` | open files and their bytes |
-//! | `change_notices` | a change is answered once the kernels that cache the old state have been invalidated |
+//! | `held_replies` | a change is answered once the kernels that cache the old state have been invalidated |
 //! | `invalidation` | what other nodes tell this node's kernel |
-//! | `past_mount`, `changes_past_mount`, `in_flight_inodes` | files that are read or changed past the mount |
+//! | `bypass`, `bypass_changes`, `in_flight_inodes` | files that are read or changed around the mount |
 //! | `directory_places`, `directory_moves` | where the kernel has each directory; those that other nodes move |
 //! | `locks` | `fcntl` and `flock` over several members |
 //! | `team` | the directory of teams, and the calls of teams |
 //! | `listings` | open directories |
 //! | `attrs`, `names`, `xattrs` | changes that the kernel leaves rules for |
-//! | `storing_threads` | how many threads put pages into the kernel's page cache |
-//! | `waiter` | threads that wait in the place of those that answer requests |
+//! | `page_fill_threads` | how many threads put pages into the kernel's page cache |
+//! | `task_threads` | threads that wait in the place of those that answer requests |
 //!
 //! Invariants: every request gets exactly one reply; no handler takes a lock while it waits for the delegate, except a
 //! directory listing's own.
 
 mod attrs;
+mod bypass;
+mod bypass_changes;
 mod cache_policy;
-mod change_notices;
-mod changes_past_mount;
 mod context;
 mod directory_moves;
 mod directory_places;
-mod dirty_room;
+mod dirty_page_budget;
 mod file_handle;
 mod files;
+mod held_replies;
 mod in_flight_inodes;
 mod init;
 mod invalidation;
 mod listings;
 mod locks;
 mod names;
-mod past_mount;
+mod page_fill_threads;
 mod requests;
-mod storing_threads;
+mod task_threads;
 mod team;
-mod waiter;
 mod write_admission;
 mod write_back;
 mod xattrs;
@@ -52,12 +52,12 @@ mod xattrs;
 use crate::attempt::attempt;
 use crate::protocol::{Answer, EntryAnswer, Reply, Request};
 use crate::recording::{CallInfo, RecordedAnswer};
-use change_notices::ChangeNotices;
 pub(crate) use context::MountContext;
 use directory_moves::DirectoryMoves;
 use files::FileRequests;
-use forebay_server::{Fid, NewNode, Result};
+use forebay_server::{Fid, NewInode, Result};
 use forebay_trace::Action;
+use held_replies::HeldReplies;
 use listings::Listings;
 use locks::KernelLocks;
 use rustix::io::Errno;
@@ -72,7 +72,7 @@ use team::TeamDirectory;
 pub(crate) struct Filesystem {
     ctx: Arc<MountContext>,
     files: FileRequests,
-    changes: ChangeNotices,
+    changes: HeldReplies,
     moves: DirectoryMoves,
     locks: KernelLocks,
     teams: Arc<TeamDirectory>,
@@ -89,10 +89,10 @@ impl Filesystem {
             places: Arc::default(),
         };
         invalidation::follow(&ctx, &moves.places);
-        past_mount::follow(&ctx);
+        bypass::follow(&ctx);
         Filesystem {
             files: FileRequests { ctx: ctx.clone() },
-            changes: ChangeNotices { ctx: ctx.clone() },
+            changes: HeldReplies { ctx: ctx.clone() },
             moves,
             locks: KernelLocks {
                 ctx: ctx.clone(),
@@ -152,7 +152,7 @@ impl Filesystem {
         req: &Request,
         action: Action,
         name: &OsStr,
-        new: impl FnOnce() -> Result<NewNode>,
+        new: impl FnOnce() -> Result<NewInode>,
         reply: Reply<EntryAnswer>,
     ) {
         let answer = self.attempt(req, CallInfo::at(action, req.fid, name), || {

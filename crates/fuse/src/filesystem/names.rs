@@ -2,7 +2,7 @@
 //! file handles need.
 use crate::protocol::{self, RenameRequest, Request};
 use forebay_server::delegate::Delegate;
-use forebay_server::{Attr, Fid, Kind, NewNode, RenameFlags, Result};
+use forebay_server::{Attr, Fid, Kind, NewInode, RenameFlags, Result};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) fn find_again(delegate: &Delegate, fid: Fid, above: bool) -> Result<A
 }
 
 /// A file, FIFO, socket or device; `mode` as `mknod` is given it.
-pub(super) fn new_node(mode: u32, rdev: u32) -> Result<NewNode> {
+pub(super) fn new_node(mode: u32, rdev: u32) -> Result<NewInode> {
     let kind = match mode & libc::S_IFMT {
         libc::S_IFREG | 0 => Kind::File,
         libc::S_IFIFO => Kind::Fifo,
@@ -34,22 +34,22 @@ pub(super) fn new_node(mode: u32, rdev: u32) -> Result<NewNode> {
         libc::S_IFBLK => Kind::BlockDevice,
         _ => return Err(Errno::INVAL.into()),
     };
-    Ok(NewNode {
+    Ok(NewInode {
         rdev: if kind.is_device() { rdev } else { 0 },
         ..plain(kind, mode)
     })
 }
 
-pub(super) fn new_symlink(target: &Path) -> NewNode {
-    NewNode {
+pub(super) fn new_symlink(target: &Path) -> NewInode {
+    NewInode {
         target: target.as_os_str().as_bytes().to_vec(),
         ..plain(Kind::Symlink, 0o777)
     }
 }
 
 /// Without what only devices and symbolic links have.
-pub(super) fn plain(kind: Kind, mode: u32) -> NewNode {
-    NewNode::new(kind, mode & 0o7777)
+pub(super) fn plain(kind: Kind, mode: u32) -> NewInode {
+    NewInode::new(kind, mode & 0o7777)
 }
 
 pub(super) fn rename(delegate: &Delegate, req: &Request, rename: &RenameRequest<'_>) -> Result<()> {

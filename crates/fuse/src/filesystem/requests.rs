@@ -3,8 +3,8 @@
 use super::file_handle::{DIRECT, WRITE, handle, has, open_flags};
 use super::files::FileRequests;
 use super::init::agree;
+use super::task_threads::spawn_task;
 use super::team::TeamDirectory;
-use super::waiter::spawn_waiter;
 use super::{Filesystem, attrs, names, xattrs};
 use crate::attempt::{TEAM_DIRECTORY, attempt};
 use crate::open_handles::HandleKey;
@@ -278,7 +278,7 @@ impl Handler for Filesystem {
         }
         let flushed = self.attempt(req, call, || self.files.flush(fh, owner));
         let (ctx, fid) = (self.ctx.clone(), req.fid);
-        spawn_waiter("to show the time of a file", move || {
+        spawn_task("to show the time of a file", move || {
             ctx.show_time(fid);
             reply.answer(flushed);
         });
@@ -314,7 +314,7 @@ impl Handler for Filesystem {
         // The kernel asks without writing back what it keeps, which would look like holes.
         let (ctx, fid) = (self.ctx.clone(), req.fid);
         let record = self.ctx.recording.record(req, call);
-        spawn_waiter("to look for data and holes", move || {
+        spawn_task("to look for data and holes", move || {
             let sought = attempt("seek", fid, || {
                 ctx.launder(fid)?;
                 FileRequests { ctx }.seek(fh, offset, whence)

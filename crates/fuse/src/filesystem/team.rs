@@ -11,8 +11,8 @@
 //!   at the time when it joined the team.
 //! - A process is a member of its team (`TeamMembership`) as long as it has the directory open. What was opened for it and not
 //!   taken goes with that.
-//! - A thread that a team has opened a file for, and that opens it, gets that handle: it is as new as the team's call. So is
-//!   what it is told about the file until then. No other thread's request is answered from it.
+//! - The thread for which a team opened a file gets the team's handle at its `open`, and until then the attributes from the team's
+//!   call. No other thread does.
 mod calls;
 
 use super::context::MountContext;
@@ -21,7 +21,7 @@ use crate::protocol::{EntryAnswer, FileHandle, IoctlAnswer, Reply, Request};
 use crate::thread_status::ThreadStatus;
 use calls::TeamCalls;
 use forebay_client::team_ioctl::wire::{FileAttributes, TeamOp, grant};
-use forebay_client::{Client, Team, TeamPlan};
+use forebay_client::{Client, Team, TeamSpec};
 use forebay_server::delegate::{Handle, OpenedFile};
 use forebay_server::proto::Inode;
 use forebay_server::{Attr, Caller, Fid, Kind, Lamination, OpenFlags, Result, Time};
@@ -61,7 +61,7 @@ struct TeamProcess {
 }
 
 /// What a process asks for.
-enum TeamCall {
+enum TeamIoctl {
     /// To become a member of a team; with the groups of the process.
     Join(Vec<u32>),
     /// A call of the team that it is in.
@@ -166,7 +166,7 @@ impl TeamDirectory {
         let all = client.plan_of_all(*number, *here);
         let plan = match members.is_empty() {
             true => all,
-            false => TeamPlan {
+            false => TeamSpec {
                 members: members.clone(),
                 ..all
             },
@@ -270,7 +270,7 @@ impl TeamDirectory {
         let (teams, directory) = (self.clone(), fh.0);
         let call = match op {
             TeamOp::Join { .. } => match ThreadStatus::new(thread).groups() {
-                Some(groups) => TeamCall::Join(groups),
+                Some(groups) => TeamIoctl::Join(groups),
                 None => return reply.error(Errno::OPNOTSUPP),
             },
             _ => match teams
@@ -279,7 +279,7 @@ impl TeamDirectory {
                 .get_mut(&directory)
                 .map(|s| s.team.take())
             {
-                Some(Some(team)) => TeamCall::Of(team),
+                Some(Some(team)) => TeamIoctl::Of(team),
                 // Another thread of the process makes one; or it has not joined.
                 Some(None) => return reply.error(Errno::BUSY),
                 None => return reply.error(Errno::NOTCONN),
@@ -291,8 +291,8 @@ impl TeamDirectory {
             .stack_size(CALL_STACK)
             .spawn(move || {
                 let outcome = match call {
-                    TeamCall::Join(groups) => teams.join(directory, &op, caller, groups),
-                    TeamCall::Of(mut team) => {
+                    TeamIoctl::Join(groups) => teams.join(directory, &op, caller, groups),
+                    TeamIoctl::Of(mut team) => {
                         let outcome = attempt("team call", Fid::ROOT, || {
                             teams.call(&mut team, directory, &op, thread)
                         });
@@ -333,7 +333,7 @@ impl TeamDirectory {
         if let Some(fid) = self.ctx.caches.renewed(name) {
             let names = &self.ctx.delegate.names;
             let seen = match self.ctx.policy.alone {
-                // A file that was changed past the mount need not be open here.
+                // A file that was changed around the mount need not be open here.
                 true => attempt("look up", fid, || names.getattr(fid)),
                 false => names.seen(fid).ok_or(Errno::STALE),
             };

@@ -1,11 +1,11 @@
-//! Admission of writes while the store is tight (`dirty_room`).
+//! Admission of writes while the store is tight (`dirty_page_budget`).
 //!
 //! The mount has the kernel keep no attributes of files then, so the kernel asks for those of a file before it takes a write to it. The
 //! answer waits until everything written to the file before has arrived. So at most one write of a program is not counted, and
 //! what the store cannot take is known before the next.
 use super::context::MountContext;
 use super::file_handle::{READ, handle, has};
-use super::waiter::spawn_waiter;
+use super::task_threads::spawn_task;
 use crate::attempt::attempt;
 use crate::protocol::{FileHandle, Reply};
 use forebay_server::{Attr, Fid};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 impl MountContext {
     /// Bytes have arrived that the kernel had kept.
-    pub(super) fn kept_bytes_arrived(self: &Arc<MountContext>, len: usize) {
+    pub(super) fn dirty_bytes_arrived(self: &Arc<MountContext>, len: usize) {
         if self.policy.write_back.room.is_due(len as u64) {
             self.look_at_room();
         }
@@ -34,7 +34,7 @@ impl MountContext {
             "the store has little room: the kernel asks before it takes a write"
         );
         let ctx = self.clone();
-        spawn_waiter(
+        spawn_task(
             "to have the kernel ask before it takes a write",
             move || {
                 for inode in ctx.handles.written() {
@@ -77,7 +77,7 @@ impl MountContext {
             return answer();
         }
         let ctx = self.clone();
-        spawn_waiter("to count what was written", move || {
+        spawn_task("to count what was written", move || {
             // A program that seeks to the end asks with the kernel's lock of the file held.
             if let Err(error) = ctx.launder(fid) {
                 tracing::warn!(inode = fid.0, %error, "bytes that the kernel keeps are not counted");

@@ -6,7 +6,7 @@
 //!
 //! Invariant: only where no other node can see or change a page, and where nobody was promised to see a write before it returns:
 //! in a service of one member, in commit consistency.
-use super::dirty_room::DirtyRoom;
+use super::dirty_page_budget::DirtyPageBudget;
 use crate::options::MountOptions;
 use crate::protocol::{InitFlags, KernelConfig};
 use forebay_server::Delegate;
@@ -41,7 +41,7 @@ impl WriteBackConditions {
 /// See the head of this file. Decided once, before the first request.
 pub(crate) struct WriteBack {
     conditions: WriteBackConditions,
-    pub room: DirtyRoom,
+    pub room: DirtyPageBudget,
     taken: OnceLock<bool>,
 }
 
@@ -59,7 +59,7 @@ impl WriteBack {
     pub(super) fn under(conditions: WriteBackConditions) -> WriteBack {
         WriteBack {
             conditions,
-            room: DirtyRoom::default(),
+            room: DirtyPageBudget::default(),
             taken: OnceLock::new(),
         }
     }

@@ -21,13 +21,13 @@ mod dispatch;
 #[cfg(test)]
 mod fuzz;
 mod kernel_config;
-mod one_caller;
 mod opcode;
 mod readers;
 mod reading_threads;
 mod reply;
 mod request_polling;
 mod session;
+mod single_caller;
 mod types;
 
 pub(crate) use arguments::{

@@ -1,19 +1,18 @@
 //! How many threads of a mount read requests.
 //!
-//! The kernel wakes one of the threads that sleep in a read for each request, the one that has slept longest. A small write is answered in less
-//! time than that takes. And where processors are scarce, whoever is woken by an answer runs at once in place of the thread that gave it, and
-//! asks again: another thread is woken then, though the first one is about to read. So while programs make nothing but small writes, one
-//! thread reads, and finds the next request there when it looks. So it does while one thread of one program asks ([`CallerRun`]), whatever
-//! for; then it also waits for the next request without sleeping, for a moment ([`RequestPolling`](super::request_polling::RequestPolling)).
+//! For each request the kernel wakes the reader that has slept longest, which takes longer than to answer a small write. On busy
+//! processors the reply preempts its sender: the program runs at once and sends its next request, for which the kernel wakes a second
+//! reader although the first is about to read. So one reader serves small writes and single callers ([`SingleCallerDetector`]); for
+//! these it also polls for the next request for a moment before it sleeps ([`RequestPolling`](super::request_polling::RequestPolling)).
 //! The other threads are parked ([`ReadingThreads`]). One is called
 //! - for every other request than these: soon all threads read again;
-//! - when the one that reads has found the next request waiting each time it looked for a while ([`BusyLooks`]): there is more to do than
+//! - when the one that reads has found the next request waiting each time it looked for a while ([`BacklogDetector`]): there is more to do than
 //!   one can.
 //!
 //! A thread is parked again after an answer if another one reads.
-use super::one_caller::CallerRun;
 use super::opcode;
 use super::reading_threads::ReadingThreads;
+use super::single_caller::SingleCallerDetector;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -30,20 +29,20 @@ const MIN_BUSY_LOOKS: u32 = 4;
 #[derive(Default)]
 pub(super) struct RequestReaders {
     pub threads: ReadingThreads,
-    callers: CallerRun,
+    callers: SingleCallerDetector,
     /// Small writes.
     in_a_row: AtomicU32,
 }
 
 /// Whether a thread that reads keeps up with what is asked.
 #[derive(Default)]
-pub(super) struct BusyLooks {
+pub(super) struct BacklogDetector {
     requests: u32,
     /// Looks in a row that found a request waiting.
     waiting: u32,
 }
 
-impl BusyLooks {
+impl BacklogDetector {
     /// It has one more request. `more_wait`: whether another one can be read.
     fn is_busy(&mut self, more_wait: impl FnOnce() -> bool) -> bool {
         self.requests = (self.requests + 1) % REQUESTS_A_LOOK;
@@ -86,7 +85,7 @@ impl RequestReaders {
     /// one can be read.
     pub fn took(
         &self,
-        looks: &mut BusyLooks,
+        looks: &mut BacklogDetector,
         (opcode, caller): (u32, u32),
         arguments: &[u8],
         more_wait: impl Fn() -> bool,
@@ -149,7 +148,7 @@ mod tests {
 
     #[test]
     fn one_thread_reads_while_one_thread_asks_whatever_for() {
-        let (readers, mut looks) = (RequestReaders::default(), BusyLooks::default());
+        let (readers, mut looks) = (RequestReaders::default(), BacklogDetector::default());
         let mut looked_up = |caller| {
             let request = (opcode::LOOKUP, caller);
             readers.threads.begin();
@@ -163,7 +162,7 @@ mod tests {
 
     #[test]
     fn who_finds_requests_waiting_each_time_is_busy() {
-        let (mut looks, mut looked) = (BusyLooks::default(), 0);
+        let (mut looks, mut looked) = (BacklogDetector::default(), 0);
         let mut requests = |waits: bool, requests: u32| {
             (0..requests)
                 .filter(|_| {
@@ -206,7 +205,7 @@ mod tests {
     fn who_has_answered_is_parked_while_another_reads_until_another_request_comes() {
         // Others read and do not come back, so that nobody is woken for want of a reader.
         with_one_parked(2, |readers, woken| {
-            let mut looks = BusyLooks::default();
+            let mut looks = BacklogDetector::default();
             let write = (opcode::WRITE, 7);
             readers.took(&mut looks, write, &[0; SMALL], || unreachable!());
             assert_eq!(readers.threads.parked(), 1);
@@ -218,7 +217,7 @@ mod tests {
 
     #[test]
     fn of_small_writes_by_one_thread_only_some_are_followed_by_a_look() {
-        let (readers, mut looks) = (RequestReaders::default(), BusyLooks::default());
+        let (readers, mut looks) = (RequestReaders::default(), BacklogDetector::default());
         let looked = std::cell::Cell::new(0);
         let mut writes = |count: u32| {
             looked.set(0);

@@ -1,4 +1,5 @@
-//! Looking for the next request before sleeping over it, where one thread of one program asks ([`CallerRun`](super::one_caller::CallerRun)).
+//! Busy-polls for the next request for a moment before blocking in the read, when one thread makes all requests
+//! ([`SingleCallerDetector`](super::single_caller::SingleCallerDetector)).
 //!
 //! That program asks again some microseconds after it has its answer. To wake a thread that sleeps on an idle processor takes longer, in a
 //! virtual machine several times as long. So the thread that has answered looks for a moment whether the next request is there. Where the

@@ -3,7 +3,7 @@ use super::arguments::{Arguments, request};
 use super::dispatch::{Handler, dispatch};
 use super::kernel_config::{ARGUMENTS, KernelConfig, MAJOR};
 use super::opcode;
-use super::readers::{BusyLooks, RequestReaders};
+use super::readers::{BacklogDetector, RequestReaders};
 use super::reply::{OUT_HEAD, PendingReply, Reply};
 use super::request_polling::RequestPolling;
 use super::types::InitFlags;
@@ -226,7 +226,7 @@ impl<H: Handler> AnsweringThread<H> {
     }
 
     fn read_unless_parked(&self, readers: &RequestReaders) -> io::Result<()> {
-        let (mut buffer, mut looks) = (vec![0; self.buffer], BusyLooks::default());
+        let (mut buffer, mut looks) = (vec![0; self.buffer], BacklogDetector::default());
         let mut polling = RequestPolling::default();
         readers.threads.begin();
         loop {

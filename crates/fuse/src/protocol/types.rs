@@ -1,5 +1,5 @@
 //! Basic types of the protocol. An inode's number is the file's [`Fid`].
-use forebay_server::delegate::{KernelThread, RequestOrigin};
+use forebay_server::delegate::{ProgramThread, RequestOrigin};
 use forebay_server::{Caller, Fid};
 use std::num::NonZeroU32;
 
@@ -21,7 +21,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// The thread, if the kernel can say which.
-    pub fn thread(&self) -> KernelThread {
+    pub fn thread(&self) -> ProgramThread {
         NonZeroU32::new(self.pid)
     }
 

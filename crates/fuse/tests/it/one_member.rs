@@ -1,6 +1,6 @@
-//! A service of one member: what programs are promised holds whether the kernel keeps written pages (the writeback cache) or sends each
+//! A service of one member: what programs are promised holds whether the kernel keeps dirty pages (the writeback cache) or sends each
 //! write at once. What was written is looked at through a server that was started again, so that no cache of the kernel answers.
-mod past_mount;
+mod bypass;
 mod programs;
 mod room;
 mod times;
@@ -40,9 +40,9 @@ pub fn run_role(role: &str, args: &[&str]) -> bool {
         }
         // Opens a file for writing and does what it is told, a line at a time; says what became of it.
         ("writer", [path]) => writer::run(Path::new(path)),
-        // Serves a store with one mount, and uses it past the mount as it is told.
+        // Serves a store with one mount, and uses it around the mount as it is told.
         ("library", [store, mount, write_back]) => {
-            past_mount::serve(Path::new(store), Path::new(mount), *write_back == "true");
+            bypass::serve(Path::new(store), Path::new(mount), *write_back == "true");
         }
         // Writes file after file until it is told to end.
         ("dirtier", [directory, number]) => programs::dirtier(Path::new(directory), number),
@@ -55,8 +55,8 @@ fn record(writer: u64, n: u64) -> String {
     format!("{writer:03} {n:08} {}\n", "x".repeat(85))
 }
 
-/// Whether this kernel can keep written pages of a mount: Linux 6.6 and later.
-fn keeps_written() -> bool {
+/// Whether this kernel can keep dirty pages of a mount: Linux 6.6 and later.
+fn keeps_dirty_pages() -> bool {
     let name = rustix::system::uname();
     let release = name.release().to_str().unwrap();
     let mut parts = release
@@ -109,7 +109,7 @@ fn two_members_never_leave_written_bytes_in_the_kernel() {
         let Some(risen) = risen(setup) else { return };
         assert!(risen.iter().all(|r| *r >= LEN), "{setup:?}: {risen:?}");
     }
-    if keeps_written() {
+    if keeps_dirty_pages() {
         // The control: else the look at the used space would show nothing.
         let risen = risen(Setup::ALONE).unwrap();
         assert!(risen.contains(&0), "{risen:?}");

@@ -37,7 +37,7 @@ fn same_everywhere(h: &Harness, dir: &str) {
     }
 }
 
-/// A service of four members, and one of one member, whose kernel keeps written pages. After that the same is there, times included,
+/// A service of four members, and one of one member, whose kernel keeps dirty pages. After that the same is there, times included,
 /// when it was started again, and no cache of the kernel answers.
 fn on_each_service(test: impl Fn(&Harness)) {
     for setup in [Setup::default(), Setup::ALONE] {

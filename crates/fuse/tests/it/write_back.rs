@@ -1,4 +1,4 @@
-//! A kernel that keeps written pages (a service of one member), and where it must not.
+//! A kernel that keeps dirty pages (a service of one member), and where it must not.
 use crate::common::{
     Harness, Map, Setup, has_fuse, has_program, open, open_to_write, role_apart, sh,
 };

@@ -26,7 +26,7 @@ macro_rules! ask {
 }
 
 /// A connection to a running service.
-pub struct Client {
+pub struct ControlClient {
     stream: BufReader<UnixStream>,
     store: String,
     silent: bool,
@@ -36,7 +36,7 @@ pub struct Client {
 
 /// Why there is no connection.
 #[derive(Debug)]
-pub enum NoServer {
+pub enum ConnectError {
     /// No server runs on this store.
     NotRunning,
     /// There is one, and it does not answer.
@@ -45,25 +45,25 @@ pub enum NoServer {
     Failed(Failure),
 }
 
-impl NoServer {
+impl ConnectError {
     /// As a failure; `not_running` is that of no server.
     pub fn failure(self, not_running: impl FnOnce() -> Failure) -> Failure {
         match self {
-            NoServer::NotRunning => not_running(),
-            NoServer::Silent(failure) | NoServer::Failed(failure) => failure,
+            ConnectError::NotRunning => not_running(),
+            ConnectError::Silent(failure) | ConnectError::Failed(failure) => failure,
         }
     }
 }
 
 /// Whom the way to a service belongs to.
-struct Owners {
+struct SocketOwners {
     directory: Uid,
     socket: Uid,
     /// The process behind it, as the kernel says.
     peer: Uid,
 }
 
-impl Owners {
+impl SocketOwners {
     /// Only a service of the store's owner is asked, and by another user than root only one's own: what anybody else answers
     /// there could be anything.
     fn check(&self, store: &str) -> Result {
@@ -111,7 +111,7 @@ pub(super) fn listener(store: &Path) -> Result<u32> {
 }
 
 /// Connects to the socket of a store, which no link may stand for, and asks whose all of it is.
-fn reach(store: &Path) -> std::io::Result<(UnixStream, Owners)> {
+fn reach(store: &Path) -> std::io::Result<(UnixStream, SocketOwners)> {
     let directory = std::fs::File::open(store)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = rustix::fs::openat(&directory, SOCKET_NAME, flags, Mode::empty())?;
@@ -122,7 +122,7 @@ fn reach(store: &Path) -> std::io::Result<(UnixStream, Owners)> {
     // What was looked at is what is connected to, whatever the name leads to by now; and short enough for an address.
     let stream = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
     let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    let owners = Owners {
+    let owners = SocketOwners {
         directory: Uid::from_raw(rustix::fs::fstat(&directory)?.st_uid),
         socket: Uid::from_raw(found.st_uid),
         peer,
@@ -130,30 +130,30 @@ fn reach(store: &Path) -> std::io::Result<(UnixStream, Owners)> {
     Ok((stream, owners))
 }
 
-impl Client {
+impl ControlClient {
     /// Connects to the server of `store`.
     ///
     /// # Errors
-    /// [`NoServer::NotRunning`] if none runs; [`NoServer::Failed`] if it refuses or does not answer.
-    pub fn connect(store: &Path) -> Result<Client, NoServer> {
+    /// [`ConnectError::NotRunning`] if none runs; [`ConnectError::Failed`] if it refuses or does not answer.
+    pub fn connect(store: &Path) -> Result<ControlClient, ConnectError> {
         let shown = store.display().to_string();
         let stream = match reach(store) {
             Ok((stream, owners)) => {
-                owners.check(&shown).map_err(NoServer::Failed)?;
+                owners.check(&shown).map_err(ConnectError::Failed)?;
                 stream
             }
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                return Err(NoServer::NotRunning);
+                return Err(ConnectError::NotRunning);
             }
             Err(e) => {
                 let next = "name a store directory of your own, or ask as the user who started the service";
-                return Err(NoServer::Failed(Failure::new(
+                return Err(ConnectError::Failed(Failure::new(
                     format!("cannot reach the service of {shown}: {e}"),
                     next,
                 )));
             }
         };
-        let mut client = Client {
+        let mut client = ControlClient {
             stream: BufReader::new(stream),
             store: shown,
             silent: false,
@@ -161,8 +161,8 @@ impl Client {
         };
         match client.greet() {
             Ok(()) => Ok(client),
-            Err(failure) if client.silent => Err(NoServer::Silent(failure)),
-            Err(failure) => Err(NoServer::Failed(failure)),
+            Err(failure) if client.silent => Err(ConnectError::Silent(failure)),
+            Err(failure) => Err(ConnectError::Failed(failure)),
         }
     }
 
@@ -214,7 +214,7 @@ impl Client {
     /// Has the service commit, unmount and close; also if files are open there, with `force`. Gives the members that had been declared dead.
     ///
     /// # Errors
-    /// As [`Client::status`].
+    /// As [`ControlClient::status`].
     pub fn stop(&mut self, force: bool, limit: Duration) -> Result<Vec<DeadMember>> {
         let request = ControlRequest::Stop { force };
         ask!(self, limit, request, ControlReply::Stopped { dead } => dead)
@@ -223,7 +223,7 @@ impl Client {
     /// Starts a stage job; its number.
     ///
     /// # Errors
-    /// As [`Client::status`].
+    /// As [`ControlClient::status`].
     pub fn start_stage_job(&mut self, spec: StageSpec, limit: Duration) -> Result<u64> {
         let request = ControlRequest::Stage(StageRequest::Start(Box::new(spec)));
         ask!(self, limit, request, ControlReply::Stage(StageReply::Job(job)) => job)
@@ -232,7 +232,7 @@ impl Client {
     /// One stage job, with its lines from the `from`-th on.
     ///
     /// # Errors
-    /// As [`Client::status`].
+    /// As [`ControlClient::status`].
     pub fn stage_job(&mut self, job: u64, from: usize, limit: Duration) -> Result<StageJob> {
         let request = ControlRequest::Stage(StageRequest::Look { job, from });
         ask!(self, limit, request, ControlReply::Stage(StageReply::Seen(job)) => *job)
@@ -241,7 +241,7 @@ impl Client {
     /// All stage jobs; the unfinished ones of earlier runs are forgotten first, if `forget` says so.
     ///
     /// # Errors
-    /// As [`Client::status`].
+    /// As [`ControlClient::status`].
     pub fn stage_jobs(&mut self, forget: bool, limit: Duration) -> Result<Vec<StageJob>> {
         let request = ControlRequest::Stage(match forget {
             true => StageRequest::Forget,
@@ -253,7 +253,7 @@ impl Client {
     /// Ends a stage job soon.
     ///
     /// # Errors
-    /// As [`Client::status`].
+    /// As [`ControlClient::status`].
     pub fn cancel_stage_job(&mut self, job: u64, limit: Duration) -> Result {
         let request = ControlRequest::Stage(StageRequest::Cancel { job });
         ask!(self, limit, request, ControlReply::Stage(StageReply::Job(_)) => ())
@@ -262,7 +262,7 @@ impl Client {
     /// Has the service record all requests of its mounts; the files that it records into.
     ///
     /// # Errors
-    /// As [`Client::status`].
+    /// As [`ControlClient::status`].
     pub fn start_recording(
         &mut self,
         spec: &RecordSpec,
@@ -275,7 +275,7 @@ impl Client {
     /// Ends a recording; what is wrong with its parts, as sentences for people.
     ///
     /// # Errors
-    /// As [`Client::status`].
+    /// As [`ControlClient::status`].
     pub fn stop_recording(&mut self, id: u64, limit: Duration) -> Result<Vec<String>> {
         let request = ControlRequest::Record(RecordRequest::Stop { id });
         ask!(self, limit, request, ControlReply::Record(RecordReply::Stopped(problems)) => problems)
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn a_service_that_does_not_answer_is_named_with_its_process_once_that_is_known() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut client = Client {
+        let mut client = ControlClient {
             stream: BufReader::new(ours),
             store: "/s".into(),
             silent: false,

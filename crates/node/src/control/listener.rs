@@ -25,17 +25,17 @@ const MAX_HELLO_BYTES: u64 = 4096;
 /// The socket; it disappears with this value.
 pub struct Listener {
     path: PathBuf,
-    pending: Arc<Pending>,
+    pending: Arc<UnansweredRequests>,
 }
 
 /// How many requests have been read but not answered.
 #[derive(Default)]
-struct Pending {
+struct UnansweredRequests {
     count: Mutex<usize>,
     fewer: Condvar,
 }
 
-impl Pending {
+impl UnansweredRequests {
     fn add(&self) {
         *self.count.lock() += 1;
     }
@@ -72,7 +72,7 @@ impl Listener {
                 format!("cannot open the control socket {}", path.display()),
                 next,
             )?;
-        let pending = Arc::new(Pending::default());
+        let pending = Arc::new(UnansweredRequests::default());
         let counted = pending.clone();
         let acceptor = Acceptor {
             what: "control socket",
@@ -126,7 +126,7 @@ fn refuse(stream: &mut UnixStream, most: usize) {
 fn serve(
     stream: UnixStream,
     handler: &dyn ControlHandler,
-    pending: &Pending,
+    pending: &UnansweredRequests,
 ) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     stream.set_write_timeout(Some(Duration::from_secs(30)))?;
@@ -193,7 +193,7 @@ fn send(stream: &mut UnixStream, message: &impl serde::Serialize) -> std::io::Re
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Client, NoServer};
+    use super::super::{ConnectError, ControlClient};
     use super::*;
 
     struct Echo;
@@ -211,14 +211,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("x".repeat(150));
         std::fs::create_dir(&store).unwrap();
-        assert!(matches!(Client::connect(&store), Err(NoServer::NotRunning)));
+        assert!(matches!(
+            ControlClient::connect(&store),
+            Err(ConnectError::NotRunning)
+        ));
         let listener = Listener::open(&store, Arc::new(Echo)).unwrap();
         let mode = std::fs::metadata(store.join(SOCKET_NAME))
             .unwrap()
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o600);
-        let mut client = Client::connect(&store).unwrap();
+        let mut client = ControlClient::connect(&store).unwrap();
         assert_eq!(client.pid, std::process::id());
         let limit = Duration::from_secs(10);
         assert_eq!(client.status(limit).unwrap_err().text, "no; try force");
@@ -234,11 +237,11 @@ mod tests {
     fn one_connection_too_many_is_told_so_and_a_place_that_is_free_again_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let _listener = Listener::open(dir.path(), Arc::new(Echo)).unwrap();
-        let mut clients: Vec<Client> = (0..descriptors::connections())
-            .map(|_| Client::connect(dir.path()).unwrap())
+        let mut clients: Vec<ControlClient> = (0..descriptors::connections())
+            .map(|_| ControlClient::connect(dir.path()).unwrap())
             .collect();
-        match Client::connect(dir.path()) {
-            Err(NoServer::Failed(failure)) => {
+        match ControlClient::connect(dir.path()) {
+            Err(ConnectError::Failed(failure)) => {
                 assert!(failure.text.contains("connected"), "{failure}");
             }
             other => panic!("{:?}", other.map(|c| c.pid)),
@@ -251,7 +254,7 @@ mod tests {
         clients.pop();
         // The server sees the end of the connection a moment later.
         let end = std::time::Instant::now() + limit;
-        while let Err(e) = Client::connect(dir.path()) {
+        while let Err(e) = ControlClient::connect(dir.path()) {
             assert!(std::time::Instant::now() < end, "{e:?}");
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -17,7 +17,7 @@ mod stage;
 mod status;
 mod store_holder;
 
-pub use client::{Client, NoServer};
+pub use client::{ConnectError, ControlClient};
 pub use listener::{ControlHandler, Listener, remove_left};
 pub use record::{RecordPart, RecordReply, RecordRequest, RecordSpec};
 pub use stage::{StageJob, StageReply, StageRequest, StageSpec, StageState};

@@ -1,5 +1,5 @@
 //! Stage jobs over the control socket: start, look, cancel. See [`super`].
-use forebay_client::stage::{Counts, ReportLine};
+use forebay_client::stage::{ReportLine, StageCounts};
 use serde::{Deserialize, Serialize};
 
 /// What to copy, and how. Paths are absolute; those in the service begin at its root.
@@ -85,7 +85,7 @@ pub struct StageJob {
     /// Seconds it runs, or ran.
     pub seconds: f64,
     /// What it has done.
-    pub counts: Counts,
+    pub counts: StageCounts,
     /// What failed, was skipped, or not kept: those asked for.
     pub lines: Vec<ReportLine>,
 }

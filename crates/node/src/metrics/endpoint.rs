@@ -3,7 +3,7 @@
 //! Invariants: a fixed number of connections at once, each for a limited time; more are turned away at once. A socket file is
 //! replaced only if no process answers on it, and is removed with the server.
 use super::address::{Address, ServerAddress};
-use super::http::{self, Connection, HttpResponse};
+use super::http::{self, HttpResponse, HttpStream};
 use super::scrape;
 use crate::acceptor::Acceptor;
 use crate::control::Status;
@@ -24,20 +24,20 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 pub type StatusSource = Box<dyn Fn() -> Result<Status, String> + Send + Sync>;
 
 /// Waits for the next connection.
-type Accept = Box<dyn Fn() -> std::io::Result<Box<dyn Connection>> + Send>;
+type Accept = Box<dyn Fn() -> std::io::Result<Box<dyn HttpStream>> + Send>;
 
 /// A socket that nobody answers on yet.
-pub struct Endpoint {
+pub struct MetricsEndpoint {
     accept: Accept,
     address: ServerAddress,
 }
 
-impl Endpoint {
+impl MetricsEndpoint {
     /// Opens the address of the server of this rank.
     ///
     /// # Errors
     /// A failure that names the address: in use, not allowed, no such directory.
-    pub fn open(address: &Address, rank: u32) -> Result<Endpoint> {
+    pub fn open(address: &Address, rank: u32) -> Result<MetricsEndpoint> {
         let address = address
             .of(rank)
             .map_err(|why| Failure::plain(format!("metrics: {why}")))?;
@@ -47,14 +47,14 @@ impl Endpoint {
                     format!("cannot serve metrics on {at}"),
                     "choose another port with --metrics; +{rank} behind it gives each server of a machine its own, and port 0 is any free one",
                 )?;
-                Endpoint {
+                MetricsEndpoint {
                     address: ServerAddress::Tcp(listener.local_addr().unwrap_or(at)),
                     accept: Box::new(move || Ok(Box::new(listener.accept()?.0))),
                 }
             }
             ServerAddress::Unix(path) => {
                 let listener = unix(&path)?;
-                Endpoint {
+                MetricsEndpoint {
                     address: ServerAddress::Unix(path),
                     accept: Box::new(move || Ok(Box::new(listener.accept()?.0))),
                 }
@@ -156,7 +156,7 @@ fn accept(stop: Arc<AtomicBool>, source: StatusSource, next: Accept) -> Result {
 }
 
 /// Says that there are too many, as far as that needs no waiting.
-fn refuse(connection: &mut dyn Connection) {
+fn refuse(connection: &mut dyn HttpStream) {
     let text = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     // So little fits the buffer of any socket; who is gone need not hear it.
     let _ = connection
@@ -207,7 +207,7 @@ mod tests {
 
     fn on_any_port() -> MetricsServer {
         let address = Address::parse("127.0.0.1:0").unwrap().unwrap();
-        let endpoint = Endpoint::open(&address, 0).unwrap();
+        let endpoint = MetricsEndpoint::open(&address, 0).unwrap();
         assert!(endpoint.url().starts_with("http://127.0.0.1:"));
         endpoint.serve(says_no()).unwrap()
     }
@@ -249,12 +249,12 @@ mod tests {
         let address = address.unwrap().unwrap();
         // A dead one.
         drop(UnixListener::bind(&path).unwrap());
-        let serving = Endpoint::open(&address, 0).unwrap();
+        let serving = MetricsEndpoint::open(&address, 0).unwrap();
         assert_eq!(serving.url(), format!("unix:{}", path.display()));
         let serving = serving.serve(says_no()).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let open = || match Endpoint::open(&address, 0) {
+        let open = || match MetricsEndpoint::open(&address, 0) {
             Ok(_) => String::from("opened"),
             Err(failure) => failure.text,
         };
@@ -273,7 +273,7 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = taken.local_addr().unwrap().to_string();
         let address = Address::parse(&at).unwrap().unwrap();
-        let failure = Endpoint::open(&address, 0).map(|_| ()).unwrap_err();
+        let failure = MetricsEndpoint::open(&address, 0).map(|_| ()).unwrap_err();
         assert!(
             failure.text.contains(&at) && failure.text.contains("port 0"),
             "{failure}"

@@ -21,7 +21,7 @@ const DRAIN_LIMIT: Duration = Duration::from_millis(500);
 const WRITE_BYTES: usize = 64 << 10;
 
 /// A connection of either kind.
-pub trait Connection: Read + Write + Send + 'static {
+pub trait HttpStream: Read + Write + Send + 'static {
     /// Reads and writes from now on fail after this time.
     fn within(&self, time: Duration) -> io::Result<()>;
     /// Says that nothing more will be written.
@@ -30,7 +30,7 @@ pub trait Connection: Read + Write + Send + 'static {
 
 macro_rules! connection {
     ($stream:ty) => {
-        impl Connection for $stream {
+        impl HttpStream for $stream {
             fn within(&self, time: Duration) -> io::Result<()> {
                 self.set_read_timeout(Some(time))?;
                 self.set_write_timeout(Some(time))
@@ -68,7 +68,7 @@ impl HttpResponse {
 
 /// A connection on which all that is read and written ends by one time.
 struct TimedConnection<'a> {
-    connection: &'a mut dyn Connection,
+    connection: &'a mut dyn HttpStream,
     until: Instant,
 }
 
@@ -106,7 +106,7 @@ impl Write for TimedConnection<'_> {
 /// # Errors
 /// When the client is gone or too slow.
 pub fn serve(
-    connection: &mut dyn Connection,
+    connection: &mut dyn HttpStream,
     limit: Duration,
     route: impl FnOnce(&str, &str) -> HttpResponse,
 ) -> io::Result<()> {

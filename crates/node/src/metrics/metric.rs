@@ -1,11 +1,11 @@
 //! The definition of a metric, with how its values are taken from a status.
 //!
-//! Invariants: a figure that is not known is left out, never zero; the labels tell which member and which peer.
+//! Invariants: a value that is not known is left out, never zero; the labels tell which member and which peer.
 use crate::control::{PeerHealth, ProcessStatus, Status};
 use forebay_server::MemberStatus;
 
 /// A value with its labels.
-pub(super) struct Sample {
+pub(super) struct MetricSample {
     pub(super) labels: Vec<(&'static str, String)>,
     pub(super) value: Value,
 }
@@ -25,51 +25,51 @@ pub struct Metric {
     pub help: &'static str,
     /// Names of its labels.
     pub labels: &'static [&'static str],
-    pub(super) read: fn(&Status) -> Vec<Sample>,
+    pub(super) read: fn(&Status) -> Vec<MetricSample>,
 }
 
 /// What a row of the table gives: a number, or none where it is not known.
-pub(super) trait Figure {
+pub(super) trait IntoValue {
     fn value(self) -> Option<Value>;
 }
 
-impl Figure for Value {
+impl IntoValue for Value {
     fn value(self) -> Option<Value> {
         Some(self)
     }
 }
 
-impl Figure for u64 {
+impl IntoValue for u64 {
     fn value(self) -> Option<Value> {
         Some(Value::Whole(self))
     }
 }
 
-impl Figure for f64 {
+impl IntoValue for f64 {
     fn value(self) -> Option<Value> {
         Some(Value::Real(self))
     }
 }
 
-impl<F: Figure> Figure for Option<F> {
+impl<F: IntoValue> IntoValue for Option<F> {
     fn value(self) -> Option<Value> {
         self.and_then(F::value)
     }
 }
 
-/// The sample of a figure, if that is known.
-fn sample(labels: Vec<(&'static str, String)>, figure: impl Figure) -> Option<Sample> {
-    let value = figure.value()?;
-    Some(Sample { labels, value })
+/// The sample of a value, if that is known.
+fn sample(labels: Vec<(&'static str, String)>, value: impl IntoValue) -> Option<MetricSample> {
+    let value = value.value()?;
+    Some(MetricSample { labels, value })
 }
 
-pub(super) fn members<F: Figure>(
+pub(super) fn members<F: IntoValue>(
     status: &Status,
-    figure: impl Fn(&MemberStatus) -> F,
-) -> Vec<Sample> {
+    value: impl Fn(&MemberStatus) -> F,
+) -> Vec<MetricSample> {
     let figures = status.members.iter().map(|m| &m.figures);
     figures
-        .filter_map(|m| sample(vec![("member", m.member.to_string())], figure(m)))
+        .filter_map(|m| sample(vec![("member", m.member.to_string())], value(m)))
         .collect()
 }
 
@@ -78,7 +78,7 @@ pub(super) fn kinds<const N: usize>(
     status: &Status,
     label: &'static str,
     values: impl Fn(&MemberStatus) -> [(&'static str, Option<Value>); N],
-) -> Vec<Sample> {
+) -> Vec<MetricSample> {
     let figures = status.members.iter().map(|m| &m.figures);
     let values = figures.flat_map(|m| values(m).map(|(kind, value)| (m.member, kind, value)));
     values
@@ -89,17 +89,20 @@ pub(super) fn kinds<const N: usize>(
         .collect()
 }
 
-pub(super) fn process<F: Figure>(
+pub(super) fn process<F: IntoValue>(
     status: &Status,
-    figure: impl Fn(&ProcessStatus) -> F,
-) -> Vec<Sample> {
+    value: impl Fn(&ProcessStatus) -> F,
+) -> Vec<MetricSample> {
     let own = status.processes.first();
-    own.and_then(|p| sample(Vec::new(), figure(p)))
+    own.and_then(|p| sample(Vec::new(), value(p)))
         .into_iter()
         .collect()
 }
 
-pub(super) fn peers<F: Figure>(status: &Status, figure: impl Fn(&PeerHealth) -> F) -> Vec<Sample> {
+pub(super) fn peers<F: IntoValue>(
+    status: &Status,
+    value: impl Fn(&PeerHealth) -> F,
+) -> Vec<MetricSample> {
     let mut samples = Vec::new();
     for process in &status.processes {
         for member in &process.members {
@@ -108,14 +111,14 @@ pub(super) fn peers<F: Figure>(status: &Status, figure: impl Fn(&PeerHealth) -> 
                     ("member", member.to_string()),
                     ("peer", peer.member.to_string()),
                 ];
-                sample(labels, figure(peer))
+                sample(labels, value(peer))
             }));
         }
     }
     samples
 }
 
-/// The table `METRICS`: a row is whose figure it is, its name, how it is read in brackets, and its help.
+/// The table `METRICS`: a row is whose value it is, its name, how it is read in brackets, and its help.
 macro_rules! metrics {
     ($($of:ident $name:literal ($($read:tt)*) $help:literal;)*) => {
         /// All metrics, in the order of the page.
@@ -127,31 +130,31 @@ macro_rules! metrics {
 
 /// One row of [`metrics`].
 macro_rules! row {
-    (member $name:literal (|$m:ident| $figure:expr) $help:literal) => {
+    (member $name:literal (|$m:ident| $value:expr) $help:literal) => {
         $crate::metrics::metric::row!($name, $help, &["member"], |status| {
-            $crate::metrics::metric::members(status, |$m| $figure)
+            $crate::metrics::metric::members(status, |$m| $value)
         })
     };
-    (kinds $name:literal ($label:literal, |$m:ident| $($kind:literal => $figure:expr,)*) $help:literal) => {
+    (kinds $name:literal ($label:literal, |$m:ident| $($kind:literal => $value:expr,)*) $help:literal) => {
         $crate::metrics::metric::row!($name, $help, &["member", $label], |status| {
-            use $crate::metrics::metric::{Figure, kinds};
-            kinds(status, $label, |$m| [$(($kind, Figure::value($figure))),*])
+            use $crate::metrics::metric::{IntoValue, kinds};
+            kinds(status, $label, |$m| [$(($kind, IntoValue::value($value))),*])
         })
     };
-    (peers $name:literal (|$peer:ident| $figure:expr) $help:literal) => {
+    (peers $name:literal (|$peer:ident| $value:expr) $help:literal) => {
         $crate::metrics::metric::row!($name, $help, &["member", "peer"], |status| {
-            $crate::metrics::metric::peers(status, |$peer| $figure)
+            $crate::metrics::metric::peers(status, |$peer| $value)
         })
     };
-    (process $name:literal (|$process:ident| $figure:expr) $help:literal) => {
+    (process $name:literal (|$process:ident| $value:expr) $help:literal) => {
         $crate::metrics::metric::row!($name, $help, &[], |status| {
-            $crate::metrics::metric::process(status, |$process| $figure)
+            $crate::metrics::metric::process(status, |$process| $value)
         })
     };
     // Always 1, with a text of the status in a label.
     (label $name:literal ($label:literal, |$status:ident| $text:expr) $help:literal) => {
         $crate::metrics::metric::row!($name, $help, &[$label], |$status| {
-            vec![$crate::metrics::metric::Sample {
+            vec![$crate::metrics::metric::MetricSample {
                 labels: vec![($label, $text)],
                 value: $crate::metrics::metric::Value::Whole(1),
             }]

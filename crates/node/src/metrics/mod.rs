@@ -12,7 +12,7 @@ mod scrape;
 mod table;
 
 pub use address::Address;
-pub use endpoint::{Endpoint, MetricsServer, StatusSource};
+pub use endpoint::{MetricsEndpoint, MetricsServer, StatusSource};
 pub use metric::Metric;
 pub use scrape::text;
 pub use table::METRICS;

@@ -1,8 +1,8 @@
 //! Every metric, defined once: its name, where its values come from, and what it means. `docs/monitoring.md` lists the same.
 //!
-//! A row says whose figure it is (`member`, `peers`, `process`), or `kinds`: one figure of a member for each value of a label.
+//! A row says whose value it is (`member`, `peers`, `process`), or `kinds`: one value of a member for each value of a label.
 //!
-//! Invariants: names follow Prometheus's rules (base units, `_total` for what only grows); every figure of the index is here.
+//! Invariants: names follow Prometheus's rules (base units, `_total` for what only grows); every statistic of the index is here.
 use super::metric::metrics;
 use crate::control::Health;
 

@@ -1,6 +1,6 @@
 //! The messages of [`super`]: requests and replies between the server processes of one service.
 use crate::control::{RecordRequest, StageJob, StageSpec};
-use forebay_client::stage::{Counts, PartSummary, ReportLine, StopReason};
+use forebay_client::stage::{PartSummary, ReportLine, StageCounts, StopReason};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -77,7 +77,7 @@ pub struct PartSpec {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PartProgress {
     /// What it has done, without what the walk found.
-    pub counts: Counts,
+    pub counts: StageCounts,
     /// Those asked for.
     pub lines: Vec<ReportLine>,
     /// Why it ended, or is ending, before its end.

@@ -5,7 +5,7 @@
 use super::job_part::JobPart;
 use crate::server_rpc::messages::{PartProgress, PartRequest, PartSpec};
 use crate::server_rpc::{PeerRequest, ServerRpc};
-use forebay_client::stage::{Counts, PartSummary, StageOutcome, StopReason};
+use forebay_client::stage::{PartSummary, StageCounts, StageOutcome, StopReason};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -30,7 +30,7 @@ pub struct Coordinator<'a> {
     /// The way to the other servers.
     pub rpc: &'a ServerRpc,
     /// What all parts of other servers have done.
-    pub elsewhere: &'a Mutex<Counts>,
+    pub elsewhere: &'a Mutex<StageCounts>,
     /// Lines in one answer.
     pub lines: usize,
 }
@@ -39,7 +39,7 @@ pub struct Coordinator<'a> {
 #[derive(Default)]
 struct RemotePart {
     lines: usize,
-    counts: Counts,
+    counts: StageCounts,
     left: Option<PartSummary>,
     /// Ended, and all its lines are here.
     ended: bool,
@@ -171,7 +171,7 @@ impl Coordinator<'_> {
                 }
             }
         }
-        let mut sum = Counts::default();
+        let mut sum = StageCounts::default();
         others.values().for_each(|other| sum += other.counts);
         *self.elsewhere.lock() = sum;
     }

@@ -128,11 +128,11 @@ impl JobPart {
             .wait_while_for(&mut state, |state| !state.released, limit);
     }
 
-    /// Cancels it when nobody has looked for `patience`; returns once it has ended and been released, or nobody looks.
-    pub fn watch(&self, patience: Duration) {
+    /// Cancels it when nobody has looked for `timeout`; returns once it has ended and been released, or nobody looks.
+    pub fn watch(&self, timeout: Duration) {
         let mut state = self.state.lock();
         loop {
-            let alone = state.looked.elapsed() >= patience;
+            let alone = state.looked.elapsed() >= timeout;
             if state.ended && (alone || state.released) {
                 return;
             }
@@ -142,8 +142,8 @@ impl JobPart {
             }
             // Once nobody looks only an end is waited for, or that somebody looks again.
             let left = match alone {
-                true => patience,
-                false => patience.saturating_sub(state.looked.elapsed()),
+                true => timeout,
+                false => timeout.saturating_sub(state.looked.elapsed()),
             };
             self.changed.wait_for(&mut state, left);
         }

@@ -2,7 +2,7 @@
 use super::job_part::JobPart;
 use crate::control::{StageJob, StageState};
 use crate::process_handle::on_exit;
-use forebay_client::stage::{Counts, StageOutcome, StageReport, StopReason};
+use forebay_client::stage::{StageCounts, StageOutcome, StageReport, StopReason};
 use parking_lot::{Condvar, Mutex};
 use std::io::PipeWriter;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct LedJob {
     /// What it tells; also to cancel it.
     pub report: Arc<StageReport>,
     /// What the parts of other servers have done.
-    pub elsewhere: Mutex<Counts>,
+    pub elsewhere: Mutex<StageCounts>,
     /// Since when it runs.
     pub since: Instant,
     ended: Mutex<Option<(StageOutcome, Duration)>>,

@@ -17,8 +17,8 @@
 //!
 //! Invariants: the server that is asked leads the job; a service in one process is the same with no other server. A part
 //! whose coordinator stops asking for its progress ends by itself. A job is finished only after all parts have ended well
-//! and have seen the same source; only then do the journals go. Job numbers are the service's: any server tells from one
-//! who leads the job.
+//! and have seen the same source; only then do the journals go. Job numbers are unique in the service and name the leading
+//! server.
 mod coordinator;
 mod environment;
 mod job_part;

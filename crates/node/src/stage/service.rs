@@ -11,7 +11,7 @@ use crate::server_context::ServerContext;
 use crate::server_rpc::messages::{ListedJob, PartRequest, PartSpec};
 use crate::server_rpc::{PeerReply, PeerRequest, ServerRpc, reply};
 use crate::threads;
-use forebay_client::stage::{Counts, StageOptions, StageOutcome};
+use forebay_client::stage::{StageCounts, StageOptions, StageOutcome};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -33,13 +33,13 @@ const COORDINATOR_GRACE: Duration = Duration::from_secs(2);
 /// See the head of this file.
 pub struct StageService {
     environment: StageEnvironment,
-    state: Mutex<Jobs>,
+    state: Mutex<LedJobs>,
     parts: Arc<Mutex<BTreeMap<u64, Arc<JobPart>>>>,
-    patience: Duration,
+    coordinator_timeout: Duration,
 }
 
 #[derive(Default)]
-struct Jobs {
+struct LedJobs {
     /// Those that this server leads, and those that it led last.
     led: Vec<Arc<LedJob>>,
     /// Jobs begun so far.
@@ -56,15 +56,18 @@ impl StageService {
             environment: StageEnvironment { server, options },
             state: Mutex::default(),
             parts: Arc::default(),
-            patience: UNWATCHED_PART_LIMIT,
+            coordinator_timeout: UNWATCHED_PART_LIMIT,
         }
     }
 
     /// The same, with other limits.
     #[cfg(test)]
-    pub fn with(mut self, options: StageOptions, patience: Duration) -> StageService {
+    pub fn with(mut self, options: StageOptions, coordinator_timeout: Duration) -> StageService {
         self.environment.options = options;
-        StageService { patience, ..self }
+        StageService {
+            coordinator_timeout,
+            ..self
+        }
     }
 
     /// Answers a question of a client.
@@ -175,7 +178,7 @@ impl StageService {
                     why: None,
                     background: false,
                     seconds: 0.0,
-                    counts: Counts::default(),
+                    counts: StageCounts::default(),
                     lines: Vec::new(),
                 };
                 let age = 0.0;
@@ -262,10 +265,11 @@ impl StageService {
         let engine = self.environment.job(&spec.spec, &plan, &spec.avoid, true)?;
         let part = JobPart::new(spec.job, plan.key, plan.what, engine);
         tracing::info!("a part of stage job {}: {}", part.job, part.what);
-        let (watched, parts, patience) = (part.clone(), self.parts.clone(), self.patience);
+        let (watched, parts, coordinator_timeout) =
+            (part.clone(), self.parts.clone(), self.coordinator_timeout);
         parts.lock().insert(part.job, part.clone());
         let watch = move || {
-            watched.watch(patience);
+            watched.watch(coordinator_timeout);
             parts.lock().remove(&watched.job);
         };
         let started = part.start().and_then(|()| {
@@ -298,7 +302,7 @@ impl StageService {
     }
 
     /// Two jobs must not copy the same at once.
-    fn refuse_busy(&self, state: &Jobs, key: u64) -> Result<(), String> {
+    fn refuse_busy(&self, state: &LedJobs, key: u64) -> Result<(), String> {
         if state.closed {
             return Err(String::from("the service is stopping; start it again"));
         }

@@ -2,7 +2,7 @@
 use crate::control::{DeadMember, PeerHealth};
 use crate::members::LocalMembers;
 use crate::spec::MemberLocation;
-use forebay_fabric::session::{self, Ending, Session};
+use forebay_fabric::session::{self, Session, SessionEnd};
 use forebay_server::{Delegate, JoinedMember, MemberStatus};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -71,7 +71,7 @@ impl LocalMembers for JobMember {
         let result = self.joined.stop(limit);
         // The end of the session may wait for a launcher that hangs; to the store it makes no difference any more.
         (self.stopped)();
-        if self.session.stop(limit) == Ending::Abandoned {
+        if self.session.stop(limit) == SessionEnd::Abandoned {
             tracing::warn!(
                 "a member has died: ended without MPI_Finalize, which would wait for it"
             );

@@ -8,11 +8,11 @@
 use super::job_member::JobMember;
 use super::launcher::{follow, mount_users, run_process, told};
 use super::server_paths::ServerPaths;
-use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, Steps};
+use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, StartProgress};
 use super::{follow_parent, opening};
 use crate::control::MountStatus;
 use crate::descriptors;
-use crate::events::{Event, StopCause};
+use crate::events::{ServerEvent, StopCause};
 use crate::failure::{Context, Failure, Result};
 use crate::log::Log;
 use crate::process_handle::wait_for_any;
@@ -149,7 +149,7 @@ struct JobProcess<'a> {
 }
 
 impl ServiceTopology for JobProcess<'_> {
-    fn open(&mut self, _io: &Arc<dyn Io>, _steps: &Steps) -> Result<(), ServerFailure> {
+    fn open(&mut self, _io: &Arc<dyn Io>, _steps: &StartProgress) -> Result<(), ServerFailure> {
         let store = &self.paths.store;
         let home = MemberDirectory::open(&OsIo, store).map_err(|e| opening(store, &e))?;
         self.home = Some(home);
@@ -159,18 +159,18 @@ impl ServiceTopology for JobProcess<'_> {
     fn join(
         &mut self,
         io: Arc<dyn Io>,
-        steps: &Steps,
-        events: &Sender<Event>,
+        progress: &StartProgress,
+        events: &Sender<ServerEvent>,
     ) -> Result<JoinedMembers, ServerFailure> {
         let home = self.home.take();
         let home = home.ok_or_else(|| Failure::new("the store was not opened", "report this"))?;
-        steps.watchdog.step_with_others("starting MPI");
+        progress.watchdog.step_with_others("starting MPI");
         let session = self.connect(&home)?;
         let member = session.rank() as u16;
         self.member = member;
         tracing::info!("member {member} of {}", session.size());
         self.tell_of_deaths(&session, events);
-        steps
+        progress
             .watchdog
             .step_with_others("waiting for all members to open their stores and recover");
         let barrier = Arc::new(MemberBarrier::new(session.fabric()));
@@ -211,8 +211,12 @@ impl ServiceTopology for JobProcess<'_> {
         })
     }
 
-    fn ready(&mut self, steps: &Steps, mounts: &[MountStatus]) -> Result<bool, ServerFailure> {
-        steps.watchdog.step_with_others("waiting for all mounts");
+    fn ready(
+        &mut self,
+        progress: &StartProgress,
+        mounts: &[MountStatus],
+    ) -> Result<bool, ServerFailure> {
+        progress.watchdog.step_with_others("waiting for all mounts");
         let barrier = self.barrier.take();
         let barrier =
             barrier.ok_or_else(|| Failure::new("the members have not met", "report this"))?;
@@ -285,7 +289,7 @@ impl JobProcess<'_> {
     }
 
     /// Tells that other members have died; or that this one has, to the others.
-    fn tell_of_deaths(&self, session: &Session, events: &Sender<Event>) {
+    fn tell_of_deaths(&self, session: &Session, events: &Sender<ServerEvent>) {
         let expelled = Arc::new(AtomicBool::new(false));
         let (outside, events) = (expelled.clone(), events.clone());
         session.on_expulsion(move |by| {
@@ -294,7 +298,7 @@ impl JobProcess<'_> {
                 "member {by} and others have declared this server dead: it was not heard for longer than the deadline, and they go on without it"
             );
             // Fails only if it stops already.
-            let _ = events.send(Event::Stop(StopCause {
+            let _ = events.send(ServerEvent::Stop(StopCause {
                 expelled: true,
                 ..StopCause::because(why)
             }));
@@ -329,7 +333,7 @@ impl JobProcess<'_> {
 type StopOrigin = Arc<OnceLock<(u16, String)>>;
 
 /// Has this process stop when another one says that it does.
-fn follow_stops(barrier: &MemberBarrier, events: Sender<Event>) -> StopOrigin {
+fn follow_stops(barrier: &MemberBarrier, events: Sender<ServerEvent>) -> StopOrigin {
     let origin = StopOrigin::default();
     let first = origin.clone();
     barrier.on_stop(move |request| {
@@ -344,7 +348,7 @@ fn follow_stops(barrier: &MemberBarrier, events: Sender<Event>) -> StopOrigin {
 
 /// A server that hears no other one any more cannot be told how things stand: it is cut off, and its launcher and `run` with the others.
 /// It stops by itself.
-fn stop_when_alone(session: &Session, events: Sender<Event>) {
+fn stop_when_alone(session: &Session, events: Sender<ServerEvent>) {
     let limit = session.timing().limit;
     let (dead, others) = (Mutex::new(BTreeSet::new()), session.size() as usize - 1);
     session.on_death(move |member| {

@@ -1,8 +1,8 @@
 //! The processes that started a server of a job: the launcher, and the `forebay run` that started that.
 //!
-//! Invariant: the server stops once they have ended. While it still starts it ends at once, then or by a signal, for there is
-//! nothing to commit.
-use crate::events::{self, Event, StopCause};
+//! Invariant: the server stops once they have ended. During the start the process ends at once, when the launcher ends or on a
+//! signal: nothing needs committing yet.
+use crate::events::{self, ServerEvent, StopCause};
 use crate::failure::{Context, FAILED, Result};
 use crate::process_handle::ProcessHandle;
 use crate::threads;
@@ -45,14 +45,14 @@ pub const COMMAND_OVER: &[u8] = b"over\n";
 ///
 /// For the process that gets standard input: what is disconnected once that has ended.
 pub(super) fn follow(
-    events: &mpsc::Sender<Event>,
+    events: &mpsc::Sender<ServerEvent>,
     started: &Arc<AtomicBool>,
     launched: bool,
     rank: u32,
 ) -> Result<Option<mpsc::Receiver<()>>> {
     let stop = {
         let (events, started) = (events.clone(), started.clone());
-        move |event: Event, why: &str| {
+        move |event: ServerEvent, why: &str| {
             if !started.load(Ordering::SeqCst) {
                 tracing::error!("{why} while starting: ended at once");
                 std::process::exit(i32::from(FAILED));
@@ -103,8 +103,8 @@ pub(super) fn follow(
 const COMMAND_ENDED: &str = "the command has ended";
 
 /// Another process wants the server to stop; `over`: the programs that the service was there for have ended.
-pub(super) fn told(why: impl Into<String>, over: bool) -> Event {
-    Event::Stop(StopCause {
+pub(super) fn told(why: impl Into<String>, over: bool) -> ServerEvent {
+    ServerEvent::Stop(StopCause {
         over,
         ..StopCause::because(why)
     })

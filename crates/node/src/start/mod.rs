@@ -21,11 +21,11 @@ mod server_paths;
 
 use crate::control::MountStatus;
 use crate::descriptors;
-use crate::events::Event;
+use crate::events::ServerEvent;
 use crate::failure::{Context, Failure, Result};
 use crate::log::Log;
 use crate::members::LocalMembers;
-use crate::metrics::Endpoint;
+use crate::metrics::MetricsEndpoint;
 use crate::mount_cleaner;
 use crate::mount_table::{self, detach_all};
 use crate::server_context::ServerContext;
@@ -50,18 +50,22 @@ type Reporter = Arc<dyn Fn(&ServerReport) -> std::io::Result<()> + Send + Sync>;
 /// How the members of the service are spread over processes.
 trait ServiceTopology {
     /// Opens and locks what this process serves.
-    fn open(&mut self, io: &Arc<dyn Io>, steps: &Steps) -> Result<(), ServerFailure>;
+    fn open(&mut self, io: &Arc<dyn Io>, progress: &StartProgress) -> Result<(), ServerFailure>;
 
     /// Meets the other processes, and recovers with them. Whatever they say later is sent to `events`.
     fn join(
         &mut self,
         io: Arc<dyn Io>,
-        steps: &Steps,
-        events: &Sender<Event>,
+        progress: &StartProgress,
+        events: &Sender<ServerEvent>,
     ) -> Result<JoinedMembers, ServerFailure>;
 
     /// The mounts of this process answer: waits until those of all do, and tells whoever started it; whether anyone heard.
-    fn ready(&mut self, steps: &Steps, mounts: &[MountStatus]) -> Result<bool, ServerFailure>;
+    fn ready(
+        &mut self,
+        progress: &StartProgress,
+        mounts: &[MountStatus],
+    ) -> Result<bool, ServerFailure>;
 }
 
 /// What a topology gives a process to serve.
@@ -94,12 +98,12 @@ struct ServerPlan<'a> {
 }
 
 /// The steps of a start, as they are told to its watchdog and to the process that waits for it.
-struct Steps {
+struct StartProgress {
     watchdog: Watchdog,
     report: Reporter,
 }
 
-impl Steps {
+impl StartProgress {
     fn step(&self, text: String) -> Result {
         self.watchdog.step(&text);
         (self.report)(&ServerReport::Step(text))
@@ -111,13 +115,13 @@ impl Steps {
 fn serve(
     plan: ServerPlan<'_>,
     topology: &mut dyn ServiceTopology,
-    (sender, events): (Sender<Event>, Receiver<Event>),
+    (sender, events): (Sender<ServerEvent>, Receiver<ServerEvent>),
     report: &Reporter,
 ) -> Result<(), ServerFailure> {
     let (store, settings) = (&plan.store, plan.settings);
     // Until the store is locked, its mounts are those of another server, and none of our business.
     let opened = Arc::new(AtomicBool::new(false));
-    let steps = Steps {
+    let progress = StartProgress {
         watchdog: plan.watchdog(&opened, report),
         report: report.clone(),
     };
@@ -128,16 +132,16 @@ fn serve(
     let early = match is_store(store) {
         true => None,
         false => {
-            let prepared = plan.prepare(&steps)?;
+            let prepared = plan.prepare(&progress)?;
             own_mounts()?;
             Some(prepared)
         }
     };
-    steps.step(format!("opening the store {}", store.display()))?;
+    progress.step(format!("opening the store {}", store.display()))?;
     let threads = answering_threads();
     let open_files = descriptors::open_files(plan.points.len().max(1), threads, !plan.alone)?;
     let io: Arc<dyn Io> = Arc::new(PooledIo::new(OsIo, open_files));
-    topology.open(&io, &steps)?;
+    topology.open(&io, &progress)?;
     own_mounts()?;
     if is_store(store) {
         plan.log.move_to(store)?;
@@ -150,9 +154,9 @@ fn serve(
     );
     let prepared = match early {
         Some(prepared) => prepared,
-        None => plan.prepare(&steps)?,
+        None => plan.prepare(&progress)?,
     };
-    let joined = topology.join(io, &steps, &sender)?;
+    let joined = topology.join(io, &progress, &sender)?;
     // One that only exists since the members have agreed: until then its directory was to stay empty.
     plan.log.move_to(store)?;
     let (mut mounts, mut points) = (Vec::new(), Vec::new());
@@ -181,15 +185,15 @@ fn serve(
         programs: joined.programs,
     };
     serving::until_stopped(parts, (sender, events), || {
-        let heard = topology.ready(&steps, &points);
-        drop(steps);
+        let heard = topology.ready(&progress, &points);
+        drop(progress);
         heard
     })
 }
 
 /// What is there before the members answer.
-struct Prepared {
-    metrics: Option<Endpoint>,
+struct PreparedMounts {
+    metrics: Option<MetricsEndpoint>,
     /// Mounted, and unmounted with the list.
     pending: Vec<PendingMount>,
 }
@@ -211,13 +215,13 @@ impl ServerPlan<'_> {
         Watchdog::start(self.settings.start_limit, "start-limit", give_up)
     }
 
-    fn prepare(&self, steps: &Steps) -> Result<Prepared> {
+    fn prepare(&self, progress: &StartProgress) -> Result<PreparedMounts> {
         let what = if self.alone { "points" } else { "point" };
-        steps.step(format!("preparing the mount {what}"))?;
+        progress.step(format!("preparing the mount {what}"))?;
         mount_points::prepare(&self.store, &self.points)?;
         let address = self.settings.metrics.as_ref();
         let metrics = address
-            .map(|address| Endpoint::open(address, self.rank))
+            .map(|address| MetricsEndpoint::open(address, self.rank))
             .transpose()?;
         if let Some(users) = &self.mount_users {
             mount_cleaner::start(&self.store, users)?;
@@ -230,7 +234,7 @@ impl ServerPlan<'_> {
         };
         let mount = |(node, point): (usize, &PathBuf)| {
             let shown = point.display();
-            steps.step(match self.alone {
+            progress.step(match self.alone {
                 true => format!("mounting node {node} of {} on {shown}", self.points.len()),
                 false => format!("mounting {shown}"),
             })?;
@@ -238,7 +242,7 @@ impl ServerPlan<'_> {
         };
         let pending = self.points.iter().enumerate().map(mount);
         let pending = pending.collect::<Result<Vec<PendingMount>>>()?;
-        Ok(Prepared { metrics, pending })
+        Ok(PreparedMounts { metrics, pending })
     }
 }
 

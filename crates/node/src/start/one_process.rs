@@ -1,9 +1,9 @@
 //! A service whose members all run in one process: `forebay mount`, and `forebay run` without a launcher.
-use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, Steps};
+use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, StartProgress};
 use super::{follow_parent, opening};
 use crate::control::MountStatus;
 use crate::descriptors;
-use crate::events::{self, Event};
+use crate::events::{self, ServerEvent};
 use crate::failure::{Context, Failure, Result};
 use crate::log::Log;
 use crate::members::LocalMembers;
@@ -108,14 +108,14 @@ struct OneProcess<'a> {
 }
 
 impl ServiceTopology for OneProcess<'_> {
-    fn open(&mut self, io: &Arc<dyn Io>, steps: &Steps) -> Result<(), ServerFailure> {
+    fn open(&mut self, io: &Arc<dyn Io>, progress: &StartProgress) -> Result<(), ServerFailure> {
         self.members = Some(match &self.spec.salvage {
             None => {
                 let store = &self.spec.store;
                 let service = Service::start(io.clone(), store, self.settings.service.clone());
                 Box::new(service.map_err(|e| opening(store, &e))?)
             }
-            Some(salvage) => self.open_salvage(io.clone(), salvage, steps)?,
+            Some(salvage) => self.open_salvage(io.clone(), salvage, progress)?,
         });
         Ok(())
     }
@@ -123,8 +123,8 @@ impl ServiceTopology for OneProcess<'_> {
     fn join(
         &mut self,
         _io: Arc<dyn Io>,
-        _steps: &Steps,
-        _events: &Sender<Event>,
+        _steps: &StartProgress,
+        _events: &Sender<ServerEvent>,
     ) -> Result<JoinedMembers, ServerFailure> {
         let members = self.members.take();
         let programs = || ServedPrograms {
@@ -139,7 +139,11 @@ impl ServiceTopology for OneProcess<'_> {
         })
     }
 
-    fn ready(&mut self, _steps: &Steps, _mounts: &[MountStatus]) -> Result<bool, ServerFailure> {
+    fn ready(
+        &mut self,
+        _steps: &StartProgress,
+        _mounts: &[MountStatus],
+    ) -> Result<bool, ServerFailure> {
         let heard = (self.report)(&ServerReport::Ready).is_ok();
         if !self.foreground {
             release_streams()?;
@@ -153,12 +157,12 @@ impl OneProcess<'_> {
         &self,
         io: Arc<dyn Io>,
         salvage: &SalvageSpec,
-        steps: &Steps,
+        progress: &StartProgress,
     ) -> Result<Box<dyn LocalMembers>> {
         let store = &self.spec.store;
         let mut unheard = Ok(());
         let mut progress = |step: &'static str| {
-            if let Err(failure) = steps.step(format!("salvaging {}: {step}", store.display())) {
+            if let Err(failure) = progress.step(format!("salvaging {}: {step}", store.display())) {
                 unheard = Err(failure);
             }
         };

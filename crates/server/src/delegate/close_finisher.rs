@@ -2,9 +2,9 @@
 //! answer): a thread tries again, because no handle will.
 //!
 //! Invariants:
-//! - A file without handles that has unpublished writes or unsent closes is *left*: it stays in the table. It is tried again after
+//! - A file without handles that has unpublished writes or unsent closes is *unfinished*: it stays in the table. It is tried again after
 //!   a pause, and at once when a name was removed here.
-//! - A left file without a name has no reader that could still see its writes. They are dropped, their log bytes freed, and the
+//! - An unfinished file without a name has no reader that could still see its writes. They are dropped, their log bytes freed, and the
 //!   closes reported, so that the owner can remove the file. A commit whose outcome is unknown is resolved first: its bytes may belong to
 //!   extents.
 //! - Opens without an answer are closed from here, and unlocks without an answer are sent again (`lock_sessions`).
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The pause between two rounds over what is left: the first, and the longest.
+/// The pause between two rounds over what is unfinished: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
@@ -32,7 +32,7 @@ pub(super) struct CloseFinisher {
 }
 
 impl CloseFinisher {
-    /// Starts the thread that finishes what is left, until [`DeferredCloses::stop`].
+    /// Starts the thread that finishes what is unfinished, until [`DeferredCloses::stop`].
     pub fn start(self: &Arc<CloseFinisher>) -> Result<()> {
         let (weak, deferred) = (Arc::downgrade(self), self.ctx.deferred_closes.clone());
         let thread = &self.ctx.deferred_closes.thread;
@@ -40,7 +40,7 @@ impl CloseFinisher {
         thread.start(name, move || run(&weak, &deferred))
     }
 
-    /// One round over all that is left. Whether some of it is finished now.
+    /// One round over all that is unfinished. Whether some of it is finished now.
     pub fn finish_deferred(&self) -> bool {
         if !self.ctx.deferred_closes.any() {
             return false;
@@ -60,7 +60,7 @@ impl CloseFinisher {
         if !self.locks.sessions.resend_all_unlocks() {
             self.ctx.deferred_closes.add();
         }
-        for file in self.ctx.table.left() {
+        for file in self.ctx.table.unfinished() {
             if self.ctx.deferred_closes.closing() {
                 break;
             }
@@ -75,7 +75,7 @@ impl CloseFinisher {
         finished
     }
 
-    /// Finishes a left file: publishes it, or frees its bytes if it has no name; then the owner hears of its closes.
+    /// Finishes an unfinished file: publishes it, or frees its bytes if it has no name; then the owner hears of its closes.
     pub fn finish(&self, file: &Arc<OpenFile>) -> Result<()> {
         if self.is_nameless(file)? {
             self.abandon(file)?;

@@ -5,10 +5,10 @@
 use super::combine::RequestCombiner;
 use super::deferred_close::DeferredCloses;
 use super::handles::OpenFileTable;
-use super::kernel_leases::{KernelLeases, KernelThread, LeasedPart};
+use super::kernel_leases::{KernelLeases, LeasedPart, ProgramThread};
 use super::open_file::OpenFile;
 use super::traffic::TrafficCounters;
-use crate::{Attr, Error, Fid, Kind, Member, Node, Result, Time};
+use crate::{Attr, Error, Fid, Kind, Member, MemberParts, Result, Time};
 use forebay_data::Counter;
 use forebay_fabric::Error as Fabric;
 use forebay_proto::files::GetView;
@@ -27,7 +27,7 @@ const VIEW_TRIES_SOON: u32 = 80;
 
 /// See the head of this file.
 pub(super) struct DelegateContext {
-    pub node: Arc<Node>,
+    pub node: Arc<MemberParts>,
     /// Handles, and the files this node knows.
     pub table: OpenFileTable,
     pub counters: Arc<TrafficCounters>,
@@ -138,7 +138,7 @@ impl DelegateContext {
 
     /// The same after the making or removal of a name: `thread` waits for it in the kernel, which then drops the attributes of the
     /// directory and of what was removed of its own accord.
-    pub fn forget_names(&self, fids: &[Fid], thread: KernelThread) {
+    pub fn forget_names(&self, fids: &[Fid], thread: ProgramThread) {
         if !self.kernel_leases.is_on() {
             return;
         }

@@ -75,9 +75,9 @@ impl TeamOpenClaims {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnansweredOpen {
     /// Of this file.
-    Of(Fid, u64),
+    KnownFile(Fid, u64),
     /// A team's, or one that came with the making of a file: its file is not known here.
-    Somewhere(u64),
+    UnknownFile(u64),
 }
 
 #[cfg(test)]

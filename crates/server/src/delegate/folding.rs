@@ -8,7 +8,7 @@
 //! no stride shows it, they stay extents.
 //!
 //! Invariant: each byte that was put is put by exactly one of the patterns and the changes that are left, from the same log byte.
-use crate::files::MOST_COMPARED;
+use crate::files::MAX_COMPARED_PUTS;
 use forebay_index::{Change, Extent, MAX_EXTENT, SLICE};
 use forebay_pattern::{Folder, LogSource, Segment, all_disjoint};
 
@@ -32,7 +32,7 @@ pub struct FoldedLayer {
 
 /// Folds changes that are disjoint.
 pub fn fold(changes: Vec<Change>) -> FoldedLayer {
-    fold_shown(changes, MOST_COMPARED)
+    fold_shown(changes, MAX_COMPARED_PUTS)
 }
 
 /// The same; more than `most` elements and extents must show by their strides that they are apart.

@@ -7,10 +7,10 @@
 //!   right if its generation is unchanged when it is opened again.
 //! - A file with pending writes is never idle.
 use super::counted_open::CountedOpen;
-use super::lost_pages::HeardLosses;
 use super::open_file::{FILE_MEMORY, OpenFile};
 use super::prefetch::handle_state::ReadWatch;
 use super::prefetch::strided_reads::StridedReads;
+use super::writeback_errors::ReportedErrors;
 use crate::{Attr, Fid, OpenFlags, Result};
 use forebay_data::LogId;
 use lru::LruCache;
@@ -46,7 +46,7 @@ pub struct OpenHandle {
     /// What it reads, and what is fetched ahead for it.
     pub watch: ReadWatch,
     /// Lost pages of the file that it has heard of.
-    pub heard: HeardLosses,
+    pub reported: ReportedErrors,
     /// What it reads through the kernel's page cache.
     pub strided: Mutex<StridedReads>,
     /// The file's size as this node saw it when the handle was opened, bytes.
@@ -60,7 +60,7 @@ impl OpenHandle {
     /// Why they were lost.
     pub fn hear_of_lost_pages(&self) -> Result<()> {
         match self.flags.write {
-            true => self.file.lost_pages.tell(&self.heard),
+            true => self.file.writeback_errors.report(&self.reported),
             false => Ok(()),
         }
     }
@@ -153,7 +153,7 @@ impl OpenFileTable {
     }
 
     /// Files that nothing holds, with something to publish or closes to tell.
-    pub fn left(&self) -> Vec<Arc<OpenFile>> {
+    pub fn unfinished(&self) -> Vec<Arc<OpenFile>> {
         let known = self.files.lock();
         let left = known.held.values();
         left.filter(|f| f.state.lock().handles == 0)
@@ -200,7 +200,7 @@ impl OpenFileTable {
             state.size()
         };
         let open = Arc::new(OpenHandle {
-            heard: file.lost_pages.heard(),
+            reported: file.writeback_errors.sample(),
             file,
             flags,
             paging,

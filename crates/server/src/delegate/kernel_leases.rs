@@ -1,21 +1,22 @@
 //! What this node's kernel may keep because its owner leased it: how the mount knows that a lease still holds when it answers,
 //! and what to drop when it ends.
 //!
-//! A reply with a lease may cross the news that the lease is over, so the mount asks with a [`LeaseTicket`], and the kernel is
-//! given a lease only if no such news came for the same object since ([`KernelLeases::give`]). What the kernel was given is
-//! remembered: news that comes after that has it dropped.
+//! A reply with a lease may cross the revocation of that lease, so the mount asks with a [`LeaseTicket`], and the kernel is
+//! given a lease only if none of the same object was revoked since ([`KernelLeases::give`]). What the kernel was given is
+//! remembered: a revocation that comes after that has it dropped.
 //!
 //! The owner does not tell a node of changes that this node asked for. So each such request of the delegate ends with
 //! `DelegateContext::forget_in_kernel`, before it returns, whoever made it: the mount, or a library.
 //!
 //! Where a program has its kernel make or remove a name, the kernel drops the attributes of the directory, and the links and change time
 //! of what it removed, of its own accord when it has the answer. It has to be told only of what other threads may take
-//! from the mount meanwhile. If it was given all it keeps of an inode by requests of the thread that makes the change, there is no
-//! other: that thread has taken those answers, or it would not ask again. So the notification is left out ([`RequestOrigin`]).
+//! from the mount meanwhile: the notification is needed only for replies that another thread has not taken yet. If everything that the
+//! kernel keeps of the inode was given in replies to the thread that makes the change, there are none: a thread takes its reply before
+//! it asks again. Then it is left out ([`RequestOrigin`]).
 //!
 //! # Invariants
-//! 1. Given and revoked are ordered by one lock: a lease is given before the news, which then has the kernel drop it, or after
-//!    the news, and then not at all.
+//! 1. Given and revoked are ordered by one lock: a lease is given before the revocation, which then has the kernel drop it, or
+//!    after the revocation, and then not at all.
 //! 2. No file that is open on this node, or has unpublished writes here, has leased attributes: what its kernel shows of it changes
 //!    without a request to the owner.
 use crate::{Caller, Fid};
@@ -36,7 +37,7 @@ const REMEMBERED: Duration = LEASE_TERM.saturating_mul(5);
 
 /// A thread of a program of this node, as the kernel names it in requests to the mount. `None`: the kernel or a library asks, or the
 /// thread cannot be seen from here.
-pub type KernelThread = Option<NonZeroU32>;
+pub type ProgramThread = Option<NonZeroU32>;
 
 /// Who asks for a change.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ pub struct RequestOrigin {
     /// The user.
     pub caller: Caller,
     /// The thread that waits for the kernel's request.
-    pub thread: KernelThread,
+    pub thread: ProgramThread,
 }
 
 impl From<Caller> for RequestOrigin {
@@ -59,7 +60,7 @@ impl From<Caller> for RequestOrigin {
 pub struct LeaseTicket {
     news: u64,
     asked: Instant,
-    thread: KernelThread,
+    thread: ProgramThread,
 }
 
 /// What the kernel may keep of an answer, for [`LEASE_TERM`] at most.
@@ -81,16 +82,16 @@ pub enum LeasedPart {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct LeaseNote {
+struct LeaseRecord {
     given: Option<Instant>,
     /// Who was given all that the kernel may still have.
-    thread: KernelThread,
-    /// The number of the last news of it.
+    thread: ProgramThread,
+    /// The number of its last revocation.
     revoked: u64,
 }
 
-impl LeaseNote {
-    fn give(&mut self, thread: KernelThread) {
+impl LeaseRecord {
+    fn give(&mut self, thread: ProgramThread) {
         let now = Instant::now();
         let kept = |given: Instant| now.saturating_duration_since(given) < KEPT_LIMIT;
         if !self.given.is_some_and(kept) {
@@ -103,15 +104,15 @@ impl LeaseNote {
 }
 
 #[derive(Default)]
-struct LeaseNotes {
+struct LeaseRecords {
     news: u64,
-    recent: HashMap<(Fid, LeasedPart), LeaseNote>,
-    older: HashMap<(Fid, LeasedPart), LeaseNote>,
+    recent: HashMap<(Fid, LeasedPart), LeaseRecord>,
+    older: HashMap<(Fid, LeasedPart), LeaseRecord>,
     began: Option<Instant>,
 }
 
-impl LeaseNotes {
-    fn note(&mut self, what: (Fid, LeasedPart)) -> &mut LeaseNote {
+impl LeaseRecords {
+    fn note(&mut self, what: (Fid, LeasedPart)) -> &mut LeaseRecord {
         let now = Instant::now();
         let began = *self.began.get_or_insert(now);
         if now.saturating_duration_since(began) >= REMEMBERED {
@@ -129,7 +130,7 @@ impl LeaseNotes {
 #[derive(Default)]
 pub struct KernelLeases {
     on: AtomicBool,
-    notes: Mutex<LeaseNotes>,
+    notes: Mutex<LeaseRecords>,
 }
 
 impl KernelLeases {
@@ -144,7 +145,7 @@ impl KernelLeases {
     }
 
     /// Before a request whose answer the kernel wants to keep; `None`: it keeps nothing.
-    pub(super) fn ticket(&self, thread: KernelThread) -> Option<LeaseTicket> {
+    pub(super) fn ticket(&self, thread: ProgramThread) -> Option<LeaseTicket> {
         self.is_on().then(|| LeaseTicket {
             news: self.notes.lock().news,
             asked: Instant::now(),
@@ -179,7 +180,7 @@ impl KernelLeases {
     /// A lease on this is over: the kernel is given none any more that was asked for before. Answers when it was given one last,
     /// if it may still have it. `by`: the thread by whose request it ends, if the kernel drops it after that of its own accord: then
     /// what that thread alone was given is not told.
-    pub(super) fn revoke(&self, fid: Fid, part: LeasedPart, by: KernelThread) -> Option<Instant> {
+    pub(super) fn revoke(&self, fid: Fid, part: LeasedPart, by: ProgramThread) -> Option<Instant> {
         let mut notes = self.notes.lock();
         notes.news += 1;
         let news = notes.news;

@@ -6,11 +6,11 @@
 //! says when bytes go into the page cache, and drops the range of a direct write, if there may be pages, before the write is
 //! answered.
 //!
-//! In a service of one member the kernel keeps more: attributes and names for a while, and, with its writeback cache, written pages, sizes
-//! and times. There whoever reads or changes files past the mount (the library, staging, teams) says so, and the mount sees to it
+//! In a service of one member the kernel keeps more: attributes and names for a while, and, with its writeback cache, dirty pages, sizes
+//! and times. There whoever reads or changes files around the mount (the library, staging, teams) says so, and the mount sees to it
 //! ([`MountCaches`]).
 //!
-//! Pages come in by *paging* handles only: those that read, which a mapping also takes, and those that are not direct. While
+//! Only *paging* handles bring pages in: handles open for reading (a mapping needs one), and handles without direct I/O. While
 //! a file has none, handles that only write are opened direct (`opens`).
 //!
 //! Invariants:
@@ -23,7 +23,7 @@ use super::context::DelegateContext;
 use super::handles::Handle;
 use super::kernel_leases::LeasedPart;
 use super::open_file::{OpenFile, StalePages};
-use crate::node::KernelInvalidator;
+use crate::member_parts::KernelInvalidator;
 use crate::{Attr, Error, Fid, Result};
 use forebay_fabric::Error as Fabric;
 use forebay_proto::meta::LEASE_TERM;
@@ -35,23 +35,23 @@ use std::time::Instant;
 
 /// What a direct write leaves for the mount to do before it is answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct AfterWrite {
+pub struct DirectWriteFollowUp {
     /// Pages of the range may be old.
     pub drop_pages: bool,
     /// An append went behind what other nodes had appended, and programs of this node may read the file: call
-    /// [`KernelPages::look_again`], and tell the kernel the size.
-    pub look_again: bool,
+    /// [`KernelPages::refetch_view`], and tell the kernel the size.
+    pub refetch_view: bool,
 }
 
-/// What a mount does about a file that is read or changed past it. Not to be called on a thread that answers requests of the mount: the
+/// What a mount does about a file that is read or changed around it. Not to be called on a thread that answers requests of the mount: the
 /// kernel may have to ask it something first.
 pub trait MountCaches: Send + Sync {
     /// Returns once this node has all bytes that programs have written to the file, also those that only the kernel had. `false`: it
     /// had them anyway.
-    fn bring_back(&self, fid: Fid) -> bool;
+    fn write_back_dirty(&self, fid: Fid) -> bool;
     /// The file's content, size or times were changed: returns once programs see that. While a program has the file open for writing, its
     /// kernel may keep size and times until the last of these closes it.
-    fn renew(&self, fid: Fid);
+    fn refresh_kernel(&self, fid: Fid);
 }
 
 /// What this node's kernel holds of files, and what kernels of other nodes have to hear.
@@ -59,27 +59,27 @@ pub struct KernelPages {
     pub(super) ctx: Arc<DelegateContext>,
     /// Of the mount of a service of one member.
     pub(super) mount: RwLock<Option<Arc<dyn MountCaches>>>,
-    /// Files of which pages are being stored (`page_stores`).
+    /// Files of which pages are being stored (`page_fills`).
     pub(super) storing: AtomicUsize,
 }
 
 impl KernelPages {
-    /// What hears of files that are read or changed past the mount; `None`: there is no mount any more.
+    /// What hears of files that are read or changed around the mount; `None`: there is no mount any more.
     pub fn set_mount_caches(&self, mount: Option<Arc<dyn MountCaches>>) {
         *self.mount.write() = mount;
     }
 
-    /// A file is about to be read or changed past the mount: see [`MountCaches::bring_back`].
-    pub fn bring_back(&self, fid: Fid) -> bool {
+    /// A file is about to be read or changed around the mount: see [`MountCaches::write_back_dirty`].
+    pub fn write_back_dirty(&self, fid: Fid) -> bool {
         let mount = self.mount.read().clone();
-        mount.is_some_and(|mount| mount.bring_back(fid))
+        mount.is_some_and(|mount| mount.write_back_dirty(fid))
     }
 
-    /// A file was changed past the mount: see [`MountCaches::renew`].
-    pub fn renew(&self, fid: Fid) {
+    /// A file was changed around the mount: see [`MountCaches::refresh_kernel`].
+    pub fn refresh_kernel(&self, fid: Fid) {
         let mount = self.mount.read().clone();
         if let Some(mount) = mount {
-            mount.renew(fid);
+            mount.refresh_kernel(fid);
         }
     }
 
@@ -109,12 +109,12 @@ impl KernelPages {
         handle: Handle,
         expected: u64,
         placed: u64,
-    ) -> Result<AfterWrite> {
+    ) -> Result<DirectWriteFollowUp> {
         let open = self.ctx.table.get(handle)?;
         let others = || open.flags.read || open.file.state.lock().handles > 1;
-        Ok(AfterWrite {
+        Ok(DirectWriteFollowUp {
             drop_pages: open.file.paged.load(Ordering::SeqCst),
-            look_again: placed > expected && others(),
+            refetch_view: placed > expected && others(),
         })
     }
 
@@ -123,7 +123,7 @@ impl KernelPages {
     ///
     /// # Errors
     /// `EBADF`; `EIO` if the file's owner does not answer.
-    pub fn look_again(&self, handle: Handle) -> Result<()> {
+    pub fn refetch_view(&self, handle: Handle) -> Result<()> {
         let open = self.ctx.table.get(handle)?;
         self.ctx.refresh(&open.file)
     }

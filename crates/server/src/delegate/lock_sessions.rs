@@ -43,7 +43,7 @@ pub struct WantedLock {
 
 impl WantedLock {
     /// On this file.
-    pub fn place(&self, fid: Fid) -> LockRange {
+    pub fn range(&self, fid: Fid) -> LockRange {
         LockRange {
             fid,
             space: self.space,
@@ -99,19 +99,19 @@ impl LockSessions {
         }
     }
 
-    pub fn give_up(&self, place: LockRange) -> Result<()> {
-        let to = place.fid.owner();
-        let key = (place.fid, place.space, place.owner);
+    pub fn give_up(&self, range: LockRange) -> Result<()> {
+        let to = range.fid.owner();
+        let key = (range.fid, range.space, range.owner);
         // Forgotten first: a lock that another thread gets for this owner meanwhile must be known afterwards.
-        let whole = place.start == 0 && place.end >= LOCK_RANGE_END;
+        let whole = range.start == 0 && range.end >= LOCK_RANGE_END;
         let holder = whole.then(|| self.holders.lock().forget(key));
         let sent = self
             .resend_unlocks(to)
-            .and_then(|()| self.send_unlock(to, &place));
+            .and_then(|()| self.send_unlock(to, &range));
         let incarnation = match sent {
             Ok(incarnation) => incarnation,
             Err(e) => {
-                self.unconfirmed_unlocks.lock().push(place);
+                self.unconfirmed_unlocks.lock().push(range);
                 self.ctx.deferred_closes.add();
                 return Err(e);
             }
@@ -134,7 +134,7 @@ impl LockSessions {
             let unlocks = self.unconfirmed_unlocks.lock();
             unlocks
                 .iter()
-                .find(|place| place.fid.owner() == to)
+                .find(|range| range.fid.owner() == to)
                 .cloned()
         };
         if next().is_none() {
@@ -142,10 +142,10 @@ impl LockSessions {
         }
         // One stays unconfirmed until it is done: an unlock under way must not come after the lock that follows it.
         let _resending = self.resending.lock();
-        while let Some(place) = next() {
-            self.send_unlock(to, &place)?;
+        while let Some(range) = next() {
+            self.send_unlock(to, &range)?;
             let mut unlocks = self.unconfirmed_unlocks.lock();
-            if let Some(at) = unlocks.iter().position(|p| *p == place) {
+            if let Some(at) = unlocks.iter().position(|p| *p == range) {
                 unlocks.remove(at);
             }
         }
@@ -155,7 +155,7 @@ impl LockSessions {
     /// The same at every member, in the background; whether all are confirmed.
     pub fn resend_all_unlocks(&self) -> bool {
         let unlocks = self.unconfirmed_unlocks.lock();
-        let members: BTreeSet<Member> = unlocks.iter().map(|place| place.fid.owner()).collect();
+        let members: BTreeSet<Member> = unlocks.iter().map(|range| range.fid.owner()).collect();
         drop(unlocks);
         let failed = members
             .iter()
@@ -163,12 +163,12 @@ impl LockSessions {
         failed.count() == 0
     }
 
-    fn send_unlock(&self, to: Member, place: &LockRange) -> Result<u64> {
+    fn send_unlock(&self, to: Member, range: &LockRange) -> Result<u64> {
         let token = self.ctx.node.locks.waits.take();
         let request = |session| Unlock {
             session,
             token,
-            place: place.clone(),
+            range: range.clone(),
         };
         let unlocked = self.in_session(to, request);
         self.ctx.node.locks.waits.give(token);
@@ -185,7 +185,7 @@ impl LockSessions {
         self.in_session(fid.owner(), |session| Lock {
             session,
             token,
-            place: wanted.place(fid),
+            range: wanted.range(fid),
             mode: wanted.mode,
             pid: wanted.pid,
             wait,

@@ -124,14 +124,14 @@ impl LockClient {
         if !self.sessions.holders.lock().known(&key) {
             return published;
         }
-        let place = LockRange {
+        let range = LockRange {
             fid: open.file.fid,
             space,
             owner,
             start,
             end,
         };
-        published.and(self.sessions.give_up(place))
+        published.and(self.sessions.give_up(range))
     }
 
     /// The lock that is in the way of this one, if any; its `pid` is 0 for a process of another node.
@@ -143,7 +143,7 @@ impl LockClient {
         let fid = self.ctx.table.get(handle)?.file.fid;
         self.sessions.resend_unlocks(fid.owner())?;
         let request = TestLock {
-            place: wanted.place(fid),
+            range: wanted.range(fid),
             mode: wanted.mode,
         };
         let mut held = self.sessions.ask(fid.owner(), &request)?;

@@ -9,8 +9,8 @@
 //! | `Delegate` | `calls` | calls on handles: open, read, write, sync, release |
 //! | `TeamClient` | `team` | what the clients of a team ask for together |
 //! | `NamespaceClient` | `namespace` | names and attributes |
-//! | `KernelPages` | `kernel_pages`, `page_drops`, `drop_notes`, `page_stores`, `store_gate` | which pages the kernel may cache, and when they are invalidated; those that it gets unasked |
-//! | `WriteBackCalls` | `write_back` | what a kernel asks that keeps written pages |
+//! | `KernelPages` | `kernel_pages`, `page_drops`, `drop_notes`, `page_fills`, `page_fill_gate` | which pages the kernel may cache, and when they are invalidated; those that it gets unasked |
+//! | `WriteBackCalls` | `write_back` | requests of a kernel that keeps dirty pages (FUSE writeback cache); one member only |
 //! | `LayerWriter` | `write`, `truncate` | writing; truncate, holes, preallocation |
 //! | `CloseFinisher` | `close_finisher` | closed files that could not be published yet |
 //! | `OpenClient` | `opens` | opens as owners count them |
@@ -30,7 +30,7 @@
 //! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
 //! | `ReadWatch` | `prefetch/handle_state` | how an open handle reads, for the prefetcher |
 //! | `OpenFile` | `open_file` | one file's layers, shared by its handles |
-//! | `LostPages` | `lost_pages` | which handles have heard of pages that could not be written |
+//! | `WritebackErrors` | `writeback_errors` | dirty pages that could not be stored, and which handles have been told |
 //! | `CommitPlanner` | `commit_plan`, `folding` | which member gets what of a layer; layers become patterns |
 //! | `Intervals`, `PendingLayer`, `FileMap` | `intervals`, `pending`, `file_map` | the maps that layers are made of |
 //!
@@ -62,20 +62,19 @@ mod locate;
 mod lock_owners;
 mod lock_sessions;
 mod locks;
-mod lost_pages;
 mod memory;
 mod namespace;
 mod open_file;
 mod opens;
 mod page_drops;
-mod page_stores;
+mod page_fill_gate;
+mod page_fills;
 mod patterns;
 mod pending;
 mod prefetch;
 mod read;
 mod runs;
 mod seek;
-mod store_gate;
 mod sync;
 mod team;
 mod traffic;
@@ -83,10 +82,11 @@ mod truncate;
 mod windows;
 mod write;
 mod write_back;
+mod writeback_errors;
 
 pub use crate::prefetch_config::{KnownReads, PrefetchConfig, PrefetchPolicy};
 use crate::team::Teams;
-use crate::{Config, Consistency, Member, Node, Result};
+use crate::{Config, Consistency, Member, MemberParts, Result};
 use close_finisher::CloseFinisher;
 pub use combine::NewFile;
 use combine::RequestCombiner;
@@ -101,8 +101,8 @@ pub use handles::Handle;
 use handles::OpenFileTable;
 use intervals::INTERVAL_MEMORY;
 use kernel_leases::KernelLeases;
-pub use kernel_leases::{KernelLease, KernelThread, LeasedPart, RequestOrigin};
-pub use kernel_pages::{AfterWrite, KernelPages, MountCaches};
+pub use kernel_leases::{KernelLease, LeasedPart, ProgramThread, RequestOrigin};
+pub use kernel_pages::{DirectWriteFollowUp, KernelPages, MountCaches};
 pub use locate::{ByteLocator, LocatedBytes};
 use lock_sessions::LockSessions;
 pub use lock_sessions::WantedLock;
@@ -112,7 +112,7 @@ pub use namespace::NamespaceClient;
 pub use open_file::StalePages;
 pub use opens::{OpenClient, OpenedFile};
 pub use page_drops::{NotedPageRead, PageDrop};
-pub use page_stores::ForeseenReads;
+pub use page_fills::PredictedReads;
 pub use prefetch::PrefetchStats;
 use prefetch::Prefetcher;
 use read::LayerReader;
@@ -151,7 +151,7 @@ pub struct Delegate {
     pub locks: Arc<LockClient>,
     /// What this node's kernel holds of files.
     pub kernel_pages: KernelPages,
-    /// What a kernel asks that keeps written pages.
+    /// What a kernel asks that keeps dirty pages.
     pub write_back: WriteBackCalls,
     /// What the clients of teams ask for.
     pub team: TeamClient,
@@ -164,7 +164,7 @@ impl Delegate {
     ///
     /// # Errors
     /// When the store of the member cannot be read, or a thread not be started.
-    pub fn start(node: Arc<Node>, config: &Config) -> Result<Arc<Delegate>> {
+    pub fn start(node: Arc<MemberParts>, config: &Config) -> Result<Arc<Delegate>> {
         let member = node.peers.member();
         let teams = Teams::new(node.collectives.clone(), member, config.deadline);
         let counters = Arc::<TrafficCounters>::default();
@@ -306,7 +306,7 @@ impl Delegate {
 
     /// Files whose writes could not be published at their last close, or whose closes are not told: tried again.
     pub fn unpublished(&self) -> usize {
-        self.ctx.table.left().len()
+        self.ctx.table.unfinished().len()
     }
 
     /// Memory of known files, their pending writes, windows and maps, and kept buffers, and what was fetched ahead; bytes, about.

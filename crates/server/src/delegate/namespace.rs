@@ -3,10 +3,10 @@
 use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::handles::Handle;
-use super::kernel_leases::{KernelLease, KernelThread, LeaseTicket, LeasedPart, RequestOrigin};
+use super::kernel_leases::{KernelLease, LeaseTicket, LeasedPart, ProgramThread, RequestOrigin};
 use super::write::LayerWriter;
 use crate::{
-    Attr, Caller, DirEntry, Fid, Kind, Member, NewNode, RenameFlags, Result, SetAttr, SetTime,
+    Attr, Caller, DirEntry, Fid, Kind, Member, NewInode, RenameFlags, Result, SetAttr, SetTime,
     SpaceTotals,
 };
 use forebay_proto::PeerCall;
@@ -47,7 +47,7 @@ impl NamespaceClient {
         &self,
         parent: Fid,
         name: &[u8],
-        thread: KernelThread,
+        thread: ProgramThread,
     ) -> Result<(Attr, KernelLease)> {
         let ticket = self.ctx.kernel_leases.ticket(thread);
         let found = self.find(parent, name, ticket.is_some())?;
@@ -94,7 +94,7 @@ impl NamespaceClient {
     ///
     /// # Errors
     /// As [`NamespaceClient::getattr`].
-    pub fn getattr_leased(&self, fid: Fid, thread: KernelThread) -> Result<(Attr, KernelLease)> {
+    pub fn getattr_leased(&self, fid: Fid, thread: ProgramThread) -> Result<(Attr, KernelLease)> {
         let ticket = self.ctx.kernel_leases.ticket(thread);
         let lease_to = ticket.map(|_| self.ctx.member());
         let found = self.attributes(fid, lease_to)?;
@@ -173,7 +173,7 @@ impl NamespaceClient {
         &self,
         parent: Fid,
         name: &[u8],
-        new: NewNode,
+        new: NewInode,
         by: impl Into<RequestOrigin>,
     ) -> Result<Attr> {
         let RequestOrigin { caller, thread } = by.into();

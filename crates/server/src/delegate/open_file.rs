@@ -17,10 +17,10 @@ use super::commit_plan::CommitAttempt;
 use super::drop_notes::DropNotes;
 use super::file_map::FileMap;
 use super::intervals::{ByteSource, INTERVAL_MEMORY, Intervals, ReadPlan, resolve};
-use super::lost_pages::LostPages;
+use super::page_fill_gate::PageFillGate;
 use super::pending::PendingLayer;
 use super::prefetch::last_reads::LastReads;
-use super::store_gate::StoreGate;
+use super::writeback_errors::WritebackErrors;
 use crate::inodes::without_set_ids;
 use crate::{Attr, ExtentLayout, Fid, Kind, Member};
 use forebay_data::LogId;
@@ -50,7 +50,7 @@ pub struct OpenFile {
     /// Held while all of them are dropped.
     pub dropping: Mutex<()>,
     /// Pages that the kernel kept and this node could not take.
-    pub lost_pages: LostPages,
+    pub writeback_errors: WritebackErrors,
     /// What its handles read last through the kernel's page cache, where pages are stored in it.
     pub last_reads: Mutex<LastReads>,
 }
@@ -82,7 +82,7 @@ pub struct FileState {
     /// The generation whose pages the kernel may hold.
     pub kernel: Option<u64>,
     /// Whether pages may be put into the kernel's page cache unasked.
-    pub stores: StoreGate,
+    pub stores: PageFillGate,
     /// What is read while pages are dropped beside writes through the page cache.
     pub drops: DropNotes,
     /// Logs of closed handles, sealed when nothing of them is pending.
@@ -134,7 +134,7 @@ impl OpenFile {
             told: None,
             unshown: BTreeSet::new(),
             kernel: None,
-            stores: StoreGate::default(),
+            stores: PageFillGate::default(),
             drops: DropNotes::default(),
             retired: Vec::new(),
             unreported_closes: Vec::new(),
@@ -149,7 +149,7 @@ impl OpenFile {
             // From before this node knew it, maybe.
             paged: AtomicBool::new(true),
             dropping: Mutex::new(()),
-            lost_pages: LostPages::default(),
+            writeback_errors: WritebackErrors::default(),
             last_reads: Mutex::default(),
         }
     }

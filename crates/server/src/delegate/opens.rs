@@ -9,9 +9,9 @@ use super::commit_plan::FileCut;
 use super::context::DelegateContext;
 use super::counted_open::{CountedOpen, UnansweredOpen};
 use super::handles::Handle;
-use super::kernel_leases::{KernelThread, LeasedPart};
+use super::kernel_leases::{LeasedPart, ProgramThread};
 use super::open_file::{FileState, OpenFile, StalePages};
-use crate::{Attr, Error, Fid, Kind, NewNode, OpenFlags, Result};
+use crate::{Attr, Error, Fid, Kind, NewInode, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
 use forebay_proto::meta::{Created, NewOpen};
 use forebay_proto::{files, meta};
@@ -59,7 +59,7 @@ impl OpenClient {
         exclusive: bool,
         flags: OpenFlags,
         handles: u32,
-        thread: KernelThread,
+        thread: ProgramThread,
     ) -> Result<((Attr, Arc<CountedOpen>), CreateOutcome)> {
         for _ in 0..CREATE_TRIES {
             let ticket = self.ctx.kernel_leases.ticket(thread);
@@ -71,7 +71,7 @@ impl OpenClient {
             let created = self.ask_create(new, exclusive, Some(open));
             if let Err(Error::Fabric(_)) = &created {
                 // It may have been counted, of a file that is not known here.
-                self.lose(UnansweredOpen::Somewhere(open.token));
+                self.lose(UnansweredOpen::UnknownFile(open.token));
             }
             let Created {
                 attr,
@@ -130,7 +130,7 @@ impl OpenClient {
         let request = meta::Create {
             parent: new.parent,
             name: new.name.to_vec(),
-            new: NewNode::new(Kind::File, new.mode),
+            new: NewInode::new(Kind::File, new.mode),
             caller: new.caller,
             exclusive,
             open,
@@ -158,7 +158,7 @@ impl OpenClient {
                 .call_with_retries(fid.owner(), &files::Open { fid, flags, token }, MAX_TRIES);
         if let Err(Error::Fabric(_)) = &asked {
             // It may have been counted.
-            self.lose(UnansweredOpen::Of(fid, token));
+            self.lose(UnansweredOpen::KnownFile(fid, token));
         }
         let attr = match flags.truncate {
             true => self.emptied(&asked?, token)?,
@@ -199,14 +199,14 @@ impl OpenClient {
     pub(super) fn close_lost(&self) -> bool {
         let lost = std::mem::take(&mut *self.lost_opens.lock());
         let told = |lost: &UnansweredOpen| match *lost {
-            UnansweredOpen::Of(fid, token) => {
+            UnansweredOpen::KnownFile(fid, token) => {
                 let close = files::Close { fid, token };
                 match self.ctx.call(fid.owner(), close) {
                     Ok(_) => true,
                     Err(e) => e.errno() == Errno::STALE,
                 }
             }
-            UnansweredOpen::Somewhere(token) => self.tell_abandoned(token),
+            UnansweredOpen::UnknownFile(token) => self.tell_abandoned(token),
         };
         let left: Vec<_> = lost.into_iter().filter(|open| !told(open)).collect();
         let done = left.is_empty();
@@ -331,6 +331,6 @@ impl OpenClient {
     /// Nobody here has a handle of this open, and it is not known whether it was counted, nor of which file. The members are
     /// told in the background. Once for each node.
     pub fn abandon(&self, token: u64) {
-        self.lose(UnansweredOpen::Somewhere(token));
+        self.lose(UnansweredOpen::UnknownFile(token));
     }
 }

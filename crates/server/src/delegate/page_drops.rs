@@ -13,9 +13,9 @@
 //! - A read is noted before it takes bytes, and a write looks for notes once its bytes can be read. So either the read has the bytes of the
 //!   write, or the write finds the read.
 //!
-//! A page that is not up to date stays locked until its write is answered, so it cannot be dropped before. But then it was not read
-//! since it came: so notes of reads that were answered before a drop of all pages go with it. (What is left of that is a read under way
-//! while pages are dropped: the mount does not wait long.)
+//! A drop of all pages also removes the notes of reads that were answered before it began: their pages are gone. The only pages that
+//! survive are locked by an unanswered partial write, and nobody has read these since they came. (A read that is under way while pages
+//! are dropped keeps its note: the mount does not wait long.)
 use super::context::DelegateContext;
 use super::drop_notes::DropNotes;
 use super::handles::Handle;

@@ -1,6 +1,6 @@
 //! Steps of calls that the clients of a team make together: this node's part, and the part of the call's root.
 //!
-//! Building blocks only, beyond requests that a client can make alone: `team` of the crate `client` combines them, because it knows paths.
+//! Only the steps that single-client requests cannot express; `client::team` composes them, because it knows paths.
 use super::commit::LayerCommitter;
 use super::commit_plan::FileCut;
 use super::context::DelegateContext;
@@ -8,7 +8,7 @@ use super::counted_open::TeamOpenClaims;
 use super::handles::Handle;
 use super::opens::{MAX_TRIES, OpenClient, OpenedFile};
 use crate::meta::names;
-use crate::team::{TeamMembership, TeamPlan, Teams};
+use crate::team::{TeamMembership, TeamSpec, Teams};
 use crate::{Attr, Error, Fid, Member, OpenFlags, Result};
 use forebay_proto::files::{self, MemberSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const TEAM_TOKEN_BIT: u64 = 1 << 63;
 
 /// The token of the opens that the call of a team makes: the same at all members. Another one for each call of the team, and as good
 /// as certainly none that another team's call has: the first is one of 2^63.
-pub fn team_token(plan: &TeamPlan, round: u64) -> u64 {
+pub fn team_token(plan: &TeamSpec, round: u64) -> u64 {
     TEAM_TOKEN_BIT | plan.identity().wrapping_add(round)
 }
 
@@ -38,7 +38,7 @@ impl TeamClient {
     ///
     /// # Errors
     /// `Refused` for a plan that cannot be; `EBUSY` if all places stay taken, or the number is another team's that has clients here.
-    pub fn join(&self, plan: &TeamPlan) -> Result<TeamMembership> {
+    pub fn join(&self, plan: &TeamSpec) -> Result<TeamMembership> {
         let members = self.ctx.members();
         if let Some(member) = plan.members.iter().find(|m| **m >= members) {
             return Err(Error::Refused(format!(

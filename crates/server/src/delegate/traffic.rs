@@ -1,11 +1,11 @@
 //! Counters of the requests of a mount or library: those since the start, and those in progress.
-use crate::summed_figures::figures;
+use crate::merged_stats::stats;
 use forebay_proto::peers::RequestGauge;
 use serde::{Deserialize, Serialize};
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-figures! {
+stats! {
 /// What went through since the start. Bytes, calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 Traffic {
@@ -92,6 +92,6 @@ impl TrafficCounters {
 
     /// Requests being worked on now.
     pub fn working(&self) -> u64 {
-        self.at_work.figures().1
+        self.at_work.counts().1
     }
 }

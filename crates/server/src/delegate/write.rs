@@ -38,7 +38,7 @@ pub enum WriteOrigin {
     /// The same, and hands over the time of the write by itself.
     PlacedAndTimed(Caller),
     /// Pages that such a kernel has kept: it hands over the time of the program's write by itself, and has seen to set-id bits.
-    KeptPages,
+    Writeback,
 }
 
 impl WriteOrigin {
@@ -47,7 +47,7 @@ impl WriteOrigin {
             WriteOrigin::Program(caller)
             | WriteOrigin::Placed(caller)
             | WriteOrigin::PlacedAndTimed(caller) => Some(caller),
-            WriteOrigin::KeptPages => None,
+            WriteOrigin::Writeback => None,
         }
     }
 
@@ -66,7 +66,7 @@ pub struct LayerWriter {
     pub(super) memory: Arc<LayerMemory>,
     pub(super) opens: Arc<OpenClient>,
     pub(super) finisher: Arc<CloseFinisher>,
-    /// Held by the one write of kept pages that waits for room.
+    /// Held by the one write of dirty pages that waits for room.
     pub(super) waits_for_pages: Mutex<()>,
 }
 
@@ -162,9 +162,9 @@ impl LayerWriter {
             Err(e) if e.errno() == Errno::NOSPC => {}
             done => return done,
         }
-        // A kernel sends many kept pages at once: if all waited, nobody would be left to answer the removal that they wait for.
+        // A kernel sends many dirty pages at once: if all waited, nobody would be left to answer the removal that they wait for.
         let waits_for_pages = match origin {
-            WriteOrigin::KeptPages => match self.waits_for_pages.try_lock() {
+            WriteOrigin::Writeback => match self.waits_for_pages.try_lock() {
                 Some(turn) => Some(turn),
                 None => {
                     self.reclaim_now();

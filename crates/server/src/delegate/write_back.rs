@@ -1,4 +1,4 @@
-//! What a kernel asks of a file that keeps written pages (the writeback cache of FUSE), in a service of one member.
+//! Requests of a kernel that keeps dirty pages (FUSE writeback cache); one member only.
 //!
 //! Such a kernel chooses where appended bytes go, and keeps size and times of the files that it knows. It writes pages when it
 //! likes, at the latest before a close or an fsync reaches this node, and then hands over the time of the last change. So
@@ -45,7 +45,7 @@ impl WriteBackCalls {
         Ok(bytes)
     }
 
-    /// Bytes for where the kernel says, all or nothing. Kept pages that cannot be written are lost: those who have the file open for
+    /// Bytes for where the kernel says, all or nothing. Dirty pages that cannot be written are lost: those who have the file open for
     /// writing hear of it at their next flush or sync.
     ///
     /// # Errors
@@ -60,10 +60,10 @@ impl WriteBackCalls {
         let _at = self.ctx.counters.begin();
         let open = self.ctx.table.get_writable(handle)?;
         let written = self.writer.write(&open, offset, data, origin);
-        if let (WriteOrigin::KeptPages, Err(e)) = (origin, &written) {
+        if let (WriteOrigin::Writeback, Err(e)) = (origin, &written) {
             tracing::warn!(fid = open.file.fid.0, offset, len = data.len(), error = %e,
                 "pages that the kernel had kept are lost; their writers are told at fsync or close");
-            open.file.lost_pages.add(e.errno());
+            open.file.writeback_errors.add(e.errno());
         }
         written.map(drop)
     }
@@ -82,7 +82,7 @@ impl WriteBackCalls {
     /// `ENOSPC`, of which it has not heard then either; `EBADF`.
     pub fn may_write_more(&self, handle: Handle) -> Result<()> {
         let open = self.ctx.table.get(handle)?;
-        if !open.file.lost_pages.has_news(&open.heard) {
+        if !open.file.writeback_errors.has_unreported(&open.reported) {
             return Ok(());
         }
         match self.room()? < ROOM_OF_A_WRITE {

@@ -120,10 +120,14 @@ impl Committer {
         let mut batch = Batch::new();
         let (mut added, mut freed, mut table) = (0, 0, None);
         let nothing = commit.own.is_empty() && commit.patterns.is_empty();
-        let promised = self.components.context.is_ordered()
-            && self.components.sequences.synced.may_hold(id.fid, inode.seq);
+        let has_synced_bytes = self.components.context.is_ordered()
+            && self
+                .components
+                .sequences
+                .synced
+                .may_have_synced(id.fid, inode.seq);
         if layout == ExtentLayout::Patterned && !nothing {
-            if promised && must_sync_first {
+            if has_synced_bytes && must_sync_first {
                 return Ok(None);
             }
             let own = &mut commit.own;
@@ -146,7 +150,7 @@ impl Committer {
             let before = PriorState {
                 size: Some(inode.size),
                 first: inode.seq == 0,
-                promised,
+                has_synced_bytes,
             };
             let sync = commit.sync;
             (added, freed) = self.components.slices.change(
@@ -167,8 +171,8 @@ impl Committer {
             id,
             seq,
             members: commit.staged.clone(),
-            promised,
-            longer: (promised && !commit.sync && !longer.is_empty()).then_some(longer),
+            has_synced_bytes,
+            longer: (has_synced_bytes && !commit.sync && !longer.is_empty()).then_some(longer),
         });
         if let Some(decision) = &decision {
             self.components.decided.put(&mut batch, decision)?;
@@ -185,19 +189,19 @@ impl Committer {
             self.components.patterns.tables.put(id.fid, Arc::new(table));
         }
         if let Some(decision) = decision {
-            self.components.decided.landed(decision);
+            self.components.decided.batch_applied(decision);
         }
-        self.components.outcomes.landed(id, seq);
-        self.components.slices.landed(id.fid, freed);
+        self.components.outcomes.batch_applied(id, seq);
+        self.components.slices.batch_applied(id.fid, freed);
         if commit.attr.size.is_some() {
             self.components.opens.unreserve(id.fid);
         }
         if commit.sync {
-            self.components.sequences.synced.promise(id.fid);
+            self.components.sequences.synced.mark_synced(id.fid);
         }
         // The decision is on disk before any part of it can be: a member that published what was never decided could not be read
         // together with the others.
-        if (commit.sync || promised) && !commit.staged.is_empty() {
+        if (commit.sync || has_synced_bytes) && !commit.staged.is_empty() {
             self.sync_decided()?;
         }
         self.components.context.step("decided")?;
@@ -214,7 +218,7 @@ impl Committer {
     fn too_late(&self, error: &Error) -> Error {
         Error::Peer {
             member: self.components.context.member(),
-            reason: format!("the commit is decided, but not settled: {error}"),
+            reason: format!("the commit is decided, but could not be finished here: {error}"),
         }
     }
 }

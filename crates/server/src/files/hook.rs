@@ -1,5 +1,5 @@
 //! The interface through which the namespace (`meta`) calls `files` in the same member.
-use super::Files;
+use super::FileContent;
 use crate::inodes::Inode;
 use crate::{Fid, Member};
 use forebay_proto::meta::NewOpen;
@@ -29,16 +29,16 @@ pub trait FilesHook: Send + Sync {
         fid: Fid,
         inode: &Inode,
         batch: &mut Batch,
-    ) -> Option<Box<dyn Removal + 'a>>;
+    ) -> Option<Box<dyn PreparedRemoval + 'a>>;
 }
 
-/// The removal of a file that is in a batch. Dropped without `landed`, the batch did not land.
-pub trait Removal {
+/// The removal of a file that is in a batch. Dropped without `batch_applied`, the batch did not land.
+pub trait PreparedRemoval {
     /// The batch has landed. Called with the inode's lock held.
-    fn landed(self: Box<Self>);
+    fn batch_applied(self: Box<Self>);
 }
 
-impl FilesHook for Files {
+impl FilesHook for FileContent {
     fn writers(&self, fid: Fid) -> bool {
         self.components.opens.writers(fid)
     }
@@ -64,7 +64,7 @@ impl FilesHook for Files {
         fid: Fid,
         inode: &Inode,
         batch: &mut Batch,
-    ) -> Option<Box<dyn Removal + 'a>> {
+    ) -> Option<Box<dyn PreparedRemoval + 'a>> {
         // What fails here fails in the background again, and is reported there.
         let removal = self.remover.remove_at_once(fid, inode, batch);
         removal.unwrap_or_default()

@@ -9,7 +9,7 @@
 //! | component | module | what it guards |
 //! |---|---|---|
 //! | `BackgroundWorker` | `background` | what is retried, and what a restart begins |
-//! | `Restore` | `restore` | restoring, after a power cut, what commits displaced |
+//! | `DisplacedRestorer` | `restore` | restoring, after a power cut, what commits displaced |
 //! | `FileRemover` | `removal` | the removal of files without a name |
 //! | `Committer` | `committer` | deciding a commit: one batch |
 //! | `ContentReader` | `reader` | what readers see: a commit whole or not at all |
@@ -51,8 +51,8 @@ mod slice_index;
 mod staged;
 mod work_queue;
 
-pub(crate) use commit::MOST_COMPARED;
-pub use hook::{FilesHook, Removal};
+pub(crate) use commit::MAX_COMPARED_PUTS;
+pub use hook::{FilesHook, PreparedRemoval};
 pub(crate) use patterns::extents_of as pattern_extents;
 
 use crate::inodes::Inodes;
@@ -69,12 +69,12 @@ use forebay_storage::Store;
 use opens::OpenService;
 use reader::ContentReader;
 use removal::FileRemover;
-use restore::{NamedBytes, Restore};
+use restore::{DisplacedRestorer, NamedBytes};
 use staged::StagedParts;
 use std::sync::Arc;
 
 /// File content at one member: the components, and the threads that work for them.
-pub struct Files {
+pub struct FileContent {
     components: Arc<FileComponents>,
     pub(crate) outbox: Arc<Outbox>,
     staged: Arc<StagedParts>,
@@ -82,12 +82,12 @@ pub struct Files {
     reader: Arc<ContentReader>,
     committer: Arc<Committer>,
     remover: Arc<FileRemover>,
-    pub(crate) restore: Restore,
+    pub(crate) restore: DisplacedRestorer,
     background: Arc<BackgroundWorker>,
     thread: WorkerThread,
 }
 
-impl Files {
+impl FileContent {
     /// Over an open store, with its background threads. `recover` comes later. `space_freed`: writers of this node that
     /// wait for space.
     ///
@@ -98,8 +98,8 @@ impl Files {
         inodes: Arc<Inodes>,
         peers: Arc<Peers>,
         space_freed: Arc<SpaceSignal>,
-    ) -> Result<Files> {
-        let files = Files::with_peers(store, inodes, peers, space_freed)?;
+    ) -> Result<FileContent> {
+        let files = FileContent::with_peers(store, inodes, peers, space_freed)?;
         files.start()?;
         Ok(files)
     }
@@ -114,7 +114,7 @@ impl Files {
         inodes: Arc<Inodes>,
         peers: Arc<dyn PeerRpc>,
         space_freed: Arc<SpaceSignal>,
-    ) -> Result<Files> {
+    ) -> Result<FileContent> {
         let outbox = Outbox::open(store.clone(), peers.clone(), space_freed.clone())?;
         let outbox = Arc::new(outbox);
         let context = Arc::new(MemberContext::new(store, inodes, peers));
@@ -139,14 +139,15 @@ impl Files {
             context,
             reader: reader.clone(),
         };
-        let restore = Restore::new(outbox.clone(), staged.clone(), committer.clone(), named);
+        let restore =
+            DisplacedRestorer::new(outbox.clone(), staged.clone(), committer.clone(), named);
         let background = Arc::new(BackgroundWorker {
             components: components.clone(),
             staged: staged.clone(),
             remover: remover.clone(),
             space_freed,
         });
-        Ok(Files {
+        Ok(FileContent {
             opens: OpenService::new(components.clone()),
             components,
             outbox,
@@ -233,7 +234,7 @@ impl Files {
     }
 }
 
-impl Drop for Files {
+impl Drop for FileContent {
     fn drop(&mut self) {
         self.close();
     }

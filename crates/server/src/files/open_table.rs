@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 
 #[derive(Default)]
-struct OpenFile {
+struct FileOpens {
     /// Open, by member and token; true: for writing.
     opens: BTreeMap<(Member, u64), bool>,
     /// No append may start below this (0: no reservation).
@@ -20,7 +20,7 @@ struct OpenFile {
     removing: bool,
 }
 
-impl OpenFile {
+impl FileOpens {
     fn writers(&self) -> bool {
         self.opens.values().any(|write| *write)
     }
@@ -42,7 +42,7 @@ pub(super) struct ClosedOpen {
 /// The table of open files.
 #[derive(Default)]
 pub(super) struct OpenTable {
-    files: Mutex<HashMap<Fid, OpenFile>>,
+    files: Mutex<HashMap<Fid, FileOpens>>,
 }
 
 impl OpenTable {
@@ -99,7 +99,7 @@ impl OpenTable {
     }
     /// Whether any member holds the file open for writing.
     pub fn writers(&self, fid: Fid) -> bool {
-        self.files.lock().get(&fid).is_some_and(OpenFile::writers)
+        self.files.lock().get(&fid).is_some_and(FileOpens::writers)
     }
     /// Whether anything is known here of the file: opens, or its removal.
     pub fn known(&self, fid: Fid) -> bool {
@@ -130,10 +130,10 @@ impl OpenTable {
     }
     /// A file without a name, which nobody but `open` knows of.
     pub fn add_unnamed(&self, fid: Fid, open: (Member, u64), write: bool) {
-        let entry = OpenFile {
+        let entry = FileOpens {
             opens: BTreeMap::from([(open, write)]),
             orphan: true,
-            ..OpenFile::default()
+            ..FileOpens::default()
         };
         self.files.lock().insert(fid, entry);
     }

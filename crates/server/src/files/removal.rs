@@ -9,7 +9,7 @@
 //! stands, and recovery starts again; what is already gone is not missed.
 use super::commit::CommitLock;
 use super::components::FileComponents;
-use super::hook::Removal;
+use super::hook::PreparedRemoval;
 use super::slice_index::REMOVAL_STEP;
 use crate::inodes::Inode;
 use crate::{Error, ExtentLayout, Fid, Result, keys};
@@ -35,8 +35,8 @@ struct RemovalInBatch<'a> {
     _commit: CommitLock<'a>,
 }
 
-impl Removal for RemovalInBatch<'_> {
-    fn landed(self: Box<Self>) {
+impl PreparedRemoval for RemovalInBatch<'_> {
+    fn batch_applied(self: Box<Self>) {
         self.remover.forget(self.fid, self.freed);
     }
 }
@@ -49,7 +49,7 @@ impl FileRemover {
         fid: Fid,
         inode: &Inode,
         batch: &mut Batch,
-    ) -> Result<Option<Box<dyn Removal + 'a>>> {
+    ) -> Result<Option<Box<dyn PreparedRemoval + 'a>>> {
         if self.components.opens.known(fid) {
             return Ok(None);
         }

@@ -1,6 +1,6 @@
 //! The requests about file content that this member answers. A POSIX error names what is wrong; `Replan` says: plan again from a
 //! new view; others are failures. Opens are counted by member.
-use super::Files;
+use super::FileContent;
 use super::records::CommitId;
 use crate::inodes::leases::{LeaseChange, LeasedObject};
 use crate::{Attr, Fid, Member, Result};
@@ -11,7 +11,7 @@ use forebay_proto::files::{
     RemoveProgress, RemoveSlices, ReserveAppend, StageChanges, SurveyFiles, SyncFile,
 };
 
-impl FilesService for Files {
+impl FilesService for FileContent {
     fn open(&self, from: Member, r: Open) -> Result<Attr> {
         self.opens.open(from, r.fid, r.flags, r.token)
     }
@@ -40,7 +40,7 @@ impl FilesService for Files {
     }
     fn publish_staged(&self, _: Member, r: PublishStaged) -> Result<Option<Published>> {
         let id = id(r.fid, r.writer, r.token);
-        self.staged.publish(id, r.seq, r.promised, r.sync)
+        self.staged.publish(id, r.seq, r.has_synced_bytes, r.sync)
     }
     fn drop_staged(&self, _: Member, r: DropStaged) -> Result<()> {
         self.staged.give_up(id(r.fid, r.writer, r.token))
@@ -63,7 +63,7 @@ impl FilesService for Files {
         self.opens.laminate(r.fid)
     }
     fn sync_file(&self, _: Member, r: SyncFile) -> Result<()> {
-        self.components.sequences.synced.promise(r.fid);
+        self.components.sequences.synced.mark_synced(r.fid);
         Ok(self.components.context.store.sync()?)
     }
     fn survey_files(&self, _: Member, r: SurveyFiles) -> Result<Vec<Option<FileSurvey>>> {
@@ -80,7 +80,7 @@ impl FilesService for Files {
     }
 }
 
-impl Files {
+impl FileContent {
     /// The file's attributes are leased to no kernel until the answer is dropped.
     fn begin_change(&self, by: Member, fid: Fid) -> LeaseChange<'_> {
         let leases = &self.components.context.inodes.leases;

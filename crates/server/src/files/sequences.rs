@@ -52,12 +52,12 @@ impl SyncedFiles {
     fn issued(&self, fid: Fid, last: u64, seq: u64) {
         let first = *self.first.get_or_init(|| seq);
         if (1..first).contains(&last) {
-            self.promise(fid);
+            self.mark_synced(fid);
         }
     }
 
     /// What the file holds now is promised.
-    pub fn promise(&self, fid: Fid) {
+    pub fn mark_synced(&self, fid: Fid) {
         let mut synced = self.synced.lock();
         if synced.len() < MAX_TRACKED_FILES {
             synced.insert(fid);
@@ -65,7 +65,7 @@ impl SyncedFiles {
     }
 
     /// Whether something may be promised of a file whose last commit had this sequence.
-    pub fn may_hold(&self, fid: Fid, seq: u64) -> bool {
+    pub fn may_have_synced(&self, fid: Fid, seq: u64) -> bool {
         let before = self.first.get().is_none_or(|first| seq < *first);
         let synced = self.synced.lock();
         before && seq > 0 || synced.len() >= MAX_TRACKED_FILES || synced.contains(&fid)
@@ -85,16 +85,16 @@ mod tests {
     fn what_an_earlier_run_left_stays_promised_when_a_commit_follows() {
         let synced = SyncedFiles::default();
         let (old, new) = (Fid(1), Fid(2));
-        assert!(synced.may_hold(old, 7));
+        assert!(synced.may_have_synced(old, 7));
         synced.issued(new, 0, 100);
         synced.issued(old, 7, 101);
-        assert!(synced.may_hold(old, 101));
-        assert!(!synced.may_hold(new, 100));
+        assert!(synced.may_have_synced(old, 101));
+        assert!(!synced.may_have_synced(new, 100));
         synced.issued(new, 100, 102);
-        assert!(!synced.may_hold(new, 102));
-        synced.promise(new);
-        assert!(synced.may_hold(new, 102));
+        assert!(!synced.may_have_synced(new, 102));
+        synced.mark_synced(new);
+        assert!(synced.may_have_synced(new, 102));
         synced.forget(old);
-        assert!(!synced.may_hold(old, 101));
+        assert!(!synced.may_have_synced(old, 101));
     }
 }

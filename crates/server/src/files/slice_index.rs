@@ -35,7 +35,7 @@ pub(super) struct PriorState {
     pub first: bool,
     /// An fsync may have promised something of it. Then all of it must be readable after a power cut: what the commit puts and the cut
     /// takes is as if it was never written.
-    pub promised: bool,
+    pub has_synced_bytes: bool,
 }
 
 impl SliceIndex {
@@ -79,7 +79,7 @@ impl SliceIndex {
             Change::Cut { .. } => None,
         });
         self.outbox.displaced.wrote(puts.clone().map(|e| e.member));
-        let all = before.promised || self.outbox.displaced.has_records(fid);
+        let all = before.has_synced_bytes || self.outbox.displaced.has_records(fid);
         let held = DisplacedRecord {
             fid,
             size: before.size,
@@ -104,7 +104,7 @@ impl SliceIndex {
     }
 
     /// A batch landed that freed so many bytes of the file: the outbox looks whether there is something to deliver.
-    pub fn landed(&self, fid: Fid, freed: u64) {
+    pub fn batch_applied(&self, fid: Fid, freed: u64) {
         if freed > 0 || self.outbox.displaced.has_records(fid) {
             self.outbox.wake();
         }

@@ -131,7 +131,7 @@ impl StagedParts {
         &self,
         id: CommitId,
         seq: u64,
-        promised: bool,
+        has_synced_bytes: bool,
         sync: bool,
     ) -> Result<Option<Published>> {
         let reply = {
@@ -159,7 +159,7 @@ impl StagedParts {
                     let before = PriorState {
                         size: None,
                         first: false,
-                        promised,
+                        has_synced_bytes,
                     };
                     let (added, freed) =
                         self.slices
@@ -181,7 +181,7 @@ impl StagedParts {
         if sync {
             self.context.store.sync()?;
         }
-        self.slices.landed(id.fid, reply.freed);
+        self.slices.batch_applied(id.fid, reply.freed);
         self.context.step("applied staged")?;
         Ok(Some(reply))
     }

@@ -5,8 +5,8 @@
 //! and record of the stores; namespace and attributes; extents against files; every piece of every span; spans against
 //! segment files; extents against spans, both ways.
 //!
-//! A **problem** is what no crash may leave. A **note** is what a crash may leave and the next start settles, or space that
-//! is lost but harms nothing.
+//! A **problem** is what no crash may leave. A **note** is what a crash may leave and the next start completes or rolls
+//! back, or space that is lost but harms nothing.
 
 mod segments;
 mod spans;
@@ -19,7 +19,9 @@ use crate::finding::Finding;
 use crate::inodes::removed_directories;
 use crate::log_ranges::LogRanges;
 use crate::paths::{self, InodeNames};
-use crate::{Fid, LOST_LOG, Member, Result, files, keys, meta, outbox, record_subject, stopped};
+use crate::{
+    Fid, LOST_LOG, Member, Result, files, keys, meta, offline_stores, outbox, record_subject,
+};
 use forebay_data::LogId;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_pattern::LogSource;
@@ -45,7 +47,7 @@ pub struct FsckProblem {
 pub struct FsckReport {
     /// Damage. Empty: the store is sound.
     pub problems: Vec<FsckProblem>,
-    /// What the next start settles, and other things worth knowing.
+    /// What the next start completes or rolls back, and other things worth knowing.
     pub notes: Vec<String>,
     /// Members there are.
     pub members: u16,
@@ -116,7 +118,7 @@ impl FsckProgress {
     }
 }
 
-struct MemberStore {
+struct CheckedStore {
     member: Member,
     data: PathBuf,
     store: Arc<Store>,
@@ -136,7 +138,7 @@ pub fn check(
     byte_check: ByteCheck,
     progress: &mut dyn FnMut(FsckProgress),
 ) -> Result<FsckReport> {
-    let layout = stopped::open(&*io, dirs)?;
+    let layout = offline_stores::open(&*io, dirs)?;
     let mut report = FsckReport {
         members: layout.nodes.len() as u16,
         notes: layout.repaired.concat(),
@@ -146,7 +148,7 @@ pub fn check(
     let mut members = Vec::new();
     for (member, node) in (0..).zip(&layout.nodes) {
         match open(&io, &node.join("kv"), member, &mut report) {
-            Ok((store, index)) => members.push(MemberStore {
+            Ok((store, index)) => members.push(CheckedStore {
                 member,
                 data: node.join("data"),
                 store: Arc::new(store),
@@ -244,7 +246,7 @@ fn open(
         report.notes.push(note);
     }
     // Without a thread of its own: a check merges nothing.
-    let index = stopped::open_index(&store)?;
+    let index = offline_stores::open_index(&store)?;
     Ok((store, index))
 }
 
@@ -256,7 +258,7 @@ fn count(store: &Store) -> u64 {
 }
 
 /// Namespace, and content against attributes.
-fn structure(members: &[MemberStore], report: &mut FsckReport) -> Result<()> {
+fn structure(members: &[CheckedStore], report: &mut FsckReport) -> Result<()> {
     let plain: Vec<(Member, &Store)> = members.iter().map(|m| (m.member, &*m.store)).collect();
     report.findings("namespace", meta::check::check(&plain));
     let shared: Vec<(Member, Arc<Store>)> = members
@@ -291,7 +293,7 @@ fn stored(
 }
 
 /// Logs that a crash left open; none if that cannot be read, which is told with the store.
-fn unsealed(m: &MemberStore) -> HashSet<LogId> {
+fn unsealed(m: &CheckedStore) -> HashSet<LogId> {
     let logs = forebay_data::unsealed_logs(&m.store).unwrap_or_default();
     logs.into_iter().map(|(log, _)| log).collect()
 }
@@ -304,7 +306,7 @@ fn unsealed(m: &MemberStore) -> HashSet<LogId> {
 )]
 fn data<'n>(
     io: &dyn Io,
-    members: &[MemberStore],
+    members: &[CheckedStore],
     all: usize,
     damaged: &HashSet<Member>,
     byte_check: ByteCheck,

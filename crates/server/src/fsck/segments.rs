@@ -1,5 +1,5 @@
 //! The segment files of one member: headers, files that nothing names, ranges that two spans claim.
-use super::{FsckReport, MemberStore, spans::SpanLocation};
+use super::{CheckedStore, FsckReport, spans::SpanLocation};
 use crate::Result;
 use crate::superblock::refused_at;
 use forebay_data::segment_header;
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 /// `places`: sorted.
 pub fn check(
     io: &dyn Io,
-    m: &MemberStore,
+    m: &CheckedStore,
     places: &[SpanLocation],
     report: &mut FsckReport,
 ) -> Result<()> {

@@ -1,5 +1,5 @@
 //! The spans of one member: their bytes, their order, and which log addresses are live.
-use super::{FsckReport, MemberStore};
+use super::{CheckedStore, FsckReport};
 use crate::log_ranges::LogRanges;
 use crate::paths::{self, InodeNames};
 use crate::rebuild::ByteCheck;
@@ -114,7 +114,7 @@ pub fn stored_bytes(store: &Store) -> Result<u64> {
 /// Verifies every piece of every span; `progress` hears the bytes done, over all members.
 pub fn check(
     io: &dyn Io,
-    m: &MemberStore,
+    m: &CheckedStore,
     byte_check: ByteCheck,
     report: &mut FsckReport,
     progress: &mut dyn FnMut(u64),

@@ -1,6 +1,6 @@
 //! The check finds nothing on a sound service, and each kind of damage by its name.
 use super::*;
-use crate::{Caller, Config, Fid, Kind, NewNode, OpenFlags, Service};
+use crate::{Caller, Config, Fid, Kind, NewInode, OpenFlags, Service};
 use forebay_data::segment_header;
 use forebay_data::span::{self, Span};
 use forebay_storage::{Batch, OsIo};
@@ -306,7 +306,7 @@ fn removed_directories_are_not_counted() {
         status.iter().map(|m| m.files.unwrap()).sum::<u64>()
     };
     assert_eq!(files(&service), 1, "the root");
-    let new = NewNode {
+    let new = NewInode {
         kind: Kind::Dir,
         mode: 0o755,
         rdev: 0,

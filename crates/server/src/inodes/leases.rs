@@ -7,7 +7,8 @@
 //! # Invariants
 //! 1. While a [`LeaseChange`] stands, what it names is leased to nobody, but perhaps to the node whose request it is. That node
 //!    has its own kernel drop it before the request returns (`delegate/kernel_leases.rs`).
-//! 2. A lease is granted before what it is for is read, so that a change which does not know of it has been read.
+//! 2. The lease is noted before the value is read. So a change that did not see the lease, and revokes nothing, is already in the
+//!    value.
 //! 3. A lease is remembered for [`REMEMBERED`] at least. What is left of that after the term is for an answer that is slow
 //!    on its way to the kernel, or in it.
 //! 4. What a kernel had to drop is leased again once it has not been changed for a while, which is longer each time ([`LeaseContention`]);

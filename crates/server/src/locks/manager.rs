@@ -18,7 +18,7 @@ use std::collections::{HashMap, VecDeque};
 struct Waiter {
     owner: LockOwner,
     token: LockToken,
-    place: LockRange,
+    range: LockRange,
     mode: LockMode,
     pid: u32,
 }
@@ -38,20 +38,20 @@ impl FileLocks {
         }
     }
 
-    fn conflicts(&self, owner: LockOwner, place: &LockRange, mode: LockMode) -> Vec<HeldLock> {
-        let table = match place.space {
+    fn conflicts(&self, owner: LockOwner, range: &LockRange, mode: LockMode) -> Vec<HeldLock> {
+        let table = match range.space {
             LockSpace::Record => &self.records,
             LockSpace::Flock => &self.flocks,
         };
         table
-            .conflicts(owner, &(place.start..place.end), mode)
+            .conflicts(owner, &(range.start..range.end), mode)
             .collect()
     }
 }
 
 /// What became of the request that used a slot last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Outcome {
+enum SlotOutcome {
     Granted,
     Denied(HeldLock),
     Waiting(Fid),
@@ -59,16 +59,16 @@ enum Outcome {
 }
 
 #[derive(Debug)]
-struct Session {
+struct LockSession {
     number: u64,
     /// Its node was found dead.
     ended: bool,
-    slots: HashMap<u32, (u64, Outcome)>,
+    slots: HashMap<u32, (u64, SlotOutcome)>,
 }
 
 /// The answer to a request to lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ManagerAnswer {
+pub enum LockResult {
     /// Locked.
     Granted,
     /// This is in the way.
@@ -90,7 +90,7 @@ pub type Grants = Vec<(Member, LockToken)>;
 #[derive(Debug, Default)]
 pub struct LockManager {
     files: HashMap<Fid, FileLocks>,
-    sessions: HashMap<Member, Session>,
+    sessions: HashMap<Member, LockSession>,
 }
 
 impl LockManager {
@@ -98,49 +98,49 @@ impl LockManager {
     pub fn lock(
         &mut self,
         (from, session, token): (Member, u64, LockToken),
-        (place, mode, pid): (LockRange, LockMode, u32),
+        (range, mode, pid): (LockRange, LockMode, u32),
         wait: bool,
-    ) -> (ManagerAnswer, Grants) {
+    ) -> (LockResult, Grants) {
         let mut grants = Grants::new();
         if let Some(answer) = self.known(from, session, token, &mut grants) {
             return (answer, grants);
         }
-        let owner = place.owner_at(from);
-        let fid = place.fid;
+        let owner = range.owner_at(from);
+        let fid = range.fid;
         // `flock` gives the old lock up before it asks for one of another mode, and lets in who waits for it.
         let file = self.files.entry(fid).or_default();
-        let old = file.table(place.space).mode(owner, place.start);
-        if place.space == LockSpace::Flock && old.is_some_and(|old| old != mode) {
-            file.flocks.clear(owner, place.start..place.end);
+        let old = file.table(range.space).mode(owner, range.start);
+        if range.space == LockSpace::Flock && old.is_some_and(|old| old != mode) {
+            file.flocks.clear(owner, range.start..range.end);
             self.sweep(fid, &mut grants);
         }
         let file = self.files.entry(fid).or_default();
-        let in_the_way = file.conflicts(owner, &place, mode);
+        let in_the_way = file.conflicts(owner, &range, mode);
         let answer = match in_the_way.first() {
             None => {
-                file.table(place.space)
-                    .set(owner, place.start..place.end, mode, pid);
-                ManagerAnswer::Granted
+                file.table(range.space)
+                    .set(owner, range.start..range.end, mode, pid);
+                LockResult::Granted
             }
             Some(_) if wait => {
                 file.queue.push_back(Waiter {
                     owner,
                     token,
-                    place,
+                    range,
                     mode,
                     pid,
                 });
-                ManagerAnswer::Waiting(in_the_way.iter().map(|held| held.owner).collect())
+                LockResult::Waiting(in_the_way.iter().map(|held| held.owner).collect())
             }
-            Some(held) => ManagerAnswer::Denied(held.clone()),
+            Some(held) => LockResult::Denied(held.clone()),
         };
         let outcome = match &answer {
-            ManagerAnswer::Denied(held) => Outcome::Denied(held.clone()),
-            ManagerAnswer::Waiting(_) => Outcome::Waiting(fid),
-            _ => Outcome::Granted,
+            LockResult::Denied(held) => SlotOutcome::Denied(held.clone()),
+            LockResult::Waiting(_) => SlotOutcome::Waiting(fid),
+            _ => SlotOutcome::Granted,
         };
         self.note(from, token, outcome);
-        if answer == ManagerAnswer::Granted && mode == LockMode::Shared {
+        if answer == LockResult::Granted && mode == LockMode::Shared {
             // It may have been exclusive before.
             self.sweep(fid, &mut grants);
         }
@@ -152,21 +152,21 @@ impl LockManager {
     pub fn unlock(
         &mut self,
         (from, session, token): (Member, u64, LockToken),
-        place: &LockRange,
-    ) -> (ManagerAnswer, Grants) {
+        range: &LockRange,
+    ) -> (LockResult, Grants) {
         let mut grants = Grants::new();
         if let Some(answer) = self.known(from, session, token, &mut grants) {
             return (answer, grants);
         }
-        let owner = place.owner_at(from);
-        if let Some(file) = self.files.get_mut(&place.fid)
-            && file.table(place.space).clear(owner, place.start..place.end)
+        let owner = range.owner_at(from);
+        if let Some(file) = self.files.get_mut(&range.fid)
+            && file.table(range.space).clear(owner, range.start..range.end)
         {
-            self.sweep(place.fid, &mut grants);
+            self.sweep(range.fid, &mut grants);
         }
-        self.note(from, token, Outcome::Done);
-        self.remove_if_empty(place.fid);
-        (ManagerAnswer::Done, grants)
+        self.note(from, token, SlotOutcome::Done);
+        self.remove_if_empty(range.fid);
+        (LockResult::Done, grants)
     }
 
     /// Ends a waiting request, unless it has been granted. A request that has not arrived yet never will do anything.
@@ -174,25 +174,25 @@ impl LockManager {
         &mut self,
         (from, session, token): (Member, u64, LockToken),
         fid: Fid,
-    ) -> (ManagerAnswer, Grants) {
+    ) -> (LockResult, Grants) {
         let mut grants = Grants::new();
         let answer = match self.known(from, session, token, &mut grants) {
-            Some(ManagerAnswer::Waiting(_)) => {
+            Some(LockResult::Waiting(_)) => {
                 self.leave_queue(fid, from, token);
-                ManagerAnswer::Done
+                LockResult::Done
             }
-            Some(ManagerAnswer::Denied(_)) | None => ManagerAnswer::Done,
+            Some(LockResult::Denied(_)) | None => LockResult::Done,
             Some(other) => return (other, grants),
         };
-        self.note(from, token, Outcome::Done);
+        self.note(from, token, SlotOutcome::Done);
         (answer, grants)
     }
 
     /// A lock that keeps `from` from locking the place.
-    pub fn test(&self, from: Member, place: &LockRange, mode: LockMode) -> Option<HeldLock> {
-        let owner = place.owner_at(from);
-        let file = self.files.get(&place.fid)?;
-        let mut all = file.conflicts(owner, place, mode);
+    pub fn test(&self, from: Member, range: &LockRange, mode: LockMode) -> Option<HeldLock> {
+        let owner = range.owner_at(from);
+        let file = self.files.get(&range.fid)?;
+        let mut all = file.conflicts(owner, range, mode);
         all.sort_by_key(|held| held.range.start);
         all.into_iter().next()
     }
@@ -205,7 +205,7 @@ impl LockManager {
         let mut waiting = file.queue.iter();
         let waiter = waiting.find(|w| (w.owner.member, w.token) == (member, token));
         waiter.map_or_else(Vec::new, |w| {
-            let all = file.conflicts(w.owner, &w.place, w.mode);
+            let all = file.conflicts(w.owner, &w.range, w.mode);
             all.iter().map(|held| held.owner).collect()
         })
     }
@@ -251,7 +251,7 @@ impl LockManager {
 
     /// Sees to the session of a request; true if it is the current one.
     fn enter(&mut self, from: Member, number: u64, grants: &mut Grants) -> bool {
-        let fresh = || Session {
+        let fresh = || LockSession {
             number,
             ended: false,
             slots: HashMap::new(),
@@ -272,26 +272,26 @@ impl LockManager {
         session: u64,
         token: LockToken,
         grants: &mut Grants,
-    ) -> Option<ManagerAnswer> {
+    ) -> Option<LockResult> {
         if !self.enter(from, session, grants) {
-            return Some(ManagerAnswer::Ended);
+            return Some(LockResult::Ended);
         }
         let (last, outcome) = self.sessions.get(&from)?.slots.get(&token.slot)?;
         match (token.number.cmp(last), outcome) {
-            (Ordering::Greater, Outcome::Waiting(fid)) => {
+            (Ordering::Greater, SlotOutcome::Waiting(fid)) => {
                 // Its node gave it up without an answer.
                 let (fid, number) = (*fid, *last);
                 self.leave_queue(fid, from, LockToken { number, ..token });
                 None
             }
             (Ordering::Greater, _) => None,
-            (Ordering::Less, _) => Some(ManagerAnswer::Late),
-            (Ordering::Equal, Outcome::Granted) => Some(ManagerAnswer::Granted),
-            (Ordering::Equal, Outcome::Denied(held)) => Some(ManagerAnswer::Denied(held.clone())),
-            (Ordering::Equal, Outcome::Waiting(fid)) => {
-                Some(ManagerAnswer::Waiting(self.blockers(*fid, from, token)))
+            (Ordering::Less, _) => Some(LockResult::Late),
+            (Ordering::Equal, SlotOutcome::Granted) => Some(LockResult::Granted),
+            (Ordering::Equal, SlotOutcome::Denied(held)) => Some(LockResult::Denied(held.clone())),
+            (Ordering::Equal, SlotOutcome::Waiting(fid)) => {
+                Some(LockResult::Waiting(self.blockers(*fid, from, token)))
             }
-            (Ordering::Equal, Outcome::Done) => Some(ManagerAnswer::Done),
+            (Ordering::Equal, SlotOutcome::Done) => Some(LockResult::Done),
         }
     }
 
@@ -303,7 +303,7 @@ impl LockManager {
         self.remove_if_empty(fid);
     }
 
-    fn note(&mut self, from: Member, token: LockToken, outcome: Outcome) {
+    fn note(&mut self, from: Member, token: LockToken, outcome: SlotOutcome) {
         if let Some(session) = self.sessions.get_mut(&from) {
             session.slots.insert(token.slot, (token.number, outcome));
         }
@@ -315,15 +315,15 @@ impl LockManager {
         if let Some(file) = self.files.get_mut(&fid) {
             let mut at = 0;
             while let Some(w) = file.queue.get(at) {
-                if !file.conflicts(w.owner, &w.place, w.mode).is_empty() {
+                if !file.conflicts(w.owner, &w.range, w.mode).is_empty() {
                     at += 1;
                     continue;
                 }
                 let Some(w) = file.queue.remove(at) else {
                     break;
                 };
-                let range = w.place.start..w.place.end;
-                file.table(w.place.space).set(w.owner, range, w.mode, w.pid);
+                let range = w.range.start..w.range.end;
+                file.table(w.range.space).set(w.owner, range, w.mode, w.pid);
                 grants.push((w.owner.member, w.token));
                 if w.mode == LockMode::Shared {
                     // It may have been exclusive before: those in front may be free now.
@@ -332,7 +332,7 @@ impl LockManager {
             }
         }
         for (member, token) in grants[before..].iter().copied() {
-            self.note(member, token, Outcome::Granted);
+            self.note(member, token, SlotOutcome::Granted);
         }
     }
 

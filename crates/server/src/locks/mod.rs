@@ -43,12 +43,12 @@ use forebay_proto::locks::{
     WaitsReply,
 };
 use forebay_storage::Store;
-use manager::{Grants, LockManager, ManagerAnswer};
+use manager::{Grants, LockManager, LockResult};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// See the head of this file.
-pub struct Locks {
+pub struct AdvisoryLocks {
     peers: Arc<Peers>,
     incarnations: Counter,
     /// This incarnation of the member: which one grants locks as their manager, and the first session as a user.
@@ -58,15 +58,15 @@ pub struct Locks {
     pub(crate) waits: LockWaits,
 }
 
-impl Locks {
+impl AdvisoryLocks {
     /// No locks yet.
     ///
     /// # Errors
     /// When the store cannot be read or written.
-    pub fn new(store: Arc<Store>, peers: Arc<Peers>) -> Result<Locks> {
+    pub fn new(store: Arc<Store>, peers: Arc<Peers>) -> Result<AdvisoryLocks> {
         let incarnations = Counter::open(store, b"life", 1)?;
         let incarnation = incarnations.next()?;
-        Ok(Locks {
+        Ok(AdvisoryLocks {
             peers,
             incarnations,
             incarnation,
@@ -120,39 +120,39 @@ impl Locks {
     }
 }
 
-impl LocksService for Locks {
+impl LocksService for AdvisoryLocks {
     fn lock(&self, from: Member, request: Lock) -> Result<SessionReply<LockReply>> {
         let incarnation = self.incarnation;
         let (answer, grants) = self.manager.lock().lock(
             (from, request.session, request.token),
-            (request.place, request.mode, request.pid),
+            (request.range, request.mode, request.pid),
             request.wait,
         );
         self.tell(grants);
         Ok(SessionReply::Current(match answer {
-            ManagerAnswer::Granted => LockReply::Granted { incarnation },
-            ManagerAnswer::Denied(by) => LockReply::Denied(by),
-            ManagerAnswer::Waiting(blockers) => LockReply::Waiting(blockers),
-            ManagerAnswer::Done => LockReply::Cancelled,
-            ManagerAnswer::Late => return Ok(SessionReply::Late),
-            ManagerAnswer::Ended => return Ok(SessionReply::Ended),
+            LockResult::Granted => LockReply::Granted { incarnation },
+            LockResult::Denied(by) => LockReply::Denied(by),
+            LockResult::Waiting(blockers) => LockReply::Waiting(blockers),
+            LockResult::Done => LockReply::Cancelled,
+            LockResult::Late => return Ok(SessionReply::Late),
+            LockResult::Ended => return Ok(SessionReply::Ended),
         }))
     }
 
     fn unlock(&self, from: Member, request: Unlock) -> Result<SessionReply<Unlocked>> {
         let name = (from, request.session, request.token);
-        let (answer, grants) = self.manager.lock().unlock(name, &request.place);
+        let (answer, grants) = self.manager.lock().unlock(name, &request.range);
         self.tell(grants);
         Ok(match answer {
-            ManagerAnswer::Done => SessionReply::Current(Unlocked {
+            LockResult::Done => SessionReply::Current(Unlocked {
                 incarnation: self.incarnation,
             }),
-            ManagerAnswer::Ended => SessionReply::Ended,
+            LockResult::Ended => SessionReply::Ended,
             // The others are answers to another request, which had this token.
-            ManagerAnswer::Late
-            | ManagerAnswer::Granted
-            | ManagerAnswer::Denied(_)
-            | ManagerAnswer::Waiting(_) => SessionReply::Late,
+            LockResult::Late
+            | LockResult::Granted
+            | LockResult::Denied(_)
+            | LockResult::Waiting(_) => SessionReply::Late,
         })
     }
 
@@ -161,21 +161,19 @@ impl LocksService for Locks {
         let (answer, grants) = self.manager.lock().cancel(name, request.fid);
         self.tell(grants);
         Ok(match answer {
-            ManagerAnswer::Granted => SessionReply::Current(CancelReply::Granted {
+            LockResult::Granted => SessionReply::Current(CancelReply::Granted {
                 incarnation: self.incarnation,
             }),
-            ManagerAnswer::Done => SessionReply::Current(CancelReply::Cancelled),
-            ManagerAnswer::Ended => SessionReply::Ended,
+            LockResult::Done => SessionReply::Current(CancelReply::Cancelled),
+            LockResult::Ended => SessionReply::Ended,
             // No answer to it leaves a request waiting, or denied.
-            ManagerAnswer::Late | ManagerAnswer::Denied(_) | ManagerAnswer::Waiting(_) => {
-                SessionReply::Late
-            }
+            LockResult::Late | LockResult::Denied(_) | LockResult::Waiting(_) => SessionReply::Late,
         })
     }
 
     fn test_lock(&self, from: Member, request: TestLock) -> Result<Option<HeldLock>> {
         let manager = self.manager.lock();
-        Ok(manager.test(from, &request.place, request.mode))
+        Ok(manager.test(from, &request.range, request.mode))
     }
 
     fn get_blockers(&self, _: Member, request: GetBlockers) -> Result<Vec<LockOwner>> {

@@ -1,5 +1,5 @@
 //! The table and the manager against a model that knows every byte, and cycles against all paths there are.
-use super::manager::{LockManager, ManagerAnswer};
+use super::manager::{LockManager, LockResult};
 use super::table::LockTable;
 use crate::{Fid, Member};
 use forebay_proto::locks::{LockMode, LockOwner, LockRange, LockSpace, LockToken};
@@ -124,7 +124,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Waiter {
     owner: LockOwner,
     token: LockToken,
-    place: LockRange,
+    range: LockRange,
     mode: LockMode,
 }
 
@@ -144,8 +144,8 @@ impl Model {
         }
     }
     fn blockers(&mut self, w: &Waiter) -> BTreeSet<LockOwner> {
-        self.bytes(w.place.space)
-            .in_the_way(w.owner, w.place.start, w.place.end, w.mode)
+        self.bytes(w.range.space)
+            .in_the_way(w.owner, w.range.start, w.range.end, w.mode)
     }
     /// Grants, one after the other, the first that can be.
     fn sweep(&mut self) -> BTreeSet<(Member, LockToken)> {
@@ -154,10 +154,10 @@ impl Model {
             for i in 0..self.queue.len() {
                 let w = self.queue[i].clone();
                 if self.blockers(&w).is_empty() {
-                    self.bytes(w.place.space).set(
+                    self.bytes(w.range.space).set(
                         w.owner,
-                        w.place.start,
-                        w.place.end,
+                        w.range.start,
+                        w.range.end,
                         Some(w.mode),
                     );
                     grants.insert((w.owner.member, w.token));
@@ -189,11 +189,11 @@ proptest! {
             match step {
                 Step::Lock(o, space, r, mode, wait) => {
                     let (owner, (start, end)) = (owner(o), whole(space, r));
-                    let place = LockRange { fid: Fid(9), space, owner: owner.id, start, end };
+                    let range = LockRange { fid: Fid(9), space, owner: owner.id, start, end };
                     let session = sessions[usize::from(owner.member)];
                     let (answer, grants) =
-                        manager.lock((owner.member, session, token), (place.clone(), mode, 1), wait);
-                    let w = Waiter { owner, token, place, mode };
+                        manager.lock((owner.member, session, token), (range.clone(), mode, 1), wait);
+                    let w = Waiter { owner, token, range, mode };
                     let mut let_in = BTreeSet::new();
                     if space == LockSpace::Flock
                         && model.flocks.0[0].get(&owner).is_some_and(|x| *x != (mode == LockMode::Exclusive))
@@ -203,12 +203,12 @@ proptest! {
                     }
                     let blockers = model.blockers(&w);
                     match &answer {
-                        ManagerAnswer::Granted => {
+                        LockResult::Granted => {
                             prop_assert!(blockers.is_empty());
                             model.bytes(space).set(owner, start, end, Some(mode));
                         }
-                        ManagerAnswer::Denied(held) => prop_assert!(!wait && blockers.contains(&held.owner)),
-                        ManagerAnswer::Waiting(by) => {
+                        LockResult::Denied(held) => prop_assert!(!wait && blockers.contains(&held.owner)),
+                        LockResult::Waiting(by) => {
                             prop_assert!(wait && !by.is_empty());
                             prop_assert_eq!(by.iter().copied().collect::<BTreeSet<_>>(), blockers);
                             model.queue.push(w);
@@ -222,10 +222,10 @@ proptest! {
                 }
                 Step::Unlock(o, space, r) => {
                     let (owner, (start, end)) = (owner(o), whole(space, r));
-                    let place = LockRange { fid: Fid(9), space, owner: owner.id, start, end };
+                    let range = LockRange { fid: Fid(9), space, owner: owner.id, start, end };
                     let session = sessions[usize::from(owner.member)];
-                    let (answer, grants) = manager.unlock((owner.member, session, token), &place);
-                    prop_assert_eq!(answer, ManagerAnswer::Done);
+                    let (answer, grants) = manager.unlock((owner.member, session, token), &range);
+                    prop_assert_eq!(answer, LockResult::Done);
                     model.bytes(space).set(owner, start, end, None);
                     prop_assert_eq!(grants.into_iter().collect::<BTreeSet<_>>(), model.sweep());
                 }
@@ -233,17 +233,17 @@ proptest! {
                     let w = model.queue.remove(i % model.queue.len());
                     let session = sessions[usize::from(w.owner.member)];
                     let ask = (w.owner.member, session, w.token);
-                    prop_assert_eq!(manager.cancel(ask, Fid(9)).0, ManagerAnswer::Done);
+                    prop_assert_eq!(manager.cancel(ask, Fid(9)).0, LockResult::Done);
                     // What comes late under its name does nothing.
-                    let (answer, _) = manager.lock(ask, (w.place.clone(), w.mode, 1), true);
-                    prop_assert_eq!(answer, ManagerAnswer::Done);
+                    let (answer, _) = manager.lock(ask, (w.range.clone(), w.mode, 1), true);
+                    prop_assert_eq!(answer, LockResult::Done);
                 }
                 Step::Again(i) if !model.queue.is_empty() => {
                     let w = model.queue[i % model.queue.len()].clone();
                     let session = sessions[usize::from(w.owner.member)];
                     let (answer, grants) =
-                        manager.lock((w.owner.member, session, w.token), (w.place.clone(), w.mode, 1), true);
-                    prop_assert!(matches!(answer, ManagerAnswer::Waiting(_)));
+                        manager.lock((w.owner.member, session, w.token), (w.range.clone(), w.mode, 1), true);
+                    prop_assert!(matches!(answer, LockResult::Waiting(_)));
                     prop_assert!(grants.is_empty());
                 }
                 Step::Cancel(_) | Step::Again(_) => {}
@@ -271,7 +271,7 @@ proptest! {
     }
 }
 
-fn place(owner: u64) -> LockRange {
+fn lock_range(owner: u64) -> LockRange {
     LockRange {
         fid: Fid(9),
         space: LockSpace::Record,
@@ -284,51 +284,51 @@ fn place(owner: u64) -> LockRange {
 #[test]
 fn a_token_is_carried_out_once_and_never_late() {
     let mut manager = LockManager::default();
-    let want = |owner| (place(owner), LockMode::Exclusive, 1);
+    let want = |owner| (lock_range(owner), LockMode::Exclusive, 1);
     let first = LockToken { slot: 1, number: 1 };
     assert_eq!(
         manager.lock((0, 1, first), want(1), false).0,
-        ManagerAnswer::Granted
+        LockResult::Granted
     );
     // Its answer was lost: the same again is the same.
     assert_eq!(
         manager.lock((0, 1, first), want(1), false).0,
-        ManagerAnswer::Granted
+        LockResult::Granted
     );
     let second = LockToken { slot: 1, number: 2 };
     assert_eq!(
-        manager.unlock((0, 1, second), &place(1)).0,
-        ManagerAnswer::Done
+        manager.unlock((0, 1, second), &lock_range(1)).0,
+        LockResult::Done
     );
     // The first arrives once more, now that nobody wants it.
     assert_eq!(
         manager.lock((0, 1, first), want(1), false).0,
-        ManagerAnswer::Late
+        LockResult::Late
     );
     assert_eq!(manager.counts(), (0, 0));
     // A cancel that overtakes its request.
     let third = LockToken { slot: 1, number: 3 };
-    assert_eq!(manager.cancel((0, 1, third), Fid(9)).0, ManagerAnswer::Done);
+    assert_eq!(manager.cancel((0, 1, third), Fid(9)).0, LockResult::Done);
     assert_eq!(
         manager.lock((0, 1, third), want(1), true).0,
-        ManagerAnswer::Done
+        LockResult::Done
     );
     assert_eq!(manager.counts(), (0, 0));
     // A wait that its node gave up without an answer ends when the slot is used again.
     let other = LockToken { slot: 9, number: 1 };
     assert_eq!(
         manager.lock((2, 1, other), want(5), false).0,
-        ManagerAnswer::Granted
+        LockResult::Granted
     );
     let fourth = LockToken { slot: 1, number: 4 };
     assert!(matches!(
         manager.lock((0, 1, fourth), want(1), true).0,
-        ManagerAnswer::Waiting(_)
+        LockResult::Waiting(_)
     ));
     let fifth = LockToken { slot: 1, number: 5 };
     assert!(matches!(
         manager.lock((0, 1, fifth), want(2), false).0,
-        ManagerAnswer::Denied(_)
+        LockResult::Denied(_)
     ));
     assert_eq!(manager.counts(), (1, 0));
 }
@@ -336,45 +336,45 @@ fn a_token_is_carried_out_once_and_never_late() {
 #[test]
 fn a_session_takes_its_locks_along() {
     let mut manager = LockManager::default();
-    let want = |owner| (place(owner), LockMode::Exclusive, 1);
+    let want = |owner| (lock_range(owner), LockMode::Exclusive, 1);
     let token = |slot| LockToken { slot, number: 1 };
     assert_eq!(
         manager.lock((0, 5, token(1)), want(1), false).0,
-        ManagerAnswer::Granted
+        LockResult::Granted
     );
     assert!(matches!(
         manager.lock((1, 3, token(1)), want(1), true).0,
-        ManagerAnswer::Waiting(_)
+        LockResult::Waiting(_)
     ));
     assert_eq!(manager.begin(0, 6), (true, vec![(1, token(1))]));
     // The earlier one has no say any more.
     assert_eq!(
         manager.lock((0, 5, token(2)), want(1), false).0,
-        ManagerAnswer::Ended
+        LockResult::Ended
     );
     // Buried: what comes from it is refused until it begins anew.
     assert!(manager.end_dead(1).0);
     assert_eq!(
         manager.lock((1, 3, token(2)), want(1), false).0,
-        ManagerAnswer::Ended
+        LockResult::Ended
     );
     assert_eq!(
         manager.lock((1, 4, token(2)), want(1), false).0,
-        ManagerAnswer::Granted
+        LockResult::Granted
     );
 }
 
 #[test]
 fn waiting_exclusive_requests_are_granted_in_their_order() {
     let mut manager = LockManager::default();
-    let want = |owner| (place(owner), LockMode::Exclusive, 1);
+    let want = |owner| (lock_range(owner), LockMode::Exclusive, 1);
     let token = |slot| LockToken { slot, number: 1 };
     manager.lock((0, 1, token(1)), want(1), false);
     for n in 2..6 {
         manager.lock((0, 1, token(n)), want(u64::from(n)), true);
     }
     for n in 1..5 {
-        let (_, grants) = manager.unlock((0, 1, token(100 + n)), &place(u64::from(n)));
+        let (_, grants) = manager.unlock((0, 1, token(100 + n)), &lock_range(u64::from(n)));
         assert_eq!(grants, vec![(0, token(n + 1))]);
     }
 }

@@ -5,7 +5,7 @@
 //! intents are over; markers below it are deleted.
 //!
 //! Why a late message does no harm: an intent is live at its coordinator when a message of it is sent, so `below` in that
-//! message is at most its number (a message with another is refused). Once a higher watermark is known here, the message is
+//! message is at most its number (a greater `below` is refused). Once a higher watermark is known here, the message is
 //! from an operation that is over, and is answered without doing anything.
 use super::local::LocalNamespace;
 use super::records::{self, RecordTag};
@@ -19,17 +19,17 @@ use std::collections::{BTreeSet, HashMap};
 const PRUNED_TOGETHER: usize = 64;
 
 #[derive(Default)]
-struct OverIntents {
+struct FinishedIntents {
     watermark: u64,
     markers: BTreeSet<u64>,
 }
 
 /// Intents that are over here, by coordinator.
-pub(crate) struct AppliedIntents(Mutex<HashMap<Member, OverIntents>>);
+pub(crate) struct AppliedIntents(Mutex<HashMap<Member, FinishedIntents>>);
 
 impl AppliedIntents {
     pub fn open(store: &Store) -> Result<AppliedIntents> {
-        let mut done: HashMap<Member, OverIntents> = HashMap::new();
+        let mut done: HashMap<Member, FinishedIntents> = HashMap::new();
         for (id, watermark) in records::all::<u64>(store, RecordTag::Watermark)? {
             done.entry(id.coordinator).or_default().watermark = watermark;
         }

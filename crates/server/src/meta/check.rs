@@ -143,12 +143,14 @@ impl NamespaceCheck {
         }
         let parts = committed.iter().flat_map(|(_, intent)| &intent.parts);
         let makes = parts.flat_map(|(_, part)| &part.makes);
-        for need in (prepared.iter().flat_map(|(_, needs)| needs)).chain(makes) {
-            self.excused.insert(need.guard());
+        for precondition in
+            (prepared.iter().flat_map(|(_, preconditions)| preconditions)).chain(makes)
+        {
+            self.excused.insert(precondition.guard());
             if let Precondition::Entry {
                 is: Some(EntryTarget { fid, .. }),
                 ..
-            } = need
+            } = precondition
             {
                 self.excused.insert(*fid);
             }

@@ -8,7 +8,7 @@
 use super::attempt::{AttemptError, held};
 use super::intents::{Intents, members};
 use super::local::LocalNamespace;
-use super::plan::Plan;
+use super::plan::OperationPlan;
 use super::records::{self, Intent, RecordTag};
 use super::requests::MemberCalls;
 use super::steps::{ChangeSet, IntentStep, Precondition, leased_objects, names_given};
@@ -37,9 +37,9 @@ pub(crate) struct IntentCoordinator {
 
 impl IntentCoordinator {
     /// Makes the plan of a request of member `by` happen, all of it or nothing. Whether the open that it asks for was counted.
-    pub fn run(&self, plan: &Plan, by: Member) -> Result<bool, AttemptError> {
+    pub fn run(&self, plan: &OperationPlan, by: Member) -> Result<bool, AttemptError> {
         let me = self.local.member();
-        let changed = leased_objects(plan.needs_of(me), plan.steps_of(me));
+        let changed = leased_objects(plan.preconditions_of(me), plan.steps_of(me));
         let leases = &self.local.inodes.leases;
         let _change = leases.begin_change(Some(by), changed);
         for name in names_given(plan.steps_of(me)) {
@@ -76,7 +76,7 @@ impl IntentCoordinator {
     fn decide(
         &self,
         id: IntentId,
-        plan: &Plan,
+        plan: &OperationPlan,
         intent: &Intent,
         by: Member,
     ) -> Result<(), AttemptError> {
@@ -86,16 +86,17 @@ impl IntentCoordinator {
                 self.check_loop(*fid, *parent)?;
             }
         }
-        let own = plan.needs_of(self.local.member());
+        let own = plan.preconditions_of(self.local.member());
         self.hold(id, own.cloned().collect())?;
         for (member, _) in &intent.parts {
-            let needs: Vec<Precondition> = plan.needs_of(*member).cloned().collect();
-            if !needs.is_empty() {
+            let preconditions: Vec<Precondition> =
+                plan.preconditions_of(*member).cloned().collect();
+            if !preconditions.is_empty() {
                 let below = self.intents.below(*member);
                 let request = PrepareIntent {
                     intent: id,
                     below,
-                    needs,
+                    preconditions,
                     by: Some(by),
                 };
                 held(*member, self.members.call(*member, request)?)?;
@@ -105,13 +106,13 @@ impl IntentCoordinator {
     }
 
     /// Holds own needs in memory until the commit; what they make is made with the commit.
-    fn hold(&self, id: IntentId, needs: Vec<Precondition>) -> Result<(), AttemptError> {
-        let _locks = self.local.lock_guards(&needs);
+    fn hold(&self, id: IntentId, preconditions: Vec<Precondition>) -> Result<(), AttemptError> {
+        let _locks = self.local.lock_guards(&preconditions);
         let mut work = ChangeSet::new(&self.local);
-        for need in &needs {
-            work.need(Some(id), need)?;
+        for precondition in &preconditions {
+            work.require(Some(id), precondition)?;
         }
-        self.local.holds.hold(id, needs);
+        self.local.holds.hold(id, preconditions);
         Ok(())
     }
 
@@ -120,13 +121,13 @@ impl IntentCoordinator {
     fn commit(
         &self,
         id: Option<IntentId>,
-        plan: &Plan,
+        plan: &OperationPlan,
         intent: Option<&Intent>,
         by: Member,
     ) -> Result<bool, AttemptError> {
         let me = self.local.member();
-        let (needs, steps) = (plan.needs_of(me), plan.steps_of(me));
-        let held = needs.clone().map(Precondition::guard);
+        let (preconditions, steps) = (plan.preconditions_of(me), plan.steps_of(me));
+        let held = preconditions.clone().map(Precondition::guard);
         let changed = steps.clone().map(IntentStep::guard);
         let locks = self.local.inodes.lock_many(held.chain(changed));
         let mut work = if plan.removal {
@@ -134,8 +135,8 @@ impl IntentCoordinator {
         } else {
             ChangeSet::new(&self.local)
         };
-        for need in needs {
-            work.need(id, need)?;
+        for precondition in preconditions {
+            work.require(id, precondition)?;
         }
         for step in steps {
             work.step(step)?;

@@ -1,11 +1,11 @@
 //! Making files, directories, symlinks, FIFOs, sockets and device files.
 use super::attempt::AttemptError;
 use super::operations::NamespaceOperations;
-use super::plan::{NameInDirectory, Plan};
+use super::plan::{NameInDirectory, OperationPlan};
 use super::steps::{EntryTarget, Precondition};
 use super::{entries, names};
 use crate::inodes::leases::LeasedObject;
-use crate::{Caller, Error, Fid, Kind, Member, NewNode, Result, Time, inodes::Inode};
+use crate::{Caller, Error, Fid, Kind, Member, NewInode, Result, Time, inodes::Inode};
 use forebay_proto::meta::{AllocateFids, Create, Created, NewOpen};
 use rustix::io::Errno;
 
@@ -77,14 +77,14 @@ impl NamespaceOperations {
     ) -> Result<Created, AttemptError> {
         let fid = self.unused_fid(home)?;
         let kind = inode.kind;
-        let mut plan = Plan::default();
+        let mut plan = OperationPlan::default();
         plan.change_entry(
             NameInDirectory { dir, name },
             None,
             Some(EntryTarget { fid, kind }),
             inode.ctime,
         );
-        plan.need(Precondition::Make {
+        plan.require(Precondition::Make {
             fid,
             inode: Box::new(inode.clone()),
         });
@@ -127,7 +127,7 @@ impl NamespaceOperations {
 
 /// A new inode in directory `dir`: in a set-group-id directory it takes the directory's group, and a directory also
 /// the bit.
-fn inode(parent: Fid, dir: &Inode, new: &NewNode, caller: Caller, now: Time) -> Inode {
+fn inode(parent: Fid, dir: &Inode, new: &NewInode, caller: Caller, now: Time) -> Inode {
     let is_dir = new.kind == Kind::Dir;
     let inherit = dir.mode & SETGID != 0;
     let mode = match new.kind {

@@ -50,11 +50,11 @@ impl Holds {
             .filter(|id| Some(*id) != me)
     }
 
-    /// Holds what `needs` name. The caller has their inode locks and found nothing of it held.
-    pub fn hold(&self, id: IntentId, needs: Vec<Precondition>) {
+    /// Holds what `preconditions` name. The caller has their inode locks and found nothing of it held.
+    pub fn hold(&self, id: IntentId, preconditions: Vec<Precondition>) {
         let mut table = self.table.lock();
-        for need in &needs {
-            match need {
+        for precondition in &preconditions {
+            match precondition {
                 Precondition::Entry { dir, name, .. } => {
                     table.entries.insert((*dir, name.clone()), id);
                 }
@@ -66,28 +66,28 @@ impl Holds {
                 | Precondition::Name { .. } => {}
             }
         }
-        table.held.insert(id, (needs, Instant::now()));
+        table.held.insert(id, (preconditions, Instant::now()));
     }
 
     /// What the intent holds.
-    pub fn needs(&self, id: IntentId) -> Option<Vec<Precondition>> {
+    pub fn preconditions(&self, id: IntentId) -> Option<Vec<Precondition>> {
         self.table
             .lock()
             .held
             .get(&id)
-            .map(|(needs, _)| needs.clone())
+            .map(|(preconditions, _)| preconditions.clone())
     }
 
     /// Releases all that the intent holds and wakes who waits for it.
     pub fn release(&self, id: IntentId) {
         let mut table = self.table.lock();
-        for need in table
+        for precondition in table
             .held
             .remove(&id)
-            .map(|(needs, _)| needs)
+            .map(|(preconditions, _)| preconditions)
             .unwrap_or_default()
         {
-            match need {
+            match precondition {
                 Precondition::Entry { dir, name, .. } => {
                     table.entries.remove(&(dir, name));
                 }

@@ -1,6 +1,6 @@
 //! Another name for a file, or the first one of a file that was made without.
 use super::operations::NamespaceOperations;
-use super::plan::{NameInDirectory, Plan};
+use super::plan::{NameInDirectory, OperationPlan};
 use super::steps::{EntryTarget, Precondition};
 use super::{entries, names};
 use crate::{Attr, Error, Fid, Kind, Member, Result};
@@ -23,10 +23,10 @@ impl NamespaceOperations {
                 return Err(Errno::PERM.into());
             }
             let time = self.local.now();
-            let mut plan = Plan::default();
+            let mut plan = OperationPlan::default();
             let spot = NameInDirectory { dir, name };
             plan.change_entry(spot, None, Some(EntryTarget { fid, kind }), time);
-            plan.need(match first {
+            plan.require(match first {
                 true => Precondition::Name { fid, time },
                 false => Precondition::Link { fid, time },
             });

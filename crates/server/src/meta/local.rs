@@ -80,8 +80,9 @@ impl LocalNamespace {
     }
 
     /// The locks of all inodes that these name.
-    pub fn lock_guards(&self, needs: &[Precondition]) -> Vec<MutexGuard<'_, ()>> {
-        self.inodes.lock_many(needs.iter().map(Precondition::guard))
+    pub fn lock_guards(&self, preconditions: &[Precondition]) -> Vec<MutexGuard<'_, ()>> {
+        self.inodes
+            .lock_many(preconditions.iter().map(Precondition::guard))
     }
 
     /// Does what follows a landed batch. The caller has no locks.

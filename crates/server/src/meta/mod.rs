@@ -70,14 +70,14 @@ use requests::{LeafRequests, MemberCalls};
 use std::sync::Arc;
 
 /// One member's namespace: its owners.
-pub struct Meta {
+pub struct Namespace {
     members: Arc<MemberCalls>,
     pub(crate) coordinator: Arc<IntentCoordinator>,
     pub(crate) recovery: Arc<IntentRecovery>,
     pub(crate) operations: NamespaceOperations,
 }
 
-impl Meta {
+impl Namespace {
     /// The namespace in `store`. Makes the root directory if this is member 0 and there is none; calls no one.
     ///
     /// # Errors
@@ -87,18 +87,18 @@ impl Meta {
         inodes: Arc<Inodes>,
         peers: Arc<dyn PeerRpc>,
         files: Arc<dyn FilesHook>,
-    ) -> Result<Meta> {
+    ) -> Result<Namespace> {
         let mut local = LocalNamespace::new(store, inodes, peers.member(), files);
         if peers.members() == 1 {
-            // The kernel that keeps written pages gives files times too: what it does later must not have an earlier time.
+            // The kernel that keeps dirty pages gives files times too: what it does later must not have an earlier time.
             local.clock = Time::last_tick;
         }
         recover::make_root(&local)?;
-        Meta::over(local, peers)
+        Namespace::over(local, peers)
     }
 
     /// Over the records of this member, which have a root.
-    fn over(local: LocalNamespace, peers: Arc<dyn PeerRpc>) -> Result<Meta> {
+    fn over(local: LocalNamespace, peers: Arc<dyn PeerRpc>) -> Result<Namespace> {
         let local = Arc::new(local);
         let intents = Arc::new(Intents::open(&local.store, local.member())?);
         let participant = Arc::new(IntentParticipant::open(local.clone())?);
@@ -113,7 +113,7 @@ impl Meta {
             members: members.clone(),
             intents,
         });
-        Ok(Meta {
+        Ok(Namespace {
             operations: NamespaceOperations {
                 local: local.clone(),
                 members: members.clone(),

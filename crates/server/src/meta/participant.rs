@@ -25,8 +25,10 @@ pub(crate) struct IntentParticipant {
 impl IntentParticipant {
     /// From the store alone, with the holds of undecided or unfinished intents.
     pub fn open(local: Arc<LocalNamespace>) -> Result<IntentParticipant> {
-        for (id, needs) in records::all::<Vec<Precondition>>(&local.store, RecordTag::Prepared)? {
-            local.holds.hold(id, needs);
+        for (id, preconditions) in
+            records::all::<Vec<Precondition>>(&local.store, RecordTag::Prepared)?
+        {
+            local.holds.hold(id, preconditions);
         }
         Ok(IntentParticipant {
             applied: AppliedIntents::open(&local.store)?,
@@ -40,12 +42,12 @@ impl IntentParticipant {
     /// [`LeaseTable::begin_change`]: crate::inodes::leases::LeaseTable::begin_change
     fn begin_change(
         &self,
-        needs: &[Precondition],
+        preconditions: &[Precondition],
         steps: &[IntentStep],
         by: Option<Member>,
     ) -> LeaseChange<'_> {
         let leases = &self.local.inodes.leases;
-        leases.begin_change(by, leased_objects(needs.iter(), steps.iter()))
+        leases.begin_change(by, leased_objects(preconditions.iter(), steps.iter()))
     }
 
     /// Checks needs and holds them durably.
@@ -53,13 +55,13 @@ impl IntentParticipant {
         &self,
         id: IntentId,
         below: u64,
-        needs: Vec<Precondition>,
+        preconditions: Vec<Precondition>,
         by: Option<Member>,
     ) -> Result<(), AttemptError> {
         self.applied.raise(id, below)?;
         // Names do not change yet, but links count from now on.
-        let _change = self.begin_change(&needs, &[], by);
-        let _locks = self.local.lock_guards(&needs);
+        let _change = self.begin_change(&preconditions, &[], by);
+        let _locks = self.local.lock_guards(&preconditions);
         if self.applied.is_over(id) {
             // Who still waits for this answer would get the same one however often it asked.
             return Err(Error::Refused(format!(
@@ -72,17 +74,17 @@ impl IntentParticipant {
             ))
             .into());
         }
-        let mut work = match needs.iter().all(Precondition::makes_nothing) {
+        let mut work = match preconditions.iter().all(Precondition::makes_nothing) {
             true => ChangeSet::reclaiming(&self.local),
             false => ChangeSet::new(&self.local),
         };
-        for need in &needs {
-            work.need(Some(id), need)?;
+        for precondition in &preconditions {
+            work.require(Some(id), precondition)?;
         }
-        records::put(&mut work.batch, RecordTag::Prepared, id, &needs);
+        records::put(&mut work.batch, RecordTag::Prepared, id, &preconditions);
         work.land()?;
-        let new = needs.iter().all(Precondition::makes);
-        self.local.holds.hold(id, needs);
+        let new = preconditions.iter().all(Precondition::makes);
+        self.local.holds.hold(id, preconditions);
         if !new {
             // On disk before the decision: what is moved, linked or removed is as it is seen here.
             self.local.store.barrier()?;
@@ -94,12 +96,12 @@ impl IntentParticipant {
     pub fn remake(&self, id: IntentId, below: u64, makes: Vec<Precondition>) -> Result<()> {
         self.applied.raise(id, below)?;
         let _locks = self.local.lock_guards(&makes);
-        if self.applied.is_over(id) || self.local.holds.needs(id).is_some() {
+        if self.applied.is_over(id) || self.local.holds.preconditions(id).is_some() {
             return Ok(());
         }
         let mut work = ChangeSet::reclaiming(&self.local);
-        for need in &makes {
-            work.remake(need);
+        for precondition in &makes {
+            work.remake(precondition);
         }
         records::put(&mut work.batch, RecordTag::Prepared, id, &makes);
         work.land()?;
@@ -116,15 +118,15 @@ impl IntentParticipant {
         by: Option<Member>,
     ) -> Result<()> {
         self.applied.raise(id, below)?;
-        let held = self.local.holds.needs(id);
+        let held = self.local.holds.preconditions(id);
         let _change = self.begin_change(held.as_deref().unwrap_or_default(), &part.steps, by);
         for name in names_given(part.steps.iter()) {
             if let Some(by) = by {
                 self.local.inodes.leases.note_holder(name, by);
             }
         }
-        let needs = held.iter().flatten().chain(&part.makes);
-        let guards = needs
+        let preconditions = held.iter().flatten().chain(&part.makes);
+        let guards = preconditions
             .map(Precondition::guard)
             .chain(part.steps.iter().map(IntentStep::guard));
         let locks = self.local.inodes.lock_many(guards);
@@ -133,8 +135,8 @@ impl IntentParticipant {
         }
         let mut work = ChangeSet::reclaiming(&self.local);
         if held.is_none() {
-            for need in &part.makes {
-                work.remake(need);
+            for precondition in &part.makes {
+                work.remake(precondition);
             }
         }
         for step in &part.steps {
@@ -159,20 +161,20 @@ impl IntentParticipant {
 
     /// The intent did not happen, or is over. Takes back what it made here and ends its holds.
     pub fn abort(&self, id: IntentId) -> Result<()> {
-        let after = match self.local.holds.needs(id) {
+        let after = match self.local.holds.preconditions(id) {
             None => FollowUps::default(),
-            Some(needs) => {
-                let _change = self.begin_change(&needs, &[], None);
-                let _locks = self.local.lock_guards(&needs);
+            Some(preconditions) => {
+                let _change = self.begin_change(&preconditions, &[], None);
+                let _locks = self.local.lock_guards(&preconditions);
                 let mut after = FollowUps::default();
                 // What is held in memory only (by a coordinator) made nothing yet. What another thread took back
                 // meanwhile must not be taken back again.
-                if let Some(needs) =
+                if let Some(preconditions) =
                     records::get::<Vec<Precondition>>(&self.local.store, RecordTag::Prepared, id)?
                 {
                     let mut work = ChangeSet::reclaiming(&self.local);
-                    for need in &needs {
-                        work.undo(need)?;
+                    for precondition in &preconditions {
+                        work.undo(precondition)?;
                     }
                     records::delete(&mut work.batch, RecordTag::Prepared, id);
                     after = work.land()?;

@@ -4,10 +4,10 @@
 //! The protocol of an intent, and why a crash at each point is safe:
 //!
 //! 1. The coordinator takes a number, the lock of directory moves (`directory_move_lock`) if directories move, and holds
-//!    its own needs in memory.
+//!    its own preconditions in memory.
 //!    *Crash:* nothing is on disk but perhaps that lock; the next who wants it asks the coordinator, and it is free.
-//! 2. `PrepareIntent` at each other member: needs are checked and held there, durably, with what they make (a link more, a new
-//!    inode), on disk unless that is all new. *Crash:* there is no intent record; a member that meets such a hold asks the
+//! 2. `PrepareIntent` at each other member: preconditions are checked and held there, durably, with what they make (a link more, a
+//!    new inode), on disk unless that is all new. *Crash:* there is no intent record; a member that meets such a hold asks the
 //!    coordinator, learns that the intent is not live, and undoes it. Members also ask when they start.
 //! 3. The commit point: one batch with the coordinator's own changes and the intent record. It is on disk before anything
 //!    else is done, and before what the operation holds is free for others. *Crash after:* the record
@@ -26,10 +26,10 @@
 //! - *What a member prepared:* it is on disk before the decision, and with it all that it builds on: the inode that gets
 //!   another name, the directory that is empty, renames before this one. Without that a repeated step would meet an older
 //!   state: the file under another name.
-//! - *A new inode* (a directory's, at another member) builds on nothing, so `mkdir` saves that sync: the intent
-//!   holds the inode, and it is made again if it is lost, for all intents of all coordinators before any step.
-//! - *Two coordinators* may move a directory one after the other, and its inode's member prepared for neither: its new parent
-//!   is on disk there before the first is over.
+//! - *A new inode* (a directory's, at another member) is not synced at prepare: it builds on nothing. The intent record contains it;
+//!   recovery makes lost ones again, for all intents of all coordinators, before it runs any step.
+//! - *Two coordinators* may move the same directory in turn, and the member with its inode prepares for neither. So a move ends only
+//!   when that member has the new parent on disk.
 //!
 //! An operation sees another's result only after that one's holds are released, and they are released only once its decision is
 //! on disk. So if a rename survives a power cut, all renames that it depended on do too.
@@ -47,8 +47,8 @@ pub(crate) struct NameInDirectory<'a> {
 
 /// An operation: what must be true, and what happens then. The member that runs it coordinates.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
-    pub needs: Vec<(Member, Precondition)>,
+pub(crate) struct OperationPlan {
+    pub preconditions: Vec<(Member, Precondition)>,
     pub steps: Vec<(Member, IntentStep)>,
     /// Directories that get another parent: `(directory, parent)`.
     pub moves: Vec<(Fid, Fid)>,
@@ -58,17 +58,18 @@ pub(crate) struct Plan {
     pub removal: bool,
 }
 
-impl Plan {
+impl OperationPlan {
     /// A plan that gives room back: it may use the space that a store keeps for that.
-    pub fn removal() -> Plan {
-        Plan {
+    pub fn removal() -> OperationPlan {
+        OperationPlan {
             removal: true,
-            ..Plan::default()
+            ..OperationPlan::default()
         }
     }
 
-    pub fn need(&mut self, need: Precondition) {
-        self.needs.push((need.guard().owner(), need));
+    pub fn require(&mut self, precondition: Precondition) {
+        self.preconditions
+            .push((precondition.guard().owner(), precondition));
     }
 
     pub fn step(&mut self, step: IntentStep) {
@@ -90,7 +91,7 @@ impl Plan {
     ) {
         let name = name.to_vec();
         let links = |entry: EntryTarget| i32::from(entry.kind == Kind::Dir);
-        self.need(Precondition::Entry {
+        self.require(Precondition::Entry {
             dir,
             name: name.clone(),
             is,
@@ -107,16 +108,16 @@ impl Plan {
     pub fn remove(&mut self, EntryTarget { fid, kind }: EntryTarget, time: Time) {
         match kind {
             Kind::Dir => {
-                self.need(Precondition::Empty { fid });
+                self.require(Precondition::Empty { fid });
                 self.step(IntentStep::MarkDead { fid, time });
             }
             _ => self.step(IntentStep::Drop { fid, time }),
         }
     }
 
-    pub fn needs_of(&self, member: Member) -> impl Iterator<Item = &Precondition> + Clone {
-        let of_member = self.needs.iter().filter(move |(m, _)| *m == member);
-        of_member.map(|(_, need)| need)
+    pub fn preconditions_of(&self, member: Member) -> impl Iterator<Item = &Precondition> + Clone {
+        let of_member = self.preconditions.iter().filter(move |(m, _)| *m == member);
+        of_member.map(|(_, precondition)| precondition)
     }
 
     pub fn steps_of(&self, member: Member) -> impl Iterator<Item = &IntentStep> + Clone {
@@ -126,7 +127,9 @@ impl Plan {
 
     /// What `member` has left to do once the plan is decided.
     pub fn part_of(&self, member: Member) -> IntentPart {
-        let makes = self.needs_of(member).filter(|need| need.makes());
+        let makes = self
+            .preconditions_of(member)
+            .filter(|precondition| precondition.makes());
         IntentPart {
             makes: makes.cloned().collect(),
             steps: self.steps_of(member).cloned().collect(),
@@ -136,7 +139,7 @@ impl Plan {
     /// The other members that take part.
     pub fn others(&self, me: Member) -> Vec<Member> {
         let all = self
-            .needs
+            .preconditions
             .iter()
             .map(|(m, _)| *m)
             .chain(self.steps.iter().map(|(m, _)| *m));

@@ -1,7 +1,7 @@
 //! Removing names: unlink and rmdir.
 use super::names;
 use super::operations::NamespaceOperations;
-use super::plan::{NameInDirectory, Plan};
+use super::plan::{NameInDirectory, OperationPlan};
 use crate::{Caller, Fid, Kind, Member, Result};
 use rustix::io::Errno;
 
@@ -25,7 +25,7 @@ impl NamespaceOperations {
             }
             self.check_sticky(inode.uid, inode.mode, entry, caller)?;
             let time = self.local.now();
-            let mut plan = Plan::removal();
+            let mut plan = OperationPlan::removal();
             plan.change_entry(NameInDirectory { dir, name }, Some(entry), None, time);
             plan.remove(entry, time);
             self.coordinator.run(&plan, by)?;

@@ -3,7 +3,7 @@
 //! The owner of the destination directory coordinates.
 use super::attempt::AttemptError;
 use super::operations::NamespaceOperations;
-use super::plan::{NameInDirectory, Plan};
+use super::plan::{NameInDirectory, OperationPlan};
 use super::steps::{EntryTarget, IntentStep};
 use super::{entries, names};
 use crate::{Caller, Fid, Kind, Member, RenameFlags, Result, Time};
@@ -43,7 +43,7 @@ impl NamespaceOperations {
         target: NameInDirectory<'_>,
         flags: RenameFlags,
         caller: Caller,
-    ) -> Result<Option<(Plan, Vec<Fid>)>, AttemptError> {
+    ) -> Result<Option<(OperationPlan, Vec<Fid>)>, AttemptError> {
         let moved = self.get_entry_anywhere(source)?;
         let dir = self.local.directory(target.dir)?;
         let replaced = entries::get(&self.local.store, target.dir, target.name)?;
@@ -90,8 +90,8 @@ fn replace(
     moved: EntryTarget,
     replaced: Option<EntryTarget>,
     time: Time,
-) -> Result<Plan, AttemptError> {
-    let mut plan = Plan::default();
+) -> Result<OperationPlan, AttemptError> {
+    let mut plan = OperationPlan::default();
     plan.change_entry(source, Some(moved), None, time);
     plan.change_entry(target, replaced, Some(moved), time);
     move_steps(&mut plan, moved, source.dir, target.dir, time);
@@ -112,8 +112,8 @@ fn exchange(
     moved: EntryTarget,
     other: EntryTarget,
     time: Time,
-) -> Plan {
-    let mut plan = Plan::default();
+) -> OperationPlan {
+    let mut plan = OperationPlan::default();
     plan.change_entry(source, Some(moved), Some(other), time);
     plan.change_entry(target, Some(other), Some(moved), time);
     move_steps(&mut plan, moved, source.dir, target.dir, time);
@@ -121,7 +121,7 @@ fn exchange(
     plan
 }
 
-fn move_steps(plan: &mut Plan, entry: EntryTarget, from: Fid, to: Fid, time: Time) {
+fn move_steps(plan: &mut OperationPlan, entry: EntryTarget, from: Fid, to: Fid, time: Time) {
     let parent = (entry.kind == Kind::Dir && from != to).then_some(to);
     plan.step(IntentStep::Moved {
         fid: entry.fid,

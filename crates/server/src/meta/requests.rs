@@ -1,6 +1,6 @@
 //! The requests about names and attributes that this member answers, and asking those of other members. What members ask each
 //! other is a leaf request: answered from the member's own store, so that no answer waits for another one.
-use super::Meta;
+use super::Namespace;
 use super::attempt::hold_reply;
 use super::intents::Intents;
 use super::local::LocalNamespace;
@@ -19,9 +19,9 @@ use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Most fids given to another member at once.
-const MOST_FIDS: u32 = 4096;
+const MAX_FIDS: u32 = 4096;
 
-impl OperationService for Meta {
+impl OperationService for Namespace {
     fn lookup(&self, from: Member, r: Lookup) -> Result<LeasedAttr> {
         let lease_to = r.lease.then_some(from);
         self.operations.lookup(r.parent, &r.name, lease_to)
@@ -114,11 +114,14 @@ impl LeafService for LeafRequests {
     }
     fn allocate_fids(&self, _: Member, r: AllocateFids) -> Result<Vec<Fid>> {
         let allocate = |_| self.local.inodes.allocate_fid();
-        (0..r.count.min(MOST_FIDS)).map(allocate).collect()
+        (0..r.count.min(MAX_FIDS)).map(allocate).collect()
     }
     fn prepare_intent(&self, from: Member, r: PrepareIntent) -> Result<HoldReply> {
         check_coordinator(from, r.intent)?;
-        hold_reply(self.participant.prepare(r.intent, r.below, r.needs, r.by))
+        hold_reply(
+            self.participant
+                .prepare(r.intent, r.below, r.preconditions, r.by),
+        )
     }
     fn finish_intent(&self, from: Member, r: FinishIntent) -> Result<()> {
         check_coordinator(from, r.intent)?;

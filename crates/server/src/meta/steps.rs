@@ -18,10 +18,10 @@ pub const LINK_MAX: u32 = 65_000;
 
 /// What of these needs and steps of one member may be leased to kernels.
 pub(crate) fn leased_objects<'a>(
-    needs: impl Iterator<Item = &'a Precondition>,
+    preconditions: impl Iterator<Item = &'a Precondition>,
     steps: impl Iterator<Item = &'a IntentStep>,
 ) -> impl Iterator<Item = LeasedObject<'a>> {
-    let of_need = |need: &'a Precondition| match need {
+    let of_precondition = |precondition: &'a Precondition| match precondition {
         Precondition::Entry {
             dir,
             name,
@@ -40,7 +40,9 @@ pub(crate) fn leased_objects<'a>(
         | IntentStep::MarkDead { .. }
         | IntentStep::Moved { .. } => Some(LeasedObject::Attributes(step.guard())),
     };
-    needs.filter_map(of_need).chain(steps.filter_map(of_step))
+    preconditions
+        .filter_map(of_precondition)
+        .chain(steps.filter_map(of_step))
 }
 
 /// Names that directories get by these steps: the kernel that renames them keeps them there.
@@ -100,10 +102,14 @@ impl<'a> ChangeSet<'a> {
     }
 
     /// Checks a need for `id` (`None`: an operation of this member alone), and makes what it makes.
-    pub fn need(&mut self, id: Option<IntentId>, need: &Precondition) -> Result<(), AttemptError> {
+    pub fn require(
+        &mut self,
+        id: Option<IntentId>,
+        precondition: &Precondition,
+    ) -> Result<(), AttemptError> {
         let at = self.local.member();
         let busy = |by| AttemptError::Busy { at, by };
-        match need {
+        match precondition {
             Precondition::Entry { dir, name, is } => {
                 if let Some(by) = self.local.holds.entry(*dir, name, id) {
                     return Err(busy(by));
@@ -168,15 +174,15 @@ impl<'a> ChangeSet<'a> {
     }
 
     /// Makes once more what a need made, because a power cut took it back.
-    pub fn remake(&mut self, need: &Precondition) {
-        if let Precondition::Make { fid, inode } = need {
+    pub fn remake(&mut self, precondition: &Precondition) {
+        if let Precondition::Make { fid, inode } = precondition {
             self.inodes.insert(*fid, Inode::clone(inode));
         }
     }
 
     /// Takes back what a need made.
-    pub fn undo(&mut self, need: &Precondition) -> Result<()> {
-        match need {
+    pub fn undo(&mut self, precondition: &Precondition) -> Result<()> {
+        match precondition {
             Precondition::Entry { .. } | Precondition::Empty { .. } => {}
             Precondition::Link { fid, time } => self.step(&IntentStep::Drop {
                 fid: *fid,
@@ -269,7 +275,7 @@ impl<'a> ChangeSet<'a> {
         }
         self.local.apply(self.batch)?;
         for removal in removals {
-            removal.landed();
+            removal.batch_applied();
         }
         for fid in self.named {
             self.local.files.named(fid);

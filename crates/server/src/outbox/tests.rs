@@ -14,7 +14,7 @@ use std::path::Path;
 #[derive(Default)]
 struct Frees {
     dead: Mutex<Vec<Member>>,
-    got: Mutex<Vec<(Member, Range)>>,
+    got: Mutex<Vec<(Member, LogRangeTriple)>>,
 }
 
 impl Frees {

@@ -8,7 +8,7 @@ use super::{ByteCheck, MemberPaths, is_member};
 use crate::inodes::{self, Inode};
 use crate::log_ranges::{LogRanges, addresses};
 use crate::meta::{check::UnfinishedOperations, entries, steps::EntryTarget};
-use crate::{Fid, LOST_LOG, Member, Result, files, keys, stopped};
+use crate::{Fid, LOST_LOG, Member, Result, files, keys, offline_stores};
 use forebay_data::ranges::subtract;
 use forebay_data::span;
 use forebay_index::{Extent, ExtentIndex};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// One member's store.
 #[derive(Default)]
-pub struct MemberStore {
+pub struct CollectedStore {
     pub member: Member,
     /// `None`: nothing of it can be read.
     pub store: Option<Arc<Store>>,
@@ -34,7 +34,7 @@ pub struct MemberStore {
 /// See the head of this file.
 #[derive(Default)]
 pub struct CollectedRecords {
-    pub members: Vec<MemberStore>,
+    pub members: Vec<CollectedStore>,
     pub inodes: HashMap<Fid, Inode>,
     pub entries: BTreeMap<(Fid, Vec<u8>), EntryTarget>,
     pub orphans: HashSet<Fid>,
@@ -43,7 +43,7 @@ pub struct CollectedRecords {
     /// Parts of commits over several members that were decided, in the order of the commits.
     pub decided: Vec<files::check::DecidedCommit>,
     /// Files of which a commit was decided: their bytes need not be counted yet.
-    pub unsettled: HashSet<Fid>,
+    pub unpublished: HashSet<Fid>,
     counters: HashMap<(Member, Vec<u8>), u64>,
     /// Live addresses of all logs.
     pub live: LogRanges,
@@ -51,7 +51,7 @@ pub struct CollectedRecords {
     bad: LogRanges,
 }
 
-impl MemberStore {
+impl CollectedStore {
     /// What is damaged of it, each place once.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
         let opened = self.store.iter().flat_map(|store| &store.opened().damage);
@@ -81,13 +81,13 @@ impl CollectedRecords {
             .iter()
             .filter_map(|m| Some((m.member, &**m.store.as_ref()?)))
             .collect();
-        let (decided, unsettled) = files::check::decided_commits(&stores);
+        let (decided, unpublished) = files::check::decided_commits(&stores);
         let unfinished = stores
             .iter()
             .map(|(member, store)| (*member, UnfinishedOperations::read(store)))
             .collect();
         collected.unfinished = unfinished;
-        (collected.decided, collected.unsettled) = (decided, unsettled);
+        (collected.decided, collected.unpublished) = (decided, unpublished);
         Ok(collected)
     }
 
@@ -211,10 +211,10 @@ fn open(
     member: Member,
     source: &MemberPaths,
     losses: &mut Losses,
-) -> Result<MemberStore> {
-    let mut m = MemberStore {
+) -> Result<CollectedStore> {
+    let mut m = CollectedStore {
         member,
-        ..MemberStore::default()
+        ..CollectedStore::default()
     };
     let Some(kv) = &source.kv else {
         // Told by whoever looked for it.
@@ -222,8 +222,8 @@ fn open(
         return Ok(m);
     };
     let opened = || -> Result<(Store, ExtentIndex)> {
-        let store = Store::salvage(io.clone(), kv, stopped::without_threads())?;
-        let index = stopped::open_index(&store)?;
+        let store = Store::salvage(io.clone(), kv, offline_stores::without_threads())?;
+        let index = offline_stores::open_index(&store)?;
         Ok((store, index))
     };
     let (store, index) = match opened() {

@@ -1,10 +1,9 @@
 //! Files and their bytes: the extents of all members against sizes, byte counts and spans.
 //!
-//! An inode counts the bytes that its extents and patterns hold. Where it counts more, some are lost, and where they were
-//! is not known: everything in the file that nothing holds is `EIO` then, holes too. Where it counts fewer, or an extent
-//! is newer than the inode, the inode is an old version. The same may be true where lost batches may have placed bytes in
-//! the file. In these cases one more byte, at the file's end, is `EIO`, so that no reader takes that end for the real
-//! one.
+//! An inode counts the bytes of its extents and patterns.
+//! - It counts more than is found: bytes are lost, and where they were is not known. So every hole of the file is `EIO`.
+//! - It counts fewer, or an extent is newer than the inode, or lost batches may have written to the file: the inode may be an old
+//!   version. So one byte at its end is `EIO`, and no reader takes that end for the real one.
 use super::NewStore;
 use super::collect::CollectedRecords;
 use super::losses::Losses;
@@ -222,7 +221,7 @@ impl<'a> ContentRebuild<'a> {
             }
         }
         let counted = laid.bytes() + pattern_bytes;
-        let trusted = self.collected.unsettled.contains(&fid)
+        let trusted = self.collected.unpublished.contains(&fid)
             || names.orphans.contains(&fid)
             || !self.collected.any_uncertain();
         let more = !trusted && counted > inode.bytes;

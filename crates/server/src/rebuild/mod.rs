@@ -32,7 +32,7 @@ pub use losses::{Loss, Losses};
 
 use crate::inodes::{Inode, record};
 use crate::superblock::unwritable;
-use crate::{Fid, Kind, Member, Result, Time, keys, record_subject, stopped};
+use crate::{Fid, Kind, Member, Result, Time, keys, offline_stores, record_subject};
 use collect::CollectedRecords;
 use content::ContentRebuild;
 use forebay_index::ExtentIndex;
@@ -79,11 +79,11 @@ impl NewStore {
     fn create(io: &Arc<dyn Io>, kv: &std::path::Path) -> Result<NewStore> {
         let options = Options {
             durability: Durability::Process,
-            ..stopped::without_threads()
+            ..offline_stores::without_threads()
         };
         io.create_dir_all(kv).map_err(|e| unwritable(kv, &e))?;
         let store = Store::open(io.clone(), kv, options)?;
-        let index = stopped::open_index(&store)?;
+        let index = offline_stores::open_index(&store)?;
         Ok(NewStore {
             store,
             index,

@@ -1,5 +1,4 @@
-//! Log bytes that were written shortly before batches that are lost, and that no record places in a file: the lost batches may
-//! have done so.
+//! Log bytes that no surviving record names, written shortly before lost batches that may have named them.
 //!
 //! A log is written by one file's writer, and its row (`keys::LOGS`) says which file, until the log is sealed (complete: nothing
 //! is appended any more). A salvaged store keeps every version of a row that its log holds, so what a row said before the lost

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// See the head of this file.
-pub struct Overlay {
+pub struct SegmentOverlay {
     io: Arc<dyn Io>,
     /// Data directories of the service, and of the stores if there are any.
     data: Vec<(PathBuf, Option<PathBuf>)>,
 }
 
-impl Overlay {
+impl SegmentOverlay {
     /// `data`: the data directory of each member of the service, and the one of its store.
-    pub fn new(io: Arc<dyn Io>, data: Vec<(PathBuf, Option<PathBuf>)>) -> Overlay {
-        Overlay { io, data }
+    pub fn new(io: Arc<dyn Io>, data: Vec<(PathBuf, Option<PathBuf>)>) -> SegmentOverlay {
+        SegmentOverlay { io, data }
     }
 
     fn store_of(&self, dir: &Path) -> Option<&Path> {
@@ -30,7 +30,7 @@ impl Overlay {
     }
 }
 
-impl Io for Overlay {
+impl Io for SegmentOverlay {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         match (self.io.open(path), self.original(path)) {
             (Err(e), Some(original)) if e.kind() == ErrorKind::NotFound => {
@@ -100,7 +100,7 @@ mod tests {
         std::fs::create_dir(&new).unwrap();
         std::fs::create_dir(&old).unwrap();
         std::fs::write(old.join("1.seg"), b"bytes").unwrap();
-        let io = Overlay::new(Arc::new(OsIo), vec![(new.clone(), Some(old.clone()))]);
+        let io = SegmentOverlay::new(Arc::new(OsIo), vec![(new.clone(), Some(old.clone()))]);
         let seen = new.join("1.seg");
         let file = io.open(&seen).unwrap();
         let mut read = [0; 5];

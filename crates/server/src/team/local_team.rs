@@ -7,11 +7,11 @@
 //! - Once the last one has come, the others wait as long as its call takes, which has limits of its own.
 //! - At most [`MAX_UNFINISHED_CALLS`] calls that some client never came to are remembered.
 
-use super::TeamPlan;
+use super::TeamSpec;
 use crate::Member;
 use bytes::Bytes;
 use forebay_fabric::Rank;
-use forebay_fabric::ring::{Failure, Group};
+use forebay_fabric::ring::{CollectiveFailure, Group};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const MAX_UNFINISHED_CALLS: usize = 64;
 
 /// One team at one node.
 pub(super) struct LocalTeam {
-    pub plan: TeamPlan,
+    pub plan: TeamSpec,
     pub group: Group,
     /// This node.
     me: Rank,
@@ -33,7 +33,7 @@ pub(super) struct LocalTeam {
 
 #[derive(Default)]
 struct PendingCalls {
-    by_round: BTreeMap<u64, TeamCall>,
+    by_round: BTreeMap<u64, LocalCall>,
     /// Clients that take part now.
     clients: u32,
     /// The round after the last one of clients that have left.
@@ -41,7 +41,7 @@ struct PendingCalls {
 }
 
 #[derive(Default)]
-struct TeamCall {
+struct LocalCall {
     /// Those of the clients that came, combined.
     value: Option<Bytes>,
     came: u32,
@@ -55,13 +55,13 @@ enum CallPhase {
     Gathering,
     /// All came, and the last one asks.
     Asking,
-    Over(Result<Bytes, Failure>),
+    Over(Result<Bytes, CollectiveFailure>),
 }
 
 impl LocalTeam {
     /// At node `me`, whose clients wait `client_wait` for each other. `next`: the first round.
     pub fn new(
-        plan: TeamPlan,
+        plan: TeamSpec,
         group: Group,
         next: u64,
         me: Member,
@@ -114,9 +114,9 @@ impl LocalTeam {
         round: u64,
         value: Bytes,
         combine: &dyn Fn(Bytes, Bytes) -> Bytes,
-        ask: impl FnOnce(Bytes) -> Result<Bytes, Failure>,
+        ask: impl FnOnce(Bytes) -> Result<Bytes, CollectiveFailure>,
         decline: impl FnOnce(),
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, CollectiveFailure> {
         let mut calls = self.calls.lock();
         let call = calls.by_round.entry(round).or_default();
         call.came += 1;
@@ -136,7 +136,7 @@ impl LocalTeam {
             let mut ending = CallEnding {
                 local: self,
                 round,
-                outcome: Err(Failure::Panicked(self.me)),
+                outcome: Err(CollectiveFailure::Panicked(self.me)),
             };
             ending.outcome = ask(value);
             return ending.outcome.clone();
@@ -147,7 +147,7 @@ impl LocalTeam {
         loop {
             let Some(call) = calls.by_round.get_mut(&round) else {
                 // Forgotten, as more than `MAX_UNFINISHED_CALLS` others were given up since.
-                return Err(Failure::Over(self.me));
+                return Err(CollectiveFailure::Over(self.me));
             };
             match (&call.phase, until) {
                 (CallPhase::Over(outcome), _) => {
@@ -157,7 +157,7 @@ impl LocalTeam {
                     return outcome;
                 }
                 (CallPhase::Gathering, Some(until)) if Instant::now() >= until => {
-                    let failure = Failure::Missing(self.me);
+                    let failure = CollectiveFailure::Missing(self.me);
                     call.phase = CallPhase::Over(Err(failure));
                     call.waiting -= 1;
                     self.forget_finished(&mut calls, round);
@@ -176,7 +176,7 @@ impl LocalTeam {
 
     /// Forgets a call that is over for all, and the oldest of those that some never came to.
     fn forget_finished(&self, calls: &mut PendingCalls, round: u64) {
-        let over = |call: &TeamCall| call.waiting == 0 && matches!(call.phase, CallPhase::Over(_));
+        let over = |call: &LocalCall| call.waiting == 0 && matches!(call.phase, CallPhase::Over(_));
         let here = self.plan.here;
         if let Some(call) = calls.by_round.get(&round)
             && over(call)
@@ -197,7 +197,7 @@ impl LocalTeam {
 struct CallEnding<'a> {
     local: &'a LocalTeam,
     round: u64,
-    outcome: Result<Bytes, Failure>,
+    outcome: Result<Bytes, CollectiveFailure>,
 }
 
 impl Drop for CallEnding<'_> {

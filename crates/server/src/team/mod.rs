@@ -11,7 +11,7 @@
 //! - All clients of a team make the same calls in the same order, as in MPI; a client makes one at a time. Calls are told apart
 //!   by their number in that order (*round*), which every client counts for itself, so that a call that fails leaves the next
 //!   one alone. If a failed call leaves clients at different rounds, they must form a new team, with another number.
-//! - A call lasts [`Limits::whole`] and the wait for the node's own clients at most. Both grow from the deadline of the service,
+//! - A call lasts [`CollectiveTimeouts::whole`] and the wait for the node's own clients at most. Both grow from the deadline of the service,
 //!   the first with the logarithm of the number of servers.
 //! - A call is executed once at most. What ends it early says whether that may have happened.
 
@@ -21,7 +21,9 @@ mod past_rounds;
 use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_fabric::Rank;
-use forebay_fabric::ring::{Collectives, Group, Limits, NetworkCost, Operation, Shape};
+use forebay_fabric::ring::{
+    CollectiveTimeouts, Collectives, Group, NetworkCost, Operation, TreeShape,
+};
 use forebay_proto::placement::rank_of;
 use local_team::LocalTeam;
 use parking_lot::{Condvar, Mutex};
@@ -40,7 +42,7 @@ const MAX_EMPTY_TEAMS: usize = 4096;
 
 /// A team, described alike by all its clients (but for `here`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TeamPlan {
+pub struct TeamSpec {
     /// Its number, [`MAX_NUMBER`] at most. Two teams that exist at once have different ones; one after the other may have the same.
     pub number: u32,
     /// The members at whose nodes it has clients, in the same order everywhere.
@@ -49,7 +51,7 @@ pub struct TeamPlan {
     pub here: u32,
 }
 
-impl TeamPlan {
+impl TeamSpec {
     /// A digest of number and members, which make a team: where it is formed again, it goes on after its last call.
     pub fn identity(&self) -> u64 {
         let members = self.members.iter().flat_map(|m| m.to_le_bytes());
@@ -101,7 +103,7 @@ pub struct Teams {
     me: Member,
     /// How long the clients of one node wait for each other.
     client_wait: Duration,
-    limits: Limits,
+    limits: CollectiveTimeouts,
     table: Mutex<TeamTable>,
     /// A client has left its team.
     left: Condvar,
@@ -118,7 +120,7 @@ impl Teams {
             me,
             client_wait: deadline,
             // One level more than the servers' tree has: that of a node's own clients.
-            limits: Limits {
+            limits: CollectiveTimeouts {
                 base: deadline + per_level,
                 per_level,
             },
@@ -134,11 +136,11 @@ impl Teams {
     ///
     /// # Errors
     /// `Refused` for a plan that cannot be; `EBUSY` if all places stay taken, or the number is another team's that has clients here.
-    pub fn join(self: &Arc<Teams>, plan: &TeamPlan) -> Result<TeamMembership> {
+    pub fn join(self: &Arc<Teams>, plan: &TeamSpec) -> Result<TeamMembership> {
         self.join_within(plan, self.client_wait)
     }
 
-    fn join_within(self: &Arc<Teams>, plan: &TeamPlan, wait: Duration) -> Result<TeamMembership> {
+    fn join_within(self: &Arc<Teams>, plan: &TeamSpec, wait: Duration) -> Result<TeamMembership> {
         let deadline = Instant::now() + wait;
         let mut table = self.table.lock();
         loop {
@@ -153,7 +155,7 @@ impl Teams {
     fn try_join(
         self: &Arc<Teams>,
         table: &mut TeamTable,
-        plan: &TeamPlan,
+        plan: &TeamSpec,
     ) -> Result<TeamMembership> {
         let refuse = |why: String| Err(Error::Refused(format!("team {}: {why}", plan.number)));
         if plan.number > MAX_NUMBER {
@@ -169,7 +171,7 @@ impl Teams {
             }
             _ => {
                 let ranks: Vec<Rank> = plan.members.iter().map(|m| rank_of(*m)).collect();
-                let shape = Shape::Fitted(NetworkCost::default());
+                let shape = TreeShape::Fitted(NetworkCost::default());
                 let group = match Group::new(plan.number.into(), ranks, shape) {
                     Ok(group) => group,
                     Err(e) => return refuse(e.to_string()),
@@ -217,7 +219,7 @@ pub struct TeamMembership {
 
 impl TeamMembership {
     /// The team.
-    pub fn plan(&self) -> &TeamPlan {
+    pub fn plan(&self) -> &TeamSpec {
         &self.local.plan
     }
 

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// Teams remembered at least. Twice as many take about 14 MB.
 const MIN_REMEMBERED: usize = 200_000;
 
-/// The next round of each team, by its [identity](super::TeamPlan::identity).
+/// The next round of each team, by its [identity](super::TeamSpec::identity).
 #[derive(Default)]
 pub(super) struct PastRounds {
     young: HashMap<u64, u64>,

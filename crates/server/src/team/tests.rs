@@ -1,6 +1,6 @@
 //! Calls of teams over several servers in memory: who is counted, who joins, and what a client that stays away ends.
 use super::*;
-use forebay_fabric::ring::Failure;
+use forebay_fabric::ring::CollectiveFailure;
 use forebay_fabric::ring::MemoryBounds;
 use forebay_fabric::{Fabric, Handler, local};
 
@@ -16,8 +16,8 @@ fn nodes(n: u32, deadline: Duration) -> Vec<Arc<Teams>> {
     local::fabric(n).into_iter().map(make).collect()
 }
 
-fn plan(number: u32, members: u16, here: u32) -> TeamPlan {
-    TeamPlan {
+fn plan(number: u32, members: u16, here: u32) -> TeamSpec {
+    TeamSpec {
         number,
         members: (0..members).collect(),
         here,
@@ -36,7 +36,7 @@ fn count(member: &mut TeamMembership, root: Member) -> Result<u8> {
         .map(|answer| answer[0])
 }
 
-fn failure(outcome: Result<u8>) -> Failure {
+fn failure(outcome: Result<u8>) -> CollectiveFailure {
     match outcome {
         Err(Error::Team { failure, .. }) => failure,
         other => panic!("{other:?}"),
@@ -80,11 +80,11 @@ fn places_are_given_out_once_and_again_when_left() {
     let node = nodes(1, LONG).remove(0);
     let a = node.join(&plan(3, 1, 2)).unwrap();
     let b = node.join(&plan(3, 1, 2)).unwrap();
-    let refused = |plan: &TeamPlan| match node.join(plan) {
+    let refused = |plan: &TeamSpec| match node.join(plan) {
         Err(Error::Refused(why)) => why,
         _ => panic!("a client too many"),
     };
-    let at_once = |plan: &TeamPlan| node.join_within(plan, Duration::ZERO).err().unwrap();
+    let at_once = |plan: &TeamSpec| node.join_within(plan, Duration::ZERO).err().unwrap();
     let taken = at_once(&plan(3, 1, 2));
     assert_eq!(taken.errno(), Errno::BUSY);
     let other = at_once(&plan(3, 1, 3));
@@ -93,7 +93,7 @@ fn places_are_given_out_once_and_again_when_left() {
     assert!(refused(&plan(MAX_NUMBER + 1, 1, 1)).contains("highest"));
     assert!(refused(&plan(4, 0, 1)).contains("no client"));
     assert!(refused(&plan(4, 1, 0)).contains("no client"));
-    let twice = TeamPlan {
+    let twice = TeamSpec {
         members: vec![0, 0],
         ..plan(4, 1, 1)
     };
@@ -166,7 +166,8 @@ fn a_client_that_stays_away_fails_its_call_for_all_and_the_next_works() {
                 })
             })
             .collect();
-        let join = |t: std::thread::ScopedJoinHandle<'_, (Failure, u8)>| t.join().unwrap();
+        let join =
+            |t: std::thread::ScopedJoinHandle<'_, (CollectiveFailure, u8)>| t.join().unwrap();
         threads.into_iter().map(join).collect::<Vec<_>>()
     });
     for (first, second) in outcomes {
@@ -201,7 +202,7 @@ fn a_panic_of_the_one_that_asks_is_heard_by_its_node() {
         let heard: Vec<_> = ends.into_iter().flatten().collect();
         assert_eq!(heard.len(), 1);
         for outcome in heard {
-            assert_eq!(failure(outcome), Failure::Panicked(0));
+            assert_eq!(failure(outcome), CollectiveFailure::Panicked(0));
         }
     });
 }

@@ -4,7 +4,7 @@ use crate::common::*;
 use forebay_fabric::fault::{Intercept, InterceptedCall, intercepted};
 use forebay_fabric::{Error, Message};
 use forebay_server::delegate::{Delegate, OpenedFile};
-use forebay_server::{Caller, Fid, Kind, NewNode, OpenFlags, Service};
+use forebay_server::{Caller, Fid, Kind, NewInode, OpenFlags, Service};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -300,7 +300,7 @@ fn a_combined_create_fails_for_all_as_for_one() {
     let dir = scratch();
     let (service, gate, _) = gated(&dir);
     let owner = service.delegate(0);
-    let directory = NewNode {
+    let directory = NewInode {
         kind: Kind::Dir,
         mode: 0o755,
         rdev: 0,

@@ -5,7 +5,7 @@ use forebay_server::repair::Repair;
 use forebay_server::repair_marker::MARK;
 use forebay_server::salvage::Salvage;
 use forebay_server::superblock::{COPY_NAME, FILE_NAME};
-use forebay_server::{Delegate, Error, Fid, Kind, MemberDirectory, NewNode, Service, fsck};
+use forebay_server::{Delegate, Error, Fid, Kind, MemberDirectory, NewInode, Service, fsck};
 use forebay_storage::fault::{Call, HookedIo};
 use forebay_storage::{Io, OsIo};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl Stores {
     fn new(members: u16, apart: bool) -> Stores {
         let temp = scratch();
         let service = start(&temp, config(members));
-        let new = || NewNode {
+        let new = || NewInode {
             kind: Kind::Dir,
             mode: 0o755,
             rdev: 0,

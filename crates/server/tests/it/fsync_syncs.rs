@@ -2,7 +2,7 @@
 //! parts lie, and that a power failure right after it loses nothing.
 use crate::common::*;
 use forebay_server::delegate::Delegate;
-use forebay_server::{Config, Fid, Kind, NewNode, Service};
+use forebay_server::{Config, Fid, Kind, NewInode, Service};
 use forebay_storage::Io;
 use forebay_storage::fault::{Call, FaultIo, HookedIo};
 use std::path::Path;
@@ -23,7 +23,7 @@ fn directory_of(delegate: &Delegate, member: u16) -> (Fid, String) {
     (0..)
         .map(|i| format!("dir{member}.{i}"))
         .find_map(|name| {
-            let new = NewNode {
+            let new = NewInode {
                 kind: Kind::Dir,
                 mode: 0o755,
                 rdev: 0,

@@ -2,7 +2,7 @@
 use crate::common::*;
 use forebay_server::MemberStatus;
 use forebay_server::delegate::{Delegate, Handle};
-use forebay_server::{Fid, Kind, NewNode, RenameFlags, Service};
+use forebay_server::{Fid, Kind, NewInode, RenameFlags, Service};
 use forebay_storage::fault::FaultIo;
 use forebay_testkit::wait::{LIMIT, until_or};
 use rustix::io::Errno;
@@ -213,7 +213,7 @@ fn what_a_write_accepted_on_a_full_disk_is_published_and_found_again() {
     assert!(written > 8 << 20, "only {written} bytes found room");
     assert_eq!(here.names.statfs().unwrap().free / 400_000, 0);
     // Names still find room.
-    let dir = NewNode {
+    let dir = NewInode {
         kind: Kind::Dir,
         mode: 0o755,
         rdev: 0,

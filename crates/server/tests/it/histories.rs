@@ -7,7 +7,7 @@ use crate::model::rows::row;
 use crate::model::{Change, File, FileId, Model};
 use forebay_server::delegate::{Delegate, Fallocate, Handle, SeekTarget, WriteOrigin};
 use forebay_server::{
-    Caller, Config, Consistency, Fid, Kind, NewNode, OpenFlags, RenameFlags, Service, SetAttr,
+    Caller, Config, Consistency, Fid, Kind, NewInode, OpenFlags, RenameFlags, Service, SetAttr,
 };
 use forebay_storage::OsIo;
 use forebay_testkit::random::Random;
@@ -69,7 +69,7 @@ fn run(seed: u64, say: bool) {
     };
     history.start();
     for name in ["a", "b"] {
-        let new = NewNode {
+        let new = NewInode {
             kind: Kind::Dir,
             mode: 0o755,
             rdev: 0,

@@ -7,7 +7,7 @@ use crate::common::*;
 use forebay_fabric::fault::{FaultRates, Faults};
 use forebay_server::delegate::{Delegate, Handle, LockOutcome, StalePages, WantedLock};
 use forebay_server::proto::locks::{LockMode, LockSpace};
-use forebay_server::{Error, Fid, Kind, NewNode, Service};
+use forebay_server::{Error, Fid, Kind, NewInode, Service};
 use forebay_testkit::seeds::is_soak;
 use forebay_testkit::wait::until;
 use rustix::io::Errno;
@@ -276,7 +276,7 @@ fn a_circle_over_nodes_and_files_fails_for_the_one_that_closes_it() {
             .map(|i| {
                 let name = format!("d{size}-{i}");
                 let node = service.delegate(0);
-                let new = NewNode {
+                let new = NewInode {
                     kind: Kind::Dir,
                     mode: 0o755,
                     rdev: 0,

@@ -23,7 +23,7 @@ mod lost_opens;
 mod many_open_files;
 mod model;
 mod older_handle_closes_last;
-mod page_stores;
+mod page_fills;
 mod pattern_histories;
 mod patterns;
 mod prefetch;

@@ -1,6 +1,6 @@
 //! Asking for many files at once says what asking for each says.
 use crate::common::*;
-use forebay_server::{Delegate, Fid, Kind, NewNode};
+use forebay_server::{Delegate, Fid, Kind, NewInode};
 
 fn write(delegate: &Delegate, fid: Fid, pieces: &[(u64, usize)]) {
     let handle = delegate.open(fid, BOTH).unwrap().handle;
@@ -18,7 +18,7 @@ fn a_survey_says_what_asking_for_each_file_says() {
     for n in 0..30u64 {
         let writer = service.delegate(n as u16 % 3);
         // Owned by different members.
-        let new = NewNode {
+        let new = NewInode {
             kind: Kind::Dir,
             mode: 0o755,
             rdev: 0,

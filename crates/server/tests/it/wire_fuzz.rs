@@ -12,7 +12,7 @@ use forebay_server::proto::intents::{IntentId, IntentPart};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::proto::meta::FinishIntent;
 use forebay_server::proto::{OneWay, Request, WireError};
-use forebay_server::{Caller, Fid, Kind, NewNode, RenameFlags, Service, SetAttr, SetTime};
+use forebay_server::{Caller, Fid, Kind, NewInode, RenameFlags, Service, SetAttr, SetTime};
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
@@ -177,7 +177,7 @@ impl World {
 fn a_day(service: &Service, day: u64) {
     let node = |k: u64| service.delegate(((day + k) % u64::from(NODES)) as u16);
     for d in 0..6 {
-        let dir = NewNode {
+        let dir = NewInode {
             kind: Kind::Dir,
             mode: 0o755,
             rdev: 0,
@@ -201,7 +201,7 @@ fn a_day(service: &Service, day: u64) {
 }
 
 fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server::Result<()> {
-    let new = |kind, target: &[u8]| NewNode {
+    let new = |kind, target: &[u8]| NewInode {
         kind,
         mode: 0o755,
         rdev: 0,
@@ -359,8 +359,8 @@ fn mutated_requests_are_answered() {
             bulk: vec![Bytes::new(); random.index(2)],
         };
         let begun = Instant::now();
-        let patience = Duration::from_secs(60);
-        let (reply, held) = measured(|| world.ends[from].call(to as Rank, message, patience));
+        let timeout = Duration::from_secs(60);
+        let (reply, held) = measured(|| world.ends[from].call(to as Rank, message, timeout));
         let what = || format!("{asked:?}, {head:?}, of {first:?}");
         let reply = reply.unwrap_or_else(|e| panic!("{e}: {}", what()));
         assert!(begun.elapsed() < Duration::from_secs(30), "{}", what());
@@ -411,7 +411,7 @@ fn a_wrong_number_stops_no_coordinator() {
         let reply: Result<(), WireError> = postcard::from_bytes(&reply.unwrap().head).unwrap();
         assert!(matches!(reply, Err(WireError::Refused(_))), "{reply:?}");
     }
-    let new = NewNode {
+    let new = NewInode {
         kind: Kind::Dir,
         mode: 0o755,
         rdev: 0,

@@ -89,7 +89,7 @@ impl TargetFile for ServiceWriter {
         let released = self.delegate.release(self.handle);
         // A program that lists the directory may know the file, under its temporary name. While this process may write it: who sets the
         // mode may take that away.
-        self.delegate.kernel_pages.renew(self.fid);
+        self.delegate.kernel_pages.refresh_kernel(self.fid);
         released?;
         flushed?;
         match attributes {
@@ -106,7 +106,7 @@ impl Drop for ServiceWriter {
         if self.open {
             // It is given up: whoever wanted the outcome has finished it.
             let _ = self.delegate.release(self.handle);
-            self.delegate.kernel_pages.renew(self.fid);
+            self.delegate.kernel_pages.refresh_kernel(self.fid);
         }
     }
 }
@@ -148,7 +148,7 @@ pub fn set_attributes(
         }
         changed => changed,
     };
-    delegate.kernel_pages.renew(fid);
+    delegate.kernel_pages.refresh_kernel(fid);
     changed?;
     Ok(notes)
 }

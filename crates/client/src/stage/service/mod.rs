@@ -10,7 +10,7 @@ use bytes::Bytes;
 use file::{ServiceReader, ServiceWriter, set_attributes};
 use forebay_server::delegate::Handle;
 use forebay_server::proto::files::FileSurvey;
-use forebay_server::{Attr, Caller, Delegate, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time};
+use forebay_server::{Attr, Caller, Delegate, Fid, Kind, NewInode, OpenFlags, RenameFlags, Time};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -103,13 +103,13 @@ impl ServiceEndpoint {
     ) -> std::vec::IntoIter<Option<FileSurvey>> {
         let fids: Option<Vec<Fid>> = places.map(|place| fid(place?).ok()).collect();
         for fid in fids.iter().flatten() {
-            self.delegate.kernel_pages.bring_back(*fid);
+            self.delegate.kernel_pages.write_back_dirty(*fid);
         }
         let known = fids.and_then(|fids| self.delegate.names.survey(&fids).ok());
         known.unwrap_or_default().into_iter()
     }
 
-    fn make(&self, dir: &ObjectRef, name: &OsStr, new: NewNode) -> io::Result<ObjectRef> {
+    fn make(&self, dir: &ObjectRef, name: &OsStr, new: NewInode) -> io::Result<ObjectRef> {
         let made = self
             .delegate
             .names
@@ -143,7 +143,7 @@ impl CopyEndpoint for ServiceEndpoint {
 
     fn stat(&self, place: &ObjectRef) -> io::Result<ObjectStat> {
         let fid = fid(place)?;
-        self.delegate.kernel_pages.bring_back(fid);
+        self.delegate.kernel_pages.write_back_dirty(fid);
         Ok(stat_of(&self.delegate.names.getattr(fid)?))
     }
 
@@ -232,7 +232,7 @@ impl CopyEndpoint for ServiceEndpoint {
     }
 
     fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)> {
-        match self.make(dir, name, NewNode::new(Kind::Dir, 0o700)) {
+        match self.make(dir, name, NewInode::new(Kind::Dir, 0o700)) {
             Ok(place) => Ok((place, true)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 let (place, stat) = self.lookup(dir, name)?;
@@ -270,9 +270,9 @@ impl CopyEndpoint for ServiceEndpoint {
     }
 
     fn symlink(&self, dir: &ObjectRef, name: &OsStr, target: &OsStr) -> io::Result<ObjectRef> {
-        let new = NewNode {
+        let new = NewInode {
             target: target.as_bytes().to_vec(),
-            ..NewNode::new(Kind::Symlink, 0o777)
+            ..NewInode::new(Kind::Symlink, 0o777)
         };
         self.make(dir, name, new)
     }
@@ -286,9 +286,9 @@ impl CopyEndpoint for ServiceEndpoint {
         if kind.is_device() && self.caller.uid != 0 {
             return Err(Errno::PERM.into());
         }
-        let new = NewNode {
+        let new = NewInode {
             rdev: stat.rdev,
-            ..NewNode::new(kind, 0o600)
+            ..NewInode::new(kind, 0o600)
         };
         self.make(dir, name, new)
     }

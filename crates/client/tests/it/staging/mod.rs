@@ -1,7 +1,7 @@
 //! What the tests of staging share: a service, trees to copy, and comparing them in all that is kept.
 use forebay_client::Client;
 use forebay_client::stage::{
-    Counts, Direction, LocalNode, PathPair, ReportLine, StageOptions, StageOutcome, StageRun,
+    Direction, LocalNode, PathPair, ReportLine, StageCounts, StageOptions, StageOutcome, StageRun,
     StopReason,
 };
 use forebay_server::{Config, Service};
@@ -32,7 +32,7 @@ struct Mounts(std::sync::Mutex<Vec<PathBuf>>);
 /// How a run ended.
 pub struct RunResult {
     pub outcome: StageOutcome,
-    pub counts: Counts,
+    pub counts: StageCounts,
     pub lines: Vec<ReportLine>,
     pub stop: Option<StopReason>,
 }

@@ -2,9 +2,9 @@
 
 use super::super::group::TreePosition;
 use super::super::reduction::{Reduction, ReductionError, ReductionStep};
-use super::super::wire::{Failure, OperationId};
+use super::super::wire::{CollectiveFailure, OperationId};
 use super::operation::Operation;
-use super::pending::{Arrival, PendingOperations};
+use super::pending::{ChildArrival, PendingOperations};
 use crate::{Rank, Replier};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
@@ -44,7 +44,7 @@ impl Gathering {
         id: &OperationId,
         own: Bytes,
         combine: Combine,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, CollectiveFailure> {
         // Cannot be refused: it is the first.
         let first = self.reduction.own(own, combine);
         if let Ok(ReductionStep::Up(_, value) | ReductionStep::Execute(value)) = first {
@@ -63,7 +63,7 @@ impl Gathering {
         &self,
         pending: &Mutex<PendingOperations>,
         id: &OperationId,
-    ) -> Result<Vec<Arrival>, Failure> {
+    ) -> Result<Vec<ChildArrival>, CollectiveFailure> {
         let mut pending = pending.lock();
         loop {
             let arrivals = pending.take(id);
@@ -78,7 +78,7 @@ impl Gathering {
             if self.changed.wait_for(&mut pending, left).timed_out() {
                 let arrivals = pending.take(id);
                 return match self.reduction.absent().next() {
-                    Some(rank) if arrivals.is_empty() => Err(Failure::Missing(rank)),
+                    Some(rank) if arrivals.is_empty() => Err(CollectiveFailure::Missing(rank)),
                     _ => Ok(arrivals),
                 };
             }
@@ -87,9 +87,9 @@ impl Gathering {
 
     fn take(
         &mut self,
-        mut arrivals: Vec<Arrival>,
+        mut arrivals: Vec<ChildArrival>,
         combine: Combine,
-    ) -> Result<Option<Bytes>, Failure> {
+    ) -> Result<Option<Bytes>, CollectiveFailure> {
         // All first: whatever happens on the way, everyone is answered.
         for arrival in &mut arrivals {
             let replier = arrival.replier.take();
@@ -98,7 +98,7 @@ impl Gathering {
         let mut whole = None;
         for arrival in arrivals {
             if arrival.root != self.root {
-                return Err(Failure::Mismatch(arrival.from));
+                return Err(CollectiveFailure::Mismatch(arrival.from));
             }
             let value = arrival.content?;
             match self.reduction.child(arrival.from, value, combine) {
@@ -106,7 +106,9 @@ impl Gathering {
                 Ok(ReductionStep::Up(_, value) | ReductionStep::Execute(value)) => {
                     whole = Some(value)
                 }
-                Err(ReductionError::NotAChild) => return Err(Failure::Mismatch(arrival.from)),
+                Err(ReductionError::NotAChild) => {
+                    return Err(CollectiveFailure::Mismatch(arrival.from));
+                }
             }
         }
         Ok(whole)

@@ -9,10 +9,10 @@
 //! # Invariants
 //! - **The operation runs once at most**, and only on the values of all members: a rank that misses one sends nothing up but
 //!   the failure.
-//! - **Every wait is bounded.** A rank waits for its children as long as [`Limits::gather`](super::Limits::gather) says, and
-//!   for the whole operation as long as [`Limits::whole`](super::Limits::whole). The rank that fails first tells its parent and,
+//! - **Every wait is bounded.** A rank waits for its children as long as [`CollectiveTimeouts::gather`](super::CollectiveTimeouts::gather) says, and
+//!   for the whole operation as long as [`CollectiveTimeouts::whole`](super::CollectiveTimeouts::whole). The rank that fails first tells its parent and,
 //!   by its answers, its children; so all hear who is missing about when the first one notices.
-//! - If a rank hears a failure for which [`Failure::may_have_happened`] is false, the operation never ran and never will,
+//! - If a rank hears a failure for which [`CollectiveFailure::may_have_happened`] is false, the operation never ran and never will,
 //!   as long as its id is remembered somewhere on the way (below).
 //! - **Late and doubled messages are harmless.** An operation is named by group (number and list), key and round, a triple that is
 //!   never used again; rounds of one group and key only go up at each rank. Operations that ended are remembered with their
@@ -29,12 +29,12 @@ mod pending;
 
 pub use operation::{MemoryBounds, Operation};
 
-use super::wire::{self, ChildMessage, Failure, OperationId};
+use super::wire::{self, ChildMessage, CollectiveFailure, OperationId};
 use crate::{Fabric, Handler, Message, Rank, Replier};
 use bytes::Bytes;
 use gather::Gathering;
 use parking_lot::Mutex;
-use pending::{Arrival, PendingOperations};
+use pending::{ChildArrival, PendingOperations};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -78,7 +78,7 @@ impl Collectives {
     /// everyone's.
     ///
     /// # Errors
-    /// See [`Failure`]; within [`Limits::whole`](super::Limits::whole) of the call, not counting the time that `combine` and `execute` take here.
+    /// See [`CollectiveFailure`]; within [`CollectiveTimeouts::whole`](super::CollectiveTimeouts::whole) of the call, not counting the time that `combine` and `execute` take here.
     ///
     /// # Panics
     /// When `combine` or `execute` does, here; the others get `Panicked`.
@@ -88,19 +88,19 @@ impl Collectives {
         value: Bytes,
         combine: impl Fn(Bytes, Bytes) -> Bytes,
         execute: impl FnOnce(Bytes) -> Bytes,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, CollectiveFailure> {
         let (me, group) = (self.fabric.rank(), &operation.group);
         let outsider = if group.has(me) { operation.root } else { me };
         let place = group
             .tree_position(me, operation.root)
-            .ok_or(Failure::NotAMember(outsider))?;
+            .ok_or(CollectiveFailure::NotAMember(outsider))?;
         let id = operation.id();
         let begun = Instant::now();
         let (call, refused) = self.pending.lock().begin_call(&id, me);
         self.refuse_all(refused);
         let changed = call.inspect_err(|failure| {
             // Its children gave up before this rank came; the parent need not wait either.
-            if !matches!(failure, Failure::Busy(_)) {
+            if !matches!(failure, CollectiveFailure::Busy(_)) {
                 self.tell(place.parent, operation, *failure);
             }
         })?;
@@ -121,7 +121,7 @@ impl Collectives {
                 Err(failure)
             }
             Err(panic) => {
-                let failure = Failure::Panicked(me);
+                let failure = CollectiveFailure::Panicked(me);
                 self.tell(parent, operation, failure);
                 self.end(&id, gathering, Err(failure));
                 resume_unwind(panic);
@@ -139,7 +139,7 @@ impl Collectives {
             return;
         };
         let id = operation.id();
-        let failure = Failure::Missing(me);
+        let failure = CollectiveFailure::Missing(me);
         let waiting = {
             let mut pending = self.pending.lock();
             if !pending.is_untouched(&id) {
@@ -168,19 +168,19 @@ impl Collectives {
         value: Bytes,
         levels: u32,
         begun: Instant,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, CollectiveFailure> {
         let whole = operation.limits.whole(levels);
         let left = whole.saturating_sub(begun.elapsed());
         let reply = self
             .fabric
             .call(parent, operation.message(Ok(value), left), left);
         // Whatever the reason, the parent may have the value.
-        let reply = reply.map_err(|_| Failure::Lost(parent))?;
-        wire::decode_down(reply).unwrap_or(Err(Failure::Lost(parent)))
+        let reply = reply.map_err(|_| CollectiveFailure::Lost(parent))?;
+        wire::decode_down(reply).unwrap_or(Err(CollectiveFailure::Lost(parent)))
     }
 
     /// Says upwards that nothing will come. If it is lost, the parent finds out by itself, later.
-    fn tell(&self, parent: Option<Rank>, operation: &Operation, failure: Failure) {
+    fn tell(&self, parent: Option<Rank>, operation: &Operation, failure: CollectiveFailure) {
         if let Some(parent) = parent {
             let message = operation.message(Err(failure), operation.limits.base);
             let _ = self.fabric.send(parent, message);
@@ -188,9 +188,14 @@ impl Collectives {
     }
 
     /// Ends it here, and answers the children.
-    fn end(&self, id: &OperationId, gathering: Gathering, outcome: Result<Bytes, Failure>) {
+    fn end(
+        &self,
+        id: &OperationId,
+        gathering: Gathering,
+        outcome: Result<Bytes, CollectiveFailure>,
+    ) {
         let why = outcome.clone().err();
-        let why = why.unwrap_or(Failure::Over(self.fabric.rank()));
+        let why = why.unwrap_or(CollectiveFailure::Over(self.fabric.rank()));
         let repliers = gathering.into_repliers();
         let late = {
             let mut pending = self.pending.lock();
@@ -208,10 +213,10 @@ impl Collectives {
     fn arrive(&self, from: Rank, message: Message, replier: Option<Replier>) {
         let Some(up) = ChildMessage::decode(message) else {
             self.pending.lock().counts.refused += 1;
-            return refuse(replier, Failure::Malformed(from));
+            return refuse(replier, CollectiveFailure::Malformed(from));
         };
         let me = self.fabric.rank();
-        let arrival = Arrival {
+        let arrival = ChildArrival {
             from,
             root: up.root,
             content: up.content,
@@ -228,7 +233,7 @@ impl Collectives {
         self.refuse_all(refused.into_iter().chain(expired));
     }
 
-    fn refuse_all(&self, refused: impl IntoIterator<Item = (Arrival, Failure)>) {
+    fn refuse_all(&self, refused: impl IntoIterator<Item = (ChildArrival, CollectiveFailure)>) {
         for (arrival, failure) in refused {
             self.pending.lock().counts.refused += 1;
             refuse(arrival.replier, failure);
@@ -236,7 +241,7 @@ impl Collectives {
     }
 }
 
-fn refuse(replier: Option<Replier>, failure: Failure) {
+fn refuse(replier: Option<Replier>, failure: CollectiveFailure) {
     if let Some(replier) = replier {
         replier.reply(wire::encode_down(Err(failure)));
     }

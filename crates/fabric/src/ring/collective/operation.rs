@@ -1,7 +1,7 @@
 //! A collective operation, and the bounds on how many of them a rank keeps.
 
-use super::super::group::{Group, Limits};
-use super::super::wire::{ChildMessage, Failure, OperationId};
+use super::super::group::{CollectiveTimeouts, Group};
+use super::super::wire::{ChildMessage, CollectiveFailure, OperationId};
 use crate::{Message, Rank};
 use bytes::Bytes;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub struct Operation {
     /// Who carries it out.
     pub root: Rank,
     /// How long it may last.
-    pub limits: Limits,
+    pub limits: CollectiveTimeouts,
 }
 
 impl Operation {
@@ -50,7 +50,11 @@ impl Operation {
     }
 
     /// What a rank sends to its parent; the sender waits for `keep_for`.
-    pub(super) fn message(&self, content: Result<Bytes, Failure>, keep_for: Duration) -> Message {
+    pub(super) fn message(
+        &self,
+        content: Result<Bytes, CollectiveFailure>,
+        keep_for: Duration,
+    ) -> Message {
         let up = ChildMessage {
             id: self.id(),
             root: self.root,

@@ -1,6 +1,6 @@
 //! The operations under way at one rank with the messages that came for them, and the failures of those that ended.
 
-use super::super::wire::{Failure, OperationId};
+use super::super::wire::{CollectiveFailure, OperationId};
 use super::CollectiveCounts;
 use super::operation::MemoryBounds;
 use crate::{Rank, Replier};
@@ -12,27 +12,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What came from one rank for one operation.
-pub(super) struct Arrival {
+pub(super) struct ChildArrival {
     pub from: Rank,
     pub root: Rank,
-    pub content: Result<Bytes, Failure>,
+    pub content: Result<Bytes, CollectiveFailure>,
     /// `None` with a failure: its sender does not wait for a reply.
     pub replier: Option<Replier>,
 }
 
-impl Arrival {
+impl ChildArrival {
     /// Whether it says that its sender is in its group now. Other failures may come late.
     fn is_current(&self) -> bool {
-        matches!(self.content, Ok(_) | Err(Failure::Mismatch(_)))
+        matches!(self.content, Ok(_) | Err(CollectiveFailure::Mismatch(_)))
     }
 }
 
 /// Arrivals and why they are refused.
-type RefusedArrivals = Vec<(Arrival, Failure)>;
+type RefusedArrivals = Vec<(ChildArrival, CollectiveFailure)>;
 
 #[derive(Default)]
-struct Pending {
-    arrivals: Vec<Arrival>,
+struct PendingOperation {
+    arrivals: Vec<ChildArrival>,
     /// The ranks that have sent something: one message each.
     from: HashSet<Rank>,
     /// Here while a caller takes part.
@@ -45,14 +45,14 @@ struct Pending {
     other_group: Option<Rank>,
 }
 
-impl Pending {
+impl PendingOperation {
     fn is_current(&self, now: Instant) -> bool {
-        self.expires.is_none_or(|e| now < e) && self.arrivals.iter().any(Arrival::is_current)
+        self.expires.is_none_or(|e| now < e) && self.arrivals.iter().any(ChildArrival::is_current)
     }
 }
 
 /// How two operations of one group's number are related.
-enum Relation {
+enum OperationOrder {
     /// Of different groups.
     OtherGroup,
     /// The other one is of an earlier round, or a later one.
@@ -62,16 +62,16 @@ enum Relation {
 }
 
 impl OperationId {
-    fn relation(&self, other: &OperationId) -> Relation {
+    fn relation(&self, other: &OperationId) -> OperationOrder {
         if self.group != other.group {
-            return Relation::None;
+            return OperationOrder::None;
         }
         match other.round.cmp(&self.round) {
-            _ if self.digest != other.digest => Relation::OtherGroup,
-            _ if self.key != other.key => Relation::None,
-            Ordering::Less => Relation::Earlier,
-            Ordering::Greater => Relation::Later,
-            Ordering::Equal => Relation::None,
+            _ if self.digest != other.digest => OperationOrder::OtherGroup,
+            _ if self.key != other.key => OperationOrder::None,
+            Ordering::Less => OperationOrder::Earlier,
+            Ordering::Greater => OperationOrder::Later,
+            Ordering::Equal => OperationOrder::None,
         }
     }
 }
@@ -79,9 +79,9 @@ impl OperationId {
 #[derive(Default)]
 pub(super) struct PendingOperations {
     bounds: MemoryBounds,
-    pending: HashMap<OperationId, Pending>,
+    pending: HashMap<OperationId, PendingOperation>,
     /// The failures that answer late messages.
-    ended: HashMap<OperationId, Failure>,
+    ended: HashMap<OperationId, CollectiveFailure>,
     /// The same, the oldest first.
     order: VecDeque<OperationId>,
     dead: HashSet<Rank>,
@@ -109,16 +109,16 @@ impl PendingOperations {
         &mut self,
         id: &OperationId,
         me: Rank,
-    ) -> (Result<Arc<Condvar>, Failure>, RefusedArrivals) {
+    ) -> (Result<Arc<Condvar>, CollectiveFailure>, RefusedArrivals) {
         if let Some(failure) = self.ended.get(id) {
             return (Err(*failure), Vec::new());
         }
         let full = self.pending.len() >= self.bounds.pending;
         match self.pending.get(id) {
             Some(pending) if pending.caller.is_some() => {
-                return (Err(Failure::Busy(me)), Vec::new());
+                return (Err(CollectiveFailure::Busy(me)), Vec::new());
             }
-            None if full => return (Err(Failure::Busy(me)), Vec::new()),
+            None if full => return (Err(CollectiveFailure::Busy(me)), Vec::new()),
             _ => {}
         }
         // What is here already and does not fit.
@@ -126,20 +126,20 @@ impl PendingOperations {
         let (mut ahead, mut over, mut conflict) = (HashSet::new(), Vec::new(), None);
         for (other, pending) in self.pending.iter().filter(|(_, p)| p.caller.is_none()) {
             match id.relation(other) {
-                Relation::OtherGroup if pending.is_current(now) => {
+                OperationOrder::OtherGroup if pending.is_current(now) => {
                     conflict = pending.arrivals.first().map(|a| (other.clone(), a.from));
                 }
-                Relation::Earlier => over.push(other.clone()),
-                Relation::Later => ahead.extend(&pending.from),
-                Relation::OtherGroup | Relation::None => {}
+                OperationOrder::Earlier => over.push(other.clone()),
+                OperationOrder::Later => ahead.extend(&pending.from),
+                OperationOrder::OtherGroup | OperationOrder::None => {}
             }
         }
         for earlier in over {
-            let why = Failure::Over(me);
+            let why = CollectiveFailure::Over(me);
             refused.extend(self.end(&earlier, why).into_iter().map(|a| (a, why)));
         }
         if let Some((conflicting, from)) = conflict {
-            let why = Failure::Mismatch(from);
+            let why = CollectiveFailure::Mismatch(from);
             for ended in [&conflicting, id] {
                 refused.extend(self.end(ended, why).into_iter().map(|a| (a, why)));
             }
@@ -157,30 +157,33 @@ impl PendingOperations {
         &self,
         id: &OperationId,
         absent: impl Iterator<Item = Rank>,
-    ) -> Option<Failure> {
+    ) -> Option<CollectiveFailure> {
         let pending = self.pending.get(id)?;
         if let Some(rank) = pending.other_group {
-            return Some(Failure::Mismatch(rank));
+            return Some(CollectiveFailure::Mismatch(rank));
         }
         absent.into_iter().find_map(|rank| {
-            let dead = self.dead.contains(&rank).then_some(Failure::Missing(rank));
+            let dead = self
+                .dead
+                .contains(&rank)
+                .then_some(CollectiveFailure::Missing(rank));
             dead.or_else(|| {
                 pending
                     .ahead
                     .contains(&rank)
-                    .then_some(Failure::Ahead(rank))
+                    .then_some(CollectiveFailure::Ahead(rank))
             })
         })
     }
 
     /// What came since the last time.
-    pub fn take(&mut self, id: &OperationId) -> Vec<Arrival> {
+    pub fn take(&mut self, id: &OperationId) -> Vec<ChildArrival> {
         let pending = self.pending.get_mut(id);
         pending.map_or_else(Vec::new, |p| std::mem::take(&mut p.arrivals))
     }
 
     /// Ends an operation, `why` for those that come late; returns what came too late already.
-    pub fn end(&mut self, id: &OperationId, why: Failure) -> Vec<Arrival> {
+    pub fn end(&mut self, id: &OperationId, why: CollectiveFailure) -> Vec<ChildArrival> {
         if self.ended.insert(id.clone(), why).is_none() {
             self.order.push_back(id.clone());
         }
@@ -198,24 +201,24 @@ impl PendingOperations {
     pub fn keep(
         &mut self,
         id: OperationId,
-        arrival: Arrival,
+        arrival: ChildArrival,
         keep_for: Duration,
         me: Rank,
-    ) -> (Option<(Arrival, Failure)>, RefusedArrivals) {
+    ) -> (Option<(ChildArrival, CollectiveFailure)>, RefusedArrivals) {
         let now = Instant::now();
         let expired = self.expire(now, me);
         if let Some(failure) = self.refusal_of(&id, &arrival, me) {
             let mut refused = expired;
-            if let Failure::Mismatch(_) = failure {
+            if let CollectiveFailure::Mismatch(_) = failure {
                 // Its sender fails, so it is nothing that anyone could still take part in.
                 refused.extend(self.end(&id, failure).into_iter().map(|a| (a, failure)));
             }
             return (Some((arrival, failure)), refused);
         }
         let expires = now.checked_add(keep_for);
-        let new = || Pending {
+        let new = || PendingOperation {
             expires,
-            ..Pending::default()
+            ..PendingOperation::default()
         };
         let pending = self.pending.entry(id).or_insert_with(new);
         pending.from.insert(arrival.from);
@@ -231,7 +234,12 @@ impl PendingOperations {
     }
 
     /// Why not; and lets those know whom it concerns.
-    fn refusal_of(&mut self, id: &OperationId, arrival: &Arrival, me: Rank) -> Option<Failure> {
+    fn refusal_of(
+        &mut self,
+        id: &OperationId,
+        arrival: &ChildArrival,
+        me: Rank,
+    ) -> Option<CollectiveFailure> {
         if let Some(failure) = self.ended.get(id) {
             return Some(*failure);
         }
@@ -241,15 +249,15 @@ impl PendingOperations {
                 continue;
             };
             match other.relation(id) {
-                Relation::OtherGroup if arrival.is_current() => {
+                OperationOrder::OtherGroup if arrival.is_current() => {
                     pending.other_group = Some(arrival.from);
-                    failure = Some(Failure::Mismatch(arrival.from));
+                    failure = Some(CollectiveFailure::Mismatch(arrival.from));
                 }
-                Relation::Earlier => failure = Some(Failure::Over(me)),
-                Relation::Later => {
+                OperationOrder::Earlier => failure = Some(CollectiveFailure::Over(me)),
+                OperationOrder::Later => {
                     pending.ahead.insert(arrival.from);
                 }
-                Relation::OtherGroup | Relation::None => continue,
+                OperationOrder::OtherGroup | OperationOrder::None => continue,
             }
             caller.notify_one();
         }
@@ -258,8 +266,8 @@ impl PendingOperations {
             Some(pending) => pending
                 .from
                 .contains(&arrival.from)
-                .then_some(Failure::Over(me)),
-            None => full.then_some(Failure::Busy(me)),
+                .then_some(CollectiveFailure::Over(me)),
+            None => full.then_some(CollectiveFailure::Busy(me)),
         };
         failure.or(came)
     }
@@ -276,7 +284,7 @@ impl PendingOperations {
             .filter(|(_, p)| p.caller.is_none() && p.expires.is_some_and(|e| e <= now))
             .map(|(id, _)| id.clone())
             .collect();
-        let why = Failure::Missing(me);
+        let why = CollectiveFailure::Missing(me);
         let dropped = gone.iter().flat_map(|id| self.end(id, why));
         let dropped = dropped.map(|arrival| (arrival, why)).collect();
         let waiting = self.pending.values().filter(|p| p.caller.is_none());

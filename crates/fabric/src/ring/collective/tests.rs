@@ -1,5 +1,5 @@
 //! Collectives over the local fabric: what all members hear when all goes well, and when members fail, disagree or stay away.
-use super::super::{Group, Limits, Shape, topology::fan_in};
+use super::super::{CollectiveTimeouts, Group, TreeShape, topology::fan_in};
 use super::*;
 use crate::fault::{FaultRates, Faults};
 use crate::local;
@@ -14,7 +14,7 @@ impl Collectives {
 }
 
 const LONG: Duration = Duration::from_secs(60);
-const PATIENT: Limits = Limits {
+const PATIENT: CollectiveTimeouts = CollectiveTimeouts {
     base: LONG,
     per_level: LONG,
 };
@@ -33,7 +33,13 @@ fn locals(n: u32) -> Vec<Arc<dyn Fabric>> {
     ends.into_iter().map(|e| e as Arc<dyn Fabric>).collect()
 }
 
-fn operation(n: u32, shape: Shape, round: u64, root: Rank, limits: Limits) -> Operation {
+fn operation(
+    n: u32,
+    shape: TreeShape,
+    round: u64,
+    root: Rank,
+    limits: CollectiveTimeouts,
+) -> Operation {
     Operation {
         group: Group::new(7, (0..n).collect(), shape).unwrap(),
         key: Bytes::from_static(b"key"),
@@ -60,7 +66,7 @@ fn run(
     members: &[Arc<Collectives>],
     operation: &Operation,
     who: impl Fn(Rank) -> bool,
-) -> (Vec<Option<Result<u64, Failure>>>, u64) {
+) -> (Vec<Option<Result<u64, CollectiveFailure>>>, u64) {
     let ran = &AtomicU64::new(0);
     let outcomes = std::thread::scope(|scope| {
         let start = |(rank, member): (usize, &Arc<Collectives>)| {
@@ -86,7 +92,7 @@ fn run(
 #[test]
 fn the_root_receives_the_logarithm_for_many_sizes() {
     for n in [1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33] {
-        for shape in [Shape::Ring, Shape::Fitted(Default::default())] {
+        for shape in [TreeShape::Ring, TreeShape::Fitted(Default::default())] {
             let members = members(&locals(n), MemoryBounds::default());
             let root = n / 2;
             let (outcomes, ran) = run(&members, &operation(n, shape, 1, root, PATIENT), |_| true);
@@ -125,14 +131,14 @@ fn what_the_members_hear_fits_together_whatever_goes_wrong() {
         if seed % 5 == 4 {
             faults.kill(1);
         }
-        let limits = Limits {
+        let limits = CollectiveTimeouts {
             base: Duration::from_millis(40),
             per_level: Duration::from_millis(10),
         };
         let shape = if seed % 2 == 0 {
-            Shape::Ring
+            TreeShape::Ring
         } else {
-            Shape::Fitted(Default::default())
+            TreeShape::Fitted(Default::default())
         };
         let root = seed as u32 % n;
         let (outcomes, ran) = run(&members, &operation(n, shape, 1, root, limits), |_| true);
@@ -168,21 +174,21 @@ fn what_the_members_hear_fits_together_whatever_goes_wrong() {
 #[test]
 fn a_rank_that_stays_away_is_named() {
     let members = members(&locals(8), MemoryBounds::default());
-    let limits = Limits {
+    let limits = CollectiveTimeouts {
         base: Duration::from_millis(300),
         per_level: Duration::from_millis(200),
     };
     // Distance 3 from the root: it has a child at 7, and its parent is at 1.
-    let op = operation(8, Shape::Ring, 1, 0, limits);
+    let op = operation(8, TreeShape::Ring, 1, 0, limits);
     let (outcomes, ran) = run(&members, &op, |rank| rank != 5);
     assert_eq!(ran, 0);
-    assert_eq!(outcomes[7], Some(Err(Failure::Missing(5))));
-    assert_eq!(outcomes[0], Some(Err(Failure::Missing(5))));
+    assert_eq!(outcomes[7], Some(Err(CollectiveFailure::Missing(5))));
+    assert_eq!(outcomes[0], Some(Err(CollectiveFailure::Missing(5))));
     // Rank 1 waits below it; nobody there answers.
-    assert_eq!(outcomes[1], Some(Err(Failure::Lost(5))));
+    assert_eq!(outcomes[1], Some(Err(CollectiveFailure::Lost(5))));
     let (late, ran) = run(&members, &op, |rank| rank == 5);
     assert_eq!(ran, 0);
-    assert_eq!(late[5], Some(Err(Failure::Missing(5))));
+    assert_eq!(late[5], Some(Err(CollectiveFailure::Missing(5))));
 }
 
 /// With word of the death nobody waits for a limit: these are far beyond what the test may take.
@@ -191,7 +197,7 @@ fn a_rank_that_declines_is_not_waited_for() {
     for n in [2, 5, 9] {
         let members = members(&locals(n), MemoryBounds::default());
         for (round, root) in (0..n).enumerate() {
-            let operation = operation(n, Shape::Ring, round as u64, root, PATIENT);
+            let operation = operation(n, TreeShape::Ring, round as u64, root, PATIENT);
             let absent = (root + 1) % n;
             members[absent as usize].decline(&operation);
             let (outcomes, ran) = run(&members, &operation, |r| r != absent);
@@ -206,7 +212,7 @@ fn a_rank_that_declines_is_not_waited_for() {
             );
             // It cannot change its mind.
             let late = members[absent as usize].reduce(&operation, number(1), add, |sum| sum);
-            assert_eq!(late, Err(Failure::Missing(absent)));
+            assert_eq!(late, Err(CollectiveFailure::Missing(absent)));
         }
     }
 }
@@ -216,7 +222,7 @@ fn a_death_is_heard_at_once() {
     let ends = locals(8);
     let members = members(&ends, MemoryBounds::default());
     ends[6].close();
-    let op = operation(8, Shape::Ring, 1, 0, PATIENT);
+    let op = operation(8, TreeShape::Ring, 1, 0, PATIENT);
     let (outcomes, ran) = std::thread::scope(|scope| {
         scope.spawn(|| {
             for member in &members {
@@ -228,7 +234,12 @@ fn a_death_is_heard_at_once() {
     assert_eq!(ran, 0);
     for (rank, outcome) in outcomes.iter().enumerate().filter(|(r, _)| *r != 6) {
         assert!(
-            matches!(outcome, Some(Err(Failure::Missing(6) | Failure::Lost(6)))),
+            matches!(
+                outcome,
+                Some(Err(
+                    CollectiveFailure::Missing(6) | CollectiveFailure::Lost(6)
+                ))
+            ),
             "{rank}: {outcome:?}"
         );
     }
@@ -238,8 +249,8 @@ fn a_death_is_heard_at_once() {
 fn members_that_disagree_fail() {
     let members = members(&locals(4), MemoryBounds::default());
     let ops = [
-        operation(4, Shape::Ring, 1, 0, PATIENT),
-        operation(4, Shape::Direct, 1, 0, PATIENT),
+        operation(4, TreeShape::Ring, 1, 0, PATIENT),
+        operation(4, TreeShape::Direct, 1, 0, PATIENT),
     ];
     std::thread::scope(|scope| {
         let call = |rank: usize, op: usize| {
@@ -250,7 +261,7 @@ fn members_that_disagree_fail() {
             .map(|rank| call(rank, usize::from(rank == 2)))
             .collect();
         for call in calls {
-            assert_eq!(call.join().unwrap(), Err(Failure::Mismatch(2)));
+            assert_eq!(call.join().unwrap(), Err(CollectiveFailure::Mismatch(2)));
         }
     });
 }
@@ -258,7 +269,7 @@ fn members_that_disagree_fail() {
 #[test]
 fn a_panic_is_heard_by_all() {
     let members = members(&locals(4), MemoryBounds::default());
-    let op = &operation(4, Shape::Ring, 1, 0, PATIENT);
+    let op = &operation(4, TreeShape::Ring, 1, 0, PATIENT);
     std::thread::scope(|scope| {
         let call = |member: &Arc<Collectives>| {
             let member = member.clone();
@@ -267,7 +278,7 @@ fn a_panic_is_heard_by_all() {
         let mut calls: Vec<_> = members.iter().map(call).collect();
         assert!(calls.remove(0).join().is_err());
         for call in calls {
-            assert_eq!(call.join().unwrap(), Err(Failure::Panicked(0)));
+            assert_eq!(call.join().unwrap(), Err(CollectiveFailure::Panicked(0)));
         }
     });
     assert!(members.iter().all(|m| m.held() == (0, 1)));
@@ -276,12 +287,12 @@ fn a_panic_is_heard_by_all() {
 #[test]
 fn outsiders_and_second_callers_are_refused() {
     let members = members(&locals(3), MemoryBounds::default());
-    let mut op = operation(2, Shape::Ring, 1, 0, PATIENT);
+    let mut op = operation(2, TreeShape::Ring, 1, 0, PATIENT);
     let refused = members[2].reduce(&op, number(1), add, |s| s);
-    assert_eq!(refused, Err(Failure::NotAMember(2)));
+    assert_eq!(refused, Err(CollectiveFailure::NotAMember(2)));
     op.root = 2;
     let refused = members[1].reduce(&op, number(1), add, |s| s);
-    assert_eq!(refused, Err(Failure::NotAMember(2)));
+    assert_eq!(refused, Err(CollectiveFailure::NotAMember(2)));
     op.root = 0;
     assert!(
         run(&members[..2], &op, |_| true)
@@ -292,7 +303,7 @@ fn outsiders_and_second_callers_are_refused() {
     // The same round again.
     assert_eq!(
         members[1].reduce(&op, number(1), add, |s| s),
-        Err(Failure::Over(1))
+        Err(CollectiveFailure::Over(1))
     );
 }
 
@@ -314,7 +325,7 @@ fn memory_stays_bounded_under_messages_nobody_waits_for() {
             },
             root: 0,
             keep_for: Duration::from_millis(round % 3),
-            content: Err(Failure::Missing(9)),
+            content: Err(CollectiveFailure::Missing(9)),
         };
         ends[1].send(0, up.encode()).unwrap();
     }
@@ -329,7 +340,7 @@ fn memory_stays_bounded_under_messages_nobody_waits_for() {
 
 fn of_number_3(ranks: &[Rank], round: u64) -> Operation {
     Operation {
-        group: Group::new(3, ranks.to_vec(), Shape::Ring).unwrap(),
+        group: Group::new(3, ranks.to_vec(), TreeShape::Ring).unwrap(),
         key: Bytes::new(),
         round,
         root: 0,
@@ -337,7 +348,7 @@ fn of_number_3(ranks: &[Rank], round: u64) -> Operation {
     }
 }
 
-fn sum(member: &Collectives, operation: &Operation) -> Result<u64, Failure> {
+fn sum(member: &Collectives, operation: &Operation) -> Result<u64, CollectiveFailure> {
     let own = number(1 << member.fabric.rank());
     let answer = member.reduce(operation, own, add, |sum| sum);
     answer.map(|sum| read(&sum))
@@ -356,10 +367,13 @@ fn two_lists_that_use_one_number_at_once_fail_at_once() {
         });
         calls.map(|call| call.join().unwrap())
     });
-    assert_eq!(heard, [Err(Failure::Mismatch(2)); 2]);
+    assert_eq!(heard, [Err(CollectiveFailure::Mismatch(2)); 2]);
     // Who comes later hears it, too.
-    assert_eq!(sum(&members[1], &one), Err(Failure::Mismatch(2)));
-    assert_eq!(sum(&members[0], &other), Err(Failure::Mismatch(2)));
+    assert_eq!(sum(&members[1], &one), Err(CollectiveFailure::Mismatch(2)));
+    assert_eq!(
+        sum(&members[0], &other),
+        Err(CollectiveFailure::Mismatch(2))
+    );
     // One after the other they may use it, from the same rounds on.
     for (list, all) in [([0, 1], 0b011), ([2, 0], 0b101), ([1, 0], 0b011)] {
         let op = &of_number_3(&list, 1);
@@ -396,8 +410,8 @@ fn ranks_at_different_rounds_hear_so_at_once() {
         });
         let after = |failure| [vec![Err(failure); 4], vec![Ok(3)]].concat();
         let (child_expected, root_expected) = match child < root {
-            true => (after(Failure::Over(0)), vec![Ok(3)]),
-            false => (vec![Ok(3)], after(Failure::Ahead(1))),
+            true => (after(CollectiveFailure::Over(0)), vec![Ok(3)]),
+            false => (vec![Ok(3)], after(CollectiveFailure::Ahead(1))),
         };
         assert_eq!(child_heard, child_expected);
         assert_eq!(root_heard, root_expected);

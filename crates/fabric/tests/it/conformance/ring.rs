@@ -5,17 +5,18 @@ use bytes::Bytes;
 use forebay_fabric::Rank;
 use forebay_fabric::ring::topology::fan_in;
 use forebay_fabric::ring::{
-    Collectives, Failure, Group, Limits, MemoryBounds, NetworkCost, Operation, Shape,
+    CollectiveFailure, CollectiveTimeouts, Collectives, Group, MemoryBounds, NetworkCost,
+    Operation, TreeShape,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-const PATIENT: Limits = Limits {
+const PATIENT: CollectiveTimeouts = CollectiveTimeouts {
     base: LONG,
     per_level: Duration::from_secs(1),
 };
-const FITTED: Shape = Shape::Fitted(NetworkCost { hop: 5, gap: 1 });
+const FITTED: TreeShape = TreeShape::Fitted(NetworkCost { hop: 5, gap: 1 });
 
 fn number(n: u64) -> Bytes {
     Bytes::copy_from_slice(&n.to_le_bytes())
@@ -48,7 +49,7 @@ impl Member {
     }
 
     /// The sum of `2^rank` over the members, from the root.
-    fn sum(&self, rank: Rank, operation: &Operation) -> Result<Option<u64>, Failure> {
+    fn sum(&self, rank: Rank, operation: &Operation) -> Result<Option<u64>, CollectiveFailure> {
         let own = number(1 << rank);
         let answer = self.collectives.reduce(operation, own, add, |sum| {
             self.ran.fetch_add(1, Ordering::SeqCst);
@@ -58,7 +59,7 @@ impl Member {
     }
 }
 
-fn operation(ranks: Vec<Rank>, shape: Shape, round: u64, root: Rank) -> Option<Operation> {
+fn operation(ranks: Vec<Rank>, shape: TreeShape, round: u64, root: Rank) -> Option<Operation> {
     Some(Operation {
         group: Group::new(1, ranks, shape).ok()?,
         key: Bytes::from_static(b"sum"),
@@ -73,7 +74,7 @@ pub fn everyone_gets_the_roots_answer(context: &RankContext) {
     let member = Member::of(context);
     let n = context.size();
     let all = (1u64 << n) - 1;
-    let shapes = [Shape::Ring, FITTED, Shape::Direct];
+    let shapes = [TreeShape::Ring, FITTED, TreeShape::Direct];
     let mut before = member.collectives.counts();
     context.wait_for_all();
     for (round, shape) in (0..).zip(shapes) {
@@ -86,7 +87,7 @@ pub fn everyone_gets_the_roots_answer(context: &RankContext) {
             assert_eq!(member.sum(context.rank(), &operation), Ok(Some(all)));
             if context.rank() == root {
                 let expected = match shape {
-                    Shape::Direct => n - 1,
+                    TreeShape::Direct => n - 1,
                     _ => fan_in(n),
                 };
                 let now = member.collectives.counts();
@@ -108,14 +109,14 @@ pub fn a_group_of_some_ranks(context: &RankContext) {
     let expected = ranks.iter().map(|r| 1u64 << r).sum();
     for round in 0..20 {
         let root = ranks[round as usize % ranks.len()];
-        let Some(operation) = operation(ranks.clone(), Shape::Ring, round, root) else {
+        let Some(operation) = operation(ranks.clone(), TreeShape::Ring, round, root) else {
             panic!("some ranks are a group");
         };
         let outcome = member.sum(context.rank(), &operation);
         if context.rank().is_multiple_of(2) {
             assert_eq!(outcome, Ok(Some(expected)));
         } else {
-            assert_eq!(outcome, Err(Failure::NotAMember(context.rank())));
+            assert_eq!(outcome, Err(CollectiveFailure::NotAMember(context.rank())));
         }
     }
     context.wait_for_all();
@@ -145,11 +146,11 @@ pub fn operations_at_once(context: &RankContext) {
 /// One rank does not come: all others fail in time, the operation never runs, the late one fails too, and the next works.
 pub fn a_rank_that_stays_away_fails_it(context: &RankContext) {
     let (member, n) = (Member::of(context), context.size());
-    let Some(patient) = operation((0..n).collect(), Shape::Ring, 1, 0) else {
+    let Some(patient) = operation((0..n).collect(), TreeShape::Ring, 1, 0) else {
         panic!("all ranks are a group");
     };
     let hasty = Operation {
-        limits: Limits {
+        limits: CollectiveTimeouts {
             base: Duration::from_millis(300),
             per_level: Duration::from_millis(100),
         },
@@ -181,14 +182,17 @@ pub fn a_dead_rank_fails_it_at_once(context: &RankContext) {
     }
     context.wait_for_all();
     if context.rank() != 1 {
-        let Some(operation) = operation((0..n).collect(), Shape::Ring, 0, 0) else {
+        let Some(operation) = operation((0..n).collect(), TreeShape::Ring, 0, 0) else {
             panic!("all ranks are a group");
         };
         member.collectives.rank_died(1);
         let begun = std::time::Instant::now();
         let outcome = member.sum(context.rank(), &operation);
         assert!(
-            matches!(outcome, Err(Failure::Missing(1) | Failure::Lost(1))),
+            matches!(
+                outcome,
+                Err(CollectiveFailure::Missing(1) | CollectiveFailure::Lost(1))
+            ),
             "{outcome:?}"
         );
         assert!(begun.elapsed() < PATIENT.base);

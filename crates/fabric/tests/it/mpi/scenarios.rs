@@ -3,7 +3,7 @@
 use super::launch::SCENARIO;
 use crate::common::{LONG, identity};
 use crate::conformance::{self, ClosureHandler, FabricBarrier, RankBarrier};
-use forebay_fabric::session::{Ending, Health, Identity, Session, StartError, Timing};
+use forebay_fabric::session::{Health, Identity, Session, SessionEnd, StartError, Timing};
 use forebay_fabric::{Error, Fabric, Message, Rank, Replier, mpi};
 use forebay_testkit::wait::until;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn conform(checks: &[conformance::Check]) {
     }
     barrier.wait();
     drop(barrier);
-    assert_eq!(session.stop(LONG), Ending::Finalized);
+    assert_eq!(session.stop(LONG), SessionEnd::Finalized);
 }
 
 fn permuted() {
@@ -87,7 +87,7 @@ fn permuted() {
     }
     barrier.wait();
     drop((own, barrier));
-    assert_eq!(session.stop(LONG), Ending::Finalized);
+    assert_eq!(session.stop(LONG), SessionEnd::Finalized);
 }
 
 /// The member of this process, from the number that `mpirun` gave it, not from the fabric.
@@ -133,7 +133,7 @@ fn idle() {
     }
     barrier.wait();
     drop((own, barrier));
-    assert_eq!(session.stop(LONG), Ending::Finalized);
+    assert_eq!(session.stop(LONG), SessionEnd::Finalized);
 }
 
 /// Prints latency and bandwidth.
@@ -199,7 +199,7 @@ fn slow() {
     assert!(silent < Duration::from_millis(800), "{silent:?}");
     barrier.wait();
     drop((own, barrier));
-    assert_eq!(session.stop(LONG), Ending::Finalized);
+    assert_eq!(session.stop(LONG), SessionEnd::Finalized);
 }
 
 /// Rank 1 is killed while the others wait for it.
@@ -264,14 +264,15 @@ fn killed() {
     assert_eq!(asked_by, [0, 2, 3]);
     println!("rank {rank} saw rank 1 die after {after:?}");
     drop((own, barrier));
-    assert_eq!(session.stop(LONG), Ending::Abandoned);
+    assert_eq!(session.stop(LONG), SessionEnd::Abandoned);
 }
 
 /// Rank 1 is killed while the others are in a collective with it; they hear of it long before the limits of the operation, and
 /// the next one, without it, works.
 fn ring_killed() {
     use forebay_fabric::ring::{
-        Collectives, Failure, Group, Limits, MemoryBounds, Operation, Shape,
+        CollectiveFailure, CollectiveTimeouts, Collectives, Group, MemoryBounds, Operation,
+        TreeShape,
     };
     let session = joined();
     let limit = session.timing().limit;
@@ -294,11 +295,11 @@ fn ring_killed() {
         let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
     }
     let mut operation = Operation {
-        group: Group::new(1, (0..4).collect(), Shape::Ring).expect("a group"),
+        group: Group::new(1, (0..4).collect(), TreeShape::Ring).expect("a group"),
         key: "key".into(),
         round: 0,
         root: 0,
-        limits: Limits {
+        limits: CollectiveTimeouts {
             base: LONG,
             per_level: LONG,
         },
@@ -310,18 +311,21 @@ fn ring_killed() {
     let outcome = sum(&operation);
     let after = begun.elapsed();
     assert!(
-        matches!(outcome, Err(Failure::Missing(1) | Failure::Lost(1))),
+        matches!(
+            outcome,
+            Err(CollectiveFailure::Missing(1) | CollectiveFailure::Lost(1))
+        ),
         "{outcome:?}"
     );
     assert!(after < limit * 2 + Duration::from_secs(3), "{after:?}");
-    operation.group = Group::new(2, vec![0, 2, 3], Shape::Ring).expect("a group");
+    operation.group = Group::new(2, vec![0, 2, 3], TreeShape::Ring).expect("a group");
     assert_eq!(sum(&operation), Ok(vec![1u8; 3].into()));
     println!("rank {rank} goes on without rank 1 ({after:?})");
     // The root's reply may still be on its way to the others when it leaves.
     operation.round = 1;
     let _ = sum(&operation);
     drop((own, barrier, collectives));
-    assert_eq!(session.stop(LONG), Ending::Abandoned);
+    assert_eq!(session.stop(LONG), SessionEnd::Abandoned);
 }
 
 /// The file by which the process `pid` says that it knows of its expulsion: over the fabric it cannot.
@@ -375,7 +379,7 @@ fn stopped() {
         assert!(expulsions.is_empty());
     }
     drop(own);
-    assert_eq!(session.stop(LONG), Ending::Abandoned);
+    assert_eq!(session.stop(LONG), SessionEnd::Abandoned);
     // A launcher may end the job when the first process is gone: not before the other one has said the same.
     std::thread::sleep(Duration::from_secs(4));
 }

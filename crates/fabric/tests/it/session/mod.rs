@@ -6,7 +6,7 @@ use crate::common::{LONG, SHORT, identity};
 use crate::conformance::{self, ClosureHandler, FabricBarrier, RankBarrier};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
-use forebay_fabric::session::{Ending, Health, Identity, IdentityError, Session};
+use forebay_fabric::session::{Health, Identity, IdentityError, Session, SessionEnd};
 use forebay_fabric::session::{StartError, Timing, start};
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank, Replier};
 use memory::{Delivery, MemoryNetwork, MemoryTransport};
@@ -79,9 +79,9 @@ fn echo(sessions: &[Session]) -> Vec<Arc<dyn Fabric>> {
     serve(sessions, || ClosureHandler::echo())
 }
 
-fn stop(sessions: Vec<Session>, patience: Duration) -> Vec<Ending> {
+fn stop(sessions: Vec<Session>, timeout: Duration) -> Vec<SessionEnd> {
     std::thread::scope(|scope| {
-        let stop = |session: Session| scope.spawn(move || session.stop(patience));
+        let stop = |session: Session| scope.spawn(move || session.stop(timeout));
         let ending: Vec<_> = sessions.into_iter().map(stop).collect();
         ending.into_iter().map(|t| t.join().unwrap()).collect()
     })
@@ -118,7 +118,7 @@ fn a_session_over_any_transport_conforms() {
                     conformance::each(conformance::CHECKS, end, &barrier);
                     barrier.wait();
                     drop(barrier);
-                    assert_eq!(session.stop(LONG), Ending::Finalized);
+                    assert_eq!(session.stop(LONG), SessionEnd::Finalized);
                 });
             }
         });
@@ -141,7 +141,7 @@ fn a_lost_request_or_reply_costs_its_call_only() {
         assert_eq!(ends[0].call(1, message(1), SHORT), missed(1));
         assert_eq!(ends[0].call(1, message(2), LONG), Ok(message(2)));
         drop(ends);
-        assert_eq!(stop(sessions, LONG), [Ending::Finalized; 2]);
+        assert_eq!(stop(sessions, LONG), [SessionEnd::Finalized; 2]);
     }
 }
 
@@ -165,7 +165,7 @@ fn a_reply_that_comes_after_its_deadline_is_nobodys() {
         assert_eq!(ends[0].call(1, message(n), LONG), Ok(message(n)));
     }
     drop(ends);
-    assert_eq!(stop(sessions, LONG), [Ending::Finalized; 2]);
+    assert_eq!(stop(sessions, LONG), [SessionEnd::Finalized; 2]);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn replies_and_farewells_that_come_twice_count_once() {
     assert_eq!(ends[0].call(1, message(1), LONG), Err(Error::Dead(1)));
     assert_eq!(ends[0].call(2, message(1), LONG), Ok(message(1)));
     drop(ends);
-    assert_eq!(stop(sessions, LONG), [Ending::Finalized; 3]);
+    assert_eq!(stop(sessions, LONG), [SessionEnd::Finalized; 3]);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn who_sends_what_is_no_frame_is_dead_and_others_go_on() {
         assert_eq!(alone, [0, 2], "a frame {what}");
         assert_eq!(ends[1].call(2, message(4), LONG), Err(Error::Dead(2)));
         drop(ends);
-        assert!(stop(sessions, SHORT).contains(&Ending::Abandoned));
+        assert!(stop(sessions, SHORT).contains(&SessionEnd::Abandoned));
     }
 }
 
@@ -263,7 +263,7 @@ fn a_silent_peer_dies_and_stays_dead_when_it_is_reached_again() {
     assert_eq!(ends[1].call(0, message(2), LONG), Err(Error::Dead(0)));
     assert_eq!(ends[0].call(1, message(2), LONG), Err(Error::Dead(1)));
     drop(ends);
-    assert_eq!(stop(sessions, LONG), [Ending::Abandoned; 3]);
+    assert_eq!(stop(sessions, LONG), [SessionEnd::Abandoned; 3]);
     assert_eq!(network.finished.load(Ordering::SeqCst), 0);
 }
 
@@ -290,7 +290,7 @@ fn a_peer_that_was_declared_dead_is_told_so_and_is_alone() {
     assert_eq!(ends[1].call(0, message(1), LONG), Err(Error::Dead(0)));
     assert!(expulsions.is_empty(), "once is enough");
     drop(ends);
-    assert_eq!(stop(sessions, LONG), [Ending::Abandoned; 3]);
+    assert_eq!(stop(sessions, LONG), [SessionEnd::Abandoned; 3]);
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn a_peer_that_cannot_be_sent_to_is_dead_at_once() {
     assert_eq!(deaths.recv_timeout(LONG), Ok(1));
     assert_eq!(ends[0].call(2, message(1), LONG), Ok(message(1)));
     drop(ends);
-    assert!(stop(sessions, SHORT).contains(&Ending::Abandoned));
+    assert!(stop(sessions, SHORT).contains(&SessionEnd::Abandoned));
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn messages_wait_for_a_large_one_before_them_and_requests_do_not() {
     assert_eq!(arrivals.recv_timeout(LONG), Ok("large".into()));
     assert_eq!(arrivals.recv_timeout(LONG), Ok("small".into()));
     drop((messages, requests));
-    assert_eq!(stop(sessions, LONG), [Ending::Finalized; 2]);
+    assert_eq!(stop(sessions, LONG), [SessionEnd::Finalized; 2]);
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub struct Setup {
     pub allow_other: bool,
     /// Most bytes of data, if limited.
     pub quota: Option<u64>,
-    /// The kernel may keep written pages, where there is one member.
+    /// The kernel may keep dirty pages, where there is one member.
     pub write_back: bool,
     /// The server runs as another user, who cannot mount without the helper. Needs root.
     pub nobody: bool,
@@ -38,7 +38,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// One member, whose kernel keeps written pages.
+    /// One member, whose kernel keeps dirty pages.
     pub const ALONE: Setup = Setup {
         nodes: 1,
         posix: false,
@@ -193,7 +193,7 @@ impl Harness {
         Harness::start(Setup::default())
     }
 
-    /// One member, whose kernel keeps written pages.
+    /// One member, whose kernel keeps dirty pages.
     pub fn alone() -> Option<Harness> {
         Harness::start(Setup::ALONE)
     }

@@ -1,6 +1,6 @@
 //! A store without room, in a service of one member: who hears of it, and what stays.
 use super::writer::{WriterProcess, close, free, used};
-use super::{MIB, WAYS, keeps_written};
+use super::{MIB, WAYS, keeps_dirty_pages};
 use crate::common::{Harness, Setup, create_new, has_program, run, sh};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::wait::until;
@@ -225,7 +225,7 @@ fn what_is_promised_has_room() {
     }
 }
 
-/// The kernel's limit of written pages that it keeps of a mount.
+/// The kernel's limit of dirty pages that it keeps of a mount.
 fn kept_limit(mount: &Path) -> Option<usize> {
     let device = fs::metadata(mount).unwrap().dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -241,7 +241,7 @@ fn a_store_with_little_room_counts_what_was_written_before_it_takes_more() {
     };
     let limit = kept_limit(&h.mount(0)).filter(|limit| *limit < 128 * MIB);
     drop(h);
-    let Some(limit) = limit.filter(|_| keeps_written()) else {
+    let Some(limit) = limit.filter(|_| keeps_dirty_pages()) else {
         eprintln!(
             "skipped: the kernel keeps no written pages, or so many that filling a store takes too long"
         );

@@ -80,7 +80,7 @@ fn times_are_those_of_the_writes_not_of_their_way_back() {
         drop(f);
         expect("set and written", time);
 
-        // What changes a name or the mode, with written pages kept, changes no time of modification.
+        // What changes a name or the mode, with dirty pages kept, changes no time of modification.
         for (name, act) in [
             (
                 "renamed",
@@ -106,7 +106,7 @@ fn times_are_those_of_the_writes_not_of_their_way_back() {
             let left = if other.exists() { other } else { path };
             expect(left.file_name().unwrap().to_str().unwrap(), time);
         }
-        // A cut of written pages, and an open that empties.
+        // A cut of dirty pages, and an open that empties.
         let f = create_new(&m.join("cut"));
         f.write_all_at(&[3; 5000], 0).unwrap();
         nap();

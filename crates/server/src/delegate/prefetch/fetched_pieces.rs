@@ -5,7 +5,7 @@
 //! Invariants:
 //! - Pieces of a file are of one generation, never empty, and never overlap.
 //! - `bytes` is the sum of all pieces' lengths, whether they are here or still to come, and never above the limit.
-//! - What makes room, in this order: what was read already or given up; what was not read for [`UNREAD_PIECE_AGE`].
+//! - Eviction order: what was read already or given up; what was not read for [`UNREAD_PIECE_AGE`].
 //!   Nothing else: a reader that is fetched too far ahead must not cost another one what that one is about to read.
 mod file;
 

@@ -16,8 +16,8 @@
 //! | `pool` | threads and their queue |
 //! | `prefetcher` | composes the above; the work of a fetch thread, which reads one piece at one generation |
 //! | `wait_average` | whether a handle's reads wait for other nodes |
-//! | `strided_reads` | which pages a handle's next records need: for `page_stores`, whatever is fetched here |
-//! | `last_reads` | whether the strided readers of a file together read all of it; for `page_stores` too |
+//! | `strided_reads` | which pages a handle's next records need: for `page_fills`, whatever is fetched here |
+//! | `last_reads` | whether the strided readers of a file together read all of it; for `page_fills` too |
 //! | `stats` | what became of the bytes fetched ahead, for status and metrics |
 //!
 //! Invariants:

@@ -1,12 +1,13 @@
 //! One delegate's prefetcher: what its handles will read next is put in the queue, and the threads fetch it.
 //!
-//! Invariant: what is fetched is what a read at that generation of the file would have got; else nothing is.
+//! Invariant: what is fetched is what a read at that generation of the file would have got; if the generation has
+//! moved, nothing is fetched.
 use super::cache::{PieceCache, byte_range, committed_part};
 use super::handle_state::{ReadWatch, WatchedHandle};
 use super::markov::{ChainMemory, MarkovChain};
 use super::pool::{FetchJob, FetchPool};
 use super::reader::HandleReader;
-use super::request_history::ReadSteps;
+use super::request_history::RequestHistory;
 use super::stats::PrefetchStats;
 use crate::delegate::open_file::OpenFile;
 use crate::delegate::read::LayerReader;
@@ -30,7 +31,7 @@ const WATCHED_HANDLE_MEMORY: u64 = 8 << 10;
 /// What is remembered of a file beyond its handles.
 #[derive(Clone)]
 struct FileHistory {
-    steps: Arc<ReadSteps>,
+    steps: Arc<RequestHistory>,
     chain: Arc<MarkovChain>,
 }
 

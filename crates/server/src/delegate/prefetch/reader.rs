@@ -9,7 +9,7 @@
 //!   with a low score is not fetched far ahead.
 use super::markov::{MarkovChain, MarkovPredictor};
 use super::readahead::ReadaheadWindow;
-use super::request_history::{ReadSteps, StepFollower};
+use super::request_history::{HistoryPredictor, RequestHistory};
 use crate::prefetch_config::KnownReads;
 use forebay_pattern::{Predictor, ReadRequest};
 use std::collections::VecDeque;
@@ -71,7 +71,7 @@ enum PredictionSource {
         predictor: Box<Predictor>,
         seen: u64,
         own: TrustScore,
-        follower: StepFollower,
+        follower: HistoryPredictor,
         others: TrustScore,
     },
     Perfect {
@@ -118,12 +118,12 @@ impl HandleReader {
     }
 
     /// By its own loops, and the steps of others.
-    pub fn pattern(steps: Arc<ReadSteps>, most: usize) -> HandleReader {
+    pub fn pattern(steps: Arc<RequestHistory>, most: usize) -> HandleReader {
         let source = PredictionSource::Pattern {
             predictor: Box::default(),
             seen: 0,
             own: TrustScore::default(),
-            follower: StepFollower::new(steps),
+            follower: HistoryPredictor::new(steps),
             others: TrustScore::default(),
         };
         HandleReader::new(source, most)

@@ -16,16 +16,16 @@ const STEP_MEMORY: u64 = 40;
 type StepKey = u64;
 
 #[derive(Debug, Default)]
-struct StepMaps {
+struct HistoryGenerations {
     new: HashMap<StepKey, ReadRequest>,
     old: HashMap<StepKey, ReadRequest>,
 }
 
 /// Steps of all readers of a file.
 #[derive(Debug, Default)]
-pub struct ReadSteps(Mutex<StepMaps>);
+pub struct RequestHistory(Mutex<HistoryGenerations>);
 
-impl ReadSteps {
+impl RequestHistory {
     /// Memory, about, bytes.
     pub fn memory(&self) -> u64 {
         let inner = self.0.lock();
@@ -67,17 +67,17 @@ fn before(a: ReadRequest, b: ReadRequest) -> StepKey {
 
 /// One reader that follows.
 #[derive(Debug)]
-pub struct StepFollower {
-    steps: Arc<ReadSteps>,
+pub struct HistoryPredictor {
+    steps: Arc<RequestHistory>,
     last: Option<ReadRequest>,
     here: Option<ReadRequest>,
     next: Option<ReadRequest>,
 }
 
-impl StepFollower {
+impl HistoryPredictor {
     /// Of a reader that has read nothing yet.
-    pub fn new(steps: Arc<ReadSteps>) -> StepFollower {
-        StepFollower {
+    pub fn new(steps: Arc<RequestHistory>) -> HistoryPredictor {
+        HistoryPredictor {
             steps,
             last: None,
             here: None,
@@ -115,22 +115,22 @@ mod tests {
 
     #[test]
     fn a_second_reader_is_foreseen_from_its_third_request_on() {
-        let steps = Arc::new(ReadSteps::default());
+        let steps = Arc::new(RequestHistory::default());
         let path = [680, 136, 1504, 680, 9000, 136, 77];
-        let mut first = StepFollower::new(steps.clone());
+        let mut first = HistoryPredictor::new(steps.clone());
         assert!(path.iter().all(|o| !first.observe(request(*o))));
-        let mut second = StepFollower::new(steps);
+        let mut second = HistoryPredictor::new(steps);
         let right: Vec<bool> = path.iter().map(|o| second.observe(request(*o))).collect();
         assert_eq!(right, [false, false, true, true, true, true, true]);
     }
 
     #[test]
     fn all_the_way_ahead_is_seen() {
-        let steps = Arc::new(ReadSteps::default());
-        let mut first = StepFollower::new(steps.clone());
+        let steps = Arc::new(RequestHistory::default());
+        let mut first = HistoryPredictor::new(steps.clone());
         let path = (0..50u64).map(|k| request(k * k * 100));
         assert_eq!(path.filter(|r| first.observe(*r)).count(), 0);
-        let mut second = StepFollower::new(steps);
+        let mut second = HistoryPredictor::new(steps);
         second.observe(request(0));
         second.observe(request(100));
         let ahead: Vec<u64> = second.predict(99).iter().map(|r| r.offset).collect();
@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let steps = Arc::new(ReadSteps::default());
-        let mut reader = StepFollower::new(steps.clone());
+        let steps = Arc::new(RequestHistory::default());
+        let mut reader = HistoryPredictor::new(steps.clone());
         for k in 0..100_000u64 {
             reader.observe(request(k.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20));
         }

@@ -1,8 +1,8 @@
 //! Counters of the bytes fetched ahead and of what became of them, for status and metrics.
-use crate::summed_figures::figures;
+use crate::merged_stats::stats;
 use std::ops::Add;
 
-figures! {
+stats! {
 /// What has become of all pieces. Bytes, pieces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 PrefetchStats {

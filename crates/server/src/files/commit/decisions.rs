@@ -24,7 +24,7 @@ pub(in super::super) struct CommitDecision {
     pub seq: u64,
     pub members: Vec<Member>,
     /// See `PriorState`. Not on disk: of an earlier run's it is taken for true.
-    pub promised: bool,
+    pub has_synced_bytes: bool,
     /// The sizes of the file before and after it, if it is to be noted. Not on disk: what an earlier run noted stays until it is used.
     pub longer: Option<Range<u64>>,
 }
@@ -74,7 +74,7 @@ impl DecidedCommits {
     }
 
     /// The batch of the decision has landed.
-    pub fn landed(&self, decision: CommitDecision) {
+    pub fn batch_applied(&self, decision: CommitDecision) {
         insert(&mut self.files.lock(), decision);
     }
 
@@ -173,7 +173,7 @@ impl DecidedCommits {
             writer,
             token,
             seq: decision.seq,
-            promised: decision.promised,
+            has_synced_bytes: decision.has_synced_bytes,
             sync,
         };
         match self.context.peers.call(member, request)? {
@@ -283,7 +283,7 @@ fn read(store: &Store) -> Result<HashMap<Fid, Vec<CommitDecision>>> {
             id: CommitId::from_key(&key)?,
             seq,
             members,
-            promised: true,
+            has_synced_bytes: true,
             longer: None,
         };
         insert(&mut files, decision);

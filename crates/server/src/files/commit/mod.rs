@@ -18,5 +18,5 @@ pub(super) use admission::Admission;
 pub(super) use decisions::{CommitDecision, DecidedCommits};
 pub(super) use locks::{CommitLock, CommitLocks};
 pub(super) use outcomes::CommitOutcomes;
-pub(crate) use validation::MOST_COMPARED;
+pub(crate) use validation::MAX_COMPARED_PUTS;
 pub(super) use validation::validated;

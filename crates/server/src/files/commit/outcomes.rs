@@ -53,7 +53,7 @@ impl CommitOutcomes {
     }
 
     /// The batch of the commit has landed.
-    pub fn landed(&self, id: CommitId, seq: u64) {
+    pub fn batch_applied(&self, id: CommitId, seq: u64) {
         self.recent.lock().put(id, seq);
     }
 

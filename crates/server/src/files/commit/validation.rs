@@ -15,11 +15,11 @@ use rustix::io::Errno;
 use std::ops::Range;
 
 /// Bytes that the puts of one commit hold together, at most: the index makes a record of each MiB.
-const MOST_PUT: u64 = 1 << 46;
+const MAX_PUT_BYTES: u64 = 1 << 46;
 
 /// Elements and puts of a commit that are looked at one by one, at most. A commit of more must show by its strides that
 /// they do not overlap; the delegate that folds them keeps to that.
-pub(crate) const MOST_COMPARED: u64 = 1 << 22;
+pub(crate) const MAX_COMPARED_PUTS: u64 = 1 << 22;
 
 /// Log bytes that a commit names.
 type NamedLogBytes = Vec<(LogSource, u64, u64)>;
@@ -47,7 +47,7 @@ pub(in super::super) fn validated(
 
 /// The log bytes of puts.
 fn puts(changes: &[Change], members: u16) -> Result<NamedLogBytes, &'static str> {
-    let (mut named, mut left) = (Vec::new(), MOST_PUT);
+    let (mut named, mut left) = (Vec::new(), MAX_PUT_BYTES);
     for change in changes {
         let e = match change {
             Change::Put(e) => e,
@@ -94,7 +94,7 @@ fn segments(
         Change::Cut { .. } => None,
     });
     let ranges: Vec<Range<u64>> = ranges.collect();
-    match all_disjoint(&found, &ranges, MOST_COMPARED) {
+    match all_disjoint(&found, &ranges, MAX_COMPARED_PUTS) {
         Some(true) => Ok(found),
         Some(false) => Err("a byte of the file is in two of its patterns or extents"),
         None => Err("its patterns lie over each other too finely to be counted"),

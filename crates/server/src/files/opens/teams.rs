@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Abandoned opens remembered: those of one call of the largest service.
-const MOST_ABANDONED: usize = 1 << 16;
+const MAX_ABANDONED_OPENS: usize = 1 << 16;
 
 /// The tokens of teams, here at the owner of their files.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl TeamTokens {
         if tokens.abandoned.insert((member, token)) {
             tokens.order.push_back((member, token));
         }
-        if tokens.order.len() > MOST_ABANDONED
+        if tokens.order.len() > MAX_ABANDONED_OPENS
             && let Some(oldest) = tokens.order.pop_front()
         {
             tokens.abandoned.remove(&oldest);

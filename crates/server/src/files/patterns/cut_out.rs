@@ -1,8 +1,8 @@
 //! Cuts ranges out of one segment by finding their ends in its pattern. The cost does not depend on the number of elements.
 //!
 //! A byte of a segment is hidden if a hole is over it, or an extent of the index, or a later segment. Holes and extents
-//! are ranges: they are taken out of the ranges to cut before anything is searched. Most segments that were cut before
-//! are hidden by holes alone, which a sum of their bytes shows. Where a later segment may lie over this one, the answer
+//! are ranges: they are taken out of the ranges to cut before anything is searched. If the bytes under holes add up to the
+//! segment's `hidden` count, holes alone hide it (the usual case). Where a later segment may lie over this one, the answer
 //! is `None`.
 use super::index_overlay::{IndexOverlay, ReadPage};
 use super::segment::StoredSegment;
@@ -12,7 +12,7 @@ use forebay_data::ranges::{merge, without};
 use std::ops::Range;
 
 /// Steps for one segment that goes down, or to and fro. With more it is as quick to look at elements.
-const MOST_STEPS: u64 = 1 << 16;
+const MAX_CUT_STEPS: u64 = 1 << 16;
 
 /// The log bytes that count of segment `at` in these ranges (sorted, apart); `None`: elements must be looked at. Steps are added to `steps`.
 pub(super) fn cut_out(
@@ -113,7 +113,7 @@ impl CutSearch<'_> {
                     runs.extend(pattern.within(range));
                 }
                 false => {
-                    let before = MOST_STEPS.saturating_sub(self.taken);
+                    let before = MAX_CUT_STEPS.saturating_sub(self.taken);
                     let mut left = before;
                     let found = pattern.gather(range, &mut left);
                     self.taken += before - left;

@@ -11,7 +11,7 @@ use forebay_pattern::{Folder, LogSource, Pattern, Segment};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Files with no more segments stay as they are. Few in tests, so that small histories join.
-const FEW_SEGMENTS: usize = if cfg!(test) { 4 } else { 64 };
+const MAX_UNJOINED_SEGMENTS: usize = if cfg!(test) { 4 } else { 64 };
 /// Segments of one log that are joined, at least; but two are enough if all have no more than [`TINY_TERMS`] terms together.
 const JOINED_AT_LEAST: usize = if cfg!(test) { 2 } else { 8 };
 const TINY_TERMS: usize = 64;
@@ -24,7 +24,7 @@ const SMALL_ROWS: u64 = 4096;
 
 /// Places of segments to join, those of a log together: of the logs that the newest commit went on with.
 fn joinable(segments: &[StoredSegment]) -> Vec<Vec<usize>> {
-    let many = segments.len() > FEW_SEGMENTS;
+    let many = segments.len() > MAX_UNJOINED_SEGMENTS;
     let Some(newest) = segments.last().filter(|_| many) else {
         return Vec::new();
     };

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// New patterns of no more elements are asked what they cover.
-const FEW_ELEMENTS: u64 = 64;
+const MAX_PROBED_ELEMENTS: u64 = 64;
 
 /// A change of a file with patterns. Segments share no byte with each other, nor with puts; they lie over cuts.
 pub(super) struct IncomingChange<'a> {
@@ -229,7 +229,7 @@ fn covering(new: &IncomingChange<'_>) -> Vec<Range<u64>> {
     let few = new
         .segments
         .iter()
-        .filter(|p| p.segment.pattern.elements() <= FEW_ELEMENTS);
+        .filter(|p| p.segment.pattern.elements() <= MAX_PROBED_ELEMENTS);
     let elements = few.flat_map(|p| p.segment.pattern.iter().map(|e| e.offset..e.end()));
     merge(new.ranges.iter().cloned().chain(elements).collect())
 }

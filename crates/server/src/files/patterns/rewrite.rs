@@ -18,15 +18,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// More holes are not kept.
-const MOST_HOLES: usize = 1024;
+const MAX_HOLES: usize = 1024;
 /// Elements of segments that have lost bytes; with more, these stay as they are.
-const MOST_ELEMENTS: u64 = 1 << 22;
+const MAX_REWRITTEN_ELEMENTS: u64 = 1 << 22;
 
 /// Whether a table should be written anew.
 fn needs_rewrite(table: &PatternTable) -> bool {
     let hidden: u64 = table.segments.iter().map(|p| p.hidden).sum();
     let all: u64 = table.segments.iter().map(|p| p.bytes).sum();
-    (hidden > all - hidden || table.holes.len() > MOST_HOLES) && can_be_rewritten(table)
+    (hidden > all - hidden || table.holes.len() > MAX_HOLES) && can_be_rewritten(table)
 }
 
 /// Whether it can be.
@@ -34,7 +34,7 @@ fn can_be_rewritten(table: &PatternTable) -> bool {
     let partly = table.segments.iter().filter(|p| p.hidden > 0);
     let elements: u64 = partly.map(|p| p.segment.pattern.elements()).sum();
     // What is lost would be lost for good, and holes hide it.
-    table.lost.is_empty() && elements <= MOST_ELEMENTS
+    table.lost.is_empty() && elements <= MAX_REWRITTEN_ELEMENTS
 }
 
 /// The segments of a table of which every byte counts.

@@ -98,7 +98,7 @@ fn unless_removed(done: Result<()>) -> Result<()> {
 }
 
 /// See the head of this file.
-pub(crate) struct Restore {
+pub(crate) struct DisplacedRestorer {
     components: Arc<FileComponents>,
     outbox: Arc<Outbox>,
     staged: Arc<StagedParts>,
@@ -108,14 +108,14 @@ pub(crate) struct Restore {
     tails: Mutex<BTreeMap<Fid, UnreadableTail>>,
 }
 
-impl Restore {
+impl DisplacedRestorer {
     pub(super) fn new(
         outbox: Arc<Outbox>,
         staged: Arc<StagedParts>,
         committer: Arc<Committer>,
         named: NamedBytes,
-    ) -> Restore {
-        Restore {
+    ) -> DisplacedRestorer {
+        DisplacedRestorer {
             components: committer.components.clone(),
             outbox,
             staged,

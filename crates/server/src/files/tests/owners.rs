@@ -155,7 +155,7 @@ fn a_decision_stays_until_each_member_has_published() {
         id,
         seq: 9,
         members: vec![1, 2],
-        promised: false,
+        has_synced_bytes: false,
         longer: None,
     };
     decided.put(&mut batch, &decision).unwrap();

@@ -1,5 +1,5 @@
 //! Members wired directly, with losses, and what the delegate does: planning, staging, committing, reading.
-use super::super::{Files, FilesHook, Restore};
+use super::super::{DisplacedRestorer, FileContent, FilesHook};
 use crate::inodes::{Inode, Inodes};
 use crate::tests::{TestMembers, TestPeers};
 use crate::*;
@@ -37,7 +37,7 @@ type Freed = BTreeMap<(Member, u64), Vec<Range<u64>>>;
 /// The way between members.
 pub(super) struct Net {
     pub members: u16,
-    nodes: TestMembers<Files>,
+    nodes: TestMembers<FileContent>,
     rule: Mutex<Option<Rule>>,
     /// Log bytes freed: `(member, log)` to ranges of addresses.
     pub freed: Mutex<Freed>,
@@ -220,7 +220,7 @@ impl World {
                 other => panic!("{other:?}"),
             },
         };
-        let files = Files::with_peers(
+        let files = FileContent::with_peers(
             store.clone(),
             inodes.clone(),
             Arc::new(peers),
@@ -241,9 +241,9 @@ impl World {
     /// What these members do after all have recovered.
     pub(super) fn restore(&self, members: Range<Member>) {
         for step in [
-            Restore::find_unreadable_tails,
-            Restore::restore_bytes,
-            Restore::cut_unreadable_tails,
+            DisplacedRestorer::find_unreadable_tails,
+            DisplacedRestorer::restore_bytes,
+            DisplacedRestorer::cut_unreadable_tails,
         ] {
             members
                 .clone()
@@ -280,7 +280,7 @@ impl World {
         (0..self.net.members).map(|k| (k, self.store(k))).collect()
     }
 
-    pub(super) fn files(&self, k: Member) -> Arc<Files> {
+    pub(super) fn files(&self, k: Member) -> Arc<FileContent> {
         self.net.nodes.get(k).expect("the member runs")
     }
 
@@ -337,8 +337,8 @@ impl World {
     }
 
     /// What `meta` does first when the last name goes: false if the file cannot be removed at once, and then nothing was
-    /// done. `landed`: whether the batch reaches the store.
-    pub(super) fn unlink_at_once(&self, fid: Fid, landed: bool) -> bool {
+    /// done. `batch_applied`: whether the batch reaches the store.
+    pub(super) fn unlink_at_once(&self, fid: Fid, batch_applied: bool) -> bool {
         let (files, inodes) = (self.files(fid.owner()), self.inodes(fid.owner()));
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid).unwrap();
@@ -348,9 +348,9 @@ impl World {
             assert!(batch.is_empty(), "what is not removed at once adds nothing");
             return false;
         };
-        if landed {
+        if batch_applied {
             self.store(fid.owner()).apply(batch).unwrap();
-            removal.landed();
+            removal.batch_applied();
         }
         true
     }

@@ -74,7 +74,7 @@ fn names_that_cannot_be_are_refused_everywhere() {
 #[test]
 fn symlinks_keep_their_target() {
     let net = Net::new(3);
-    let link = |target: &[u8]| NewNode {
+    let link = |target: &[u8]| NewInode {
         kind: Kind::Symlink,
         target: target.into(),
         ..file(0)

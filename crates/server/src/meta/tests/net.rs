@@ -1,11 +1,11 @@
 //! Members wired to each other by plain calls, that can stop before any batch and start again from their stores.
-use crate::files::{FilesHook, Removal};
+use crate::files::{FilesHook, PreparedRemoval};
 use crate::finding::Finding;
 use crate::inodes::{Inode, Inodes};
 use crate::meta::check::check;
 use crate::meta::local::LocalNamespace;
 use crate::meta::recover::make_root;
-use crate::meta::{Meta, names};
+use crate::meta::{Namespace, names};
 use crate::tests::{TestMembers, TestPeers};
 use crate::*;
 use forebay_fabric::Message;
@@ -42,11 +42,11 @@ struct Cut {
 /// A service without files and fabric.
 pub struct Net {
     hosts: Vec<Host>,
-    namespaces: TestMembers<Meta>,
+    namespaces: TestMembers<Namespace>,
     cut: Mutex<Cut>,
     /// What happens before which message between members.
     between: Mutex<Option<(u64, Between)>>,
-    patience: Mutex<Duration>,
+    deadline: Mutex<Duration>,
     clock: Mutex<fn() -> Time>,
     _dir: tempfile::TempDir,
 }
@@ -54,7 +54,7 @@ pub struct Net {
 type Between = Box<dyn FnOnce(&Net) + Send>;
 
 /// A member without files.
-struct NamesOnly(Arc<Meta>);
+struct NamesOnly(Arc<Namespace>);
 
 impl MemberServices for NamesOnly {
     fn operations(&self) -> Result<&(dyn OperationService + 'static)> {
@@ -115,7 +115,7 @@ impl FilesHook for Remover {
         fid: Fid,
         inode: &Inode,
         batch: &mut forebay_storage::Batch,
-    ) -> Option<Box<dyn Removal + 'a>> {
+    ) -> Option<Box<dyn PreparedRemoval + 'a>> {
         assert_eq!(inode.nlink, 0, "removed with a name");
         // Every other file, so that both ways are taken.
         if fid.0.is_multiple_of(2) {
@@ -128,8 +128,8 @@ impl FilesHook for Remover {
 
 struct Nothing;
 
-impl Removal for Nothing {
-    fn landed(self: Box<Self>) {}
+impl PreparedRemoval for Nothing {
+    fn batch_applied(self: Box<Self>) {}
 }
 
 /// A clock that only goes forward: no two answers are equal.
@@ -143,8 +143,8 @@ pub fn tick() -> Time {
 
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
 
-pub fn file(mode: u32) -> NewNode {
-    NewNode {
+pub fn file(mode: u32) -> NewInode {
+    NewInode {
         kind: Kind::File,
         mode,
         rdev: 0,
@@ -152,8 +152,8 @@ pub fn file(mode: u32) -> NewNode {
     }
 }
 
-pub fn dir(mode: u32) -> NewNode {
-    NewNode {
+pub fn dir(mode: u32) -> NewInode {
+    NewInode {
         kind: Kind::Dir,
         ..file(mode)
     }
@@ -183,7 +183,7 @@ impl Net {
             namespaces: TestMembers::new(members),
             cut: Mutex::default(),
             between: Mutex::default(),
-            patience: Mutex::new(Duration::from_secs(10)),
+            deadline: Mutex::new(Duration::from_secs(10)),
             clock: Mutex::new(tick),
             _dir: path,
         });
@@ -198,7 +198,7 @@ impl Net {
     pub fn wipe(self: &Arc<Net>) {
         *self.cut.lock() = Cut::default();
         *self.between.lock() = None;
-        *self.patience.lock() = Duration::from_secs(10);
+        *self.deadline.lock() = Duration::from_secs(10);
         for (member, host) in (0..).zip(&self.hosts) {
             self.namespaces.stop(member);
             let mut batch = forebay_storage::Batch::new();
@@ -229,7 +229,7 @@ impl Net {
         let peers = TestPeers {
             member,
             members: self.namespaces.count(),
-            deadline: *self.patience.lock(),
+            deadline: *self.deadline.lock(),
             exchange: move |to, request| net.upgrade().unwrap().leaf(member, to, request),
         };
         let (store, hook) = (host.store.clone(), Arc::new(hook));
@@ -238,7 +238,7 @@ impl Net {
         local.clock = *self.clock.lock();
         let net = Arc::downgrade(self);
         local.cut = Arc::new(move || net.upgrade().unwrap().count(member));
-        let meta = Meta::over(local, Arc::new(peers)).unwrap();
+        let meta = Namespace::over(local, Arc::new(peers)).unwrap();
         self.namespaces.start(member, meta);
     }
 
@@ -273,9 +273,9 @@ impl Net {
         self.recover();
     }
 
-    /// Starts all members again, with this patience.
-    pub fn wait_at_most(self: &Arc<Net>, patience: Duration) {
-        *self.patience.lock() = patience;
+    /// Starts all members again, with this deadline.
+    pub fn wait_at_most(self: &Arc<Net>, deadline: Duration) {
+        *self.deadline.lock() = deadline;
         for member in 0..self.hosts.len() as u16 {
             self.start(member);
         }
@@ -359,7 +359,7 @@ impl Net {
         }
     }
 
-    pub fn meta(&self, member: Member) -> Arc<Meta> {
+    pub fn meta(&self, member: Member) -> Arc<Namespace> {
         self.namespaces.get(member).unwrap()
     }
 
@@ -373,7 +373,7 @@ impl Net {
     }
 
     /// The namespace of a member that runs.
-    fn running(&self, member: Member) -> Result<Arc<Meta>> {
+    fn running(&self, member: Member) -> Result<Arc<Namespace>> {
         let dead = || Error::Fabric(forebay_fabric::Error::Dead(member.into()));
         if self.cut.lock().stopped.contains(&member) {
             return Err(dead());
@@ -389,10 +389,16 @@ impl Net {
 
     // The calls of a delegate.
 
-    pub fn create(&self, parent: Fid, name: &str, new: NewNode) -> Result<Attr> {
+    pub fn create(&self, parent: Fid, name: &str, new: NewInode) -> Result<Attr> {
         self.create_as(parent, name, new, ROOT)
     }
-    pub fn create_as(&self, parent: Fid, name: &str, new: NewNode, caller: Caller) -> Result<Attr> {
+    pub fn create_as(
+        &self,
+        parent: Fid,
+        name: &str,
+        new: NewInode,
+        caller: Caller,
+    ) -> Result<Attr> {
         let request = Create {
             parent,
             name: name.into(),

@@ -27,7 +27,7 @@ fn prepare(number: u64, below: u64) -> PrepareIntent {
     PrepareIntent {
         intent: intent(number),
         below,
-        needs: Vec::new(),
+        preconditions: Vec::new(),
         by: None,
     }
 }

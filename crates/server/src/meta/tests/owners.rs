@@ -1,5 +1,5 @@
 //! Components of the namespace built alone, over a bare store.
-use crate::files::{FilesHook, Removal};
+use crate::files::{FilesHook, PreparedRemoval};
 use crate::inodes::{Inode, Inodes};
 use crate::meta::attempt::AttemptError;
 use crate::meta::directory_move_lock::DirectoryMoveLock;
@@ -32,7 +32,7 @@ impl FilesHook for NoFiles {
         _: Fid,
         _: &Inode,
         _: &mut Batch,
-    ) -> Option<Box<dyn Removal + 'a>> {
+    ) -> Option<Box<dyn PreparedRemoval + 'a>> {
         None
     }
 }

@@ -122,7 +122,7 @@ fn limits_and_refusals() {
         .create(
             Fid::ROOT,
             "fifo",
-            NewNode {
+            NewInode {
                 kind: Kind::Fifo,
                 ..file(0o644)
             },

@@ -95,7 +95,7 @@ pub fn contents(delegate: &Delegate, fid: Fid) -> Vec<u8> {
 
 /// Does the background work of every member until nothing is left to do.
 pub fn settle(service: &Service) {
-    let idle = |n: &Arc<forebay_server::Node>| n.files.pending().unwrap() == 0;
+    let idle = |n: &Arc<forebay_server::MemberParts>| n.files.pending().unwrap() == 0;
     until("the background work ends", || {
         for node in service.nodes() {
             node.files.drain().unwrap();

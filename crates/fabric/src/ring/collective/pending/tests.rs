@@ -17,8 +17,8 @@ fn id(round: u64) -> OperationId {
     }
 }
 
-fn arrival(from: Rank) -> Arrival {
-    Arrival {
+fn arrival(from: Rank) -> ChildArrival {
+    ChildArrival {
         from,
         root: 0,
         content: Ok(Bytes::new()),
@@ -40,7 +40,7 @@ fn refusal(
     round: u64,
     from: Rank,
     keep_for: Duration,
-) -> Option<Failure> {
+) -> Option<CollectiveFailure> {
     let (refused, _) = table.keep(id(round), arrival(from), keep_for, 9);
     refused.map(|(_, failure)| failure)
 }
@@ -51,12 +51,21 @@ fn more_than_fits_is_refused() {
     for round in 0..3 {
         assert_eq!(refusal(&mut table, round, 1, LONG), None);
     }
-    assert_eq!(refusal(&mut table, 3, 1, LONG), Some(Failure::Busy(9)));
-    assert_eq!(table.begin_call(&id(3), 9).0.err(), Some(Failure::Busy(9)));
+    assert_eq!(
+        refusal(&mut table, 3, 1, LONG),
+        Some(CollectiveFailure::Busy(9))
+    );
+    assert_eq!(
+        table.begin_call(&id(3), 9).0.err(),
+        Some(CollectiveFailure::Busy(9))
+    );
     // Those under way go on.
     assert_eq!(refusal(&mut table, 2, 2, LONG), None);
     assert!(table.begin_call(&id(2), 9).0.is_ok());
-    assert_eq!(table.begin_call(&id(2), 9).0.err(), Some(Failure::Busy(9)));
+    assert_eq!(
+        table.begin_call(&id(2), 9).0.err(),
+        Some(CollectiveFailure::Busy(9))
+    );
     assert_eq!(table.take(&id(2)).len(), 2);
 }
 
@@ -64,10 +73,16 @@ fn more_than_fits_is_refused() {
 fn what_is_over_is_refused_as_long_as_it_is_remembered() {
     let mut table = table();
     for round in 0..3 {
-        assert_eq!(table.end(&id(round), Failure::Over(9)).len(), 0);
+        assert_eq!(table.end(&id(round), CollectiveFailure::Over(9)).len(), 0);
     }
-    assert_eq!(refusal(&mut table, 2, 1, LONG), Some(Failure::Over(9)));
-    assert_eq!(table.begin_call(&id(1), 9).0.err(), Some(Failure::Over(9)));
+    assert_eq!(
+        refusal(&mut table, 2, 1, LONG),
+        Some(CollectiveFailure::Over(9))
+    );
+    assert_eq!(
+        table.begin_call(&id(1), 9).0.err(),
+        Some(CollectiveFailure::Over(9))
+    );
     assert_eq!(refusal(&mut table, 0, 1, LONG), None);
     assert_eq!(table.held(), (1, 2));
 }
@@ -77,7 +92,10 @@ fn one_message_a_rank() {
     let mut table = table();
     assert_eq!(refusal(&mut table, 0, 1, LONG), None);
     assert_eq!(table.take(&id(0)).len(), 1);
-    assert_eq!(refusal(&mut table, 0, 1, LONG), Some(Failure::Over(9)));
+    assert_eq!(
+        refusal(&mut table, 0, 1, LONG),
+        Some(CollectiveFailure::Over(9))
+    );
 }
 
 #[test]
@@ -110,18 +128,25 @@ fn two_groups_of_one_number_fail_both_whoever_comes_first() {
     let mut table = PendingOperations::new(MemoryBounds::default());
     assert!(table.begin_call(&id(0), 9).0.is_ok());
     let (refused, _) = table.keep(other(1, 0), arrival(4), LONG, 9);
-    assert_eq!(refused.map(|(_, why)| why), Some(Failure::Mismatch(4)));
+    assert_eq!(
+        refused.map(|(_, why)| why),
+        Some(CollectiveFailure::Mismatch(4))
+    );
     assert_eq!(
         table.cannot_complete(&id(0), [].into_iter()),
-        Some(Failure::Mismatch(4))
+        Some(CollectiveFailure::Mismatch(4))
     );
-    table.end(&id(0), Failure::Mismatch(4));
+    table.end(&id(0), CollectiveFailure::Mismatch(4));
     // The other way round, with an own child that waits.
     assert!(table.keep(other(2, 7), arrival(4), LONG, 9).0.is_none());
     assert!(table.keep(id(1), arrival(5), LONG, 9).0.is_none());
     let (outcome, refused) = table.begin_call(&id(1), 9);
-    assert_eq!(outcome.err(), Some(Failure::Mismatch(4)));
-    assert!(refused.iter().all(|(_, why)| *why == Failure::Mismatch(4)));
+    assert_eq!(outcome.err(), Some(CollectiveFailure::Mismatch(4)));
+    assert!(
+        refused
+            .iter()
+            .all(|(_, why)| *why == CollectiveFailure::Mismatch(4))
+    );
     let from: Vec<Rank> = refused.iter().map(|(a, _)| a.from).collect();
     assert_eq!(from, [4, 5]);
     // What nobody waits for, and late failures, are no groups of now.
@@ -131,8 +156,8 @@ fn two_groups_of_one_number_fail_both_whoever_comes_first() {
             .0
             .is_none()
     );
-    let gone = Arrival {
-        content: Err(Failure::Missing(4)),
+    let gone = ChildArrival {
+        content: Err(CollectiveFailure::Missing(4)),
         ..arrival(4)
     };
     assert!(table.keep(other(4, 7), gone, LONG, 9).0.is_none());
@@ -149,13 +174,16 @@ fn who_is_behind_hears_so_and_who_is_ahead_is_not_waited_for() {
     let (outcome, refused) = table.begin_call(&id(5), 9);
     assert!(outcome.is_ok());
     let refused: Vec<_> = refused.iter().map(|(a, why)| (a.from, *why)).collect();
-    assert_eq!(refused, [(1, Failure::Over(9))]);
-    assert_eq!(refusal(&mut table, 4, 1, LONG), Some(Failure::Over(9)));
+    assert_eq!(refused, [(1, CollectiveFailure::Over(9))]);
+    assert_eq!(
+        refusal(&mut table, 4, 1, LONG),
+        Some(CollectiveFailure::Over(9))
+    );
     assert_eq!(refusal(&mut table, 7, 3, LONG), None);
     for (rank, why) in [
         (1, None),
-        (2, Some(Failure::Ahead(2))),
-        (3, Some(Failure::Ahead(3))),
+        (2, Some(CollectiveFailure::Ahead(2))),
+        (3, Some(CollectiveFailure::Ahead(3))),
     ] {
         assert_eq!(table.cannot_complete(&id(5), [rank].into_iter()), why);
     }

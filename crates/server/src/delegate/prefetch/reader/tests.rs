@@ -109,7 +109,7 @@ fn a_reader_that_goes_astray_is_left_alone_and_taken_up_again() {
 
 #[test]
 fn who_comes_second_is_fetched_ahead_where_there_is_no_loop() {
-    let steps = Arc::<ReadSteps>::default();
+    let steps = Arc::<RequestHistory>::default();
     // None twice.
     let path: Vec<ReadRequest> = (0..300u64).map(|k| at(k * k * 5000, 700)).collect();
     let new = || HandleReader::pattern(steps.clone(), 64);

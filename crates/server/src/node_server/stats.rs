@@ -1,4 +1,4 @@
-//! The figures of a running member: its counters, and what a scan of its store counts.
+//! The statistics of a running member: its counters, and what a scan of its store counts.
 use super::NodeServer;
 use crate::Result;
 use crate::cached_stats::StatsScan;
@@ -18,7 +18,7 @@ impl NodeServer {
         let go_on = AtomicBool::new(false);
         let counted = RecordScan(self.node().store.clone()).scan(&go_on)?;
         let disk = self.node().data.disk_bytes(&go_on)?;
-        Ok(self.figures(Some((counted, Duration::ZERO)), Some(disk)))
+        Ok(self.stats(Some((counted, Duration::ZERO)), Some(disk)))
     }
 
     /// The same as often as wanted: what costs a look at everything may be some seconds old, or not known yet. Waits for it
@@ -31,7 +31,7 @@ impl NodeServer {
         let counted = self.records.get(max_wait)?;
         let disk = self.disk.get(max_wait.saturating_sub(begun.elapsed()))?;
         let counted = counted.map(|seen| (seen.value, seen.age));
-        Ok(self.figures(counted, disk.map(|seen| seen.value)))
+        Ok(self.stats(counted, disk.map(|seen| seen.value)))
     }
 
     /// See [`MemberStatus::notes`].
@@ -42,11 +42,7 @@ impl NodeServer {
         unclean.into_iter().chain(superblocks).collect()
     }
 
-    fn figures(
-        &self,
-        counted: Option<(RecordCounts, Duration)>,
-        disk: Option<u64>,
-    ) -> MemberStatus {
+    fn stats(&self, counted: Option<(RecordCounts, Duration)>, disk: Option<u64>) -> MemberStatus {
         let node = self.node();
         let store = node.store.stats();
         let data = node.data.stats();
@@ -62,7 +58,7 @@ impl NodeServer {
         let patterns = node.files.pattern_memory();
         let cache_memory_bytes = store.cache_bytes + index.cache_bytes + data.span_cache + patterns;
         let buffer_memory_bytes = data.buffers + delegate.map_or(0, |d| d.memory());
-        let (served, serving) = node.served.figures();
+        let (served, serving) = node.served.counts();
         let (asked, asking) = node.peers.load();
         let opened = node.store.opened();
         let teams = delegate.map(|d| d.team.teams.counts()).unwrap_or_default();

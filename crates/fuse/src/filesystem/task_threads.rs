@@ -1,35 +1,35 @@
-//! Threads that wait in the place of those that answer requests.
+//! Threads for tasks that may wait, in place of the threads that answer requests.
 //!
 //! Invariants:
-//! - Work never waits for a thread: what waits may be needed for what is waited for. So there is one for each piece of work under way, of
-//!   which there are no more than requests without an answer, and news of other nodes.
+//! - Each task gets a thread at once: a queued task might be what a running one waits for (deadlock). There are at most as many threads
+//!   as unanswered requests plus invalidations from other nodes.
 //! - Threads with nothing to do are used again; few are kept, and not for long.
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Stack of such a thread; it does little.
-const WAITER_STACK: usize = 256 << 10;
+const TASK_STACK: usize = 256 << 10;
 /// Threads that are kept with nothing to do, and for how long.
 const MAX_IDLE: usize = 8;
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
 
-type Work = Box<dyn FnOnce() + Send>;
+type Task = Box<dyn FnOnce() + Send>;
 
-struct WaitingWork {
+struct TaskQueue {
     /// For which there is an idle thread each.
-    work: VecDeque<Work>,
+    work: VecDeque<Task>,
     idle: usize,
 }
 
 /// See the head of this file.
-struct WaiterThreads {
-    waiting: Mutex<WaitingWork>,
+struct TaskThreads {
+    waiting: Mutex<TaskQueue>,
     wake: Condvar,
 }
 
-static WAITERS: WaiterThreads = WaiterThreads {
-    waiting: Mutex::new(WaitingWork {
+static TASK_THREADS: TaskThreads = TaskThreads {
+    waiting: Mutex::new(TaskQueue {
         work: VecDeque::new(),
         idle: 0,
     }),
@@ -38,12 +38,12 @@ static WAITERS: WaiterThreads = WaiterThreads {
 
 /// Does `work` on a thread that nothing else waits for. If there is none, `work` is dropped, and a reply in it has said `EIO`; the log
 /// says that there was none `purpose` ("to ...").
-pub(super) fn spawn_waiter(purpose: &str, work: impl FnOnce() + Send + 'static) {
-    WAITERS.start(purpose, Box::new(work));
+pub(super) fn spawn_task(purpose: &str, work: impl FnOnce() + Send + 'static) {
+    TASK_THREADS.start(purpose, Box::new(work));
 }
 
-impl WaiterThreads {
-    fn start(&'static self, purpose: &str, work: Work) {
+impl TaskThreads {
+    fn start(&'static self, purpose: &str, work: Task) {
         {
             let mut waiting = self.waiting.lock();
             if waiting.work.len() < waiting.idle {
@@ -60,13 +60,13 @@ impl WaiterThreads {
             }
         };
         let thread = std::thread::Builder::new().name("waiter".into());
-        if let Err(error) = thread.stack_size(WAITER_STACK).spawn(run) {
+        if let Err(error) = thread.stack_size(TASK_STACK).spawn(run) {
             tracing::error!(%error, "no thread {purpose}; raise the limit of processes");
         }
     }
 
     /// The next work; `None`: the thread ends.
-    fn next(&self) -> Option<Work> {
+    fn next(&self) -> Option<Task> {
         let mut waiting = self.waiting.lock();
         if waiting.idle - waiting.work.len().min(waiting.idle) >= MAX_IDLE {
             return None;
@@ -91,9 +91,9 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::mpsc::channel;
 
-    fn waiters() -> &'static WaiterThreads {
-        Box::leak(Box::new(WaiterThreads {
-            waiting: Mutex::new(WaitingWork {
+    fn threads() -> &'static TaskThreads {
+        Box::leak(Box::new(TaskThreads {
+            waiting: Mutex::new(TaskQueue {
                 work: VecDeque::new(),
                 idle: 0,
             }),
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn work_that_waits_for_later_work_is_done() {
-        let waiters = waiters();
+        let threads = threads();
         let (done, all) = channel();
         let mut last = None;
         for _ in 0..100 {
@@ -114,12 +114,12 @@ mod tests {
                 before.inspect(|before: &std::sync::mpsc::Sender<()>| before.send(()).unwrap());
                 done.send(()).unwrap();
             };
-            waiters.start("", Box::new(work));
+            threads.start("", Box::new(work));
         }
         last.unwrap().send(()).unwrap();
         (0..100).for_each(|_| all.recv_timeout(Duration::from_secs(60)).unwrap());
         let end = std::time::Instant::now() + Duration::from_secs(60);
-        while waiters.waiting.lock().idle != MAX_IDLE {
+        while threads.waiting.lock().idle != MAX_IDLE {
             assert!(std::time::Instant::now() < end);
             std::thread::yield_now();
         }
@@ -127,15 +127,15 @@ mod tests {
 
     #[test]
     fn idle_threads_are_used_again() {
-        let waiters = waiters();
+        let threads = threads();
         let (done, all) = channel();
-        let mut threads = HashSet::new();
+        let mut ids = HashSet::new();
         for _ in 0..200 {
             let done = done.clone();
             let work = move || done.send(std::thread::current().id()).unwrap();
-            waiters.start("", Box::new(work));
-            threads.insert(all.recv_timeout(Duration::from_secs(60)).unwrap());
+            threads.start("", Box::new(work));
+            ids.insert(all.recv_timeout(Duration::from_secs(60)).unwrap());
         }
-        assert!(threads.len() < 100, "{}", threads.len());
+        assert!(ids.len() < 100, "{}", ids.len());
     }
 }

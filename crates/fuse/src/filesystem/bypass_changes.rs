@@ -1,4 +1,4 @@
-//! Changes of files past the mount that its kernel has not been told of yet (`past_mount`).
+//! Changes of files around the mount that its kernel has not been told of yet (`bypass`).
 use super::in_flight_inodes::InFlightInodes;
 use forebay_server::Fid;
 use parking_lot::Mutex;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 /// See the head of this file. Shared by threads.
 #[derive(Default)]
-pub(crate) struct ChangesPastMount {
+pub(crate) struct BypassChanges {
     /// Files that the kernel may have just been told of.
     pub(super) in_flight: Arc<InFlightInodes>,
     /// Files that the kernel is to get anew once no handle of the mount writes to them.
     put_off: Mutex<HashSet<Fid>>,
 }
 
-impl ChangesPastMount {
+impl BypassChanges {
     /// The kernel gets the file at the last close of a handle that writes to it.
     pub fn put_off(&self, fid: Fid) {
         self.put_off.lock().insert(fid);

@@ -1,4 +1,4 @@
-//! Whether one thread of one program alone asks a mount.
+//! Detects that a single thread of a program makes all requests of a mount.
 //!
 //! It waits for each answer, so one thread of the mount that reads is enough, and can look for the next request for a moment
 //! ([`RequestPolling`](super::request_polling::RequestPolling)). Where other processors are busy, that thread mostly shares the program's
@@ -6,7 +6,7 @@
 //! sleep. With several threads that read, the kernel wakes the one that has slept longest, mostly on another processor: that costs more
 //! than to answer most requests.
 //!
-//! A request that others should not wait for counts as one of several ([`RequestWork`]).
+//! A request that others should not wait for counts as one of several ([`RequestCost`]).
 use super::arguments::Arguments;
 use super::opcode;
 use std::sync::atomic::AtomicU32;
@@ -19,42 +19,42 @@ const MANY_BYTES: usize = 64 << 10;
 
 /// What a request asks of the thread that answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RequestWork {
+enum RequestCost {
     /// Little.
-    Little,
+    Trivial,
     /// To copy a few bytes, which may wait for the disk. A program, or the kernel for it, may ask for many at once.
-    FewBytes,
+    SmallCopy,
     /// To bring something to disk, or to copy many bytes.
-    Long,
+    Slow,
 }
 
-impl RequestWork {
+impl RequestCost {
     /// Of a request with these arguments.
-    fn of(opcode: u32, arguments: &[u8]) -> RequestWork {
+    fn of(opcode: u32, arguments: &[u8]) -> RequestCost {
         use opcode::{COPY_FILE_RANGE, FALLOCATE, FSYNC, FSYNCDIR, READ, WRITE};
         let bytes = match opcode {
-            FSYNC | FSYNCDIR | FALLOCATE | COPY_FILE_RANGE => return RequestWork::Long,
+            FSYNC | FSYNCDIR | FALLOCATE | COPY_FILE_RANGE => return RequestCost::Slow,
             READ => Arguments(arguments)
                 .read()
                 .map_or(0, |read| read.size as usize),
             WRITE => arguments.len(),
-            _ => return RequestWork::Little,
+            _ => return RequestCost::Trivial,
         };
         match bytes >= MANY_BYTES {
-            true => RequestWork::Long,
-            false => RequestWork::FewBytes,
+            true => RequestCost::Slow,
+            false => RequestCost::SmallCopy,
         }
     }
 }
 
 /// Which thread asked last, and how many requests in a row were its.
 #[derive(Default)]
-pub(super) struct CallerRun {
+pub(super) struct SingleCallerDetector {
     caller: AtomicU32,
     in_a_row: AtomicU32,
 }
 
-impl CallerRun {
+impl SingleCallerDetector {
     /// Whether one thread alone asks.
     pub fn is_one(&self) -> bool {
         self.in_a_row.load(Relaxed) >= ONE_CALLER
@@ -68,10 +68,10 @@ impl CallerRun {
         arguments: &[u8],
         more_wait: impl FnOnce() -> bool,
     ) {
-        let alone = match RequestWork::of(opcode, arguments) {
-            RequestWork::Little => false,
-            RequestWork::FewBytes => self.is_one() && more_wait(),
-            RequestWork::Long => true,
+        let alone = match RequestCost::of(opcode, arguments) {
+            RequestCost::Trivial => false,
+            RequestCost::SmallCopy => self.is_one() && more_wait(),
+            RequestCost::Slow => true,
         };
         match alone {
             true => self.in_a_row.store(0, Relaxed),
@@ -96,12 +96,12 @@ impl CallerRun {
 mod tests {
     use super::*;
 
-    fn looked_up(callers: &CallerRun, caller: u32) {
+    fn looked_up(callers: &SingleCallerDetector, caller: u32) {
         callers.took(opcode::LOOKUP, caller, b"x", || unreachable!());
     }
 
-    fn one_asks() -> CallerRun {
-        let callers = CallerRun::default();
+    fn one_asks() -> SingleCallerDetector {
+        let callers = SingleCallerDetector::default();
         (0..ONE_CALLER).for_each(|_| looked_up(&callers, 7));
         assert!(!callers.is_one());
         looked_up(&callers, 7);
@@ -135,15 +135,15 @@ mod tests {
         let read = |size: u32| {
             let mut arguments = [0; 40];
             arguments[16..20].copy_from_slice(&size.to_ne_bytes());
-            RequestWork::of(opcode::READ, &arguments)
+            RequestCost::of(opcode::READ, &arguments)
         };
-        assert_eq!(read(4096), RequestWork::FewBytes);
-        assert_eq!(read(1 << 20), RequestWork::Long);
-        let write = |len| RequestWork::of(opcode::WRITE, &vec![0; len]);
-        assert_eq!(write(8000), RequestWork::FewBytes);
-        assert_eq!(write(MANY_BYTES), RequestWork::Long);
-        assert_eq!(RequestWork::of(opcode::FSYNC, &[]), RequestWork::Long);
-        assert_eq!(RequestWork::of(opcode::LOOKUP, b"x"), RequestWork::Little);
-        assert_eq!(RequestWork::of(opcode::READ, &[]), RequestWork::FewBytes);
+        assert_eq!(read(4096), RequestCost::SmallCopy);
+        assert_eq!(read(1 << 20), RequestCost::Slow);
+        let write = |len| RequestCost::of(opcode::WRITE, &vec![0; len]);
+        assert_eq!(write(8000), RequestCost::SmallCopy);
+        assert_eq!(write(MANY_BYTES), RequestCost::Slow);
+        assert_eq!(RequestCost::of(opcode::FSYNC, &[]), RequestCost::Slow);
+        assert_eq!(RequestCost::of(opcode::LOOKUP, b"x"), RequestCost::Trivial);
+        assert_eq!(RequestCost::of(opcode::READ, &[]), RequestCost::SmallCopy);
     }
 }

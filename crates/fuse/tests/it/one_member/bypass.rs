@@ -20,7 +20,7 @@ use std::process::{Child, ChildStdout};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// The serving process: does what it is told, a line at a time, past its mount; says what became of it.
+/// The serving process: does what it is told, a line at a time, around its mount; says what became of it.
 pub fn serve(store: &Path, mount: &Path, write_back: bool) {
     let config = Config {
         nodes: 1,
@@ -162,7 +162,7 @@ impl MountedLibrary {
         self.server = Some((child, said));
     }
 
-    /// Has it do something past the mount; what it says.
+    /// Has it do something around the mount; what it says.
     fn ask(&mut self, what: &str) -> String {
         let (child, said) = self.server.as_mut().unwrap();
         writeln!(child.stdin.as_mut().unwrap(), "{what}").unwrap();

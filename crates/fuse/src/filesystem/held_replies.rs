@@ -4,11 +4,11 @@
 //! Invariant: the threads that answer requests do not wait here. An answer that has to wait does so on a thread of its own.
 use super::context::MountContext;
 use super::file_handle::handle;
-use super::waiter::spawn_waiter;
+use super::task_threads::spawn_task;
 use crate::attempt::attempt;
 use crate::protocol::{Answer, FopenFlags, Reply, WriteFlags, WriteRequest};
 use forebay_server::Fid;
-use forebay_server::delegate::{AfterWrite, StalePages};
+use forebay_server::delegate::{DirectWriteFollowUp, StalePages};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use std::time::Duration;
 const LOCKED_PAGE_WAIT: Duration = Duration::from_millis(100);
 
 /// See the head of this file.
-pub(super) struct ChangeNotices {
+pub(super) struct HeldReplies {
     pub ctx: Arc<MountContext>,
 }
 
-impl ChangeNotices {
+impl HeldReplies {
     /// Gives `answer` to `reply` once the kernels of other nodes have heard of the change, if they have to, and pages of this node's
     /// kernel that are being stored are there.
     pub fn answer<T: Answer + Send + 'static>(
@@ -85,7 +85,7 @@ impl ChangeNotices {
             return reply(answer);
         }
         let ctx = self.ctx.clone();
-        spawn_waiter("to show a change", move || {
+        spawn_task("to show a change", move || {
             let shown = attempt("show a change", fid, || match unshown {
                 true => ctx.delegate.kernel_pages.show_elsewhere(fid),
                 false => Ok(()),
@@ -98,11 +98,11 @@ impl ChangeNotices {
     /// The kernel waits for their answer first.
     fn drop_lost(&self, fid: Fid, offset: u64, len: usize) {
         let ctx = self.ctx.clone();
-        spawn_waiter("to drop lost pages", move || {
+        spawn_task("to drop lost pages", move || {
             if let Err(error) = ctx.caches.drop_pages(&ctx.delegate, fid, offset, len) {
                 tracing::debug!(inode = fid.0, %error, "the kernel shows pages that are not stored until the file is closed");
             }
-            ctx.renew_at_last_close(fid);
+            ctx.refresh_at_last_close(fid);
         });
     }
 
@@ -121,7 +121,7 @@ impl ChangeNotices {
             Ok(placed) if write.direct => pages
                 .after_direct_write(handle, write.offset, *placed)
                 .unwrap_or_default(),
-            _ => AfterWrite::default(),
+            _ => DirectWriteFollowUp::default(),
         };
         let through_pages = !write.direct && !write.how.contains(WriteFlags::FUSE_WRITE_CACHE);
         let outdated = through_pages
@@ -129,13 +129,13 @@ impl ChangeNotices {
             && !self.ctx.policy.write_back.is_on()
             && pages.is_outdated_by(handle, write.offset, len);
         if write.how.contains(WriteFlags::FUSE_WRITE_CACHE) && self.ctx.policy.write_back.is_on() {
-            self.ctx.kept_bytes_arrived(len);
+            self.ctx.dirty_bytes_arrived(len);
             if answer.is_err() {
                 self.drop_lost(fid, write.offset, len);
             }
         }
         let ctx = self.ctx.clone();
-        let renew = move |placed| -> std::io::Result<()> {
+        let refresh = move |placed| -> std::io::Result<()> {
             if after.drop_pages {
                 ctx.caches.drop_pages(&ctx.delegate, fid, placed, len)?;
             }
@@ -143,22 +143,22 @@ impl ChangeNotices {
                 drop_outdated(&ctx, fid, placed, len)?;
             }
             // If the owner does not answer, nobody here can read what others appended: the append itself has succeeded.
-            if after.look_again && ctx.delegate.kernel_pages.look_again(handle).is_ok() {
+            if after.refetch_view && ctx.delegate.kernel_pages.refetch_view(handle).is_ok() {
                 ctx.caches.tell_size(&ctx.delegate, fid)?;
             }
             Ok(())
         };
-        let waits = outdated || after != AfterWrite::default();
+        let waits = outdated || after != DirectWriteFollowUp::default();
         let ctx = self.ctx.clone();
         self.answer_after(fid, answer, waits, move |answer| {
-            let renewed = answer.and_then(|placed| {
-                renew(placed).map_err(|error| {
+            let refreshed = answer.and_then(|placed| {
+                refresh(placed).map_err(|error| {
                     tracing::error!(inode = fid.0, %error, "the kernel keeps pages from before a direct write");
                     Errno::IO
                 })
             });
-            reply.answer(renewed.map(|()| len as u32));
-            if renewed.is_ok() && !ctx.policy.write_back.is_on() {
+            reply.answer(refreshed.map(|()| len as u32));
+            if refreshed.is_ok() && !ctx.policy.write_back.is_on() {
                 ctx.delegate.kernel_pages.size_is_uncertain(fid);
             }
         });
@@ -193,7 +193,7 @@ fn drop_outdated(ctx: &Arc<MountContext>, fid: Fid, offset: u64, len: usize) -> 
     ctx.caches.drop_written(fid, offset, before as usize)?;
     let (done, dropped) = sync_channel(1);
     let dropping = ctx.clone();
-    spawn_waiter("to drop a page", move || {
+    spawn_task("to drop a page", move || {
         let _under_way = dropping.delegate.kernel_pages.begin_drop_of_write(fid);
         // The one that waits may have given up.
         let _ = done.send(dropping.caches.drop_written(fid, last, 1));

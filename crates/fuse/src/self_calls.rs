@@ -44,19 +44,19 @@ pub(crate) struct KernelAttributes {
 
 /// What is done with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OwnCall {
+pub(crate) enum SelfCall {
     /// It is looked up, without following a link at its end.
     LookUp,
     /// The same; then the kernel is given what it has differently.
-    Adopt(KernelAttributes),
-    /// The same; then the kernel hands over all that it has of the file: written pages, and their time. It does so before it asks for
+    SetAttributes(KernelAttributes),
+    /// The same; then the kernel hands over all that it has of the file: dirty pages, and their time. It does so before it asks for
     /// another mode, whatever that is.
     WriteBack,
 }
 
 struct LookupRequest {
     path: PathBuf,
-    call: OwnCall,
+    call: SelfCall,
     until: Instant,
     done: SyncSender<Result<u64, Errno>>,
 }
@@ -81,26 +81,26 @@ struct LookupsShared {
 }
 
 /// See the head of this file. The threads end when it is dropped.
-pub(crate) struct OwnLookups(Arc<LookupsShared>);
+pub(crate) struct SelfCalls(Arc<LookupsShared>);
 
-impl Drop for OwnLookups {
+impl Drop for SelfCalls {
     fn drop(&mut self) {
         self.0.queue.lock().ended = true;
         self.0.wake.notify_all();
     }
 }
 
-impl OwnLookups {
+impl SelfCalls {
     /// Starts the threads.
     ///
     /// # Errors
     /// No threads, or no descriptor tables of their own (a filter of system calls).
-    pub fn start() -> io::Result<OwnLookups> {
-        OwnLookups::with(size)
+    pub fn start() -> io::Result<SelfCalls> {
+        SelfCalls::with(size)
     }
 
-    fn with(look_up: LookUp) -> io::Result<OwnLookups> {
-        let lookups = OwnLookups(Arc::new(LookupsShared {
+    fn with(look_up: LookUp) -> io::Result<SelfCalls> {
+        let lookups = SelfCalls(Arc::new(LookupsShared {
             queue: Mutex::default(),
             wake: Condvar::new(),
             look_up,
@@ -122,7 +122,7 @@ impl OwnLookups {
     /// # Errors
     /// As `lstat`; also when there is no answer within `limit`.
     pub fn size(&self, path: PathBuf, limit: Duration) -> io::Result<u64> {
-        self.call(path, OwnCall::LookUp, limit)
+        self.call(path, SelfCall::LookUp, limit)
     }
 
     /// Makes a call with a path. The mount knows its requests by their thread, and changes nothing. The size that the kernel had before,
@@ -130,7 +130,7 @@ impl OwnLookups {
     ///
     /// # Errors
     /// As `lstat`, `truncate`, `utimensat` and `chmod`; also when there is no answer within `limit`.
-    pub fn call(&self, path: PathBuf, call: OwnCall, limit: Duration) -> io::Result<u64> {
+    pub fn call(&self, path: PathBuf, call: SelfCall, limit: Duration) -> io::Result<u64> {
         let (done, answer) = sync_channel(1);
         let more = {
             let mut queue = self.0.queue.lock();
@@ -204,9 +204,9 @@ impl LookupsShared {
             if Instant::now() < request.until {
                 // The one that waits may have given up.
                 let answer = match request.call {
-                    OwnCall::LookUp => (self.look_up)(&request.path),
-                    OwnCall::Adopt(attributes) => adopt(&request.path, attributes),
-                    OwnCall::WriteBack => write_back(&request.path),
+                    SelfCall::LookUp => (self.look_up)(&request.path),
+                    SelfCall::SetAttributes(attributes) => adopt(&request.path, attributes),
+                    SelfCall::WriteBack => write_back(&request.path),
                 };
                 let _ = request.done.send(answer);
             }
@@ -335,7 +335,7 @@ mod tests {
         let path = dir.path().join("f");
         std::fs::write(&path, b"12345").unwrap();
         let _held = std::fs::File::open(&path).unwrap();
-        let lookups = OwnLookups::start().unwrap();
+        let lookups = SelfCalls::start().unwrap();
         assert_eq!(lookups.size(path, LIMIT).unwrap(), 5);
         let missing = lookups.size(dir.path().join("none"), LIMIT).unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
@@ -376,9 +376,9 @@ mod tests {
             atime: time(7, 8),
             mtime: time(-9, 10),
         };
-        let lookups = OwnLookups::start().unwrap();
+        let lookups = SelfCalls::start().unwrap();
         for had in [5, 3] {
-            let call = OwnCall::Adopt(wanted);
+            let call = SelfCall::SetAttributes(wanted);
             assert_eq!(lookups.call(path.clone(), call, LIMIT).unwrap(), had);
             let now = rustix::fs::stat(&path).unwrap();
             assert_eq!((now.st_size, now.st_mtime, now.st_mtime_nsec), (3, -9, 10));
@@ -388,15 +388,19 @@ mod tests {
             mtime: time(-10, 0),
             ..wanted
         };
-        let call = OwnCall::Adopt(earlier);
+        let call = SelfCall::SetAttributes(earlier);
         assert_eq!(lookups.call(path.clone(), call, LIMIT).unwrap(), 3);
         assert_eq!(rustix::fs::stat(&path).unwrap().st_mtime, -9);
-        let calls = [OwnCall::LookUp, OwnCall::Adopt(wanted), OwnCall::WriteBack];
+        let calls = [
+            SelfCall::LookUp,
+            SelfCall::SetAttributes(wanted),
+            SelfCall::WriteBack,
+        ];
         for call in calls {
             let missing = lookups.call(dir.path().join("none"), call, LIMIT);
             assert_eq!(missing.unwrap_err().raw_os_error(), Some(libc::ENOENT));
         }
-        assert_eq!(lookups.call(path, OwnCall::WriteBack, LIMIT).unwrap(), 3);
+        assert_eq!(lookups.call(path, SelfCall::WriteBack, LIMIT).unwrap(), 3);
     }
 
     #[test]
@@ -408,7 +412,7 @@ mod tests {
             }
             Ok(7)
         }
-        let lookups = Arc::new(OwnLookups::with(look_up).unwrap());
+        let lookups = Arc::new(SelfCalls::with(look_up).unwrap());
         let stuck: Vec<_> = (0..3 * USUAL_THREADS)
             .map(|_| {
                 let lookups = lookups.clone();

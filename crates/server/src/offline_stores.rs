@@ -2,9 +2,9 @@
 //!
 //! Invariants: makes no directory and no store; all directories are locked before anything in them is believed; what is opened
 //! is all of one service, each member once.
-use crate::layout::{Layout, lock_dir, refuse};
 use crate::repair_marker::{NEW_RECORDS, refuse_if_repairing};
-use crate::superblock::{FoundSuperblock, Id, StoreRole, Superblock, random_id};
+use crate::service_directory::{ServiceDirectory, lock_dir, refuse};
+use crate::superblock::{FoundSuperblock, StoreRole, Superblock, Uuid, random_id};
 use crate::{Member, Result, keys};
 use forebay_index::ExtentIndex;
 use forebay_index::Settings;
@@ -20,7 +20,7 @@ const MAX_MEMBERS_SOUGHT: u16 = 64;
 ///
 /// # Errors
 /// `Refused`, each with the next step: in use, no store, stores that are not all those of one service.
-pub fn open(io: &dyn Io, dirs: &[PathBuf]) -> Result<Layout> {
+pub fn open(io: &dyn Io, dirs: &[PathBuf]) -> Result<ServiceDirectory> {
     let mut members = Vec::new();
     for dir in dirs {
         let block = match dir.is_dir() {
@@ -40,7 +40,7 @@ pub fn open(io: &dyn Io, dirs: &[PathBuf]) -> Result<Layout> {
             ));
         }
         match (block.role, dirs) {
-            (StoreRole::Service, [_]) => return Layout::open(io, dir, block.members),
+            (StoreRole::Service, [_]) => return ServiceDirectory::open(io, dir, block.members),
             (StoreRole::Service, _) => {
                 return refuse(format!(
                     "{} is the store of a whole service in one process; name it alone",
@@ -54,7 +54,10 @@ pub fn open(io: &dyn Io, dirs: &[PathBuf]) -> Result<Layout> {
 }
 
 /// The stores of members that run in processes of their own.
-fn layout_of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> Result<Layout> {
+fn layout_of_members(
+    io: &dyn Io,
+    found: &[(Member, &PathBuf, Superblock)],
+) -> Result<ServiceDirectory> {
     let Some((_, first, block)) = found.first() else {
         return refuse("no store is named; name the store of a service".into());
     };
@@ -96,7 +99,7 @@ fn layout_of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> R
         refuse_if_repairing(io, node)?;
         repaired.push(Superblock::read_and_repair(io, node)?.1);
     }
-    Ok(Layout {
+    Ok(ServiceDirectory {
         nodes,
         locks,
         repaired,
@@ -371,7 +374,7 @@ fn missing_store(first: &Path, block: &Superblock, missing: usize, named: usize)
 }
 
 /// The directory, if it is that of the whole service.
-fn same_service(dir: &Path, service: Id) -> Option<&Path> {
+fn same_service(dir: &Path, service: Uuid) -> Option<&Path> {
     let block = Superblock::read(&forebay_storage::OsIo, dir).ok()??;
     (block.role == StoreRole::Service && block.service == service).then_some(dir)
 }
@@ -428,7 +431,7 @@ mod tests {
         assert!(refused(&twice).contains("both the store of member 1"));
         assert!(refused(&[temp.path().into()]).contains("not the store"));
         let whole = temp.path().join("s");
-        drop(Layout::open(&OsIo, &whole, 2).unwrap());
+        drop(ServiceDirectory::open(&OsIo, &whole, 2).unwrap());
         assert!(refused(&[whole.join("node-0")]).contains("directory above it"));
         assert!(refused(&[whole.clone(), a[0].clone()]).contains("name it alone"));
         assert_eq!(open(&OsIo, &[whole]).unwrap().nodes.len(), 2);

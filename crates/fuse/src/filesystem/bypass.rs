@@ -1,10 +1,10 @@
-//! Files that are read or changed past the mount, in a service of one member: by the library, by staging, by a team.
+//! Files that are read or changed around the mount, in a service of one member: by the library, by staging, by a team.
 //!
 //! There the kernel keeps names and attributes for a while, and pages as long as it likes. With its writeback cache it also keeps written
 //! pages, and takes size and times of a file that it knows from no answer but those to changes of its own
 //! ([`KernelCaches::give`](crate::kernel_caches::KernelCaches::give)). So
-//! * before a file is read past the mount, the kernel writes back what programs have written to it;
-//! * after one was changed past the mount, its pages are dropped, and the kernel is given size and times.
+//! * before a file is read around the mount, the kernel writes back what programs have written to it;
+//! * after one was changed around the mount, its pages are dropped, and the kernel is given size and times.
 //!
 //! # Invariants
 //! - While a handle of the mount writes, the kernel may have bytes beyond the end that the service knows: it is given no size then, but
@@ -14,7 +14,7 @@
 //!   does not know at a change is looked at again (`in_flight_inodes`).
 //! - Nothing here waits on a thread that answers requests.
 use super::context::MountContext;
-use super::waiter::spawn_waiter;
+use super::task_threads::spawn_task;
 use forebay_server::delegate::MountCaches;
 use forebay_server::{Attr, Fid, Kind};
 use rustix::io::Errno;
@@ -26,24 +26,26 @@ use std::time::Duration;
 /// How often a file that is changed again meanwhile is given to the kernel anew.
 const MAX_TRIES: u32 = 8;
 
-struct PastMount(Weak<MountContext>);
+struct BypassAccess(Weak<MountContext>);
 
-impl MountCaches for PastMount {
-    fn bring_back(&self, fid: Fid) -> bool {
-        self.0.upgrade().is_some_and(|ctx| ctx.bring_back(fid))
+impl MountCaches for BypassAccess {
+    fn write_back_dirty(&self, fid: Fid) -> bool {
+        self.0
+            .upgrade()
+            .is_some_and(|ctx| ctx.write_back_dirty(fid))
     }
 
-    fn renew(&self, fid: Fid) {
+    fn refresh_kernel(&self, fid: Fid) {
         if let Some(ctx) = self.0.upgrade() {
-            ctx.renew(fid);
+            ctx.refresh_kernel(fid);
         }
     }
 }
 
-/// From now on the mount hears of what happens past it.
+/// From now on the mount hears of what happens around it.
 pub(super) fn follow(ctx: &Arc<MountContext>) {
     if ctx.policy.alone {
-        let mount = PastMount(Arc::downgrade(ctx));
+        let mount = BypassAccess(Arc::downgrade(ctx));
         ctx.delegate
             .kernel_pages
             .set_mount_caches(Some(Arc::new(mount)));
@@ -52,7 +54,7 @@ pub(super) fn follow(ctx: &Arc<MountContext>) {
 
 impl MountContext {
     /// Returns once this node has all bytes that programs wrote to the file before. `false`: it had them anyway.
-    pub(super) fn bring_back(&self, fid: Fid) -> bool {
+    pub(super) fn write_back_dirty(&self, fid: Fid) -> bool {
         let may = self.may_hold_written(fid);
         if may {
             let brought = self.caches.write_back(fid);
@@ -62,12 +64,12 @@ impl MountContext {
     }
 
     /// The mount is to be taken out of the tree: it is not used from here any more.
-    pub(crate) fn end_looks(&self) {
+    pub(crate) fn end_rechecks(&self) {
         self.changes.in_flight.end();
     }
 
-    /// [`MountContext::bring_back`] of all files, for `limit` at most. Whether the kernel has handed over everything.
-    pub(crate) fn bring_back_all(self: &Arc<MountContext>, limit: Duration) -> bool {
+    /// [`MountContext::write_back_dirty`] of all files, for `limit` at most. Whether the kernel has handed over everything.
+    pub(crate) fn write_back_all_dirty(self: &Arc<MountContext>, limit: Duration) -> bool {
         let written = match self.policy.write_back.is_on() {
             true => self.handles.written(),
             false => Vec::new(),
@@ -78,16 +80,16 @@ impl MountContext {
         let (ctx, (done, all)) = (self.clone(), channel());
         let work = move || {
             written.into_iter().for_each(|inode| {
-                ctx.bring_back(Fid(inode));
+                ctx.write_back_dirty(Fid(inode));
             });
             // The one that waits may have given up.
             let _ = done.send(());
         };
-        spawn_waiter("to bring back what programs have written", work);
+        spawn_task("to bring back what programs have written", work);
         all.recv_timeout(limit).is_ok()
     }
 
-    /// [`MountContext::bring_back`] where the program that asks holds the kernel's lock of the file, so that the kernel cannot be asked for
+    /// [`MountContext::write_back_dirty`] where the program that asks holds the kernel's lock of the file, so that the kernel cannot be asked for
     /// a change of it. Drops the pages too.
     ///
     /// # Errors
@@ -108,15 +110,15 @@ impl MountContext {
             && (self.policy.write_back.is_on() || self.delegate.kernel_pages.may_be_mapped(fid))
     }
 
-    /// Drops the kernel's pages of a file that was changed past the mount, and gives it the size and times.
-    pub(super) fn renew(self: &Arc<MountContext>, fid: Fid) {
+    /// Drops the kernel's pages of a file that was changed around the mount, and gives it the size and times.
+    pub(super) fn refresh_kernel(self: &Arc<MountContext>, fid: Fid) {
         let renewed = match self.caches.drop_all_pages(&self.delegate, fid) {
             Ok(true) => self.give(fid),
             Ok(false) => {
                 let mount = Arc::downgrade(self);
                 let look = move |fid| {
                     let ctx = mount.upgrade();
-                    ctx.inspect(|ctx| ctx.look_again(fid)).is_some()
+                    ctx.inspect(|ctx| ctx.recheck(fid)).is_some()
                 };
                 self.changes.in_flight.add(fid, look);
                 Ok(())
@@ -127,7 +129,7 @@ impl MountContext {
     }
 
     /// At a file that the kernel did not know when it was changed. If it does now, its pages are of after the change.
-    fn look_again(&self, fid: Fid) {
+    fn recheck(&self, fid: Fid) {
         let given = match self.caches.is_known(fid) {
             Ok(true) => self.give(fid),
             known => known.map(drop),
@@ -172,9 +174,9 @@ impl MountContext {
     }
 
     /// The kernel believes of a file what is not so, but only until it is closed by all who write it, if there are any.
-    pub(super) fn renew_at_last_close(self: &Arc<MountContext>, fid: Fid) {
+    pub(super) fn refresh_at_last_close(self: &Arc<MountContext>, fid: Fid) {
         if !self.put_off(fid) {
-            self.renew(fid);
+            self.refresh_kernel(fid);
         }
     }
 
@@ -183,13 +185,13 @@ impl MountContext {
         if !self.policy.write_back.is_on() || !self.changes.take_put_off(fid) {
             return;
         }
-        self.spawn_renew(fid);
+        self.spawn_refresh(fid);
     }
 
-    fn spawn_renew(self: &Arc<MountContext>, fid: Fid) {
+    fn spawn_refresh(self: &Arc<MountContext>, fid: Fid) {
         let ctx = self.clone();
-        let work = move || ctx.renew(fid);
-        spawn_waiter("to show a change past the mount", work);
+        let work = move || ctx.refresh_kernel(fid);
+        spawn_task("to show a change past the mount", work);
     }
 
     /// What a change of attributes is answered with that the mount itself asks for; `size`: to give the kernel the size.

@@ -6,17 +6,17 @@ use crate::options::answering_threads;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// See the head of this file.
-pub(crate) struct StoringThreads {
+pub(crate) struct PageFillThreads {
     busy: AtomicUsize,
     most: usize,
 }
 
 /// One of them.
-pub(crate) struct StoringThread<'a>(&'a StoringThreads);
+pub(crate) struct PageFillThread<'a>(&'a PageFillThreads);
 
-impl Default for StoringThreads {
-    fn default() -> StoringThreads {
-        StoringThreads {
+impl Default for PageFillThreads {
+    fn default() -> PageFillThreads {
+        PageFillThreads {
             busy: AtomicUsize::new(0),
             // To find out how many there are takes some system calls.
             most: answering_threads() / 2,
@@ -24,17 +24,17 @@ impl Default for StoringThreads {
     }
 }
 
-impl StoringThreads {
+impl PageFillThreads {
     /// Makes the calling thread one of them; `None`: there are enough.
-    pub fn take(&self) -> Option<StoringThread<'_>> {
+    pub fn take(&self) -> Option<PageFillThread<'_>> {
         let more = |busy| (busy < self.most).then_some(busy + 1);
         let order = Ordering::Relaxed;
         let taken = self.busy.fetch_update(order, order, more).is_ok();
-        taken.then(|| StoringThread(self))
+        taken.then(|| PageFillThread(self))
     }
 }
 
-impl Drop for StoringThread<'_> {
+impl Drop for PageFillThread<'_> {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - What is stored are whole pages of the generation that the file has on this node, inside its size, and nothing is stored while
-//!   somebody here may write the file (`store_gate`). So a stored page is never older than one that the kernel would have
+//!   somebody here may write the file (`page_fill_gate`). So a stored page is never older than one that the kernel would have
 //!   got by asking at that moment.
 //! - All pages that the kernel has are of that generation, too: a store replaces none by other bytes, and whatever drops the
 //!   file's pages drops those that were stored.
@@ -20,8 +20,8 @@ use super::Delegate;
 use super::KernelPages;
 use super::handles::{Handle, OpenHandle};
 use super::open_file::FileState;
+use super::page_fill_gate::wait_for_store;
 use super::prefetch::strided_reads::pages_of;
-use super::store_gate::wait_for_store;
 use crate::{Fid, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -37,14 +37,14 @@ const STORE_END_WAIT: Duration = Duration::from_secs(120);
 const MAX_ROUND_PIECES: usize = 4096;
 
 /// A handle of which it can be foreseen what the kernel will ask for next.
-pub struct ForeseenReads {
+pub struct PredictedReads {
     handle: Handle,
     open: Arc<OpenHandle>,
     /// Bytes that are asked for, and not answered yet: the kernel has their pages locked.
     asked: Range<u64>,
 }
 
-impl ForeseenReads {
+impl PredictedReads {
     /// The inode that the pages are of.
     pub fn fid(&self) -> Fid {
         self.open.file.fid
@@ -68,7 +68,7 @@ impl ForeseenReads {
     }
 
     /// What to store now, in a file of this size.
-    fn round(&self, size: u64) -> Option<StoreRound> {
+    fn round(&self, size: u64) -> Option<PageFillRound> {
         let strided = self.open.strided.lock();
         let (first, mut ranges) = strided.foresee();
         ranges.truncate(self.storable(&ranges, size));
@@ -76,7 +76,7 @@ impl ForeseenReads {
         let (pages, stride) = strided.period().filter(|_| !ranges.is_empty())?;
         if !last_reads.fill_gaps_of(self.handle, &pages, stride) {
             let records = ranges.len() as u64;
-            return Some(StoreRound {
+            return Some(PageFillRound {
                 first,
                 ranges,
                 records,
@@ -89,7 +89,7 @@ impl ForeseenReads {
         if stored.contains(&run.start) {
             run.start = stored.end;
         }
-        (!run.is_empty() && self.is_clear(&run)).then(|| StoreRound {
+        (!run.is_empty() && self.is_clear(&run)).then(|| PageFillRound {
             first,
             ranges: vec![run],
             records,
@@ -99,7 +99,7 @@ impl ForeseenReads {
 }
 
 /// What is stored at once.
-struct StoreRound {
+struct PageFillRound {
     /// The number of the first record.
     first: u64,
     /// Ranges of bytes, of whole pages: one of each record, or one of all.
@@ -130,7 +130,7 @@ impl Delegate {
         handle: Handle,
         offset: u64,
         len: u32,
-    ) -> Result<(Bytes, Option<ForeseenReads>)> {
+    ) -> Result<(Bytes, Option<PredictedReads>)> {
         let _at = self.ctx.counters.begin();
         let open = self.ctx.table.get_readable(handle)?;
         open.file.enters_page_cache();
@@ -141,7 +141,7 @@ impl Delegate {
         }
         open.file.last_reads.lock().note(handle, pages_of(&asked));
         let foreseen = open.strided.lock().observe(asked.clone());
-        let foreseen = foreseen.then(|| ForeseenReads {
+        let foreseen = foreseen.then(|| PredictedReads {
             handle,
             open,
             asked,
@@ -153,7 +153,7 @@ impl Delegate {
     /// fail. Does less, or nothing, wherever anything is in the way.
     ///
     /// The calling thread must not be needed for answers to reads: `store` waits for pages that are being read.
-    pub fn store_foreseen(&self, foreseen: &ForeseenReads, store: impl Fn(u64, &[u8]) -> bool) {
+    pub fn store_foreseen(&self, foreseen: &PredictedReads, store: impl Fn(u64, &[u8]) -> bool) {
         let open = &foreseen.open;
         let state = &open.file.state;
         let Some((generation, size)) = state.lock().storable() else {
@@ -179,7 +179,7 @@ impl Delegate {
             open.file.paged.store(true, Ordering::SeqCst);
             self.kernel_pages.storing.fetch_add(1, Ordering::SeqCst);
         }
-        let _under_way = StoreUnderWay {
+        let _under_way = PageFill {
             state,
             storing: &self.kernel_pages.storing,
         };
@@ -196,12 +196,12 @@ impl Delegate {
 }
 
 /// A store that has begun; dropped, it has ended.
-struct StoreUnderWay<'a> {
+struct PageFill<'a> {
     state: &'a Mutex<FileState>,
     storing: &'a AtomicUsize,
 }
 
-impl Drop for StoreUnderWay<'_> {
+impl Drop for PageFill<'_> {
     fn drop(&mut self) {
         self.state.lock().stores.end();
         self.storing.fetch_sub(1, Ordering::SeqCst);

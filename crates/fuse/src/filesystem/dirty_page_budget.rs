@@ -17,7 +17,7 @@ const LOOK_SHARE: u64 = 16;
 
 /// See the head of this file. Sizes in bytes.
 #[derive(Default)]
-pub(crate) struct DirtyRoom {
+pub(crate) struct DirtyPageBudget {
     /// Most that the kernel keeps.
     most_kept: OnceLock<u64>,
     /// Since the store's room was looked at.
@@ -25,7 +25,7 @@ pub(crate) struct DirtyRoom {
     tight: AtomicBool,
 }
 
-impl DirtyRoom {
+impl DirtyPageBudget {
     /// Most that the kernel keeps, told once before the first request.
     pub fn set_most_kept(&self, bytes: u64) {
         let _ = self.most_kept.set(bytes);
@@ -35,7 +35,7 @@ impl DirtyRoom {
         self.most_kept.get().copied().unwrap_or(0)
     }
 
-    /// Whether a store with so much room may have the kernel keep written pages.
+    /// Whether a store with so much room may have the kernel keep dirty pages.
     pub(super) fn is_enough(&self, free: u64) -> bool {
         free >= self.most_kept().saturating_mul(LEAST_AT_START)
     }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_store_is_tight_before_there_is_no_room_for_what_the_kernel_keeps() {
-        let room = DirtyRoom::default();
+        let room = DirtyPageBudget::default();
         room.set_most_kept(100);
         assert!(room.is_enough(400) && !room.is_enough(399));
         assert!(!room.becomes_tight(200) && !room.is_tight());
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn room_is_looked_at_as_bytes_arrive_and_always_while_it_is_tight() {
-        let room = DirtyRoom::default();
+        let room = DirtyPageBudget::default();
         room.set_most_kept(1600);
         assert!(!room.is_due(99) && room.is_due(1));
         room.becomes_tight(1 << 30);

@@ -2,9 +2,9 @@
 //! `node_server`'s.
 //!
 //! Knows how to wire the parts and how a request reaches them; what a request means is the parts' business.
-use crate::files::Files;
-use crate::locks::Locks;
-use crate::meta::{IntentRecoveryThread, Meta};
+use crate::files::FileContent;
+use crate::locks::AdvisoryLocks;
+use crate::meta::{IntentRecoveryThread, Namespace};
 use crate::{Fid, Member, Peers, Result, inodes::Inodes};
 use forebay_data::{LogStore, LogStoreOptions};
 use forebay_fabric::ring::{self, Collectives};
@@ -27,7 +27,7 @@ use std::time::Duration;
 const RETRY_UNFINISHED: Duration = Duration::from_secs(1);
 
 /// A member's parts. They find each other and the other members through `peers`.
-pub struct Node {
+pub struct MemberParts {
     /// Its key-value store (attributes, names, extents, log maps).
     pub store: Arc<Store>,
     /// Its inode records.
@@ -35,13 +35,13 @@ pub struct Node {
     /// Finishes, in the background, namespace operations that waited for another member.
     pub recovery_thread: IntentRecoveryThread,
     /// The namespace it owns.
-    pub meta: Arc<Meta>,
+    pub meta: Arc<Namespace>,
     /// The file content it owns.
-    pub files: Arc<Files>,
+    pub files: Arc<FileContent>,
     /// Its logs.
     pub data: Arc<LogStore>,
     /// Advisory locks: of the files it owns, and of its node.
-    pub locks: Arc<Locks>,
+    pub locks: Arc<AdvisoryLocks>,
     /// All members.
     pub peers: Arc<Peers>,
     /// What members ask together; its messages travel among their requests.
@@ -55,7 +55,7 @@ pub struct Node {
 /// Has a kernel drop what it holds; does not wait itself.
 pub type KernelInvalidator = dyn Fn(KernelInvalidation, InvalidationDone) + Send + Sync;
 
-impl Node {
+impl MemberParts {
     /// Builds the parts of a member over its open store, and binds them to `peers`. Nothing is served or recovered yet.
     pub fn new(
         io: Arc<dyn Io>,
@@ -63,26 +63,26 @@ impl Node {
         store: Arc<Store>,
         peers: Arc<Peers>,
         data: LogStoreOptions,
-    ) -> Result<Arc<Node>> {
+    ) -> Result<Arc<MemberParts>> {
         let inodes = Arc::new(Inodes::new(store.clone(), peers.member())?);
         inodes.leases.connect(peers.clone());
         let data = Arc::new(LogStore::open(io, data_dir, store.clone(), data)?);
-        let files = Arc::new(Files::new(
+        let files = Arc::new(FileContent::new(
             store.clone(),
             inodes.clone(),
             peers.clone(),
             data.space_freed().clone(),
         )?);
-        let meta = Arc::new(Meta::new(
+        let meta = Arc::new(Namespace::new(
             store.clone(),
             inodes.clone(),
             peers.clone(),
             files.clone(),
         )?);
-        let locks = Arc::new(Locks::new(store.clone(), peers.clone())?);
+        let locks = Arc::new(AdvisoryLocks::new(store.clone(), peers.clone())?);
         let collectives = Collectives::new(peers.fabric().clone(), ring::MemoryBounds::default());
         let collectives = Arc::new(collectives);
-        let node = Arc::new(Node {
+        let node = Arc::new(MemberParts {
             locks,
             kernel: RwLock::default(),
             served: RequestGauge::default(),
@@ -95,7 +95,7 @@ impl Node {
             collectives,
             peers,
         });
-        let weak: Weak<Node> = Arc::downgrade(&node);
+        let weak: Weak<MemberParts> = Arc::downgrade(&node);
         node.peers.bind(weak);
         Ok(node)
     }
@@ -124,7 +124,7 @@ impl Node {
     }
 }
 
-impl MemberServices for Node {
+impl MemberServices for MemberParts {
     fn operations(&self) -> Result<&(dyn OperationService + 'static)> {
         Ok(&*self.meta)
     }
@@ -152,7 +152,7 @@ impl MemberServices for Node {
     }
 }
 
-impl Handler for Node {
+impl Handler for MemberParts {
     fn request(&self, from: Rank, message: Message, replier: Replier) {
         if Collectives::is_ring(&message) {
             return self.collectives.request(from, message, replier);

@@ -29,7 +29,7 @@ const ENDED_HOLDER_WAIT: Duration = Duration::from_secs(10);
 const LOCK_RETRY: Duration = Duration::from_millis(10);
 
 /// An opened (and locked) service directory.
-pub struct Layout {
+pub struct ServiceDirectory {
     /// Where each member's store lies.
     pub nodes: Vec<PathBuf>,
     /// Held until dropped.
@@ -39,13 +39,13 @@ pub struct Layout {
     pub repaired: Vec<Vec<String>>,
 }
 
-impl Layout {
+impl ServiceDirectory {
     /// Opens the directory of a service of `members` members; makes it if it is missing or empty.
     ///
     /// # Errors
     /// `Refused`, each with the next step: in use by another process, of another user, foreign, newer, damaged, or of
     /// another number of members.
-    pub fn open(io: &dyn Io, dir: &Path, members: u16) -> Result<Layout> {
+    pub fn open(io: &dyn Io, dir: &Path, members: u16) -> Result<ServiceDirectory> {
         if members == 0 {
             return refuse("a service needs at least one node; give `--nodes 1` or more".into());
         }
@@ -96,7 +96,7 @@ impl Layout {
             service.ready = true;
             service.write(io, dir)?;
         }
-        Ok(Layout {
+        Ok(ServiceDirectory {
             nodes,
             locks,
             repaired,
@@ -279,7 +279,7 @@ mod tests {
     use forebay_storage::OsIo;
 
     fn refused(dir: &Path, members: u16) -> String {
-        match Layout::open(&OsIo, dir, members) {
+        match ServiceDirectory::open(&OsIo, dir, members) {
             Err(Error::Refused(text)) => text,
             Err(other) => panic!("not a refusal: {other}"),
             Ok(_) => panic!("opened"),
@@ -290,14 +290,14 @@ mod tests {
     fn made_once_and_opened_again_by_its_user_only() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("store");
-        let first = Layout::open(&OsIo, &dir, 2).unwrap();
+        let first = ServiceDirectory::open(&OsIo, &dir, 2).unwrap();
         let text = refused(&dir, 2);
         assert!(
             text.contains(&format!("process {}", std::process::id())),
             "{text}"
         );
         drop(first);
-        Layout::open(&OsIo, &dir, 2).unwrap();
+        ServiceDirectory::open(&OsIo, &dir, 2).unwrap();
         for d in [dir.clone(), dir.join("node-0"), dir.join("node-1")] {
             assert_eq!(std::fs::metadata(d).unwrap().mode() & 0o777, 0o700);
         }
@@ -307,7 +307,7 @@ mod tests {
     fn another_number_of_members_a_missing_or_a_swapped_member_is_refused() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("store");
-        drop(Layout::open(&OsIo, &dir, 2).unwrap());
+        drop(ServiceDirectory::open(&OsIo, &dir, 2).unwrap());
         assert!(refused(&dir, 3).contains("`--nodes 2`"));
         std::fs::rename(dir.join("node-0"), dir.join("x")).unwrap();
         assert!(refused(&dir, 2).contains("node-0 is missing"));
@@ -325,8 +325,8 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let (a, b) = (temp.path().join("a"), temp.path().join("b"));
         drop((
-            Layout::open(&OsIo, &a, 1).unwrap(),
-            Layout::open(&OsIo, &b, 1).unwrap(),
+            ServiceDirectory::open(&OsIo, &a, 1).unwrap(),
+            ServiceDirectory::open(&OsIo, &b, 1).unwrap(),
         ));
         std::fs::remove_dir_all(a.join("node-0")).unwrap();
         std::fs::rename(b.join("node-0"), a.join("node-0")).unwrap();
@@ -360,7 +360,7 @@ mod tests {
             .write(&OsIo, &dir)
             .unwrap();
         std::fs::create_dir(dir.join("node-0")).unwrap();
-        drop(Layout::open(&OsIo, &dir, 2).unwrap());
+        drop(ServiceDirectory::open(&OsIo, &dir, 2).unwrap());
         assert!(Superblock::read(&OsIo, &dir).unwrap().unwrap().ready);
     }
 }

@@ -1,4 +1,4 @@
-//! When bytes of a file may be put into the kernel's page cache without having been asked for (`page_stores`).
+//! When bytes of a file may be put into the kernel's page cache without having been asked for (`page_fills`).
 //!
 //! A store replaces whatever the kernel has in the page. So while one is under way, nobody may be promised newer bytes than those
 //! stored: not by a write of this node, which goes into the same page, and not by a call that shows what another node has
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub struct StoreGate {
+pub struct PageFillGate {
     /// Handles that may write the file.
     writers: u32,
     /// The store under way.
@@ -27,7 +27,7 @@ pub struct StoreGate {
     ended: Arc<Condvar>,
 }
 
-impl StoreGate {
+impl PageFillGate {
     /// A handle that may write is there from now on.
     pub fn add_writer(&mut self) {
         self.writers += 1;
@@ -69,7 +69,7 @@ impl StoreGate {
 /// Waits for the end of the store that is under way now, at most until then. Whether it has ended.
 pub fn wait_for_store<S>(
     state: &mut MutexGuard<'_, S>,
-    gate: impl Fn(&S) -> &StoreGate,
+    gate: impl Fn(&S) -> &PageFillGate,
     until: Instant,
 ) -> bool {
     let Some(store) = gate(state).under_way else {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_store_begins_only_while_nobody_writes_and_no_other_is_under_way() {
-        let mut gate = StoreGate::default();
+        let mut gate = PageFillGate::default();
         assert!(gate.is_open());
         gate.add_writer();
         assert!(!gate.is_open());
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_woken_by_the_end_of_the_store_of_then_whatever_begins_next() {
-        let gate = Mutex::new(StoreGate::default());
+        let gate = Mutex::new(PageFillGate::default());
         let far = Instant::now() + Duration::from_secs(600);
         let wait = |until| wait_for_store(&mut gate.lock(), |gate| gate, until);
         assert!(wait(far), "none is under way");
