@@ -20,7 +20,7 @@ pub(crate) struct MountContext {
     pub caches: KernelCaches,
     /// Of files, past this mount.
     pub changes: BypassChanges,
-    pub storing: PageFillThreads,
+    pub page_fill_threads: PageFillThreads,
     pub recording: Arc<MountRecording>,
     /// What is open.
     pub handles: Arc<OpenHandles>,
@@ -43,7 +43,7 @@ impl MountContext {
             delegate,
             caches: KernelCaches::default(),
             changes: BypassChanges::default(),
-            storing: PageFillThreads::default(),
+            page_fill_threads: PageFillThreads::default(),
             recording,
             handles: Arc::default(),
             refused: Arc::default(),

@@ -133,7 +133,7 @@ impl FileRequests {
         }
     }
 
-    /// The bytes asked for; the pages that are foreseen to be asked for next are in the kernel's page cache then.
+    /// The bytes asked for; the pages that are predicted to be asked for next are in the kernel's page cache then.
     pub fn read(&self, read: &ReadRequest) -> Result<Bytes> {
         let (handle, delegate) = (handle(read.fh), &self.ctx.delegate);
         if read.direct {
@@ -144,13 +144,13 @@ impl FileRequests {
             delegate.kernel_pages.enters_page_cache(handle)?;
             return delegate.write_back.read(handle, read.offset, read.size);
         }
-        let (bytes, foreseen) = delegate.read_pages(handle, read.offset, read.size)?;
-        if let Some(foreseen) = foreseen
-            && let Some(_thread) = self.ctx.storing.take()
+        let (bytes, predicted) = delegate.read_pages(handle, read.offset, read.size)?;
+        if let Some(predicted) = predicted
+            && let Some(_thread) = self.ctx.page_fill_threads.take()
         {
-            let (caches, fid) = (&self.ctx.caches, foreseen.fid());
+            let (caches, fid) = (&self.ctx.caches, predicted.fid());
             let store = |offset, bytes: &[u8]| caches.store_pages(fid, offset, bytes).is_ok();
-            delegate.store_foreseen(&foreseen, store);
+            delegate.fill_predicted(&predicted, store);
         }
         Ok(bytes)
     }

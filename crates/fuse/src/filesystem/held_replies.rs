@@ -25,23 +25,23 @@ pub(super) struct HeldReplies {
 
 impl HeldReplies {
     /// Gives `answer` to `reply` once the kernels of other nodes have heard of the change, if they have to, and pages of this node's
-    /// kernel that are being stored are there.
+    /// kernel that are being filled are there.
     pub fn answer<T: Answer + Send + 'static>(
         &self,
         fid: Fid,
         answer: Result<T, Errno>,
         reply: Reply<T>,
     ) {
-        let storing = answer.is_ok() && self.ctx.delegate.kernel_pages.is_storing(fid);
+        let filling = answer.is_ok() && self.ctx.delegate.kernel_pages.is_filling(fid);
         let ctx = self.ctx.clone();
-        self.answer_after(fid, answer, storing, move |answer| {
-            let stored = || match storing {
+        self.answer_after(fid, answer, filling, move |answer| {
+            let filled = || match filling {
                 true => attempt("wait for pages", fid, || {
-                    ctx.delegate.kernel_pages.wait_for_stores(fid)
+                    ctx.delegate.kernel_pages.wait_for_fills(fid)
                 }),
                 false => Ok(()),
             };
-            reply.answer(answer.and_then(|answer| stored().map(|()| answer)));
+            reply.answer(answer.and_then(|answer| filled().map(|()| answer)));
         });
     }
 

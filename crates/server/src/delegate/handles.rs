@@ -195,7 +195,7 @@ impl OpenFileTable {
         let size = {
             let mut state = file.state.lock();
             if flags.write {
-                state.stores.add_writer();
+                state.fills.add_writer();
             }
             state.size()
         };
@@ -237,7 +237,7 @@ impl OpenFileTable {
     pub fn take(&self, handle: Handle) -> Result<Arc<OpenHandle>> {
         let open = self.handles.write().remove(&handle).ok_or(Errno::BADF)?;
         if open.flags.write {
-            open.file.state.lock().stores.remove_writer();
+            open.file.state.lock().fills.remove_writer();
         }
         Ok(open)
     }

@@ -59,8 +59,8 @@ pub struct KernelPages {
     pub(super) ctx: Arc<DelegateContext>,
     /// Of the mount of a service of one member.
     pub(super) mount: RwLock<Option<Arc<dyn MountCaches>>>,
-    /// Files of which pages are being stored (`page_fills`).
-    pub(super) storing: AtomicUsize,
+    /// Files of which pages are being filled (`page_fills`).
+    pub(super) filling: AtomicUsize,
 }
 
 impl KernelPages {
@@ -239,13 +239,13 @@ impl KernelPages {
         }
     }
 
-    /// Has the kernel drop all pages of the file with `drop`, which waits for those on their way. Those that are being stored are there
+    /// Has the kernel drop all pages of the file with `drop`, which waits for those on their way. Those that are being filled are there
     /// by then. Not to be called on a thread that answers requests of a mount.
     ///
     /// # Errors
-    /// As [`KernelPages::wait_for_stores`].
+    /// As [`KernelPages::wait_for_fills`].
     pub fn drop_all<T>(&self, fid: Fid, drop: impl FnOnce() -> T) -> Result<T> {
-        self.wait_for_stores(fid)?;
+        self.wait_for_fills(fid)?;
         let file = self.ctx.table.find(fid);
         let _turn = file.as_ref().map(|file| file.dropping.lock());
         Ok(self.drop_in_turn(fid, file.as_deref(), drop))
@@ -260,7 +260,7 @@ impl KernelPages {
         let alone = {
             let state = file.state.lock();
             let current = state.kernel == Some(state.attr.generation);
-            state.handles == 1 && !current && !state.stores.is_storing()
+            state.handles == 1 && !current && !state.fills.is_filling()
         };
         let dropped = alone.then(|| self.drop_in_turn(fid, Some(&file), drop));
         std::mem::drop(turn);
@@ -270,8 +270,8 @@ impl KernelPages {
     fn drop_in_turn<T>(&self, fid: Fid, file: Option<&OpenFile>, drop: impl FnOnce() -> T) -> T {
         if let Some(file) = file {
             let state = file.state.lock();
-            // One that has begun since may store pages after they are dropped.
-            if !state.stores.is_storing() {
+            // One that has begun since may fill pages after they are dropped.
+            if !state.fills.is_filling() {
                 file.paged.store(false, Ordering::SeqCst);
             }
         }

@@ -138,7 +138,7 @@ pub struct Delegate {
     /// What clients will read; `None`: nothing is fetched ahead.
     prefetch: Option<Arc<Prefetcher>>,
     /// What the kernel will ask for next is put into its page cache.
-    stores_pages: bool,
+    fills_pages: bool,
     /// Opens, as owners count them.
     pub opens: Arc<OpenClient>,
     /// Names and attributes.
@@ -237,7 +237,7 @@ impl Delegate {
             kernel_pages: KernelPages {
                 ctx: ctx.clone(),
                 mount: parking_lot::RwLock::default(),
-                storing: AtomicUsize::new(0),
+                filling: AtomicUsize::new(0),
             },
             write_back: WriteBackCalls {
                 ctx: ctx.clone(),
@@ -258,7 +258,7 @@ impl Delegate {
             },
             // With one member the kernel itself may have newer pages than the member (writeback cache). In posix consistency only mappings
             // use the page cache.
-            stores_pages: config.prefetch.policy == PrefetchPolicy::Pattern
+            fills_pages: config.prefetch.policy == PrefetchPolicy::Pattern
                 && ctx.members() > 1
                 && !ctx.posix,
             prefetch: Prefetcher::new(&config.prefetch, config.memory, Arc::downgrade(&reader)),

@@ -82,7 +82,7 @@ pub struct FileState {
     /// The generation whose pages the kernel may hold.
     pub kernel: Option<u64>,
     /// Whether pages may be put into the kernel's page cache unasked.
-    pub stores: PageFillGate,
+    pub fills: PageFillGate,
     /// What is read while pages are dropped beside writes through the page cache.
     pub drops: DropNotes,
     /// Logs of closed handles, sealed when nothing of them is pending.
@@ -134,7 +134,7 @@ impl OpenFile {
             told: None,
             unshown: BTreeSet::new(),
             kernel: None,
-            stores: PageFillGate::default(),
+            fills: PageFillGate::default(),
             drops: DropNotes::default(),
             retired: Vec::new(),
             unreported_closes: Vec::new(),

@@ -1,15 +1,15 @@
 //! When bytes of a file may be put into the kernel's page cache without having been asked for (`page_fills`).
 //!
-//! A store replaces whatever the kernel has in the page. So while one is under way, nobody may be promised newer bytes than those
-//! stored: not by a write of this node, which goes into the same page, and not by a call that shows what another node has
+//! A fill replaces whatever the kernel has in the page. So while one is under way, nobody may be promised newer bytes than those
+//! filled in: not by a write of this node, which goes into the same page, and not by a call that shows what another node has
 //! published.
 //!
 //! Invariants, under the lock of the file's state:
-//! - A store is of the generation that the file has when it begins. It begins only while no handle here may write the file, and
+//! - A fill is of the generation that the file has when it begins. It begins only while no handle here may write the file, and
 //!   nothing written here is unpublished.
-//! - One at a time. A thread that stores has not answered a read yet, whose pages are locked until then; two of them could wait for
+//! - One at a time. A thread that fills pages has not answered a read yet, whose pages are locked until then; two of them could wait for
 //!   each other's pages.
-//! - A call that lets a program write, moves the generation, or drops the file's pages is answered after the end of all stores that
+//! - A call that lets a program write, moves the generation, or drops the file's pages is answered after the end of all fills that
 //!   began before it had that effect. Those that begin later find the new state.
 use parking_lot::{Condvar, MutexGuard};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::time::Instant;
 pub struct PageFillGate {
     /// Handles that may write the file.
     writers: u32,
-    /// The store under way.
+    /// The fill under way.
     under_way: Option<u64>,
     /// Stores begun so far.
     begun: u64,
@@ -38,12 +38,12 @@ impl PageFillGate {
         self.writers = self.writers.saturating_sub(1);
     }
 
-    /// Whether a store may begin, as far as the gate knows.
+    /// Whether a fill may begin, as far as the gate knows.
     pub fn is_open(&self) -> bool {
         self.writers == 0 && self.under_way.is_none()
     }
 
-    /// A store begins; the caller has seen that the gate is open.
+    /// A fill begins; the caller has seen that the gate is open.
     pub fn begin(&mut self) {
         self.begun += 1;
         self.under_way = Some(self.begun);
@@ -54,31 +54,31 @@ impl PageFillGate {
         self.writers == 0
     }
 
-    /// The store under way has ended.
+    /// The fill under way has ended.
     pub fn end(&mut self) {
         self.under_way = None;
         self.ended.notify_all();
     }
 
-    /// Whether a store is under way.
-    pub fn is_storing(&self) -> bool {
+    /// Whether a fill is under way.
+    pub fn is_filling(&self) -> bool {
         self.under_way.is_some()
     }
 }
 
-/// Waits for the end of the store that is under way now, at most until then. Whether it has ended.
-pub fn wait_for_store<S>(
+/// Waits for the end of the fill that is under way now, at most until then. Whether it has ended.
+pub fn wait_for_fill<S>(
     state: &mut MutexGuard<'_, S>,
     gate: impl Fn(&S) -> &PageFillGate,
     until: Instant,
 ) -> bool {
-    let Some(store) = gate(state).under_way else {
+    let Some(fill) = gate(state).under_way else {
         return true;
     };
     let ended = gate(state).ended.clone();
-    while gate(state).under_way == Some(store) {
+    while gate(state).under_way == Some(fill) {
         if ended.wait_until(state, until).timed_out() {
-            return gate(state).under_way != Some(store);
+            return gate(state).under_way != Some(fill);
         }
     }
     true
@@ -91,7 +91,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_store_begins_only_while_nobody_writes_and_no_other_is_under_way() {
+    fn a_fill_begins_only_while_nobody_writes_and_no_other_is_under_way() {
         let mut gate = PageFillGate::default();
         assert!(gate.is_open());
         gate.add_writer();
@@ -108,10 +108,10 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_the_end_of_the_store_of_then_whatever_begins_next() {
+    fn who_waits_is_woken_by_the_end_of_the_fill_of_then_whatever_begins_next() {
         let gate = Mutex::new(PageFillGate::default());
         let far = Instant::now() + Duration::from_secs(600);
-        let wait = |until| wait_for_store(&mut gate.lock(), |gate| gate, until);
+        let wait = |until| wait_for_fill(&mut gate.lock(), |gate| gate, until);
         assert!(wait(far), "none is under way");
         gate.lock().begin();
         assert!(!wait(Instant::now()), "it goes on");
@@ -121,7 +121,7 @@ mod tests {
             let waits = scope.spawn(move || {
                 let mut state = gate.lock();
                 locked.send(()).unwrap();
-                wait_for_store(&mut state, |gate| gate, far)
+                wait_for_fill(&mut state, |gate| gate, far)
             });
             looks.recv().unwrap();
             // Given up by the other only while it waits.

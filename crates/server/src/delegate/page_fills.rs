@@ -2,16 +2,16 @@
 //!
 //! The kernel reads ahead of a program that reads on and on, but asks for strided records one by one; each such request costs
 //! several times what copying its bytes does. So the requests of each handle are watched (`prefetch/strided_reads`), and once the next
-//! records can be foreseen, those of a whole round are fetched together and stored, before the request that showed it
-//! is answered: the program sleeps meanwhile, and then finds them there. The request after the last of them brings the next
+//! records can be predicted, those of a whole round are fetched together and put there (`FUSE_NOTIFY_STORE`), before the request
+//! that showed it is answered: the program sleeps meanwhile, and then finds them there. The request after the last of them brings the next
 //! round.
 //!
 //! Invariants:
-//! - What is stored are whole pages of the generation that the file has on this node, inside its size, and nothing is stored while
-//!   somebody here may write the file (`page_fill_gate`). So a stored page is never older than one that the kernel would have
+//! - A fill is of whole pages of the generation that the file has on this node, inside its size, and there is none while
+//!   somebody here may write the file (`page_fill_gate`). So a filled page is never older than one that the kernel would have
 //!   got by asking at that moment.
-//! - All pages that the kernel has are of that generation, too: a store replaces none by other bytes, and whatever drops the
-//!   file's pages drops those that were stored.
+//! - All pages that the kernel has are of that generation, too: a fill replaces none by other bytes, and whatever drops the
+//!   file's pages drops those that were filled.
 //! - A round is one request's worth of memory, and one at a time of a file.
 //!
 //! Where the handles of a file together leave no gap (`prefetch/last_reads`), a round is a whole run of pages, those between the
@@ -20,7 +20,7 @@ use super::Delegate;
 use super::KernelPages;
 use super::handles::{Handle, OpenHandle};
 use super::open_file::FileState;
-use super::page_fill_gate::wait_for_store;
+use super::page_fill_gate::wait_for_fill;
 use super::prefetch::strided_reads::pages_of;
 use crate::{Fid, Result};
 use bytes::Bytes;
@@ -31,12 +31,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest wait for the end of a store, which is a few hundred system calls.
-const STORE_END_WAIT: Duration = Duration::from_secs(120);
-/// Pieces that a round is read in, at most: of files of tiny records fewer of a reader's are stored.
+/// The longest wait for the end of a fill, which is a few hundred system calls.
+const FILL_END_WAIT: Duration = Duration::from_secs(120);
+/// Pieces that a round is read in, at most: of files of tiny records fewer of a reader's are filled.
 const MAX_ROUND_PIECES: usize = 4096;
 
-/// A handle of which it can be foreseen what the kernel will ask for next.
+/// A handle of which it can be predicted what the kernel will ask for next.
 pub struct PredictedReads {
     handle: Handle,
     open: Arc<OpenHandle>,
@@ -50,8 +50,8 @@ impl PredictedReads {
         self.open.file.fid
     }
 
-    /// Of these ranges, the first ones that may be stored now, in a file of this size; how many.
-    fn storable(&self, ranges: &[Range<u64>], size: u64) -> usize {
+    /// Of these ranges, the first ones that may be filled now, in a file of this size; how many.
+    fn fillable(&self, ranges: &[Range<u64>], size: u64) -> usize {
         // The kernel knows the file to be so long since it was opened, or since it became shorter.
         let size = size.min(self.open.size);
         let inside = ranges.partition_point(|range| range.end <= size);
@@ -61,17 +61,17 @@ impl PredictedReads {
         clear.count()
     }
 
-    /// A store of a page that is asked for would wait for the answer, for ever. The handle may have been used by another thread
+    /// A fill of a page that is asked for would wait for the answer, for ever. The handle may have been used by another thread
     /// meanwhile, so it can be anywhere.
     fn is_clear(&self, range: &Range<u64>) -> bool {
         range.end <= self.asked.start || self.asked.end <= range.start
     }
 
-    /// What to store now, in a file of this size.
+    /// What to fill now, in a file of this size.
     fn round(&self, size: u64) -> Option<PageFillRound> {
         let strided = self.open.strided.lock();
-        let (first, mut ranges) = strided.foresee();
-        ranges.truncate(self.storable(&ranges, size));
+        let (first, mut ranges) = strided.predict();
+        ranges.truncate(self.fillable(&ranges, size));
         let last_reads = self.open.file.last_reads.lock();
         let (pages, stride) = strided.period().filter(|_| !ranges.is_empty())?;
         if !last_reads.fill_gaps_of(self.handle, &pages, stride) {
@@ -84,10 +84,10 @@ impl PredictedReads {
             });
         }
         let (mut run, records) = strided.whole_run(&ranges)?;
-        // Another handle's request may have been under way when they were stored.
-        let stored = &last_reads.stored_run;
-        if stored.contains(&run.start) {
-            run.start = stored.end;
+        // Another handle's request may have been under way when they were filled.
+        let filled = &last_reads.filled_run;
+        if filled.contains(&run.start) {
+            run.start = filled.end;
         }
         (!run.is_empty() && self.is_clear(&run)).then(|| PageFillRound {
             first,
@@ -98,7 +98,7 @@ impl PredictedReads {
     }
 }
 
-/// What is stored at once.
+/// What is filled at once.
 struct PageFillRound {
     /// The number of the first record.
     first: u64,
@@ -111,17 +111,17 @@ struct PageFillRound {
 }
 
 impl FileState {
-    /// The generation and the size up to which pages may be stored now, if they may.
-    fn storable(&self) -> Option<(u64, u64)> {
+    /// The generation and the size up to which pages may be filled now, if they may.
+    fn fillable(&self) -> Option<(u64, u64)> {
         let generation = self.attr.generation;
         let current = self.kernel == Some(generation);
-        let may = current && self.stores.is_open() && !self.dirty();
+        let may = current && self.fills.is_open() && !self.dirty();
         may.then_some((generation, self.attr.size))
     }
 }
 
 impl Delegate {
-    /// Reads for the kernel's page cache: as [`Delegate::read`], and tells if it can be foreseen what follows.
+    /// Reads for the kernel's page cache: as [`Delegate::read`], and tells if it can be predicted what follows.
     ///
     /// # Errors
     /// As a read.
@@ -136,30 +136,30 @@ impl Delegate {
         open.file.enters_page_cache();
         let bytes = self.read_open(&open, offset, len)?;
         let asked = offset..offset.saturating_add(len.into());
-        if !self.stores_pages {
+        if !self.fills_pages {
             return Ok((bytes, None));
         }
         open.file.last_reads.lock().note(handle, pages_of(&asked));
-        let foreseen = open.strided.lock().observe(asked.clone());
-        let foreseen = foreseen.then(|| PredictedReads {
+        let predicted = open.strided.lock().observe(asked.clone());
+        let predicted = predicted.then(|| PredictedReads {
             handle,
             open,
             asked,
         });
-        Ok((bytes, foreseen))
+        Ok((bytes, predicted))
     }
 
-    /// Stores the pages that are foreseen, with `store`, which puts bytes into the kernel's page cache from an offset on and may
+    /// Fills the pages that are predicted, with `store`, which puts bytes into the kernel's page cache from an offset on and may
     /// fail. Does less, or nothing, wherever anything is in the way.
     ///
     /// The calling thread must not be needed for answers to reads: `store` waits for pages that are being read.
-    pub fn store_foreseen(&self, foreseen: &PredictedReads, store: impl Fn(u64, &[u8]) -> bool) {
-        let open = &foreseen.open;
+    pub fn fill_predicted(&self, predicted: &PredictedReads, store: impl Fn(u64, &[u8]) -> bool) {
+        let open = &predicted.open;
         let state = &open.file.state;
-        let Some((generation, size)) = state.lock().storable() else {
+        let Some((generation, size)) = state.lock().fillable() else {
             return;
         };
-        let Some(mut round) = foreseen.round(size) else {
+        let Some(mut round) = predicted.round(size) else {
             return;
         };
         let ranges = &mut round.ranges;
@@ -171,56 +171,56 @@ impl Delegate {
         ranges.truncate(read);
         {
             let mut state = state.lock();
-            if state.storable().is_none_or(|now| now.0 != generation) {
+            if state.fillable().is_none_or(|now| now.0 != generation) {
                 return;
             }
-            state.stores.begin();
-            // Inside the lock, so that who drops the pages sees this store or is seen by it.
+            state.fills.begin();
+            // Inside the lock, so that who drops the pages sees this fill or is seen by it.
             open.file.paged.store(true, Ordering::SeqCst);
-            self.kernel_pages.storing.fetch_add(1, Ordering::SeqCst);
+            self.kernel_pages.filling.fetch_add(1, Ordering::SeqCst);
         }
         let _under_way = PageFill {
             state,
-            storing: &self.kernel_pages.storing,
+            filling: &self.kernel_pages.filling,
         };
-        let stored = store_ranges(state, generation, &round.ranges, &bytes, store);
+        let filled = fill_ranges(state, generation, &round.ranges, &bytes, store);
         let records = match (round.whole, &round.ranges[..]) {
-            (true, [run]) if stored > 0 => {
-                open.file.last_reads.lock().stored_run = run.clone();
+            (true, [run]) if filled > 0 => {
+                open.file.last_reads.lock().filled_run = run.clone();
                 round.records
             }
-            _ => stored,
+            _ => filled,
         };
-        open.strided.lock().stored(round.first, records);
+        open.strided.lock().filled(round.first, records);
     }
 }
 
-/// A store that has begun; dropped, it has ended.
+/// A fill that has begun; dropped, it has ended.
 struct PageFill<'a> {
     state: &'a Mutex<FileState>,
-    storing: &'a AtomicUsize,
+    filling: &'a AtomicUsize,
 }
 
 impl Drop for PageFill<'_> {
     fn drop(&mut self) {
-        self.state.lock().stores.end();
-        self.storing.fetch_sub(1, Ordering::SeqCst);
+        self.state.lock().fills.end();
+        self.filling.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Stores `ranges`, whose bytes follow each other in `bytes`; how many of them.
-fn store_ranges(
+/// Fills `ranges`, whose bytes follow each other in `bytes`; how many of them.
+fn fill_ranges(
     state: &Mutex<FileState>,
     generation: u64,
     ranges: &[Range<u64>],
     mut bytes: &[u8],
     store: impl Fn(u64, &[u8]) -> bool,
 ) -> u64 {
-    let mut stored = 0;
+    let mut filled = 0;
     for range in ranges {
         {
             let state = state.lock();
-            if state.attr.generation != generation || !state.stores.may_go_on() {
+            if state.attr.generation != generation || !state.fills.may_go_on() {
                 break;
             }
         }
@@ -229,34 +229,34 @@ fn store_ranges(
         if !store(range.start, record) {
             break;
         }
-        stored += 1;
+        filled += 1;
     }
-    stored
+    filled
 }
 
 impl KernelPages {
-    /// Whether a store into the kernel's page cache is under way that began before now: then a call that lets a program write the
-    /// file, or shows it what is newer, is answered after [`KernelPages::wait_for_stores`].
-    pub fn is_storing(&self, fid: Fid) -> bool {
-        self.storing.load(Ordering::SeqCst) > 0
-            && (self.ctx.table.find(fid)).is_some_and(|file| file.state.lock().stores.is_storing())
+    /// Whether a fill of the kernel's page cache is under way that began before now: then a call that lets a program write the
+    /// file, or shows it what is newer, is answered after [`KernelPages::wait_for_fills`].
+    pub fn is_filling(&self, fid: Fid) -> bool {
+        self.filling.load(Ordering::SeqCst) > 0
+            && (self.ctx.table.find(fid)).is_some_and(|file| file.state.lock().fills.is_filling())
     }
 
-    /// Waits for the end of the store that is under way. Not to be called on a thread that answers requests of a mount: the
-    /// store may wait for these.
+    /// Waits for the end of the fill that is under way. Not to be called on a thread that answers requests of a mount: the
+    /// fill may wait for these.
     ///
     /// # Errors
     /// `EIO` if it does not end.
-    pub fn wait_for_stores(&self, fid: Fid) -> Result<()> {
+    pub fn wait_for_fills(&self, fid: Fid) -> Result<()> {
         let Some(file) = self.ctx.table.find(fid) else {
             return Ok(());
         };
-        let until = Instant::now() + STORE_END_WAIT;
-        let ended = wait_for_store(&mut file.state.lock(), |state| &state.stores, until);
+        let until = Instant::now() + FILL_END_WAIT;
+        let ended = wait_for_fill(&mut file.state.lock(), |state| &state.fills, until);
         if !ended {
             tracing::error!(
                 inode = fid.0,
-                "the kernel does not take pages of a file within {STORE_END_WAIT:?}; unmount, and mount again"
+                "the kernel does not take pages of a file within {FILL_END_WAIT:?}; unmount, and mount again"
             );
             return Err(Errno::IO.into());
         }

@@ -44,7 +44,7 @@ impl Kernel {
         let (bytes, foreseen) = node.read_pages(handle, page * PAGE, PAGE as u32).unwrap();
         self.store(page * PAGE, &bytes);
         if let Some(foreseen) = foreseen {
-            node.store_foreseen(&foreseen, |offset, bytes| {
+            node.fill_predicted(&foreseen, |offset, bytes| {
                 beside();
                 assert!(offset + bytes.len() as u64 <= SIZE);
                 self.stored.set(self.stored.get() + 1);
@@ -187,7 +187,7 @@ fn who_must_not_overtake_a_store_waits_for_its_end() {
     let waiter = Cell::new(None);
     let (done, ended) = std::sync::mpsc::channel();
     let beside = || {
-        assert!(here.kernel_pages.is_storing(fid));
+        assert!(here.kernel_pages.is_filling(fid));
         if let Some(waits) = waiter.take() {
             waiter.set(Some(waits));
             return;
@@ -196,7 +196,7 @@ fn who_must_not_overtake_a_store_waits_for_its_end() {
         // Its writer has no answer yet, but the store is told to end.
         let writer = node.open(fid, BOTH).unwrap().handle;
         waiter.set(Some(std::thread::spawn(move || {
-            node.kernel_pages.wait_for_stores(fid).unwrap();
+            node.kernel_pages.wait_for_fills(fid).unwrap();
             done.send(()).unwrap();
             writer
         })));
@@ -213,7 +213,7 @@ fn who_must_not_overtake_a_store_waits_for_its_end() {
     });
     kernel.read(&here, reader, asked.unwrap() * STRIDE, &beside);
     let writer = waiter.take().unwrap().join().unwrap();
-    assert!(!here.kernel_pages.is_storing(fid));
+    assert!(!here.kernel_pages.is_filling(fid));
     let stored = kernel.stored.get();
     kernel.read_records(&here, reader, 100..120, &bytes);
     assert_eq!(kernel.stored.get(), stored, "there is a writer now");
@@ -308,7 +308,7 @@ fn readers_of_one_file_on_one_node_store_beside_each_other() {
             });
         }
     });
-    assert!(!service.delegate(0).kernel_pages.is_storing(fid));
+    assert!(!service.delegate(0).kernel_pages.is_filling(fid));
 }
 
 #[test]

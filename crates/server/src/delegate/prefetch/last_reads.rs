@@ -1,7 +1,7 @@
 //! What the handles of one file asked for last, and whether those that read strided read all of the file together.
 //!
 //! Processes of one node that deal out the records of a file among them leave no gap: whatever one of them does not read, another
-//! one does. Then pages are best stored in whole runs, once for all of them: records alone would leave holes, which the kernel asks
+//! one does. Then pages are best filled in whole runs, once for all of them: records alone would leave holes, which the kernel asks
 //! for one by one. A kernel that finds such a run behind it reads ahead from there on by itself.
 //!
 //! Pure. Handles are told apart by the numbers that the caller has for them.
@@ -23,8 +23,8 @@ pub struct LastReads {
     reads: Vec<(u64, Range<u64>)>,
     /// The last request of a kernel that reads ahead, whoever made it do so: it does while it finds no gap behind a reader.
     last_long: Range<u64>,
-    /// The last run of pages that was stored for all.
-    pub stored_run: Range<u64>,
+    /// The last run of pages that was filled for all.
+    pub filled_run: Range<u64>,
 }
 
 impl LastReads {
@@ -49,7 +49,7 @@ impl LastReads {
     pub fn forget(&mut self, handle: u64) {
         self.reads.retain(|(known, _)| *known != handle);
         if self.reads.is_empty() {
-            (self.last_long, self.stored_run) = (0..0, 0..0);
+            (self.last_long, self.filled_run) = (0..0, 0..0);
         }
     }
 

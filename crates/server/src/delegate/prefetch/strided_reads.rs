@@ -3,13 +3,13 @@
 //!
 //! Neither the first byte of a record nor the stride is known, only the pages that were asked for: a record that does not begin
 //! on a page moves within its pages from one to the next. Each request bounds both, and all together bound them ever
-//! more closely (lines through the rectangles that the requests make over the records' numbers). Pages are foreseen that the
+//! more closely (lines through the rectangles that the requests make over the records' numbers). Pages are predicted that the
 //! next records *may* need within these bounds: all that they do need, and seldom one more on each side.
 //!
-//! Pure: it gets the requests that reach the server, which are those whose pages were not stored.
+//! Pure: it gets the requests that reach the server, which are those whose pages were not filled.
 //!
-//! - **Trust.** Pages are foreseen after [`FIRST_RECORDS`] records in a row. The number of records foreseen at once doubles
-//!   while the next request is the first record behind those that were stored, and halves when it is another one of the line. A
+//! - **Trust.** Pages are predicted after [`FIRST_RECORDS`] records in a row. The number of records predicted at once doubles
+//!   while the next request is the first record behind those that were filled, and halves when it is another one of the line. A
 //!   request beside the line ends it.
 //! - **Only gaps.** Requests that follow each other without a page between them are left to the kernel's own readahead, and so
 //!   are requests of more than [`MAX_RECORD_PAGES`], which cost little for their size.
@@ -17,11 +17,11 @@ use std::ops::Range;
 
 /// Bytes of a page, as far as requests are counted in pages: larger pages of the kernel are multiples.
 const PAGE: u64 = 4096;
-/// Records in a row, before what follows is foreseen.
+/// Records in a row, before what follows is predicted.
 const FIRST_RECORDS: usize = 4;
 /// The longest record. Pages.
 const MAX_RECORD_PAGES: u64 = 64;
-/// Pages foreseen at once, about, and most records.
+/// Pages predicted at once, about, and most records.
 const MAX_PAGES_AHEAD: u64 = 256;
 /// The first requests of a line and the last ones are kept: they bound it most closely.
 const KEPT_FIRST: usize = 8;
@@ -57,11 +57,11 @@ pub struct StridedReads {
 struct RecordLine {
     /// Number and pages of records that were asked for.
     seen: Vec<(u64, Pages)>,
-    /// The first record that was neither asked for nor stored.
+    /// The first record that was neither asked for nor filled.
     next: u64,
     /// The page behind the last request.
     behind: u64,
-    /// How many to store at once.
+    /// How many to fill at once.
     ahead: u64,
     /// Pages from one record to the next: more than this, and less than that.
     stride: (f64, f64),
@@ -70,7 +70,7 @@ struct RecordLine {
 }
 
 impl StridedReads {
-    /// The kernel asks for these bytes. Whether it can be foreseen what comes next.
+    /// The kernel asks for these bytes. Whether it can be predicted what comes next.
     pub fn observe(&mut self, bytes: Range<u64>) -> bool {
         let pages = pages_of(&bytes);
         if let Some(line) = &mut self.line {
@@ -103,33 +103,33 @@ impl StridedReads {
     }
 
     /// The number of the next record, and the bytes of whole pages that it and each of those after it may need, in this order; none if
-    /// nothing can be foreseen. All lie behind the last request, and none overlap.
-    pub fn foresee(&self) -> (u64, Vec<Range<u64>>) {
+    /// nothing can be predicted. All lie behind the last request, and none overlap.
+    pub fn predict(&self) -> (u64, Vec<Range<u64>>) {
         match &self.line {
-            Some(line) => (line.next, line.foresee()),
+            Some(line) => (line.next, line.predict()),
             None => (0, Vec::new()),
         }
     }
 
-    /// The pages of a record, and how many lie between its first one and the next record's; `None` if nothing can be foreseen.
+    /// The pages of a record, and how many lie between its first one and the next record's; `None` if nothing can be predicted.
     pub fn period(&self) -> Option<(Range<u64>, f64)> {
         let line = self.line.as_ref()?;
         let (_, pages) = line.seen.last()?;
         Some((pages.clone(), line.mean_stride()))
     }
 
-    /// The whole run of bytes from the last request to the last of these, which are foreseen, as far as one round goes; and how many
+    /// The whole run of bytes from the last request to the last of these, which are predicted, as far as one round goes; and how many
     /// of them are in it.
-    pub fn whole_run(&self, foreseen: &[Range<u64>]) -> Option<(Range<u64>, u64)> {
+    pub fn whole_run(&self, predicted: &[Range<u64>]) -> Option<(Range<u64>, u64)> {
         let from = self.line.as_ref()?.behind * PAGE;
         let most = from + MAX_PAGES_AHEAD * PAGE;
-        let inside = foreseen.partition_point(|range| range.end <= most);
-        let last = foreseen[..inside].last()?;
+        let inside = predicted.partition_point(|range| range.end <= most);
+        let last = predicted[..inside].last()?;
         Some((from..last.end, inside as u64))
     }
 
-    /// So many records from number `first` on were stored, and will not be asked for.
-    pub fn stored(&mut self, first: u64, records: u64) {
+    /// So many records from number `first` on were filled, and will not be asked for.
+    pub fn filled(&mut self, first: u64, records: u64) {
         if let Some(line) = self.line.as_mut().filter(|line| line.next == first) {
             line.next += records;
         }
@@ -205,7 +205,7 @@ impl RecordLine {
                 return false;
             }
         } else if part {
-            // Pages of a record of which the others were stored: it is not as was foreseen.
+            // Pages of a record of which the others were filled: it is not as was predicted.
             self.uneven = true;
             self.next = number + 1;
         } else {
@@ -214,7 +214,7 @@ impl RecordLine {
         let most = (MAX_PAGES_AHEAD / self.length()).max(1);
         self.ahead = match expected && whole {
             true => (self.ahead * 2).min(most).min(number),
-            // It was stored and is gone, or others were stored in vain.
+            // It was filled and is gone, or others were filled in vain.
             false => self.ahead / 2,
         };
         self.ahead > 0
@@ -248,7 +248,7 @@ impl RecordLine {
     }
 
     /// The pages from one record to the next, if all records seen begin and end with a page, as far as they show it: of long
-    /// records more are looked at, because pages foreseen in vain weigh less there.
+    /// records more are looked at, because pages predicted in vain weigh less there.
     fn even_stride(&self) -> Option<u64> {
         if self.uneven || (self.seen.len() as u64) < self.length().min(KEPT as u64 / 2) {
             return None;
@@ -263,7 +263,7 @@ impl RecordLine {
         self.seen.iter().all(on_it).then_some(stride)
     }
 
-    fn foresee(&self) -> Vec<Range<u64>> {
+    fn predict(&self) -> Vec<Range<u64>> {
         let Some((number, last)) = self.seen.last() else {
             return Vec::new();
         };

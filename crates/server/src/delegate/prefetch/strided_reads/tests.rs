@@ -36,7 +36,7 @@ impl Reader {
         self.requests += 1;
         self.kernel.extend(pages.clone());
         if self.strided.observe(pages.start * PAGE..pages.end * PAGE) {
-            let (first, ranges) = self.strided.foresee();
+            let (first, ranges) = self.strided.predict();
             let mut behind = pages.end * PAGE;
             for range in &ranges {
                 assert!(
@@ -48,7 +48,7 @@ impl Reader {
                 self.stored += pages.end - pages.start;
                 self.kernel.extend(pages);
             }
-            self.strided.stored(first, ranges.len() as u64);
+            self.strided.filled(first, ranges.len() as u64);
         }
     }
 
