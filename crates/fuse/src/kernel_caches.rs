@@ -25,11 +25,11 @@ use std::time::Duration;
 /// How often the kernel is told a size that it does not take, because the file changes under it on this node meanwhile.
 const MAX_SIZE_NOTICES: u32 = 8;
 /// The longest wait for one look-up. The mount answers, if only with an error, within its service's deadline.
-const LOOKUP_LIMIT: Duration = Duration::from_secs(120);
+const SELF_CALL_LIMIT: Duration = Duration::from_secs(120);
 
 struct KernelChannel {
     notifier: Notifier,
-    lookups: SelfCalls,
+    self_calls: SelfCalls,
     point: PathBuf,
 }
 
@@ -52,10 +52,10 @@ impl KernelCaches {
     /// # Errors
     /// No threads for look-ups.
     pub fn connect(&self, notifier: Notifier, point: &Path) -> io::Result<()> {
-        let lookups = SelfCalls::start()?;
+        let self_calls = SelfCalls::start()?;
         let connection = KernelChannel {
             notifier,
-            lookups,
+            self_calls,
             point: point.to_path_buf(),
         };
         self.connection
@@ -212,10 +212,10 @@ impl KernelCaches {
     /// # Errors
     /// The kernel has an old size.
     pub fn tell_size(&self, delegate: &Delegate, fid: Fid) -> io::Result<()> {
-        self.at_own_name(fid, |lookups, path| {
+        self.at_own_name(fid, |self_calls, path| {
             let mut told = Ok(false);
             for _ in 0..MAX_SIZE_NOTICES {
-                told = lookups.size(path.clone(), LOOKUP_LIMIT).map(|size| {
+                told = self_calls.size(path.clone(), SELF_CALL_LIMIT).map(|size| {
                     let seen = delegate.names.seen(fid);
                     let same = seen.is_none_or(|attr| attr.size == size);
                     if same {
@@ -267,7 +267,9 @@ impl KernelCaches {
 
     fn own_call(&self, fid: Fid, call: SelfCall) -> io::Result<()> {
         self.calling.fetch_add(1, Ordering::SeqCst);
-        let done = self.at_own_name(fid, |lookups, path| lookups.call(path, call, LOOKUP_LIMIT));
+        let done = self.at_own_name(fid, |self_calls, path| {
+            self_calls.call(path, call, SELF_CALL_LIMIT)
+        });
         self.calling.fetch_sub(1, Ordering::SeqCst);
         done.map(drop)
     }
@@ -288,7 +290,7 @@ impl KernelCaches {
         let name = format!("{RENEWED_PREFIX}{number}");
         let path = connection.point.join(DIRECTORY).join(&name);
         self.renewed.lock().insert(number, fid);
-        let done = act(&connection.lookups, path);
+        let done = act(&connection.self_calls, path);
         self.renewed.lock().remove(&number);
         // The kernel would keep the file's inode as long as this name.
         let _ = connection
@@ -304,7 +306,7 @@ impl KernelCaches {
     pub fn look_up(&self, path: &Path, limit: Duration) -> io::Result<()> {
         let connection = self.connection()?;
         let path = connection.point.join(path);
-        connection.lookups.size(path, limit).map(|_| ())
+        connection.self_calls.size(path, limit).map(|_| ())
     }
 
     /// The file that a name in the mount's own directory stands for just now.
@@ -318,7 +320,7 @@ impl KernelCaches {
     /// Whether the thread of a request is one of the mount's own.
     pub fn is_own(&self, thread: u32) -> bool {
         let connection = self.connection.get();
-        connection.is_some_and(|c| c.lookups.is_own(thread))
+        connection.is_some_and(|c| c.self_calls.is_own(thread))
     }
 
     /// The kernel is told these attributes: they are kept if they are the root's.

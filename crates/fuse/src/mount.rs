@@ -84,7 +84,10 @@ impl PendingMount {
         let (send, ended) = channel();
         let ctx = MountContext::new(delegate, &self.options);
         let device = device(point).unwrap_or_default();
-        ctx.policy.write_back.room.set_most_kept(most_kept(&device));
+        ctx.policy
+            .write_back
+            .budget
+            .set_most_kept(most_kept(&device));
         let filesystem = Filesystem::new(ctx.clone(), send);
         // The kernel lets nobody else in either; so does the answer.
         let owner = (!self.options.allow_other).then(|| rustix::process::geteuid().as_raw());

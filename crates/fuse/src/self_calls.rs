@@ -1,9 +1,9 @@
-//! Looking up paths of the mount from the process that serves it: this updates state of the kernel for which FUSE has no
-//! notification, such as a smaller file size. Where the kernel keeps size and times of a file itself (the writeback cache), a look-up
-//! does not change them; a truncate and a `utimensat` made in the same way do.
+//! Calls on paths of the mount by the process that serves it. They update state of the kernel for which FUSE has no notification: a
+//! look-up, for one, gives it a smaller file size. Where the kernel keeps size and times of a file itself (the writeback cache), a
+//! look-up does not change them; a truncate and a `utimensat` made in the same way do.
 //!
 //! Invariants:
-//! - Look-ups (and these calls) run on threads of their own, which hold no descriptor of the connection: their descriptor table is not
+//! - The calls run on threads of their own, which hold no descriptor of the connection: their descriptor table is not
 //!   shared with the process, and empty. So when the process is killed, the connection closes even while a look-up waits
 //!   for an answer, and the look-up ends. (A thread that shares the table would keep the process from ending.)
 //! - Threads that answer requests never wait for a look-up.
@@ -29,7 +29,7 @@ const USUAL_THREADS: usize = 4;
 const MAX_THREADS: usize = 64;
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
 /// Stack of a thread; it does little.
-const LOOKUP_STACK: usize = 128 << 10;
+const SELF_CALL_STACK: usize = 128 << 10;
 
 type LookUp = fn(&Path) -> Result<u64, Errno>;
 
@@ -54,7 +54,7 @@ pub(crate) enum SelfCall {
     WriteBack,
 }
 
-struct LookupRequest {
+struct SelfCallRequest {
     path: PathBuf,
     call: SelfCall,
     until: Instant,
@@ -63,8 +63,8 @@ struct LookupRequest {
 
 /// What the threads share.
 #[derive(Default)]
-struct LookupQueue {
-    waiting: VecDeque<LookupRequest>,
+struct SelfCallQueue {
+    waiting: VecDeque<SelfCallRequest>,
     /// Threads that wait for a request.
     idle: usize,
     /// Numbers of the threads, as in requests.
@@ -74,14 +74,14 @@ struct LookupQueue {
     ended: bool,
 }
 
-struct LookupsShared {
-    queue: Mutex<LookupQueue>,
+struct SelfCallsShared {
+    queue: Mutex<SelfCallQueue>,
     wake: Condvar,
     look_up: LookUp,
 }
 
 /// See the head of this file. The threads end when it is dropped.
-pub(crate) struct SelfCalls(Arc<LookupsShared>);
+pub(crate) struct SelfCalls(Arc<SelfCallsShared>);
 
 impl Drop for SelfCalls {
     fn drop(&mut self) {
@@ -100,20 +100,20 @@ impl SelfCalls {
     }
 
     fn with(look_up: LookUp) -> io::Result<SelfCalls> {
-        let lookups = SelfCalls(Arc::new(LookupsShared {
+        let self_calls = SelfCalls(Arc::new(SelfCallsShared {
             queue: Mutex::default(),
             wake: Condvar::new(),
             look_up,
         }));
         let (ready, started) = channel();
         for _ in 0..USUAL_THREADS {
-            lookups.0.queue.lock().starting += 1;
-            lookups.0.start_thread(Some(ready.clone()))?;
+            self_calls.0.queue.lock().starting += 1;
+            self_calls.0.start_thread(Some(ready.clone()))?;
         }
         for _ in 0..USUAL_THREADS {
             started.recv().map_err(io::Error::other)??;
         }
-        Ok(lookups)
+        Ok(self_calls)
     }
 
     /// Looks the path up, without following a link at its end. The size that the kernel has then, bytes; it is asked for
@@ -135,7 +135,7 @@ impl SelfCalls {
         let more = {
             let mut queue = self.0.queue.lock();
             let until = Instant::now() + limit;
-            queue.waiting.push_back(LookupRequest {
+            queue.waiting.push_back(SelfCallRequest {
                 path,
                 call,
                 until,
@@ -162,10 +162,10 @@ impl SelfCalls {
     }
 }
 
-impl LookupsShared {
+impl SelfCallsShared {
     /// One more, which is counted as starting. `ready` hears whether it began.
     fn start_thread(
-        self: &Arc<LookupsShared>,
+        self: &Arc<SelfCallsShared>,
         ready: Option<Sender<io::Result<()>>>,
     ) -> io::Result<()> {
         let shared = self.clone();
@@ -190,7 +190,7 @@ impl LookupsShared {
             }
         };
         let thread = std::thread::Builder::new().name("own lookup".into());
-        match thread.stack_size(LOOKUP_STACK).spawn(run) {
+        match thread.stack_size(SELF_CALL_STACK).spawn(run) {
             Ok(_) => Ok(()),
             Err(error) => {
                 self.queue.lock().starting -= 1;
@@ -214,7 +214,7 @@ impl LookupsShared {
     }
 
     /// The next request; `None`: the thread ends, and is not among the threads any more.
-    fn next(&self, number: u32) -> Option<LookupRequest> {
+    fn next(&self, number: u32) -> Option<SelfCallRequest> {
         let mut queue = self.queue.lock();
         let mut waited = false;
         loop {
@@ -335,18 +335,18 @@ mod tests {
         let path = dir.path().join("f");
         std::fs::write(&path, b"12345").unwrap();
         let _held = std::fs::File::open(&path).unwrap();
-        let lookups = SelfCalls::start().unwrap();
-        assert_eq!(lookups.size(path, LIMIT).unwrap(), 5);
-        let missing = lookups.size(dir.path().join("none"), LIMIT).unwrap_err();
+        let self_calls = SelfCalls::start().unwrap();
+        assert_eq!(self_calls.size(path, LIMIT).unwrap(), 5);
+        let missing = self_calls.size(dir.path().join("none"), LIMIT).unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
-        let threads = lookups.0.queue.lock().threads.clone();
+        let threads = self_calls.0.queue.lock().threads.clone();
         // One more, if none of them waited for a request yet.
         assert!(threads.len() >= USUAL_THREADS);
         for thread in threads {
-            assert!(lookups.is_own(thread));
+            assert!(self_calls.is_own(thread));
             assert_eq!(held(thread), 0);
         }
-        assert!(!lookups.is_own(std::process::id()));
+        assert!(!self_calls.is_own(std::process::id()));
     }
 
     #[test]
@@ -376,10 +376,10 @@ mod tests {
             atime: time(7, 8),
             mtime: time(-9, 10),
         };
-        let lookups = SelfCalls::start().unwrap();
+        let self_calls = SelfCalls::start().unwrap();
         for had in [5, 3] {
             let call = SelfCall::SetAttributes(wanted);
-            assert_eq!(lookups.call(path.clone(), call, LIMIT).unwrap(), had);
+            assert_eq!(self_calls.call(path.clone(), call, LIMIT).unwrap(), had);
             let now = rustix::fs::stat(&path).unwrap();
             assert_eq!((now.st_size, now.st_mtime, now.st_mtime_nsec), (3, -9, 10));
         }
@@ -389,7 +389,7 @@ mod tests {
             ..wanted
         };
         let call = SelfCall::SetAttributes(earlier);
-        assert_eq!(lookups.call(path.clone(), call, LIMIT).unwrap(), 3);
+        assert_eq!(self_calls.call(path.clone(), call, LIMIT).unwrap(), 3);
         assert_eq!(rustix::fs::stat(&path).unwrap().st_mtime, -9);
         let calls = [
             SelfCall::LookUp,
@@ -397,10 +397,13 @@ mod tests {
             SelfCall::WriteBack,
         ];
         for call in calls {
-            let missing = lookups.call(dir.path().join("none"), call, LIMIT);
+            let missing = self_calls.call(dir.path().join("none"), call, LIMIT);
             assert_eq!(missing.unwrap_err().raw_os_error(), Some(libc::ENOENT));
         }
-        assert_eq!(lookups.call(path, SelfCall::WriteBack, LIMIT).unwrap(), 3);
+        assert_eq!(
+            self_calls.call(path, SelfCall::WriteBack, LIMIT).unwrap(),
+            3
+        );
     }
 
     #[test]
@@ -412,21 +415,21 @@ mod tests {
             }
             Ok(7)
         }
-        let lookups = Arc::new(SelfCalls::with(look_up).unwrap());
+        let self_calls = Arc::new(SelfCalls::with(look_up).unwrap());
         let stuck: Vec<_> = (0..3 * USUAL_THREADS)
             .map(|_| {
-                let lookups = lookups.clone();
-                std::thread::spawn(move || lookups.size("stuck".into(), LIMIT))
+                let self_calls = self_calls.clone();
+                std::thread::spawn(move || self_calls.size("stuck".into(), LIMIT))
             })
             .collect();
-        let all = lookups.size("free".into(), LIMIT);
+        let all = self_calls.size("free".into(), LIMIT);
         assert_eq!(all.unwrap(), 7);
-        let late = lookups.size("stuck".into(), Duration::from_millis(1));
+        let late = self_calls.size("stuck".into(), Duration::from_millis(1));
         assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
         RELEASED.store(true, Ordering::SeqCst);
         for thread in stuck {
             assert_eq!(thread.join().unwrap().unwrap(), 7);
         }
-        assert!(lookups.0.queue.lock().threads.len() <= MAX_THREADS);
+        assert!(self_calls.0.queue.lock().threads.len() <= MAX_THREADS);
     }
 }

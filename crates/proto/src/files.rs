@@ -195,7 +195,7 @@ service! {
             token: u64,
             /// Of the commit.
             seq: u64,
-            /// An fsync may have promised something of the file.
+            /// An fsync may have brought bytes of the file to disk.
             has_synced_bytes: bool,
             /// On disk before the answer.
             sync: bool,

@@ -184,7 +184,7 @@ service! {
             count: u32,
         }) -> Vec<Fid>;
 
-        /// Between members: check these needs and hold them for the intent, durably, until [`FinishIntent`] or [`AbortIntent`].
+        /// Between members: check these preconditions and hold them for the intent, durably, until [`FinishIntent`] or [`AbortIntent`].
         prepare_intent(PrepareIntent {
             /// Which operation.
             intent: IntentId,

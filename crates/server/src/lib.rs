@@ -16,7 +16,7 @@
 //! | `service`, `service_directory` | a service in one process and its directory | |
 //! | `joined_member`, `member_barrier`, `member_directory` | one member among members in other processes, and its directory | which transport they use |
 //! | `superblock`, `config`, `index_config`, `prefetch_config` | what a directory is; settings | |
-//! | `status`, `merged_stats`, `cached_stats`, `stats_scans` | the figures of a member, and the scans that some of them take | how they are shown |
+//! | `status`, `merged_stats`, `cached_stats`, `stats_scans` | the statistics of a member, and the scans that some of them take | how they are shown |
 //! | `worker_thread`, `escape` | a background thread of a part; texts from outside, made safe to show | |
 //! | `offline_stores`, `fsck`, `finding`, `index_files` | opening and checking the stores of a service that does not run | how a running one is reached |
 //! | `rebuild`, `repair`, `repair_marker`, `salvage`, `segment_files` | new records for damaged stores, put in their place or served beside them | how a running one is reached |

@@ -1,6 +1,6 @@
-//! The figures of one member that `forebay status` and the metrics show.
+//! The statistics of one member that `forebay status` and the metrics show.
 //!
-//! Invariant: all figures but those of [`RecordCounts`](crate::stats_scans::RecordCounts) and the bytes on disk are read from
+//! Invariant: all statistics but those of [`RecordCounts`](crate::stats_scans::RecordCounts) and the bytes on disk are read from
 //! memory in a moment; those cost a scan of every record or segment, and come from
 //! [`CachedStats`](crate::cached_stats::CachedStats).
 use crate::delegate::{PrefetchStats, Traffic};
@@ -9,7 +9,7 @@ use forebay_index::Stats;
 use std::ops::{Add, BitOr};
 
 stats! {
-/// One member's figures; sizes in bytes. What is counted since the start is of this process.
+/// One member's statistics; sizes in bytes. What is counted since the start is of this process.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 MemberStatus {
     /// Its number.
@@ -110,7 +110,7 @@ fn first<T>(a: T, _: T) -> T {
 }
 
 impl MemberStatus {
-    /// The sum of the figures of several members; its number is the first one's. What is not known of one is not known of all.
+    /// The sum of the statistics of several members; its number is the first one's. What is not known of one is not known of all.
     pub fn sum<'a>(members: impl IntoIterator<Item = &'a MemberStatus>) -> MemberStatus {
         let sum = members.into_iter().cloned().reduce(MemberStatus::and);
         let sum = sum.unwrap_or_default();

@@ -46,7 +46,7 @@ impl CachePolicy {
             attr.kind == Kind::File && (attr.mode & 0o6000 != 0 || without_blocks);
         let fixed = self.alone && !changes_by_writes || attr.lamination == Lamination::Permanent;
         // Before it takes a write the kernel asks for attributes that it does not keep.
-        let counted = attr.kind == Kind::File && self.write_back.room.is_tight();
+        let counted = attr.kind == Kind::File && self.write_back.budget.is_tight();
         if fixed && !counted && !self.recording.exact() {
             CACHE_TIMEOUT
         } else {

@@ -1,6 +1,6 @@
-//! Room in the store for the pages that the kernel keeps (its dirty pages).
+//! Whether the store has room for the dirty pages that the kernel may keep of a mount.
 //!
-//! The kernel keeps up to a fixed amount of written bytes of a mount, and takes writes up to there without asking. A store with much
+//! The kernel keeps up to a fixed amount of them, and takes writes up to there without asking. A store with much
 //! more room than that can store whatever was taken. A store with less is *tight*: each write is then admitted by the mount
 //! (`write_admission`).
 //!

@@ -10,16 +10,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// When a file is looked at: so long after it was changed, and so long after that. The second is far longer than a thread that can run
+/// When a file is checked again: so long after it was changed, and so long after that. The second is far longer than a thread that can run
 /// waits for a processor.
-const LOOKS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+const RECHECK_DELAYS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
 #[derive(Default)]
 struct RecheckQueue {
-    /// Those to be looked at for the first time, and for the second, each by the time of that.
-    due: [VecDeque<(Instant, Fid)>; LOOKS.len()],
+    /// Those to be checked for the first time, and for the second, each by the time of that.
+    due: [VecDeque<(Instant, Fid)>; RECHECK_DELAYS.len()],
     /// There is the thread.
-    looked_after: bool,
+    has_thread: bool,
     ended: bool,
 }
 
@@ -44,31 +44,31 @@ struct RecheckThread(Arc<InFlightInodes>);
 
 impl Drop for RecheckThread {
     fn drop(&mut self) {
-        self.0.waiting.lock().looked_after = false;
+        self.0.waiting.lock().has_thread = false;
     }
 }
 
 impl InFlightInodes {
-    /// Has `look` look at the file; it says whether there is still a mount.
+    /// Has `look` check the file again; it says whether there is still a mount.
     pub fn add(self: &Arc<InFlightInodes>, fid: Fid, look: impl Fn(Fid) -> bool + Send + 'static) {
         let has_thread = {
             let mut waiting = self.waiting.lock();
             if waiting.ended {
                 return;
             }
-            waiting.due[0].push_back((Instant::now() + LOOKS[0], fid));
-            std::mem::replace(&mut waiting.looked_after, true)
+            waiting.due[0].push_back((Instant::now() + RECHECK_DELAYS[0], fid));
+            std::mem::replace(&mut waiting.has_thread, true)
         };
         self.added.notify_all();
         if has_thread {
             return;
         }
-        let looker = RecheckThread(self.clone());
-        let work = move || while looker.0.next().is_some_and(&look) {};
+        let rechecker = RecheckThread(self.clone());
+        let work = move || while rechecker.0.next().is_some_and(&look) {};
         spawn_task("to look at files changed past the mount again", work);
     }
 
-    /// The mount ends: nothing is looked at any more, because each look uses it.
+    /// The mount ends: nothing is checked any more, because each check uses it.
     pub fn end(&self) {
         let mut waiting = self.waiting.lock();
         waiting.ended = true;
@@ -84,7 +84,7 @@ impl InFlightInodes {
             let (at, look) = waiting.first()?;
             if Instant::now() >= at {
                 let (_, fid) = waiting.due[look].pop_front()?;
-                if let Some(later) = LOOKS.get(look + 1) {
+                if let Some(later) = RECHECK_DELAYS.get(look + 1) {
                     waiting.due[look + 1].push_back((at + *later, fid));
                 }
                 return Some(fid);
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(seen, [1, 1, 2, 2, 3, 3]);
         let thread_ends = || {
             let end = Instant::now() + limit;
-            while inodes.waiting.lock().looked_after {
+            while inodes.waiting.lock().has_thread {
                 assert!(Instant::now() < end);
                 std::thread::yield_now();
             }

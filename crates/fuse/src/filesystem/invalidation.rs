@@ -22,11 +22,11 @@ const TAKE_LIMIT: Duration = Duration::from_millis(20);
 /// From now on the kernel hears of what other nodes do, as far as they say so.
 pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<DirectoryMoveState>) {
     let weak = (Arc::downgrade(ctx), Arc::downgrade(places));
-    let invalidator = move |news: KernelInvalidation, told: InvalidationDone| {
+    let invalidator = move |invalidation: KernelInvalidation, told: InvalidationDone| {
         let (Some(ctx), Some(places)) = (weak.0.upgrade(), weak.1.upgrade()) else {
             return told(Ok(()));
         };
-        let work: Box<dyn FnOnce() + Send> = match news {
+        let work: Box<dyn FnOnce() + Send> = match invalidation {
             KernelInvalidation::Changed(attr) => {
                 match ctx.delegate.kernel_pages.changed_elsewhere(&attr) {
                     Some(paged) => {

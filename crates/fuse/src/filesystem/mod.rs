@@ -19,7 +19,7 @@
 //! | `listings` | open directories |
 //! | `attrs`, `names`, `xattrs` | changes that the kernel leaves rules for |
 //! | `page_fill_threads` | how many threads put pages into the kernel's page cache |
-//! | `task_threads` | threads that wait in the place of those that answer requests |
+//! | `task_threads` | threads for tasks that may wait, in place of those that answer requests |
 //!
 //! Invariants: every request gets exactly one reply; no handler takes a lock while it waits for the delegate, except a
 //! directory listing's own.

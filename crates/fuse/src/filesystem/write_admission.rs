@@ -17,7 +17,7 @@ use std::time::Duration;
 impl MountContext {
     /// Bytes have arrived that the kernel had kept.
     pub(super) fn dirty_bytes_arrived(self: &Arc<MountContext>, len: usize) {
-        if self.policy.write_back.room.is_due(len as u64) {
+        if self.policy.write_back.budget.is_due(len as u64) {
             self.look_at_room();
         }
     }
@@ -26,7 +26,7 @@ impl MountContext {
         let Ok(free) = self.delegate.write_back.room() else {
             return;
         };
-        if !self.policy.write_back.room.becomes_tight(free) {
+        if !self.policy.write_back.budget.becomes_tight(free) {
             return;
         }
         tracing::info!(
@@ -73,7 +73,7 @@ impl MountContext {
             let answer = answer.map(|attr| ctx.with_blocks(attr));
             reply.answer(answer.map(|attr| ctx.policy.shown(attr)));
         };
-        if !self.policy.write_back.room.is_tight() {
+        if !self.policy.write_back.budget.is_tight() {
             return answer();
         }
         let ctx = self.clone();

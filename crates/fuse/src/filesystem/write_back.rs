@@ -41,7 +41,7 @@ impl WriteBackConditions {
 /// See the head of this file. Decided once, before the first request.
 pub(crate) struct WriteBack {
     conditions: WriteBackConditions,
-    pub room: DirtyPageBudget,
+    pub budget: DirtyPageBudget,
     taken: OnceLock<bool>,
 }
 
@@ -59,7 +59,7 @@ impl WriteBack {
     pub(super) fn under(conditions: WriteBackConditions) -> WriteBack {
         WriteBack {
             conditions,
-            room: DirtyPageBudget::default(),
+            budget: DirtyPageBudget::default(),
             taken: OnceLock::new(),
         }
     }
@@ -67,7 +67,7 @@ impl WriteBack {
     /// Asks the kernel for it, if the conditions hold.
     pub(super) fn agree(&self, config: &mut KernelConfig) {
         let wanted = self.conditions.hold();
-        if wanted && !self.room.is_enough(self.conditions.free) {
+        if wanted && !self.budget.is_enough(self.conditions.free) {
             tracing::info!(
                 free = self.conditions.free,
                 "the store has too little room for pages that the kernel would keep: each write is a request"

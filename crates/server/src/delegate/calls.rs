@@ -209,7 +209,7 @@ impl Delegate {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get(handle)?;
         self.committer.publish(&open.file)?;
-        open.hear_of_lost_pages()
+        open.report_writeback_errors()
     }
 
     /// Commits, and on disk on every member involved when it returns. Reads that follow see what other nodes had published
@@ -222,7 +222,7 @@ impl Delegate {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get(handle)?;
         let stale = self.syncer.sync(&open.file)?;
-        open.hear_of_lost_pages()?;
+        open.report_writeback_errors()?;
         Ok(stale)
     }
 

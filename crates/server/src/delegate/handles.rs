@@ -58,7 +58,7 @@ impl OpenHandle {
     ///
     /// # Errors
     /// Why they were lost.
-    pub fn hear_of_lost_pages(&self) -> Result<()> {
+    pub fn report_writeback_errors(&self) -> Result<()> {
         match self.flags.write {
             true => self.file.writeback_errors.report(&self.reported),
             false => Ok(()),

@@ -58,7 +58,7 @@ impl From<Caller> for RequestOrigin {
 /// When a request was made whose answer may be leased, and by whom.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseTicket {
-    news: u64,
+    revocations: u64,
     asked: Instant,
     thread: ProgramThread,
 }
@@ -105,14 +105,14 @@ impl LeaseRecord {
 
 #[derive(Default)]
 struct LeaseRecords {
-    news: u64,
+    revocations: u64,
     recent: HashMap<(Fid, LeasedPart), LeaseRecord>,
     older: HashMap<(Fid, LeasedPart), LeaseRecord>,
     began: Option<Instant>,
 }
 
 impl LeaseRecords {
-    fn note(&mut self, what: (Fid, LeasedPart)) -> &mut LeaseRecord {
+    fn record(&mut self, what: (Fid, LeasedPart)) -> &mut LeaseRecord {
         let now = Instant::now();
         let began = *self.began.get_or_insert(now);
         if now.saturating_duration_since(began) >= REMEMBERED {
@@ -130,7 +130,7 @@ impl LeaseRecords {
 #[derive(Default)]
 pub struct KernelLeases {
     on: AtomicBool,
-    notes: Mutex<LeaseRecords>,
+    records: Mutex<LeaseRecords>,
 }
 
 impl KernelLeases {
@@ -147,7 +147,7 @@ impl KernelLeases {
     /// Before a request whose answer the kernel wants to keep; `None`: it keeps nothing.
     pub(super) fn ticket(&self, thread: ProgramThread) -> Option<LeaseTicket> {
         self.is_on().then(|| LeaseTicket {
-            news: self.notes.lock().news,
+            revocations: self.records.lock().revocations,
             asked: Instant::now(),
             thread,
         })
@@ -158,21 +158,21 @@ impl KernelLeases {
         if ticket.asked.elapsed() > MAX_REPLY_AGE {
             return false;
         }
-        let mut notes = self.notes.lock();
-        let note = notes.note((fid, part));
-        if note.revoked > ticket.news {
+        let mut records = self.records.lock();
+        let record = records.record((fid, part));
+        if record.revoked > ticket.revocations {
             return false;
         }
-        note.give(ticket.thread);
+        record.give(ticket.thread);
         true
     }
 
     /// The kernel is about to rename within this directory: it keeps the time-out that the name had.
     pub(super) fn moves_into(&self, dir: Fid) {
         if self.is_on() {
-            self.notes
+            self.records
                 .lock()
-                .note((dir, LeasedPart::Entries))
+                .record((dir, LeasedPart::Entries))
                 .give(None);
         }
     }
@@ -181,14 +181,14 @@ impl KernelLeases {
     /// if it may still have it. `by`: the thread by whose request it ends, if the kernel drops it after that of its own accord: then
     /// what that thread alone was given is not told.
     pub(super) fn revoke(&self, fid: Fid, part: LeasedPart, by: ProgramThread) -> Option<Instant> {
-        let mut notes = self.notes.lock();
-        notes.news += 1;
-        let news = notes.news;
-        let note = notes.note((fid, part));
-        note.revoked = news;
-        match by.is_some() && note.thread == by {
+        let mut records = self.records.lock();
+        records.revocations += 1;
+        let revocations = records.revocations;
+        let record = records.record((fid, part));
+        record.revoked = revocations;
+        match by.is_some() && record.thread == by {
             true => None,
-            false => note.given.filter(|given| given.elapsed() < KEPT_LIMIT),
+            false => record.given.filter(|given| given.elapsed() < KEPT_LIMIT),
         }
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-/// With more files than that, all count as promised.
+/// With more files than that, all count as synced.
 const MAX_TRACKED_FILES: usize = 1 << 16;
 
 /// See the head of this file.
@@ -38,7 +38,7 @@ impl FileSequences {
     }
 }
 
-/// The files that something may be promised of.
+/// The files of which an fsync may have brought something to disk.
 #[derive(Default)]
 pub(super) struct SyncedFiles {
     /// The first sequence of this run.
@@ -48,7 +48,7 @@ pub(super) struct SyncedFiles {
 
 impl SyncedFiles {
     /// A commit of the file gets a sequence of this run; the last one of the file had `last`. If that was before this run, what
-    /// the file holds stays promised: its next commits are of this run.
+    /// the file holds stays synced: its next commits are of this run.
     fn issued(&self, fid: Fid, last: u64, seq: u64) {
         let first = *self.first.get_or_init(|| seq);
         if (1..first).contains(&last) {
@@ -56,7 +56,7 @@ impl SyncedFiles {
         }
     }
 
-    /// What the file holds now is promised.
+    /// What the file holds now is synced.
     pub fn mark_synced(&self, fid: Fid) {
         let mut synced = self.synced.lock();
         if synced.len() < MAX_TRACKED_FILES {
@@ -64,7 +64,7 @@ impl SyncedFiles {
         }
     }
 
-    /// Whether something may be promised of a file whose last commit had this sequence.
+    /// Whether a file whose last commit had this sequence may hold synced bytes.
     pub fn may_have_synced(&self, fid: Fid, seq: u64) -> bool {
         let before = self.first.get().is_none_or(|first| seq < *first);
         let synced = self.synced.lock();

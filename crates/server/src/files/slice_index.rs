@@ -33,7 +33,7 @@ pub(super) struct PriorState {
     pub size: Option<u64>,
     /// Nothing of it was ever published, so no extent of it is stored here.
     pub first: bool,
-    /// An fsync may have promised something of it. Then all of it must be readable after a power cut: what the commit puts and the cut
+    /// An fsync may have brought bytes of it to disk. Then all of it must be readable after a power cut: what the commit puts and the cut
     /// takes is as if it was never written.
     pub has_synced_bytes: bool,
 }

@@ -235,11 +235,11 @@ impl LockManager {
         let Some(session) = self.sessions.get_mut(&member) else {
             return (false, grants);
         };
-        let news = !session.ended;
+        let ends_now = !session.ended;
         session.ended = true;
         session.slots.clear();
         self.drop_member(member, &mut grants);
-        (news, grants)
+        (ends_now, grants)
     }
 
     /// Locks held and requests waiting.

@@ -105,7 +105,7 @@ impl IntentCoordinator {
         self.commit(Some(id), plan, Some(intent), by).map(drop)
     }
 
-    /// Holds own needs in memory until the commit; what they make is made with the commit.
+    /// Holds own preconditions in memory until the commit; what they make is made with the commit.
     fn hold(&self, id: IntentId, preconditions: Vec<Precondition>) -> Result<(), AttemptError> {
         let _locks = self.local.lock_guards(&preconditions);
         let mut work = ChangeSet::new(&self.local);
@@ -116,7 +116,7 @@ impl IntentCoordinator {
         Ok(())
     }
 
-    /// Checks own needs and does own steps in one batch, with the intent record if there is one. Whether the open that the plan asks
+    /// Checks own preconditions and does own steps in one batch, with the intent record if there is one. Whether the open that the plan asks
     /// for was counted.
     fn commit(
         &self,

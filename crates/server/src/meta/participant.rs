@@ -50,7 +50,7 @@ impl IntentParticipant {
         leases.begin_change(by, leased_objects(preconditions.iter(), steps.iter()))
     }
 
-    /// Checks needs and holds them durably.
+    /// Checks preconditions and holds them durably.
     pub fn prepare(
         &self,
         id: IntentId,

@@ -16,7 +16,7 @@ pub use forebay_proto::intents::{EntryTarget, IntentId, IntentStep, Precondition
 /// Most names of one file.
 pub const LINK_MAX: u32 = 65_000;
 
-/// What of these needs and steps of one member may be leased to kernels.
+/// What of these preconditions and steps of one member may be leased to kernels.
 pub(crate) fn leased_objects<'a>(
     preconditions: impl Iterator<Item = &'a Precondition>,
     steps: impl Iterator<Item = &'a IntentStep>,
@@ -33,7 +33,7 @@ pub(crate) fn leased_objects<'a>(
         Precondition::Entry { .. } | Precondition::Empty { .. } | Precondition::Make { .. } => None,
     };
     let of_step = |step: &'a IntentStep| match step {
-        // Its directory is another step; what it named is a need.
+        // Its directory is another step; what it named is a precondition.
         IntentStep::Entry { .. } => None,
         IntentStep::UpdateDirectory { .. }
         | IntentStep::Drop { .. }
@@ -101,7 +101,7 @@ impl<'a> ChangeSet<'a> {
         }
     }
 
-    /// Checks a need for `id` (`None`: an operation of this member alone), and makes what it makes.
+    /// Checks a precondition for `id` (`None`: an operation of this member alone), and makes what it makes.
     pub fn require(
         &mut self,
         id: Option<IntentId>,
@@ -173,14 +173,14 @@ impl<'a> ChangeSet<'a> {
         Ok(())
     }
 
-    /// Makes once more what a need made, because a power cut took it back.
+    /// Makes once more what a precondition made, because a power cut took it back.
     pub fn remake(&mut self, precondition: &Precondition) {
         if let Precondition::Make { fid, inode } = precondition {
             self.inodes.insert(*fid, Inode::clone(inode));
         }
     }
 
-    /// Takes back what a need made.
+    /// Takes back what a precondition made.
     pub fn undo(&mut self, precondition: &Precondition) -> Result<()> {
         match precondition {
             Precondition::Entry { .. } | Precondition::Empty { .. } => {}

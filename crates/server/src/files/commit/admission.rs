@@ -102,7 +102,7 @@ impl Admission<'_> {
         }
     }
 
-    /// Whether a commit to a promised file with patterns must be on disk before it takes effect: what it displaces of a pattern could not be put
+    /// Whether a commit to a synced file with patterns must be on disk before it takes effect: what it displaces of a pattern could not be put
     /// back, and what is lost of a pattern not be taken away.
     pub fn must_sync_first(&self) -> bool {
         let changes = |change: &Change| match change {
