@@ -31,13 +31,13 @@ struct WakeFlag {
 /// The side of the threads that ask.
 pub(super) struct CommandSender<E> {
     queue: Sender<Command<E>>,
-    sleeper: Arc<WakeFlag>,
+    wake_flag: Arc<WakeFlag>,
 }
 
 /// The progress thread's side.
 pub(super) struct CommandReceiver<E> {
     queue: Receiver<Command<E>>,
-    sleeper: Arc<WakeFlag>,
+    wake_flag: Arc<WakeFlag>,
 }
 
 /// Both sides; `wake` ends the progress thread's sleep.
@@ -45,20 +45,20 @@ pub(super) fn commands<E>(wake: Waker) -> (CommandSender<E>, CommandReceiver<E>)
     // Unbounded: a handler that waits for room could be what the room waits for.
     let (sender, receiver) = unbounded();
     let asleep = AtomicBool::new(false);
-    let sleeper = Arc::new(WakeFlag { asleep, wake });
+    let wake_flag = Arc::new(WakeFlag { asleep, wake });
     let receiver = CommandReceiver {
         queue: receiver,
-        sleeper: sleeper.clone(),
+        wake_flag: wake_flag.clone(),
     };
     let queue = sender;
-    (CommandSender { queue, sleeper }, receiver)
+    (CommandSender { queue, wake_flag }, receiver)
 }
 
 impl<E> Clone for CommandSender<E> {
     fn clone(&self) -> Self {
         CommandSender {
             queue: self.queue.clone(),
-            sleeper: self.sleeper.clone(),
+            wake_flag: self.wake_flag.clone(),
         }
     }
 }
@@ -73,9 +73,9 @@ impl<E> CommandSender<E> {
         // Ordered after the queueing, as `sleep_unless_queued` looks at the queue after its store: one of the two sees the
         // other.
         fence(Ordering::SeqCst);
-        let asleep = &self.sleeper.asleep;
+        let asleep = &self.wake_flag.asleep;
         if asleep.load(Ordering::SeqCst) && asleep.swap(false, Ordering::SeqCst) {
-            (self.sleeper.wake)();
+            (self.wake_flag.wake)();
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl<E> CommandReceiver<E> {
 
     /// Runs `sleep`, which a command that comes ends; not if one is there.
     pub fn sleep_unless_queued(&self, sleep: impl FnOnce()) {
-        let asleep = &self.sleeper.asleep;
+        let asleep = &self.wake_flag.asleep;
         asleep.store(true, Ordering::SeqCst);
         if self.queue.is_empty() {
             sleep();
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn a_sleep_ends_when_a_command_is_queued() {
-        let sleeper = std::thread::current();
-        let (sender, receiver) = commands::<()>(Box::new(move || sleeper.unpark()));
+        let wake_flag = std::thread::current();
+        let (sender, receiver) = commands::<()>(Box::new(move || wake_flag.unpark()));
         let others = std::thread::spawn(move || {
             for i in 0..1000 {
                 sender.push(Command::Close(i)).unwrap();

@@ -45,7 +45,7 @@ pub struct OpenHandle {
     pub log: Mutex<Option<LogId>>,
     /// What it reads, and what is fetched ahead for it.
     pub watch: ReadWatch,
-    /// Lost pages of the file that it has heard of.
+    /// Writeback errors of the file that it has been told of.
     pub reported: ReportedErrors,
     /// What it reads through the kernel's page cache.
     pub strided: Mutex<StridedReads>,
@@ -54,7 +54,7 @@ pub struct OpenHandle {
 }
 
 impl OpenHandle {
-    /// A handle for writing hears of pages that were lost since it was opened, and that it has not heard of.
+    /// A handle for writing is told of pages that were lost since it was opened, if it was not told before.
     ///
     /// # Errors
     /// Why they were lost.

@@ -49,9 +49,9 @@ pub struct OpenFile {
     pub paged: AtomicBool,
     /// Held while all of them are dropped.
     pub dropping: Mutex<()>,
-    /// Pages that the kernel kept and this node could not take.
+    /// Dirty pages that this node could not store.
     pub writeback_errors: WritebackErrors,
-    /// What its handles read last through the kernel's page cache, where pages are stored in it.
+    /// What its handles read last through the kernel's page cache, where it is filled unasked.
     pub last_reads: Mutex<LastReads>,
 }
 

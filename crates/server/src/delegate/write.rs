@@ -37,7 +37,7 @@ pub enum WriteOrigin {
     Placed(Caller),
     /// The same, and hands over the time of the write by itself.
     PlacedAndTimed(Caller),
-    /// Pages that such a kernel has kept: it hands over the time of the program's write by itself, and has seen to set-id bits.
+    /// Dirty pages of such a kernel: it hands over the time of the program's write by itself, and has seen to set-id bits.
     Writeback,
 }
 

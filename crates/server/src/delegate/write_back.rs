@@ -46,7 +46,7 @@ impl WriteBackCalls {
     }
 
     /// Bytes for where the kernel says, all or nothing. Dirty pages that cannot be written are lost: those who have the file open for
-    /// writing hear of it at their next flush or sync.
+    /// writing are told at their next flush or sync.
     ///
     /// # Errors
     /// `EBADF`, `EFBIG`, `ENOSPC`.
@@ -76,10 +76,10 @@ impl WriteBackCalls {
         Ok(self.ctx.node.data.space()?.2)
     }
 
-    /// Whether more pages of the file may come: none do while there is no room and some were lost of which the handle has not heard.
+    /// Whether more pages of the file may come: none do while there is no room and some were lost of which the handle has not been told.
     ///
     /// # Errors
-    /// `ENOSPC`, of which it has not heard then either; `EBADF`.
+    /// `ENOSPC`, which does not count as told; `EBADF`.
     pub fn may_write_more(&self, handle: Handle) -> Result<()> {
         let open = self.ctx.table.get(handle)?;
         if !open.file.writeback_errors.has_unreported(&open.reported) {

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_earlier_run_left_stays_promised_when_a_commit_follows() {
+    fn what_an_earlier_run_left_stays_synced_when_a_commit_follows() {
         let synced = SyncedFiles::default();
         let (old, new) = (Fid(1), Fid(2));
         assert!(synced.may_have_synced(old, 7));

@@ -237,7 +237,7 @@ fn a_synced_commit_that_is_published_late_is_synced_there_before_its_decision_go
 }
 
 #[test]
-fn no_member_publishes_a_commit_to_a_promised_file_before_its_decision_is_on_disk() {
+fn no_member_publishes_a_commit_to_a_synced_file_before_its_decision_is_on_disk() {
     let (world, disk) = world(2);
     let fid = world.create(0);
     let range = SLICE - 1..SLICE + 1;
