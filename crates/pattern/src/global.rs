@@ -115,12 +115,16 @@ impl GlobalPattern {
         })
     }
 
-    /// A term of a segment as a pattern of one slot.
-    pub(crate) fn single(segment: &Segment, term: &crate::stack::Term) -> Option<GlobalPattern> {
+    /// A term of a segment, whose shape is in `arena`, as a pattern of one slot.
+    pub(crate) fn single(
+        segment: &Segment,
+        arena: &Arena,
+        term: &crate::stack::Term,
+    ) -> Option<GlobalPattern> {
         let writers = SlotWriters::new(&[(segment.source, segment.last, term.addr)], &[])?;
         let places = SlotStarts::Even(Vec::new());
         GlobalPattern::new(
-            &segment.pattern.arena,
+            arena,
             term.shape,
             term.start,
             places,

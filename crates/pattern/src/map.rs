@@ -10,12 +10,15 @@
 
 use crate::element::Element;
 use crate::global::GlobalPattern;
+use crate::loop_distribution::{ShapePart, distribute};
 use crate::overlay::Overlay;
-use crate::shape::ShapeKind;
+use crate::shape::{Arena, ShapeKind};
 use crate::shape_lookup;
 use crate::stack::Term;
 use crate::{PlacedExtent, Segment};
 
+/// A term is split into so many items at most: each is an entry of some 400 bytes.
+const MAX_SPLIT_ITEMS: usize = 64;
 /// Holes are looked through for so many steps before one is reported that may go on.
 const MAX_HOLE_STEPS: usize = 64;
 
@@ -64,6 +67,34 @@ impl MapEntry {
     }
 }
 
+/// A term as patterns of one slot, best such that can be gone through by rows: that takes a few additions an extent, where loops
+/// that overlap are looked up extent by extent. So a term of which that is not so is split into its items, if there are few. `None`:
+/// its extents overlap.
+fn as_rows(segment: &Segment, term: &Term) -> Option<Vec<GlobalPattern>> {
+    let arena = &segment.pattern.arena;
+    let whole = GlobalPattern::single(segment, arena, term);
+    if whole.as_ref().is_some_and(|global| global.lattice.joined) {
+        return whole.map(|global| vec![global]);
+    }
+    let split = || {
+        let mut to = Arena::default();
+        let parts = distribute(arena, &mut to, term.shape, arena.depth(term.shape))?;
+        if parts.len() > MAX_SPLIT_ITEMS {
+            return None;
+        }
+        let part = |part: &ShapePart| {
+            let term = Term {
+                start: term.start.checked_add_signed(part.rel)?,
+                addr: term.addr.checked_add(part.addr)?,
+                shape: part.shape,
+            };
+            GlobalPattern::single(segment, &to, &term).filter(|global| global.lattice.joined)
+        };
+        parts.iter().map(part).collect()
+    };
+    split().or_else(|| whole.map(|global| vec![global]))
+}
+
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct PatternMap {
@@ -110,25 +141,21 @@ impl PatternMap {
         let (limit, newest) = (segment.limit.unwrap_or(u64::MAX), segment.last);
         let mut kept = false;
         for term in &segment.pattern.terms {
-            let (lo, hi) = segment.pattern.term_bounds(term);
-            let (lo, hi) = (lo.min(limit), hi.min(limit));
             let is_loop = matches!(term.shape.kind(), ShapeKind::Loop(_));
-            let joined = is_loop.then(|| GlobalPattern::single(&segment, term));
-            let part = match joined.flatten() {
-                Some(global) => EntryPart::GlobalPattern(Box::new(global)),
-                None => {
-                    kept |= is_loop;
-                    EntryPart::Term {
-                        term: *term,
-                        segment: at,
-                    }
-                }
-            };
+            if is_loop && let Some(globals) = as_rows(&segment, term) {
+                globals.into_iter().for_each(|global| self.add(global));
+                continue;
+            }
+            kept |= is_loop;
+            let (lo, hi) = segment.pattern.term_bounds(term);
             self.entries.push(MapEntry {
-                lo,
-                hi,
+                lo: lo.min(limit),
+                hi: hi.min(limit),
                 newest,
-                part,
+                part: EntryPart::Term {
+                    term: *term,
+                    segment: at,
+                },
             });
         }
         // Terms are entries now; only overlapping ones need their loops.
