@@ -11,7 +11,9 @@ use super::windows::OwnerExtents;
 use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_data::buffer_pool::{BufferPool, PooledBuffer};
+use forebay_data::span::PIECE_BYTES;
 use forebay_proto::data::{LogPiece, ReadPieces};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,6 +25,14 @@ const MAX_GONE_TRIES: u32 = 64;
 /// on the way.
 const MIN_STEP_PIECES: usize = 4 << 10;
 const MAX_STEP_PIECES: usize = 16 << 10;
+
+/// Bytes of a run that are read before they are dealt out to their places: few enough to be still in the processor's cache.
+const PORTION_BYTES: usize = 128 << 10;
+
+thread_local! {
+    /// For a portion of a run.
+    static PORTION: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Reads files through their layers.
 pub(super) struct LayerReader {
@@ -220,11 +230,7 @@ impl LayerReader {
                     let target = &mut buffer[part.clone()];
                     self.ctx.node.data.read(run.log, run.addr, target)?;
                 }
-                (true, _) => {
-                    let mut bytes = self.buffers.take(run.len);
-                    self.ctx.node.data.read(run.log, run.addr, &mut bytes)?;
-                    run.scatter(&bytes, buffer);
-                }
+                (true, _) => self.gather_own(&run, buffer)?,
             }
         }
         for (member, runs) in remote {
@@ -239,6 +245,25 @@ impl LayerReader {
             }
         }
         Ok(())
+    }
+
+    /// A run of this node with several places in `buffer`.
+    fn gather_own(&self, run: &LogRun, buffer: &mut [u8]) -> Result<()> {
+        let mut dealer = run.dealer();
+        PORTION.with_borrow_mut(|portion| {
+            portion.resize(PORTION_BYTES, 0);
+            let (mut at, end) = (run.addr, run.addr.saturating_add(run.len as u64));
+            while at < end {
+                // A checksum is of an aligned piece of the log, which a portion does not cut.
+                let cut = at.saturating_add(PORTION_BYTES as u64) / PIECE_BYTES * PIECE_BYTES;
+                let next = cut.clamp(at + 1, end);
+                let bytes = &mut portion[..(next - at) as usize];
+                self.ctx.node.data.read(run.log, at, bytes)?;
+                dealer.deal(bytes, buffer);
+                at = next;
+            }
+            Ok(())
+        })
     }
 
     /// One buffer a piece, each as long as asked.

@@ -27,11 +27,39 @@ pub struct LogRun {
 impl LogRun {
     /// Deals the run's bytes out to their places in `buffer`.
     pub fn scatter(&self, bytes: &[u8], buffer: &mut [u8]) {
-        let mut rest = bytes;
-        for part in &self.parts {
-            let (bytes, more) = rest.split_at(part.len());
-            buffer[part.clone()].copy_from_slice(bytes);
-            rest = more;
+        self.dealer().deal(bytes, buffer);
+    }
+
+    /// Deals the run's bytes out a portion at a time.
+    pub fn dealer(&self) -> RunDealer<'_> {
+        RunDealer {
+            parts: &self.parts,
+            done: 0,
+        }
+    }
+}
+
+/// Where the next bytes of a run go.
+pub struct RunDealer<'a> {
+    /// Parts that are not complete yet.
+    parts: &'a [Range<usize>],
+    /// Bytes of the first of them that have been dealt out.
+    done: usize,
+}
+
+impl RunDealer<'_> {
+    /// Copies the next bytes of the run to their places in `buffer`.
+    pub fn deal(&mut self, mut bytes: &[u8], buffer: &mut [u8]) {
+        while let Some((part, later)) = self.parts.split_first()
+            && !bytes.is_empty()
+        {
+            let start = part.start + self.done;
+            let (now, more) = bytes.split_at(bytes.len().min(part.end - start));
+            buffer[start..start + now.len()].copy_from_slice(now);
+            (bytes, self.done) = (more, self.done + now.len());
+            if start + now.len() == part.end {
+                (self.parts, self.done) = (later, 0);
+            }
         }
     }
 }
@@ -124,7 +152,8 @@ mod tests {
             let mut buffer = vec![0; (range.end - range.start) as usize];
             for run in runs(&pieces, &range) {
                 let bytes: Vec<u8> = (run.addr..run.addr + run.len as u64).map(|a| byte(run.member, run.log, a)).collect();
-                run.scatter(&bytes, &mut buffer);
+                let mut dealer = run.dealer();
+                bytes.chunks(3).for_each(|portion| dealer.deal(portion, &mut buffer));
             }
             for (part, source) in &pieces {
                 for offset in part.clone() {
