@@ -4,7 +4,7 @@
 /// See the head of this file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// False for what the next start settles by itself.
+    /// False for what the next start finishes by itself.
     pub is_damage: bool,
     /// Which member, file or name, and what is wrong.
     pub text: String,

@@ -2,7 +2,7 @@
 //!
 //! Damage is what no crash may leave: extents that overlap, lie in another member's slice, beyond the file's end or in no
 //! file, a file whose inode counts other bytes than its extents and patterns hold, and patterns that cannot be read or
-//! belong to no file. Not damage, but *unsettled*, is what a crash may leave and the next start settles (`forebay fsck`
+//! belong to no file. Not damage, but *unfinished*, is what a crash may leave and the next start finishes (`forebay fsck`
 //! shows it as a note): staged parts, decisions, records of files that are gone.
 pub(crate) use super::patterns::check::{PatternGaps, pattern_gaps, recount_patterns};
 use super::patterns::check::{PatternUsage, held};
@@ -27,7 +27,7 @@ pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<Finding>> {
         },
         inodes: HashMap::new(),
         bytes: HashMap::new(),
-        unsettled: HashSet::new(),
+        unfinished: HashSet::new(),
         findings: Vec::new(),
     };
     for (member, store) in stores {
@@ -137,7 +137,7 @@ struct ContentCheck {
     /// Bytes that the extents of each file hold, over all members.
     bytes: HashMap<Fid, u64>,
     /// Files with commits or a removal that the next start goes on with: sums need not agree.
-    unsettled: HashSet<Fid>,
+    unfinished: HashSet<Fid>,
     findings: Vec<Finding>,
 }
 
@@ -170,7 +170,7 @@ impl ContentCheck {
             }
         }
         for fid in keys::orphans(store) {
-            self.unsettled.insert(fid?);
+            self.unfinished.insert(fid?);
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl ContentCheck {
         if key.first() == Some(&records::STAGED_CHANGES) {
             let CommitId { fid, writer, token } = CommitId::from_key(key)?;
             return Ok(Some(Finding::note(format!(
-                "member {member}, file {fid:#x}: commit {token} of member {writer} is staged; the next start settles it"
+                "member {member}, file {fid:#x}: commit {token} of member {writer} is staged; the next start finishes it"
             ))));
         }
         self.leftover(member, key)
@@ -189,7 +189,7 @@ impl ContentCheck {
         if key.first() == Some(&records::DECISION) {
             let fid = CommitId::from_key(key)?.fid;
             let (seq, members) = records::decision_of(value)?;
-            self.unsettled.insert(fid);
+            self.unfinished.insert(fid);
             return Ok(Some(Finding::note(format!(
                 "file {fid:#x}: commit {seq} is not published by members {members:?} yet; the next start does it"
             ))));
@@ -247,7 +247,7 @@ impl ContentCheck {
         for what in held.lost {
             self.damage(format!("member {member}: {what}"));
         }
-        if self.unsettled.contains(&fid) {
+        if self.unfinished.contains(&fid) {
             return;
         }
         let mut wrong = |what: String| {
@@ -312,7 +312,7 @@ impl ContentCheck {
             ));
         }
         match inode.map(|i| i.0) {
-            Some(size) if extent.end() > size && !self.unsettled.contains(&fid) => {
+            Some(size) if extent.end() > size && !self.unfinished.contains(&fid) => {
                 self.damage(format!(
                     "{}: extent {} lies behind the end, {size}",
                     file(),
@@ -342,7 +342,7 @@ impl ContentCheck {
             };
             let fid = Fid(u64::from_be_bytes(key));
             match self.inode(fid) {
-                Ok(Some(inode)) if inode.kind == Kind::File && !self.unsettled.contains(&fid) => {
+                Ok(Some(inode)) if inode.kind == Kind::File && !self.unfinished.contains(&fid) => {
                     let extents = self.bytes.get(&fid).copied().unwrap_or(0);
                     if extents != inode.bytes {
                         self.damage(format!(

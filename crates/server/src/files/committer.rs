@@ -214,7 +214,7 @@ impl Committer {
     fn too_late(&self, error: &Error) -> Error {
         Error::Peer {
             member: self.components.context.member(),
-            reason: format!("the commit is decided, but not settled: {error}"),
+            reason: format!("the commit is decided, but not finished: {error}"),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! and record of the stores; namespace and attributes; extents against files; every piece of every span; spans against
 //! segment files; extents against spans, both ways.
 //!
-//! A **problem** is what no crash may leave. A **note** is what a crash may leave and the next start settles, or space that
+//! A **problem** is what no crash may leave. A **note** is what a crash may leave and the next start finishes, or space that
 //! is lost but harms nothing.
 
 mod segments;
@@ -45,7 +45,7 @@ pub struct FsckProblem {
 pub struct FsckReport {
     /// Damage. Empty: the store is sound.
     pub problems: Vec<FsckProblem>,
-    /// What the next start settles, and other things worth knowing.
+    /// What the next start finishes, and other things worth knowing.
     pub notes: Vec<String>,
     /// Members there are.
     pub members: u16,

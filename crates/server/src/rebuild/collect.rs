@@ -43,7 +43,7 @@ pub struct CollectedRecords {
     /// Parts of commits over several members that were decided, in the order of the commits.
     pub decided: Vec<files::check::DecidedCommit>,
     /// Files of which a commit was decided: their bytes need not be counted yet.
-    pub unsettled: HashSet<Fid>,
+    pub unfinished_files: HashSet<Fid>,
     counters: HashMap<(Member, Vec<u8>), u64>,
     /// Live addresses of all logs.
     pub live: LogRanges,
@@ -81,13 +81,13 @@ impl CollectedRecords {
             .iter()
             .filter_map(|m| Some((m.member, &**m.store.as_ref()?)))
             .collect();
-        let (decided, unsettled) = files::check::decided_commits(&stores);
+        let (decided, unfinished_files) = files::check::decided_commits(&stores);
         let unfinished = stores
             .iter()
             .map(|(member, store)| (*member, UnfinishedOperations::read(store)))
             .collect();
         collected.unfinished = unfinished;
-        (collected.decided, collected.unsettled) = (decided, unsettled);
+        (collected.decided, collected.unfinished_files) = (decided, unfinished_files);
         Ok(collected)
     }
 

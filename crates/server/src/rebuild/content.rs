@@ -222,7 +222,7 @@ impl<'a> ContentRebuild<'a> {
             }
         }
         let counted = laid.bytes() + pattern_bytes;
-        let trusted = self.collected.unsettled.contains(&fid)
+        let trusted = self.collected.unfinished_files.contains(&fid)
             || names.orphans.contains(&fid)
             || !self.collected.any_uncertain();
         let more = !trusted && counted > inode.bytes;

@@ -255,7 +255,7 @@ fn a_file_linked_again_or_gone_leaves_only_its_orphan_record() {
 }
 
 #[test]
-fn the_check_names_damage_and_what_is_unsettled() {
+fn the_check_names_damage_and_what_is_unfinished() {
     let world = World::new(2);
     let fid = world.create(0);
     world.write(0, fid, 0..SLICE + 100, 1).unwrap();
@@ -298,7 +298,7 @@ fn the_check_names_damage_and_what_is_unsettled() {
                 "file {fid:#x}: commit {seq} is not published by members [1] yet; the next start does it"
             )),
             Finding::note(format!(
-                "member 1, file {fid:#x}: commit {} of member 0 is staged; the next start settles it",
+                "member 1, file {fid:#x}: commit {} of member 0 is staged; the next start finishes it",
                 planned.token
             )),
         ]
