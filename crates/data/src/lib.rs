@@ -6,18 +6,22 @@
 //!
 //! **Architecture invariant:** this crate knows logs, segments and spans. It does not know files beyond the fid that a log
 //! belongs to, nor extents, other members, or who asks. Code of a running member knows nothing of segments and spans: it
-//! uses [`LogStore`]. Only what works on a stopped store (fsck, rebuild, repair) reads [`span`] and [`segment_header`].
+//! uses [`LogStore`]. Only what works on a stopped store (fsck, rebuild, repair) reads [`span`], [`container`] and
+//! [`segment_header`], and looks at bytes through [`check`].
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `log`, `tail`, `tail_memory` | open logs, their buffered ends, and the memory for these |
 //! | `write`, `read`, `verified_read` | the paths of a byte into a segment and out of it |
 //! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
-//! | [`span`], `span_table`, `span_cache` | the format of a span record; the records and what they count for; decoded ones |
+//! | [`span`], `span_table` | the format of a span record; the records and what they count for |
+//! | [`container`] | containers of chunks that spans share: their records, counts and what they count for |
+//! | [`pieces`], `record_cache`, `striped_locks` | stored bytes with checksums, of spans and containers alike; decoded records of both in memory; locks of both |
 //! | `requests` | what other members ask of it |
 //! | `reclaim` | reclaiming disk space in the background |
 //! | `disk_reserve`, `byte_budget`, `space_signal`, `poison` | what may be stored: disk space left to records, limits, news of freed space, the end after a failed write |
 //! | `recover` | what is there when a store is opened |
+//! | [`check`] | whether a stopped store holds what it says |
 //! | [`chunk`], [`fingerprint`], [`cit`] | cutting log bytes into chunks; what a chunk is known by; where a chunk with a fingerprint is stored |
 //! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |
 //!
@@ -25,24 +29,28 @@
 //! go; bytes leave only after their checksum was right.
 pub mod buffer_pool;
 mod byte_budget;
+pub mod check;
 pub mod chunk;
 pub mod cit;
+pub mod container;
 pub mod counter;
 mod disk_reserve;
 pub mod fingerprint;
 pub mod keyspaces;
 mod log;
+pub mod pieces;
 mod poison;
 pub mod ranges;
 mod read;
 mod reclaim;
+mod record_cache;
 mod recover;
 mod requests;
 mod segment;
 mod space_signal;
 pub mod span;
-mod span_cache;
 mod span_table;
+mod striped_locks;
 mod tail;
 mod tail_memory;
 #[cfg(test)]
@@ -54,11 +62,12 @@ pub use counter::Counter;
 pub use disk_reserve::DiskReserve;
 pub use forebay_proto::LogId;
 pub use recover::unsealed_logs;
-pub use segment::header as segment_header;
+pub use segment::{SegmentRange, header as segment_header};
 pub use space_signal::SpaceSignal;
 
 use buffer_pool::BufferPool;
 use byte_budget::ByteBudget;
+use container::ContainerTable;
 use forebay_proto::{Fid, Member, Result};
 use forebay_storage::{Io, Store};
 use log::OpenLogs;
@@ -92,7 +101,7 @@ pub struct LogStoreOptions {
     pub member: Member,
     /// Most live bytes; `None`: what the disk has.
     pub quota: Option<u64>,
-    /// Memory for tails of logs. Decoded spans take up to a quarter of this beside it.
+    /// Memory for tails of logs. Decoded spans and containers take up to a quarter of this beside it.
     pub buffer_bytes: u64,
     /// Every flush is one with `sync` (durability `disk`).
     pub sync_each_flush: bool,
@@ -107,9 +116,17 @@ pub struct LogStoreOptions {
 pub struct LogStoreStats {
     /// Bytes that may be read, buffered ones included.
     pub live: u64,
+    /// What is stored for them, which counts against the quota.
+    pub stored: u64,
+    /// Live bytes that are settled.
+    pub settled: u64,
+    /// Those of them that are zeros, for which nothing is stored.
+    pub zeros: u64,
+    /// Those of them that are stored, each once.
+    pub unique: u64,
     /// Memory of tails.
     pub buffers: u64,
-    /// Memory of decoded spans.
+    /// Memory of decoded spans and containers.
     pub span_cache: u64,
     /// Segment files.
     pub segments: u64,
@@ -152,17 +169,28 @@ impl LogStore {
         let poison = Arc::new(Poison::new(dir));
         let live = Arc::new(ByteBudget::new(options.quota.unwrap_or(u64::MAX)));
         live.take(found.live);
+        let record_cache = (options.buffer_bytes / 8) as usize;
+        let containers = Arc::new(ContainerTable::new(
+            store.clone(),
+            segments.clone(),
+            live.clone(),
+            record_cache,
+        ));
+        containers.add_named(found.named);
         let spans = Arc::new(SpanTable::new(
             store.clone(),
             segments.clone(),
+            containers.clone(),
             poison.clone(),
             live.clone(),
-            (options.buffer_bytes / 4) as usize,
+            record_cache,
         ));
+        spans.add_mapped(found.mapped, found.zeros);
         let reclaimer = Arc::new(Reclaimer {
             store: store.clone(),
             segments: segments.clone(),
             spans: spans.clone(),
+            containers: containers.clone(),
             poison: poison.clone(),
             space_freed: Arc::default(),
             queue: ReclaimQueue::default(),
@@ -182,6 +210,7 @@ impl LogStore {
                 member: options.member,
                 logs: logs.clone(),
                 spans: spans.clone(),
+                containers,
                 segments: segments.clone(),
                 buffers: BufferPool::new(options.buffer_bytes / 8),
             },
@@ -330,7 +359,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// `(live bytes, quota or disk total, free)`. Free is what data may still take: not what is kept for the records.
+    /// `(stored bytes, quota or disk total, free)`. Free is what data may still take: not what is kept for the records.
     ///
     /// # Errors
     /// As the disk.
@@ -352,12 +381,18 @@ impl LogStore {
     /// Counters.
     pub fn stats(&self) -> LogStoreStats {
         let (span_hits, span_misses) = self.writer.spans.cache.counts();
+        let (settled, zeros) = self.writer.spans.mapped();
+        let (stored, unique) = (self.writer.live.used(), self.reader.containers.named());
         LogStoreStats {
             span_hits,
             span_misses,
-            live: self.writer.live.used(),
+            live: (stored + settled).saturating_sub(unique),
+            stored,
+            settled,
+            zeros,
+            unique,
             buffers: self.writer.memory.used(),
-            span_cache: self.writer.spans.cache.bytes(),
+            span_cache: self.writer.spans.cache.bytes() + self.reader.containers.cache.bytes(),
             segments: self.writer.segments.count(),
             open_logs: self.writer.logs.count(),
             cleaning: self.writer.reclaimer.queue.len() as u64,

@@ -11,7 +11,7 @@ use crate::disk_reserve::DiskReserve;
 use crate::log::{Log, LogState, OpenLogs};
 use crate::poison::Poison;
 use crate::reclaim::Reclaimer;
-use crate::segment::{Segment, Segments};
+use crate::segment::{Lane, Segment, Segments};
 use crate::span::Span;
 use crate::span_table::SpanTable;
 use crate::tail_memory::TailMemory;
@@ -205,8 +205,8 @@ impl LogAppender {
         }
     }
 
-    fn reserve_in_segment(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
-        let reserved = self.with_space(|| self.segments.reserve(lane, len));
+    fn reserve_in_segment(&self, log: LogId, len: u64) -> Result<(Arc<Segment>, u32)> {
+        let reserved = self.with_space(|| self.segments.reserve(Lane::Log(log), len));
         reserved.map_err(|e| self.poison.note(e))
     }
 
@@ -224,8 +224,10 @@ impl LogAppender {
             let parts: Vec<Span> = live.into_iter().map(|l| whole.part(l)).collect();
             // Two parts may both hold the piece between them, so parts can count more than the whole.
             let counted = parts.iter().map(Span::stored_len).sum();
-            self.segments
-                .recount(whole.segment, whole.stored_len(), counted);
+            if let Some(raw) = whole.raw() {
+                self.segments
+                    .recount(raw.segment, raw.stored_len(), counted);
+            }
             self.record(log, state, parts, sync)?;
         }
         let buffer = self.empty_tail(state);
