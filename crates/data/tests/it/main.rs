@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod basics;
+mod chunk_chains;
 mod common;
 mod faults;
 mod model;
