@@ -5,7 +5,9 @@
 //! | `record` | where a container lies, its chunks, their checksums |
 //! | `counts` | how often spans name each chunk |
 //! | `fingerprints` | what its chunks are known by |
-//! | `table` | the records of all containers, their counts, decoded ones in memory, and what they count for |
+//! | `table` | the records of all containers, decoded ones in memory, and what they count for |
+//! | `locked` | containers whose chunks a batch counts up and down |
+//! | `damaged` | chunks that were read in vain |
 //! | `keys` | the keys of their records |
 //!
 //! A container is a space of **positions**, from 0 to the lengths of its chunks together. Runs of spans name positions; they
@@ -15,17 +17,19 @@
 //! 0 is gone for good: nothing names it again, and its bytes are reclaimed once that batch is on disk. A container without
 //! a counted chunk has no records.
 mod counts;
+mod damaged;
 mod fingerprints;
 pub mod keys;
+mod locked;
 mod record;
 mod table;
 
 pub use counts::Counts;
+pub use damaged::DamagedChunks;
 pub use fingerprints::Fingerprints;
+pub use locked::{LockedContainers, NewContainer};
 pub use record::{Container, StoredChunk};
-pub use table::{
-    ContainerMove, ContainerTable, LockedContainers, NewContainer, all, load, load_counts,
-};
+pub use table::{ContainerMove, ContainerTable, all, load, load_counts, load_fingerprints};
 
 /// Names a container. Numbers are never used twice.
 pub type ContainerId = u64;

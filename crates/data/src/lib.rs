@@ -47,6 +47,7 @@ mod record_cache;
 mod recover;
 mod requests;
 mod segment;
+mod settle;
 mod space_signal;
 pub mod span;
 mod span_table;
@@ -63,6 +64,7 @@ pub use disk_reserve::DiskReserve;
 pub use forebay_proto::LogId;
 pub use recover::unsealed_logs;
 pub use segment::{SegmentRange, header as segment_header};
+pub use settle::{SettleOptions, SettleStats};
 pub use space_signal::SpaceSignal;
 
 use buffer_pool::BufferPool;
@@ -77,12 +79,13 @@ use ranges::{merge, subtract};
 use read::LogReader;
 use reclaim::{ReclaimQueue, Reclaimer};
 use segment::Segments;
+use settle::{SettleParts, Settler};
 use span_table::SpanTable;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use tail_memory::TailMemory;
 use write::LogAppender;
 
@@ -107,7 +110,9 @@ pub struct LogStoreOptions {
     pub sync_each_flush: bool,
     /// The disk space that is left to records, shared with the members that store there too.
     pub reserve: Arc<DiskReserve>,
-    /// Reclaim disk space in a thread. If not, it comes back when `clean` is called.
+    /// What is written is settled, in such a way; `None`: nothing is, but what was settled before is there.
+    pub settle: Option<SettleOptions>,
+    /// Reclaim disk space, and settle, in threads. If not, that is done when `clean` and `settle` are called.
     pub background: bool,
 }
 
@@ -138,6 +143,8 @@ pub struct LogStoreStats {
     pub span_misses: u64,
     /// Freed ranges of segments whose disk space is not reclaimed yet.
     pub cleaning: u64,
+    /// Of settling, if there is any.
+    pub settle: SettleStats,
 }
 
 /// The log bytes of one member. Shared by threads.
@@ -205,8 +212,30 @@ impl LogStore {
             work.spawn("forebay-clean", move || shared.run())
                 .map_err(|e| poison::io_error("start a thread for", dir, e))?;
         }
+        let reads = Arc::<AtomicUsize>::default();
+        let settler = options.settle.map(|settle| {
+            let parts = SettleParts {
+                store: store.clone(),
+                segments: segments.clone(),
+                spans: spans.clone(),
+                containers: containers.clone(),
+                reclaimer: reclaimer.clone(),
+                poison: poison.clone(),
+                reads: reads.clone(),
+            };
+            let raw = found.live.saturating_sub(found.named);
+            Settler::new(parts, settle, options.background, raw).map(Arc::new)
+        });
+        let settler = settler.transpose()?;
+        if let Some(settler) = settler.as_ref().filter(|_| options.background) {
+            let shared = settler.clone();
+            let work = &settler.backlog.background;
+            work.spawn("forebay-settle", move || shared.run())
+                .map_err(|e| poison::io_error("start a thread for", dir, e))?;
+        }
         Ok(LogStore {
             reader: LogReader {
+                under_way: reads,
                 member: options.member,
                 logs: logs.clone(),
                 spans: spans.clone(),
@@ -223,6 +252,7 @@ impl LogStore {
                 reserve: options.reserve,
                 reclaimer,
                 poison,
+                settler,
             },
             ids,
             unsealed: Mutex::new(found.unsealed),
@@ -396,6 +426,7 @@ impl LogStore {
             segments: self.writer.segments.count(),
             open_logs: self.writer.logs.count(),
             cleaning: self.writer.reclaimer.queue.len() as u64,
+            settle: (self.writer.settler.as_ref()).map_or_else(SettleStats::default, |s| s.stats()),
         }
     }
 
@@ -417,26 +448,38 @@ impl LogStore {
         self.writer.reclaimer.reclaim_all(evacuate)
     }
 
-    /// Stops the reclaiming thread and does what waits for it. Flush logs first: what is only buffered is lost.
+    /// Settles all that waits. What the settling thread does, for those that do without it. Nothing if nothing is settled.
+    ///
+    /// # Errors
+    /// As disk and store; what is not settled is as it was.
+    pub fn settle(&self) -> Result<()> {
+        let settler = self.writer.settler.as_ref();
+        settler.map_or(Ok(()), |settler| settler.settle_all())
+    }
+
+    /// Stops the threads and does what waits for the one that reclaims. Flush logs first: what is only buffered is lost.
     ///
     /// # Errors
     /// As the store.
     pub fn close(&self) -> Result<()> {
-        self.stop_reclaiming();
+        self.stop_threads();
         self.writer.poison.check()?;
         self.writer.spans.apply_seals()?;
         self.writer.segments.seal_all();
         self.clean(false)
     }
 
-    fn stop_reclaiming(&self) {
+    fn stop_threads(&self) {
         let reclaimer = &self.writer.reclaimer;
+        if let Some(settler) = &self.writer.settler {
+            settler.backlog.stop(&reclaimer.segments.dir);
+        }
         reclaimer.queue.background.stop(&reclaimer.segments.dir);
     }
 }
 
 impl Drop for LogStore {
     fn drop(&mut self) {
-        self.stop_reclaiming();
+        self.stop_threads();
     }
 }

@@ -16,6 +16,7 @@ use forebay_proto::data::LogPiece;
 use forebay_proto::{Error, LOST_LOG, LogId, Member, Result};
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How often a read follows a span that moves under it. Moving is rare and slow (`reclaim`).
 const MAX_MOVES_FOLLOWED: usize = 16;
@@ -36,6 +37,8 @@ pub struct LogReader {
     pub segments: Arc<Segments>,
     /// For answers to other members.
     pub buffers: BufferPool,
+    /// Reads under way: settling gives way to them.
+    pub under_way: Arc<AtomicUsize>,
 }
 
 impl LogReader {
@@ -61,6 +64,13 @@ impl LogReader {
         if addr.checked_add(buf.len() as u64).is_none() {
             return Err(self.gone(log, addr));
         }
+        self.under_way.fetch_add(1, Relaxed);
+        let read = self.read_all(log, addr, buf);
+        self.under_way.fetch_sub(1, Relaxed);
+        read
+    }
+
+    fn read_all(&self, log: LogId, addr: u64, buf: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
             let at = addr + done as u64;
@@ -139,21 +149,23 @@ impl LogReader {
         };
         let positions = at..at + buf.len() as u64;
         let mut container = self.containers.find(id)?;
-        loop {
+        for _ in 0..MAX_MOVES_FOLLOWED {
             let Some(c) = container.filter(|c| c.chunks_over(&positions).is_some()) else {
-                return Ok(Some(Error::Corrupt(format!(
-                    "container {id}{} has not the bytes from {at} on; run `forebay fsck`",
-                    user()
-                ))));
+                break;
             };
             let Some(bad) = verified_read::read(&self.segments, &*c, at, buf)? else {
                 return Ok(None);
             };
             container = self.containers.load(id)?;
             if container.as_ref() == Some(&c) {
+                self.containers.damaged.add(id, bad.piece);
                 return Ok(Some(damage(&self.segments, &*c, &user(), &bad)));
             }
         }
+        Ok(Some(Error::Corrupt(format!(
+            "container {id}{} has not the bytes from {at} on; run `forebay fsck`",
+            user()
+        ))))
     }
 
     /// Reads pieces into one buffer; neighbours in a log become one read.

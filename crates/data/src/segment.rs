@@ -97,6 +97,18 @@ pub struct SegmentRange {
     pub end: u64,
 }
 
+impl SegmentRange {
+    /// So many bytes from an offset on.
+    pub fn new(segment: u32, offset: u32, len: u64) -> SegmentRange {
+        let start = u64::from(offset);
+        SegmentRange {
+            segment,
+            start,
+            end: start + len,
+        }
+    }
+}
+
 /// The segment files of one member.
 pub struct Segments {
     io: Arc<dyn Io>,

@@ -229,8 +229,14 @@ pub fn overlapping(
 
 /// Every span of the store.
 pub fn all(store: &Store) -> impl Iterator<Item = Result<Span>> {
+    all_from(store, (0, 0))
+}
+
+/// Every span of the store with live bytes at this log and address or behind it.
+pub fn all_from(store: &Store, from: (LogId, u64)) -> impl Iterator<Item = Result<Span>> {
+    let from = key(from.0, from.1);
     store
-        .scan(SPANS, Bound::Unbounded, Bound::Unbounded)
+        .scan(SPANS, Bound::Excluded(&from), Bound::Unbounded)
         .map(of_entry)
 }
 

@@ -8,6 +8,10 @@
 //! Invariants: spans of one log never overlap; every raw span counts in its segment with the bytes that it stores, and every run of a
 //! mapped one in the counts of its chunks; records of a log are replaced and counted under the log's lock; no decoded span
 //! outlives its record (`record_cache`).
+mod settle;
+
+pub use settle::{SettleBatch, SettledSpan};
+
 use crate::byte_budget::ByteBudget;
 use crate::container::ContainerTable;
 use crate::keyspaces::{LOGS, SPANS};
@@ -238,7 +242,7 @@ impl SpanTable {
                 containers.give(runs)?;
             }
         }
-        containers.put(&mut batch);
+        containers.put(&mut batch)?;
         self.apply(batch)?;
         dead.extend(containers.applied());
         for cut in &cuts {

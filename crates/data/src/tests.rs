@@ -21,6 +21,7 @@ fn open(disk: &FaultIo, buffer_bytes: u64) -> LogStore {
         buffer_bytes,
         sync_each_flush: false,
         reserve: Arc::default(),
+        settle: None,
         background: false,
     };
     LogStore::open(io, Path::new("/m/data"), records, options).unwrap()

@@ -14,7 +14,8 @@ const SMALL_PIECE: usize = 4096;
 
 /// A piece that is not what was written.
 pub struct Mismatch {
-    piece: usize,
+    /// Its number.
+    pub piece: usize,
     /// The checksum of what is there. `None`: its bytes are not there.
     found: Option<u32>,
 }

@@ -12,6 +12,7 @@ use crate::log::{Log, LogState, OpenLogs};
 use crate::poison::Poison;
 use crate::reclaim::Reclaimer;
 use crate::segment::{Lane, Segment, Segments};
+use crate::settle::Settler;
 use crate::span::Span;
 use crate::span_table::SpanTable;
 use crate::tail_memory::TailMemory;
@@ -42,6 +43,8 @@ pub struct LogAppender {
     pub reclaimer: Arc<Reclaimer>,
     /// Closed by a failed write.
     pub poison: Arc<Poison>,
+    /// What is written is settled later, if anything is.
+    pub settler: Option<Arc<Settler>>,
 }
 
 impl LogAppender {
@@ -53,11 +56,10 @@ impl LogAppender {
         self.poison.check()?;
         let log = self.logs.get(id)?;
         let len = bytes.len() as u64;
-        if !self.live.try_take(len) {
-            return Err(Errno::NOSPC.into());
+        if let Some(settler) = &self.settler {
+            settler.wait_while_behind(&self.reclaimer.space_freed);
         }
-        if !self.accept(len) {
-            self.live.give(len);
+        if !self.take_room(len) && !self.settle_for_room(len) {
             return Err(Errno::NOSPC.into());
         }
         let mut state = log.state.lock();
@@ -68,6 +70,25 @@ impl LogAppender {
         appended.inspect_err(|_| {
             self.reserve.written(len);
             self.live.give(len);
+        })
+    }
+
+    /// Takes room for `len` more bytes of data, of quota and disk. `false`: there is none.
+    fn take_room(&self, len: u64) -> bool {
+        if !self.live.try_take(len) {
+            return false;
+        }
+        let accepted = self.accept(len);
+        if !accepted {
+            self.live.give(len);
+        }
+        accepted
+    }
+
+    /// The same after settling has made room, for which it waits as long as that goes on.
+    fn settle_for_room(&self, len: u64) -> bool {
+        self.settler.as_ref().is_some_and(|settler| {
+            settler.make_room(&self.reclaimer.space_freed, || self.take_room(len))
         })
     }
 
@@ -245,6 +266,8 @@ impl LogAppender {
         sync: bool,
     ) -> Result<()> {
         let new_log = (!state.recorded).then_some(log.fid);
+        let raw = spans.first().zip(spans.last());
+        let raw = raw.map(|(first, last)| (first.live.start, last.live.end - first.live.start));
         let synced = if sync {
             self.sync_segments(state)
         } else {
@@ -254,6 +277,9 @@ impl LogAppender {
             .and_then(|()| self.spans.record(log.id, new_log, &mut spans))
             .inspect_err(|_| self.reclaimer.discard(&spans))?;
         state.recorded = true;
+        if let (Some(settler), Some((from, bytes))) = (&self.settler, raw) {
+            settler.backlog.note(log.id, from, bytes);
+        }
         Ok(())
     }
 

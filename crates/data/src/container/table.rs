@@ -6,45 +6,35 @@
 //! come before these.
 //!
 //! Invariants: a container's records change under its lock; its chunks that are named, and no others, count in its segment and
-//! against the quota; no decoded container outlives its record.
+//! against the quota, and are in the index; no decoded container outlives its record.
 use super::keys::RecordKind;
-use super::{Container, ContainerId, Counts};
+use super::{Container, ContainerId, Counts, DamagedChunks, Fingerprints, LockedContainers};
 use crate::byte_budget::ByteBudget;
+use crate::cit::Cit;
 use crate::keyspaces::CONTAINERS;
-use crate::pieces::Pieces;
 use crate::record_cache::RecordCache;
 use crate::segment::{SegmentRange, Segments};
-use crate::span::Runs;
-use crate::striped_locks::{StripeGuards, StripedLocks};
+use crate::striped_locks::StripedLocks;
 use forebay_proto::{Error, Result};
 use forebay_storage::{Batch, Store};
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// See the head of this file. Shared by threads.
 pub struct ContainerTable {
-    store: Arc<Store>,
+    pub(super) store: Arc<Store>,
     segments: Arc<Segments>,
     /// Stored bytes of all logs, against the quota.
     live: Arc<ByteBudget>,
     /// Decoded containers in memory.
     pub cache: RecordCache<Container>,
+    /// Chunks that were read in vain.
+    pub damaged: DamagedChunks,
     locks: StripedLocks,
     /// Bytes of chunks that are named.
     named: AtomicU64,
-}
-
-/// A container that is made in the batch at hand.
-pub struct NewContainer {
-    /// What it will be.
-    pub container: Container,
-    /// The value of its record of fingerprints.
-    pub fingerprints: Vec<u8>,
-    /// Bytes that count in its segment already.
-    pub reserved: u64,
+    /// Where chunks are found by their fingerprints, if anything is settled.
+    pub(super) index: OnceLock<Arc<Cit>>,
 }
 
 /// A container whose bytes are copied to another place.
@@ -53,22 +43,6 @@ pub struct ContainerMove {
     pub old: Container,
     /// As it will be: its bytes are there already, and count in the segment.
     pub new: Container,
-}
-
-/// One of the locked containers.
-struct OpenContainer {
-    container: Arc<Container>,
-    before: Counts,
-    now: Counts,
-    /// If there is none yet.
-    new: Option<NewContainer>,
-}
-
-/// Containers that nobody else changes. See the head of this file.
-pub struct LockedContainers<'a> {
-    table: &'a ContainerTable,
-    _locks: StripeGuards<'a>,
-    open: BTreeMap<ContainerId, OpenContainer>,
 }
 
 impl ContainerTable {
@@ -84,9 +58,17 @@ impl ContainerTable {
             segments,
             live,
             cache: RecordCache::new(cache_bytes),
+            damaged: DamagedChunks::default(),
             locks: StripedLocks::default(),
             named: AtomicU64::new(0),
+            index: OnceLock::new(),
         }
+    }
+
+    /// From now on chunks are in this index from the batch on that makes them, until nothing names them.
+    pub fn keep_index(&self, index: Arc<Cit>) {
+        // There is one for as long as the store is open.
+        let _ = self.index.set(index);
     }
 
     /// So many more bytes are in chunks that are named.
@@ -135,13 +117,36 @@ impl ContainerTable {
         }
     }
 
+    /// A container and its counts, as they are now. They may change at once: whoever relies on them looks again under the lock.
+    ///
+    /// # Errors
+    /// As the store, and `Corrupt` for a broken record.
+    pub fn find_counted(&self, id: ContainerId) -> Result<Option<(Arc<Container>, Counts)>> {
+        let _lock = self.locks.lock([id]);
+        let Some(container) = self.find(id)? else {
+            return Ok(None);
+        };
+        let counts = load_counts(&self.store, &container)?;
+        Ok(Some((container, counts)))
+    }
+
     /// Locks these containers.
     pub fn lock(&self, ids: impl IntoIterator<Item = ContainerId>) -> LockedContainers<'_> {
-        LockedContainers {
-            table: self,
-            _locks: self.locks.lock(ids),
-            open: BTreeMap::new(),
-        }
+        LockedContainers::new(self, self.locks.lock(ids))
+    }
+
+    /// A container was made, of which these bytes are named; in its segment so many counted before.
+    pub(super) fn count_new(&self, container: &Container, reserved: u64, named: u64) {
+        self.live.take(named);
+        self.add_named(named);
+        self.segments.recount(container.segment, reserved, named);
+    }
+
+    /// So many bytes of a container are named no more.
+    pub(super) fn forget_named(&self, container: &Container, bytes: u64) {
+        self.live.give(bytes);
+        self.named.fetch_sub(bytes, Relaxed);
+        self.segments.release(container.segment, bytes);
     }
 
     /// Records containers at their new places, in one batch, which `apply` applies. Those that changed since they were copied
@@ -190,7 +195,7 @@ impl ContainerTable {
 }
 
 /// What cannot be, unless records are damaged.
-fn contradiction(id: ContainerId, what: &str) -> Error {
+pub(super) fn contradiction(id: ContainerId, what: &str) -> Error {
     Error::Corrupt(format!("container {id}: {what}; run `forebay fsck`"))
 }
 
@@ -213,6 +218,18 @@ pub fn load(store: &Store, id: ContainerId) -> Result<Option<Container>> {
     container.transpose().map_err(|why| contradiction(id, why))
 }
 
+/// The fingerprints of a container's chunks. `None`: it has none that can be read; then its chunks are not found.
+///
+/// # Errors
+/// As the store.
+pub fn load_fingerprints(store: &Store, id: ContainerId) -> Result<Option<Fingerprints>> {
+    match store.get(CONTAINERS, &RecordKind::Fingerprints.key(id)) {
+        Ok(value) => Ok(value.and_then(|value| Fingerprints::decode(&value))),
+        Err(forebay_storage::Error::Corrupt { .. }) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// The counts of a container's chunks.
 ///
 /// # Errors
@@ -223,153 +240,4 @@ pub fn load_counts(store: &Store, container: &Container) -> Result<Counts> {
     let value = value.ok_or_else(|| contradiction(id, "its counts are missing"))?;
     Counts::decode(&value, container.count())
         .map_err(|why| contradiction(id, &format!("its counts are {why}")))
-}
-
-impl LockedContainers<'_> {
-    /// A locked container, if there is one.
-    fn open(&mut self, id: ContainerId) -> Result<Option<&mut OpenContainer>> {
-        Ok(match self.open.entry(id) {
-            Entry::Occupied(open) => Some(open.into_mut()),
-            Entry::Vacant(free) => {
-                let Some(container) = self.table.find(id)? else {
-                    return Ok(None);
-                };
-                let counts = load_counts(&self.table.store, &container)?;
-                Some(free.insert(OpenContainer {
-                    container,
-                    before: counts.clone(),
-                    now: counts,
-                    new: None,
-                }))
-            }
-        })
-    }
-
-    /// A container that is made in this batch; its number is among those that are locked.
-    pub fn create(&mut self, new: NewContainer) {
-        let container = Arc::new(new.container.clone());
-        let none = Counts::none(container.count());
-        let open = OpenContainer {
-            before: none.clone(),
-            now: none,
-            new: Some(new),
-            container,
-        };
-        self.open.insert(open.container.id, open);
-    }
-
-    /// The chunks of a run, and whether all of them may be named.
-    fn chunks(
-        &mut self,
-        id: ContainerId,
-        positions: &Range<u64>,
-    ) -> Result<Option<(&mut OpenContainer, Range<usize>)>> {
-        let Some(open) = self.open(id)? else {
-            return Ok(None);
-        };
-        let chunks = open.container.chunks_over(positions);
-        Ok(chunks.map(|chunks| (open, chunks)))
-    }
-
-    /// Counts the chunks of these runs once more. `false`: one of them is gone, and nothing is counted.
-    ///
-    /// # Errors
-    /// As the store, and `Corrupt` for a broken record.
-    pub fn take(&mut self, runs: &Runs) -> Result<bool> {
-        for (id, positions) in runs.iter().filter_map(|run| run.in_container()) {
-            let is_there = self.chunks(id, &positions)?.is_some_and(|(open, chunks)| {
-                open.new.is_some() || open.now.0[chunks].iter().all(|count| *count > 0)
-            });
-            if !is_there {
-                return Ok(false);
-            }
-        }
-        for (id, positions) in runs.iter().filter_map(|run| run.in_container()) {
-            if let Some((open, chunks)) = self.chunks(id, &positions)? {
-                open.now.0[chunks].iter_mut().for_each(|count| *count += 1);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Counts the chunks of these runs once less. Take what stays first.
-    ///
-    /// # Errors
-    /// As the store, and `Corrupt` where the runs name what is not there or not counted: then nothing may be applied.
-    pub fn give(&mut self, runs: &Runs) -> Result<()> {
-        for (id, positions) in runs.iter().filter_map(|run| run.in_container()) {
-            let named = self.chunks(id, &positions)?;
-            let (open, chunks) =
-                named.ok_or_else(|| contradiction(id, "a span names bytes that it has not"))?;
-            for count in &mut open.now.0[chunks] {
-                *count = count.checked_sub(1).ok_or_else(|| {
-                    contradiction(id, "more spans name a chunk than its count says")
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the records that change to the batch.
-    pub fn put(&self, batch: &mut Batch) {
-        for (id, open) in &self.open {
-            let key = |kind: RecordKind| kind.key(*id).to_vec();
-            if open.now.are_zero() {
-                if open.new.is_none() {
-                    for kind in RecordKind::ALL {
-                        batch.delete(CONTAINERS, key(kind));
-                    }
-                }
-                continue;
-            }
-            if let Some(new) = &open.new {
-                batch.put(CONTAINERS, key(RecordKind::Chunks), new.container.value());
-                let fingerprints = new.fingerprints.clone();
-                batch.put(CONTAINERS, key(RecordKind::Fingerprints), fingerprints);
-            }
-            if open.now != open.before {
-                batch.put(CONTAINERS, key(RecordKind::Counts), open.now.value());
-            }
-        }
-    }
-
-    /// The batch is applied. Answers the bytes of segments that nothing needs any more.
-    pub fn applied(self) -> Vec<SegmentRange> {
-        let mut dead = Vec::new();
-        for (id, open) in self.open {
-            let (container, table) = (&open.container, self.table);
-            if let Some(new) = &open.new {
-                let named = container.named_len(&open.now);
-                table.live.take(named);
-                table.add_named(named);
-                table
-                    .segments
-                    .recount(container.segment, new.reserved, named);
-                // Bytes that were not written for this container are somebody's still, unless it is made.
-                if new.reserved > 0 || named > 0 {
-                    dead.extend(container.places(|i| open.now.0[i] == 0));
-                }
-                continue;
-            }
-            let gone = |i: usize| open.before.0[i] > 0 && open.now.0[i] == 0;
-            let lost = container.named_len(&open.before) - container.named_len(&open.now);
-            if lost == 0 {
-                continue;
-            }
-            if open.now.are_zero() {
-                table.cache.forget(id, u64::MAX);
-            }
-            table.live.give(lost);
-            table.named.fetch_sub(lost, Relaxed);
-            table.segments.release(container.segment, lost);
-            // With those beside them that were gone before: pages may be free now that they shared.
-            let stretches = container.stretches(|i| open.now.0[i] == 0).into_iter();
-            let fresh = stretches.filter(|s| {
-                let chunks = container.piece_of(s.start)..=container.piece_of(s.end - 1);
-                chunks.into_iter().any(gone)
-            });
-            dead.extend(fresh.map(|s| container.segment_range(&s)));
-        }
-        dead
-    }
 }

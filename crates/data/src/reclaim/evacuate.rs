@@ -135,11 +135,7 @@ impl Reclaimer {
         let (segment, offset) = self.segments.reserve(lane, len)?;
         let number = segment.number;
         if let Err(e) = self.segments.write(&segment, offset, bytes) {
-            self.discard_bytes(std::iter::once(SegmentRange {
-                segment: number,
-                start: offset.into(),
-                end: u64::from(offset) + len,
-            }));
+            self.discard_bytes(std::iter::once(SegmentRange::new(number, offset, len)));
             return Err(e);
         }
         copies.bytes += len;
@@ -158,6 +154,8 @@ impl Reclaimer {
     fn record_moves(&self, mut copies: Copies) -> Result<()> {
         let mut segments = copies.segments.values();
         let synced = segments.try_for_each(|segment| self.segments.sync(segment));
+        // What others wrote to these segments is in doubt too.
+        let synced = synced.map_err(|e| self.poison.note_sync(e));
         let recorded = synced.and_then(|()| {
             self.spans.relocate(&mut copies.spans)?;
             let apply = |batch| self.spans.apply(batch);

@@ -41,16 +41,22 @@ pub struct Run {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runs(Vec<Run>);
 
+impl RunSource {
+    /// So many bytes behind this one.
+    pub fn behind(self, bytes: u32) -> RunSource {
+        match self {
+            RunSource::Zeros => RunSource::Zeros,
+            RunSource::Container { id, at } => RunSource::Container { id, at: at + bytes },
+        }
+    }
+}
+
 impl Run {
     /// The same without its first `skip` bytes, and no longer than `len`.
     fn part(self, skip: u32, len: u32) -> Run {
-        let source = match self.source {
-            RunSource::Zeros => RunSource::Zeros,
-            RunSource::Container { id, at } => RunSource::Container { id, at: at + skip },
-        };
         Run {
             len: len.min(self.len - skip),
-            source,
+            source: self.source.behind(skip),
         }
     }
 

@@ -7,4 +7,6 @@ mod common;
 mod faults;
 mod model;
 mod no_holes;
+mod settle_histories;
+mod settling;
 mod threads;
