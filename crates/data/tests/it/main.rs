@@ -7,6 +7,7 @@ mod common;
 mod faults;
 mod model;
 mod no_holes;
+mod settle_faults;
 mod settle_histories;
 mod settling;
 mod threads;
