@@ -3,6 +3,8 @@
 
 mod basics;
 mod chunk_chains;
+mod chunk_content;
+mod cit_budget;
 mod common;
 mod faults;
 mod model;
