@@ -31,7 +31,7 @@ fn of(content: u32) -> Fingerprint {
     let mut bytes = [0; 20];
     bytes[..8].copy_from_slice(&random.next().to_le_bytes());
     bytes[8..16].copy_from_slice(&random.next().to_le_bytes());
-    bytes[16..].copy_from_slice(&content.to_le_bytes());
+    bytes[16..].copy_from_slice(&random.next().to_le_bytes()[..4]);
     Fingerprint(bytes)
 }
 
