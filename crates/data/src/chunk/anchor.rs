@@ -108,8 +108,16 @@ fn find(sums: &mut [[i16; WORDS]; 2], addr: u64, bytes: &[u8], mut found: impl F
         if least >= LEAST_SUMS {
             continue;
         }
+        // Computed again, side by side, and kept this time.
+        let mut last = [[0; GROUP / 2]; 2];
+        for (last, sums) in last.iter_mut().zip(sums.iter()) {
+            let part = &sums[first / 2..][..GROUP / 2 + LAST_WORD];
+            for (i, last) in last.iter_mut().enumerate() {
+                *last = last_sum(part, i);
+            }
+        }
         for place in first..places.min(first + GROUP) {
-            if last_sum(&sums[place % 2], place / 2) >= LEAST_SUMS {
+            if last[place % 2][(place - first) / 2] >= LEAST_SUMS {
                 continue;
             }
             if hashed == MOST_HASHED {
