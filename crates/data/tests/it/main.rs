@@ -12,5 +12,6 @@ mod model;
 mod no_holes;
 mod settle_faults;
 mod settle_histories;
+mod settle_room;
 mod settling;
 mod threads;
