@@ -8,3 +8,6 @@ pub const SPANS: Keyspace = Keyspace(4);
 pub const LOGS: Keyspace = Keyspace(9);
 /// Ends of reserved blocks of numbers, by the counter's name. Written by `counter`, whoever owns the counter.
 pub const COUNTERS: Keyspace = Keyspace(11);
+/// Containers of chunks, by (kind of record, container): where each lies, how often its chunks are named, their fingerprints.
+/// Written by `container/table`; `container/keys` draws the keys.
+pub const CONTAINERS: Keyspace = Keyspace(13);

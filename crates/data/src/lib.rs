@@ -6,39 +6,54 @@
 //!
 //! **Architecture invariant:** this crate knows logs, segments and spans. It does not know files beyond the fid that a log
 //! belongs to, nor extents, other members, or who asks. Code of a running member knows nothing of segments and spans: it
-//! uses [`LogStore`]. Only what works on a stopped store (fsck, rebuild, repair) reads [`span`] and [`segment_header`].
+//! uses [`LogStore`]. Only what works on a stopped store (fsck, rebuild, repair) reads [`span`], [`container`] and
+//! [`segment_header`], and looks at bytes through [`check`].
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `log`, `tail`, `tail_memory` | open logs, their buffered ends, and the memory for these |
 //! | `write`, `read`, `verified_read` | the paths of a byte into a segment and out of it |
 //! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
-//! | [`span`], `span_table`, `span_cache` | the format of a span record; the records and what they count for; decoded ones |
+//! | [`span`], `span_table` | the format of a span record; the records and what they count for |
+//! | [`container`] | containers of chunks that spans share: their records, counts and what they count for |
+//! | [`pieces`], `record_cache`, `striped_locks` | stored bytes with checksums, of spans and containers alike; decoded records of both in memory; locks of both |
 //! | `requests` | what other members ask of it |
 //! | `reclaim` | reclaiming disk space in the background |
 //! | `disk_reserve`, `byte_budget`, `space_signal`, `poison` | what may be stored: disk space left to records, limits, news of freed space, the end after a failed write |
 //! | `recover` | what is there when a store is opened |
+//! | [`check`] | whether a stopped store holds what it says |
+//! | [`chunk`], [`fingerprint`], [`cit`] | cutting log bytes into chunks; what a chunk is known by; where a chunk with a fingerprint is stored |
+//! | [`analysis`] | what deduplication would save of given bytes |
 //! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |
 //!
 //! Invariants: bytes are in a segment before a span names them; a span is gone from the store, on disk, before its bytes
 //! go; bytes leave only after their checksum was right.
+pub mod analysis;
 pub mod buffer_pool;
 mod byte_budget;
+pub mod check;
+pub mod chunk;
+pub mod cit;
+pub mod container;
 pub mod counter;
 mod disk_reserve;
+pub mod fingerprint;
 pub mod keyspaces;
 mod log;
+pub mod pieces;
 mod poison;
 pub mod ranges;
 mod read;
 mod reclaim;
+mod record_cache;
 mod recover;
 mod requests;
 mod segment;
+mod settle;
 mod space_signal;
 pub mod span;
-mod span_cache;
 mod span_table;
+mod striped_locks;
 mod tail;
 mod tail_memory;
 #[cfg(test)]
@@ -50,11 +65,13 @@ pub use counter::Counter;
 pub use disk_reserve::DiskReserve;
 pub use forebay_proto::LogId;
 pub use recover::unsealed_logs;
-pub use segment::header as segment_header;
+pub use segment::{SegmentRange, header as segment_header};
+pub use settle::{SettleOptions, SettleStats};
 pub use space_signal::SpaceSignal;
 
 use buffer_pool::BufferPool;
 use byte_budget::ByteBudget;
+use container::ContainerTable;
 use forebay_proto::{Fid, Member, Result};
 use forebay_storage::{Io, Store};
 use log::OpenLogs;
@@ -64,12 +81,13 @@ use ranges::{merge, subtract};
 use read::LogReader;
 use reclaim::{ReclaimQueue, Reclaimer};
 use segment::Segments;
+use settle::{SettleParts, Settler};
 use span_table::SpanTable;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use tail_memory::TailMemory;
 use write::LogAppender;
 
@@ -88,13 +106,15 @@ pub struct LogStoreOptions {
     pub member: Member,
     /// Most live bytes; `None`: what the disk has.
     pub quota: Option<u64>,
-    /// Memory for tails of logs. Decoded spans take up to a quarter of this beside it.
+    /// Memory for tails of logs. Decoded spans and containers take up to a quarter of this beside it.
     pub buffer_bytes: u64,
     /// Every flush is one with `sync` (durability `disk`).
     pub sync_each_flush: bool,
     /// The disk space that is left to records, shared with the members that store there too.
     pub reserve: Arc<DiskReserve>,
-    /// Reclaim disk space in a thread. If not, it comes back when `clean` is called.
+    /// What is written is settled, in such a way; `None`: nothing is, but what was settled before is there.
+    pub settle: Option<SettleOptions>,
+    /// Reclaim disk space, and settle, in threads. If not, that is done when `clean` and `settle` are called.
     pub background: bool,
 }
 
@@ -103,9 +123,17 @@ pub struct LogStoreOptions {
 pub struct LogStoreStats {
     /// Bytes that may be read, buffered ones included.
     pub live: u64,
+    /// What is stored for them, which counts against the quota.
+    pub stored: u64,
+    /// Live bytes that are settled.
+    pub settled: u64,
+    /// Those of them that are zeros, for which nothing is stored.
+    pub zeros: u64,
+    /// Those of them that are stored, each once.
+    pub unique: u64,
     /// Memory of tails.
     pub buffers: u64,
-    /// Memory of decoded spans.
+    /// Memory of decoded spans and containers.
     pub span_cache: u64,
     /// Segment files.
     pub segments: u64,
@@ -117,6 +145,8 @@ pub struct LogStoreStats {
     pub span_misses: u64,
     /// Freed ranges of segments whose disk space is not reclaimed yet.
     pub cleaning: u64,
+    /// Of settling, if there is any.
+    pub settle: SettleStats,
 }
 
 /// The log bytes of one member. Shared by threads.
@@ -148,17 +178,28 @@ impl LogStore {
         let poison = Arc::new(Poison::new(dir));
         let live = Arc::new(ByteBudget::new(options.quota.unwrap_or(u64::MAX)));
         live.take(found.live);
+        let record_cache = (options.buffer_bytes / 8) as usize;
+        let containers = Arc::new(ContainerTable::new(
+            store.clone(),
+            segments.clone(),
+            live.clone(),
+            record_cache,
+        ));
+        containers.add_named(found.named);
         let spans = Arc::new(SpanTable::new(
             store.clone(),
             segments.clone(),
+            containers.clone(),
             poison.clone(),
             live.clone(),
-            (options.buffer_bytes / 4) as usize,
+            record_cache,
         ));
+        spans.add_mapped(found.mapped, found.zeros);
         let reclaimer = Arc::new(Reclaimer {
             store: store.clone(),
             segments: segments.clone(),
             spans: spans.clone(),
+            containers: containers.clone(),
             poison: poison.clone(),
             space_freed: Arc::default(),
             queue: ReclaimQueue::default(),
@@ -173,11 +214,34 @@ impl LogStore {
             work.spawn("forebay-clean", move || shared.run())
                 .map_err(|e| poison::io_error("start a thread for", dir, e))?;
         }
+        let reads = Arc::<AtomicUsize>::default();
+        let settler = options.settle.map(|settle| {
+            let parts = SettleParts {
+                store: store.clone(),
+                segments: segments.clone(),
+                spans: spans.clone(),
+                containers: containers.clone(),
+                reclaimer: reclaimer.clone(),
+                poison: poison.clone(),
+                reads: reads.clone(),
+            };
+            let raw = found.live.saturating_sub(found.named);
+            Settler::new(parts, settle, options.background, raw).map(Arc::new)
+        });
+        let settler = settler.transpose()?;
+        if let Some(settler) = settler.as_ref().filter(|_| options.background) {
+            let shared = settler.clone();
+            let work = &settler.backlog.background;
+            work.spawn("forebay-settle", move || shared.run())
+                .map_err(|e| poison::io_error("start a thread for", dir, e))?;
+        }
         Ok(LogStore {
             reader: LogReader {
+                under_way: reads,
                 member: options.member,
                 logs: logs.clone(),
                 spans: spans.clone(),
+                containers,
                 segments: segments.clone(),
                 buffers: BufferPool::new(options.buffer_bytes / 8),
             },
@@ -190,6 +254,7 @@ impl LogStore {
                 reserve: options.reserve,
                 reclaimer,
                 poison,
+                settler,
             },
             ids,
             unsealed: Mutex::new(found.unsealed),
@@ -326,7 +391,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// `(live bytes, quota or disk total, free)`. Free is what data may still take: not what is kept for the records.
+    /// `(stored bytes, quota or disk total, free)`. Free is what data may still take: not what is kept for the records.
     ///
     /// # Errors
     /// As the disk.
@@ -348,15 +413,22 @@ impl LogStore {
     /// Counters.
     pub fn stats(&self) -> LogStoreStats {
         let (span_hits, span_misses) = self.writer.spans.cache.counts();
+        let (settled, zeros) = self.writer.spans.mapped();
+        let (stored, unique) = (self.writer.live.used(), self.reader.containers.named());
         LogStoreStats {
             span_hits,
             span_misses,
-            live: self.writer.live.used(),
+            live: (stored + settled).saturating_sub(unique),
+            stored,
+            settled,
+            zeros,
+            unique,
             buffers: self.writer.memory.used(),
-            span_cache: self.writer.spans.cache.bytes(),
+            span_cache: self.writer.spans.cache.bytes() + self.reader.containers.cache.bytes(),
             segments: self.writer.segments.count(),
             open_logs: self.writer.logs.count(),
             cleaning: self.writer.reclaimer.queue.len() as u64,
+            settle: (self.writer.settler.as_ref()).map_or_else(SettleStats::default, |s| s.stats()),
         }
     }
 
@@ -378,26 +450,38 @@ impl LogStore {
         self.writer.reclaimer.reclaim_all(evacuate)
     }
 
-    /// Stops the reclaiming thread and does what waits for it. Flush logs first: what is only buffered is lost.
+    /// Settles all that waits. What the settling thread does, for those that do without it. Nothing if nothing is settled.
+    ///
+    /// # Errors
+    /// As disk and store; what is not settled is as it was.
+    pub fn settle(&self) -> Result<()> {
+        let settler = self.writer.settler.as_ref();
+        settler.map_or(Ok(()), |settler| settler.settle_all())
+    }
+
+    /// Stops the threads and does what waits for the one that reclaims. Flush logs first: what is only buffered is lost.
     ///
     /// # Errors
     /// As the store.
     pub fn close(&self) -> Result<()> {
-        self.stop_reclaiming();
+        self.stop_threads();
         self.writer.poison.check()?;
         self.writer.spans.apply_seals()?;
         self.writer.segments.seal_all();
         self.clean(false)
     }
 
-    fn stop_reclaiming(&self) {
+    fn stop_threads(&self) {
         let reclaimer = &self.writer.reclaimer;
+        if let Some(settler) = &self.writer.settler {
+            settler.backlog.stop(&reclaimer.segments.dir);
+        }
         reclaimer.queue.background.stop(&reclaimer.segments.dir);
     }
 }
 
 impl Drop for LogStore {
     fn drop(&mut self) {
-        self.stop_reclaiming();
+        self.stop_threads();
     }
 }

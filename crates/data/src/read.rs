@@ -1,19 +1,22 @@
-//! Reading log bytes: from tails, and from spans (verified, `verified_read`).
+//! Reading log bytes: from tails, and from spans (verified, `verified_read`), whose bytes are raw or in containers.
 //!
-//! If a checksum is wrong, the span is looked up once more in the store: if the span was freed or moved meanwhile, the mismatch
-//! is expected (its bytes may be punched away); only if it is unchanged are its bytes damaged. So a reader in flight needs no
-//! lock against freeing and reclaiming.
+//! If a checksum is wrong, the span is looked up once more in the store, and the container with it: if either was freed, moved or
+//! settled meanwhile, the mismatch is expected (its bytes may be punched away); only if both are unchanged are the bytes damaged.
+//! So a reader in flight needs no lock against freeing, settling and reclaiming.
 use crate::READ_BYTES;
 use crate::buffer_pool::BufferPool;
+use crate::container::{ContainerId, ContainerTable};
 use crate::log::OpenLogs;
 use crate::segment::Segments;
+use crate::span::{RunSource, Span, SpanBytes};
 use crate::span_table::SpanTable;
-use crate::verified_read::{damage, read_span};
+use crate::verified_read::{self, damage};
 use bytes::Bytes;
 use forebay_proto::data::LogPiece;
 use forebay_proto::{Error, LOST_LOG, LogId, Member, Result};
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How often a read follows a span that moves under it. Moving is rare and slow (`reclaim`).
 const MAX_MOVES_FOLLOWED: usize = 16;
@@ -28,10 +31,14 @@ pub struct LogReader {
     pub logs: Arc<OpenLogs>,
     /// What is written.
     pub spans: Arc<SpanTable>,
-    /// Where it is.
+    /// Where the bytes of mapped spans are.
+    pub containers: Arc<ContainerTable>,
+    /// Where all bytes are.
     pub segments: Arc<Segments>,
     /// For answers to other members.
     pub buffers: BufferPool,
+    /// Reads under way: settling gives way to them.
+    pub under_way: Arc<AtomicUsize>,
 }
 
 impl LogReader {
@@ -57,6 +64,13 @@ impl LogReader {
         if addr.checked_add(buf.len() as u64).is_none() {
             return Err(self.gone(log, addr));
         }
+        self.under_way.fetch_add(1, Relaxed);
+        let read = self.read_all(log, addr, buf);
+        self.under_way.fetch_sub(1, Relaxed);
+        read
+    }
+
+    fn read_all(&self, log: LogId, addr: u64, buf: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
             let at = addr + done as u64;
@@ -75,18 +89,83 @@ impl LogReader {
         let mut span = self.spans.find(log, at)?.ok_or_else(gone)?;
         for _ in 0..MAX_MOVES_FOLLOWED {
             let n = (buf.len() as u64).min(span.live.end - at) as usize;
-            let Some(bad) = read_span(&self.segments, &span, at, &mut buf[..n])? else {
+            let Some(damage) = self.read_span(&span, at, &mut buf[..n])? else {
                 return Ok(n);
             };
             let now = self.spans.load(log, at)?.ok_or_else(gone)?;
             if now == span {
-                return Err(damage(&self.segments, &span, &bad));
+                tracing::error!("{damage}");
+                return Err(damage);
             }
             span = now;
         }
         Err(Error::Corrupt(format!(
             "log {log} address {at}: the span moved {MAX_MOVES_FOLLOWED} times while it was read; read again"
         )))
+    }
+
+    /// Reads bytes of one span. `Some`: what is wrong with them, unless the span has changed meanwhile.
+    fn read_span(&self, span: &Span, at: u64, buf: &mut [u8]) -> Result<Option<Error>> {
+        match &span.bytes {
+            SpanBytes::Raw(raw) => {
+                let bad = verified_read::read(&self.segments, raw, at, buf)?;
+                Ok(bad.map(|bad| damage(&self.segments, raw, "", &bad)))
+            }
+            SpanBytes::Mapped(runs) => {
+                let skip = at - span.live.start;
+                let mut rest = buf;
+                for run in runs.within(skip..skip + rest.len() as u64) {
+                    let (part, after) = rest.split_at_mut(run.len as usize);
+                    rest = after;
+                    let damaged = match run.source {
+                        RunSource::Zeros => {
+                            part.fill(0);
+                            None
+                        }
+                        RunSource::Container { id, at } => {
+                            self.read_container(span, id, at.into(), part)?
+                        }
+                    };
+                    if damaged.is_some() {
+                        return Ok(damaged);
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads bytes of a container, and follows it when it moves. `Some`: what is wrong with them, unless the span has changed.
+    fn read_container(
+        &self,
+        span: &Span,
+        id: ContainerId,
+        at: u64,
+        buf: &mut [u8],
+    ) -> Result<Option<Error>> {
+        let user = || {
+            let (log, live) = (span.log, &span.live);
+            format!(" (of log {log} addresses {} to {})", live.start, live.end)
+        };
+        let positions = at..at + buf.len() as u64;
+        let mut container = self.containers.find(id)?;
+        for _ in 0..MAX_MOVES_FOLLOWED {
+            let Some(c) = container.filter(|c| c.chunks_over(&positions).is_some()) else {
+                break;
+            };
+            let Some(bad) = verified_read::read(&self.segments, &*c, at, buf)? else {
+                return Ok(None);
+            };
+            container = self.containers.load(id)?;
+            if container.as_ref() == Some(&c) {
+                self.containers.damaged.add(id, bad.piece);
+                return Ok(Some(damage(&self.segments, &*c, &user(), &bad)));
+            }
+        }
+        Ok(Some(Error::Corrupt(format!(
+            "container {id}{} has not the bytes from {at} on; run `forebay fsck`",
+            user()
+        ))))
     }
 
     /// Reads pieces into one buffer; neighbours in a log become one read.

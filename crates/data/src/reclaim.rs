@@ -9,9 +9,10 @@ mod evacuate;
 mod queue;
 mod schedule;
 
+use crate::container::ContainerTable;
+use crate::pieces::Pieces;
 use crate::poison::Poison;
-use crate::segment::Segments;
-use crate::segment::header::HEADER_BYTES;
+use crate::segment::{SegmentRange, Segments};
 use crate::space_signal::SpaceSignal;
 use crate::span::Span;
 use crate::span_table::SpanTable;
@@ -38,6 +39,8 @@ pub struct Reclaimer {
     pub segments: Arc<Segments>,
     /// What names bytes of them.
     pub spans: Arc<SpanTable>,
+    /// The same.
+    pub containers: Arc<ContainerTable>,
     /// Closed by a failed sync.
     pub poison: Arc<Poison>,
     /// Hears of reclaimed space.
@@ -73,17 +76,19 @@ impl Reclaimer {
     /// Spans that will not be recorded after all: their bytes go back to the disk. (Without that, a writer that tries
     /// again and again on a full disk would fill what deleting frees.)
     pub fn discard(&self, spans: &[Span]) {
-        for span in spans {
-            self.segments.release(span.segment, span.stored_len());
-        }
-        self.queue
-            .add(spans.iter().map(Span::segment_range).collect());
+        let unused = spans.iter().filter_map(Span::raw);
+        self.discard_bytes(unused.map(|raw| raw.segment_range(&raw.stored)));
     }
 
-    /// Segments that the thread would empty: less than a quarter of each is live.
+    /// The same of any bytes that were reserved.
+    pub fn discard_bytes(&self, unused: impl Iterator<Item = SegmentRange>) {
+        let unused = unused.inspect(|r| self.segments.release(r.segment, r.end - r.start));
+        self.queue.add(unused.collect());
+    }
+
+    /// Segments that the thread would empty.
     pub fn mostly_dead(&self) -> Vec<u32> {
-        self.segments
-            .sealed(|u| !u.pinned && u.live > 0 && u.live * 4 < u.len.saturating_sub(HEADER_BYTES))
+        self.segments.sealed(|u| !u.pinned && u.is_mostly_dead())
     }
 
     /// Whether there is something to punch or to remove.

@@ -1,15 +1,18 @@
 //! Rebuilds what is in memory from the span records and the directory of segments when a store is opened, after a stop or a
 //! crash.
 //!
-//! Segments that no span names are removed; they hold bytes that were written but never recorded, or freed. Free space
-//! inside the others is found again as the gaps between spans. Nothing is ever appended to an old segment.
+//! Segments that no raw span and no container names are removed; they hold bytes that were written but never recorded, or freed.
+//! Free space inside the others is found again as the gaps between raw spans and chunks that are named. Nothing is ever appended to
+//! an old segment.
 //!
-//! Damaged span records cost what they name, and nothing else: reads that need them fail, all others go on. Which bytes
-//! they name is not known, so then every segment is kept as it is, and all of it counts as live.
+//! Damaged records of spans and containers cost what they name, and nothing else: reads that need them fail, all others go on. Which
+//! bytes they name is not known, so then every segment is kept as it is, and all of it counts as live.
+use crate::container;
 use crate::keyspaces::LOGS;
+use crate::pieces::Pieces;
 use crate::segment::header::{self, HEADER_BYTES};
 use crate::segment::{SEGMENT_BYTES, SegmentRange, SegmentUsage};
-use crate::span;
+use crate::span::{self, SpanBytes};
 use forebay_proto::{Error, Fid, LogId, Member, Result};
 use forebay_storage::{Error as StorageError, Io, IoContext, Store};
 use std::collections::HashMap;
@@ -21,8 +24,14 @@ const MIN_PUNCHED_GAP: u64 = 64 << 10;
 
 /// What is there.
 pub struct RecoveredState {
-    /// Live bytes of all spans.
+    /// Stored bytes: live ones of raw spans, and chunks that are named.
     pub live: u64,
+    /// Those of them that are chunks.
+    pub named: u64,
+    /// Live bytes of mapped spans.
+    pub mapped: u64,
+    /// Those of them that are zeros.
+    pub zeros: u64,
     /// Segments that hold some.
     pub table: HashMap<u32, SegmentUsage>,
     /// A segment number never used.
@@ -31,6 +40,18 @@ pub struct RecoveredState {
     pub gaps: Vec<SegmentRange>,
     /// Logs that were not sealed.
     pub unsealed: Vec<(LogId, Fid)>,
+}
+
+impl RecoveredState {
+    /// So many more bytes of a segment are live.
+    fn count(&mut self, segment: u32, bytes: u64) {
+        let usage = self.table.entry(segment).or_insert(SegmentUsage {
+            sealed: true,
+            ..SegmentUsage::default()
+        });
+        usage.live += bytes;
+        self.next = self.next.max(segment + 1);
+    }
 }
 
 /// Looks at the store and at `dir` (created if missing), and removes segments that nothing names.
@@ -45,6 +66,9 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
     }
     let mut found = RecoveredState {
         live: 0,
+        named: 0,
+        mapped: 0,
+        zeros: 0,
         table: HashMap::new(),
         next: 1,
         gaps: Vec::new(),
@@ -66,14 +90,33 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
                 continue;
             }
         };
-        found.live += span.live_len();
-        stored.push(span.segment_range());
-        let usage = found.table.entry(span.segment).or_insert(SegmentUsage {
-            sealed: true,
-            ..SegmentUsage::default()
-        });
-        usage.live += span.stored_len();
-        found.next = found.next.max(span.segment + 1);
+        match &span.bytes {
+            SpanBytes::Raw(raw) => {
+                found.live += span.live_len();
+                found.count(raw.segment, raw.stored_len());
+                stored.push(raw.segment_range(&raw.stored));
+            }
+            SpanBytes::Mapped(runs) => {
+                found.mapped += span.live_len();
+                found.zeros += runs.zeros();
+            }
+        }
+    }
+    for container in container::all(store) {
+        let counted = container.and_then(|c| Ok((container::load_counts(store, &c)?, c)));
+        let (counts, container) = match counted {
+            Ok(counted) => counted,
+            Err(error) => {
+                pass_over_damage(error)?;
+                whole = false;
+                continue;
+            }
+        };
+        let named = container.named_len(&counts);
+        found.named += named;
+        found.live += named;
+        found.count(container.segment, named);
+        stored.extend(container.places(|i| counts.0[i] > 0));
     }
     let mut dead = Vec::new();
     for entry in io.list(dir).context("list", dir)? {
@@ -88,7 +131,8 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
             None => dead.push(number),
             Some(usage) => {
                 usage.len = entry.len;
-                check(io, &dir.join(&entry.name), member, number)?;
+                let allocated = check(io, &dir.join(&entry.name), member, number)?;
+                usage.holes = entry.len.saturating_sub(allocated);
             }
         }
     }
@@ -116,13 +160,11 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
 
 /// Logs damage and goes on; anything else stops the start.
 fn pass_over_damage(error: Error) -> Result<()> {
-    match error {
-        Error::Storage(StorageError::Corrupt { .. }) => {
-            tracing::error!(%error, "records of file data cannot be read; what needs them answers EIO, and no space is given back");
-            Ok(())
-        }
-        other => Err(other),
+    if !error.is_damage() {
+        return Err(error);
     }
+    tracing::error!(%error, "records of file data cannot be read; what needs them answers EIO, and no space is given back");
+    Ok(())
 }
 
 /// No segment is reclaimed or removed, however much of it is freed.
@@ -142,19 +184,19 @@ fn keep_everything(found: &mut RecoveredState) {
     }
 }
 
-/// A damaged header alone costs no data, since every piece has its own checksum.
-fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<()> {
+/// A damaged header alone costs no data, since every piece has its own checksum. What the file takes on the disk.
+fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<u64> {
     let file = io.open(path).context("open", path)?;
     match header::check_header(&*file, path, member, number) {
         Err(error @ Error::Storage(StorageError::Corrupt { .. })) => {
             tracing::warn!(%error, "reading on");
-            Ok(())
         }
-        other => other,
+        other => other?,
     }
+    Ok(file.allocated().context("stat", path)?)
 }
 
-/// What lies between the stored ranges of each segment.
+/// What lies between the ranges of each segment that are stored, which may overlap.
 fn gaps(mut stored: Vec<SegmentRange>, table: &HashMap<u32, SegmentUsage>) -> Vec<SegmentRange> {
     stored.sort_unstable();
     let mut gaps = Vec::new();

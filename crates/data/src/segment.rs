@@ -7,7 +7,7 @@ pub mod header;
 mod sync;
 
 use crate::poison::io_error;
-use forebay_proto::{Member, Result};
+use forebay_proto::{LogId, Member, Result};
 use forebay_storage::{File, Io, IoContext, is_unsupported};
 use header::{HEADER_BYTES, header, name};
 use parking_lot::Mutex;
@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Size of a segment file, header included, bytes.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
-/// Segments filled at once.
-const LANES: usize = 4;
+/// Segments that logs fill at once.
+const LOG_LANES: usize = 4;
 /// So many bytes of a segment are brought to disk together ahead of the flush that will ask for them. Files that are small, or
 /// removed soon, come and go without.
 const START_SYNC_BYTES: u64 = 4 << 20;
@@ -50,20 +50,53 @@ enum SyncAhead {
     Whole,
 }
 
+/// What is written together: lanes fill different segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Raw bytes of a log, which shares its lane with others.
+    Log(LogId),
+    /// Containers, which live longer than raw bytes do.
+    Containers,
+}
+
+impl Lane {
+    const COUNT: usize = LOG_LANES + 1;
+
+    fn index(self) -> usize {
+        match self {
+            Lane::Log(log) => log as usize % LOG_LANES,
+            Lane::Containers => LOG_LANES,
+        }
+    }
+}
+
 /// The segment that a lane fills, and where its free part starts.
-type Lane = Option<(Arc<Segment>, u64)>;
+type Filling = Option<(Arc<Segment>, u64)>;
 
 /// How full a segment is; bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SegmentUsage {
-    /// Stored by spans, or reserved by a write under way.
+    /// Stored by raw spans, in chunks that are named, or reserved by a write under way.
     pub live: u64,
     /// End of the written part.
     pub len: u64,
+    /// What of that takes no space on the disk, as far as is known.
+    pub holes: u64,
     /// Takes no more data.
     pub sealed: bool,
     /// Holds damaged bytes: never reclaimed.
     pub pinned: bool,
+}
+
+impl SegmentUsage {
+    /// Whether its live bytes are worth moving: they are less than a quarter of the file, or less than half of what it takes on the
+    /// disk. The second is where space cannot be given back in place: live bytes are scattered over its pages, or the disk
+    /// cannot punch holes.
+    pub fn is_mostly_dead(&self) -> bool {
+        let written = self.len.saturating_sub(HEADER_BYTES);
+        let taken = written.saturating_sub(self.holes);
+        self.live > 0 && (self.live * 4 < written || self.live * 2 < taken)
+    }
 }
 
 /// Bytes of a segment.
@@ -77,6 +110,18 @@ pub struct SegmentRange {
     pub end: u64,
 }
 
+impl SegmentRange {
+    /// So many bytes from an offset on.
+    pub fn new(segment: u32, offset: u32, len: u64) -> SegmentRange {
+        let start = u64::from(offset);
+        SegmentRange {
+            segment,
+            start,
+            end: start + len,
+        }
+    }
+}
+
 /// The segment files of one member.
 pub struct Segments {
     io: Arc<dyn Io>,
@@ -84,7 +129,7 @@ pub struct Segments {
     pub dir: PathBuf,
     member: Member,
     next: AtomicU32,
-    lanes: [Mutex<Lane>; LANES],
+    lanes: [Mutex<Filling>; Lane::COUNT],
     table: Mutex<HashMap<u32, SegmentUsage>>,
     /// For the reclaiming thread.
     ahead: Mutex<Vec<(Arc<Segment>, SyncAhead)>>,
@@ -108,7 +153,7 @@ impl Segments {
             dir: dir.to_owned(),
             member,
             next: AtomicU32::new(next),
-            lanes: [const { Mutex::new(None) }; LANES],
+            lanes: [const { Mutex::new(None) }; Lane::COUNT],
             table: Mutex::new(table),
             ahead: Mutex::default(),
             written: Mutex::default(),
@@ -125,9 +170,9 @@ impl Segments {
     ///
     /// # Errors
     /// As creating a file.
-    pub fn reserve(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
+    pub fn reserve(&self, lane: Lane, len: u64) -> Result<(Arc<Segment>, u32)> {
         debug_assert!(len <= SEGMENT_BYTES - HEADER_BYTES);
-        let mut lane = self.lanes[lane as usize % LANES].lock();
+        let mut lane = self.lanes[lane.index()].lock();
         let start = |end: u64| match len >= PAGE_ALIGNED_FROM {
             true => end.next_multiple_of(4096),
             false => end,
@@ -293,8 +338,19 @@ impl Segments {
             return Ok(());
         };
         match file.punch(offset, len) {
-            Err(e) if !is_unsupported(&e) => Err(io_error("punch", &self.path(number), e)),
-            _ => Ok(()),
+            Err(e) if is_unsupported(&e) => Ok(()),
+            Err(e) => Err(io_error("punch", &self.path(number), e)),
+            Ok(()) => {
+                self.note_holes(number, &*file);
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks the disk what the file takes. One that does not say is taken to have no holes.
+    fn note_holes(&self, number: u32, file: &dyn File) {
+        if let (Ok(len), Ok(allocated)) = (file.len(), file.allocated()) {
+            self.change(number, |usage| usage.holes = len.saturating_sub(allocated));
         }
     }
 
@@ -342,18 +398,18 @@ mod tests {
     fn space_is_reserved_once_and_full_segments_are_sealed() {
         let dir = tempfile::tempdir().unwrap();
         let s = Segments::new(Arc::new(OsIo), dir.path(), 0, 1, HashMap::new());
-        let (a, first) = s.reserve(0, 100).unwrap();
-        let (b, second) = s.reserve(0, 1 << 20).unwrap();
+        let (a, first) = s.reserve(Lane::Log(0), 100).unwrap();
+        let (b, second) = s.reserve(Lane::Log(0), 1 << 20).unwrap();
         assert_eq!((a.number, u64::from(first)), (b.number, HEADER_BYTES));
         assert_eq!(
             u64::from(second),
             2 * HEADER_BYTES,
             "large writes start on a page"
         );
-        let (other, _) = s.reserve(1, 100).unwrap();
+        let (other, _) = s.reserve(Lane::Log(1), 100).unwrap();
         assert_ne!(other.number, a.number);
         for _ in 0..63 {
-            s.reserve(0, 1 << 20).unwrap();
+            s.reserve(Lane::Log(0), 1 << 20).unwrap();
         }
         assert_eq!(s.sealed(|_| true), [a.number]);
         assert!(s.is_ahead());
@@ -362,7 +418,7 @@ mod tests {
         // What is written is brought to disk in large steps, not by each write.
         let step = vec![7; START_SYNC_BYTES as usize / 4];
         for n in 1..=8 {
-            let (segment, offset) = s.reserve(1, step.len() as u64).unwrap();
+            let (segment, offset) = s.reserve(Lane::Log(1), step.len() as u64).unwrap();
             s.write(&segment, offset, &step).unwrap();
             assert_eq!(s.is_ahead(), n % 4 == 0, "after write {n}");
             s.sync_ahead().unwrap();

@@ -1,41 +1,52 @@
-//! A span: where bytes of a log lie, and their checksums. One record of `keyspaces::SPANS` each.
+//! A span: where bytes of a log lie. One record of `keyspaces::SPANS` each.
 //!
-//! The bytes of a span were written by one call to one segment file. They are cut into **pieces** at multiples of
-//! 4 KiB *of the log address* (and at the start of the span), and each piece has a CRC32C. Checksums are
-//! stored in the span record, not beside the segment. A span may be freed in parts. What is left keeps whole pieces, because only a whole piece can
-//! be verified, and says exactly which addresses are live.
+//! A span is **raw** when it is written: its bytes are as they were appended, in one segment ([`RawBytes`]). Settling makes it
+//! **mapped**: its bytes are parts of containers, which other spans may name too, or zeros ([`Runs`]). A span may be freed in
+//! parts. What is left of a raw one keeps whole pieces, because only a whole piece can be verified, and says exactly which
+//! addresses are live; what is left of a mapped one names exactly these.
 //!
 //! ```text
 //! key    0  8  log                                  u64 big-endian
 //!        8  8  live end: address after the last live byte, big-endian; so the first key above
 //!              (log, addr) is the only span that can hold addr
 //!
-//! value  0  1  version = 1
-//!        1  3  zero
-//!        4  4  segment file                         u32 little-endian, as all below
-//!        8  4  offset of the first stored byte in the segment
-//!       12  4  n, number of pieces
-//!       16  8  live start: address of the first live byte
-//!       24  8  stored start: address of the first stored byte
-//!       32  8  stored end: address after the last stored byte
-//!       40 4n  CRC32C of every piece
+//! value  0  1  version = 2
+//!        1  1  kind: 0 raw, 1 mapped
+//!        2  2  zero
+//!        4  8  live start: address of the first live byte, u64 little-endian
+//!       12     raw bytes (`raw`), or runs (`runs`)
 //! ```
-//! The store's own checksums cover keys and values.
+//! The store's own checksums cover keys and values. Version 1 knew raw bytes only.
 //!
-//! Invariants: `stored.start <= live.start < live.end <= stored.end`; the first and the last piece hold a live byte;
-//! spans of one log never overlap.
+//! Invariants: `live` is not empty; of raw bytes it is inside what is stored, and the first and the last piece hold a live byte;
+//! runs are as long as it; spans of one log never overlap.
+pub mod raw;
+pub mod runs;
+
+pub use raw::{PIECE_BYTES, RawBytes, checksums};
+pub use runs::{Run, RunSource, Runs};
+
 use crate::keyspaces::SPANS;
-use crate::segment::SegmentRange;
+use crate::record_cache::CachedRecord;
 use bytes::Bytes;
 use forebay_proto::{Error, LogId, Result};
 use forebay_storage::{Batch, Store};
 use std::ops::{Bound, Range};
 
-/// Pieces are cut at multiples of this many bytes of log address.
-pub const PIECE_BYTES: u64 = 4096;
-const VERSION: u8 = 1;
-/// Bytes of a value before the checksums.
-const VALUE_HEAD: usize = 40;
+const VERSION: u8 = 2;
+const RAW: u8 = 0;
+const MAPPED: u8 = 1;
+/// Bytes of a value before what its kind has.
+const VALUE_HEAD: usize = 12;
+
+/// Where a span has its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SpanBytes {
+    /// As they were appended.
+    Raw(RawBytes),
+    /// In containers.
+    Mapped(Runs),
+}
 
 /// One span, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,49 +55,55 @@ pub struct Span {
     pub log: LogId,
     /// Addresses that may be read.
     pub live: Range<u64>,
-    /// Addresses whose bytes the segment holds: whole pieces.
-    pub stored: Range<u64>,
-    /// The segment file.
-    pub segment: u32,
-    /// Where `stored.start` lies in the segment, bytes.
-    pub offset: u32,
-    /// CRC32C of every piece.
-    pub crcs: Box<[u32]>,
+    /// Where their bytes are.
+    pub bytes: SpanBytes,
 }
 
 impl Span {
-    /// The span of `bytes` at `addr`, all live; computes the checksums. `bytes` is not empty.
+    /// The raw span of `bytes` at `addr`, all live; computes the checksums. `bytes` is not empty.
     pub fn of(log: LogId, addr: u64, bytes: &[u8], segment: u32, offset: u32) -> Span {
         let range = addr..addr + bytes.len() as u64;
         Span {
             log,
             live: range.clone(),
-            stored: range,
-            segment,
-            offset,
-            crcs: checksums(addr, bytes),
+            bytes: SpanBytes::Raw(RawBytes {
+                log,
+                stored: range,
+                segment,
+                offset,
+                crcs: checksums(addr, bytes),
+            }),
         }
     }
 
-    /// Number of the piece that holds `addr`.
-    pub fn piece_of(&self, addr: u64) -> usize {
-        (addr / PIECE_BYTES - self.stored.start / PIECE_BYTES) as usize
+    /// A span whose bytes are in containers, from `addr` on.
+    pub fn mapped(log: LogId, addr: u64, runs: Runs) -> Span {
+        Span {
+            log,
+            live: addr..addr + runs.bytes(),
+            bytes: SpanBytes::Mapped(runs),
+        }
     }
 
-    /// Addresses of piece `i`.
-    pub fn piece(&self, i: usize) -> Range<u64> {
-        let first = (self.stored.start / PIECE_BYTES + i as u64) * PIECE_BYTES;
-        first.max(self.stored.start)..(first + PIECE_BYTES).min(self.stored.end)
+    /// The raw bytes, unless it is mapped.
+    pub fn raw(&self) -> Option<&RawBytes> {
+        match &self.bytes {
+            SpanBytes::Raw(raw) => Some(raw),
+            SpanBytes::Mapped(_) => None,
+        }
     }
 
-    /// Where the byte of `addr` lies in the segment.
-    pub fn segment_offset(&self, addr: u64) -> u64 {
-        u64::from(self.offset) + (addr - self.stored.start)
+    /// The runs, unless it is raw.
+    pub fn runs(&self) -> Option<&Runs> {
+        match &self.bytes {
+            SpanBytes::Raw(_) => None,
+            SpanBytes::Mapped(runs) => Some(runs),
+        }
     }
 
-    /// Stored bytes.
+    /// Bytes that count for it alone in a segment; those in containers count there.
     pub fn stored_len(&self) -> u64 {
-        self.stored.end - self.stored.start
+        self.raw().map_or(0, RawBytes::stored_len)
     }
 
     /// Live bytes.
@@ -94,33 +111,21 @@ impl Span {
         self.live.end - self.live.start
     }
 
-    /// The span that is left if only `live` stays (not empty, inside `self.live`): the pieces that hold it.
+    /// The span that is left if only `live` stays (not empty, inside `self.live`).
     pub fn part(&self, live: Range<u64>) -> Span {
-        let (first, last) = (self.piece_of(live.start), self.piece_of(live.end - 1));
-        let stored = self.piece(first).start..self.piece(last).end;
+        let bytes = match &self.bytes {
+            SpanBytes::Raw(raw) => SpanBytes::Raw(raw.part(&live)),
+            SpanBytes::Mapped(runs) => {
+                let start = self.live.start;
+                let within = runs.within(live.start - start..live.end - start);
+                SpanBytes::Mapped(within.collect())
+            }
+        };
         Span {
             log: self.log,
-            offset: self.segment_offset(stored.start) as u32,
-            segment: self.segment,
-            crcs: self.crcs[first..=last].into(),
             live,
-            stored,
+            bytes,
         }
-    }
-
-    /// The stored bytes in their segment.
-    pub(crate) fn segment_range(&self) -> SegmentRange {
-        let start = u64::from(self.offset);
-        SegmentRange {
-            segment: self.segment,
-            start,
-            end: start + self.stored_len(),
-        }
-    }
-
-    /// What a decoded span costs in memory, bytes.
-    pub fn memory(&self) -> usize {
-        160 + 4 * self.crcs.len()
     }
 
     /// Its key in the store.
@@ -130,16 +135,15 @@ impl Span {
 
     /// Its value in the store.
     pub fn value(&self) -> Vec<u8> {
-        let mut v = Vec::with_capacity(VALUE_HEAD + 4 * self.crcs.len());
-        v.extend_from_slice(&[VERSION, 0, 0, 0]);
-        v.extend_from_slice(&self.segment.to_le_bytes());
-        v.extend_from_slice(&self.offset.to_le_bytes());
-        v.extend_from_slice(&(self.crcs.len() as u32).to_le_bytes());
-        for addr in [self.live.start, self.stored.start, self.stored.end] {
-            v.extend_from_slice(&addr.to_le_bytes());
-        }
-        for crc in &self.crcs {
-            v.extend_from_slice(&crc.to_le_bytes());
+        let kind = match &self.bytes {
+            SpanBytes::Raw(_) => RAW,
+            SpanBytes::Mapped(_) => MAPPED,
+        };
+        let mut v = vec![VERSION, kind, 0, 0];
+        v.extend_from_slice(&self.live.start.to_le_bytes());
+        match &self.bytes {
+            SpanBytes::Raw(raw) => raw.encode(&mut v),
+            SpanBytes::Mapped(runs) => runs.encode(&mut v),
         }
         v
     }
@@ -159,53 +163,28 @@ impl Span {
                 "span record {key:02x?}: {what}; run `forebay fsck`"
             ))
         };
-        let u32_at = |at: usize| Some(u32::from_le_bytes(*value.get(at..)?.first_chunk()?));
-        let u64_at = |at: usize| Some(u64::from_le_bytes(*value.get(at..)?.first_chunk()?));
         let (log, end) = split_key(key).ok_or_else(|| bad("key of a wrong length"))?;
         if value.first() != Some(&VERSION) {
             return Err(bad("unknown version"));
         }
-        let (Some(segment), Some(offset), Some(n), Some(live), Some(start), Some(stored_end)) = (
-            u32_at(4),
-            u32_at(8),
-            u32_at(12),
-            u64_at(16),
-            u64_at(24),
-            u64_at(32),
-        ) else {
-            return Err(bad("cut short"));
-        };
-        if !(start <= live && live < end && end <= stored_end) {
+        let head = value.get(4..VALUE_HEAD).and_then(|v| v.first_chunk());
+        let start = u64::from_le_bytes(*head.ok_or_else(|| bad("cut short"))?);
+        let live = start..end;
+        if live.is_empty() {
             return Err(bad("addresses out of order"));
         }
-        let pieces = (stored_end - 1) / PIECE_BYTES - start / PIECE_BYTES + 1;
-        if u64::from(n) != pieces || value.len() != VALUE_HEAD + 4 * n as usize {
-            return Err(bad("wrong number of pieces"));
-        }
-        let crcs = value[VALUE_HEAD..]
-            .chunks_exact(4)
-            .map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]))
-            .collect();
+        let rest = &value[VALUE_HEAD..];
+        let bytes = match value[1] {
+            RAW => RawBytes::decode(log, &live, rest).map(SpanBytes::Raw),
+            MAPPED => Runs::decode(end - start, rest).map(SpanBytes::Mapped),
+            _ => Err("unknown kind"),
+        };
         Ok(Span {
             log,
-            live: live..end,
-            stored: start..stored_end,
-            segment,
-            offset,
-            crcs,
+            live,
+            bytes: bytes.map_err(bad)?,
         })
     }
-}
-
-/// CRC32C of every piece of `bytes`, which lie at `addr`.
-pub fn checksums(addr: u64, bytes: &[u8]) -> Box<[u32]> {
-    let first = ((PIECE_BYTES - addr % PIECE_BYTES) as usize).min(bytes.len());
-    let rest = bytes[first..].chunks(PIECE_BYTES as usize);
-    std::iter::once(&bytes[..first])
-        .filter(|b| !b.is_empty())
-        .chain(rest)
-        .map(crc32c::crc32c)
-        .collect()
 }
 
 /// The key of the span of `log` whose live part ends at `end`.
@@ -250,8 +229,14 @@ pub fn overlapping(
 
 /// Every span of the store.
 pub fn all(store: &Store) -> impl Iterator<Item = Result<Span>> {
+    all_from(store, (0, 0))
+}
+
+/// Every span of the store with live bytes at this log and address or behind it.
+pub fn all_from(store: &Store, from: (LogId, u64)) -> impl Iterator<Item = Result<Span>> {
+    let from = key(from.0, from.1);
     store
-        .scan(SPANS, Bound::Unbounded, Bound::Unbounded)
+        .scan(SPANS, Bound::Excluded(&from), Bound::Unbounded)
         .map(of_entry)
 }
 
@@ -260,14 +245,32 @@ fn of_entry(entry: forebay_storage::Result<(Bytes, Bytes)>) -> Result<Span> {
     Span::decode(&key, &value)
 }
 
+impl CachedRecord for Span {
+    fn group(&self) -> u64 {
+        self.log
+    }
+
+    fn addresses(&self) -> Range<u64> {
+        self.live.clone()
+    }
+
+    fn memory(&self) -> usize {
+        160 + match &self.bytes {
+            SpanBytes::Raw(raw) => 4 * raw.crcs.len(),
+            SpanBytes::Mapped(runs) => size_of::<Run>() * runs.count(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pieces::Pieces;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn a_span_reads_back_and_its_parts_keep_their_pieces(
+        fn a_raw_span_reads_back_and_its_parts_keep_their_pieces(
             addr in 0u64..20_000, len in 1usize..20_000, a in any::<prop::sample::Index>(), b in any::<prop::sample::Index>(),
         ) {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
@@ -278,12 +281,26 @@ mod tests {
             let part = span.part(live.clone());
             prop_assert_eq!(&part.live, &live);
             prop_assert_eq!(&Span::decode(&part.key(), &part.value()).unwrap(), &part);
+            let (whole, part) = (span.raw().unwrap(), part.raw().unwrap());
             for i in 0..part.crcs.len() {
                 let p = part.piece(i);
                 let bytes = &bytes[(p.start - addr) as usize..(p.end - addr) as usize];
                 prop_assert_eq!(crc32c::crc32c(bytes), part.crcs[i]);
-                prop_assert_eq!(part.segment_offset(p.start), span.segment_offset(p.start));
+                prop_assert_eq!(part.segment_offset(p.start), whole.segment_offset(p.start));
             }
+        }
+
+        #[test]
+        fn a_mapped_span_reads_back_and_so_do_its_parts(
+            addr in 0u64..20_000, runs in runs::tests::runs(), a in any::<prop::sample::Index>(), b in any::<prop::sample::Index>(),
+        ) {
+            let span = Span::mapped(7, addr, runs);
+            prop_assert_eq!(&Span::decode(&span.key(), &span.value()).unwrap(), &span);
+            let len = span.live_len() as usize;
+            let (a, b) = (a.index(len) as u64, b.index(len) as u64);
+            let part = span.part(addr + a.min(b)..addr + a.max(b) + 1);
+            prop_assert_eq!(part.runs().unwrap().bytes(), part.live_len());
+            prop_assert_eq!(&Span::decode(&part.key(), &part.value()).unwrap(), &part);
         }
 
         #[test]
@@ -295,10 +312,19 @@ mod tests {
             let mut value = span.value();
             let at = at % value.len();
             value[at] ^= 1 << bit;
-            if let Ok(s) = Span::decode(&span.key(), &value) {
-                prop_assert!(s.stored.start <= s.live.start && s.live.end <= s.stored.end);
-                let _ = s.piece(s.piece_of(s.live.end - 1));
+            if let Ok(s) = Span::decode(&span.key(), &value) && let Some(raw) = s.raw() {
+                prop_assert!(raw.stored.start <= s.live.start && s.live.end <= raw.stored.end);
+                let _ = raw.piece(raw.piece_of(s.live.end - 1));
             }
         }
+    }
+
+    #[test]
+    fn a_record_of_the_version_before_is_refused() {
+        let span = Span::of(7, 100, &[1; 9000], 3, 4096);
+        let mut value = span.value();
+        value[0] = 1;
+        let refused = Span::decode(&span.key(), &value).unwrap_err();
+        assert!(refused.to_string().contains("unknown version"), "{refused}");
     }
 }

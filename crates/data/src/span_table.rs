@@ -1,45 +1,37 @@
 //! The span records of a member, one owner for three things that must agree: the records in the store, decoded ones in memory,
 //! and the bytes that they count for.
 //!
-//! Freeing changes span records in one batch; from then on the addresses answer `Gone`. The disk space follows later
-//! (`reclaim`), when that batch is on disk. A piece stays on disk as long as one of its bytes is live, because the others
-//! are needed to verify it; the parts that a split leaves may both hold the piece between them.
+//! Freeing changes span records in one batch, with the counts of the chunks that they name; from then on the addresses answer
+//! `Gone`. The disk space follows later (`reclaim`), when that batch is on disk. A piece of raw bytes stays on disk as long as one of
+//! its bytes is live, because the others are needed to verify it; the parts that a split leaves may both hold the piece between them.
 //!
-//! Invariants: spans of one log never overlap; every record counts in its segment with the bytes that it stores; records of a
-//! log are replaced and counted under the log's lock; no decoded span outlives its record (`span_cache`).
+//! Invariants: spans of one log never overlap; every raw span counts in its segment with the bytes that it stores, and every run of a
+//! mapped one in the counts of its chunks; records of a log are replaced and counted under the log's lock; no decoded span
+//! outlives its record (`record_cache`).
+mod settle;
+
+pub use settle::{SettleBatch, SettledSpan};
+
 use crate::byte_budget::ByteBudget;
+use crate::container::ContainerTable;
 use crate::keyspaces::{LOGS, SPANS};
+use crate::pieces::Pieces;
 use crate::poison::Poison;
 use crate::ranges::{merge, subtract};
+use crate::record_cache::RecordCache;
 use crate::segment::{SegmentRange, Segments};
-use crate::span::{self, PIECE_BYTES, Span};
-use crate::span_cache::SpanCache;
-use forebay_proto::{Fid, LogId, Result};
+use crate::span::{self, PIECE_BYTES, RawBytes, Span};
+use crate::striped_locks::StripedLocks;
+use forebay_proto::{Error, Fid, LogId, Result};
 use forebay_storage::{Batch, Store};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-const LOCK_STRIPES: usize = 64;
 /// Sealed logs that wait for another batch before they get their own.
 const MAX_DEFERRED_SEALS: usize = 256;
-
-/// Serialises changes of the span records of a log.
-struct LogLocks([Mutex<()>; LOCK_STRIPES]);
-
-impl LogLocks {
-    /// Locks these logs, in one order whatever the order given.
-    fn lock(&self, logs: impl IntoIterator<Item = LogId>) -> Vec<MutexGuard<'_, ()>> {
-        let mut stripes: Vec<usize> = logs
-            .into_iter()
-            .map(|l| l as usize % LOCK_STRIPES)
-            .collect();
-        stripes.sort_unstable();
-        stripes.dedup();
-        stripes.into_iter().map(|s| self.0[s].lock()).collect()
-    }
-}
 
 /// What a free does to one span.
 struct SpanCut {
@@ -47,7 +39,7 @@ struct SpanCut {
     left: Vec<Span>,
 }
 
-/// A copied span.
+/// A raw span whose bytes are copied to another place.
 pub struct SpanMove {
     /// As it was.
     pub old: Span,
@@ -59,12 +51,16 @@ pub struct SpanMove {
 pub struct SpanTable {
     store: Arc<Store>,
     segments: Arc<Segments>,
+    containers: Arc<ContainerTable>,
     poison: Arc<Poison>,
-    /// Live bytes of all logs, against the quota. Taken when bytes are appended, released here.
+    /// Stored bytes of all logs, against the quota. Taken when bytes are appended; what raw spans take of it is released here.
     live: Arc<ByteBudget>,
     /// Decoded spans in memory.
-    pub cache: SpanCache,
-    locks: LogLocks,
+    pub cache: RecordCache<Span>,
+    locks: StripedLocks,
+    /// Live bytes of mapped spans, and those of them that are zeros.
+    mapped: AtomicU64,
+    zeros: AtomicU64,
     /// Sealed, but still in `LOGS`: the next batch deletes these records.
     sealed: Mutex<Vec<LogId>>,
 }
@@ -74,6 +70,7 @@ impl SpanTable {
     pub fn new(
         store: Arc<Store>,
         segments: Arc<Segments>,
+        containers: Arc<ContainerTable>,
         poison: Arc<Poison>,
         live: Arc<ByteBudget>,
         cache_bytes: usize,
@@ -81,10 +78,13 @@ impl SpanTable {
         SpanTable {
             store,
             segments,
+            containers,
             poison,
             live,
-            cache: SpanCache::new(cache_bytes),
-            locks: LogLocks([const { Mutex::new(()) }; LOCK_STRIPES]),
+            cache: RecordCache::new(cache_bytes),
+            locks: StripedLocks::default(),
+            mapped: AtomicU64::new(0),
+            zeros: AtomicU64::new(0),
             sealed: Mutex::default(),
         }
     }
@@ -113,13 +113,16 @@ impl SpanTable {
         Ok(span)
     }
 
-    /// The segments that hold bytes of a log.
+    /// The segments that hold raw bytes of a log. Containers are on disk before a span names them.
     ///
     /// # Errors
     /// As `find`.
     pub fn segments_of(&self, log: LogId) -> Result<BTreeSet<u32>> {
         span::overlapping(&self.store, log, 0..u64::MAX)
-            .map(|span| Ok(span?.segment))
+            .filter_map(|span| match span {
+                Ok(span) => span.raw().map(|raw| Ok(raw.segment)),
+                Err(e) => Some(Err(e)),
+            })
             .collect()
     }
 
@@ -174,7 +177,10 @@ impl SpanTable {
     }
 
     /// Applies a batch, and with it the removal of sealed logs' records.
-    fn apply(&self, mut batch: Batch) -> Result<()> {
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn apply(&self, mut batch: Batch) -> Result<()> {
         let mut sealed = std::mem::take(&mut *self.sealed.lock());
         for id in &sealed {
             batch.delete(LOGS, id.to_be_bytes().to_vec());
@@ -219,19 +225,42 @@ impl SpanTable {
         for log in sealed {
             batch.delete(LOGS, log.to_be_bytes().to_vec());
         }
-        self.apply(batch)?;
+        let named = cuts.iter().filter_map(|cut| cut.old.runs());
+        let ids = named.flat_map(|runs| runs.iter().filter_map(|run| run.in_container()));
+        let mut containers = self.containers.lock(ids.map(|(id, _)| id));
         for cut in &cuts {
-            self.cache.forget(cut.old.log, [cut.old.live.end]);
-            let counted = cut.left.iter().map(Span::stored_len).sum();
-            self.segments
-                .recount(cut.old.segment, cut.old.stored_len(), counted);
-            self.live
-                .give(cut.old.live_len() - cut.left.iter().map(Span::live_len).sum::<u64>());
+            // What stays is counted first: no chunk seems gone that is not.
+            for left in cut.left.iter().filter_map(Span::runs) {
+                if !containers.take(left)? {
+                    return Err(Error::Corrupt(format!(
+                        "log {} names chunks before {} that are gone; run `forebay fsck`",
+                        cut.old.log, cut.old.live.end
+                    )));
+                }
+            }
+            if let Some(runs) = cut.old.runs() {
+                containers.give(runs)?;
+            }
+        }
+        containers.put(&mut batch)?;
+        self.apply(batch)?;
+        dead.extend(containers.applied());
+        for cut in &cuts {
+            self.cache.forget(cut.old.log, cut.old.live.end);
+            if let Some(raw) = cut.old.raw() {
+                let counted = cut.left.iter().map(Span::stored_len).sum();
+                self.segments
+                    .recount(raw.segment, raw.stored_len(), counted);
+                self.live
+                    .give(cut.old.live_len() - cut.left.iter().map(Span::live_len).sum::<u64>());
+            }
+            self.uncount_mapped(std::slice::from_ref(&cut.old));
+            self.count_mapped(&cut.left);
         }
         Ok(dead)
     }
 
-    /// What freeing does to the spans of one log: the cuts, and the parts of segments that no span needs any more.
+    /// What freeing does to the spans of one log: the cuts, and the parts of segments that no raw span needs any more.
     fn cut(
         &self,
         log: LogId,
@@ -262,20 +291,33 @@ impl SpanTable {
                 cuts.push(SpanCut { old: span, left });
             }
         }
-        for cut in &cuts[first..] {
-            let old = cut.old.segment_range();
-            let needed = kept.iter().filter(|k| k.segment == old.segment).map(|k| {
-                let SegmentRange { start, end, .. } = k.segment_range();
-                start..end
-            });
-            let unneeded = subtract(old.start..old.end, &merge(needed.collect()));
-            dead.extend(unneeded.into_iter().map(|r| SegmentRange {
-                segment: old.segment,
-                start: r.start,
-                end: r.end,
-            }));
-        }
+        let old = cuts[first..].iter().filter_map(|cut| cut.old.raw());
+        dead.extend(old.flat_map(|raw| unneeded(raw, kept.iter())));
         Ok(())
+    }
+
+    /// So many more bytes are in mapped spans.
+    pub fn add_mapped(&self, live: u64, zeros: u64) {
+        self.mapped.fetch_add(live, Relaxed);
+        self.zeros.fetch_add(zeros, Relaxed);
+    }
+
+    fn count_mapped(&self, spans: &[Span]) {
+        for (span, runs) in spans.iter().filter_map(|s| Some((s, s.runs()?))) {
+            self.add_mapped(span.live_len(), runs.zeros());
+        }
+    }
+
+    fn uncount_mapped(&self, spans: &[Span]) {
+        for (span, runs) in spans.iter().filter_map(|s| Some((s, s.runs()?))) {
+            self.mapped.fetch_sub(span.live_len(), Relaxed);
+            self.zeros.fetch_sub(runs.zeros(), Relaxed);
+        }
+    }
+
+    /// Live bytes of mapped spans, and those of them that are zeros.
+    pub fn mapped(&self) -> (u64, u64) {
+        (self.mapped.load(Relaxed), self.zeros.load(Relaxed))
     }
 
     /// Whether the record of this span is still what it was.
@@ -308,8 +350,10 @@ impl SpanTable {
         moves.retain(|m| {
             let moved = unchanged.next() == Some(true);
             if moved {
-                self.cache.forget(m.old.log, [m.old.live.end]);
-                self.segments.release(m.old.segment, m.old.stored_len());
+                self.cache.forget(m.old.log, m.old.live.end);
+                if let Some(raw) = m.old.raw() {
+                    self.segments.release(raw.segment, raw.stored_len());
+                }
             }
             !moved
         });
@@ -317,9 +361,31 @@ impl SpanTable {
     }
 }
 
+/// What none of these spans needs of raw bytes that are given up.
+fn unneeded<'a>(old: &RawBytes, kept: impl Iterator<Item = &'a Span>) -> Vec<SegmentRange> {
+    let SegmentRange {
+        segment,
+        start,
+        end,
+    } = old.segment_range(&old.stored);
+    let kept = kept.filter_map(Span::raw).filter(|k| k.segment == segment);
+    let needed = kept.map(|k| {
+        let SegmentRange { start, end, .. } = k.segment_range(&k.stored);
+        start..end
+    });
+    let unneeded = subtract(start..end, &merge(needed.collect())).into_iter();
+    let range = |r: Range<u64>| SegmentRange {
+        segment,
+        start: r.start,
+        end: r.end,
+    };
+    unneeded.map(range).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::Lane;
     use forebay_storage::OsIo;
     use std::collections::HashMap;
     use tempfile::TempDir;
@@ -339,7 +405,16 @@ mod tests {
             let segments = Arc::new(Segments::new(io, dir.path(), 0, 1, HashMap::new()));
             let live = Arc::new(ByteBudget::new(u64::MAX));
             let poison = Arc::new(Poison::new(dir.path()));
-            let table = SpanTable::new(store, segments.clone(), poison, live.clone(), 1 << 20);
+            let containers =
+                ContainerTable::new(store.clone(), segments.clone(), live.clone(), 1 << 20);
+            let table = SpanTable::new(
+                store,
+                segments.clone(),
+                Arc::new(containers),
+                poison,
+                live.clone(),
+                1 << 20,
+            );
             Fixture {
                 _dir: dir,
                 segments,
@@ -350,7 +425,7 @@ mod tests {
 
         /// Space for a span of log 7, counted as its writer does.
         fn reserve(&self, addr: u64, len: usize) -> Span {
-            let (segment, offset) = self.segments.reserve(7, len as u64).unwrap();
+            let (segment, offset) = self.segments.reserve(Lane::Log(7), len as u64).unwrap();
             Span::of(7, addr, &vec![1; len], segment.number, offset)
         }
 
@@ -362,7 +437,8 @@ mod tests {
         }
 
         fn stored(&self, span: &Span) -> u64 {
-            self.segments.usage(span.segment).unwrap().live
+            let segment = span.raw().unwrap().segment;
+            self.segments.usage(segment).unwrap().live
         }
     }
 
@@ -382,7 +458,7 @@ mod tests {
         assert_eq!((dead, fixture.live.used()), (Vec::new(), 15_000));
         assert_eq!(fixture.stored(&span), 8192 + (20_000 - 8192));
         let dead = free(4096..12_288);
-        let at = u64::from(span.offset);
+        let at = u64::from(span.raw().unwrap().offset);
         // One of what each of the two spans lost.
         let places: Vec<_> = dead.iter().map(|r| r.start - at..r.end - at).collect();
         assert_eq!(places, [4096..8192, 8192..12_288]);
@@ -408,9 +484,10 @@ mod tests {
         fixture.table.relocate(&mut moves).unwrap();
         assert_eq!(moves.len(), 1, "the first one has changed");
         assert_eq!(moves[0].old, spans[0]);
-        let offset = |addr| fixture.table.find(7, addr).unwrap().unwrap().offset;
-        assert_eq!(offset(8192), moved.offset);
-        assert_eq!(offset(10), spans[0].offset);
+        let offset = |span: &Span| span.raw().unwrap().offset;
+        let found = |addr| offset(&fixture.table.find(7, addr).unwrap().unwrap());
+        assert_eq!(found(8192), offset(&moved));
+        assert_eq!(found(10), offset(&spans[0]));
         // The unused copy counts until it is discarded.
         assert_eq!(fixture.stored(&moved), 2 * 4096 + 4096 + 8192 + 8192);
     }

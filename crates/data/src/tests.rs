@@ -1,5 +1,5 @@
 //! White-box tests: decoded spans of reclaimed bytes, and the live bytes that are counted for each segment.
-use crate::{LogStore, LogStoreOptions, span};
+use crate::{LogStore, LogStoreOptions, container, span};
 use forebay_proto::{Error, Fid, LogId};
 use forebay_storage::fault::FaultIo;
 use forebay_storage::{Options, Store};
@@ -21,6 +21,7 @@ fn open(disk: &FaultIo, buffer_bytes: u64) -> LogStore {
         buffer_bytes,
         sync_each_flush: false,
         reserve: Arc::default(),
+        settle: None,
         background: false,
     };
     LogStore::open(io, Path::new("/m/data"), records, options).unwrap()
@@ -55,7 +56,8 @@ fn a_cached_span_of_reclaimed_bytes_answers_gone_and_never_zeros() {
     let cache = &store.writer.spans.cache;
     let span = cache.get(log, 0).unwrap();
     store.free(&[(log, 0..512 << 10)]).unwrap();
-    let file = store.writer.segments.file(span.segment).unwrap().unwrap();
+    let segment = span.raw().unwrap().segment;
+    let file = store.writer.segments.file(segment).unwrap().unwrap();
     file.punch(4096, 256 << 10).unwrap();
     cache.keep(cache.epoch(log), span);
     for len in [4096, 1 << 20] {
@@ -72,8 +74,14 @@ fn a_cached_span_of_reclaimed_bytes_answers_gone_and_never_zeros() {
 fn assert_counted(store: &LogStore) {
     let mut held = HashMap::<u32, u64>::new();
     for span in span::all(&store.store) {
-        let span = span.unwrap();
-        *held.entry(span.segment).or_default() += span.stored_len();
+        if let Some(raw) = span.unwrap().raw() {
+            *held.entry(raw.segment).or_default() += raw.stored_len();
+        }
+    }
+    for container in container::all(&store.store) {
+        let container = container.unwrap();
+        let counts = container::load_counts(&store.store, &container).unwrap();
+        *held.entry(container.segment).or_default() += container.named_len(&counts);
     }
     for number in 0..100 {
         if let Some(usage) = store.writer.segments.usage(number) {

@@ -1,47 +1,83 @@
-//! Reading the bytes of a span, verified: a byte is handed out only after the checksum of its whole piece was right.
+//! Reading stored bytes, verified: a byte is handed out only after the checksum of its whole piece was right.
+use crate::pieces::Pieces;
 use crate::poison::io_error;
 use crate::segment::Segments;
-use crate::span::{PIECE_BYTES, Span};
 use forebay_proto::{Error, Result};
 use forebay_storage::File;
 use std::ops::Range;
 
 /// Bytes read before they are verified: few enough to be still in the processor's cache, and while they are verified the
-/// disk goes on reading ahead. A multiple of the piece.
+/// disk goes on reading ahead.
 const VERIFY_STEP: u64 = 256 << 10;
+/// A piece of this size is read into the stack if only a part of it is wanted.
+const SMALL_PIECE: usize = 4096;
 
 /// A piece that is not what was written.
 pub struct Mismatch {
-    piece: usize,
+    /// Its number.
+    pub piece: usize,
     /// The checksum of what is there. `None`: its bytes are not there.
     found: Option<u32>,
 }
 
-/// Reads live bytes of one span and verifies every piece they touch. `Some`: a piece is not what was written.
-pub fn read_span(
+/// Memory for a piece of which only a part is wanted.
+struct CutPiece {
+    small: [u8; SMALL_PIECE],
+    large: Vec<u8>,
+    len: usize,
+}
+
+impl CutPiece {
+    fn new(len: u64) -> CutPiece {
+        let len = len as usize;
+        CutPiece {
+            small: [0; SMALL_PIECE],
+            large: match len > SMALL_PIECE {
+                true => vec![0; len],
+                false => Vec::new(),
+            },
+            len,
+        }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        match self.large.is_empty() {
+            true => &mut self.small[..self.len],
+            false => &mut self.large,
+        }
+    }
+}
+
+/// Reads `buf.len()` bytes, not none, from position `at` on, and verifies every piece they touch; all of them lie one behind the other in
+/// the segment. `Some`: a piece is not what was written.
+pub fn read(
     segments: &Segments,
-    span: &Span,
+    pieces: &impl Pieces,
     at: u64,
     buf: &mut [u8],
 ) -> Result<Option<Mismatch>> {
     let end = at + buf.len() as u64;
-    let (first, last) = (span.piece_of(at), span.piece_of(end - 1));
-    let Some(file) = segments.file(span.segment)? else {
+    let (first, last) = (pieces.piece_of(at), pieces.piece_of(end - 1));
+    let Some(file) = segments.file(pieces.segment())? else {
         return Ok(Some(Mismatch {
             piece: first,
             found: None,
         }));
     };
-    // Pieces cut by the wanted range go through a page on the stack, whole pieces straight into `buf`; all of them
+    // Pieces cut by the wanted range go through a buffer, whole pieces straight into `buf`; all of them
     // come from the disk together and in order, so that the kernel sees a stream and reads ahead.
-    let (head, tail) = (span.piece(first), span.piece(last));
-    let (mut head_page, mut tail_page) = ([0; PIECE_BYTES as usize], [0; PIECE_BYTES as usize]);
+    let (head, tail) = (pieces.piece(first), pieces.piece(last));
     let cut_head = head.start < at || (first == last && end < head.end);
     let cut_tail = first != last && end < tail.end;
+    let cut = |is_cut: bool, piece: &Range<u64>| match is_cut {
+        true => CutPiece::new(piece.end - piece.start),
+        false => CutPiece::new(0),
+    };
+    let (mut head_bytes, mut tail_bytes) = (cut(cut_head, &head), cut(cut_tail, &tail));
     let whole =
         if cut_head { head.end.min(end) } else { at }..if cut_tail { tail.start } else { end };
     let mut middle = &mut buf[(whole.start - at) as usize..(whole.end - at) as usize];
-    for step in steps(&(head.start..tail.end)) {
+    for step in steps(pieces, &(head.start..tail.end)) {
         let (with_head, with_tail) = (
             cut_head && step.start == head.start,
             cut_tail && step.end == tail.end,
@@ -51,24 +87,24 @@ pub fn read_span(
         middle = rest;
         let mut parts = [&mut [][..], target, &mut []];
         if with_head {
-            parts[0] = &mut head_page[..(head.end - head.start) as usize];
+            parts[0] = head_bytes.bytes();
         }
         if with_tail {
-            parts[2] = &mut tail_page[..(tail.end - tail.start) as usize];
+            parts[2] = tail_bytes.bytes();
         }
-        if let Some(bad) = read_pieces(segments, &*file, span, &step, &mut parts)? {
+        if let Some(bad) = read_pieces(segments, &*file, pieces, &step, &mut parts)? {
             return Ok(Some(bad));
         }
     }
     if cut_head {
         let n = (head.end.min(end) - at) as usize;
         let from = (at - head.start) as usize;
-        buf[..n].copy_from_slice(&head_page[from..from + n]);
+        buf[..n].copy_from_slice(&head_bytes.bytes()[from..from + n]);
     }
     if cut_tail {
         let n = (end - tail.start) as usize;
         let from = buf.len() - n;
-        buf[from..].copy_from_slice(&tail_page[..n]);
+        buf[from..].copy_from_slice(&tail_bytes.bytes()[..n]);
     }
     Ok(None)
 }
@@ -77,22 +113,22 @@ pub fn read_span(
 fn read_pieces(
     segments: &Segments,
     file: &dyn File,
-    span: &Span,
+    pieces: &impl Pieces,
     range: &Range<u64>,
     parts: &mut [&mut [u8]],
 ) -> Result<Option<Mismatch>> {
     let mut n = file
-        .read_parts_at(parts, span.segment_offset(range.start))
-        .map_err(|e| io_error("read", &segments.path(span.segment), e))?;
-    let mut pieces = span.piece_of(range.start)..=span.piece_of(range.end - 1);
+        .read_parts_at(parts, pieces.segment_offset(range.start))
+        .map_err(|e| io_error("read", &segments.path(pieces.segment()), e))?;
+    let mut numbers = pieces.piece_of(range.start)..=pieces.piece_of(range.end - 1);
     for part in parts {
         let mut rest = &part[..part.len().min(n)];
         n -= rest.len();
         let mut left = part.len();
         while left > 0 {
-            let Some(piece) = pieces.next() else { break };
+            let Some(piece) = numbers.next() else { break };
             let len = {
-                let p = span.piece(piece);
+                let p = pieces.piece(piece);
                 (p.end - p.start) as usize
             };
             if rest.len() < len {
@@ -100,7 +136,7 @@ fn read_pieces(
             }
             let (bytes, more) = rest.split_at(len);
             let found = crc32c::crc32c(bytes);
-            if found != span.crcs[piece] {
+            if found != pieces.checksum(piece) {
                 return Ok(Some(Mismatch {
                     piece,
                     found: Some(found),
@@ -113,38 +149,38 @@ fn read_pieces(
     Ok(None)
 }
 
-/// The error that tells of a mismatch, which goes to the log too.
-pub fn damage(segments: &Segments, span: &Span, bad: &Mismatch) -> Error {
-    let (path, addr) = (segments.path(span.segment), span.piece(bad.piece).start);
+/// The error that tells of a mismatch. `user`: who has these bytes.
+pub fn damage(segments: &Segments, pieces: &impl Pieces, user: &str, bad: &Mismatch) -> Error {
+    let path = segments.path(pieces.segment());
     let found = bad
         .found
         .map_or("nothing".to_owned(), |f| format!("{f:08x}"));
-    let text = format!(
-        "{}: log {} address {addr} at byte {} is damaged (checksum {found}, expected {:08x}); run `forebay fsck`",
+    Error::Corrupt(format!(
+        "{}: {}{user} at byte {} is damaged (checksum {found}, expected {:08x}); run `forebay fsck`",
         path.display(),
-        span.log,
-        span.segment_offset(addr),
-        span.crcs[bad.piece],
-    );
-    tracing::error!("{text}");
-    Error::Corrupt(text)
+        pieces.describe(bad.piece),
+        pieces.segment_offset(pieces.piece(bad.piece).start),
+        pieces.checksum(bad.piece),
+    ))
 }
 
-/// All stored bytes of a span, verified; `None` if they are not what was written, or not there.
-pub fn read_stored(segments: &Segments, span: &Span) -> Result<Option<Vec<u8>>> {
-    let Some(file) = segments.file(span.segment)? else {
-        return Ok(None);
-    };
-    let mut bytes = vec![0; span.stored_len() as usize];
-    let bad = read_pieces(segments, &*file, span, &span.stored, &mut [&mut bytes])?;
+/// Bytes of whole pieces that lie one behind the other, verified; `None` if they are not what was written, or not there.
+pub fn read_stored(
+    segments: &Segments,
+    pieces: &impl Pieces,
+    range: &Range<u64>,
+) -> Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    let bad = read(segments, pieces, range.start, &mut bytes)?;
     Ok(bad.is_none().then_some(bytes))
 }
 
-/// `range` cut at multiples of `VERIFY_STEP`, where pieces are cut, too; no part is much smaller than a step if there are two.
-fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+/// `range`, which begins and ends with pieces, cut between pieces near multiples of `VERIFY_STEP`; no part is much smaller than a
+/// step if there are two.
+fn steps(pieces: &impl Pieces, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let end = range.end;
     let cut = move |at: u64| match (at + VERIFY_STEP).next_multiple_of(VERIFY_STEP) {
-        cut if cut + VERIFY_STEP / 2 <= end => cut,
+        near if near + VERIFY_STEP / 2 <= end => pieces.piece(pieces.piece_of(near)).start,
         _ => end,
     };
     let starts = std::iter::successors(Some(range.start), move |at| Some(cut(*at)));
@@ -156,6 +192,7 @@ fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::span::{PIECE_BYTES, Span};
 
     #[test]
     fn steps_cover_a_range_and_are_cut_where_pieces_are() {
@@ -166,9 +203,9 @@ mod tests {
             (VERIFY_STEP, 2 * VERIFY_STEP),
             (100, 3 * VERIFY_STEP + 5),
             (VERIFY_STEP - 1, 9 * VERIFY_STEP + 5),
-            (9, 9),
         ] {
-            let steps: Vec<_> = steps(&(start..end)).collect();
+            let span = Span::of(1, start, &vec![0; (end - start) as usize], 1, 4096);
+            let steps: Vec<_> = steps(span.raw().unwrap(), &(start..end)).collect();
             assert_eq!(steps.first().map_or(end, |s| s.start), start);
             assert_eq!(steps.last().map_or(start, |s| s.end), end);
             assert!(

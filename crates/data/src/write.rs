@@ -11,7 +11,8 @@ use crate::disk_reserve::DiskReserve;
 use crate::log::{Log, LogState, OpenLogs};
 use crate::poison::Poison;
 use crate::reclaim::Reclaimer;
-use crate::segment::{Segment, Segments};
+use crate::segment::{Lane, Segment, Segments};
+use crate::settle::Settler;
 use crate::span::Span;
 use crate::span_table::SpanTable;
 use crate::tail_memory::TailMemory;
@@ -42,6 +43,8 @@ pub struct LogAppender {
     pub reclaimer: Arc<Reclaimer>,
     /// Closed by a failed write.
     pub poison: Arc<Poison>,
+    /// What is written is settled later, if anything is.
+    pub settler: Option<Arc<Settler>>,
 }
 
 impl LogAppender {
@@ -53,11 +56,10 @@ impl LogAppender {
         self.poison.check()?;
         let log = self.logs.get(id)?;
         let len = bytes.len() as u64;
-        if !self.live.try_take(len) {
-            return Err(Errno::NOSPC.into());
+        if let Some(settler) = &self.settler {
+            settler.wait_while_behind(&self.reclaimer.space_freed);
         }
-        if !self.accept(len) {
-            self.live.give(len);
+        if !self.take_room(len) && !self.settle_for_room(len) {
             return Err(Errno::NOSPC.into());
         }
         let mut state = log.state.lock();
@@ -68,6 +70,25 @@ impl LogAppender {
         appended.inspect_err(|_| {
             self.reserve.written(len);
             self.live.give(len);
+        })
+    }
+
+    /// Takes room for `len` more bytes of data, of quota and disk. `false`: there is none.
+    fn take_room(&self, len: u64) -> bool {
+        if !self.live.try_take(len) {
+            return false;
+        }
+        let accepted = self.accept(len);
+        if !accepted {
+            self.live.give(len);
+        }
+        accepted
+    }
+
+    /// The same after settling has made room, for which it waits as long as that goes on.
+    fn settle_for_room(&self, len: u64) -> bool {
+        self.settler.as_ref().is_some_and(|settler| {
+            settler.make_room(&self.reclaimer.space_freed, || self.take_room(len))
         })
     }
 
@@ -205,8 +226,8 @@ impl LogAppender {
         }
     }
 
-    fn reserve_in_segment(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
-        let reserved = self.with_space(|| self.segments.reserve(lane, len));
+    fn reserve_in_segment(&self, log: LogId, len: u64) -> Result<(Arc<Segment>, u32)> {
+        let reserved = self.with_space(|| self.segments.reserve(Lane::Log(log), len));
         reserved.map_err(|e| self.poison.note(e))
     }
 
@@ -224,8 +245,10 @@ impl LogAppender {
             let parts: Vec<Span> = live.into_iter().map(|l| whole.part(l)).collect();
             // Two parts may both hold the piece between them, so parts can count more than the whole.
             let counted = parts.iter().map(Span::stored_len).sum();
-            self.segments
-                .recount(whole.segment, whole.stored_len(), counted);
+            if let Some(raw) = whole.raw() {
+                self.segments
+                    .recount(raw.segment, raw.stored_len(), counted);
+            }
             self.record(log, state, parts, sync)?;
         }
         let buffer = self.empty_tail(state);
@@ -243,6 +266,8 @@ impl LogAppender {
         sync: bool,
     ) -> Result<()> {
         let new_log = (!state.recorded).then_some(log.fid);
+        let raw = spans.first().zip(spans.last());
+        let raw = raw.map(|(first, last)| (first.live.start, last.live.end - first.live.start));
         let synced = if sync {
             self.sync_segments(state)
         } else {
@@ -252,6 +277,9 @@ impl LogAppender {
             .and_then(|()| self.spans.record(log.id, new_log, &mut spans))
             .inspect_err(|_| self.reclaimer.discard(&spans))?;
         state.recorded = true;
+        if let (Some(settler), Some((from, bytes))) = (&self.settler, raw) {
+            settler.backlog.note(log.id, from, bytes);
+        }
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The keyspaces of a member's store and who writes each. One place for those of all crates: no two have the same number.
 use crate::{Fid, Result};
 use bytes::Bytes;
-pub use forebay_data::keyspaces::{COUNTERS, LOGS, SPANS};
+pub use forebay_data::keyspaces::{CONTAINERS, COUNTERS, LOGS, SPANS};
 use forebay_storage::{Batch, Keyspace, Scan, Store};
 use std::ops::Bound;
 
@@ -31,7 +31,7 @@ pub const ORPHANS: Keyspace = Keyspace(10);
 pub const DISPLACED: Keyspace = Keyspace(12);
 
 /// Every keyspace, with the crate that owns its records.
-pub const KEYSPACE_CRATES: [(Keyspace, &str); 13] = [
+pub const KEYSPACE_CRATES: [(Keyspace, &str); 14] = [
     (INODES, "forebay-server"),
     (DENTRIES, "forebay-server"),
     (XATTRS, "forebay-server"),
@@ -45,6 +45,7 @@ pub const KEYSPACE_CRATES: [(Keyspace, &str); 13] = [
     (ORPHANS, "forebay-server"),
     (COUNTERS, "forebay-data"),
     (DISPLACED, "forebay-server"),
+    (CONTAINERS, "forebay-data"),
 ];
 
 // Numbers are handed out in order; a number that two crates took shows here, when this is compiled.

@@ -19,7 +19,7 @@
 //! | `status`, `merged_stats`, `cached_stats`, `stats_scans` | the statistics of a member, and the scans that some of them take | how they are shown |
 //! | `worker_thread`, `escape` | a background thread of a part; texts from outside, made safe to show | |
 //! | `offline_stores`, `fsck`, `finding`, `index_files` | opening and checking the stores of a service that does not run | how a running one is reached |
-//! | `rebuild`, `repair`, `repair_marker`, `salvage`, `segment_files` | new records for damaged stores, put in their place or served beside them | how a running one is reached |
+//! | `rebuild`, `repair`, `repair_marker`, `salvage` | new records for damaged stores, put in their place or served beside them | how a running one is reached |
 //! | `paths`, `record_subject` | the path of an inode, and what a record describes, for reports of damage | |
 //!
 //! Architecture invariant: parts of different members meet only through requests of the crate `proto`; so `meta`, `files`
@@ -54,7 +54,6 @@ pub mod record_subject;
 pub mod repair;
 pub mod repair_marker;
 pub mod salvage;
-mod segment_files;
 pub mod service;
 pub mod service_directory;
 mod stats_scans;

@@ -234,7 +234,7 @@ fn sort_unsealed(node: &MemberParts) -> Result<()> {
         for log in logs {
             let keep = named.get(&log).map_or(&[][..], Vec::as_slice);
             match node.data.retain(log, keep) {
-                Err(Error::Storage(e @ forebay_storage::Error::Corrupt { .. })) => {
+                Err(e) if e.is_damage() => {
                     tracing::warn!(log, error = %e, "cannot give back what this unfinished log holds for nobody");
                 }
                 retained => retained?,

@@ -3,7 +3,7 @@
 use crate::escape::escaped_name;
 use crate::paths::{self, InodeNames};
 use crate::{Fid, keys};
-use forebay_data::span;
+use forebay_data::{container, span};
 use forebay_storage::{Damage, Keyspace, Lost};
 
 /// See the head of this file.
@@ -29,6 +29,8 @@ pub enum RecordSubject {
         /// The address after its last byte.
         end: u64,
     },
+    /// Where chunks lie that spans share, or how often they are named.
+    Container(u64),
     /// A commit of a file that is on its way, or what is known of those before.
     Commit(Fid),
     /// An operation on names of several members.
@@ -68,6 +70,11 @@ impl RecordSubject {
                 // A key made to be just after another is longer.
                 let (log, end) = span::split_key(key.get(..16)?)?;
                 RecordSubject::Span { log, end }
+            }
+            keys::CONTAINERS => {
+                // The same.
+                let (_, id) = container::keys::split_key(key.get(..9)?)?;
+                RecordSubject::Container(id)
             }
             keys::STAGED | keys::DECISIONS => RecordSubject::Commit(keys::fid_of(key.get(1..)?)?),
             keys::INTENTS => RecordSubject::Intent,
@@ -112,6 +119,7 @@ impl RecordSubject {
             Patterns(fid) => format!("patterns of {}", path(fid)),
             Span { log: u64::MAX, .. } => "where the last log has its bytes".into(),
             Span { log, end } => format!("where log {log} has its bytes before {end}"),
+            Container(id) => format!("where container {id} has its chunks"),
             Commit(fid) => format!("commits of {}", path(fid)),
             Intent => "changes of names over several members".into(),
             Message => "messages to other members".into(),

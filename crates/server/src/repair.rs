@@ -21,9 +21,10 @@ use crate::rebuild::{ByteCheck, Losses, MemberPaths, rebuild};
 use crate::repair_marker::{self, NEW_RECORDS};
 use crate::superblock::StoreRole;
 use crate::{Error, Result};
+use forebay_data::pieces::Pieces;
 use forebay_data::ranges::{merge, subtract};
 use forebay_data::segment_header::{self, HEADER_BYTES};
-use forebay_data::span;
+use forebay_data::{SegmentRange, container, span};
 use forebay_storage::{Io, OsIo, Store};
 use std::collections::HashMap;
 use std::fs::File;
@@ -293,15 +294,21 @@ fn unused_time(nodes: &[PathBuf], mut time: u64) -> u64 {
     time
 }
 
-/// Keeps the bytes of segment files in `data` that no span in `kv` names: a file without any by another link, else by a copy.
+/// Keeps the bytes of segment files in `data` that no span and no container in `kv` names: a file without any by another link, else by a copy.
 fn set_aside(kv: &Path, data: &Path, aside: &Path) -> Result<()> {
     let mut known: HashMap<u32, Vec<Range<u64>>> = HashMap::new();
     let store = Store::open(Arc::new(OsIo), kv, offline_stores::without_threads())?;
+    let mut add = |at: SegmentRange| known.entry(at.segment).or_default().push(at.start..at.end);
     for span in span::all(&store) {
-        let span = span?;
-        let start = u64::from(span.offset);
-        let places = known.entry(span.segment).or_default();
-        places.push(start..start + span.stored_len());
+        if let Some(raw) = span?.raw() {
+            add(raw.segment_range(&raw.stored));
+        }
+    }
+    for container in container::all(&store) {
+        let container = container?;
+        let counts = container::load_counts(&store, &container)?;
+        let named = container.places(|i| counts.0[i] > 0);
+        named.into_iter().for_each(&mut add);
     }
     store.close()?;
     std::fs::create_dir(aside).map_err(failed(aside))?;

@@ -174,7 +174,7 @@ fn a_wrong_secret_or_version_and_a_missing_mount_point_end_the_start_of_all() {
         "{said}"
     );
     nothing(&place);
-    // Neither has settled anything: the stores are still new.
+    // Neither has decided anything: the stores are still new.
     let (code, out, err) = job(&place, "echo well");
     assert_eq!((code, &*out), (0, "well\n"), "{err}");
 }

@@ -1,40 +1,46 @@
-//! Moving the last live bytes out of mostly dead segments.
+//! Moving the last live bytes out of mostly dead segments: raw spans, and containers without the chunks that nothing names.
 //!
-//! Order: moved bytes are on disk before the records name them, and the records before the old segment goes. A span that
-//! changed while its bytes were copied stays where it was.
+//! Order: moved bytes are on disk before the records name them, and the records before the old segment goes. A span or container
+//! that changed while its bytes were copied stays where it was.
 //!
-//! Invariant: a copy counts as live in its new segment from its reservation on, until its span is recorded there and the
+//! Invariant: a copy counts as live in its new segment from its reservation on, until it is recorded there and the
 //! old one counts no more, or until the copy is discarded: whatever fails in between.
 use super::Reclaimer;
-use crate::segment::Segment;
-use crate::span::{self, Span};
+use crate::container::{self, ContainerMove};
+use crate::pieces::Pieces;
+use crate::segment::{Lane, Segment, SegmentRange};
+use crate::span::{self, RawBytes, Span, SpanBytes};
 use crate::span_table::SpanMove;
 use crate::verified_read::read_stored;
 use forebay_proto::Result;
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
 
 /// Copied bytes of one batch of moves.
 const MOVE_BYTES: u64 = 16 << 20;
 
-/// Copies whose spans are not recorded yet.
+/// Copies that are not recorded yet.
 #[derive(Default)]
 struct Copies {
-    moves: Vec<SpanMove>,
+    spans: Vec<SpanMove>,
+    containers: Vec<ContainerMove>,
     /// The segments they are in.
     segments: BTreeMap<u32, Arc<Segment>>,
     bytes: u64,
 }
 
 impl Reclaimer {
-    /// Moves every live span out of these segments. A damaged span stays and pins its segment; one that cannot be read or
-    /// copied now stays, and the others are moved all the same.
+    /// Moves every live span and container out of these segments. A damaged one stays and pins its segment; one that cannot be
+    /// read or copied now stays, and the others are moved all the same.
     ///
     /// # Errors
     /// The first failure of disk or store. What was copied before is moved.
     pub(super) fn evacuate(&self, segments: &HashSet<u32>) -> Result<()> {
         let mut copies = Copies::default();
         let copied = self.copy_spans(segments, &mut copies);
+        let copied = copied.and_then(|()| self.copy_containers(segments, &mut copies));
         copied.and(self.record_moves(copies))
     }
 
@@ -43,55 +49,122 @@ impl Reclaimer {
         let mut unreadable = None;
         for span in span::all(&self.store) {
             let span = span?;
-            if !segments.contains(&span.segment) {
+            let Some(raw) = span.raw().filter(|raw| segments.contains(&raw.segment)) else {
                 continue;
-            }
-            match read_stored(&self.segments, &span) {
-                Ok(Some(stored)) => self.copy_span(span, &stored, copies)?,
-                Ok(None) => {
-                    // Freed meanwhile, or damaged.
-                    if self.spans.is_current(&span)? {
-                        tracing::warn!(
-                            segment = span.segment,
-                            log = span.log,
-                            "damaged bytes stay where they are"
-                        );
-                        self.segments.pin(span.segment);
-                    }
+            };
+            match self.read_stretches(raw, slice::from_ref(&raw.stored)) {
+                Ok(Some(stored)) => {
+                    let (segment, offset) = self.copy(Lane::Log(span.log), &stored, copies)?;
+                    let bytes = SpanBytes::Raw(RawBytes {
+                        segment,
+                        offset,
+                        ..raw.clone()
+                    });
+                    let new = Span {
+                        bytes,
+                        ..span.clone()
+                    };
+                    copies.spans.push(SpanMove { old: span, new });
+                    self.record_if_full(copies)?;
                 }
+                // Freed meanwhile, or damaged.
+                Ok(None) if self.spans.is_current(&span)? => self.keep_damaged(raw),
+                Ok(None) => {}
                 Err(e) => unreadable = unreadable.or(Some(e)),
             }
         }
         unreadable.map_or(Ok(()), Err)
     }
 
-    fn copy_span(&self, span: Span, stored: &[u8], copies: &mut Copies) -> Result<()> {
-        let (segment, offset) = self.segments.reserve(span.log, stored.len() as u64)?;
-        let new = Span {
-            segment: segment.number,
-            offset,
-            ..span.clone()
-        };
-        if let Err(e) = self.segments.write(&segment, offset, stored) {
-            self.discard(&[new]);
-            return Err(e);
+    /// The same of the containers, without the chunks that nothing names.
+    fn copy_containers(&self, segments: &HashSet<u32>, copies: &mut Copies) -> Result<()> {
+        let mut unreadable = None;
+        for old in container::all(&self.store) {
+            let old = old?;
+            if !segments.contains(&old.segment) {
+                continue;
+            }
+            let Some(counts) = self.containers.counts(&old)? else {
+                // Freed meanwhile.
+                continue;
+            };
+            match self.read_stretches(&old, &old.stretches(|i| counts.0[i] > 0)) {
+                Ok(Some(stored)) => {
+                    let (segment, offset) = self.copy(Lane::Containers, &stored, copies)?;
+                    let new = old.moved(&counts, segment, offset);
+                    copies.containers.push(ContainerMove { old, new });
+                    self.record_if_full(copies)?;
+                }
+                // The same.
+                Ok(None) if self.containers.counts(&old)? == Some(counts) => {
+                    self.keep_damaged(&old);
+                }
+                Ok(None) => {}
+                Err(e) => unreadable = unreadable.or(Some(e)),
+            }
         }
-        copies.bytes += stored.len() as u64;
-        copies.moves.push(SpanMove { old: span, new });
-        copies.segments.insert(segment.number, segment);
-        if copies.bytes >= MOVE_BYTES {
-            self.record_moves(std::mem::take(copies))?;
-        }
-        Ok(())
+        unreadable.map_or(Ok(()), Err)
     }
 
-    /// Records finished copies, unless their span changed.
+    fn keep_damaged(&self, pieces: &impl Pieces) {
+        let (segment, what) = (pieces.segment(), pieces.describe(0));
+        tracing::warn!(segment, "{what} and on: damaged bytes stay where they are");
+        self.segments.pin(segment);
+    }
+
+    /// The bytes of these positions, verified; `None` if they are not what was written, or not there.
+    fn read_stretches(
+        &self,
+        pieces: &impl Pieces,
+        stretches: &[Range<u64>],
+    ) -> Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        for stretch in stretches {
+            match read_stored(&self.segments, pieces, stretch)? {
+                Some(stored) if bytes.is_empty() => bytes = stored,
+                Some(stored) => bytes.extend_from_slice(&stored),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Writes bytes to another segment: to which one, and where.
+    fn copy(&self, lane: Lane, bytes: &[u8], copies: &mut Copies) -> Result<(u32, u32)> {
+        let len = bytes.len() as u64;
+        let (segment, offset) = self.segments.reserve(lane, len)?;
+        let number = segment.number;
+        if let Err(e) = self.segments.write(&segment, offset, bytes) {
+            self.discard_bytes(std::iter::once(SegmentRange::new(number, offset, len)));
+            return Err(e);
+        }
+        copies.bytes += len;
+        copies.segments.insert(number, segment);
+        Ok((number, offset))
+    }
+
+    fn record_if_full(&self, copies: &mut Copies) -> Result<()> {
+        match copies.bytes >= MOVE_BYTES {
+            true => self.record_moves(std::mem::take(copies)),
+            false => Ok(()),
+        }
+    }
+
+    /// Records finished copies, unless what they are of has changed.
     fn record_moves(&self, mut copies: Copies) -> Result<()> {
         let mut segments = copies.segments.values();
         let synced = segments.try_for_each(|segment| self.segments.sync(segment));
-        let recorded = synced.and_then(|()| self.spans.relocate(&mut copies.moves));
-        let unused: Vec<Span> = copies.moves.into_iter().map(|m| m.new).collect();
+        // What others wrote to these segments is in doubt too.
+        let synced = synced.map_err(|e| self.poison.note_sync(e));
+        let recorded = synced.and_then(|()| {
+            self.spans.relocate(&mut copies.spans)?;
+            let apply = |batch| self.spans.apply(batch);
+            self.containers.relocate(&mut copies.containers, apply)
+        });
+        let unused: Vec<Span> = copies.spans.into_iter().map(|m| m.new).collect();
         self.discard(&unused);
-        recorded
+        let unused = copies.containers.iter();
+        self.discard_bytes(unused.flat_map(|m| m.new.places(|_| true)));
+        recorded.map(|dead| self.queue.add(dead))
     }
 }

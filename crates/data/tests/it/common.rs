@@ -1,5 +1,7 @@
 //! A log store in a directory of its own, and bytes that say where they are.
-use forebay_data::{LogId, LogStore, LogStoreOptions};
+use forebay_data::chunk::ChunkSize;
+use forebay_data::fingerprint::FingerprintKind;
+use forebay_data::{LogId, LogStore, LogStoreOptions, SettleOptions};
 use forebay_proto::{Error, Result};
 use forebay_storage::{Options, OsIo, Store};
 use std::path::{Path, PathBuf};
@@ -21,7 +23,19 @@ pub fn options() -> LogStoreOptions {
         buffer_bytes: 4 << 20,
         sync_each_flush: false,
         reserve: Arc::default(),
+        settle: None,
         background: false,
+    }
+}
+
+/// Of chunks of 4 KiB.
+pub fn settle_options() -> SettleOptions {
+    SettleOptions {
+        chunk: ChunkSize::MIN,
+        fingerprint: FingerprintKind::Blake3,
+        index_bytes: 1 << 20,
+        anchor_bytes: 1 << 20,
+        backlog_bytes: 1 << 30,
     }
 }
 
@@ -47,6 +61,11 @@ impl Fixture {
     /// As after a kill: what was only in memory is gone.
     pub fn crash(&mut self) {
         self.logs = open(&self.dir.path().join("data"), &self.store, &self.options);
+    }
+    /// As after a kill, with other settings.
+    pub fn reopen(&mut self, options: LogStoreOptions) {
+        self.options = options;
+        self.crash();
     }
     pub fn segments(&self) -> Vec<PathBuf> {
         let mut found: Vec<_> = std::fs::read_dir(self.dir.path().join("data"))

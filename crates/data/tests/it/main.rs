@@ -2,8 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod basics;
+mod chunk_chains;
+mod chunk_content;
+mod chunk_speed;
+mod cit_budget;
 mod common;
 mod faults;
 mod model;
 mod no_holes;
+mod settle_faults;
+mod settle_histories;
+mod settle_room;
+mod settling;
 mod threads;

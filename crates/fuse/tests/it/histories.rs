@@ -149,16 +149,16 @@ impl History {
     }
 
     /// The other nodes publish what they have written to the file.
-    fn settle(&mut self, id: usize, node: usize) {
+    fn publish_elsewhere(&mut self, id: usize, node: usize) {
         for held in self.held.iter().filter(|h| h.id == id && h.node != node) {
             self.agree("fsync", held.file.sync_all(), None);
             self.files[id].publish(held.node);
         }
     }
 
-    fn settle_path(&mut self, path: &str, node: usize) {
+    fn publish_path_elsewhere(&mut self, path: &str, node: usize) {
         if let Some(&id) = self.names.get(path) {
-            self.settle(id, node);
+            self.publish_elsewhere(id, node);
         }
     }
 
@@ -183,7 +183,7 @@ impl History {
             // Open or create, write, close.
             0..=3 => {
                 let expected = self.cannot_make(&path, true);
-                self.settle_path(&path, node);
+                self.publish_path_elsewhere(&path, node);
                 let open = OpenOptions::new()
                     .write(true)
                     .create(true)
@@ -212,7 +212,7 @@ impl History {
             // Append and close.
             4 => {
                 let expected = self.missing(&path);
-                self.settle_path(&path, node);
+                self.publish_path_elsewhere(&path, node);
                 let open = OpenOptions::new().append(true).open(&full);
                 let Some(mut file) = self.agree("open to append", open, expected) else {
                     return;
@@ -246,7 +246,7 @@ impl History {
             6..=8 if !self.held.is_empty() => {
                 let writes = self.some_writes();
                 let n = self.rng.below(self.held.len() as u64) as usize;
-                self.settle(self.held[n].id, self.held[n].node);
+                self.publish_elsewhere(self.held[n].id, self.held[n].node);
                 let held = &self.held[n];
                 for (at, data) in writes {
                     self.log.push(format!(
@@ -283,7 +283,7 @@ impl History {
             11 => {
                 let expected = self.missing(&path);
                 let size = self.rng.below(200_000);
-                self.settle_path(&path, node);
+                self.publish_path_elsewhere(&path, node);
                 let open = OpenOptions::new().write(true).open(&full);
                 let Some(file) = self.agree("open to truncate", open, expected) else {
                     return;

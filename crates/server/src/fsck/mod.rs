@@ -3,13 +3,15 @@
 //! Nothing is changed, except where a crash has torn a log, which is cut, and where one copy of a superblock is damaged, which is written
 //! again from the other and noted, as by any start. What is checked: every block
 //! and record of the stores; namespace and attributes; extents against files; every piece of every span; spans against
-//! segment files; extents against spans, both ways.
+//! segment files; counts of chunks against the spans that name them; extents against spans, both ways.
 //!
 //! A **problem** is what no crash may leave. A **note** is what a crash may leave and the next start completes or rolls
 //! back, or space that is lost but harms nothing.
 
+mod counts;
 mod segments;
 mod spans;
+mod stored_range;
 #[cfg(test)]
 mod tests;
 
@@ -36,7 +38,7 @@ use std::sync::Arc;
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FsckProblem {
-    /// Which part found it: `store`, `namespace`, `files`, `extents`, `data`, `segments`.
+    /// Which part found it: `store`, `namespace`, `files`, `extents`, `data`, `counts`, `segments`.
     pub part: String,
     /// What and where, for a person.
     pub text: String,
@@ -59,6 +61,9 @@ pub struct FsckReport {
     pub extents: u64,
     /// Spans.
     pub spans: u64,
+    /// Containers of chunks that spans share.
+    #[serde(default)]
+    pub containers: u64,
     /// Members whose segment files were compared with their spans. Those of which records are damaged are not.
     pub compared: u16,
     /// Segment files of these members.
@@ -316,7 +321,7 @@ fn data<'n>(
 ) -> Result<()> {
     let mut total = 0;
     for m in members {
-        total += spans::stored_bytes(&m.store)?;
+        total += spans::stored_bytes(&m.store);
     }
     let mut live: Vec<Option<LogRanges>> = vec![None; all];
     let mut unreadable = UnreadablePieces::default();
@@ -332,6 +337,7 @@ fn data<'n>(
         if !damaged.contains(&m.member) {
             report.compared += 1;
             segments::check(io, m, &checked.places, report)?;
+            counts::check(m, report)?;
             live[usize::from(m.member)] = Some(checked.live);
         }
     }

@@ -1,5 +1,5 @@
-//! The segment files of one member: headers, files that nothing names, ranges that two spans claim.
-use super::{CheckedStore, FsckReport, spans::SpanLocation};
+//! The segment files of one member: headers, files that nothing names, ranges that two spans or containers claim.
+use super::{CheckedStore, FsckReport, stored_range::StoredRange};
 use crate::Result;
 use crate::superblock::refused_at;
 use forebay_data::segment_header;
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 pub fn check(
     io: &dyn Io,
     m: &CheckedStore,
-    places: &[SpanLocation],
+    places: &[StoredRange],
     report: &mut FsckReport,
 ) -> Result<()> {
     let used: HashSet<u32> = places.iter().map(|p| p.segment).collect();
@@ -47,17 +47,17 @@ pub fn check(
         ));
     }
     // Two parts of one span may both hold the piece between them; anything else has its bytes for itself.
-    let mut before: Option<&SpanLocation> = None;
+    let mut before: Option<&StoredRange> = None;
     for place in places {
         if let Some(b) = before.filter(|b| b.segment == place.segment && b.end > place.start) {
-            let same_bytes = b.log == place.log
-                && place.addr.wrapping_sub(place.start) == b.addr.wrapping_sub(b.start);
+            let same_bytes = b.owner == place.owner
+                && place.position.wrapping_sub(place.start) == b.position.wrapping_sub(b.start);
             if !same_bytes {
                 report.problem(
                     "segments",
                     format!(
-                        "member {}: segment {:08x} byte {} belongs to log {} and to log {}",
-                        m.member, place.segment, place.start, b.log, place.log,
+                        "member {}: segment {:08x} byte {} belongs to {} and to {}",
+                        m.member, place.segment, place.start, b.owner, place.owner,
                     ),
                 );
             }

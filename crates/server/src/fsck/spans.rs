@@ -1,12 +1,13 @@
-//! The spans of one member: their bytes, their order, and which log addresses are live.
+//! The spans and containers of one member: their bytes, the order of spans, and which log addresses are live.
+use super::stored_range::{BytesOwner, StoredRange};
 use super::{CheckedStore, FsckReport};
 use crate::log_ranges::LogRanges;
 use crate::paths::{self, InodeNames};
-use crate::rebuild::ByteCheck;
-use crate::segment_files::SegmentFiles;
 use crate::{Fid, Member, Result};
-use forebay_data::LogId;
-use forebay_data::span::{Span, all, checksums};
+use forebay_data::check::{ByteCheck, SegmentFiles, StoredBytes};
+use forebay_data::pieces::Pieces;
+use forebay_data::span::all;
+use forebay_data::{LogId, container};
 use forebay_index::Extent;
 use forebay_pattern::LogSource;
 use forebay_storage::{Io, Store};
@@ -14,22 +15,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
 
-/// Where a span lies in a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SpanLocation {
-    pub segment: u32,
-    pub start: u64,
-    pub end: u64,
-    pub log: LogId,
-    /// Address of the byte at `start`.
-    pub addr: u64,
-}
-
 /// What the spans said.
 pub struct CheckedSpans {
     /// The log addresses that are stored.
     pub live: LogRanges,
-    pub places: Vec<SpanLocation>,
+    pub places: Vec<StoredRange>,
     pub unreadable: Vec<UnreadablePiece>,
 }
 
@@ -102,16 +92,17 @@ impl UnreadablePieces {
     }
 }
 
-/// Bytes that the spans of a store stand for.
-pub fn stored_bytes(store: &Store) -> Result<u64> {
+/// Bytes that a check of the store's spans and containers reads.
+pub fn stored_bytes(store: &Store) -> u64 {
     // A record that cannot be read is reported by `check`.
-    Ok(all(store)
-        .filter_map(|s| s.ok())
-        .map(|s| s.stored_len())
-        .sum())
+    let spans = all(store).filter_map(Result::ok);
+    let chunks = container::all(store).filter_map(Result::ok).map(|c| {
+        container::load_counts(store, &c).map_or(c.stored_len(), |counts| c.named_len(&counts))
+    });
+    spans.map(|s| s.stored_len()).sum::<u64>() + chunks.sum::<u64>()
 }
 
-/// Verifies every piece of every span; `progress` hears the bytes done, over all members.
+/// Verifies every chunk of every container, and every piece of every span; `progress` hears the bytes done, over all members.
 pub fn check(
     io: &dyn Io,
     m: &CheckedStore,
@@ -124,26 +115,49 @@ pub fn check(
         places: Vec::new(),
         unreadable: Vec::new(),
     };
-    let mut files = SegmentFiles::new(io, &m.data);
+    let files = SegmentFiles::new(io, &m.data);
+    let mut bytes = StoredBytes::new(&m.store, Some(files), byte_check);
+    let problem = |report: &mut FsckReport, e: &dyn std::fmt::Display| {
+        report.problem("data", format!("member {}: {e}", m.member));
+    };
+    for container in container::all(&m.store) {
+        let container = match container {
+            Ok(container) => container,
+            Err(e) => {
+                problem(report, &e);
+                continue;
+            }
+        };
+        report.containers += 1;
+        // Missing or wrong counts are reported where they are counted anew.
+        let counts = container::load_counts(&m.store, &container).ok();
+        let is_named = |i: usize| counts.as_ref().is_none_or(|counts| counts.0[i] > 0);
+        bytes.check_container(&container, counts.as_ref());
+        for stretch in container.stretches(is_named) {
+            let (owner, range) = (
+                BytesOwner::Container(container.id),
+                container.segment_range(&stretch),
+            );
+            checked
+                .places
+                .push(StoredRange::new(range, owner, stretch.start));
+            report.bytes += stretch.end - stretch.start;
+        }
+        progress(report.bytes);
+    }
     let mut last: Option<(LogId, u64)> = None;
-    let mut buffer = Vec::new();
     for span in all(&m.store) {
         let span = match span {
             Ok(span) => span,
             Err(e) => {
-                report.problem("data", format!("member {}: {e}", m.member));
+                problem(report, &e);
                 continue;
             }
         };
         report.spans += 1;
         if last.is_some_and(|(log, end)| log == span.log && span.live.start < end) {
-            report.problem(
-                "data",
-                format!(
-                    "member {}: spans of log {} overlap at {}",
-                    m.member, span.log, span.live.start
-                ),
-            );
+            let (log, start) = (span.log, span.live.start);
+            problem(report, &format!("spans of log {log} overlap at {start}"));
         }
         last = Some((span.log, span.live.end));
         let source = LogSource {
@@ -151,20 +165,17 @@ pub fn check(
             log: span.log,
         };
         checked.live.add(source, span.live.clone());
-        let start = u64::from(span.offset);
-        let (segment, end) = (span.segment, start + span.stored_len());
-        checked.places.push(SpanLocation {
-            segment,
-            start,
-            end,
-            log: span.log,
-            addr: span.stored.start,
-        });
-        for (live, text) in verify(&mut files, &span, byte_check, &mut buffer) {
+        if let Some(raw) = span.raw() {
+            let (owner, range) = (BytesOwner::Log(span.log), raw.segment_range(&raw.stored));
+            checked
+                .places
+                .push(StoredRange::new(range, owner, raw.stored.start));
+        }
+        for bad in bytes.check_span(&span) {
             checked.unreadable.push(UnreadablePiece {
                 log: span.log,
-                live,
-                text,
+                live: bad.range,
+                text: bad.text,
                 files: Vec::new(),
             });
         }
@@ -174,58 +185,4 @@ pub fn check(
     checked.places.sort_unstable();
     checked.live = checked.live.sorted();
     Ok(checked)
-}
-
-/// What is wrong with the bytes of the span, and with which of its addresses.
-fn verify(
-    files: &mut SegmentFiles<'_>,
-    span: &Span,
-    byte_check: ByteCheck,
-    buffer: &mut Vec<u8>,
-) -> Vec<(Range<u64>, String)> {
-    let path = files.path(span.segment);
-    let what = path.display();
-    let whole = |text: String| vec![(span.live.clone(), text)];
-    buffer.clear();
-    buffer.resize(span.stored_len() as usize, 0);
-    if byte_check == ByteCheck::Lengths {
-        let len = files.get(span.segment).and_then(|file| match file {
-            Some(file) => file.len(),
-            None => Ok(0),
-        });
-        return match len {
-            Ok(len) if len >= u64::from(span.offset) + span.stored_len() => Vec::new(),
-            Ok(len) => whole(format!("{what}: the file is missing or ends at byte {len}")),
-            Err(e) => whole(format!("{what}: {e}")),
-        };
-    }
-    let read = match files.get(span.segment) {
-        Ok(Some(file)) => file.read_at(buffer, u64::from(span.offset)),
-        Ok(None) => return whole(format!("{what}: the file is missing")),
-        Err(e) => Err(e),
-    };
-    match read {
-        Ok(n) if n == buffer.len() => {}
-        Ok(n) => {
-            let len = buffer.len();
-            let at = u64::from(span.offset);
-            let text = format!("{what}: the file ends after {n} of the {len} bytes from {at} on");
-            return whole(text);
-        }
-        Err(e) => return whole(format!("{what}: {e}")),
-    }
-    let found = checksums(span.stored.start, buffer);
-    let pairs = span.crcs.iter().zip(&found).enumerate();
-    let damaged = pairs.filter(|(_, (expected, found))| expected != found);
-    damaged
-        .map(|(i, (expected, found))| {
-            let piece = span.piece(i);
-            let at = span.segment_offset(piece.start);
-            let live = piece.start.max(span.live.start)..piece.end.min(span.live.end);
-            let text = format!(
-                "{what}: damaged at byte {at} (checksum {found:08x}, expected {expected:08x})"
-            );
-            (live, text)
-        })
-        .collect()
 }

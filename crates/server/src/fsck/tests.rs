@@ -2,7 +2,7 @@
 use super::*;
 use crate::{Caller, Config, Fid, Kind, NewInode, OpenFlags, Service};
 use forebay_data::segment_header;
-use forebay_data::span::{self, Span};
+use forebay_data::span::{self, RawBytes, Span};
 use forebay_storage::{Batch, OsIo};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -98,6 +98,10 @@ fn first_span(store: &Store) -> Span {
     span::all(store).next().unwrap().unwrap()
 }
 
+fn raw(span: &Span) -> &RawBytes {
+    span.raw().unwrap()
+}
+
 #[track_caller]
 fn finds(report: &FsckReport, part: &str, words: &str) {
     let found = report
@@ -168,7 +172,7 @@ fn killed_with_an_unnamed_span() -> (TempDir, std::path::PathBuf, Span) {
     let spans = span::overlapping(&node.store, log, 0..u64::MAX);
     let span = spans.last().unwrap().unwrap();
     drop((node, service));
-    let segment = segment_header::name(span.segment);
+    let segment = segment_header::name(raw(&span).segment);
     let path = dir.path().join("node-0/data").join(segment);
     (dir, path, span)
 }
@@ -178,7 +182,8 @@ fn bytes_that_a_power_cut_took_before_any_file_named_them_are_a_note() {
     let (dir, path, span) = killed_with_an_unnamed_span();
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     let zeros = vec![0; span.stored_len() as usize];
-    file.write_all_at(&zeros, u64::from(span.offset)).unwrap();
+    file.write_all_at(&zeros, u64::from(raw(&span).offset))
+        .unwrap();
     let report = run(&dir);
     assert_eq!(report.problems, []);
     let told = |n: &&String| n.contains("1 piece of logs that were not closed");
@@ -210,15 +215,16 @@ fn a_flipped_bit_in_a_segment_is_found() {
     let path = dir
         .path()
         .join("node-1/data")
-        .join(segment_header::name(span.segment));
+        .join(segment_header::name(raw(&span).segment));
     let file = std::fs::File::options()
         .read(true)
         .write(true)
         .open(&path)
         .unwrap();
     let mut byte = [0];
-    file.read_exact_at(&mut byte, span.offset.into()).unwrap();
-    file.write_all_at(&[byte[0] ^ 1], span.offset.into())
+    file.read_exact_at(&mut byte, raw(&span).offset.into())
+        .unwrap();
+    file.write_all_at(&[byte[0] ^ 1], raw(&span).offset.into())
         .unwrap();
     let report = run(&dir);
     finds(&report, "data", "damaged at byte");

@@ -2,13 +2,13 @@
 //!
 //! Inodes and entries are held in memory, some hundred bytes each; the records of content stay where they are and are read
 //! again as they are needed.
-use super::log_bytes::LogBytes;
 use super::losses::Losses;
 use super::{ByteCheck, MemberPaths, is_member};
 use crate::inodes::{self, Inode};
 use crate::log_ranges::{LogRanges, addresses};
 use crate::meta::{check::UnfinishedOperations, entries, steps::EntryTarget};
 use crate::{Fid, LOST_LOG, Member, Result, files, keys, offline_stores};
+use forebay_data::check::{SegmentFiles, StoredBytes};
 use forebay_data::ranges::subtract;
 use forebay_data::span;
 use forebay_index::{Extent, ExtentIndex};
@@ -73,7 +73,12 @@ impl CollectedRecords {
         }
         for (at, source) in sources.iter().enumerate() {
             collected.names(at, losses);
-            collected.spans(at, LogBytes::new(&**io, source, byte_check));
+            let data = source.data.as_deref();
+            collected.spans(
+                at,
+                data.map(|data| SegmentFiles::new(&**io, data)),
+                byte_check,
+            );
         }
         collected.live = collected.live.sorted();
         let stores: Vec<(Member, &Store)> = collected
@@ -132,18 +137,22 @@ impl CollectedRecords {
         }
     }
 
-    fn spans(&mut self, at: usize, mut bytes: LogBytes<'_>) {
+    fn spans(&mut self, at: usize, files: Option<SegmentFiles<'_>>, byte_check: ByteCheck) {
         let m = &self.members[at];
         let Some(store) = &m.store else { return };
+        let mut bytes = StoredBytes::new(store, files, byte_check);
+        bytes.check_containers();
         for span in span::all(store).filter_map(Result::ok) {
             let source = LogSource {
                 member: m.member,
                 log: span.log,
             };
-            for bad in bytes.damaged(&span) {
-                self.bad.add(source, bad);
+            for bad in bytes.check_span(&span) {
+                self.bad.add(source, bad.range);
             }
-            self.live.add(source, span.live);
+            for part in bytes.parts_with_records(&span) {
+                self.live.add(source, part.live);
+            }
         }
     }
 
@@ -244,11 +253,9 @@ fn open(
         spans_lost |= match &damage.lost {
             Lost::Nothing | Lost::Corrected { .. } | Lost::EngineKeys { .. } => false,
             Lost::Batches { .. } => true,
-            Lost::Keys { first, last } => {
-                let spans = keys::SPANS.0;
-                first.first().is_none_or(|k| *k <= spans)
-                    && last.first().is_none_or(|k| *k >= spans)
-            }
+            Lost::Keys { first, last } => [keys::SPANS, keys::CONTAINERS].iter().any(|of| {
+                first.first().is_none_or(|k| *k <= of.0) && last.first().is_none_or(|k| *k >= of.0)
+            }),
         };
     }
     if spans_lost {

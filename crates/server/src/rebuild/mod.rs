@@ -3,7 +3,7 @@
 //!
 //! | step | module | what it does |
 //! |---|---|---|
-//! | read | `collect`, `log_bytes` | all records of all members that are whole; what is damaged, and which records it may have held |
+//! | read | `collect` | all records of all members that are whole; what is damaged, and which records it may have held |
 //! | names | `names` | entries and inodes are made to fit each other again |
 //! | content | `content`, `unplaced` | extents against sizes, byte counts and spans |
 //! | write | this file | one new key-value store a member, with the index |
@@ -23,18 +23,21 @@
 
 mod collect;
 mod content;
-mod log_bytes;
 mod losses;
 mod names;
 mod unplaced;
 
+pub use forebay_data::check::ByteCheck;
 pub use losses::{Loss, Losses};
 
 use crate::inodes::{Inode, record};
 use crate::superblock::unwritable;
 use crate::{Fid, Kind, Member, Result, Time, keys, offline_stores, record_subject};
-use collect::CollectedRecords;
+use collect::{CollectedRecords, CollectedStore};
 use content::ContentRebuild;
+use forebay_data::check::{self, StoredBytes};
+use forebay_data::container::keys::RecordKind;
+use forebay_data::span;
 use forebay_index::ExtentIndex;
 use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Store};
 use names::RebuiltNames;
@@ -47,8 +50,18 @@ const RECORDS_PER_BATCH: usize = 1000;
 /// What a counter is moved on by: its newest record may be among what is lost, so it may have given out more than is known. Fids have
 /// 48 bits.
 const COUNTER_LEAP: u64 = 1 << 32;
+/// The same of containers, whose numbers have 36 bits and are given out one for some 1 MiB.
+const CONTAINER_LEAP: u64 = 1 << 24;
 /// The counters of a member's store.
-const COUNTERS: [&[u8]; 6] = [b"fid", b"seq", b"intent", b"log", b"token", b"life"];
+const COUNTERS: [&[u8]; 7] = [
+    b"fid",
+    b"seq",
+    b"intent",
+    b"log",
+    b"token",
+    b"life",
+    b"container",
+];
 
 /// What there is of one member.
 #[derive(Debug, Clone)]
@@ -57,15 +70,6 @@ pub struct MemberPaths {
     pub kv: Option<PathBuf>,
     /// Its segment files.
     pub data: Option<PathBuf>,
-}
-
-/// How far file data is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ByteCheck {
-    /// Whether the segment files are there and long enough.
-    Lengths,
-    /// Every piece is read and compared with its checksum, which takes as long as reading everything does.
-    Bytes,
 }
 
 /// A new store as it is filled.
@@ -157,6 +161,9 @@ pub fn rebuild(
     }
     progress("copying records");
     copy(&collected, &names, &mut stores)?;
+    for (m, target) in collected.members.iter().zip(&mut stores) {
+        copy_log_records(m, target, &mut losses)?;
+    }
     progress("comparing files with their bytes");
     let unplaced = UnplacedBytes::of(&collected);
     for (fid, bytes) in &unplaced.at_end {
@@ -214,12 +221,12 @@ fn copy(
 ) -> Result<()> {
     for (m, target) in collected.members.iter().zip(targets) {
         let Some(store) = &m.store else { continue };
-        for keyspace in [keys::XATTRS, keys::PATTERNS, keys::SPANS, keys::DISPLACED] {
+        for keyspace in [keys::XATTRS, keys::PATTERNS, keys::DISPLACED] {
             for item in keys::all(store, keyspace) {
                 // Told with the damage of the store.
                 let Ok((key, value)) = item else { continue };
                 let fid = || keys::fid_of(&key);
-                let belongs = [keys::SPANS, keys::DISPLACED].contains(&keyspace)
+                let belongs = keyspace == keys::DISPLACED
                     || fid().is_some_and(|fid| names.inodes.contains_key(&fid));
                 if belongs {
                     target.put(keyspace, key, value)?;
@@ -229,6 +236,52 @@ fn copy(
         target.apply()?;
     }
     Ok(())
+}
+
+/// Where log bytes are: spans, as far as there are records of what they name; containers that they name, counted anew.
+fn copy_log_records(m: &CollectedStore, target: &mut NewStore, losses: &mut Losses) -> Result<()> {
+    let Some(store) = &m.store else {
+        return Ok(());
+    };
+    let mut bytes = StoredBytes::new(store, None, ByteCheck::Lengths);
+    // Told with the damage of the store.
+    for span in span::all(store).filter_map(Result::ok) {
+        for part in bytes.parts_with_records(&span) {
+            target.put(keys::SPANS, part.key().to_vec(), part.value())?;
+        }
+    }
+    let mut miscounted = 0u64;
+    check::recount(store, |recount| {
+        miscounted += u64::from(!recount.is_right());
+        if recount.counted.are_zero() {
+            return Ok(());
+        }
+        let id = recount.container.id;
+        let fingerprints = RecordKind::Fingerprints.key(id);
+        // Without them its chunks are only not found by what is written from now on.
+        if let Ok(Some(value)) = store.get(keys::CONTAINERS, &fingerprints) {
+            target.put(keys::CONTAINERS, fingerprints.to_vec(), value)?;
+        }
+        let chunks = recount.container.value();
+        target.put(
+            keys::CONTAINERS,
+            RecordKind::Chunks.key(id).to_vec(),
+            chunks,
+        )?;
+        let counts = recount.counted.value();
+        target.put(
+            keys::CONTAINERS,
+            RecordKind::Counts.key(id).to_vec(),
+            counts,
+        )
+    })?;
+    if miscounted > 0 {
+        losses.damage.push(format!(
+            "member {}: the counts of chunks in {miscounted} containers are wrong, and are made anew",
+            m.member
+        ));
+    }
+    target.apply()
 }
 
 fn write_names(names: &RebuiltNames, targets: &mut [NewStore]) -> Result<()> {
@@ -258,7 +311,11 @@ fn counters(collected: &CollectedRecords) -> Vec<[u64; COUNTERS.len()]> {
     let next = |member| {
         COUNTERS.map(|name| {
             let known = collected.counter(member, name);
-            known.saturating_add(COUNTER_LEAP)
+            let leap = match name {
+                b"container" => CONTAINER_LEAP,
+                _ => COUNTER_LEAP,
+            };
+            known.saturating_add(leap)
         })
     };
     collected.members.iter().map(|m| next(m.member)).collect()

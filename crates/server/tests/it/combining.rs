@@ -147,13 +147,13 @@ fn combined_opens_are_handles_of_their_own_and_close_with_the_last() {
     let (last, others) = handles.split_last().unwrap();
     for handle in others {
         node.release(*handle).unwrap();
-        settle(&service);
+        wait_until_idle(&service);
     }
     // Held open by the last one alone, wherever it came from.
     assert_eq!(node.read(*last, 0, 99).unwrap().len() as u64, 10 + MANY);
     assert_eq!(service.nodes()[0].files.open_files(), 1);
     node.release(*last).unwrap();
-    settle_to_nothing(&service);
+    wait_until_empty(&service);
     assert_eq!(service.nodes()[0].files.open_files(), 0);
     service.stop().unwrap();
 }
@@ -228,11 +228,11 @@ fn combined_creates_make_one_file_and_a_handle_for_each() {
         let (last, others) = opened.split_last().unwrap();
         for (other, _) in others {
             node.release(other.handle).unwrap();
-            settle(&service);
+            wait_until_idle(&service);
         }
         assert_eq!(service.nodes()[0].files.open_files(), 1);
         node.release(last.0.handle).unwrap();
-        settle(&service);
+        wait_until_idle(&service);
         assert_eq!(service.nodes()[0].files.open_files(), 0);
         // The first one's may be gone, as the others empty the file after it made it; but they do so together.
         let expected = |made| {
@@ -367,7 +367,7 @@ fn creates_that_differ_or_are_exclusive_are_asked_for_alone() {
     for opened in won.chain(ways_opened) {
         node.release(opened.handle).unwrap();
     }
-    settle(&service);
+    wait_until_idle(&service);
     assert_eq!(service.nodes()[0].files.open_files(), 0);
     service.stop().unwrap();
 }

@@ -350,7 +350,7 @@ impl Run {
                 .unlink(Fid::ROOT, name.as_bytes(), ROOT)
                 .unwrap();
         }
-        settle_to_nothing(&service);
+        wait_until_empty(&service);
         service.stop().unwrap();
     }
 }

@@ -1,5 +1,5 @@
 //! The figures of a member say what it holds and has done, also when they are not counted anew each time.
-use crate::common::{READ, ROOT, SLICE, config, create, scratch, settle_to_nothing, start};
+use crate::common::{READ, ROOT, SLICE, config, create, scratch, start, wait_until_empty};
 use forebay_server::{Fid, MemberStatus};
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ fn what_was_written_read_and_removed_is_counted() {
 
     other.release(opened.handle).unwrap();
     one.names.unlink(Fid::ROOT, b"f", ROOT).unwrap();
-    settle_to_nothing(&service);
+    wait_until_empty(&service);
     let after = MemberStatus::sum(&service.status().unwrap());
     assert_eq!((after.files, after.logical_bytes), (Some(1), Some(0)));
     service.stop().unwrap();

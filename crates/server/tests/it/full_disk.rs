@@ -45,7 +45,7 @@ fn deleting_on_a_full_disk_makes_room() {
     for (name, ..) in &gone {
         here.names.unlink(Fid::ROOT, name.as_bytes(), ROOT).unwrap();
     }
-    settle(&service);
+    wait_until_idle(&service);
     // Bytes are punched out of segments in the background: until then a write may still find no room, and no write that
     // found none keeps the next from succeeding.
     let write = || {

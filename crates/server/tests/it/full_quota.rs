@@ -39,7 +39,7 @@ fn deleting_on_a_full_store_makes_room() {
     );
     here.names.unlink(Fid::ROOT, b"f0", ROOT).unwrap();
     here.names.unlink(Fid::ROOT, b"f1", ROOT).unwrap();
-    settle(&service);
+    wait_until_idle(&service);
     let (fid, handle) = create(&here, "new");
     here.write(handle, 0, &[77; 150_000], ROOT).unwrap();
     here.release(handle).unwrap();
@@ -136,7 +136,7 @@ fn a_write_that_waits_for_space_is_woken_when_some_is_freed() {
     let (_, old) = create(&here, "old");
     here.write(old, 0, &[2; 900_000], ROOT).unwrap();
     here.release(old).unwrap();
-    settle(&service);
+    wait_until_idle(&service);
     let (new, handle) = create(&here, "new");
     // This member has something to free, and cannot: so a write may hope for space, and waits.
     faults.set(FaultRates {

@@ -604,7 +604,7 @@ impl History {
             self.delegate(0).names.unlink(parent, &leaf, ME).unwrap();
         }
         let service = self.service.take().unwrap();
-        crate::common::settle_to_nothing(&service);
+        crate::common::wait_until_empty(&service);
         service.stop().unwrap();
     }
 

@@ -128,7 +128,7 @@ fn needs(
     delegate.release(handle).unwrap();
     assert_eq!(read(delegate, fid).unwrap(), b"new");
     delegate.names.unlink(Fid::ROOT, b"new", ROOT).unwrap();
-    settle(&service);
+    wait_until_idle(&service);
     service.stop().unwrap();
     std::fs::write(table, whole).unwrap();
     assert_eq!(problems(dir).problems, []);

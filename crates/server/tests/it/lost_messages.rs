@@ -64,7 +64,7 @@ fn what_a_commit_says_is_true_whatever_was_lost() {
                         assert_eq!(e.errno(), Errno::IO);
                     }
                 }
-                settle(&service);
+                wait_until_idle(&service);
             }
             writer.release(handle).unwrap();
             (0..3).for_each(|node| check(&service.delegate(node), fid, &content));
@@ -74,7 +74,7 @@ fn what_a_commit_says_is_true_whatever_was_lost() {
             };
             writer.names.setattr(fid, &cut, None, ROOT).unwrap();
         }
-        settle_to_nothing(&service);
+        wait_until_empty(&service);
         service.stop().unwrap();
     }
     assert!(failed > 20, "faults hit {failed} commits only");
@@ -108,7 +108,7 @@ fn a_dead_slice_owner_fails_the_commit_and_nothing_is_lost_when_it_is_back() {
         SLICE + 4
     );
     writer.release(again.handle).unwrap();
-    settle(&service);
+    wait_until_idle(&service);
     service.stop().unwrap();
 }
 
@@ -157,6 +157,6 @@ fn an_explicit_time_or_mode_outlives_a_commit_before_it_that_got_no_answer() {
         }
     }
     writer.release(handle).unwrap();
-    settle(&service);
+    wait_until_idle(&service);
     service.stop().unwrap();
 }

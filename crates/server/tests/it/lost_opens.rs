@@ -29,13 +29,13 @@ fn each_open_counts_once_and_each_close_too() {
             }
         }
         faults.set(FaultRates::default());
-        settle(&service);
+        wait_until_idle(&service);
         assert_eq!(&other.read(kept, 0, 9).unwrap()[..], b"kept", "seed {seed}");
         // One more call to that member tells it of all that was lost.
         let last = other.open(fid, READ).unwrap().handle;
         other.release(last).unwrap();
         other.release(kept).unwrap();
-        settle_to_nothing(&service);
+        wait_until_empty(&service);
         service.stop().unwrap();
     }
 }
@@ -105,7 +105,7 @@ fn opens_that_empty_and_creates_leave_nothing_open_when_a_part_of_them_is_lost()
         other.release(last.1).unwrap();
         let held = || service.nodes()[0].files.open_files() + other.open_files() as u64;
         for _ in 0..5000 {
-            settle(&service);
+            wait_until_idle(&service);
             if held() == 0 {
                 break;
             }

@@ -293,7 +293,7 @@ impl History {
 
     /// All bytes on all nodes are right, and no others are stored.
     fn check_all(&mut self) {
-        settle(self.service());
+        wait_until_idle(self.service());
         let mut stored = 0;
         for file in 0..FILES {
             let content = self.files[file].newest_content(0);
@@ -322,7 +322,7 @@ impl History {
             }
         }
         for _ in 0..1000 {
-            settle(self.service());
+            wait_until_idle(self.service());
             let held: u64 = crate::common::stored(self.service())
                 .iter()
                 .map(|s| s.0)
@@ -370,7 +370,7 @@ impl History {
                 .unlink(Fid::ROOT, name.as_bytes(), ROOT)
                 .unwrap();
         }
-        settle_to_nothing(self.service());
+        wait_until_empty(self.service());
         self.folded
     }
 }

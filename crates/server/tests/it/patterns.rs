@@ -216,7 +216,7 @@ fn the_first_commits_of_two_nodes_at_once() {
             .unlink(Fid::ROOT, name.as_bytes(), ROOT)
             .unwrap();
     }
-    settle_to_nothing(&service);
+    wait_until_empty(&service);
 }
 
 /// 512 writers of 256 Ki records of 4 KiB each: half a terabyte of which only the extents are there.

@@ -75,7 +75,7 @@ fn read_all(delegate: &Delegate, fid: Fid, requests: &[ReadRequest], bytes: &[u8
 }
 
 /// Once threads have nothing to do any more.
-fn settled(delegate: &Delegate) -> PrefetchStats {
+fn stats_when_idle(delegate: &Delegate) -> PrefetchStats {
     loop {
         let before = delegate.prefetch_stats();
         std::thread::sleep(Duration::from_millis(20));
@@ -93,7 +93,7 @@ fn a_strided_reader_finds_its_bytes_there_and_random_reads_cost_nothing() {
     let (fid, _) = file(&service, &bytes);
     let reader = service.delegate(1);
     read_all(&reader, fid, &strided(400, 3000, 10_000), &bytes);
-    let stats = settled(&reader);
+    let stats = stats_when_idle(&reader);
     assert!(stats.hits > 350, "{stats:?}");
     assert!(
         stats.fetched_bytes - stats.used_bytes <= 64 * 3000,
@@ -111,7 +111,7 @@ fn a_strided_reader_finds_its_bytes_there_and_random_reads_cost_nothing() {
     };
     let requests: Vec<ReadRequest> = (0..600).map(some).collect();
     read_all(&reader, fid, &requests, &bytes);
-    let after = settled(&reader);
+    let after = stats_when_idle(&reader);
     assert!(
         after.fetched_bytes - stats.fetched_bytes <= 12_000,
         "{after:?}"
@@ -136,7 +136,7 @@ fn each_policy_reads_the_same_and_never_behind_the_end() {
         for _ in 0..2 {
             read_all(&reader, fid, &requests, &bytes);
         }
-        let stats = settled(&reader);
+        let stats = stats_when_idle(&reader);
         assert_eq!(
             stats.hits > 60,
             policy != PrefetchPolicy::None,
@@ -175,7 +175,7 @@ fn memory_stays_in_its_bound_with_many_readers() {
             std::thread::sleep(Duration::from_micros(500));
         }
     });
-    let stats = settled(&reader);
+    let stats = stats_when_idle(&reader);
     assert!(stats.hits > 30, "{stats:?}");
 }
 
@@ -268,10 +268,10 @@ fn posix_consistency_holds_while_bytes_are_fetched_ahead() {
         assert!(found == bytes[r.offset as usize..][..3000], "read {n}");
         if n % 7 >= 4 {
             // What is read next is here: read 5 of each 7 takes it, and what read 6 would take is old by then.
-            settled(&reader);
+            stats_when_idle(&reader);
         }
     }
-    let stats = settled(&reader);
+    let stats = stats_when_idle(&reader);
     assert!(stats.hits >= 10, "{stats:?}");
     assert!(stats.wasted_bytes > 0, "{stats:?}");
 }
@@ -298,8 +298,8 @@ fn a_file_closed_and_removed_with_fetches_on_their_way_leaves_nothing() {
     reader.release(open).unwrap();
     writer.names.unlink(Fid::ROOT, b"f", ROOT).unwrap();
     faults.set(FaultRates::default());
-    settled(&reader);
-    settle_to_nothing(&service);
+    stats_when_idle(&reader);
+    wait_until_empty(&service);
     service.stop().unwrap();
 }
 
@@ -315,7 +315,7 @@ fn a_member_that_dies_is_an_error_of_reads_and_ends_nothing_else() {
     for r in &requests[..30] {
         reader.read(open, r.offset, r.len as u32).unwrap();
     }
-    settled(&reader);
+    stats_when_idle(&reader);
     faults.kill(0);
     // What is here may still be read; what is not is an error, not a wait.
     let failed = requests[30..]

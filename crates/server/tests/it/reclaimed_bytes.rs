@@ -15,7 +15,7 @@ fn a_cached_extent_of_freed_bytes_leads_to_the_new_ones() {
     assert_eq!(reader.read(open, 0, 100_000).unwrap()[..], [1; 100_000]);
     writer.write(handle, 0, &[2; 100_000], ROOT).unwrap();
     writer.flush(handle).unwrap();
-    settle(&service);
+    wait_until_idle(&service);
     assert_eq!(
         service.status().unwrap()[0].data_bytes,
         100_000,
@@ -50,7 +50,7 @@ fn a_cached_extent_of_a_truncated_file_reads_as_the_file_is_now() {
         .names
         .setattr(fid, &set(10_000), Some(handle), ROOT)
         .unwrap();
-    settle(&service);
+    wait_until_idle(&service);
     // The reader's view is from before the truncate; the bytes it names are gone, so it must look again.
     assert_eq!(reader.read(open, 20_000, 50_000).unwrap().len(), 0);
     writer

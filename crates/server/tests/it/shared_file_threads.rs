@@ -106,6 +106,6 @@ fn every_thread_reads_its_last_write() {
         }
         delegate.release(handle).unwrap();
     }
-    settle(&service);
+    wait_until_idle(&service);
     service.stop().unwrap();
 }

@@ -312,7 +312,7 @@ fn corpus() -> Heard {
     for day in 0..3 {
         a_day(&world.service, day);
     }
-    settle(&world.service);
+    wait_until_idle(&world.service);
     world.service.stop().unwrap();
     let heard = std::mem::take(&mut *world.heard.lock());
     Heard {

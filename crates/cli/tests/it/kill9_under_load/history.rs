@@ -53,7 +53,7 @@ impl Files {
 
     /// Takes what was found after a crash if it may be: exactly as before `pending`, or as after it; bytes of a write
     /// that had not returned may be old or new one by one (they were not committed yet), but nothing else.
-    pub fn settle(
+    pub fn accept(
         &mut self,
         pending: &PendingMount,
         found: BTreeMap<String, Vec<u8>>,

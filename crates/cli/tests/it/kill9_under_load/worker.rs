@@ -201,7 +201,7 @@ impl Worker {
             self.id,
             std::mem::replace(&mut self.pending, PendingMount::None),
         );
-        if let Err(why) = self.files.settle(&pending, found) {
+        if let Err(why) = self.files.accept(&pending, found) {
             panic!("seed {seed}, worker {id}: {why}");
         }
         self.verify_slots(root, seed);

@@ -1,5 +1,6 @@
 //! What the bytes of a service's stores hold, by file and place, while they are whole: so that a test that damages some of them knows which
 //! files these may cost, and which not.
+use forebay_data::pieces::Pieces;
 use forebay_data::segment_header;
 use forebay_data::span::{self, Span};
 use forebay_index::Record;
@@ -76,7 +77,8 @@ impl HeldRecords {
                 // A listing is not whole without it.
                 inodes.insert(*dir);
             }
-            Span { .. } | Intent | Message | OpenLog(_) | Counter(_) | Displaced => {}
+            Span { .. } | Container(_) | Intent | Message | OpenLog(_) | Counter(_) | Displaced => {
+            }
         }
     }
 }
@@ -187,12 +189,14 @@ impl StoredBytes {
                 let key = [&[keys::SPANS.0][..], &span.key()].concat();
                 let fids = files_of(&extents, member, span.log, &span.live);
                 spans.insert((member, key), fids);
-                let path = data.join(segment_header::name(span.segment));
-                for i in 0..span.crcs.len() {
-                    let addresses = span.piece(i);
+                // Nothing is settled in these stores.
+                let Some(raw) = span.raw() else { continue };
+                let path = data.join(segment_header::name(raw.segment));
+                for i in 0..raw.crcs.len() {
+                    let addresses = raw.piece(i);
                     let (start, end) = (
-                        span.segment_offset(addresses.start),
-                        span.segment_offset(addresses.end),
+                        raw.segment_offset(addresses.start),
+                        raw.segment_offset(addresses.end),
                     );
                     let mut piece = Piece::new(member, dir, &path, start..end);
                     piece.content = files_of(&extents, member, span.log, &addresses);

@@ -295,8 +295,8 @@ impl History {
         extents
     }
 
-    /// Everything settled: contents, sums, and each log byte either used or freed.
-    fn settle(mut self) {
+    /// Everything is finished: contents, sums, and each log byte either used or freed.
+    fn end(mut self) {
         self.world.clear_rule();
         for pending in std::mem::take(&mut self.pending) {
             self.finish(pending);
@@ -355,7 +355,7 @@ proptest! {
         for op in ops {
             history.step(op);
         }
-        history.settle();
+        history.end();
     }
 }
 
@@ -383,7 +383,7 @@ fn a_commit_is_counted_once_though_a_start_counted_its_file_before_its_owner_kne
     ] {
         history.step(op);
     }
-    history.settle();
+    history.end();
 }
 
 #[test]
@@ -402,5 +402,5 @@ fn the_later_commit_wins_whatever_was_staged_first() {
     }
     // Planned third, first, second; the last to reach the owner was the one planned second (log 3).
     assert_eq!(history.models[0].stretches[5].map(|(log, _)| log), Some(3));
-    history.settle();
+    history.end();
 }

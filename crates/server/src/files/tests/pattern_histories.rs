@@ -318,7 +318,7 @@ impl History {
     }
 
     fn check(&mut self) {
-        // What was staged and given up is settled: its owner is asked, and must not be cut off then.
+        // What was staged and given up is decided: its owner is asked, and must not be cut off then.
         self.recover();
         (0..self.members()).for_each(|k| self.world.restart(k));
         self.world.drain();

@@ -94,7 +94,7 @@ pub fn contents(delegate: &Delegate, fid: Fid) -> Vec<u8> {
 }
 
 /// Does the background work of every member until nothing is left to do.
-pub fn settle(service: &Service) {
+pub fn wait_until_idle(service: &Service) {
     let idle = |n: &Arc<forebay_server::MemberParts>| n.files.pending().unwrap() == 0;
     until("the background work ends", || {
         for node in service.nodes() {
@@ -112,7 +112,7 @@ pub fn stored(service: &Service) -> Vec<(u64, u64)> {
 }
 
 /// The files are all removed: waits until nothing is stored any more, or fails.
-pub fn settle_to_nothing(service: &Service) {
+pub fn wait_until_empty(service: &Service) {
     let nothing = |s: &(u64, u64)| *s == (0, 0);
     let what = || {
         format!(
@@ -121,7 +121,7 @@ pub fn settle_to_nothing(service: &Service) {
         )
     };
     until_or(LIMIT, what, || {
-        settle(service);
+        wait_until_idle(service);
         stored(service).iter().all(nothing)
     });
 }

@@ -1,5 +1,5 @@
 //! The segment files of one member of a stopped service, kept open while they are looked at.
-use forebay_data::segment_header;
+use crate::segment_header;
 use forebay_storage::{File, Io};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 const OPEN_FILES: usize = 64;
 
 /// See the head of this file.
-pub(crate) struct SegmentFiles<'a> {
+pub struct SegmentFiles<'a> {
     io: &'a dyn Io,
     data: &'a Path,
     open: HashMap<u32, Arc<dyn File>>,
@@ -17,7 +17,7 @@ pub(crate) struct SegmentFiles<'a> {
 
 impl<'a> SegmentFiles<'a> {
     /// Those in the directory `data`.
-    pub(crate) fn new(io: &'a dyn Io, data: &'a Path) -> SegmentFiles<'a> {
+    pub fn new(io: &'a dyn Io, data: &'a Path) -> SegmentFiles<'a> {
         SegmentFiles {
             io,
             data,
@@ -26,12 +26,15 @@ impl<'a> SegmentFiles<'a> {
     }
 
     /// Where one lies.
-    pub(crate) fn path(&self, number: u32) -> PathBuf {
+    pub fn path(&self, number: u32) -> PathBuf {
         self.data.join(segment_header::name(number))
     }
 
     /// The file of this number; `None` if there is none.
-    pub(crate) fn get(&mut self, number: u32) -> std::io::Result<Option<Arc<dyn File>>> {
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn get(&mut self, number: u32) -> std::io::Result<Option<Arc<dyn File>>> {
         if let Some(file) = self.open.get(&number) {
             return Ok(Some(file.clone()));
         }

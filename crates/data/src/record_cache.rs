@@ -1,44 +1,62 @@
-//! Decoded spans in memory, bounded in bytes; so that a read in the common case asks the store nothing.
+//! Decoded records in memory (spans, containers), bounded in bytes; so that a read in the common case asks the store nothing.
 //!
-//! Invariant: after `forget` returns, no span of that log loaded before it is ever found again. A reader that loaded a
-//! span before a free and wants to keep it after is refused by the shard's epoch.
-use crate::span::Span;
-use forebay_proto::LogId;
+//! Invariant: after `forget` returns, no record of that group loaded before it is ever found again. A reader that loaded a
+//! record before a change and wants to keep it after is refused by the shard's epoch.
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 const SHARDS: usize = 16;
 
-#[derive(Default)]
-struct Shard {
-    /// By (log, live end), as in the store.
-    spans: BTreeMap<(LogId, u64), (Arc<Span>, AtomicBool)>,
+/// A record that stands for some addresses of a group: of a log, or of a container.
+pub trait CachedRecord {
+    /// Which group.
+    fn group(&self) -> u64;
+    /// Its addresses. Records of one group do not overlap.
+    fn addresses(&self) -> Range<u64>;
+    /// What it costs in memory, bytes.
+    fn memory(&self) -> usize;
+}
+
+struct Shard<R> {
+    /// By group and the end of the addresses, as in the store.
+    records: BTreeMap<(u64, u64), (Arc<R>, AtomicBool)>,
     bytes: usize,
     /// Where the eviction's clock hand stands.
-    hand: (LogId, u64),
+    hand: (u64, u64),
     /// Number of `forget` calls.
     epoch: u64,
 }
 
+impl<R> Default for Shard<R> {
+    fn default() -> Shard<R> {
+        Shard {
+            records: BTreeMap::new(),
+            bytes: 0,
+            hand: (0, 0),
+            epoch: 0,
+        }
+    }
+}
+
 /// The cache. Shared by threads.
-pub struct SpanCache {
-    shards: Vec<RwLock<Shard>>,
+pub struct RecordCache<R> {
+    shards: Vec<RwLock<Shard<R>>>,
     shard_budget: usize,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-/// Proof of when a load began; see `SpanCache::keep`.
+/// Proof of when a load began; see `RecordCache::keep`.
 #[derive(Clone, Copy)]
 pub struct Epoch(u64);
 
-impl SpanCache {
+impl<R: CachedRecord> RecordCache<R> {
     /// At most about `budget` bytes.
-    pub fn new(budget: usize) -> SpanCache {
-        SpanCache {
+    pub fn new(budget: usize) -> RecordCache<R> {
+        RecordCache {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             shard_budget: (budget / SHARDS).max(4096),
             hits: AtomicU64::new(0),
@@ -46,19 +64,19 @@ impl SpanCache {
         }
     }
 
-    fn shard(&self, log: LogId) -> &RwLock<Shard> {
-        &self.shards[(log.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize % SHARDS]
+    fn shard(&self, group: u64) -> &RwLock<Shard<R>> {
+        &self.shards[(group.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize % SHARDS]
     }
 
-    /// The span that holds `addr`, if it is here.
-    pub fn get(&self, log: LogId, addr: u64) -> Option<Arc<Span>> {
-        let shard = self.shard(log).read();
+    /// The record that holds `addr`, if it is here.
+    pub fn get(&self, group: u64, addr: u64) -> Option<Arc<R>> {
+        let shard = self.shard(group).read();
         let next = shard
-            .spans
-            .range((Bound::Excluded((log, addr)), Bound::Unbounded))
+            .records
+            .range((Bound::Excluded((group, addr)), Bound::Unbounded))
             .next();
         let found = next
-            .filter(|((l, _), (s, _))| *l == log && s.live.start <= addr)
+            .filter(|((g, _), (r, _))| *g == group && r.addresses().start <= addr)
             .map(|(_, (s, used))| {
                 used.store(true, Relaxed);
                 s.clone()
@@ -72,35 +90,34 @@ impl SpanCache {
         found
     }
 
-    /// Take this before the load of a span that `keep` shall remember.
-    pub fn epoch(&self, log: LogId) -> Epoch {
-        Epoch(self.shard(log).read().epoch)
+    /// Take this before the load of a record that `keep` shall remember.
+    pub fn epoch(&self, group: u64) -> Epoch {
+        Epoch(self.shard(group).read().epoch)
     }
 
-    /// Remembers a span loaded since `epoch`, unless something was forgotten since.
-    pub fn keep(&self, epoch: Epoch, span: Arc<Span>) {
-        let mut shard = self.shard(span.log).write();
+    /// Remembers a record loaded since `epoch`, unless something was forgotten since.
+    pub fn keep(&self, epoch: Epoch, record: Arc<R>) {
+        let mut shard = self.shard(record.group()).write();
         if shard.epoch != epoch.0 {
             return;
         }
-        shard.bytes += span.memory();
-        let key = (span.log, span.live.end);
-        if let Some((old, _)) = shard.spans.insert(key, (span, AtomicBool::new(false))) {
+        shard.bytes += record.memory();
+        let key = (record.group(), record.addresses().end);
+        let kept = (record, AtomicBool::new(false));
+        if let Some((old, _)) = shard.records.insert(key, kept) {
             shard.bytes -= old.memory();
         }
-        while shard.bytes > self.shard_budget && shard.spans.len() > 1 {
+        while shard.bytes > self.shard_budget && shard.records.len() > 1 {
             shard.evict();
         }
     }
 
-    /// Forgets these spans (by their live ends), and what loads under way would bring.
-    pub fn forget(&self, log: LogId, ends: impl IntoIterator<Item = u64>) {
-        let mut shard = self.shard(log).write();
+    /// Forgets a record (by the end of its addresses), and what loads under way would bring.
+    pub fn forget(&self, group: u64, end: u64) {
+        let mut shard = self.shard(group).write();
         shard.epoch += 1;
-        for end in ends {
-            if let Some((old, _)) = shard.spans.remove(&(log, end)) {
-                shard.bytes -= old.memory();
-            }
+        if let Some((old, _)) = shard.records.remove(&(group, end)) {
+            shard.bytes -= old.memory();
         }
     }
 
@@ -115,20 +132,20 @@ impl SpanCache {
     }
 }
 
-impl Shard {
-    /// One step of the clock: passes over a span used since the last round, or drops one not used.
+impl<R: CachedRecord> Shard<R> {
+    /// One step of the clock: passes over a record used since the last round, or drops one not used.
     fn evict(&mut self) {
         let after = self
-            .spans
+            .records
             .range((Bound::Excluded(self.hand), Bound::Unbounded))
             .next();
-        let Some((key, (span, used))) = after.or_else(|| self.spans.iter().next()) else {
+        let Some((key, (record, used))) = after.or_else(|| self.records.iter().next()) else {
             return;
         };
-        let (key, size, used) = (*key, span.memory(), used.swap(false, Relaxed));
+        let (key, size, used) = (*key, record.memory(), used.swap(false, Relaxed));
         self.hand = key;
         if !used {
-            self.spans.remove(&key);
+            self.records.remove(&key);
             self.bytes -= size;
         }
     }
@@ -137,6 +154,10 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::span::Span;
+    use forebay_proto::LogId;
+
+    type SpanCache = RecordCache<Span>;
 
     fn span(log: LogId, addr: u64, len: usize) -> Arc<Span> {
         Arc::new(Span::of(log, addr, &vec![1; len], 0, 4096))
@@ -159,7 +180,7 @@ mod tests {
         let c = SpanCache::new(1 << 20);
         let epoch = c.epoch(1);
         c.keep(epoch, span(1, 0, 100));
-        c.forget(1, [100]);
+        c.forget(1, 100);
         assert!(c.get(1, 5).is_none());
         c.keep(epoch, span(1, 0, 100));
         assert!(c.get(1, 5).is_none(), "a stale load came back");

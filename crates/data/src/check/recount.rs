@@ -1,0 +1,71 @@
+//! Counts of chunks as the spans say, against those that are saved.
+//!
+//! A chunk is counted once for each run of each span that has a byte of it. Memory is bounded: a pass over all spans counts a row of
+//! containers, and there are as many passes as that takes.
+use crate::container::{self, Container, ContainerId, Counts};
+use crate::span;
+use forebay_proto::Result;
+use forebay_storage::Store;
+use std::collections::BTreeMap;
+
+/// Containers that a pass counts: some 32 MiB of counts, of 1 MiB chunks of 4 KiB.
+const CONTAINERS_PER_PASS: usize = 16 << 10;
+
+/// A container, counted.
+pub struct Recount {
+    /// Which.
+    pub container: Container,
+    /// As the spans say.
+    pub counted: Counts,
+    /// As is saved.
+    pub saved: Result<Counts>,
+}
+
+impl Recount {
+    /// Whether what is saved is right.
+    pub fn is_right(&self) -> bool {
+        self.saved
+            .as_ref()
+            .is_ok_and(|saved| *saved == self.counted)
+    }
+}
+
+/// Hears of each container, in order. Spans and containers whose records cannot be read are passed over; they are damage.
+///
+/// # Errors
+/// As `each`.
+pub fn recount(store: &Store, mut each: impl FnMut(Recount) -> Result<()>) -> Result<()> {
+    let mut containers = container::all(store).filter_map(Result::ok).peekable();
+    while containers.peek().is_some() {
+        let row: BTreeMap<ContainerId, (Container, Counts)> = containers
+            .by_ref()
+            .take(CONTAINERS_PER_PASS)
+            .map(|c| (c.id, (c.clone(), Counts::none(c.count()))))
+            .collect();
+        for (_, (container, counted)) in count(store, row) {
+            each(Recount {
+                saved: container::load_counts(store, &container),
+                container,
+                counted,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn count(
+    store: &Store,
+    mut row: BTreeMap<ContainerId, (Container, Counts)>,
+) -> BTreeMap<ContainerId, (Container, Counts)> {
+    for span in span::all(store).filter_map(Result::ok) {
+        let runs = span.runs().into_iter().flat_map(|runs| runs.iter());
+        for (id, positions) in runs.filter_map(|run| run.in_container()) {
+            if let Some((container, counts)) = row.get_mut(&id)
+                && let Some(chunks) = container.chunks_over(&positions)
+            {
+                counts.0[chunks].iter_mut().for_each(|count| *count += 1);
+            }
+        }
+    }
+    row
+}

@@ -1,0 +1,227 @@
+//! Stored bytes against their checksums.
+use super::{ByteCheck, SegmentFiles};
+use crate::container::{self, Container, ContainerId, Counts};
+use crate::pieces::Pieces;
+use crate::ranges::{merge, subtract};
+use crate::span::{Run, RunSource, Runs, Span, SpanBytes};
+use forebay_proto::Result;
+use forebay_storage::Store;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Decoded containers kept.
+const CONTAINERS_KEPT: usize = 4096;
+
+/// Addresses of a span, or positions of a container, whose bytes are not what was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadBytes {
+    /// Which.
+    pub range: Range<u64>,
+    /// What is wrong and where, for people.
+    pub text: String,
+}
+
+/// See the head of this file.
+pub struct StoredBytes<'a> {
+    store: &'a Store,
+    files: Option<SegmentFiles<'a>>,
+    byte_check: ByteCheck,
+    buffer: Vec<u8>,
+    /// What is wrong in containers, of those of which something is.
+    bad: HashMap<ContainerId, Vec<BadBytes>>,
+    /// Decoded ones; `Err`: what is wrong with its record.
+    containers: HashMap<ContainerId, std::result::Result<Arc<Container>, String>>,
+}
+
+impl<'a> StoredBytes<'a> {
+    /// Of a store and its segment files; `None`: there are none.
+    pub fn new(
+        store: &'a Store,
+        files: Option<SegmentFiles<'a>>,
+        byte_check: ByteCheck,
+    ) -> StoredBytes<'a> {
+        StoredBytes {
+            store,
+            files,
+            byte_check,
+            buffer: Vec::new(),
+            bad: HashMap::new(),
+            containers: HashMap::new(),
+        }
+    }
+
+    /// Verifies the chunks of a container that spans name; without counts all that it stores. What is wrong with them is also
+    /// remembered for the spans.
+    pub fn check_container(
+        &mut self,
+        container: &Container,
+        counts: Option<&Counts>,
+    ) -> Vec<BadBytes> {
+        let is_named = |i: usize| counts.is_none_or(|counts| counts.0[i] > 0);
+        let mut bad = Vec::new();
+        for stretch in container.stretches(is_named) {
+            bad.extend(self.check(container, &stretch));
+        }
+        if !bad.is_empty() {
+            self.bad.insert(container.id, bad.clone());
+        }
+        bad
+    }
+
+    /// The same of all containers whose records can be read.
+    pub fn check_containers(&mut self) {
+        for container in container::all(self.store).filter_map(Result::ok) {
+            let counts = container::load_counts(self.store, &container).ok();
+            self.check_container(&container, counts.as_ref());
+        }
+    }
+
+    /// What is left of a span without the addresses that it says are in containers which have no such bytes: they are lost, and
+    /// nothing can free them.
+    pub fn parts_with_records(&mut self, span: &Span) -> Vec<Span> {
+        let (mut at, mut lost) = (span.live.start, Vec::new());
+        for run in span.runs().into_iter().flat_map(Runs::iter) {
+            let addresses = at..at + u64::from(run.len);
+            at = addresses.end;
+            if let Some((id, positions)) = run.in_container() {
+                let there = self.container(id).ok();
+                if there.and_then(|c| c.chunks_over(&positions)).is_none() {
+                    lost.push(addresses);
+                }
+            }
+        }
+        let left = subtract(span.live.clone(), &merge(lost)).into_iter();
+        left.map(|live| span.part(live)).collect()
+    }
+
+    /// The live addresses of a span whose bytes are not what was written. Check the containers first.
+    pub fn check_span(&mut self, span: &Span) -> Vec<BadBytes> {
+        match &span.bytes {
+            SpanBytes::Raw(raw) => {
+                let bad = self.check(raw, &raw.stored).into_iter();
+                bad.filter_map(|bad| {
+                    let range =
+                        bad.range.start.max(span.live.start)..bad.range.end.min(span.live.end);
+                    (!range.is_empty()).then_some(BadBytes { range, ..bad })
+                })
+                .collect()
+            }
+            SpanBytes::Mapped(runs) => {
+                let (mut at, mut bad) = (span.live.start, Vec::new());
+                for run in runs.iter() {
+                    self.check_run(at, run, &mut bad);
+                    at += u64::from(run.len);
+                }
+                bad
+            }
+        }
+    }
+
+    fn check_run(&mut self, addr: u64, run: Run, bad: &mut Vec<BadBytes>) {
+        let RunSource::Container { id, at } = run.source else {
+            return;
+        };
+        let positions = u64::from(at)..u64::from(at) + u64::from(run.len);
+        let whole = |text: String| BadBytes {
+            range: addr..addr + u64::from(run.len),
+            text,
+        };
+        match self.container(id) {
+            Err(text) => bad.push(whole(text)),
+            Ok(container) if container.chunks_over(&positions).is_none() => bad.push(whole(
+                format!("container {id}: it has not the bytes from {at} on that a span names"),
+            )),
+            Ok(_) => {
+                for chunk in self.bad.get(&id).into_iter().flatten() {
+                    let range =
+                        chunk.range.start.max(positions.start)..chunk.range.end.min(positions.end);
+                    if !range.is_empty() {
+                        bad.push(BadBytes {
+                            range: addr + (range.start - positions.start)
+                                ..addr + (range.end - positions.start),
+                            text: chunk.text.clone(),
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn container(&mut self, id: ContainerId) -> std::result::Result<Arc<Container>, String> {
+        if let Some(known) = self.containers.get(&id) {
+            return known.clone();
+        }
+        if self.containers.len() >= CONTAINERS_KEPT {
+            self.containers.clear();
+        }
+        let loaded = match container::load(self.store, id) {
+            Ok(Some(container)) => Ok(Arc::new(container)),
+            Ok(None) => Err(format!("container {id}: there is no record of it")),
+            Err(e) => Err(e.to_string()),
+        };
+        self.containers.insert(id, loaded.clone());
+        loaded
+    }
+
+    /// What is wrong with these bytes, which are whole pieces one behind the other.
+    fn check(&mut self, pieces: &impl Pieces, range: &Range<u64>) -> Vec<BadBytes> {
+        let whole = |text: String| {
+            vec![BadBytes {
+                range: range.clone(),
+                text,
+            }]
+        };
+        let Some(files) = &mut self.files else {
+            return whole("there are no segment files".into());
+        };
+        let path = files.path(pieces.segment());
+        let (what, start) = (path.display(), pieces.segment_offset(range.start));
+        let file = match files.get(pieces.segment()) {
+            Ok(Some(file)) => file,
+            Ok(None) => return whole(format!("{what}: the file is missing")),
+            Err(e) => return whole(format!("{what}: {e}")),
+        };
+        let len = range.end - range.start;
+        let there = match self.byte_check {
+            ByteCheck::Lengths => file.len().map(|all| all.saturating_sub(start)),
+            ByteCheck::Bytes => {
+                self.buffer.clear();
+                self.buffer.resize(len as usize, 0);
+                file.read_at(&mut self.buffer, start).map(|n| n as u64)
+            }
+        };
+        let there = match there {
+            Ok(there) => range.start + there.min(len),
+            Err(e) => return whole(format!("{what}: {e}")),
+        };
+        let mut bad = Vec::new();
+        for i in pieces.piece_of(range.start)..=pieces.piece_of(range.end - 1) {
+            let piece = pieces.piece(i);
+            // A piece of which the end is missing cannot be verified.
+            if piece.end > there {
+                let end = start + (there - range.start);
+                bad.push(BadBytes {
+                    range: piece.start..range.end,
+                    text: format!("{what}: the file ends at byte {end}, before what it held"),
+                });
+                break;
+            }
+            if self.byte_check == ByteCheck::Lengths {
+                continue;
+            }
+            let bytes = (piece.start - range.start) as usize..(piece.end - range.start) as usize;
+            let (found, expected) = (crc32c::crc32c(&self.buffer[bytes]), pieces.checksum(i));
+            if found != expected {
+                let (of, at) = (pieces.describe(i), pieces.segment_offset(piece.start));
+                bad.push(BadBytes {
+                    range: piece,
+                    text: format!(
+                        "{what}: damaged at byte {at} (checksum {found:08x}, expected {expected:08x}; {of})"
+                    ),
+                });
+            }
+        }
+        bad
+    }
+}

@@ -1,0 +1,38 @@
+//! Containers (the unique value log of DenKV): chunks of up to 1 MiB in all that lie together in a segment, each kept once.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `record` | where a container lies, its chunks, their checksums |
+//! | `counts` | how often spans name each chunk |
+//! | `fingerprints` | what its chunks are known by |
+//! | `table` | the records of all containers, decoded ones in memory, and what they count for |
+//! | `locked` | containers whose chunks a batch counts up and down |
+//! | `damaged` | chunks that were read in vain |
+//! | `keys` | the keys of their records |
+//!
+//! A container is a space of **positions**, from 0 to the lengths of its chunks together. Runs of spans name positions; they
+//! stay as they are when the container moves, and also when it leaves out chunks that nobody names any more.
+//!
+//! Counts are kept in one place, a record of their own, and change in the batch that changes the spans. A chunk whose count is
+//! 0 is gone for good: nothing names it again, and its bytes are reclaimed once that batch is on disk. A container without
+//! a counted chunk has no records.
+mod counts;
+mod damaged;
+mod fingerprints;
+pub mod keys;
+mod locked;
+mod record;
+mod table;
+
+pub use counts::Counts;
+pub use damaged::DamagedChunks;
+pub use fingerprints::Fingerprints;
+pub use locked::{LockedContainers, NewContainer};
+pub use record::{Container, StoredChunk};
+pub use table::{ContainerMove, ContainerTable, all, load, load_counts, load_fingerprints};
+
+/// Names a container. Numbers are never used twice.
+pub type ContainerId = u64;
+
+/// The largest container, bytes.
+pub const MAX_CONTAINER_BYTES: u64 = 1 << 20;

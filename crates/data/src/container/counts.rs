@@ -1,0 +1,72 @@
+//! How often spans name each chunk of a container: once for each run of each span record that has a byte of it.
+//!
+//! ```text
+//! 0  1  version = 1
+//! 1     the count of each chunk, varint
+//! ```
+use forebay_codec::varint;
+
+const VERSION: u8 = 1;
+
+/// See the head of this file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Counts(pub Box<[u64]>);
+
+impl Counts {
+    /// Of so many chunks, none of them named.
+    pub fn none(chunks: usize) -> Counts {
+        Counts(vec![0; chunks].into())
+    }
+
+    /// Whether no chunk is named.
+    pub fn are_zero(&self) -> bool {
+        self.0.iter().all(|count| *count == 0)
+    }
+
+    /// The value of the record.
+    pub fn value(&self) -> Vec<u8> {
+        let mut value = vec![VERSION];
+        self.0
+            .iter()
+            .for_each(|count| varint::put(&mut value, *count));
+        value
+    }
+
+    /// Reads a value of so many chunks.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(value: &[u8], chunks: usize) -> Result<Counts, &'static str> {
+        let (version, mut rest) = value.split_first().ok_or("cut short")?;
+        if *version != VERSION {
+            return Err("unknown version");
+        }
+        if chunks > rest.len() {
+            return Err("cut short");
+        }
+        let counts = (0..chunks).map(|_| varint::take(&mut rest));
+        let counts: Option<Box<[u64]>> = counts.collect();
+        match (counts, rest.is_empty()) {
+            (Some(counts), true) => Ok(Counts(counts)),
+            _ => Err("of another number of chunks"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn counts_come_back_and_others_are_refused(counts in prop::collection::vec(any::<u64>(), 0..50)) {
+            let counts = Counts(counts.into());
+            let (value, n) = (counts.value(), counts.0.len());
+            prop_assert_eq!(Counts::decode(&value, n), Ok(counts));
+            prop_assert!(Counts::decode(&value, n + 1).is_err());
+            prop_assert!(n == 0 || Counts::decode(&value, n - 1).is_err());
+            prop_assert!(Counts::decode(&value[..value.len() - 1], n).is_err());
+        }
+    }
+}

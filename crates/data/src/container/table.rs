@@ -1,0 +1,243 @@
+//! The records of all containers, one owner for what must agree: the records in the store, decoded ones in memory, the counts,
+//! and the bytes that they count for.
+//!
+//! Whoever changes what spans name locks the containers first ([`ContainerTable::lock`]), counts up and down, adds the changed
+//! records to the batch that changes the spans, and says when that is applied ([`LockedContainers::applied`]). Locks of logs
+//! come before these.
+//!
+//! Invariants: a container's records change under its lock; its chunks that are named, and no others, count in its segment and
+//! against the quota, and are in the index; no decoded container outlives its record.
+use super::keys::RecordKind;
+use super::{Container, ContainerId, Counts, DamagedChunks, Fingerprints, LockedContainers};
+use crate::byte_budget::ByteBudget;
+use crate::cit::Cit;
+use crate::keyspaces::CONTAINERS;
+use crate::record_cache::RecordCache;
+use crate::segment::{SegmentRange, Segments};
+use crate::striped_locks::StripedLocks;
+use forebay_proto::{Error, Result};
+use forebay_storage::{Batch, Store};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// See the head of this file. Shared by threads.
+pub struct ContainerTable {
+    pub(super) store: Arc<Store>,
+    segments: Arc<Segments>,
+    /// Stored bytes of all logs, against the quota.
+    live: Arc<ByteBudget>,
+    /// Decoded containers in memory.
+    pub cache: RecordCache<Container>,
+    /// Chunks that were read in vain.
+    pub damaged: DamagedChunks,
+    locks: StripedLocks,
+    /// Bytes of chunks that are named.
+    named: AtomicU64,
+    /// Where chunks are found by their fingerprints, if anything is settled.
+    pub(super) index: OnceLock<Arc<Cit>>,
+}
+
+/// A container whose bytes are copied to another place.
+pub struct ContainerMove {
+    /// As it was.
+    pub old: Container,
+    /// As it will be: its bytes are there already, and count in the segment.
+    pub new: Container,
+}
+
+impl ContainerTable {
+    /// Over the records in `store`. `cache_bytes`: most memory for decoded containers.
+    pub fn new(
+        store: Arc<Store>,
+        segments: Arc<Segments>,
+        live: Arc<ByteBudget>,
+        cache_bytes: usize,
+    ) -> ContainerTable {
+        ContainerTable {
+            store,
+            segments,
+            live,
+            cache: RecordCache::new(cache_bytes),
+            damaged: DamagedChunks::default(),
+            locks: StripedLocks::default(),
+            named: AtomicU64::new(0),
+            index: OnceLock::new(),
+        }
+    }
+
+    /// From now on chunks are in this index from the batch on that makes them, until nothing names them.
+    pub fn keep_index(&self, index: Arc<Cit>) {
+        // There is one for as long as the store is open.
+        let _ = self.index.set(index);
+    }
+
+    /// So many more bytes are in chunks that are named.
+    pub fn add_named(&self, bytes: u64) {
+        self.named.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes of chunks that are named.
+    pub fn named(&self) -> u64 {
+        self.named.load(Relaxed)
+    }
+
+    /// A container, if there is one of this number.
+    ///
+    /// # Errors
+    /// As the store, and `Corrupt` for a broken record.
+    pub fn find(&self, id: ContainerId) -> Result<Option<Arc<Container>>> {
+        match self.cache.get(id, 0) {
+            Some(container) => Ok(Some(container)),
+            None => self.load(id),
+        }
+    }
+
+    /// As `find`, but always from the store.
+    ///
+    /// # Errors
+    /// As `find`.
+    pub fn load(&self, id: ContainerId) -> Result<Option<Arc<Container>>> {
+        let epoch = self.cache.epoch(id);
+        let container = load(&self.store, id)?.map(Arc::new);
+        if let Some(container) = &container {
+            self.cache.keep(epoch, container.clone());
+        }
+        Ok(container)
+    }
+
+    /// How often the chunks of a container are named. `None`: it has changed, or is gone.
+    ///
+    /// # Errors
+    /// As the store, and `Corrupt` for a broken record.
+    pub fn counts(&self, container: &Container) -> Result<Option<Counts>> {
+        let _lock = self.locks.lock([container.id]);
+        match load(&self.store, container.id)? {
+            Some(now) if now == *container => load_counts(&self.store, container).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// A container and its counts, as they are now. They may change at once: whoever relies on them looks again under the lock.
+    ///
+    /// # Errors
+    /// As the store, and `Corrupt` for a broken record.
+    pub fn find_counted(&self, id: ContainerId) -> Result<Option<(Arc<Container>, Counts)>> {
+        let _lock = self.locks.lock([id]);
+        let Some(container) = self.find(id)? else {
+            return Ok(None);
+        };
+        let counts = load_counts(&self.store, &container)?;
+        Ok(Some((container, counts)))
+    }
+
+    /// Locks these containers.
+    pub fn lock(&self, ids: impl IntoIterator<Item = ContainerId>) -> LockedContainers<'_> {
+        LockedContainers::new(self, self.locks.lock(ids))
+    }
+
+    /// A container was made, of which these bytes are named; in its segment so many counted before.
+    pub(super) fn count_new(&self, container: &Container, reserved: u64, named: u64) {
+        self.live.take(named);
+        self.add_named(named);
+        self.segments.recount(container.segment, reserved, named);
+    }
+
+    /// So many bytes of a container are named no more.
+    pub(super) fn forget_named(&self, container: &Container, bytes: u64) {
+        self.live.give(bytes);
+        self.named.fetch_sub(bytes, Relaxed);
+        self.segments.release(container.segment, bytes);
+    }
+
+    /// Records containers at their new places, in one batch, which `apply` applies. Those that changed since they were copied
+    /// stay where they are: the copies that are left in `moves` are not used. Answers the bytes of segments that nothing needs.
+    ///
+    /// # Errors
+    /// As the store: then all of `moves` are left.
+    pub fn relocate(
+        &self,
+        moves: &mut Vec<ContainerMove>,
+        apply: impl FnOnce(Batch) -> Result<()>,
+    ) -> Result<Vec<SegmentRange>> {
+        let _locks = self.locks.lock(moves.iter().map(|m| m.old.id));
+        // The records get no larger, and the old segments go: on a full disk too.
+        let mut batch = Batch::reclaiming();
+        let mut counts = Vec::with_capacity(moves.len());
+        for m in moves.iter() {
+            let now = load(&self.store, m.old.id)?;
+            counts.push(match now.is_some_and(|now| now == m.old) {
+                true => {
+                    let key = RecordKind::Chunks.key(m.old.id).to_vec();
+                    batch.put(CONTAINERS, key, m.new.value());
+                    Some(load_counts(&self.store, &m.old)?)
+                }
+                false => None,
+            });
+        }
+        apply(batch)?;
+        let (mut dead, mut counts) = (Vec::new(), counts.into_iter());
+        moves.retain(|m| {
+            let Some(Some(counts)) = counts.next() else {
+                return true;
+            };
+            self.cache.forget(m.old.id, u64::MAX);
+            let named = m.old.named_len(&counts);
+            // In the new place first: no segment looks empty that is not.
+            self.segments
+                .recount(m.new.segment, m.new.stored_len(), named);
+            self.segments.release(m.old.segment, named);
+            // What nothing names since it was copied.
+            dead.extend(m.new.places(|i| counts.0[i] == 0));
+            false
+        });
+        Ok(dead)
+    }
+}
+
+/// What cannot be, unless records are damaged.
+pub(super) fn contradiction(id: ContainerId, what: &str) -> Error {
+    Error::Corrupt(format!("container {id}: {what}; run `forebay fsck`"))
+}
+
+/// Every container of the store.
+pub fn all(store: &Store) -> impl Iterator<Item = Result<Container>> + use<> {
+    RecordKind::Chunks.all(store).map(|record| {
+        let (id, value) = record?;
+        let id = id.ok_or_else(|| contradiction(0, "a record has a key of a wrong length"))?;
+        Container::decode(id, &value).map_err(|why| contradiction(id, why))
+    })
+}
+
+/// A container, if there is one of this number.
+///
+/// # Errors
+/// As the store, and `Corrupt` for a broken record.
+pub fn load(store: &Store, id: ContainerId) -> Result<Option<Container>> {
+    let value = store.get(CONTAINERS, &RecordKind::Chunks.key(id))?;
+    let container = value.map(|value| Container::decode(id, &value));
+    container.transpose().map_err(|why| contradiction(id, why))
+}
+
+/// The fingerprints of a container's chunks. `None`: it has none that can be read; then its chunks are not found.
+///
+/// # Errors
+/// As the store.
+pub fn load_fingerprints(store: &Store, id: ContainerId) -> Result<Option<Fingerprints>> {
+    match store.get(CONTAINERS, &RecordKind::Fingerprints.key(id)) {
+        Ok(value) => Ok(value.and_then(|value| Fingerprints::decode(&value))),
+        Err(forebay_storage::Error::Corrupt { .. }) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The counts of a container's chunks.
+///
+/// # Errors
+/// As the store, and `Corrupt` for a broken or missing record.
+pub fn load_counts(store: &Store, container: &Container) -> Result<Counts> {
+    let id = container.id;
+    let value = store.get(CONTAINERS, &RecordKind::Counts.key(id))?;
+    let value = value.ok_or_else(|| contradiction(id, "its counts are missing"))?;
+    Counts::decode(&value, container.count())
+        .map_err(|why| contradiction(id, &format!("its counts are {why}")))
+}

@@ -1,0 +1,340 @@
+//! Settling: the background step that turns raw spans into mapped ones, whose bytes are chunks that are kept once (DenKV's
+//! deduplication at flush, under the logs).
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `backlog` | what waits, oldest first |
+//! | `pace` | when it gives way to the foreground |
+//! | `cut` | reads raw spans and cuts them |
+//! | `lookup`, `heal` | finds stored chunks with the same bytes; damaged ones among them |
+//! | `plan`, `writer` | what becomes of each chunk; new containers |
+//! | `index` | filling the index of chunks when the store is opened |
+//! | `room` | writers that wait for it |
+//!
+//! The batch itself is `span_table/settle`, because it changes spans.
+//!
+//! Order: new containers, and raw bytes that are adopted, are on disk before the batch that names them; so is every chunk that an older
+//! batch named. Raw bytes are reclaimed (`reclaim`) after the batch is on disk. So a crash at any point leaves each byte where some
+//! record names it: before the batch the raw span does, and new containers are bytes that nothing names; after it the containers do.
+//! A span that is freed, overwritten, moved or cut meanwhile is left as it is then.
+//!
+//! Invariants: one thread settles at a time; a failure leaves all as it was, and it is tried again.
+mod backlog;
+mod cut;
+mod heal;
+mod index;
+mod lookup;
+mod pace;
+mod plan;
+mod room;
+mod writer;
+
+pub use backlog::Backlog;
+
+use crate::chunk::{AnchorTable, ChunkSize, Cutter};
+use crate::cit::{Cit, CitOptions};
+use crate::container::ContainerTable;
+use crate::counter::Counter;
+use crate::fingerprint::FingerprintKind;
+use crate::poison::Poison;
+use crate::reclaim::Reclaimer;
+use crate::segment::Segments;
+use crate::span::Span;
+use crate::span_table::SpanTable;
+use crate::verified_read;
+use cut::ReadSpans;
+use forebay_proto::Result;
+use forebay_storage::Store;
+use heal::VerifiedContainers;
+use pace::Pacer;
+use parking_lot::Mutex;
+use plan::SettlePlan;
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Raw bytes that are in memory at once.
+const READ_BYTES: u64 = 8 << 20;
+/// Raw bytes of one batch: each costs a sync of the segments that it names.
+const BATCH_BYTES: u64 = 64 << 20;
+/// After a failure, so long until the next try; twice as long after each further one.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+
+/// Settings; bytes.
+#[derive(Debug, Clone)]
+pub struct SettleOptions {
+    /// Chunks are of this size.
+    pub chunk: ChunkSize,
+    /// What they are known by.
+    pub fingerprint: FingerprintKind,
+    /// Memory of the index of chunks.
+    pub index_bytes: usize,
+    /// Memory of what is known of content that was cut.
+    pub anchor_bytes: usize,
+    /// From so many bytes that wait on, settling gives way to nobody, and writes wait for it.
+    pub backlog_bytes: u64,
+}
+
+/// Counters of settling; bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct SettleStats {
+    /// Raw bytes that wait to be settled.
+    pub backlog: u64,
+    /// Bytes settled since the start.
+    pub done: u64,
+    /// Spans that changed while they were settled, since the start.
+    pub undone: u64,
+    /// Memory of the index of chunks.
+    pub index_memory: u64,
+    /// Chunks in it.
+    pub index_chunks: u64,
+}
+
+/// See the head of this file. Shared by threads.
+pub struct Settler {
+    options: SettleOptions,
+    store: Arc<Store>,
+    segments: Arc<Segments>,
+    spans: Arc<SpanTable>,
+    containers: Arc<ContainerTable>,
+    reclaimer: Arc<Reclaimer>,
+    poison: Arc<Poison>,
+    /// Numbers of containers.
+    ids: Counter,
+    /// Where chunks are stored.
+    index: Arc<Cit>,
+    anchors: Arc<AnchorTable>,
+    verified: VerifiedContainers,
+    /// What waits.
+    pub backlog: Backlog,
+    /// Reads of the foreground under way.
+    reads: Arc<AtomicUsize>,
+    /// `None`: it gives way to nobody, being called by those it would give way to.
+    pacer: Option<Mutex<Pacer>>,
+    index_filled: Mutex<bool>,
+    /// Held by whoever settles.
+    settling: Mutex<ReadSpans>,
+    /// Something is picked and not settled yet.
+    is_at_work: AtomicBool,
+    done: AtomicU64,
+    undone: AtomicU64,
+}
+
+/// What a settler works on.
+pub struct SettleParts {
+    /// Where records are.
+    pub store: Arc<Store>,
+    /// Where bytes are.
+    pub segments: Arc<Segments>,
+    /// What is settled.
+    pub spans: Arc<SpanTable>,
+    /// Where chunks are.
+    pub containers: Arc<ContainerTable>,
+    /// Who gets what is given up.
+    pub reclaimer: Arc<Reclaimer>,
+    /// Closed by a failed write.
+    pub poison: Arc<Poison>,
+    /// Reads of the foreground under way.
+    pub reads: Arc<AtomicUsize>,
+}
+
+impl Settler {
+    /// With so many raw bytes in the store.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn new(
+        parts: SettleParts,
+        options: SettleOptions,
+        background: bool,
+        raw: u64,
+    ) -> Result<Settler> {
+        let index = Arc::new(Cit::new(CitOptions {
+            budget: options.index_bytes,
+        }));
+        parts.containers.keep_index(index.clone());
+        let anchors = AnchorTable::new(options.chunk, options.anchor_bytes);
+        let settler = Settler {
+            ids: Counter::open(parts.store.clone(), b"container", 1)?,
+            store: parts.store,
+            segments: parts.segments,
+            spans: parts.spans,
+            containers: parts.containers,
+            reclaimer: parts.reclaimer,
+            poison: parts.poison,
+            reads: parts.reads,
+            index,
+            anchors: Arc::new(anchors),
+            verified: VerifiedContainers::default(),
+            backlog: Backlog::default(),
+            pacer: background.then(|| Mutex::new(Pacer::new())),
+            index_filled: Mutex::new(false),
+            settling: Mutex::default(),
+            is_at_work: AtomicBool::new(false),
+            done: AtomicU64::new(0),
+            undone: AtomicU64::new(0),
+            options,
+        };
+        settler.backlog.scan_all(raw);
+        Ok(settler)
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> SettleStats {
+        let index = self.index.stats();
+        SettleStats {
+            backlog: self.backlog.bytes(),
+            done: self.done.load(Relaxed),
+            undone: self.undone.load(Relaxed),
+            index_memory: index.memory + self.anchors.memory() as u64,
+            index_chunks: index.entries,
+        }
+    }
+
+    /// Whether a span is worth it.
+    fn is_wanted(&self, span: &Span) -> bool {
+        span.raw().is_some() && span.live_len() >= self.options.chunk.bytes() as u64
+    }
+
+    /// Settles some of what waits, oldest first; whether there was anything. One caller at a time.
+    ///
+    /// # Errors
+    /// As disk and store: then what was picked waits again, but for what could be settled before the disk was full.
+    pub fn settle_some(&self) -> Result<bool> {
+        let mut read = self.settling.lock();
+        self.is_at_work.store(true, Relaxed);
+        let settled = self.settle_batch(&mut read);
+        self.is_at_work.store(false, Relaxed);
+        // Also if nothing was given up: who waits for it looks whether more may come.
+        self.reclaimer.space_freed.notify();
+        settled
+    }
+
+    fn settle_batch(&self, read: &mut ReadSpans) -> Result<bool> {
+        self.poison.check()?;
+        self.fill_index()?;
+        let mut plan = SettlePlan::new(self);
+        let most = match self.options.fingerprint.needs_compare() {
+            true => READ_BYTES,
+            false => BATCH_BYTES,
+        };
+        let (mut failure, picked_before) = (None, RefCell::new(HashSet::new()));
+        while plan.bytes < most {
+            // What was noted is found by a scan once more.
+            let is_new = |span: &Span| {
+                let key = (span.log, span.live.end);
+                picked_before.borrow_mut().insert(key)
+            };
+            let is_wanted = |span: &Span| self.is_wanted(span) && is_new(span);
+            let picked = self.backlog.pick(&self.store, READ_BYTES, &is_wanted);
+            if picked.is_empty() {
+                break;
+            }
+            let planned = self.read(&picked, read).and_then(|()| plan.add(read));
+            if let Err(e) = planned {
+                self.backlog.put_back(&picked);
+                failure = Some(e);
+                break;
+            }
+            if self.backlog.is_urgent() || self.backlog.background.is_stopping() {
+                break;
+            }
+        }
+        let spans: Vec<Span> = plan.planned().cloned().collect();
+        if failure.as_ref().is_some_and(|e| e.errno() != Errno::NOSPC) || spans.is_empty() {
+            self.backlog.put_back(&spans);
+            return failure.map_or(Ok(false), Err);
+        }
+        // On a full disk what has its chunks is settled, for that makes room.
+        let carried_out = plan.carry_out();
+        let (settled, undone) = carried_out.inspect_err(|_| self.backlog.put_back(&spans))?;
+        self.done.fetch_add(settled, Relaxed);
+        self.undone.fetch_add(undone.len() as u64, Relaxed);
+        self.backlog.put_back(&undone);
+        match failure {
+            Some(e) if settled == 0 => Err(e),
+            _ => Ok(true),
+        }
+    }
+
+    /// Whether more room may come of it.
+    pub fn may_make_room(&self) -> bool {
+        self.is_at_work.load(Relaxed) || self.backlog.bytes() > 0
+    }
+
+    /// The thread: settles what is noted, until it is stopped.
+    pub fn run(&self) {
+        let mut retry = None;
+        while self.backlog.wait(retry) {
+            match self.settle_some() {
+                Ok(_) => retry = None,
+                Err(error) => {
+                    tracing::warn!(%error, "could not settle; trying again later");
+                    let next = retry.map_or(FIRST_RETRY, |last: Duration| last * 2);
+                    retry = Some(next.min(LAST_RETRY));
+                }
+            }
+        }
+    }
+
+    /// Reads and cuts spans. One that is damaged, or is not any more what it was, is left out.
+    fn read(&self, picked: &[Span], read: &mut ReadSpans) -> Result<()> {
+        read.clear();
+        for span in picked {
+            let Some(raw) = span.raw() else { continue };
+            self.pause();
+            let start = read.bytes.len();
+            read.bytes.resize(start + span.live_len() as usize, 0);
+            let into = &mut read.bytes[start..];
+            let bad = verified_read::read(&self.segments, raw, span.live.start, into);
+            match bad {
+                Ok(None) => {
+                    read.push(span.clone());
+                    continue;
+                }
+                Ok(Some(_)) if !self.spans.is_current(span)? => {}
+                Ok(Some(bad)) => {
+                    let error = verified_read::damage(&self.segments, raw, "", &bad);
+                    tracing::warn!(%error, "these bytes are not settled");
+                }
+                Err(error) => tracing::warn!(%error, "these bytes are not settled now"),
+            }
+            read.bytes.truncate(start);
+        }
+        let cutter = || Cutter::anchored(self.anchors.clone());
+        read.cut(cutter, self.options.fingerprint);
+        Ok(())
+    }
+
+    /// Settles all that waits.
+    ///
+    /// # Errors
+    /// As disk and store.
+    pub fn settle_all(&self) -> Result<()> {
+        while self.settle_some()? {}
+        Ok(())
+    }
+
+    /// Gives way to writes and reads under way, for a bounded time.
+    fn pause(&self) {
+        let Some(pacer) = &self.pacer else { return };
+        let mut pacer = pacer.lock();
+        loop {
+            let load = pace::Load {
+                backlog: self.backlog.bytes(),
+                bound: self.options.backlog_bytes,
+                is_urgent: self.backlog.is_urgent() || self.backlog.background.is_stopping(),
+                writes: self.backlog.writes(),
+                reads: self.reads.load(Relaxed) > 0,
+            };
+            if pacer.may_step(load, Instant::now()) {
+                return;
+            }
+            std::thread::sleep(pace::LOOK_AGAIN);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Raw spans that were read, and cutting their bytes into chunks.
+//!
+//! The grid goes on over spans that follow each other in a log, and a chunk may lie in several of them.
+use crate::chunk::{Chunk, Cutter};
+use crate::fingerprint::{Fingerprint, FingerprintKind};
+use crate::span::Span;
+use std::ops::Range;
+
+/// Chunks that are shorter are stored without a look for others: what is found costs about as much.
+const MIN_SHARED_BYTES: usize = 512;
+
+/// A chunk of the bytes that were read.
+pub struct CutChunk {
+    /// Where it is in these bytes.
+    pub at: Range<usize>,
+    /// What it is known by; `None`: zeros, or too short.
+    pub fingerprint: Option<Fingerprint>,
+    /// All of it is zero.
+    pub zero: bool,
+}
+
+/// A raw span that was read.
+pub struct ReadSpan {
+    /// It.
+    pub span: Span,
+    /// Where its live bytes are in those that were read.
+    pub at: Range<usize>,
+    /// The chunks that have a byte of it, once cut.
+    pub chunks: Range<usize>,
+}
+
+/// Spans that were read together, in the order of their logs and addresses.
+#[derive(Default)]
+pub struct ReadSpans {
+    /// The live bytes of all, one behind the other.
+    pub bytes: Vec<u8>,
+    /// The spans.
+    pub spans: Vec<ReadSpan>,
+    /// The chunks, which hold all bytes, in order.
+    pub chunks: Vec<CutChunk>,
+}
+
+impl ReadSpans {
+    /// Nothing is read yet; the memory stays.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+        self.chunks.clear();
+    }
+
+    /// A span whose live bytes were put behind those of the spans before.
+    pub fn push(&mut self, span: Span) {
+        let start = self.spans.last().map_or(0, |s| s.at.end);
+        debug_assert_eq!(self.bytes.len() - start, span.live_len() as usize);
+        self.spans.push(ReadSpan {
+            span,
+            at: start..self.bytes.len(),
+            chunks: 0..0,
+        });
+    }
+
+    /// Cuts the bytes of all spans; each log with a new cutter.
+    pub fn cut(&mut self, cutter: impl Fn() -> Cutter, kind: FingerprintKind) {
+        let chunks = &mut self.chunks;
+        // Chunks come in the order of the bytes that are pushed, and hold all of them.
+        let mut add = |chunk: Chunk<'_>| {
+            let start = chunks.last().map_or(0, |c: &CutChunk| c.at.end);
+            let shared = !chunk.zero && chunk.bytes.len() >= MIN_SHARED_BYTES;
+            chunks.push(CutChunk {
+                at: start..start + chunk.bytes.len(),
+                fingerprint: shared.then(|| kind.of(chunk.bytes)),
+                zero: chunk.zero,
+            });
+        };
+        for spans in self.spans.chunk_by(|a, b| a.span.log == b.span.log) {
+            let mut cutter = cutter();
+            for s in spans {
+                cutter.push(s.span.live.start, &self.bytes[s.at.clone()], &mut add);
+            }
+            cutter.finish(&mut add);
+        }
+        let mut first = 0;
+        for s in &mut self.spans {
+            let last = |i: usize| self.chunks.get(i).is_some_and(|c| c.at.end < s.at.end);
+            let mut end = first;
+            while last(end) {
+                end += 1;
+            }
+            s.chunks = first..(end + 1).min(self.chunks.len());
+            let goes_on = self.chunks.get(end).is_some_and(|c| c.at.end > s.at.end);
+            first = if goes_on { end } else { end + 1 };
+        }
+    }
+}
+
+impl ReadSpan {
+    /// Which bytes of the chunk are in this span, counted from the chunk's first one.
+    pub fn part(&self, chunk: &CutChunk) -> Range<usize> {
+        let (start, end) = (
+            self.at.start.max(chunk.at.start),
+            self.at.end.min(chunk.at.end),
+        );
+        start - chunk.at.start..end - chunk.at.start
+    }
+
+    /// Whether all of the chunk is in this span.
+    pub fn holds(&self, chunk: &CutChunk) -> bool {
+        self.part(chunk) == (0..chunk.at.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunk::{AnchorTable, ChunkSize};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    proptest! {
+        #[test]
+        fn chunks_hold_every_byte_and_each_span_knows_those_that_have_a_byte_of_it(
+            mut spans in prop::collection::vec((0u64..3, 0u64..2000, 1usize..30_000, any::<bool>()), 1..12),
+            anchored in any::<bool>(),
+        ) {
+            let (mut read, mut next) = (ReadSpans::default(), BTreeMap::new());
+            spans.sort_by_key(|s| s.0);
+            for (log, gap, len, zero) in spans {
+                let at = next.entry(log).or_insert(0);
+                *at += gap / 1000 * gap;
+                let bytes: Vec<u8> = (0..len).map(|i| if zero { 0 } else { (i * 7 % 251) as u8 + 1 }).collect();
+                read.bytes.extend_from_slice(&bytes);
+                read.push(Span::of(log, *at, &bytes, 1, 4096));
+                *at += len as u64;
+            }
+            let cutter = || match anchored {
+                true => Cutter::anchored(Arc::new(AnchorTable::new(ChunkSize::MIN, 1 << 16))),
+                false => Cutter::fixed(ChunkSize::MIN),
+            };
+            read.cut(cutter, FingerprintKind::Blake3);
+            let mut at = 0;
+            for chunk in &read.chunks {
+                let bytes = &read.bytes[chunk.at.clone()];
+                prop_assert_eq!(chunk.at.start, at);
+                prop_assert!(!bytes.is_empty() && bytes.len() <= ChunkSize::MIN.bytes());
+                prop_assert!(!chunk.zero || bytes.iter().all(|b| *b == 0));
+                if let Some(fingerprint) = chunk.fingerprint {
+                    prop_assert_eq!(fingerprint, FingerprintKind::Blake3.of(bytes));
+                }
+                at = chunk.at.end;
+            }
+            prop_assert_eq!(at, read.bytes.len());
+            for s in &read.spans {
+                let mut at = s.at.start;
+                for chunk in &read.chunks[s.chunks.clone()] {
+                    let part = s.part(chunk);
+                    prop_assert_eq!(chunk.at.start + part.start, at);
+                    at = chunk.at.start + part.end;
+                }
+                prop_assert_eq!(at, s.at.end);
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The index of chunks when the store is opened: filled from the records of all containers.
+use super::Settler;
+use crate::container;
+use forebay_proto::Result;
+
+impl Settler {
+    /// Fills the index, once. Ends early when the thread is to stop.
+    ///
+    /// # Errors
+    /// As the store.
+    pub(super) fn fill_index(&self) -> Result<()> {
+        let mut is_filled = self.index_filled.lock();
+        if *is_filled {
+            return Ok(());
+        }
+        for container in container::all(&self.store) {
+            if self.backlog.background.is_stopping() {
+                return Ok(());
+            }
+            // One that cannot be read is told at the start, and its chunks are not found.
+            let Ok(container) = container else { continue };
+            let (Ok(counts), Some(list)) = (
+                container::load_counts(&self.store, &container),
+                container::load_fingerprints(&self.store, container.id)?,
+            ) else {
+                continue;
+            };
+            if list.kind != self.options.fingerprint {
+                continue;
+            }
+            let named = list.of.into_iter().zip(&counts.0);
+            let named: Vec<_> = named.map(|(f, count)| f.filter(|_| *count > 0)).collect();
+            self.index.insert_container(container.id, &named);
+        }
+        *is_filled = true;
+        Ok(())
+    }
+}

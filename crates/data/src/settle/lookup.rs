@@ -1,0 +1,110 @@
+//! Finding stored chunks that hold the same bytes as new ones.
+//!
+//! Invariants: a chunk is found only if it is named, was read whole from the disk by this process or written by it, and has the same
+//! length, checksum and fingerprint; where fingerprints alone do not tell, the same bytes. Between that and the batch that names it,
+//! it may go: the batch looks again (`span_table/settle`), under the container's lock.
+use super::Settler;
+use crate::cit::{ChunkLocation, FingerprintLists};
+use crate::container::{self, Container, ContainerId, Counts};
+use crate::fingerprint::Fingerprint;
+use crate::pieces::Pieces;
+use crate::verified_read::read_stored;
+use forebay_proto::Result;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Containers kept at most while chunks of a batch are found.
+const MAX_KNOWN: usize = 4096;
+
+/// A chunk that is looked for.
+pub struct Wanted<'a> {
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// Their CRC32C.
+    pub crc: u32,
+}
+
+/// A container and how often its chunks are named. `None`: it is of no use.
+type Known = Option<(Arc<Container>, Counts)>;
+
+/// See the head of this file.
+pub struct ChunkLookup<'a> {
+    settler: &'a Settler,
+    known: HashMap<ContainerId, Known>,
+}
+
+impl<'a> ChunkLookup<'a> {
+    /// Of one batch.
+    pub fn new(settler: &'a Settler) -> ChunkLookup<'a> {
+        ChunkLookup {
+            settler,
+            known: HashMap::new(),
+        }
+    }
+
+    fn known(&mut self, id: ContainerId) -> Result<&mut Known> {
+        if self.known.len() >= MAX_KNOWN {
+            self.known.clear();
+        }
+        if !self.known.contains_key(&id) {
+            let found = match self.settler.containers.find_counted(id) {
+                Err(error) if error.is_damage() => {
+                    tracing::warn!(%error, "chunks of it are stored once more");
+                    None
+                }
+                found => found?,
+            };
+            if let Some((container, counts)) = &found {
+                self.settler.verify(container, counts)?;
+            }
+            self.known.insert(id, found);
+        }
+        Ok(self.known.entry(id).or_default())
+    }
+
+    /// Whether the stored chunk may be named in place of these bytes.
+    pub fn accepts(&mut self, location: ChunkLocation, wanted: &Wanted<'_>) -> Result<bool> {
+        let (id, chunk) = (location.container, location.index as usize);
+        let Some((container, counts)) = self.known(id)? else {
+            return Ok(false);
+        };
+        if counts.0.get(chunk).is_none_or(|count| *count == 0) {
+            return Ok(false);
+        }
+        let stored = container.chunk(chunk);
+        if stored.len as usize != wanted.bytes.len() || stored.crc != Some(wanted.crc) {
+            return Ok(false);
+        }
+        let (container, counts) = (container.clone(), counts.clone());
+        if self.settler.containers.damaged.contains(id, chunk) {
+            // The same bytes again are what heals it. Its place is another one then.
+            self.known.remove(&id);
+            return match self.settler.heal(&container, &counts, chunk, wanted.bytes) {
+                Err(e) if e.errno() == Errno::NOSPC => Ok(false),
+                healed => healed,
+            };
+        }
+        if !self.settler.options.fingerprint.needs_compare() {
+            return Ok(true);
+        }
+        let positions = container.piece(chunk);
+        let stored = read_stored(&self.settler.segments, &*container, &positions)?;
+        Ok(stored.is_some_and(|stored| stored == wanted.bytes))
+    }
+
+    /// The position of a chunk in its container, which was accepted.
+    pub fn position(&mut self, location: ChunkLocation) -> Result<Option<u32>> {
+        let known = self.known(location.container)?.as_ref();
+        Ok(known.map(|(container, _)| container.piece(location.index as usize).start as u32))
+    }
+}
+
+impl FingerprintLists for Settler {
+    fn fingerprints(&self, container: ContainerId) -> Result<Option<Vec<Option<Fingerprint>>>> {
+        let Some(list) = container::load_fingerprints(&self.store, container)? else {
+            return Ok(None);
+        };
+        Ok((list.kind == self.options.fingerprint).then_some(list.of))
+    }
+}

@@ -1,0 +1,137 @@
+//! When settling gives way: to writes and to reads that are under way, for a bounded time before each step, unless it is
+//! behind or a writer waits for room.
+//!
+//! A step settles some 1 MiB. Under a burst without end it still takes one step for each [`MAX_PAUSE`]; from half of the bound of what
+//! may wait on it pauses ever less, and from the whole on not at all.
+use std::time::{Duration, Instant};
+
+/// Between two looks whether the foreground rests.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The foreground rests if it did nothing for so long.
+const QUIET: Duration = Duration::from_millis(10);
+/// The longest pause before a step.
+const MAX_PAUSE: Duration = Duration::from_millis(50);
+
+/// What is to be settled, and who else is at work.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Load {
+    /// Bytes that wait to be settled.
+    pub backlog: u64,
+    /// What may wait.
+    pub bound: u64,
+    /// A writer waits for room.
+    pub is_urgent: bool,
+    /// Another number after every write.
+    pub writes: u64,
+    /// Reads are under way.
+    pub reads: bool,
+}
+
+/// See the head of this file. The clock is its caller's.
+#[derive(Debug)]
+pub struct Pacer {
+    /// Number of the last write that was seen.
+    writes: u64,
+    /// When the foreground was last seen at work.
+    busy: Option<Instant>,
+    /// When the pause began.
+    since: Option<Instant>,
+}
+
+impl Pacer {
+    /// Nothing was seen yet.
+    pub fn new() -> Pacer {
+        Pacer {
+            writes: 0,
+            busy: None,
+            since: None,
+        }
+    }
+
+    /// Whether the next step may be taken now.
+    pub fn may_step(&mut self, load: Load, now: Instant) -> bool {
+        if load.reads || load.writes != self.writes {
+            (self.writes, self.busy) = (load.writes, Some(now));
+        }
+        let since = *self.since.get_or_insert(now);
+        let rests = |busy: Instant| now.saturating_duration_since(busy) >= QUIET;
+        let may = self.busy.is_none_or(rests)
+            || now.saturating_duration_since(since) >= longest_pause(load);
+        if may {
+            self.since = None;
+        }
+        may
+    }
+}
+
+/// The longest pause before a step.
+fn longest_pause(load: Load) -> Duration {
+    if load.is_urgent || load.backlog >= load.bound {
+        return Duration::ZERO;
+    }
+    let half = load.bound / 2;
+    match load.backlog.checked_sub(half) {
+        None => MAX_PAUSE,
+        // From all of it at half of the bound to none at the bound.
+        Some(over) => {
+            let left = 1.0 - over as f64 / (load.bound - half).max(1) as f64;
+            MAX_PAUSE.mul_f64(left.clamp(0.0, 1.0))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(backlog: u64) -> Load {
+        Load {
+            backlog,
+            bound: 1000,
+            ..Load::default()
+        }
+    }
+
+    #[test]
+    fn the_more_waits_the_shorter_the_pauses() {
+        let pause = |backlog| longest_pause(load(backlog));
+        assert_eq!((pause(0), pause(500)), (MAX_PAUSE, MAX_PAUSE));
+        assert!(pause(600) < MAX_PAUSE && pause(900) < pause(600));
+        assert_eq!((pause(1000), pause(5000)), (Duration::ZERO, Duration::ZERO));
+        let urgent = Load {
+            is_urgent: true,
+            ..load(1)
+        };
+        assert_eq!(longest_pause(urgent), Duration::ZERO);
+    }
+
+    #[test]
+    fn steps_follow_each_other_at_rest_and_are_seldom_in_a_burst() {
+        let (mut pacer, start) = (Pacer::new(), Instant::now());
+        assert!(pacer.may_step(load(1), start), "nothing was ever written");
+        let mut now = start;
+        let (mut steps, mut writes) = (0, 0);
+        while now < start + Duration::from_secs(1) {
+            writes += 1;
+            let busy = Load { writes, ..load(1) };
+            steps += u32::from(pacer.may_step(busy, now));
+            now += LOOK_AGAIN;
+        }
+        assert!((19..=20).contains(&steps), "{steps} steps in a second");
+        // The burst ends.
+        let quiet = Load { writes, ..load(1) };
+        let look = |pacer: &mut Pacer, after| pacer.may_step(quiet, now + after);
+        assert!(!look(&mut pacer, QUIET / 2));
+        assert!(look(&mut pacer, QUIET) && look(&mut pacer, QUIET));
+        let reads = Load {
+            reads: true,
+            ..quiet
+        };
+        assert!(!pacer.may_step(reads, now + 2 * QUIET));
+        let urgent = Load {
+            is_urgent: true,
+            ..reads
+        };
+        assert!(pacer.may_step(urgent, now + 2 * QUIET));
+    }
+}

@@ -1,0 +1,296 @@
+//! What becomes of the chunks of raw spans: zeros are a hole, known ones are named where they are, new ones are kept.
+//!
+//! New chunks of a span that is new throughout, or almost, stay where they lie: a container **adopts** its raw bytes, of which
+//! the others are reclaimed. Else they are copied to containers, in the order of their addresses.
+use super::Settler;
+use super::cut::{CutChunk, ReadSpan, ReadSpans};
+use super::lookup::{ChunkLookup, Wanted};
+use super::writer::ContainerWriter;
+use crate::cit::{ChunkLocation, MAX_CONTAINER_CHUNKS};
+use crate::container::{
+    Container, ContainerId, Fingerprints, MAX_CONTAINER_BYTES, NewContainer, StoredChunk,
+};
+use crate::fingerprint::Fingerprint;
+use crate::pieces::Pieces;
+use crate::segment::SegmentRange;
+use crate::span::{Run, RunSource, Runs, Span};
+use crate::span_table::{SettleBatch, SettledSpan};
+use forebay_proto::Result;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
+
+/// Spans of which at most one of so many bytes is known are adopted.
+const ADOPT_OF: u64 = 16;
+
+/// What becomes of a chunk.
+struct ChunkFate {
+    crc: u32,
+    /// Where it is found, once that is known.
+    source: Option<RunSource>,
+}
+
+/// A chunk that this plan keeps.
+struct KeptChunk {
+    source: RunSource,
+    /// Where its bytes are in those that were read.
+    bytes: Range<usize>,
+    crc: u32,
+}
+
+/// A plan for some spans, as it grows.
+pub struct SettlePlan<'a> {
+    settler: &'a Settler,
+    writer: ContainerWriter<'a>,
+    spans: Vec<SettledSpan>,
+    /// Containers that adopt spans.
+    adopting: Vec<NewContainer>,
+    /// Segments with raw bytes that are adopted.
+    adopted_segments: BTreeSet<u32>,
+    /// New chunks, of which the index knows nothing yet.
+    kept: HashMap<Fingerprint, KeptChunk>,
+    /// Live bytes of the spans.
+    pub bytes: u64,
+}
+
+impl<'a> SettlePlan<'a> {
+    /// Of nothing yet.
+    pub fn new(settler: &'a Settler) -> SettlePlan<'a> {
+        SettlePlan {
+            settler,
+            writer: ContainerWriter::new(
+                &settler.reclaimer,
+                &settler.ids,
+                settler.options.fingerprint,
+            ),
+            spans: Vec::new(),
+            adopting: Vec::new(),
+            adopted_segments: BTreeSet::new(),
+            kept: HashMap::new(),
+            bytes: 0,
+        }
+    }
+
+    /// The spans that are planned so far, as they were read.
+    pub fn planned(&self) -> impl Iterator<Item = &Span> {
+        self.spans.iter().map(|s| &s.old)
+    }
+
+    /// Plans more spans, which were read and cut.
+    ///
+    /// # Errors
+    /// As disk and store; `ENOSPC` on a full disk.
+    pub fn add(&mut self, read: &ReadSpans) -> Result<()> {
+        if self.settler.options.fingerprint.needs_compare() {
+            // The bytes of those before are not at hand any more.
+            self.kept.clear();
+        }
+        let mut chunks = self.look_up(read)?;
+        for span in &read.spans {
+            self.settler.pause();
+            self.plan_span(read, span, &mut chunks)?;
+            self.bytes += span.span.live_len();
+        }
+        Ok(())
+    }
+
+    /// What is known of each chunk: its checksum, and where one is stored that may be named in its place.
+    fn look_up(&self, read: &ReadSpans) -> Result<Vec<ChunkFate>> {
+        let fate = |chunk: &CutChunk| ChunkFate {
+            crc: crc32c::crc32c(&read.bytes[chunk.at.clone()]),
+            source: chunk.zero.then_some(RunSource::Zeros),
+        };
+        let mut fates: Vec<ChunkFate> = read.chunks.iter().map(fate).collect();
+        let chunks = read.chunks.iter().enumerate();
+        let (wanted, fingerprints): (Vec<usize>, Vec<Fingerprint>) = chunks
+            .filter_map(|(i, c)| Some((i, c.fingerprint?)))
+            .unzip();
+        let mut lookup = ChunkLookup::new(self.settler);
+        let accept = |i: usize, location: ChunkLocation| {
+            let chunk = wanted[i];
+            let wanted = Wanted {
+                bytes: &read.bytes[read.chunks[chunk].at.clone()],
+                crc: fates[chunk].crc,
+            };
+            lookup.accepts(location, &wanted)
+        };
+        let index = &self.settler.index;
+        let found = index.find_batch(&fingerprints, self.settler, accept)?;
+        for (chunk, location) in wanted.iter().zip(found) {
+            if let Some(location) = location
+                && let Some(at) = lookup.position(location)?
+            {
+                let id = location.container;
+                fates[*chunk].source = Some(RunSource::Container { id, at });
+            }
+        }
+        Ok(fates)
+    }
+
+    fn plan_span(
+        &mut self,
+        read: &ReadSpans,
+        span: &ReadSpan,
+        fates: &mut [ChunkFate],
+    ) -> Result<()> {
+        let chunks = span.chunks.clone();
+        // Chunks that this plan keeps already are known by now.
+        for (chunk, fate) in read.chunks[chunks.clone()]
+            .iter()
+            .zip(&mut fates[chunks.clone()])
+        {
+            fate.source = fate
+                .source
+                .or_else(|| self.kept_before(read, chunk, fate.crc));
+        }
+        let container = match self.may_adopt(read, span, fates) {
+            true => Some(self.writer.next_id()?),
+            false => None,
+        };
+        let known = fates[chunks.clone()]
+            .iter()
+            .map(|fate| fate.source.is_some());
+        let known: Vec<bool> = known.collect();
+        let mut runs = Runs::default();
+        for i in chunks.clone() {
+            let (chunk, crc) = (&read.chunks[i], fates[i].crc);
+            // The one before may have been the same.
+            let before = fates[i]
+                .source
+                .or_else(|| self.kept_before(read, chunk, crc));
+            let source = match (before, container) {
+                (Some(known), _) => known,
+                (None, Some(id)) if span.holds(chunk) => {
+                    let at = (chunk.at.start - span.at.start) as u32;
+                    self.keep(chunk, crc, RunSource::Container { id, at })
+                }
+                (None, _) => {
+                    let bytes = &read.bytes[chunk.at.clone()];
+                    let (id, at) = self.writer.push(bytes, crc, chunk.fingerprint)?;
+                    self.keep(chunk, crc, RunSource::Container { id, at })
+                }
+            };
+            fates[i].source = Some(source);
+            let part = span.part(chunk);
+            runs.push(Run {
+                len: part.len() as u32,
+                source: source.behind(part.start as u32),
+            });
+        }
+        if let Some(id) = container {
+            self.adopt(read, span, id, &known);
+        }
+        self.spans.push(SettledSpan {
+            old: span.span.clone(),
+            new: Span::mapped(span.span.log, span.span.live.start, runs),
+            adopted_by: container,
+        });
+        Ok(())
+    }
+
+    /// A new chunk is kept there.
+    fn keep(&mut self, chunk: &CutChunk, crc: u32, source: RunSource) -> RunSource {
+        if let Some(fingerprint) = chunk.fingerprint {
+            let bytes = chunk.at.clone();
+            self.kept
+                .insert(fingerprint, KeptChunk { source, bytes, crc });
+        }
+        source
+    }
+
+    /// Where this plan keeps a chunk of the same bytes.
+    fn kept_before(&self, read: &ReadSpans, chunk: &CutChunk, crc: u32) -> Option<RunSource> {
+        let kept = self.kept.get(&chunk.fingerprint?)?;
+        let compares = self.settler.options.fingerprint.needs_compare();
+        let bytes = &read.bytes[chunk.at.clone()];
+        let same = kept.bytes.len() == bytes.len()
+            && kept.crc == crc
+            && (!compares || read.bytes[kept.bytes.clone()] == *bytes);
+        same.then_some(kept.source)
+    }
+
+    /// Whether a container may take the raw bytes of the span as they lie.
+    fn may_adopt(&self, read: &ReadSpans, span: &ReadSpan, fates: &[ChunkFate]) -> bool {
+        let len = span.span.live_len();
+        // Every byte of every piece is this span's alone.
+        let is_whole = span
+            .span
+            .raw()
+            .is_some_and(|raw| raw.stored == span.span.live);
+        let (mut here, mut new, mut known) = (HashSet::new(), 0, 0);
+        for i in span.chunks.clone() {
+            let chunk = &read.chunks[i];
+            let mut is_again = || chunk.fingerprint.is_some_and(|f| !here.insert(f));
+            match fates[i].source.is_some() || is_again() {
+                true => known += span.part(chunk).len() as u64,
+                false if span.holds(chunk) => new += chunk.at.len() as u64,
+                // A chunk that lies in two spans is copied; that is little.
+                false => {}
+            }
+        }
+        is_whole
+            && new > 0
+            && known * ADOPT_OF <= len
+            && len <= MAX_CONTAINER_BYTES
+            && span.chunks.len() <= MAX_CONTAINER_CHUNKS as usize
+    }
+
+    /// A container of the raw bytes of the span. In it are also chunks that are kept elsewhere (of which it was `known`, or which lie
+    /// in two spans); nothing names them here.
+    fn adopt(&mut self, read: &ReadSpans, span: &ReadSpan, id: ContainerId, known: &[bool]) {
+        let Some(raw) = span.span.raw() else { return };
+        let chunks = || read.chunks[span.chunks.clone()].iter();
+        let stored = chunks().map(|chunk| {
+            let part = span.part(chunk);
+            let (start, len) = (chunk.at.start + part.start, part.len());
+            StoredChunk {
+                len: len as u32,
+                crc: Some(crc32c::crc32c(&read.bytes[start..start + len])),
+            }
+        });
+        let offset = raw.segment_offset(span.span.live.start) as u32;
+        let own = chunks().zip(known).map(|(chunk, known)| {
+            let is_own = !known && span.holds(chunk);
+            chunk.fingerprint.filter(|_| is_own)
+        });
+        let fingerprints = Fingerprints {
+            kind: self.settler.options.fingerprint,
+            of: own.collect(),
+        };
+        self.adopted_segments.insert(raw.segment);
+        self.adopting.push(NewContainer {
+            container: Container::new(id, raw.segment, offset, stored),
+            fingerprints,
+            reserved: 0,
+        });
+    }
+
+    /// Brings what the plan names to disk, and carries it out. Answers the live bytes that are settled, and the spans that are not: they
+    /// changed meanwhile, or name what is gone.
+    ///
+    /// # Errors
+    /// As disk and store: then nothing is settled.
+    pub fn carry_out(self) -> Result<(u64, Vec<Span>)> {
+        let settler = self.settler;
+        for segment in &self.adopted_segments {
+            let synced = settler.segments.sync_number(*segment);
+            synced.map_err(|e| settler.poison.note_sync(e))?;
+        }
+        let mut containers = self.writer.finish()?;
+        let written: Vec<SegmentRange> = (containers.iter())
+            .flat_map(|new| new.container.places(|_| true))
+            .collect();
+        containers.extend(self.adopting);
+        let ids: Vec<ContainerId> = containers.iter().map(|new| new.container.id).collect();
+        let batch = SettleBatch {
+            spans: self.spans,
+            containers,
+        };
+        let settled = settler.spans.settle(batch);
+        let outcome =
+            settled.inspect_err(|_| settler.reclaimer.discard_bytes(written.iter().copied()))?;
+        ids.iter().for_each(|id| settler.verified.add(*id));
+        settler.reclaimer.queue.add(outcome.dead);
+        settler.reclaimer.space_freed.notify();
+        Ok((outcome.settled, outcome.undone))
+    }
+}

@@ -1,0 +1,143 @@
+//! Writing new chunks to containers, one behind the other.
+//!
+//! Invariant: what is written counts in its segment, as reserved, until the containers are handed on or the writer is dropped, which
+//! gives it back.
+use crate::cit::MAX_CONTAINER_CHUNKS;
+use crate::container::{
+    Container, ContainerId, Fingerprints, MAX_CONTAINER_BYTES, NewContainer, StoredChunk,
+};
+use crate::counter::Counter;
+use crate::fingerprint::{Fingerprint, FingerprintKind};
+use crate::reclaim::Reclaimer;
+use crate::segment::{Lane, Segment, SegmentRange};
+use forebay_proto::Result;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A container that is filled.
+struct Filling {
+    id: ContainerId,
+    bytes: Vec<u8>,
+    chunks: Vec<StoredChunk>,
+    fingerprints: Vec<Option<Fingerprint>>,
+}
+
+/// See the head of this file.
+pub struct ContainerWriter<'a> {
+    reclaimer: &'a Reclaimer,
+    ids: &'a Counter,
+    kind: FingerprintKind,
+    filling: Option<Filling>,
+    written: Vec<NewContainer>,
+    /// The segments they are in.
+    segments: BTreeMap<u32, Arc<Segment>>,
+}
+
+impl<'a> ContainerWriter<'a> {
+    /// Nothing is written yet.
+    pub fn new(
+        reclaimer: &'a Reclaimer,
+        ids: &'a Counter,
+        kind: FingerprintKind,
+    ) -> ContainerWriter<'a> {
+        ContainerWriter {
+            reclaimer,
+            ids,
+            kind,
+            filling: None,
+            written: Vec::new(),
+            segments: BTreeMap::new(),
+        }
+    }
+
+    /// A new number.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn next_id(&self) -> Result<ContainerId> {
+        self.ids.next()
+    }
+
+    /// Adds a chunk; its container and the position of its first byte there.
+    ///
+    /// # Errors
+    /// As the disk; `ENOSPC` if it is full.
+    pub fn push(
+        &mut self,
+        chunk: &[u8],
+        crc: u32,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<(ContainerId, u32)> {
+        let is_full = |filling: &Filling| {
+            (filling.bytes.len() + chunk.len()) as u64 > MAX_CONTAINER_BYTES
+                || filling.chunks.len() >= MAX_CONTAINER_CHUNKS as usize
+        };
+        if self.filling.as_ref().is_some_and(is_full) {
+            self.write()?;
+        }
+        let filling = match &mut self.filling {
+            Some(filling) => filling,
+            none => none.insert(Filling {
+                id: self.ids.next()?,
+                bytes: Vec::with_capacity(MAX_CONTAINER_BYTES as usize),
+                chunks: Vec::new(),
+                fingerprints: Vec::new(),
+            }),
+        };
+        let at = filling.bytes.len() as u32;
+        filling.bytes.extend_from_slice(chunk);
+        filling.fingerprints.push(fingerprint);
+        filling.chunks.push(StoredChunk {
+            len: chunk.len() as u32,
+            crc: Some(crc),
+        });
+        Ok((filling.id, at))
+    }
+
+    /// Writes the container that is filled.
+    fn write(&mut self) -> Result<()> {
+        let Some(filling) = self.filling.take() else {
+            return Ok(());
+        };
+        let segments = &self.reclaimer.segments;
+        let len = filling.bytes.len() as u64;
+        let (segment, offset) = segments.reserve(Lane::Containers, len)?;
+        let number = segment.number;
+        if let Err(e) = segments.write(&segment, offset, &filling.bytes) {
+            self.reclaimer
+                .discard_bytes(std::iter::once(SegmentRange::new(number, offset, len)));
+            return Err(self.reclaimer.poison.note(e));
+        }
+        self.segments.insert(number, segment);
+        self.written.push(NewContainer {
+            container: Container::new(filling.id, number, offset, filling.chunks),
+            fingerprints: Fingerprints {
+                kind: self.kind,
+                of: filling.fingerprints,
+            },
+            reserved: len,
+        });
+        Ok(())
+    }
+
+    /// All containers, on disk. What they take counts as reserved still.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn finish(mut self) -> Result<Vec<NewContainer>> {
+        self.write()?;
+        for segment in self.segments.values() {
+            let synced = self.reclaimer.segments.sync(segment);
+            synced.map_err(|e| self.reclaimer.poison.note_sync(e))?;
+        }
+        Ok(std::mem::take(&mut self.written))
+    }
+}
+
+impl Drop for ContainerWriter<'_> {
+    fn drop(&mut self) {
+        let unused = self.written.iter();
+        self.reclaimer
+            .discard_bytes(unused.flat_map(|new| new.container.places(|_| true)));
+    }
+}

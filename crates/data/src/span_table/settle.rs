@@ -1,0 +1,133 @@
+//! The step that makes raw spans mapped ones: records of spans, containers and counts in one batch.
+//!
+//! A span whose record is not what it was when it was read is left as it is, and so is one that names a chunk which is gone by now.
+//! Chunks that only such spans would name are not kept.
+use super::{SpanTable, unneeded};
+use crate::container::{ContainerId, NewContainer};
+use crate::segment::SegmentRange;
+use crate::span::{self, Span};
+use forebay_proto::{LogId, Result};
+use forebay_storage::Batch;
+use std::collections::{HashMap, HashSet};
+
+/// A raw span and what it becomes.
+pub struct SettledSpan {
+    /// As it was read.
+    pub old: Span,
+    /// The same addresses, in containers.
+    pub new: Span,
+    /// The new container that is its raw bytes, where they lie.
+    pub adopted_by: Option<ContainerId>,
+}
+
+/// Spans that are settled together, and the containers that are made for them. Containers and the bytes that they name are on disk.
+#[derive(Default)]
+pub struct SettleBatch {
+    /// In such an order that a container which adopts a span is named by that span first.
+    pub spans: Vec<SettledSpan>,
+    /// New ones.
+    pub containers: Vec<NewContainer>,
+}
+
+/// What became of it.
+#[derive(Default)]
+pub struct SettleOutcome {
+    /// Bytes of segments that nothing needs any more.
+    pub dead: Vec<SegmentRange>,
+    /// Live bytes that are settled now.
+    pub settled: u64,
+    /// Spans that are as they were.
+    pub undone: Vec<Span>,
+}
+
+impl SpanTable {
+    /// Settles spans, in one batch.
+    ///
+    /// # Errors
+    /// As the store: then nothing is settled.
+    pub fn settle(&self, batch: SettleBatch) -> Result<SettleOutcome> {
+        let SettleBatch { spans, containers } = batch;
+        let _locks = self.locks.lock(spans.iter().map(|s| s.old.log));
+        let named = spans.iter().filter_map(|s| s.new.runs());
+        let named = named.flat_map(|runs| runs.iter().filter_map(|run| run.in_container()));
+        let new = containers.iter().map(|new| new.container.id);
+        let ids: HashSet<ContainerId> = named.map(|(id, _)| id).chain(new).collect();
+        let mut locked = self.containers.lock(ids);
+        let adopting: HashSet<ContainerId> = spans.iter().filter_map(|s| s.adopted_by).collect();
+        let mut adopted = HashMap::new();
+        for new in containers {
+            match adopting.contains(&new.container.id) {
+                true => drop(adopted.insert(new.container.id, new)),
+                false => locked.create(new),
+            }
+        }
+        let mut outcome = SettleOutcome::default();
+        let mut done = Vec::with_capacity(spans.len());
+        for s in spans {
+            let is_current = self.is_current(&s.old)?;
+            if is_current && let Some(new) = s.adopted_by.and_then(|id| adopted.remove(&id)) {
+                locked.create(new);
+            }
+            let taken = match s.new.runs().filter(|_| is_current) {
+                Some(runs) => locked.take(runs),
+                None => Ok(false),
+            };
+            match taken {
+                Ok(true) => done.push(s),
+                Err(e) if !e.is_damage() => return Err(e),
+                taken => {
+                    if let Err(error) = taken {
+                        tracing::warn!(%error, "a span is not settled with damaged chunks");
+                    }
+                    s.adopted_by.iter().for_each(|id| locked.cancel(*id));
+                    outcome.undone.push(s.old);
+                }
+            }
+        }
+        // Smaller records for larger ones, and bytes go: on a full disk too.
+        let mut batch = Batch::reclaiming();
+        done.iter().for_each(|s| s.new.put(&mut batch));
+        locked.put(&mut batch)?;
+        let settled: HashSet<(LogId, u64)> =
+            done.iter().map(|s| (s.old.log, s.old.live.end)).collect();
+        for s in &done {
+            outcome.dead.extend(self.given_up(s, &settled)?);
+        }
+        self.apply(batch)?;
+        // What is adopted counts twice for a moment, and never not at all.
+        outcome.dead.extend(locked.applied());
+        for s in &done {
+            self.cache.forget(s.old.log, s.old.live.end);
+            if let Some(raw) = s.old.raw() {
+                self.segments.release(raw.segment, raw.stored_len());
+                self.live.give(s.old.live_len());
+            }
+            outcome.settled += s.old.live_len();
+        }
+        done.iter()
+            .for_each(|s| self.count_mapped(std::slice::from_ref(&s.new)));
+        Ok(outcome)
+    }
+
+    /// The raw bytes of a settled span that nothing needs. `settled`: log and live end of all that are settled with it.
+    fn given_up(
+        &self,
+        s: &SettledSpan,
+        settled: &HashSet<(LogId, u64)>,
+    ) -> Result<Vec<SegmentRange>> {
+        let Some(raw) = s.old.raw().filter(|_| s.adopted_by.is_none()) else {
+            return Ok(Vec::new());
+        };
+        let mut kept = Vec::new();
+        if s.old.live != raw.stored {
+            // Parts of what was one span may share a piece with this one.
+            for near in span::overlapping(&self.store, s.old.log, raw.stored.clone()) {
+                let near = near?;
+                if !settled.contains(&(near.log, near.live.end)) {
+                    kept.push(near);
+                }
+            }
+        }
+        Ok(unneeded(raw, kept.iter()))
+    }
+}

@@ -1,0 +1,51 @@
+//! How often the chunks of one member are named: what is saved against what the spans say.
+use super::{FsckReport, CheckedStore};
+use crate::Result;
+use forebay_data::check;
+
+/// Wrong counts told one by one; the others are a number.
+const MAX_TOLD: u64 = 16;
+
+/// Counts all chunks anew.
+pub fn check(m: &CheckedStore, report: &mut FsckReport) -> Result<()> {
+    let mut wrong = 0u64;
+    check::recount(&m.store, |recount| {
+        let id = recount.container.id;
+        let text = match &recount.saved {
+            Err(e) => format!("container {id}: {e}"),
+            Ok(saved) => {
+                let pairs = saved.0.iter().zip(&recount.counted.0);
+                match pairs
+                    .enumerate()
+                    .find(|(_, (saved, counted))| saved != counted)
+                {
+                    None => return Ok(()),
+                    Some((i, (saved, counted))) => format!(
+                        "container {id} chunk {i}: spans name it {counted} times, its count is {saved}"
+                    ),
+                }
+            }
+        };
+        wrong += 1;
+        if wrong <= MAX_TOLD {
+            report.problem(
+                "counts",
+                format!(
+                    "member {}: {text}; `forebay fsck --repair` makes counts anew",
+                    m.member
+                ),
+            );
+        }
+        Ok(())
+    })?;
+    if let Some(others) = wrong.checked_sub(MAX_TOLD).filter(|n| *n > 0) {
+        report.problem(
+            "counts",
+            format!(
+                "member {}: {others} more containers have wrong counts",
+                m.member
+            ),
+        );
+    }
+    Ok(())
+}
