@@ -1,7 +1,7 @@
 //! The arguments of `forebay dedup`.
 use clap::{Args, ValueHint};
 use forebay_data::chunk::{ChunkSize, MAX_CHUNK_BYTES, MIN_CHUNK_BYTES};
-use forebay_node::units::{parse_size, size};
+use forebay_node::units::parse_size;
 use std::path::PathBuf;
 
 /// Arguments of `dedup`.
@@ -37,7 +37,9 @@ fn parse_chunk_size(text: &str) -> Result<ChunkSize, String> {
     let bytes = parse_size(text)?;
     let known = u32::try_from(bytes).ok().and_then(ChunkSize::new);
     known.ok_or_else(|| {
-        let (least, most) = (size(MIN_CHUNK_BYTES.into()), size(MAX_CHUNK_BYTES.into()));
-        format!("'{text}' is no size of chunks; they are powers of two from {least} to {most}")
+        let (least, most) = (MIN_CHUNK_BYTES >> 10, MAX_CHUNK_BYTES >> 10);
+        format!(
+            "'{text}' is no size of chunks; they are powers of two from {least} KiB to {most} KiB"
+        )
     })
 }

@@ -70,9 +70,7 @@ pub fn svg(report: &DedupReport) -> String {
             );
             left += bar;
         }
-        let name = group
-            .first()
-            .map_or(String::new(), |cut| size(cut.chunk_bytes));
+        let name = group.first().map_or(String::new(), CutReport::chunk_size);
         svg.text((middle, HEIGHT - BOTTOM + 18.0), SMALL, &name);
     }
     svg.line(

@@ -57,6 +57,11 @@ impl CutReport {
         }
     }
 
+    /// The size of its chunks for people: without the digit behind the point that sizes have.
+    pub fn chunk_size(&self) -> String {
+        format!("{} KiB", self.chunk_bytes >> 10)
+    }
+
     fn bytes(&self) -> u64 {
         self.zero + self.duplicate + self.stored
     }
@@ -100,7 +105,7 @@ impl PathReport {
             let percent = |part| format!("{:.1} %", cut.percent(part));
             let estimate = if cut.sampling_rate > 1 { "~ " } else { "" };
             table.row(vec![
-                size(cut.chunk_bytes),
+                cut.chunk_size(),
                 cut.grid.into(),
                 count(cut.chunks),
                 percent(cut.zero),
@@ -133,14 +138,17 @@ impl DedupReport {
             && self.total.bytes > 0
         {
             let saved = best.percent(best.zero + best.duplicate);
-            let _ = writeln!(
-                out,
-                "Least is stored with {} chunks of {}: {} of {}, {saved:.1} % less.",
-                best.grid,
-                size(best.chunk_bytes),
-                size(best.stored),
-                size(self.total.bytes),
-            );
+            let _ = match best.stored < self.total.bytes {
+                true => writeln!(
+                    out,
+                    "Least is stored with {} chunks of {}: {} of {}, {saved:.1} % less.",
+                    best.grid,
+                    best.chunk_size(),
+                    size(best.stored),
+                    size(self.total.bytes),
+                ),
+                false => writeln!(out, "No chunk repeats: nothing would be saved."),
+            };
         }
         out
     }
