@@ -1,16 +1,17 @@
 //! Anchors: places in bytes that are chosen by what stands there alone, so that they are found again wherever it stands.
 //!
 //! A place is an anchor by the [`WINDOW`] bytes that begin there. Two filters follow each other. The first is a sum of
-//! products of 16-bit words, which can be computed for many places at once:
+//! 64 words of 16 bits, each times a factor of its own, which is computed for many places at once: each step adds to the sum of
+//! a place, times a factor, those of places behind it, so four steps make 64 words of one.
 //!
 //! ```text
-//! sum = k0 (w[0] ^ w[56]) + k1 (w[18] ^ w[122]) + k2 (w[44] ^ w[180]) + k3 (w[78] ^ w[246])    modulo 2^16
+//! window  0        8        16       24       32                           248    256
+//!         [8 bytes]         [8 bytes]         [8 bytes]  ...  [8 bytes]
 //! ```
-//! where `w[i]` is the word at byte `i` of the window. The places of a pair are a multiple of 8 bytes apart, so
-//! bytes that repeat every 1, 2, 4 or 8, as arrays of one value do, give 0, which does not pass: nothing is an anchor for
-//! being constant, and what stands at its ends may be one. Places of the four pairs are spread over the window, and over the bytes
-//! of a number of 8 bytes: numbers of any width have bytes that vary there. One place in 4096 of random bytes passes, and then a
-//! hash of the window lets one in 16 pass, and is the anchor's identity.
+//! So every second number of 8 bytes is in the sum, or of every two pairs of 4 bytes one: enough of an array with few
+//! values that its places differ. One place in 4096 of random bytes passes, and then a hash of the window lets one in 16
+//! pass, and is the anchor's identity. Zeros do not pass. Other bytes that repeat mostly do not; if they do, they are the same
+//! anchor again and again, which is for the caller to see.
 //!
 //! Invariants: whether a place is an anchor depends on nothing but its window, and, where more than [`MOST_HASHED`] places
 //! of a block of 4 KiB pass the first filter, on those before it in the block: so no content costs more than so many hashes.
@@ -21,13 +22,19 @@ pub const WINDOW: usize = 256;
 pub const BLOCK: usize = 4096;
 /// Places in a block that are hashed.
 const MOST_HASHED: usize = 8;
-/// Places that are looked at together.
+/// Places of a block of which it is asked together whether one passes the first filter.
 const GROUP: usize = 128;
-/// Bytes that the sums of a group of places are made of.
-const GROUP_BYTES: usize = GROUP + WINDOW;
-/// Offsets in the window of the two words of each pair.
-const PAIRS: [(usize, usize); 4] = [(0, 56), (18, 122), (44, 180), (78, 246)];
-const FACTORS: [u16; 4] = [0x9E37, 0x85EB, 0xC2B3, 0x27D5];
+/// Words of a block and the windows behind it, at its even or its odd places.
+const WORDS: usize = (BLOCK + WINDOW) / 2;
+/// Factors of the four words of 8 bytes.
+const WORD_FACTORS: [i16; 4] = [-0x61C9, -0x7A15, -0x3D4D, 1];
+/// How many words behind a sum the one lies that is added to it, and what the sum is multiplied with before.
+const PAIR_STEPS: [(usize, i16); 2] = [(8, 0x27D5), (16, -0x5C2B)];
+/// How many words behind a sum the ones lie that are added to it in the last step, and their factors. None of these is
+/// 1, so that what differs in low bits alone reaches the high ones, which decide.
+const LAST_STEPS: [(usize, i16); 4] = [(0, -0x194B), (32, 0x5C8F), (64, 0x34AD), (96, -0x1D8D)];
+/// The last word that the last step takes.
+const LAST_WORD: usize = 96;
 /// Sums below it pass, as signed numbers: 16 of 65536.
 const LEAST_SUMS: i16 = i16::MIN + 16;
 /// Identities below it are those of anchors: one in 16.
@@ -42,51 +49,81 @@ pub struct Anchor {
     pub id: u64,
 }
 
-/// The anchors in a block at `addr`: `bytes` is the block, or a part of one, and the [`WINDOW`] bytes behind its last place.
-/// There are `bytes.len() - WINDOW` places, at most [`BLOCK`].
-pub fn find_anchors(addr: u64, bytes: &[u8], found: impl FnMut(Anchor)) {
-    #[cfg(target_arch = "x86_64")]
-    if std::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, as was just found out; the function asks for nothing else.
-        return unsafe { find_anchors_avx2(addr, bytes, found) };
+/// Finds anchors; keeps the memory that it needs for that.
+#[derive(Debug)]
+pub struct AnchorFinder {
+    /// Sums at the even places of a block, and at the odd ones: in each the words of places that follow each other lie side by
+    /// side, as vector instructions want them.
+    sums: Box<[[i16; WORDS]; 2]>,
+}
+
+impl AnchorFinder {
+    /// A new one.
+    pub fn new() -> AnchorFinder {
+        AnchorFinder {
+            sums: Box::new([[0; WORDS]; 2]),
+        }
     }
-    find(addr, bytes, found);
+
+    /// The anchors in a block at `addr`: `bytes` is the block, or a part of one, and the [`WINDOW`] bytes behind its last
+    /// place. There are `bytes.len() - WINDOW` places, at most [`BLOCK`].
+    pub fn find(&mut self, addr: u64, bytes: &[u8], found: impl FnMut(Anchor)) {
+        #[cfg(target_arch = "x86_64")]
+        if std::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2, as was just found out; the function asks for nothing else.
+            return unsafe { find_avx2(&mut self.sums, addr, bytes, found) };
+        }
+        find(&mut self.sums, addr, bytes, found);
+    }
 }
 
 /// The same in instructions that take 32 bytes at once: half as many of them.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn find_anchors_avx2(addr: u64, bytes: &[u8], found: impl FnMut(Anchor)) {
-    find(addr, bytes, found);
+fn find_avx2(sums: &mut [[i16; WORDS]; 2], addr: u64, bytes: &[u8], found: impl FnMut(Anchor)) {
+    find(sums, addr, bytes, found);
 }
 
 #[inline(always)]
-fn find(addr: u64, bytes: &[u8], mut found: impl FnMut(Anchor)) {
+fn find(sums: &mut [[i16; WORDS]; 2], addr: u64, bytes: &[u8], mut found: impl FnMut(Anchor)) {
     let places = bytes.len().saturating_sub(WINDOW);
+    match bytes.first_chunk() {
+        Some(block) => add_up(block, sums),
+        None => {
+            // A part of a block; the sums at places behind its last are of no use.
+            let mut block = [0; BLOCK + WINDOW];
+            block[..bytes.len()].copy_from_slice(bytes);
+            add_up(&block, sums);
+        }
+    }
     let mut hashed = 0;
-    let mut sums = [0; GROUP];
     for first in (0..places).step_by(GROUP) {
-        match bytes[first..].first_chunk() {
-            Some(group) if least_sum(group) >= LEAST_SUMS => continue,
-            Some(group) => all_sums(group, &mut sums),
-            // The last group is short: some places of it lie behind the last place.
-            None => {
-                let mut group = [0; GROUP_BYTES];
-                let rest = &bytes[first..];
-                group[..rest.len()].copy_from_slice(rest);
-                all_sums(&group, &mut sums);
+        let mut least = i16::MAX;
+        for sums in sums.iter() {
+            let part = &sums[first / 2..][..GROUP / 2 + LAST_WORD];
+            for i in 0..GROUP / 2 {
+                least = least.min(last_sum(part, i));
             }
         }
-        let here = GROUP.min(places - first);
-        for (place, sum) in sums.iter().enumerate().take(here) {
-            if *sum >= LEAST_SUMS {
+        if least >= LEAST_SUMS {
+            continue;
+        }
+        // Computed again, side by side, and kept this time.
+        let mut last = [[0; GROUP / 2]; 2];
+        for (last, sums) in last.iter_mut().zip(sums.iter()) {
+            let part = &sums[first / 2..][..GROUP / 2 + LAST_WORD];
+            for (i, last) in last.iter_mut().enumerate() {
+                *last = last_sum(part, i);
+            }
+        }
+        for place in first..places.min(first + GROUP) {
+            if last[place % 2][(place - first) / 2] >= LEAST_SUMS {
                 continue;
             }
             if hashed == MOST_HASHED {
                 return;
             }
             hashed += 1;
-            let place = first + place;
             let id = bytes[place..].first_chunk().map_or(u64::MAX, hash);
             if id < LEAST_IDS {
                 let addr = addr + place as u64;
@@ -96,38 +133,33 @@ fn find(addr: u64, bytes: &[u8], mut found: impl FnMut(Anchor)) {
     }
 }
 
-/// The least of the sums at all places of a group.
+/// All steps but the last.
 #[inline(always)]
-fn least_sum(group: &[u8; GROUP_BYTES]) -> i16 {
-    let mut least = i16::MAX;
-    for odd in 0..2 {
-        for pair in 0..GROUP / 2 {
-            least = least.min(sum(group, pair, odd));
+fn add_up(block: &[u8; BLOCK + WINDOW], sums: &mut [[i16; WORDS]; 2]) {
+    for (odd, part) in sums.iter_mut().enumerate() {
+        let (words, _) = block[odd..].as_chunks();
+        let word = |i: usize, factor: i16| i16::from_le_bytes(words[i]).wrapping_mul(factor);
+        let mut rest = WORDS - 4;
+        for (i, sum) in part.iter_mut().take(rest).enumerate() {
+            let [a, b, c, d] = WORD_FACTORS;
+            let (a, b) = (word(i, a), word(i + 1, b));
+            let (c, d) = (word(i + 2, c), word(i + 3, d));
+            *sum = a.wrapping_add(b).wrapping_add(c.wrapping_add(d));
+        }
+        for (behind, factor) in PAIR_STEPS {
+            rest -= behind;
+            for i in 0..rest {
+                part[i] = part[i].wrapping_mul(factor).wrapping_add(part[i + behind]);
+            }
         }
     }
-    least
 }
 
 #[inline(always)]
-fn all_sums(group: &[u8; GROUP_BYTES], sums: &mut [i16; GROUP]) {
-    for odd in 0..2 {
-        for pair in 0..GROUP / 2 {
-            sums[2 * pair + odd] = sum(group, pair, odd);
-        }
-    }
-}
-
-/// The sum at place `2 * pair + odd`. For one value of `odd` the words of places that follow each other lie side by side, as
-/// vector instructions want them.
-#[inline(always)]
-fn sum(group: &[u8; GROUP_BYTES], pair: usize, odd: usize) -> i16 {
-    let (words, _) = group[odd..].as_chunks::<2>();
-    let word = |at: usize| u16::from_le_bytes(words[pair + at / 2]);
-    let mut sum = 0u16;
-    for ((near, far), factor) in PAIRS.into_iter().zip(FACTORS) {
-        sum = sum.wrapping_add((word(near) ^ word(far)).wrapping_mul(factor));
-    }
-    sum as i16
+fn last_sum(part: &[i16], i: usize) -> i16 {
+    let terms = LAST_STEPS.map(|(behind, factor)| part[i + behind].wrapping_mul(factor));
+    let [a, b, c, d] = terms;
+    a.wrapping_add(b).wrapping_add(c.wrapping_add(d))
 }
 
 /// A hash of the window by products of 128 bits whose halves are joined (as wyhash does).
@@ -147,4 +179,77 @@ fn hash(window: &[u8; WINDOW]) -> u64 {
         lanes[0] ^ 0x4528_21E6_38D0_1377,
         lanes[1] ^ 0xBE54_66CF_34E9_0C6C,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_testkit::random::{Random, seeded_bytes};
+
+    /// The anchors of bytes at an address, in blocks.
+    fn anchors(addr: u64, bytes: &[u8]) -> Vec<Anchor> {
+        let mut finder = AnchorFinder::new();
+        let mut found = Vec::new();
+        let mut at = 0;
+        while at + WINDOW < bytes.len() {
+            let block = BLOCK - (addr as usize + at) % BLOCK;
+            let to = bytes.len().min(at + block + WINDOW);
+            finder.find(addr + at as u64, &bytes[at..to], |a| found.push(a));
+            at = to - WINDOW;
+        }
+        found
+    }
+
+    #[test]
+    fn anchors_of_random_bytes_are_some_64_kib_apart_and_move_with_them() {
+        let bytes = seeded_bytes(1, 8 << 20);
+        let found = anchors(0, &bytes);
+        assert!((90..170).contains(&found.len()), "{}", found.len());
+        for addr in [1, 137, 4095, 10_000] {
+            let moved: Vec<Anchor> = anchors(addr, &bytes);
+            let back = moved.iter().map(|a| Anchor {
+                addr: a.addr - addr,
+                ..*a
+            });
+            assert_eq!(back.collect::<Vec<_>>(), found);
+        }
+    }
+
+    #[test]
+    fn both_instruction_sets_find_the_same() {
+        for seed in 0..4 {
+            let bytes = seeded_bytes(seed, BLOCK + WINDOW - seed as usize * 1000);
+            let mut plain = Vec::new();
+            let mut sums = Box::new([[0; WORDS]; 2]);
+            find(&mut sums, 0, &bytes, |a| plain.push(a));
+            let mut any = Vec::new();
+            AnchorFinder::new().find(0, &bytes, |a| any.push(a));
+            assert_eq!(plain, any);
+        }
+    }
+
+    #[test]
+    fn arrays_of_few_values_have_anchors_and_constants_at_most_one_identity() {
+        let mut random = Random::new(3);
+        let mut array = |values: &[f64]| -> Vec<u8> {
+            let values = (0..1 << 18).map(|_| *random.pick(values));
+            values.flat_map(f64::to_le_bytes).collect()
+        };
+        for values in [&[1.0, 2.5][..], &[0.0, 1.0], &[0.0, 1.0, 2.0, 3.0, 4.0]] {
+            let found = anchors(0, &array(values)).len();
+            assert!((4..400).contains(&found), "{found} of {values:?}");
+        }
+        let counted: Vec<u8> = (0..1u64 << 18).flat_map(u64::to_le_bytes).collect();
+        assert!((4..400).contains(&anchors(0, &counted).len()));
+        assert_eq!(anchors(0, &vec![0; 1 << 20]), []);
+        for byte in 1..=255 {
+            let mut ids: Vec<u64> = anchors(0, &vec![byte; 64 << 10])
+                .iter()
+                .map(|a| a.id)
+                .collect();
+            assert!(ids.len() <= 16 * MOST_HASHED);
+            ids.dedup();
+            assert!(ids.len() <= 1);
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! the anchors of the [`LOOKAHEAD_BYTES`] that follow. Anchors are known up to `scanned`.
 //!
 //! Invariants: a decision sees the anchors of exactly so many bytes, or of all up to the end of what is cut, whatever pieces the bytes came in.
-use super::anchor::{Anchor, BLOCK, WINDOW, find_anchors};
+use super::anchor::{Anchor, AnchorFinder, BLOCK, WINDOW};
 use super::anchor_table::AnchorTable;
 use super::grid::{Grid, MOVE_DISTANCE};
 use super::parts::Parts;
@@ -37,7 +37,10 @@ pub struct Cutter {
 #[derive(Debug)]
 struct Anchors {
     table: Arc<AnchorTable>,
+    finder: AnchorFinder,
+    /// In the order of addresses; the first is not handed out.
     ahead: VecDeque<Anchor>,
+    /// The last ones, also those that were left out, where they were last.
     recent: VecDeque<Anchor>,
     scanned: u64,
 }
@@ -61,6 +64,7 @@ impl Cutter {
         Cutter {
             anchors: Some(Anchors {
                 table,
+                finder: AnchorFinder::new(),
                 ahead: VecDeque::new(),
                 recent: VecDeque::new(),
                 scanned: 0,
@@ -174,9 +178,10 @@ impl Anchors {
                 false => return,
             };
             let bytes = parts.range(self.scanned..to, copy);
-            find_anchors(self.scanned, bytes, |anchor| {
-                note(&mut self.recent, &mut self.ahead, anchor);
-            });
+            let (recent, ahead) = (&mut self.recent, &mut self.ahead);
+            let at = self.scanned;
+            self.finder
+                .find(at, bytes, |anchor| note(recent, ahead, anchor));
             self.scanned = to - window;
         }
     }
@@ -218,5 +223,139 @@ fn note(recent: &mut VecDeque<Anchor>, ahead: &mut VecDeque<Anchor>, anchor: Anc
     };
     if !near {
         ahead.push_back(anchor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_testkit::random::{Random, seeded_bytes};
+    use proptest::prelude::*;
+
+    /// Contents that are cut in different ways: random bytes, zeros, constants, copies of what was before, at any place.
+    fn content(seed: u64, len: usize) -> Vec<u8> {
+        let mut random = Random::new(seed);
+        let mut out: Vec<u8> = Vec::new();
+        while out.len() < len {
+            let n = 1 + random.index(200_000);
+            match random.below(6) {
+                0 => out.resize(out.len() + n, 0),
+                1 => out.resize(out.len() + n, random.next() as u8),
+                2 | 3 if !out.is_empty() => {
+                    let from = random.index(out.len());
+                    let to = out.len().min(from + n);
+                    out.extend_from_within(from..to);
+                }
+                4 => {
+                    let period = seeded_bytes(random.next(), 1 + random.index(500));
+                    out.extend(period.iter().cycle().take(n));
+                }
+                _ => out.extend(seeded_bytes(random.next(), n)),
+            }
+        }
+        out.truncate(len);
+        out
+    }
+
+    fn cutter(size: u32, anchored: bool) -> Cutter {
+        let size = ChunkSize::new(size).unwrap();
+        match anchored {
+            true => Cutter::anchored(Arc::new(AnchorTable::new(size, 1 << 14))),
+            false => Cutter::fixed(size),
+        }
+    }
+
+    /// Cuts it all from `addr` on in pieces of these sizes, over and over; the chunks as (address, length, zero).
+    fn cut(
+        mut cutter: Cutter,
+        addr: u64,
+        bytes: &[u8],
+        pieces: &[usize],
+    ) -> Vec<(u64, usize, bool)> {
+        let mut chunks = Vec::new();
+        let mut done = 0;
+        let mut sizes = pieces.iter().cycle();
+        let mut note = |chunk: Chunk<'_>| {
+            let from = (chunk.addr - addr) as usize;
+            assert_eq!(chunk.bytes, &bytes[from..from + chunk.bytes.len()]);
+            chunks.push((chunk.addr, chunk.bytes.len(), chunk.zero));
+        };
+        while done < bytes.len() {
+            let n = (*sizes.next().unwrap()).clamp(1, bytes.len() - done);
+            cutter.push(addr + done as u64, &bytes[done..done + n], &mut note);
+            done += n;
+            assert!(cutter.memory() < 3 * (LOOKAHEAD_BYTES + (64 << 10) + n));
+        }
+        cutter.finish(&mut note);
+        assert_eq!(cutter.cut_to(), addr + bytes.len() as u64);
+        chunks
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(forebay_testkit::seeds::count(24, 2000)))]
+        #[test]
+        fn chunks_hold_every_byte_once_and_pieces_make_no_difference(
+            seed: u64, len in 0usize..1_500_000, addr in 0u64..100_000, size in 12u32..=16, anchored: bool,
+            pieces in prop::collection::vec(prop_oneof![1usize..300, 1usize..5000, 1usize..2_000_000], 1..5),
+        ) {
+            let bytes = content(seed, len);
+            let whole = cut(cutter(1 << size, anchored), addr, &bytes, &[len]);
+            let mut end = addr;
+            for (at, n, zero) in &whole {
+                prop_assert_eq!(*at, end);
+                prop_assert!(*n > 0 && *n <= 1 << size);
+                let from = (at - addr) as usize;
+                prop_assert_eq!(*zero, bytes[from..from + n].iter().all(|b| *b == 0));
+                end += *n as u64;
+            }
+            prop_assert_eq!(end, addr + len as u64);
+            let short = whole.iter().filter(|chunk| chunk.1 < 1 << size).count() as u64;
+            prop_assert!(short <= 2 + len as u64 / MOVE_DISTANCE.max(1 << size));
+            // Very small pieces of much take long.
+            let least = pieces.iter().map(|n| (*n).max(len / 3000)).collect::<Vec<_>>();
+            prop_assert_eq!(whole, cut(cutter(1 << size, anchored), addr, &bytes, &least));
+        }
+
+        #[test]
+        fn a_gap_ends_a_chunk_and_the_cutter_goes_on_behind_it(len in 1usize..20_000, gap in 1u64..20_000, anchored: bool) {
+            let bytes = content(1, len);
+            let mut cutter = cutter(4096, anchored);
+            let mut chunks = Vec::new();
+            for at in [0, len as u64 + gap] {
+                cutter.push(at, &bytes, |chunk| chunks.push(chunk.range()));
+            }
+            prop_assert!(chunks.iter().any(|chunk| chunk.end == len as u64));
+            cutter.finish(|chunk| chunks.push(chunk.range()));
+            let bytes: u64 = chunks.iter().map(|chunk| chunk.end - chunk.start).sum();
+            prop_assert_eq!(bytes, 2 * len as u64);
+            prop_assert!(chunks.iter().all(|c| c.end <= len as u64 || c.start >= len as u64 + gap));
+        }
+    }
+
+    #[test]
+    fn without_anchors_chunks_end_at_multiples_of_their_size_at_once() {
+        let mut cutter = cutter(8192, false);
+        let mut ends = Vec::new();
+        cutter.push(100, &[1; 20_000], |chunk| ends.push(chunk.range().end));
+        assert_eq!(ends, [8192, 16_384]);
+        cutter.finish(|chunk| ends.push(chunk.range().end));
+        assert_eq!(ends, [8192, 16_384, 20_100]);
+    }
+
+    #[test]
+    fn content_that_was_cut_before_is_cut_at_the_same_places_wherever_it_lies() {
+        let bytes = seeded_bytes(5, 1 << 20);
+        let table = Arc::new(AnchorTable::new(ChunkSize::MIN, 1 << 14));
+        let cut_at = |addr| cut(Cutter::anchored(table.clone()), addr, &bytes, &[1 << 20]);
+        let first = cut_at(0);
+        for addr in [137, 4096, 9999] {
+            let again: Vec<_> = cut_at(addr).iter().map(|c| (c.0 - addr, c.1)).collect();
+            let same = first.iter().filter(|c| again.contains(&(c.0, c.1))).count();
+            assert!(
+                same >= first.len() - 1,
+                "{same} of {} at {addr}",
+                first.len()
+            );
+        }
     }
 }

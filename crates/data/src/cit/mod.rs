@@ -1,21 +1,52 @@
 //! The chunk information table (CIT): from a fingerprint to the place of a stored chunk that has it.
 //!
 //! It is an index in memory under a byte budget, and a help only: containers are the truth. It may not know a chunk that
-//! is stored, which costs space. It never names a place whose fingerprint is another one: every candidate is looked up in
-//! its container's list of fingerprints, which comes from [`FingerprintLists`] and is cached.
+//! is stored, which costs space. It never names a place whose fingerprint is another one: an entry has 24 bits of a
+//! fingerprint and a container, and a chunk is found only in that container's list of fingerprints, which is read from
+//! [`FingerprintLists`] and cached.
 //!
-//! Chunks that follow each other in a container follow each other again where the content is repeated. So only some chunks
-//! of a container need an entry, once the budget is too small for all: one of them leads to the container's list, which
-//! then finds its neighbours.
+//! **Exact while it fits, sampled beyond.** Chunks that follow each other in a container follow each other again where their
+//! content is repeated. So one entry that leads to a container's list finds its neighbours too. One chunk of every `rate` chunks of a
+//! container has an entry, the first of them always: at rate 1 all have one, and the index is exact. When entries
+//! would take more than their share of the budget, the rate is doubled, and every second one goes (sparse indexing). The chunks
+//! of cached lists have entries as long as the list is cached.
+//!
+//! ```text
+//! chunk of a container    0   1   2   3   4   5   6   7   8  ...  64   ...  0, if the container's number is even
+//! level of its entry     12   0   1   0   2   0   1   0   3        6        13
+//!                        at rate 2^r the entries of levels from r on stay; those of cached lists have level 15
+//! ```
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `slots` | the entries of one part of the table |
+//! | `lists` | cached lists |
+//! | `batch` | finding chunks that follow each other |
+//! | `saved` | the table's form in a file |
 use crate::fingerprint::Fingerprint;
 use forebay_proto::Result;
+use lists::{Epoch, FingerprintList, ListCache};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use slots::{Entry, Hash, SlotTable};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+mod batch;
+mod lists;
+mod saved;
+mod slots;
+#[cfg(test)]
+mod tests;
 
 /// Container numbers are below this.
-pub const MAX_CONTAINERS: u64 = 1 << 36;
+pub const MAX_CONTAINERS: u64 = (1 << 36) - 1;
 /// A container has at most so many chunks.
 pub const MAX_CONTAINER_CHUNKS: u32 = 4096;
+/// Level of entries that a cached list has.
+const CACHED: u8 = 15;
+/// Entries of this level stay at any rate: those of one container in four.
+const MAX_LEVEL: u8 = 14;
+/// How often a list is read if chunks go while it is read.
+const READS: usize = 3;
 
 /// Where a chunk is stored: a container, and which chunk of it. It never names another chunk, even after this one is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,15 +70,15 @@ pub trait FingerprintLists {
 /// Settings.
 #[derive(Debug, Clone, Copy)]
 pub struct CitOptions {
-    /// Most memory that it takes; bytes. 64 MiB for each TiB of chunks find 98 % of what an exact index finds in chains of
-    /// checkpoints.
+    /// Most memory that it takes; bytes. 64 MiB for each TiB of chunks of 4 KiB find 98 % of what an exact index finds in
+    /// chains of checkpoints.
     pub budget: usize,
 }
 
 /// Counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CitStats {
-    /// Chunks with an entry of their own.
+    /// Entries, also those of cached lists.
     pub entries: u64,
     /// One chunk of so many has an entry: 1 is an exact index.
     pub rate: u64,
@@ -62,14 +93,31 @@ pub struct CitStats {
 /// See the head of this module. Shared by threads; no lock covers all of it.
 #[derive(Debug)]
 pub struct Cit {
-    all: Mutex<HashMap<Fingerprint, Vec<ChunkLocation>>>,
+    shards: Vec<Mutex<SlotTable>>,
+    lists: ListCache,
+    /// The rate's logarithm.
+    rate: AtomicU32,
+    raising: Mutex<()>,
+    /// What the entries take, and may take; bytes.
+    slot_bytes: AtomicU64,
+    slot_budget: u64,
+    list_reads: AtomicU64,
 }
 
 impl Cit {
     /// An empty one.
-    pub fn new(_options: CitOptions) -> Cit {
+    pub fn new(options: CitOptions) -> Cit {
+        let shards = (options.budget >> 16).next_power_of_two().clamp(1, 256);
+        // A cached list's entries take some 2/5 of what the list takes.
+        let list_budget = options.budget / 6;
         Cit {
-            all: Mutex::default(),
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            lists: ListCache::new(list_budget),
+            rate: AtomicU32::new(0),
+            raising: Mutex::default(),
+            slot_bytes: AtomicU64::new(0),
+            slot_budget: (options.budget - list_budget) as u64,
+            list_reads: AtomicU64::new(0),
         }
     }
 
@@ -87,18 +135,23 @@ impl Cit {
 
     /// A chunk was stored (or is about to be, in a container that is still being filled). Nothing happens if it is known.
     pub fn insert(&self, location: ChunkLocation, fingerprint: &Fingerprint) {
-        let mut all = self.all.lock();
-        let known = all.entry(*fingerprint).or_default();
-        if !known.contains(&location) {
-            known.push(location);
+        let cached = self
+            .lists
+            .add_chunk(location, fingerprint, |container, list| {
+                self.list_left(container, list);
+            });
+        if cached && self.is_sampled() {
+            self.add_entry(fingerprint, CACHED, location.container);
         }
+        self.insert_entry(location, fingerprint);
     }
 
-    /// As `insert` for each chunk of a container: for filling the table in the background of a running store.
+    /// As `insert` for each chunk of a container that is not being filled: also for filling the table in the background of
+    /// a running store.
     pub fn insert_container(&self, container: u64, fingerprints: &[Option<Fingerprint>]) {
         for (index, fingerprint) in (0..).zip(fingerprints) {
             if let Some(fingerprint) = fingerprint {
-                self.insert(ChunkLocation { container, index }, fingerprint);
+                self.insert_entry(ChunkLocation { container, index }, fingerprint);
             }
         }
     }
@@ -106,9 +159,16 @@ impl Cit {
     /// A chunk is gone. A `find` that began before may still answer it: whoever uses an answer first makes sure that the
     /// chunk stays, and is still there.
     pub fn remove(&self, location: ChunkLocation, fingerprint: &Fingerprint) {
-        let mut all = self.all.lock();
-        if let Some(known) = all.get_mut(fingerprint) {
-            known.retain(|l| *l != location);
+        self.lists.forget_chunk(location);
+        let (shard, hash) = self.part(fingerprint);
+        let container = location.container;
+        let mut slots = self.shards[shard].lock();
+        for level in [level(location), CACHED] {
+            slots.remove(Entry {
+                hash,
+                level,
+                container,
+            });
         }
     }
 
@@ -129,52 +189,169 @@ impl Cit {
     pub fn find(
         &self,
         fingerprint: &Fingerprint,
-        _lists: &dyn FingerprintLists,
+        lists: &dyn FingerprintLists,
         mut accept: impl FnMut(ChunkLocation) -> Result<bool>,
     ) -> Result<Option<ChunkLocation>> {
-        let known = self.all.lock().get(fingerprint).cloned();
-        for location in known.unwrap_or_default() {
-            if accept(location)? {
-                return Ok(Some(location));
+        let (shard, hash) = self.part(fingerprint);
+        let mut containers: Vec<u64> = Vec::new();
+        for entry in self.shards[shard].lock().find(hash) {
+            if !containers.contains(&entry.container) {
+                containers.push(entry.container);
+            }
+        }
+        let mut found = Vec::new();
+        for container in containers {
+            found.clear();
+            if let Err(epoch) = self.lists.find(container, fingerprint, &mut found)
+                && self.read_list(container, lists, epoch)?
+            {
+                // It may have been displaced again already: then the chunk is not found.
+                let _ = self.lists.find(container, fingerprint, &mut found);
+            }
+            for index in found.drain(..) {
+                let location = ChunkLocation { container, index };
+                if accept(location)? {
+                    return Ok(Some(location));
+                }
             }
         }
         Ok(None)
     }
 
-    /// As `find` for chunks that follow each other, which finds more than one `find` for each: neighbours of what is found
-    /// are found by it. Best with 256 or more at a time. `accept` is told which of them it is.
-    ///
-    /// # Errors
-    /// As `lists` and `accept`.
-    pub fn find_batch(
-        &self,
-        fingerprints: &[Fingerprint],
-        lists: &dyn FingerprintLists,
-        mut accept: impl FnMut(usize, ChunkLocation) -> Result<bool>,
-    ) -> Result<Vec<Option<ChunkLocation>>> {
-        let found = fingerprints.iter().enumerate();
-        found
-            .map(|(i, fingerprint)| self.find(fingerprint, lists, |l| accept(i, l)))
-            .collect()
-    }
-
-    /// To be saved. `stamp` is a number that changes with every change of containers: only what was saved with the present
-    /// one is read back.
-    pub fn encode(&self, _stamp: u64) -> Vec<u8> {
-        Vec::new()
-    }
-
-    /// What was saved, or `None` if it is damaged, of another version or stamp, and must be rebuilt.
-    pub fn decode(_options: CitOptions, _stamp: u64, _saved: &[u8]) -> Option<Cit> {
-        None
-    }
-
     /// Counters.
     pub fn stats(&self) -> CitStats {
+        let (cached_lists, list_bytes) = self.lists.used();
         CitStats {
-            entries: self.all.lock().values().map(|v| v.len() as u64).sum(),
-            rate: 1,
-            ..CitStats::default()
+            entries: self.shards.iter().map(|s| s.lock().len() as u64).sum(),
+            rate: 1 << self.rate.load(Relaxed),
+            memory: self.slot_bytes.load(Relaxed) + list_bytes,
+            cached_lists,
+            list_reads: self.list_reads.load(Relaxed),
         }
+    }
+
+    fn is_sampled(&self) -> bool {
+        self.rate.load(Relaxed) > 0
+    }
+
+    /// Which part of the table a fingerprint belongs to, and its hash there.
+    fn part(&self, fingerprint: &Fingerprint) -> (usize, Hash) {
+        let [a, b, c, d, e, ..] = fingerprint.0;
+        let shard = usize::from(u16::from_le_bytes([d, e])) % self.shards.len();
+        (shard, Hash::from_le_bytes([a, b, c, 0]))
+    }
+
+    fn insert_entry(&self, location: ChunkLocation, fingerprint: &Fingerprint) {
+        self.add_entry(fingerprint, level(location), location.container);
+    }
+
+    fn add_entry(&self, fingerprint: &Fingerprint, level: u8, container: u64) {
+        let (shard, hash) = self.part(fingerprint);
+        let stays = || u32::from(level) >= self.rate.load(Relaxed);
+        while stays() {
+            let mut slots = self.shards[shard].lock();
+            let more = slots.growth() as u64;
+            if more == 0 || self.slot_bytes.load(Relaxed) + more <= self.slot_budget {
+                let before = slots.memory();
+                slots.insert(Entry {
+                    hash,
+                    level,
+                    container,
+                });
+                self.count_bytes(before, slots.memory());
+                return;
+            }
+            drop(slots);
+            if !self.raise_rate() {
+                // As sampled as it gets: new chunks are not found.
+                return;
+            }
+        }
+    }
+
+    /// Doubles the rate, unless another thread has just done so. False if it is as high as it gets.
+    fn raise_rate(&self) -> bool {
+        let seen = self.rate.load(Relaxed);
+        let _raising = self.raising.lock();
+        let rate = self.rate.load(Relaxed);
+        if rate != seen {
+            return true;
+        }
+        if rate == u32::from(MAX_LEVEL) {
+            return false;
+        }
+        if rate == 0 {
+            // Lists from before have no entries for all of their chunks.
+            self.lists.clear();
+        }
+        self.rate.store(rate + 1, Relaxed);
+        for shard in &self.shards {
+            let mut slots = shard.lock();
+            let before = slots.memory();
+            slots.retain(|entry| u32::from(entry.level) > rate);
+            self.count_bytes(before, slots.memory());
+        }
+        true
+    }
+
+    fn count_bytes(&self, before: usize, after: usize) {
+        self.slot_bytes.fetch_add(after as u64, Relaxed);
+        self.slot_bytes.fetch_sub(before as u64, Relaxed);
+    }
+
+    /// Reads a container's list and caches it. False if it is not there. The cached list is sure to have no chunk that was gone
+    /// when this began.
+    fn read_list(
+        &self,
+        container: u64,
+        lists: &dyn FingerprintLists,
+        mut epoch: Epoch,
+    ) -> Result<bool> {
+        for _ in 0..READS {
+            self.list_reads.fetch_add(1, Relaxed);
+            let Some(fingerprints) = lists.fingerprints(container)? else {
+                return Ok(false);
+            };
+            let list = FingerprintList::new(fingerprints);
+            let entered = |list: &FingerprintList| {
+                if self.is_sampled() {
+                    for fingerprint in list.chunks() {
+                        self.add_entry(fingerprint, CACHED, container);
+                    }
+                }
+            };
+            let left = |container, list: &FingerprintList| self.list_left(container, list);
+            if self.lists.keep(container, list, epoch, entered, left) {
+                return Ok(true);
+            }
+            match self.lists.len(container) {
+                Ok(_) => return Ok(true),
+                Err(now) => epoch = now,
+            }
+        }
+        Ok(false)
+    }
+
+    /// A list is not cached any more.
+    fn list_left(&self, container: u64, list: &FingerprintList) {
+        if self.is_sampled() {
+            for fingerprint in list.chunks() {
+                let (shard, hash) = self.part(fingerprint);
+                let entry = Entry {
+                    hash,
+                    level: CACHED,
+                    container,
+                };
+                self.shards[shard].lock().remove(entry);
+            }
+        }
+    }
+}
+
+/// How long the entry of a chunk stays.
+fn level(location: ChunkLocation) -> u8 {
+    match location.index {
+        0 => (12 + location.container.trailing_zeros().min(2)) as u8,
+        index => index.trailing_zeros().min(11) as u8,
     }
 }

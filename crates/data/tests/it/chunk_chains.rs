@@ -20,18 +20,18 @@ const NO_HEADERS: [usize; CHECKPOINTS] = [0; CHECKPOINTS];
 const HEADERS: [usize; CHECKPOINTS] = [137, 512, 4113, 9999, 70_001];
 
 /// A store that has nothing but fingerprints.
-struct Stored {
+pub struct Stored {
     table: Option<Arc<AnchorTable>>,
     size: ChunkSize,
     known: HashSet<Fingerprint>,
-    logical: u64,
-    stored: u64,
-    zero: u64,
-    chunks: u64,
+    pub logical: u64,
+    pub stored: u64,
+    pub zero: u64,
+    pub chunks: u64,
 }
 
 impl Stored {
-    fn new(size: u32, anchored: bool) -> Stored {
+    pub fn new(size: u32, anchored: bool) -> Stored {
         let size = ChunkSize::new(size).unwrap();
         Stored {
             table: anchored.then(|| Arc::new(AnchorTable::new(size, 1 << 20))),
@@ -45,7 +45,7 @@ impl Stored {
     }
 
     /// A log of these parts.
-    fn add(&mut self, parts: &[&[u8]]) {
+    pub fn add(&mut self, parts: &[&[u8]]) {
         let mut cutter = match &self.table {
             Some(table) => Cutter::anchored(table.clone()),
             None => Cutter::fixed(self.size),

@@ -3,6 +3,9 @@
 
 mod basics;
 mod chunk_chains;
+mod chunk_content;
+mod chunk_speed;
+mod cit_budget;
 mod common;
 mod faults;
 mod model;
