@@ -1,0 +1,127 @@
+//! What a service says of settling: the figures of `forebay status --json` that are used, and their names.
+use crate::fail::{Context, Failure, Result};
+use crate::harness::program_output;
+use serde::Deserialize;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How often the service is asked.
+const POLL: Duration = Duration::from_millis(200);
+/// It is not waited for longer than this while nothing gets less.
+const STUCK_AFTER: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Deserialize)]
+struct StatusReply {
+    total: ServiceFigures,
+}
+
+/// Figures of all members.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Deserialize)]
+pub struct ServiceFigures {
+    /// Freed places of segments that still take disk space.
+    cleaning: u64,
+    /// Bytes stored once for settled ones.
+    #[serde(default)]
+    pub unique: u64,
+    /// Of settling, if the service has it.
+    #[serde(default)]
+    settle: Option<SettleFigures>,
+}
+
+/// Of settling; bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Deserialize)]
+struct SettleFigures {
+    /// What waits for it.
+    backlog: u64,
+    /// Memory of the fingerprint index.
+    index_memory: u64,
+}
+
+impl ServiceFigures {
+    fn parse(text: &str) -> Result<ServiceFigures> {
+        let reply: StatusReply = serde_json::from_str(text).doing("forebay status --json")?;
+        Ok(reply.total)
+    }
+
+    /// What the service on this store says.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn ask(program: &Path, store: &Path) -> Result<ServiceFigures> {
+        let mut command = Command::new(program);
+        let text = program_output(command.arg("status").arg(store).arg("--json"))?;
+        ServiceFigures::parse(&text)
+    }
+
+    /// What is left to do: bytes that wait, places that are not freed.
+    fn left(&self) -> (u64, u64) {
+        (self.settle.map_or(0, |s| s.backlog), self.cleaning)
+    }
+
+    /// Memory of the index for each TiB of chunks, if there are any.
+    pub fn index_bytes_per_tib(&self) -> Option<f64> {
+        let settle = self.settle.filter(|_| self.unique > 0)?;
+        let tib = self.unique as f64 / (1u64 << 40) as f64;
+        Some(settle.index_memory as f64 / tib)
+    }
+}
+
+/// Whether the program has the setting.
+///
+/// # Errors
+/// If it does not say what settings it has.
+pub fn has_setting(program: &Path) -> Result<bool> {
+    let help = program_output(Command::new(program).args(["mount", "--help"]))?;
+    Ok(help.contains("--settle "))
+}
+
+/// Waits until nothing waits to be settled, and the space of what was is free.
+///
+/// # Errors
+/// If the service does not answer, tells nothing of settling though it settles, or comes no further.
+pub fn wait_until_settled(program: &Path, store: &Path, settles: bool) -> Result<()> {
+    let mut least = None;
+    let mut since = Instant::now();
+    loop {
+        let figures = ServiceFigures::ask(program, store)?;
+        if settles && figures.settle.is_none() {
+            return Err(Failure::new("forebay status tells nothing of settling"));
+        }
+        let left = figures.left();
+        if left == (0, 0) {
+            return Ok(());
+        }
+        if least.is_none_or(|least| left < least) {
+            (least, since) = (Some(left), Instant::now());
+        } else if since.elapsed() > STUCK_AFTER {
+            return Err(Failure::new(format!(
+                "for {STUCK_AFTER:?}, {} bytes waited to be settled, and {} places to be freed",
+                left.0, left.1
+            )));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_without_settling_has_nothing_to_wait_for_but_freed_places() {
+        let figures =
+            ServiceFigures::parse(r#"{"total":{"cleaning":3,"files":2},"pid":1}"#).unwrap();
+        assert_eq!((figures.left(), figures.settle), ((0, 3), None));
+        assert_eq!(figures.index_bytes_per_tib(), None);
+    }
+
+    #[test]
+    fn the_index_is_told_by_what_is_stored() {
+        let text = r#"{"total":{"cleaning":0,"unique":1073741824,"settle":{"backlog":7,"done":1,"undone":0,
+            "index_memory":65536,"index_chunks":2}}}"#;
+        let figures = ServiceFigures::parse(text).unwrap();
+        assert_eq!(figures.left(), (7, 0));
+        assert_eq!(figures.index_bytes_per_tib(), Some(64.0 * 1_048_576.0));
+    }
+}
