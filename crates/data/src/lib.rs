@@ -23,10 +23,12 @@
 //! | `recover` | what is there when a store is opened |
 //! | [`check`] | whether a stopped store holds what it says |
 //! | [`chunk`], [`fingerprint`], [`cit`] | cutting log bytes into chunks; what a chunk is known by; where a chunk with a fingerprint is stored |
+//! | [`analysis`] | what deduplication would save of given bytes |
 //! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |
 //!
 //! Invariants: bytes are in a segment before a span names them; a span is gone from the store, on disk, before its bytes
 //! go; bytes leave only after their checksum was right.
+pub mod analysis;
 pub mod buffer_pool;
 mod byte_budget;
 pub mod check;

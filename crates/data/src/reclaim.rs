@@ -12,7 +12,6 @@ mod schedule;
 use crate::container::ContainerTable;
 use crate::pieces::Pieces;
 use crate::poison::Poison;
-use crate::segment::header::HEADER_BYTES;
 use crate::segment::{SegmentRange, Segments};
 use crate::space_signal::SpaceSignal;
 use crate::span::Span;
@@ -87,10 +86,9 @@ impl Reclaimer {
         self.queue.add(unused.collect());
     }
 
-    /// Segments that the thread would empty: less than a quarter of each is live.
+    /// Segments that the thread would empty.
     pub fn mostly_dead(&self) -> Vec<u32> {
-        self.segments
-            .sealed(|u| !u.pinned && u.live > 0 && u.live * 4 < u.len.saturating_sub(HEADER_BYTES))
+        self.segments.sealed(|u| !u.pinned && u.is_mostly_dead())
     }
 
     /// Whether there is something to punch or to remove.

@@ -131,7 +131,8 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
             None => dead.push(number),
             Some(usage) => {
                 usage.len = entry.len;
-                check(io, &dir.join(&entry.name), member, number)?;
+                let allocated = check(io, &dir.join(&entry.name), member, number)?;
+                usage.holes = entry.len.saturating_sub(allocated);
             }
         }
     }
@@ -183,16 +184,16 @@ fn keep_everything(found: &mut RecoveredState) {
     }
 }
 
-/// A damaged header alone costs no data, since every piece has its own checksum.
-fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<()> {
+/// A damaged header alone costs no data, since every piece has its own checksum. What the file takes on the disk.
+fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<u64> {
     let file = io.open(path).context("open", path)?;
     match header::check_header(&*file, path, member, number) {
         Err(error @ Error::Storage(StorageError::Corrupt { .. })) => {
             tracing::warn!(%error, "reading on");
-            Ok(())
         }
-        other => other,
+        other => other?,
     }
+    Ok(file.allocated().context("stat", path)?)
 }
 
 /// What lies between the ranges of each segment that are stored, which may overlap.

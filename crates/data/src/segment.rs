@@ -80,10 +80,23 @@ pub struct SegmentUsage {
     pub live: u64,
     /// End of the written part.
     pub len: u64,
+    /// What of that takes no space on the disk, as far as is known.
+    pub holes: u64,
     /// Takes no more data.
     pub sealed: bool,
     /// Holds damaged bytes: never reclaimed.
     pub pinned: bool,
+}
+
+impl SegmentUsage {
+    /// Whether its live bytes are worth moving: they are less than a quarter of the file, or less than half of what it takes on the
+    /// disk. The second is where space cannot be given back in place: live bytes are scattered over its pages, or the disk
+    /// cannot punch holes.
+    pub fn is_mostly_dead(&self) -> bool {
+        let written = self.len.saturating_sub(HEADER_BYTES);
+        let taken = written.saturating_sub(self.holes);
+        self.live > 0 && (self.live * 4 < written || self.live * 2 < taken)
+    }
 }
 
 /// Bytes of a segment.
@@ -325,8 +338,19 @@ impl Segments {
             return Ok(());
         };
         match file.punch(offset, len) {
-            Err(e) if !is_unsupported(&e) => Err(io_error("punch", &self.path(number), e)),
-            _ => Ok(()),
+            Err(e) if is_unsupported(&e) => Ok(()),
+            Err(e) => Err(io_error("punch", &self.path(number), e)),
+            Ok(()) => {
+                self.note_holes(number, &*file);
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks the disk what the file takes. One that does not say is taken to have no holes.
+    fn note_holes(&self, number: u32, file: &dyn File) {
+        if let (Ok(len), Ok(allocated)) = (file.len(), file.allocated()) {
+            self.change(number, |usage| usage.holes = len.saturating_sub(allocated));
         }
     }
 

@@ -62,6 +62,11 @@ impl Fixture {
     pub fn crash(&mut self) {
         self.logs = open(&self.dir.path().join("data"), &self.store, &self.options);
     }
+    /// As after a kill, with other settings.
+    pub fn reopen(&mut self, options: LogStoreOptions) {
+        self.options = options;
+        self.crash();
+    }
     pub fn segments(&self) -> Vec<PathBuf> {
         let mut found: Vec<_> = std::fs::read_dir(self.dir.path().join("data"))
             .unwrap()

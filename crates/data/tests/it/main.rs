@@ -10,6 +10,8 @@ mod common;
 mod faults;
 mod model;
 mod no_holes;
+mod settle_faults;
 mod settle_histories;
+mod settle_room;
 mod settling;
 mod threads;

@@ -135,6 +135,10 @@ impl File for Handle {
         Ok(self.disk.call("len")?.bytes(self.inode).len() as u64)
     }
 
+    fn allocated(&self) -> io::Result<u64> {
+        Ok(self.disk.call("allocated")?.allocated(self.inode))
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.change(Change::Length(len))
     }

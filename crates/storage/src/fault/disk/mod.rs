@@ -109,6 +109,12 @@ impl Disk {
         self.used_pages * PAGE
     }
 
+    /// Bytes that a file owns, in pages.
+    pub fn allocated(&self, number: u64) -> u64 {
+        let inode = self.inodes.get(&number);
+        inode.map_or(0, |inode| inode.pages.len() as u64 * PAGE)
+    }
+
     /// The file of this number.
     pub fn inode(&mut self, number: u64) -> io::Result<&mut Inode> {
         self.inodes
