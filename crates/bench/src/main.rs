@@ -1,12 +1,12 @@
 //! `forebay-bench`: Forebay measured against its peers, both sides in one run.
 //!
 //! `mount` compares four subjects: the plain disk, a minimal pass-through file system without and with the kernel's writeback
-//! cache, and Forebay; `stage` compares
-//! `forebay stage out` with `cp`; `ring` compares collective algorithms (many servers ask one), measured and simulated; `index` compares the
-//! extent index with LevelDB and RocksDB; `pattern` compares indexes of the same extents; `prefetch`
-//! compares ways to fetch what will be read; `checkpoint` compares patterns with records for every write; `dedup`
-//! compares what is stored of chains of checkpoints with borg and restic. What a benchmark measures is a *subject*; each of its inputs is a *case*. Standard output is a table, or with
-//! `--json` one object a line; what a person should know beside goes to standard error.
+//! cache, and Forebay; `stage` compares `forebay stage out` with `cp`; `ring` compares collective algorithms (many servers ask
+//! one), measured and simulated; `index` compares the extent index with LevelDB and RocksDB; `pattern` compares indexes of the
+//! same extents; `prefetch` compares ways to fetch what will be read; `checkpoint` compares patterns with records for every
+//! write; `dedup` compares what is stored of chains of checkpoints with borg and restic. What a benchmark measures is a
+//! *subject*; each of its inputs is a *case*. Standard output is a table, or with `--json` one object a line; what a person
+//! should know beside goes to standard error.
 
 mod cache;
 mod cases;

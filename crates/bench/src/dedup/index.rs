@@ -136,10 +136,11 @@ mod tests {
 
     #[test]
     fn what_is_found_and_stored_makes_up_the_chain() {
-        let values = run(1 << 18, 1).unwrap();
+        let values = run(1 << 17, 1).unwrap();
         let value = |metric| values.iter().find(|v| v.0 == metric).unwrap().2;
         let (stored, found) = (value("stored_ratio"), value("found_ratio"));
-        assert!(found > 0.9 && found <= 1.0, "{found}");
+        // In so little memory two lists of containers are cached, so it is less than in the case itself.
+        assert!(found > 0.7 && found <= 1.0, "{found}");
         // Of all, 64 % come again.
         assert!((stored - (1.0 - 0.64 * found)).abs() < 0.001, "{stored}");
         let most = BYTES_PER_TIB as f64 * 1.1;

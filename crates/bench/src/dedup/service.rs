@@ -102,7 +102,7 @@ impl SettlingService {
         let to = self.point().join(name);
         let before = self.cpu()?;
         let (begin, own) = (Instant::now(), cpu::of_thread());
-        let copy = || {
+        let mut copy = || {
             let mut file = File::create(&to)?;
             each_piece(&mut from, |piece| file.write_all(piece))?;
             file.sync_all()
