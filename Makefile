@@ -25,7 +25,7 @@ PEERS = $(shell cc -E -x c -include leveldb/c.h -include rocksdb/c.h /dev/null >
 comma := ,
 BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint figures
+.PHONY: help setup build demo test fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -95,3 +95,8 @@ bench-prefetch: setup ## Reads fetched ahead, replayed: patterns, none, readahea
 bench-checkpoint: setup ## A checkpoint of many processes in one file, with patterns and without: write, read, index on disk and in memory
 	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench checkpoint $(ARGS)
+
+bench-dedup: ## Chains of checkpoints, settled, against borg and restic: bytes stored, speed, reads
+	@scripts/setup.sh dedup
+	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
+	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench dedup $(ARGS)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing on a Debian 12 machine: FUSE, a linker, the programs that the tests run on the mount, and for the
 # service over MPI both OpenMPI (Debian's default, and so the plain `mpicc`) and MPICH, and Slurm.
-# With the word `peers`: LevelDB and RocksDB too, for `make bench-index`. With `fresh`: what `make fresh` makes a new root with.
+# With the word `peers`: LevelDB and RocksDB too, for `make bench-index`. With `dedup`: borg and restic too, for `make bench-dedup`.
+# With `fresh`: what `make fresh` makes a new root with.
 # pjdfstest is built for the calling user (cargo install).
 # Does nothing, and asks for no rights, where everything is there.
 set -euo pipefail
@@ -49,6 +50,10 @@ case ${1:-} in
 peers)
   need_package libleveldb-dev
   need_package librocksdb-dev
+  ;;
+dedup)
+  need_command borg borgbackup
+  need_command restic restic
   ;;
 fresh) need_package debootstrap ;;
 esac

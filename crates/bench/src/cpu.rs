@@ -8,16 +8,32 @@ use rustix::time::ClockId;
 /// If there is no such process.
 pub fn of_process(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
-    let text = std::fs::read_to_string(&path).doing(&path)?;
-    parse_stat(&text, rustix::param::clock_ticks_per_second())
+    read_stat(&path, UTIME)
+}
+
+/// User and system seconds of all children of this process that have ended and were waited for, and of theirs; to a clock tick.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn of_ended_children() -> Result<f64> {
+    read_stat("/proc/self/stat", CUTIME)
+}
+
+/// Numbers of fields behind the name: utime is field 14 of all, cutime 16; each is followed by the system's time.
+const UTIME: usize = 11;
+const CUTIME: usize = 13;
+
+fn read_stat(path: &str, first: usize) -> Result<f64> {
+    let text = std::fs::read_to_string(path).doing(path)?;
+    parse_stat(&text, first, rustix::param::clock_ticks_per_second())
         .ok_or_else(|| Failure::new(format!("{path}: not understood")))
 }
 
-fn parse_stat(text: &str, ticks: u64) -> Option<f64> {
-    // The name in brackets may hold anything; numbers follow the last bracket: state is field 3, utime 14, stime 15.
+fn parse_stat(text: &str, first: usize, ticks: u64) -> Option<f64> {
+    // The name in brackets may hold anything; numbers follow the last bracket, and state is field 3.
     let mut fields = text[text.rfind(')')? + 1..]
         .split_ascii_whitespace()
-        .skip(11);
+        .skip(first);
     let utime: u64 = fields.next()?.parse().ok()?;
     let stime: u64 = fields.next()?.parse().ok()?;
     Some((utime + stime) as f64 / ticks as f64)
@@ -44,9 +60,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_child_that_was_waited_for_counts() {
+        let before = of_ended_children().unwrap();
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let mut child = std::process::Command::new("sh");
+        assert!(child.args(["-c", script]).status().unwrap().success());
+        assert!(of_ended_children().unwrap() > before);
+    }
+
+    #[test]
     fn time_is_read_behind_a_strange_name() {
         let stat = "12 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0";
-        assert_eq!(parse_stat(stat, 100), Some(3.0));
+        assert_eq!(parse_stat(stat, UTIME, 100), Some(3.0));
+        assert_eq!(parse_stat(stat, CUTIME, 100), Some(0.0));
         assert!(of_process(std::process::id()).is_ok_and(|s| s >= 0.0));
         assert!(of_self() > 0.0 && of_thread() > 0.0);
     }

@@ -146,10 +146,18 @@ pub fn in_threads<I: Send, T: Send>(
 /// # Errors
 /// If it cannot be started or fails; with what it said.
 pub fn run_program(command: &mut Command) -> Result<()> {
+    program_output(command).map(drop)
+}
+
+/// Runs it; what it says on standard output.
+///
+/// # Errors
+/// As [`run_program`].
+pub fn program_output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let out = command.stdin(Stdio::null()).output().doing(&name)?;
     match out.status.success() {
-        true => Ok(()),
+        true => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
         false => Err(Failure::new(format!(
             "{name}: {}{}",
             String::from_utf8_lossy(&out.stdout),

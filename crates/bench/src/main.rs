@@ -1,17 +1,18 @@
 //! `forebay-bench`: Forebay measured against its peers, both sides in one run.
 //!
 //! `mount` compares four subjects: the plain disk, a minimal pass-through file system without and with the kernel's writeback
-//! cache, and Forebay; `stage` compares
-//! `forebay stage out` with `cp`; `ring` compares collective algorithms (many servers ask one), measured and simulated; `index` compares the
-//! extent index with LevelDB and RocksDB; `pattern` compares indexes of the same extents; `prefetch`
-//! compares ways to fetch what will be read; `checkpoint` compares patterns with records for every write. What a
-//! benchmark measures is a *subject*; each of its inputs is a *case*. Standard output is a table, or with
-//! `--json` one object a line; what a person should know beside goes to standard error.
+//! cache, and Forebay; `stage` compares `forebay stage out` with `cp`; `ring` compares collective algorithms (many servers ask
+//! one), measured and simulated; `index` compares the extent index with LevelDB and RocksDB; `pattern` compares indexes of the
+//! same extents; `prefetch` compares ways to fetch what will be read; `checkpoint` compares patterns with records for every
+//! write; `dedup` compares what is stored of chains of checkpoints with borg and restic. What a benchmark measures is a
+//! *subject*; each of its inputs is a *case*. Standard output is a table, or with `--json` one object a line; what a person
+//! should know beside goes to standard error.
 
 mod cache;
 mod cases;
 mod checkpoint;
 mod cpu;
+mod dedup;
 mod fail;
 mod figures;
 mod harness;
@@ -65,6 +66,8 @@ enum Verb {
     Prefetch(prefetch::PrefetchArgs),
     /// A checkpoint of many processes in one file, with patterns and without: write, read, index on disk and in memory
     Checkpoint(checkpoint::CheckpointArgs),
+    /// Chains of checkpoints, settled, against borg and restic: what is stored of them, how fast, and read back
+    Dedup(dedup::DedupArgs),
     /// One rank of the benchmark `ring` under `mpirun`
     #[cfg(feature = "mpi")]
     #[command(name = "__ring-rank", hide = true)]
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
         Verb::Pattern(args) => pattern::run(&args),
         Verb::Prefetch(args) => prefetch::run(&args),
         Verb::Checkpoint(args) => checkpoint::run(&args),
+        Verb::Dedup(args) => dedup::run(&args),
         #[cfg(feature = "mpi")]
         Verb::RingRank(work) => ring::rank(&work),
         Verb::Passthrough {

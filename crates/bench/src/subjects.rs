@@ -88,7 +88,8 @@ pub struct Subject {
     server: Option<ServerProcess>,
 }
 
-struct ServerProcess {
+/// A process that serves mounts; it ends when this is dropped.
+pub struct ServerProcess {
     child: Child,
     /// The pass-through ends when this does.
     stdin: Option<ChildStdin>,
@@ -126,15 +127,7 @@ impl Subject {
                 (command, vec![point])
             }
             SubjectKind::Forebay | SubjectKind::PatternsOff => {
-                let config = home.join("empty.toml");
-                File::create(&config).doing(config.display())?;
-                let mut command = Command::new(&forebay.program);
-                for (name, _) in
-                    std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("FOREBAY_"))
-                {
-                    command.env_remove(name);
-                }
-                command.arg("--config").arg(&config);
+                let mut command = forebay_command(&forebay.program, &home)?;
                 command.args(["mount", "--foreground"]);
                 command.args(["--nodes", &forebay.nodes.to_string()]);
                 command.args(["--durability", &forebay.durability]);
@@ -164,7 +157,7 @@ impl Subject {
     /// If the server has gone; with the end of its log.
     pub fn cpu(&self) -> Result<f64> {
         match &self.server {
-            Some(server) => cpu::of_process(server.child.id()).map_err(|e| server.gone(&e.0)),
+            Some(server) => server.cpu(),
             None => Ok(0.0),
         }
     }
@@ -175,7 +168,11 @@ fn make(dir: &Path) -> Result<()> {
 }
 
 impl ServerProcess {
-    fn start(mut command: Command, home: &Path, points: Vec<PathBuf>) -> Result<ServerProcess> {
+    /// Starts it, and waits until it is ready. It says so on standard output; what it says on standard error goes to a file in `home`.
+    ///
+    /// # Errors
+    /// If it does not come up; with the end of what it said.
+    pub fn start(mut command: Command, home: &Path, points: Vec<PathBuf>) -> Result<ServerProcess> {
         let log = home.join("log");
         let name = command.get_program().to_string_lossy().into_owned();
         command
@@ -198,7 +195,16 @@ impl ServerProcess {
         }
     }
 
-    fn gone(&self, why: &str) -> Failure {
+    /// Its processor seconds so far.
+    ///
+    /// # Errors
+    /// If it has gone; with the end of what it said.
+    pub fn cpu(&self) -> Result<f64> {
+        cpu::of_process(self.child.id()).map_err(|e| self.gone(&e.0))
+    }
+
+    /// That it does not serve; with the end of what it said.
+    pub fn gone(&self, why: &str) -> Failure {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let from = log.len().saturating_sub(2000);
         let end = log.get(from..).unwrap_or(&log);
@@ -242,6 +248,27 @@ impl Drop for ServerProcess {
                     .status();
             }
         }
+    }
+}
+
+/// The program with no settings but its defaults, whatever the environment and the user's file say. `home` is for an empty file.
+///
+/// # Errors
+/// If that cannot be made.
+pub fn forebay_command(program: &Path, home: &Path) -> Result<Command> {
+    let config = home.join("empty.toml");
+    File::create(&config).doing(config.display())?;
+    let mut command = Command::new(program);
+    without_variables(&mut command, "FOREBAY_");
+    command.arg("--config").arg(&config);
+    Ok(command)
+}
+
+/// Leaves out the environment variables whose names begin so.
+pub fn without_variables(command: &mut Command, prefix: &str) {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|n| n.to_string_lossy().starts_with(prefix)) {
+        command.env_remove(name);
     }
 }
 

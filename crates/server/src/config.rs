@@ -98,6 +98,7 @@ impl Config {
             buffer_bytes: self.memory / 6,
             sync_each_flush: self.durability == Durability::Disk,
             reserve,
+            settle: None,
             background: true,
         }
     }

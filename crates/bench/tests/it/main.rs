@@ -1,4 +1,5 @@
 //! The program of the benchmarks: one binary, a module for each behaviour.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod dedup;
 mod passthrough;
