@@ -45,11 +45,15 @@ pub const SUBJECTS: [DedupSubject; 5] = [
         true,
         "a service of one node, settle = auto; no compression, no encryption",
     ),
-    service("settle-off", false, "the same with settle = off"),
+    service(
+        "settle-off",
+        false,
+        "a service of one node, settle = off; no compression, no encryption",
+    ),
     peer(
         "borg-fixed",
         PeerKind::Borg(Some("fixed,4096")),
-        "blocks of 4 KiB; compression none, encryption none; authenticates nothing",
+        "blocks of 4 KiB; compression none, encryption none",
     ),
     peer(
         "borg-buzhash",
