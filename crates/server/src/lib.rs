@@ -15,7 +15,7 @@
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
 //! | `service`, `layout` | a service in one process and its directory | |
 //! | `joined_member`, `member_barrier`, `member_directory` | one member among members in other processes, and its directory | which transport they use |
-//! | `superblock`, `config`, `index_config`, `prefetch_config` | what a directory is; settings | |
+//! | `superblock`, `config`, `index_config`, `prefetch_config`, `settle_config` | what a directory is; settings | |
 //! | `status`, `summed_figures`, `cached_stats`, `stats_scans` | the figures of a member, and the scans that some of them take | how they are shown |
 //! | `worker_thread`, `escape` | a background thread of a part; texts from outside, made safe to show | |
 //! | `stopped`, `fsck`, `finding`, `index_files` | opening and checking the stores of a service that does not run | how a running one is reached |
@@ -53,6 +53,7 @@ pub mod repair;
 pub mod repair_marker;
 pub mod salvage;
 pub mod service;
+mod settle_config;
 mod stats_scans;
 mod status;
 mod stopped;
@@ -65,6 +66,8 @@ mod worker_thread;
 
 pub use config::{Config, Consistency, LEAST_MEMORY};
 pub use delegate::Delegate;
+pub use forebay_data::chunk::ChunkSize;
+pub use forebay_data::fingerprint::FingerprintKind;
 pub use forebay_index::RECORD as INDEX_RECORD;
 pub use forebay_index::Stats as IndexStats;
 pub use forebay_proto as proto;
@@ -82,4 +85,5 @@ pub use node::Node;
 pub use node_server::NodeServer;
 pub use prefetch_config::PrefetchConfig;
 pub use service::Service;
+pub use settle_config::SettleConfig;
 pub use status::MemberStatus;
