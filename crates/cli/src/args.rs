@@ -5,8 +5,10 @@ use forebay_node::units::{parse_duration, parse_size};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod dedup;
 mod trace;
 
+pub use dedup::*;
 pub use trace::*;
 
 /// Storage for a parallel job: one shared file system over the disks of its nodes.
@@ -53,6 +55,8 @@ pub enum CliCommand {
     Stage(StageCommand),
     /// Check a store whose service is stopped, every checksum of it
     Fsck(FsckArgs),
+    /// Count what deduplication would save of any files, for several sizes of chunks
+    Dedup(DedupArgs),
     /// Record, make, describe, draw and replay traces of parallel I/O
     #[command(subcommand)]
     Trace(TraceCommand),

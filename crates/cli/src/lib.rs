@@ -59,6 +59,7 @@ fn dispatch(cli: &Cli) -> failure::Result {
         CliCommand::Stage(StageCommand::Out(args)) => subcommands::stage::run(args, false),
         CliCommand::Stage(StageCommand::Status(args)) => subcommands::stage_status::run(args),
         CliCommand::Fsck(args) => subcommands::fsck::run(args),
+        CliCommand::Dedup(args) => subcommands::dedup::run(args),
         CliCommand::Trace(TraceCommand::Gen(args)) => subcommands::trace::generate(args),
         CliCommand::Trace(TraceCommand::Stats(args)) => subcommands::trace::stats(args),
         CliCommand::Trace(TraceCommand::Record(args)) => subcommands::record::run(args),

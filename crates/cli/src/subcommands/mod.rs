@@ -2,6 +2,7 @@
 pub mod about;
 pub mod config;
 pub mod convert;
+pub mod dedup;
 pub mod fsck;
 pub mod laminate;
 mod library;

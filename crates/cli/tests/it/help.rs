@@ -14,6 +14,7 @@ fn the_help_names_every_verb_and_the_first_two_commands() {
         "laminate",
         "stage",
         "fsck",
+        "dedup",
         "trace",
         "config",
         "completions",

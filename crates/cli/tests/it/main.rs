@@ -6,6 +6,7 @@ mod common;
 mod corrupted_block;
 #[cfg(feature = "mpi")]
 mod dead_members_mpi;
+mod dedup;
 mod demo;
 mod docs;
 mod dxt;
