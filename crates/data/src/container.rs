@@ -26,7 +26,7 @@ mod table;
 
 pub use counts::Counts;
 pub use damaged::DamagedChunks;
-pub use fingerprints::Fingerprints;
+pub use fingerprints::{Fingerprints, fingerprint_tag};
 pub use locked::{LockedContainers, NewContainer};
 pub use record::{Container, StoredChunk};
 pub use table::{ContainerMove, ContainerTable, all, load, load_counts, load_fingerprints};

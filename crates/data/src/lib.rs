@@ -66,7 +66,8 @@ pub use disk_reserve::DiskReserve;
 pub use forebay_proto::LogId;
 pub use recover::unsealed_logs;
 pub use segment::{SegmentRange, header as segment_header};
-pub use settle::{SettleOptions, SettleStats};
+pub use settle::saved::{ANCHORS_FILE, INDEX_FILE};
+pub use settle::{SETTLE_RESERVE, SettleOptions, SettleStats};
 pub use space_signal::SpaceSignal;
 
 use buffer_pool::BufferPool;
@@ -81,7 +82,7 @@ use ranges::{merge, subtract};
 use read::LogReader;
 use reclaim::{ReclaimQueue, Reclaimer};
 use segment::Segments;
-use settle::{SettleParts, Settler};
+use settle::{OpenedIndex, SettleParts, Settler};
 use span_table::SpanTable;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -151,6 +152,7 @@ pub struct LogStoreStats {
 
 /// The log bytes of one member. Shared by threads.
 pub struct LogStore {
+    io: Arc<dyn Io>,
     store: Arc<Store>,
     quota: Option<u64>,
     sync_each_flush: bool,
@@ -173,7 +175,7 @@ impl LogStore {
         options: LogStoreOptions,
     ) -> Result<LogStore> {
         let found = recover::recover(&*io, dir, &store, options.member)?;
-        let segments = Segments::new(io, dir, options.member, found.next, found.table);
+        let segments = Segments::new(io.clone(), dir, options.member, found.next, found.table);
         let segments = Arc::new(segments);
         let poison = Arc::new(Poison::new(dir));
         let live = Arc::new(ByteBudget::new(options.quota.unwrap_or(u64::MAX)));
@@ -215,7 +217,13 @@ impl LogStore {
                 .map_err(|e| poison::io_error("start a thread for", dir, e))?;
         }
         let reads = Arc::<AtomicUsize>::default();
+        // Whoever opens the store may change what it says.
+        let stamp = settle::saved::take_stamp(&store)?;
         let settler = options.settle.map(|settle| {
+            let opened = OpenedIndex {
+                index: settle::saved::load_index(&*io, dir, &settle, stamp),
+                anchors: settle::saved::load_anchors(&*io, dir, &settle),
+            };
             let parts = SettleParts {
                 store: store.clone(),
                 segments: segments.clone(),
@@ -226,7 +234,7 @@ impl LogStore {
                 reads: reads.clone(),
             };
             let raw = found.live.saturating_sub(found.named);
-            Settler::new(parts, settle, options.background, raw).map(Arc::new)
+            Settler::new(parts, settle, options.background, opened, raw).map(Arc::new)
         });
         let settler = settler.transpose()?;
         if let Some(settler) = settler.as_ref().filter(|_| options.background) {
@@ -256,6 +264,7 @@ impl LogStore {
                 poison,
                 settler,
             },
+            io,
             ids,
             unsealed: Mutex::new(found.unsealed),
             store,
@@ -468,7 +477,11 @@ impl LogStore {
         self.writer.poison.check()?;
         self.writer.spans.apply_seals()?;
         self.writer.segments.seal_all();
-        self.clean(false)
+        self.clean(false)?;
+        if let Some(settler) = &self.writer.settler {
+            settler.save(&*self.io);
+        }
+        Ok(())
     }
 
     fn stop_threads(&self) {

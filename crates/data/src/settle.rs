@@ -9,6 +9,7 @@
 //! | `lookup`, `heal` | finds stored chunks with the same bytes; damaged ones among them |
 //! | `plan`, `writer` | what becomes of each chunk; new containers |
 //! | `index` | filling the index of chunks when the store is opened |
+//! | `saved` | the index in a file, between two runs |
 //! | `room` | writers that wait for it |
 //!
 //! The batch itself is `span_table/settle`, because it changes spans.
@@ -27,13 +28,14 @@ mod lookup;
 mod pace;
 mod plan;
 mod room;
+pub mod saved;
 mod writer;
 
 pub use backlog::Backlog;
 
 use crate::chunk::{AnchorTable, ChunkSize, Cutter};
 use crate::cit::{Cit, CitOptions};
-use crate::container::ContainerTable;
+use crate::container::{ContainerTable, MAX_CONTAINER_BYTES};
 use crate::counter::Counter;
 use crate::fingerprint::FingerprintKind;
 use crate::poison::Poison;
@@ -50,14 +52,17 @@ use pace::Pacer;
 use parking_lot::Mutex;
 use plan::SettlePlan;
 use rustix::io::Errno;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Raw bytes that are in memory at once.
+/// Raw bytes that are in memory at once, and that are settled at once while a writer waits for room.
 const READ_BYTES: u64 = 8 << 20;
+/// Disk space that is left to settling, so that it can make some on a full disk: it may copy what it settles at once, before
+/// the raw bytes go.
+pub const SETTLE_RESERVE: u64 = READ_BYTES + MAX_CONTAINER_BYTES;
 /// Raw bytes of one batch: each costs a sync of the segments that it names.
 const BATCH_BYTES: u64 = 64 << 20;
 /// After a failure, so long until the next try; twice as long after each further one.
@@ -142,8 +147,16 @@ pub struct SettleParts {
     pub reads: Arc<AtomicUsize>,
 }
 
+/// What was saved of a store that was closed.
+pub struct OpenedIndex {
+    /// The index of its chunks. `None`: it is filled from the containers.
+    pub index: Option<Cit>,
+    /// What is known of contents.
+    pub anchors: AnchorTable,
+}
+
 impl Settler {
-    /// With so many raw bytes in the store.
+    /// With so many raw bytes in the store, and what a store that was closed had saved.
     ///
     /// # Errors
     /// As the store.
@@ -151,13 +164,16 @@ impl Settler {
         parts: SettleParts,
         options: SettleOptions,
         background: bool,
+        opened: OpenedIndex,
         raw: u64,
     ) -> Result<Settler> {
-        let index = Arc::new(Cit::new(CitOptions {
-            budget: options.index_bytes,
+        let is_filled = opened.index.is_some();
+        let index = Arc::new(opened.index.unwrap_or_else(|| {
+            Cit::new(CitOptions {
+                budget: options.index_bytes,
+            })
         }));
         parts.containers.keep_index(index.clone());
-        let anchors = AnchorTable::new(options.chunk, options.anchor_bytes);
         let settler = Settler {
             ids: Counter::open(parts.store.clone(), b"container", 1)?,
             store: parts.store,
@@ -168,11 +184,11 @@ impl Settler {
             poison: parts.poison,
             reads: parts.reads,
             index,
-            anchors: Arc::new(anchors),
+            anchors: Arc::new(opened.anchors),
             verified: VerifiedContainers::default(),
             backlog: Backlog::default(),
             pacer: background.then(|| Mutex::new(Pacer::new())),
-            index_filled: Mutex::new(false),
+            index_filled: Mutex::new(is_filled),
             settling: Mutex::default(),
             is_at_work: AtomicBool::new(false),
             done: AtomicU64::new(0),
@@ -217,10 +233,18 @@ impl Settler {
     fn settle_batch(&self, read: &mut ReadSpans) -> Result<bool> {
         self.poison.check()?;
         self.fill_index()?;
+        let picked = Cell::new(0);
+        let settled = self.settle_picked(read, &picked);
+        self.backlog.done(picked.get());
+        settled
+    }
+
+    /// `bytes`: gets those that are picked.
+    fn settle_picked(&self, read: &mut ReadSpans, bytes: &Cell<u64>) -> Result<bool> {
         let mut plan = SettlePlan::new(self);
         let most = match self.options.fingerprint.needs_compare() {
             true => READ_BYTES,
-            false => BATCH_BYTES,
+            false => BATCH_BYTES.min(self.options.backlog_bytes / 4).max(1),
         };
         let (mut failure, picked_before) = (None, RefCell::new(HashSet::new()));
         while plan.bytes < most {
@@ -234,6 +258,7 @@ impl Settler {
             if picked.is_empty() {
                 break;
             }
+            bytes.set(bytes.get() + picked.iter().map(Span::live_len).sum::<u64>());
             let planned = self.read(&picked, read).and_then(|()| plan.add(read));
             if let Err(e) = planned {
                 self.backlog.put_back(&picked);
@@ -247,7 +272,7 @@ impl Settler {
         let spans: Vec<Span> = plan.planned().cloned().collect();
         if failure.as_ref().is_some_and(|e| e.errno() != Errno::NOSPC) || spans.is_empty() {
             self.backlog.put_back(&spans);
-            return failure.map_or(Ok(false), Err);
+            return failure.map_or(Ok(bytes.get() > 0), Err);
         }
         // On a full disk what has its chunks is settled, for that makes room.
         let carried_out = plan.carry_out();

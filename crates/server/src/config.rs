@@ -1,7 +1,7 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
 use crate::prefetch_config::PrefetchConfig;
-use crate::{Error, IndexConfig, Member, Result};
-use forebay_data::{DiskReserve, LogStoreOptions};
+use crate::{Error, IndexConfig, Member, Result, SettleConfig};
+use forebay_data::{DiskReserve, LogStoreOptions, SETTLE_RESERVE};
 use forebay_storage::{Durability, Options};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,8 @@ pub struct Config {
     pub index: IndexConfig,
     /// What is fetched before it is asked for.
     pub prefetch: PrefetchConfig,
+    /// Deduplication of what is stored.
+    pub settle: SettleConfig,
 }
 
 impl Default for Config {
@@ -50,6 +52,7 @@ impl Default for Config {
             patterns: true,
             index: IndexConfig::default(),
             prefetch: PrefetchConfig::default(),
+            settle: SettleConfig::default(),
         }
     }
 }
@@ -85,20 +88,24 @@ impl Config {
         }
     }
 
-    /// The log store's share: a sixth for tails of logs, and a quarter of that for decoded spans. What is left is the
-    /// delegate's (pending writes, windows, what is fetched ahead).
+    /// The log store's share: a sixth for tails of logs, and a quarter of that for decoded spans and containers; a 16th for what
+    /// settling knows of chunks. What is left is the delegate's (pending writes, windows, what is fetched ahead). `disk`: its size, if it
+    /// says so; bytes.
     pub(crate) fn log_store_options(
         &self,
         member: Member,
         reserve: Arc<DiskReserve>,
+        disk: Option<u64>,
     ) -> LogStoreOptions {
+        let disk = disk.map(|total| total / u64::from(self.nodes.max(1)));
+        let room = self.quota.or(disk);
         LogStoreOptions {
+            settle: self.settle.options(self.memory, room),
             member,
             quota: self.quota,
             buffer_bytes: self.memory / 6,
             sync_each_flush: self.durability == Durability::Disk,
             reserve,
-            settle: None,
             background: true,
         }
     }
@@ -109,10 +116,15 @@ impl Config {
     }
 
     /// The disk space that the `members` of this process leave to their records: for each as much as two MemTables and their
-    /// log may need until they are in tables.
+    /// log may need until they are in tables; and to settling, which needs some before it makes some.
     pub(crate) fn disk_reserve(&self, members: u16) -> DiskReserve {
         let store = self.store_options();
-        let each = 2 * store.memtable_bytes as u64 + store.wal_reserve_bytes;
+        let settling = if self.settle.enabled {
+            SETTLE_RESERVE
+        } else {
+            0
+        };
+        let each = 2 * store.memtable_bytes as u64 + store.wal_reserve_bytes + settling;
         DiskReserve::new(u64::from(members) * each)
     }
 }

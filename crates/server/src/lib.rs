@@ -11,11 +11,11 @@
 //! | `outbox` | messages that must arrive | what a file holds |
 //! | `log_ranges` | sets of log addresses | |
 //! | `inodes`, `keys` | inode records and their locks; the keyspaces of a member's store | what an operation is |
-//! | `node` | the parts of one member, wired to each other and to the other members | what requests mean |
+//! | `member_parts` | the parts of one member, wired to each other and to the other members | what requests mean |
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
 //! | `service`, `service_directory` | a service in one process and its directory | |
 //! | `joined_member`, `member_barrier`, `member_directory` | one member among members in other processes, and its directory | which transport they use |
-//! | `superblock`, `config`, `index_config`, `prefetch_config` | what a directory is; settings | |
+//! | `superblock`, `config`, `index_config`, `prefetch_config`, `settle_config` | what a directory is; settings | |
 //! | `status`, `merged_stats`, `cached_stats`, `stats_scans` | the statistics of a member, and the scans that some of them take | how they are shown |
 //! | `worker_thread`, `escape` | a background thread of a part; texts from outside, made safe to show | |
 //! | `offline_stores`, `fsck`, `finding`, `index_files` | opening and checking the stores of a service that does not run | how a running one is reached |
@@ -56,6 +56,7 @@ pub mod repair_marker;
 pub mod salvage;
 pub mod service;
 pub mod service_directory;
+mod settle_config;
 mod stats_scans;
 mod status;
 pub mod superblock;
@@ -66,6 +67,8 @@ mod worker_thread;
 
 pub use config::{Config, Consistency, LEAST_MEMORY};
 pub use delegate::Delegate;
+pub use forebay_data::chunk::ChunkSize;
+pub use forebay_data::fingerprint::FingerprintKind;
 pub use forebay_index::RECORD as INDEX_RECORD;
 pub use forebay_index::Stats as IndexStats;
 pub use forebay_proto as proto;
@@ -83,4 +86,5 @@ pub use member_parts::MemberParts;
 pub use node_server::NodeServer;
 pub use prefetch_config::PrefetchConfig;
 pub use service::Service;
+pub use settle_config::SettleConfig;
 pub use status::MemberStatus;

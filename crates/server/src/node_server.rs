@@ -108,13 +108,9 @@ impl NodeServer {
         ExtentIndex::open(&store, config.index.settings(config.memory))?;
         let peers = Peers::new(end.clone(), config.deadline);
         let member = peers.member();
-        let node = MemberParts::new(
-            io,
-            &data,
-            store,
-            peers,
-            config.log_store_options(member, reserve),
-        )?;
+        let disk = io.space(&data).ok().map(|(_, total)| total);
+        let options = config.log_store_options(member, reserve, disk);
+        let node = MemberParts::new(io, &data, store, peers, options)?;
         node.files.set_pattern_memory(config.pattern_memory());
         Ok(NodeServer {
             records: CachedStats::new(RecordScan(node.store.clone())),

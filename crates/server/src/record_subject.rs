@@ -73,8 +73,9 @@ impl RecordSubject {
             }
             keys::CONTAINERS => {
                 // The same.
-                let (_, id) = container::keys::split_key(key.get(..9)?)?;
-                RecordSubject::Container(id)
+                let record = container::keys::split_key(key.get(..9)?);
+                // Of all containers, if of none.
+                RecordSubject::Container(record.map_or(0, |(_, id)| id))
             }
             keys::STAGED | keys::DECISIONS => RecordSubject::Commit(keys::fid_of(key.get(1..)?)?),
             keys::INTENTS => RecordSubject::Intent,

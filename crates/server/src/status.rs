@@ -42,8 +42,33 @@ MemberStatus {
     counted_seconds_ago: f64 = f64::max,
     /// Files that its delegate holds open.
     open_files: u64 = Add::add,
-    /// File data it stores, without what was replaced or removed.
+    /// File data it has, without what was replaced or removed.
     data_bytes: u64 = Add::add,
+    /// What is stored for it: less where it is settled, for then what is the same is stored once, and zeros are not. Counts against the
+    /// quota.
+    #[serde(default)]
+    stored_bytes: u64 = Add::add,
+    /// File data that is settled.
+    #[serde(default)]
+    settled_bytes: u64 = Add::add,
+    /// That of it which is zeros.
+    #[serde(default)]
+    zero_bytes: u64 = Add::add,
+    /// What is stored for what is settled: each chunk once.
+    #[serde(default)]
+    unique_bytes: u64 = Add::add,
+    /// File data that waits to be settled.
+    #[serde(default)]
+    settle_backlog_bytes: u64 = Add::add,
+    /// File data that was settled since the start.
+    #[serde(default)]
+    settle_done_bytes: u64 = Add::add,
+    /// Chunks in the index by which the same are found.
+    #[serde(default)]
+    indexed_chunks: u64 = Add::add,
+    /// Memory of that index, and of what is known of contents that were cut.
+    #[serde(default)]
+    chunk_index_memory_bytes: u64 = Add::add,
     /// What its segment files take on the disk, garbage included. `None`: not measured yet.
     disk_bytes: Option<u64> = known,
     /// Segment files.
@@ -56,7 +81,7 @@ MemberStatus {
     index_bytes: u64 = Add::add,
     /// Memory of the key-value store: MemTables, filters and indexes of tables.
     index_memory_bytes: u64 = Add::add,
-    /// Memory of caches: blocks of tables, decoded spans, patterns.
+    /// Memory of caches: blocks of tables, decoded spans and containers, patterns, the index of chunks.
     cache_memory_bytes: u64 = Add::add,
     /// Memory of buffers: tails of logs, pending writes, known files.
     buffer_memory_bytes: u64 = Add::add,

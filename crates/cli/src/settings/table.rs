@@ -57,6 +57,14 @@ settings! {
         "Commit rows of writes as patterns, some bytes each, instead of an index record for each write: on or off"
     "quota" "quota" "SIZE" = "none", service.quota = values::quota;
         "Most file data each node stores; none: what the disk has"
+    "settle" "settle" "MODE" = "auto", service.settle.enabled = values::settle;
+        "Deduplicate file data in the background: auto (out of a burst's way) or off"
+    "chunk_size" "chunk-size" "SIZE" = "4KiB", service.settle.chunk = values::chunk_size;
+        "Deduplicate in chunks of this size: 4KiB to 64KiB, a power of two"
+    "fingerprint" "fingerprint" "HASH" = "blake3", service.settle.fingerprint = values::fingerprint;
+        "What tells chunks apart: blake3, or sha1, which also compares bytes"
+    "settle_backlog" "settle-backlog" "SIZE" = "auto", service.settle.backlog = values::budget;
+        "File data that may wait to be deduplicated before writes wait for it; auto: a quarter of the quota, or of the disk"
     "memory" "memory" "SIZE" = "192MiB", service.memory = values::memory;
         "Memory budget of each node, caches and buffers together; at least 16MiB"
     "index_alpha" "index-alpha" "FACTOR" = "0.8", service.index.alpha = values::alpha;

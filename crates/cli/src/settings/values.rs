@@ -2,7 +2,7 @@
 use forebay_node::units::{parse_duration, parse_size};
 use forebay_pattern::ReadRequest;
 use forebay_server::delegate::KnownReads;
-use forebay_server::{Alpha, Consistency};
+use forebay_server::{Alpha, ChunkSize, Consistency, FingerprintKind};
 use forebay_storage::Durability;
 use forebay_trace::{Kind, NO_OFFSET};
 use std::collections::BTreeMap;
@@ -84,6 +84,29 @@ pub(super) fn consistency(text: &str) -> Result<Consistency, String> {
     ];
     let wrong = "is not a consistency mode; write commit or posix";
     one_of(text, &words, wrong)
+}
+
+/// Whether what is written is settled.
+pub(super) fn settle(text: &str) -> Result<bool, String> {
+    let wrong = "is neither; write auto or off";
+    one_of(text, &[("auto", true), ("off", false)], wrong)
+}
+
+pub(super) fn chunk_size(text: &str) -> Result<ChunkSize, String> {
+    let size = u32::try_from(parse_size(text)?)
+        .ok()
+        .and_then(ChunkSize::new);
+    size.ok_or_else(|| {
+        format!("'{text}' is no size of chunks; write 4KiB, 8KiB, 16KiB, 32KiB or 64KiB")
+    })
+}
+
+pub(super) fn fingerprint(text: &str) -> Result<FingerprintKind, String> {
+    let words = [
+        ("blake3", FingerprintKind::Blake3),
+        ("sha1", FingerprintKind::Sha1),
+    ];
+    one_of(text, &words, "is no such hash; write blake3 or sha1")
 }
 
 pub(super) fn on_off(text: &str) -> Result<bool, String> {

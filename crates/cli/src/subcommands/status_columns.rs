@@ -3,6 +3,7 @@
 //! Invariants: what is not known is a `?`; `docs/monitoring.md` explains each column, and the metrics show the same figures.
 use forebay_node::control::MemberEntry;
 use forebay_node::units::{count, size};
+use forebay_server::MemberStatus;
 
 /// A column: its header, and its cell of one member (or all together).
 pub type Column = (&'static str, fn(&MemberEntry) -> String);
@@ -28,17 +29,24 @@ fn share(part: u64, whole: u64) -> String {
     }
 }
 
+/// What deduplication saves.
+fn saved(figures: &MemberStatus) -> String {
+    let saved = figures.data_bytes.saturating_sub(figures.stored_bytes);
+    share(saved, figures.data_bytes)
+}
+
 fn bytes(rate: f64) -> String {
     format!("{}/s", size(rate.round() as u64))
 }
 
 /// What it holds and uses.
-pub const USAGE_COLUMNS: [Column; 8] = [
+pub const USAGE_COLUMNS: [Column; 9] = [
     ("files", |m| known(m.figures.files, count)),
     ("extents", |m| known(m.figures.extents, count)),
     ("patterns", |m| known(m.figures.patterns, count)),
     ("logical", |m| known(m.figures.logical_bytes, size)),
-    ("stored", |m| size(m.figures.data_bytes)),
+    ("stored", |m| size(m.figures.stored_bytes)),
+    ("saved", |m| saved(&m.figures)),
     ("disk", |m| known(m.figures.disk_bytes, size)),
     ("records", |m| size(m.figures.index_bytes)),
     ("memory", |m| size(m.figures.memory_bytes)),
@@ -50,6 +58,17 @@ pub const MEMORY: [Column; 4] = [
     ("cache mem", |m| size(m.figures.cache_memory_bytes)),
     ("buffers", |m| size(m.figures.buffer_memory_bytes)),
     ("budget", |m| size(m.figures.memory_budget)),
+];
+
+/// Deduplication; in the wide form only.
+pub const SETTLE_COLUMNS: [Column; 7] = [
+    ("data", |m| size(m.figures.data_bytes)),
+    ("settled", |m| size(m.figures.settled_bytes)),
+    ("unique", |m| size(m.figures.unique_bytes)),
+    ("zeros", |m| size(m.figures.zero_bytes)),
+    ("to settle", |m| size(m.figures.settle_backlog_bytes)),
+    ("chunks", |m| count(m.figures.indexed_chunks)),
+    ("chunk mem", |m| size(m.figures.chunk_index_memory_bytes)),
 ];
 
 /// The index, stage by stage; in the wide form only.

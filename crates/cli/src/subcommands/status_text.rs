@@ -2,8 +2,8 @@
 //!
 //! Invariant: the blocks of the narrow form fit 130 columns with large figures and mount points of 20 characters.
 use super::status_columns::{
-    ACTIVITY_COLUMNS, Column, INDEX, MEMORY, PATTERNS, PREFETCH_COLUMNS, TOTAL_COLUMNS,
-    USAGE_COLUMNS,
+    ACTIVITY_COLUMNS, Column, INDEX, MEMORY, PATTERNS, PREFETCH_COLUMNS, SETTLE_COLUMNS,
+    TOTAL_COLUMNS, USAGE_COLUMNS,
 };
 use crate::output::{escaped, name};
 use crate::table::Table;
@@ -87,6 +87,7 @@ pub fn text(status: &Status, wide: bool) -> String {
         let columns = USAGE_COLUMNS
             .iter()
             .chain(&MEMORY)
+            .chain(&SETTLE_COLUMNS)
             .chain(&PATTERNS)
             .chain(&INDEX);
         let columns = columns
@@ -181,7 +182,8 @@ mod tests {
                     ..Traffic::default()
                 },
                 logical_bytes: Some(large),
-                data_bytes: large,
+                data_bytes: 4 * large,
+                stored_bytes: large,
                 disk_bytes: Some(large),
                 index_bytes: large,
                 index_memory_bytes: 200 << 20,

@@ -156,7 +156,7 @@ fn what_cannot_be_read_is_named_and_the_rest_counts() {
         // Root may read everything; a directory that is gone is left for the walk to find nowhere.
         return;
     }
-    fs::set_permissions(place.path("tree/b"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(place.path("tree/b"), fs::Permissions::from_mode(0o0)).unwrap();
     let (code, out, err) = forebay(&["dedup", &place.text("tree")]);
     assert!(
         code == 1 && out.contains("in 1 file") && err.contains("tree/b"),

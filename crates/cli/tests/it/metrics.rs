@@ -40,13 +40,14 @@ fn status(place: &Place) -> serde_json::Value {
 }
 
 /// The figures of the status under the names of the samples.
-const SAME: [(&str, &str); 18] = [
+const SAME: [(&str, &str); 19] = [
     ("forebay_files", "files"),
     ("forebay_logical_bytes", "logical_bytes"),
     ("forebay_extents", "extents"),
     ("forebay_patterns", "patterns"),
     ("forebay_pattern_extents", "pattern_extents"),
-    ("forebay_stored_bytes", "data_bytes"),
+    ("forebay_data_bytes", "data_bytes"),
+    ("forebay_stored_bytes", "stored_bytes"),
     ("forebay_disk_bytes", "disk_bytes"),
     ("forebay_open_files", "open_files"),
     ("forebay_written_bytes_total", "written_bytes"),

@@ -20,7 +20,8 @@ pub struct Fingerprints {
     pub of: Vec<Option<Fingerprint>>,
 }
 
-fn tag(kind: FingerprintKind) -> u8 {
+/// The number of a kind in records.
+pub fn fingerprint_tag(kind: FingerprintKind) -> u8 {
     match kind {
         FingerprintKind::Blake3 => 0,
         FingerprintKind::Sha1 => 1,
@@ -31,7 +32,7 @@ fn tag(kind: FingerprintKind) -> u8 {
 impl Fingerprints {
     /// The value of the record.
     pub fn value(&self) -> Vec<u8> {
-        let mut value = vec![VERSION, tag(self.kind)];
+        let mut value = vec![VERSION, fingerprint_tag(self.kind)];
         for fingerprint in &self.of {
             value.extend_from_slice(&fingerprint.map_or(NONE, |f| f.0));
         }
@@ -46,7 +47,9 @@ impl Fingerprints {
             FingerprintKind::Sha1,
             FingerprintKind::EightBits,
         ];
-        let kind = kinds.into_iter().find(|kind| tag(*kind) == of)?;
+        let kind = kinds
+            .into_iter()
+            .find(|kind| fingerprint_tag(*kind) == of)?;
         let (all, odd) = rest.as_chunks::<FINGERPRINT_BYTES>();
         let known =
             |bytes: &[u8; FINGERPRINT_BYTES]| (*bytes != NONE).then_some(Fingerprint(*bytes));

@@ -1,14 +1,18 @@
 //! The keys of containers' records.
 //!
 //! ```text
-//! 0  1  kind: 0 place and chunks (`record`), 1 counts (`counts`), 2 fingerprints
+//! 0  1  kind: 0 place and chunks (`record`), 1 counts (`counts`), 2 fingerprints (`fingerprints`)
 //! 1  8  container, u64 big-endian
 //! ```
+//! Kind 3, with eight zero bytes, is one record of all containers: which saved index of chunks is theirs (`settle/saved`).
 use super::ContainerId;
 use crate::keyspaces::CONTAINERS;
 use bytes::Bytes;
 use forebay_storage::{Result, Store};
 use std::ops::Bound;
+
+/// The key of the record of a saved index.
+pub const SAVED_INDEX: [u8; 9] = [3, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// What a record says of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -124,7 +124,7 @@ impl Backlog {
         self.background.stop(dir);
     }
 
-    /// The next raw spans for which that is so, of about so many bytes; they wait no longer. None: nothing is left.
+    /// The next raw spans for which that is so, of about so many bytes. None: nothing is left. Their bytes wait until they are `done`.
     pub fn pick(
         &self,
         store: &Store,
@@ -152,6 +152,7 @@ impl Backlog {
                 left = None;
             }
             self.done(noted.bytes);
+            self.bytes.fetch_add(taken, Relaxed);
             if let Some(from) = left {
                 let rest = noted.bytes.saturating_sub(taken);
                 self.note_again(log, from, rest);
@@ -190,9 +191,11 @@ impl Backlog {
         };
         waiting.scan_bytes -= done;
         self.done(done);
+        self.bytes.fetch_add(taken, Relaxed);
     }
 
-    fn done(&self, bytes: u64) {
+    /// So many bytes wait no longer: of spans that were picked, and are settled or wait again.
+    pub fn done(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Relaxed);
     }
 

@@ -1,5 +1,6 @@
 //! The index of chunks when the store is opened: filled from the records of all containers.
 use super::Settler;
+use crate::cit::FingerprintLists;
 use crate::container;
 use forebay_proto::Result;
 
@@ -19,18 +20,9 @@ impl Settler {
             }
             // One that cannot be read is told at the start, and its chunks are not found.
             let Ok(container) = container else { continue };
-            let (Ok(counts), Some(list)) = (
-                container::load_counts(&self.store, &container),
-                container::load_fingerprints(&self.store, container.id)?,
-            ) else {
-                continue;
-            };
-            if list.kind != self.options.fingerprint {
-                continue;
+            if let Some(named) = self.fingerprints(container.id)? {
+                self.index.insert_container(container.id, &named);
             }
-            let named = list.of.into_iter().zip(&counts.0);
-            let named: Vec<_> = named.map(|(f, count)| f.filter(|_| *count > 0)).collect();
-            self.index.insert_container(container.id, &named);
         }
         *is_filled = true;
         Ok(())

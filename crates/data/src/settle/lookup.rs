@@ -102,9 +102,16 @@ impl<'a> ChunkLookup<'a> {
 
 impl FingerprintLists for Settler {
     fn fingerprints(&self, container: ContainerId) -> Result<Option<Vec<Option<Fingerprint>>>> {
-        let Some(list) = container::load_fingerprints(&self.store, container)? else {
+        let counted = match self.containers.find_counted(container) {
+            Err(e) if e.is_damage() => None,
+            counted => counted?,
+        };
+        let list = container::load_fingerprints(&self.store, container)?;
+        let (Some((_, counts)), Some(list)) = (counted, list) else {
             return Ok(None);
         };
-        Ok((list.kind == self.options.fingerprint).then_some(list.of))
+        let named = list.of.into_iter().zip(&counts.0);
+        let named = named.map(|(fingerprint, count)| fingerprint.filter(|_| *count > 0));
+        Ok((list.kind == self.options.fingerprint).then(|| named.collect()))
     }
 }

@@ -90,11 +90,23 @@ impl Machine {
         self.restart(&image)
     }
 
+    /// As after a stop, with what is done to the disk in between.
+    fn after_close(self, meanwhile: impl FnOnce(&FaultIo)) -> Machine {
+        self.logs.close().unwrap();
+        self.store.close().unwrap();
+        let image = self.disk.kill();
+        drop(self);
+        let disk = FaultIo::with_image(&image, 2);
+        meanwhile(&disk);
+        Machine::on(disk)
+    }
+
     fn restart(self, image: &Image) -> Machine {
         drop(self);
         let machine = Machine::on(FaultIo::with_image(image, 2));
         for (log, _) in machine.logs.unsealed().unwrap() {
-            machine.logs.retain(log, &[0..u64::MAX]).unwrap();
+            let all = std::slice::from_ref(&(0..u64::MAX));
+            machine.logs.retain(log, all).unwrap();
         }
         machine
     }
@@ -390,7 +402,8 @@ fn a_log_that_is_retained_and_one_that_is_moved_while_they_are_settled_are_right
     drop(machine);
     let machine = Machine::on(FaultIo::with_image(&image, 3));
     settle_meanwhile(&machine, move |store| {
-        store.retain(kept, &[0..300_000]).unwrap();
+        let keep = std::slice::from_ref(&(0..300_000));
+        store.retain(kept, keep).unwrap();
         store.clean(true).unwrap();
     });
     let stats = machine.logs.stats();
@@ -781,4 +794,84 @@ fn a_failing_call_of_settling_harms_nothing() {
         machine.assert_read(log, &half);
         machine.finish();
     }
+}
+
+#[test]
+fn a_saved_index_that_is_torn_old_or_gone_is_made_anew_and_finds_the_same() {
+    let index = Path::new("/m/data/chunks.index");
+    let read = |disk: &FaultIo| {
+        let file = disk.open(index).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let write = |disk: &FaultIo, bytes: &[u8]| {
+        let _ = disk.remove(index);
+        disk.create(index).unwrap().write_at(bytes, 0).unwrap();
+    };
+    let (one, two) = (seeded_bytes(1, 512 * KIB), seeded_bytes(2, 512 * KIB));
+    for case in 0..5 {
+        let machine = Machine::new();
+        let first = machine.written(&one, 512 * KIB);
+        machine.logs.settle().unwrap();
+        let mut old = Vec::new();
+        let machine = machine.after_close(|disk| old = read(disk));
+        let second = machine.written(&two, 512 * KIB);
+        machine.logs.settle().unwrap();
+        machine.logs.free(&[(first, 0..u64::MAX)]).unwrap();
+        let machine = match case {
+            0 => machine.after_close(|_| {}),
+            1 => machine.after_close(|disk| write(disk, &read(disk)[..old.len() / 2])),
+            2 => machine.after_close(|disk| {
+                let mut bytes = read(disk);
+                bytes[old.len() / 2] ^= 1;
+                write(disk, &bytes);
+            }),
+            // Of the time before the last run.
+            3 => machine.after_close(|disk| write(disk, &old)),
+            // A killed process leaves it as it was, and it is not believed.
+            _ => machine.after_kill(),
+        };
+        // What is there is found, and what is gone is not.
+        let again = [
+            machine.written(&two, 512 * KIB),
+            machine.written(&one, 512 * KIB),
+        ];
+        machine.logs.settle().unwrap();
+        let stats = machine.logs.stats();
+        assert_eq!(stats.settled, stats.live, "case {case}");
+        assert_eq!(stats.unique as usize, one.len() + two.len(), "case {case}");
+        machine.assert_read(second, &two);
+        machine.assert_read(again[0], &two);
+        machine.assert_read(again[1], &one);
+        machine.finish();
+    }
+}
+
+#[test]
+fn a_run_without_settling_makes_a_saved_index_void() {
+    let machine = Machine::new();
+    let bytes = seeded_bytes(1, 512 * KIB);
+    let first = machine.written(&bytes, 512 * KIB);
+    machine.logs.settle().unwrap();
+    machine.logs.close().unwrap();
+    machine.store.close().unwrap();
+    let image = machine.disk.kill();
+    drop(machine);
+    let disk = FaultIo::with_image(&image, 2);
+    {
+        let io = Arc::new(disk.clone());
+        let records = Options::default();
+        let store = Arc::new(Store::open(io.clone(), Path::new("/m/kv"), records).unwrap());
+        let logs = LogStore::open(io, Path::new("/m/data"), store.clone(), options()).unwrap();
+        logs.free(&[(first, 0..u64::MAX)]).unwrap();
+        logs.close().unwrap();
+        store.close().unwrap();
+    }
+    let machine = Machine::on(disk);
+    let again = machine.written(&bytes, 512 * KIB);
+    machine.logs.settle().unwrap();
+    machine.assert_read(again, &bytes);
+    assert_eq!(machine.logs.stats().unique as usize, bytes.len());
+    machine.finish();
 }

@@ -21,8 +21,24 @@ metrics! {
         "Extents that the patterns of the member stand for";
     member "forebay_counted_age_seconds" (|m| m.files.map(|_| m.counted_seconds_ago))
         "How old the counts of files, logical bytes, extents, patterns and the outbox are";
-    member "forebay_stored_bytes" (|m| m.data_bytes)
-        "File data that the member stores, without what was replaced or removed";
+    member "forebay_data_bytes" (|m| m.data_bytes)
+        "File data that the member has, without what was replaced or removed";
+    member "forebay_stored_bytes" (|m| m.stored_bytes)
+        "What the member stores for its file data: of what is settled each chunk once, and no zeros; it counts against the quota";
+    member "forebay_settled_bytes" (|m| m.settled_bytes)
+        "File data of the member that is settled (deduplicated)";
+    member "forebay_zero_bytes" (|m| m.zero_bytes)
+        "Settled file data of the member that is zeros, for which nothing is stored";
+    member "forebay_unique_bytes" (|m| m.unique_bytes)
+        "What the member stores for settled file data: each chunk once";
+    member "forebay_settle_backlog_bytes" (|m| m.settle_backlog_bytes)
+        "File data of the member that waits to be settled";
+    member "forebay_settled_bytes_total" (|m| m.settle_done_bytes)
+        "File data that the member has settled";
+    member "forebay_indexed_chunks" (|m| m.indexed_chunks)
+        "Chunks in the index by which the member finds the same ones";
+    member "forebay_chunk_index_memory_bytes" (|m| m.chunk_index_memory_bytes)
+        "Memory of that index, and of what is known of contents that were cut";
     member "forebay_disk_bytes" (|m| m.disk_bytes)
         "Disk space of the member's segment files, garbage included";
     kinds "forebay_store_findings" ("found", |m|
@@ -92,7 +108,7 @@ metrics! {
     member "forebay_index_read_bytes_total" (|m| m.index.bytes_read)
         "Bytes that lookups and scans read from table files of the member's index";
     member "forebay_cache_memory_bytes" (|m| m.cache_memory_bytes)
-        "Memory of the member's caches: blocks of tables, decoded spans, patterns";
+        "Memory of the member's caches: blocks of tables, decoded spans and containers, patterns, the index of chunks";
     member "forebay_buffer_memory_bytes" (|m| m.buffer_memory_bytes)
         "Memory of the member's buffers: tails of logs, pending writes, known files";
     member "forebay_memory_budget_bytes" (|m| m.memory_budget)

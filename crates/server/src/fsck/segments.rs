@@ -2,7 +2,7 @@
 use super::{CheckedStore, FsckReport, stored_range::StoredRange};
 use crate::Result;
 use crate::superblock::refused_at;
-use forebay_data::segment_header;
+use forebay_data::{ANCHORS_FILE, INDEX_FILE, segment_header};
 use forebay_storage::Io;
 use std::collections::HashSet;
 
@@ -22,6 +22,10 @@ pub fn check(
     let mut unused = 0;
     for entry in entries {
         let path = m.data.join(&entry.name);
+        if [INDEX_FILE, ANCHORS_FILE].contains(&entry.name.as_str()) {
+            // Hints, which a start checks.
+            continue;
+        }
         let Some(number) = segment_header::number(&entry.name) else {
             report
                 .notes

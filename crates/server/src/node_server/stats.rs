@@ -56,7 +56,9 @@ impl NodeServer {
             index.memtable_bytes + index.buffer_bytes + index.region_bytes + index.coverage_bytes;
         let index_memory_bytes = store.memtable_bytes + store.table_memory_bytes + own;
         let patterns = node.files.pattern_memory();
-        let cache_memory_bytes = store.cache_bytes + index.cache_bytes + data.span_cache + patterns;
+        let chunk_index = data.settle.index_memory;
+        let places = data.span_cache + chunk_index;
+        let cache_memory_bytes = store.cache_bytes + index.cache_bytes + places + patterns;
         let buffer_memory_bytes = data.buffers + delegate.map_or(0, |d| d.memory());
         let (served, serving) = node.served.counts();
         let (asked, asking) = node.peers.load();
@@ -82,6 +84,14 @@ impl NodeServer {
             counted_seconds_ago: counted.map_or(0.0, |(_, age)| age.as_secs_f64()),
             open_files: delegate.map_or(0, |d| d.open_files()) as u64,
             data_bytes: data.live,
+            stored_bytes: data.stored,
+            settled_bytes: data.settled,
+            zero_bytes: data.zeros,
+            unique_bytes: data.unique,
+            settle_backlog_bytes: data.settle.backlog,
+            settle_done_bytes: data.settle.done,
+            indexed_chunks: data.settle.index_chunks,
+            chunk_index_memory_bytes: chunk_index,
             disk_bytes: disk,
             segments: data.segments,
             index,
