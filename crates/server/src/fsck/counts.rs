@@ -1,5 +1,5 @@
 //! How often the chunks of one member are named: what is saved against what the spans say.
-use super::{FsckReport, CheckedStore};
+use super::{CheckedStore, FsckReport};
 use crate::Result;
 use forebay_data::check;
 
