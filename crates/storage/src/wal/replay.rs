@@ -202,12 +202,22 @@ impl Replay {
                     found,
                 } => {
                     let (to, mismatch) = (records.offset(), ("log record", expected, found));
-                    let longest = self.longest_corrected(number, &bytes, offset..to);
+                    let range = TornRange::new(&bytes, offset..to);
+                    let by_crash = torn::by_crash(&range, number, self.found.last);
+                    let longest = match self.mode == RecoveryMode::GoOn && by_crash {
+                        true => MAX_TORN_CORRECTED_BYTES,
+                        false => bit_correction::MAX_CORRECTED_BYTES,
+                    };
                     if let Some(byte) = correct(&mut bytes, number, offset, longest) {
+                        records = Records::new(&bytes, number, offset);
+                        let lacked = torn::lacked_sector(&bytes, offset, byte as usize);
+                        if lacked && is_seal(records.clone()) {
+                            self.harmless(index, offset as u64, None);
+                            continue;
+                        }
                         let error = file.cut(offset, mismatch, false).error();
                         let lost = Lost::Corrected { byte };
                         self.found.damage.push(Damage { error, lost });
-                        records = Records::new(&bytes, number, offset);
                         continue;
                     }
                     records = Records::new(&bytes, number, to);
@@ -251,15 +261,6 @@ impl Replay {
             }
         }
         Ok(())
-    }
-
-    /// The longest record that may be put right where these bytes are, which are none.
-    fn longest_corrected(&self, log: u64, bytes: &[u8], range: Range<usize>) -> usize {
-        let torn = TornRange::new(bytes, range);
-        match self.mode == RecoveryMode::GoOn && torn::by_crash(&torn, log, self.found.last) {
-            true => MAX_TORN_CORRECTED_BYTES,
-            false => bit_correction::MAX_CORRECTED_BYTES,
-        }
     }
 
     /// Notes bytes that are no record.
@@ -318,6 +319,11 @@ impl Replay {
 /// The error for a whole record that holds no batch.
 pub fn no_batch(path: &Path, record: &Record<'_>) -> Error {
     Error::corrupt(path, "batch in log record", record.offset as u64, 0, 0)
+}
+
+/// Whether the next record holds no batch.
+fn is_seal(mut records: Records<'_>) -> bool {
+    matches!(records.next(), Some(RecordStep::Record(r)) if r.payload.is_empty())
 }
 
 /// Puts one flipped bit of the record at `at` right, if it is a batch of at most `longest` bytes or a seal then; which byte that is.

@@ -75,6 +75,14 @@ pub fn by_crash(torn: &TornRange<'_>, log: u64, last: u64) -> bool {
     false
 }
 
+/// Whether a bit of the seal at `from`, put right in `byte`, is all that a sector holds of it: then the sector may never have been written.
+pub fn lacked_sector(bytes: &[u8], from: usize, byte: usize) -> bool {
+    let sector = byte / SECTOR * SECTOR;
+    let held = sector.max(from)..(sector + SECTOR).min(from + record::SEAL_BYTES);
+    let ones = |held: &[u8]| held.iter().map(|b| b.count_ones()).sum::<u32>();
+    sector > from && bytes.get(held).is_some_and(|held| ones(held) == 1)
+}
+
 /// Whether the range is but the seal after batch `last`, torn or damaged: it held no batch.
 pub fn is_seal(torn: &TornRange<'_>, log: u64, last: u64) -> bool {
     let held = &torn.bytes[torn.from..torn.to];
