@@ -334,8 +334,9 @@ mod tests {
         let cells = |l: &str| l.split("  ").filter(|c| !c.is_empty()).count();
         assert_eq!(
             cells(wide.lines().nth(2).unwrap()),
-            4 + 22
+            4 + 23
                 + MEMORY.len()
+                + SETTLE_COLUMNS.len()
                 + PATTERNS.len()
                 + INDEX.len()
                 + PREFETCH_COLUMNS.len()
@@ -359,9 +360,10 @@ mod tests {
         let section = section.split("\n## ").next().unwrap();
         let explained = section.lines().filter_map(|l| l.strip_prefix("| `"));
         let explained: Vec<&str> = explained.map(|l| l.split('`').next().unwrap()).collect();
-        let groups: [&[Column]; 7] = [
+        let groups: [&[Column]; 8] = [
             &USAGE_COLUMNS,
             &MEMORY,
+            &SETTLE_COLUMNS,
             &PATTERNS,
             &INDEX,
             &ACTIVITY_COLUMNS,

@@ -1,6 +1,8 @@
 //! The check finds nothing on a sound service, and each kind of damage by its name.
 use super::*;
 use crate::{Caller, Config, Fid, Kind, NewInode, OpenFlags, Service};
+use forebay_data::container::keys::RecordKind;
+use forebay_data::container::{self, Container};
 use forebay_data::segment_header;
 use forebay_data::span::{self, RawBytes, Span};
 use forebay_storage::{Batch, OsIo};
@@ -45,15 +47,15 @@ fn service() -> TempDir {
 }
 
 fn start(dir: &Path) -> Service {
-    Service::start(
-        Arc::new(OsIo),
-        dir,
-        Config {
-            nodes: 2,
-            ..Config::default()
+    let config = Config {
+        nodes: 2,
+        settle: crate::SettleConfig {
+            enabled: false,
+            ..crate::SettleConfig::default()
         },
-    )
-    .unwrap()
+        ..Config::default()
+    };
+    Service::start(Arc::new(OsIo), dir, config).unwrap()
 }
 
 fn run(dir: &TempDir) -> FsckReport {
@@ -358,4 +360,154 @@ fn what_is_no_service_or_in_use_is_refused() {
     assert!(refused(dir.path()).contains("in use"));
     running.stop().unwrap();
     assert_eq!(run(&dir).problems, []);
+}
+
+/// A stopped service of one member, with two files of the same bytes that are settled.
+fn settled() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let service = Service::start(Arc::new(OsIo), dir.path(), Config::default()).unwrap();
+    let bytes = forebay_testkit::random::seeded_bytes(5, 1 << 20);
+    let delegate = service.delegate(0);
+    for name in ["one", "two"] {
+        let name = name.as_bytes();
+        let opened = delegate
+            .create(Fid::ROOT, name, 0o644, true, WRITE, ME)
+            .unwrap();
+        delegate.write(opened.handle, 0, &bytes, ME).unwrap();
+        delegate.flush(opened.handle).unwrap();
+        delegate.release(opened.handle).unwrap();
+    }
+    forebay_testkit::wait::until("all is settled", || {
+        let status = &service.status().unwrap()[0];
+        status.settled_bytes == 2 << 20
+    });
+    let status = &service.status().unwrap()[0];
+    assert!(status.stored_bytes < (1 << 20) + 20_000, "{status:?}");
+    assert_eq!(status.data_bytes, 2 << 20);
+    service.stop().unwrap();
+    dir
+}
+
+fn first_container(store: &Store) -> Container {
+    container::all(store).next().unwrap().unwrap()
+}
+
+#[test]
+fn a_sound_settled_service_has_no_problems_and_shared_bytes_are_read_once() {
+    let dir = settled();
+    let report = run(&dir);
+    assert_eq!(report.problems, []);
+    assert_eq!(report.notes, Vec::<String>::new());
+    assert!(report.containers > 0 && report.bytes < (1 << 20) + 20_000);
+    assert_eq!(run(&dir), report, "the check changed something");
+}
+
+#[test]
+fn a_flipped_bit_in_a_shared_chunk_is_told_of_each_file_that_has_it() {
+    let dir = settled();
+    let mut place = None;
+    change(&dir, 0, |store| {
+        place = Some(first_container(store).places(|i| i == 0)[0]);
+        Batch::new()
+    });
+    let place = place.unwrap();
+    let segment = segment_header::name(place.segment);
+    let path = dir.path().join("node-0/data").join(segment);
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, place.start).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], place.start).unwrap();
+    let report = run(&dir);
+    for name in [
+        "/one from 0 to 4096",
+        "/two from 0 to 4096",
+        "container 1 chunk 0",
+    ] {
+        finds(&report, "data", name);
+    }
+    assert_eq!(report.problems.len(), 2, "{:#?}", report.problems);
+}
+
+#[test]
+fn wrong_counts_are_found_and_a_repair_makes_them_anew() {
+    let dir = settled();
+    change(&dir, 0, |store| {
+        let container = first_container(store);
+        let mut counts = container::load_counts(store, &container).unwrap();
+        // As if one of both had been freed twice.
+        counts.0[3] -= 1;
+        let mut batch = Batch::new();
+        let key = RecordKind::Counts.key(container.id);
+        batch.put(keys::CONTAINERS, key.to_vec(), counts.value());
+        batch
+    });
+    let report = run(&dir);
+    finds(
+        &report,
+        "counts",
+        "container 1 chunk 3: spans name it 2 times, its count is 1",
+    );
+    assert_eq!(report.problems.len(), 1, "{:#?}", report.problems);
+    let repair = crate::repair::Repair::prepare(&[dir.path().into()], &mut |_| {}).unwrap();
+    assert!(repair.is_needed());
+    let told = |line: &String| line.contains("counts of chunks");
+    assert!(
+        repair.losses().damage.iter().any(told),
+        "{:?}",
+        repair.losses()
+    );
+    repair.put_in_place().unwrap();
+    drop(repair);
+    assert_eq!(run(&dir).problems, []);
+    let service = Service::start(Arc::new(OsIo), dir.path(), Config::default()).unwrap();
+    let delegate = service.delegate(0);
+    delegate.names.unlink(Fid::ROOT, b"one", ME).unwrap();
+    let two = delegate.names.lookup(Fid::ROOT, b"two").unwrap();
+    let handle = delegate.open(two.fid, WRITE).unwrap().handle;
+    let bytes = forebay_testkit::random::seeded_bytes(5, 1 << 20);
+    assert!(delegate.read(handle, 0, 1 << 20).unwrap()[..] == bytes);
+    delegate.release(handle).unwrap();
+    service.stop().unwrap();
+    assert_eq!(run(&dir).problems, []);
+}
+
+#[test]
+fn a_lost_container_costs_what_names_it_and_a_repair_says_so() {
+    let dir = settled();
+    change(&dir, 0, |store| {
+        let container = first_container(store);
+        let mut batch = Batch::new();
+        for kind in RecordKind::ALL {
+            batch.delete(keys::CONTAINERS, kind.key(container.id).to_vec());
+        }
+        batch
+    });
+    let report = run(&dir);
+    for name in [
+        "/one from ",
+        "/two from ",
+        "container 1: there is no record of it",
+    ] {
+        finds(&report, "data", name);
+    }
+    let repair = crate::repair::Repair::prepare(&[dir.path().into()], &mut |_| {}).unwrap();
+    repair.put_in_place().unwrap();
+    drop(repair);
+    let report = run(&dir);
+    assert_eq!(report.problems, []);
+    assert!(report.lost > 0);
+    // What is left of it can be removed.
+    let service = Service::start(Arc::new(OsIo), dir.path(), Config::default()).unwrap();
+    for name in [b"one", b"two"] {
+        let names = &service.delegate(0).names;
+        names.unlink(Fid::ROOT, name, ME).unwrap();
+    }
+    service.nodes()[0].files.drain().unwrap();
+    service.stop().unwrap();
+    let report = run(&dir);
+    assert_eq!((report.problems, report.containers), (Vec::new(), 0));
 }

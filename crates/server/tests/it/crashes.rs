@@ -41,6 +41,7 @@ struct Run {
     random: Random,
     durability: Durability,
     patterns: bool,
+    settles: bool,
     truth: Truth,
     opens: Vec<Open>,
     say: bool,
@@ -59,11 +60,12 @@ fn run(seed: u64, say: bool) {
     } else {
         Durability::Process
     };
-    let patterns = random.chance(60);
+    let (patterns, settles) = (random.chance(60), random.chance(60));
     let mut run = Run {
         random,
         durability,
         patterns,
+        settles,
         truth: Truth::default(),
         opens: Vec::new(),
         say,
@@ -75,10 +77,11 @@ fn run(seed: u64, say: bool) {
     run.end(&image, seed);
 }
 
-fn start(disk: &FaultIo, durability: Durability, patterns: bool) -> Result<Service> {
+fn start(disk: &FaultIo, durability: Durability, patterns: bool, settles: bool) -> Result<Service> {
     let config = Config {
         durability,
         patterns,
+        settle: settling(settles),
         ..config(NODES)
     };
     Service::start(Arc::new(disk.clone()), Path::new("/nowhere/store"), config)
@@ -97,13 +100,13 @@ impl Run {
         // Now and then the start itself is cut off.
         if self.random.chance(25) {
             disk.stop_after(1 + self.random.below(200));
-            if let Err(e) = start(&disk, self.durability, self.patterns) {
+            if let Err(e) = start(&disk, self.durability, self.patterns, self.settles) {
                 self.note(|| format!("the start is cut off: {e}"));
                 return self.crash(&disk);
             }
             return self.crash(&disk);
         }
-        let service = start(&disk, self.durability, self.patterns).unwrap();
+        let service = start(&disk, self.durability, self.patterns, self.settles).unwrap();
         self.check(&service, std::slice::from_ref(&self.truth));
         let how = self.random.below(3);
         match how {
@@ -125,7 +128,7 @@ impl Run {
                 self.opens.clear();
                 // Either: let a start on a copy say which.
                 let again = FaultIo::with_image(&left, seed + 7);
-                let service = start(&again, self.durability, self.patterns).unwrap();
+                let service = start(&again, self.durability, self.patterns, self.settles).unwrap();
                 let before = self.truth.clone();
                 self.truth = self.check(&service, &[before, after]);
                 return self.crash(&again);
@@ -341,7 +344,7 @@ impl Run {
     /// All files removed, nothing is stored.
     fn end(&mut self, image: &Image, seed: u64) {
         let disk = FaultIo::with_image(image, seed);
-        let service = start(&disk, self.durability, self.patterns).unwrap();
+        let service = start(&disk, self.durability, self.patterns, self.settles).unwrap();
         self.check(&service, std::slice::from_ref(&self.truth));
         for name in self.truth.names.keys() {
             service

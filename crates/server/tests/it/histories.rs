@@ -3,6 +3,7 @@
 //! Short form: 150 seeds. `SOAK=1`: 10,000, going on with the seed in `$SOAK_DIR/histories.next`.
 //! `FOREBAY_SEED=n` replays one seed and prints its operations.
 
+use crate::common::settling;
 use crate::model::rows::row;
 use crate::model::{Change, File, FileId, Model};
 use forebay_server::delegate::{Delegate, Fallocate, Handle, SeekTarget, WriteOrigin};
@@ -102,6 +103,7 @@ impl History {
             consistency,
             patterns,
             memory: 16 << 20,
+            settle: settling(self.random.chance(50)),
             ..Config::default()
         };
         self.service = Some(Service::start(Arc::new(OsIo), &self.dir, config).unwrap());

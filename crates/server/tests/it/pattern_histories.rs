@@ -79,6 +79,7 @@ impl History {
     fn start(&mut self) {
         let config = Config {
             patterns: self.random.chance(80),
+            settle: settling(self.random.chance(50)),
             ..config(self.nodes)
         };
         self.note(|| format!("starts with patterns: {}", config.patterns));

@@ -2,7 +2,7 @@
 use forebay_fabric::Fabric;
 use forebay_fabric::fault::Faults;
 use forebay_server::delegate::{Delegate, Handle};
-use forebay_server::{Caller, Config, Fid, OpenFlags, Service};
+use forebay_server::{Caller, Config, Fid, OpenFlags, Service, SettleConfig};
 use forebay_storage::OsIo;
 use forebay_storage::fault::FaultIo;
 pub use forebay_testkit::prerequisites::scratch;
@@ -30,7 +30,16 @@ pub fn config(nodes: u16) -> Config {
     Config {
         nodes,
         memory: 16 << 20,
+        settle: settling(false),
         ..Config::default()
+    }
+}
+
+/// Stored bytes are settled in the background, or not.
+pub fn settling(enabled: bool) -> SettleConfig {
+    SettleConfig {
+        enabled,
+        ..SettleConfig::default()
     }
 }
 
