@@ -10,7 +10,6 @@ use crate::damage::{Damage, Lost};
 use crate::io::read_file;
 use crate::{Batch, Error, Io, IoContext, Result, bit_correction, sectors};
 use std::collections::HashSet;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The longest batch, in bytes, that is corrected where a crash can have torn it, in a store that goes on: some part of it is zeros, but most
