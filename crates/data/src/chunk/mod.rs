@@ -25,7 +25,7 @@ mod parts;
 mod zero;
 
 pub use anchor_table::AnchorTable;
-pub use cutter::Cutter;
+pub use cutter::{Cutter, MAX_CUTTER_BYTES};
 pub use zero::is_zero;
 
 use std::ops::Range;
