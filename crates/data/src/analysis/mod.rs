@@ -2,7 +2,7 @@
 //! The analysis of the paper's Table I.
 //!
 //! Every **cut** is a chunk size, on the fixed grid or on the one that content chooses. Each has a set of the fingerprints that it has
-//! seen, exact while it fits its memory, then a sample of them ([`seen`]).
+//! seen, exact while it fits its memory, then a sample of them (`seen`).
 use crate::chunk::{AnchorTable, Chunk, ChunkSize, Cutter};
 use crate::fingerprint::FingerprintKind;
 use seen::SeenFingerprints;

@@ -13,6 +13,8 @@ use super::{Chunk, ChunkSize, LOOKAHEAD_BYTES};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// What a cutter takes at most: what waits to be cut, as much again that was cut since it was moved last, and room to grow; bytes.
+pub const MAX_CUTTER_BYTES: usize = 5 * (LOOKAHEAD_BYTES + super::MAX_CHUNK_BYTES as usize);
 /// Anchors that a new one is compared with.
 const RECENT_ANCHORS: usize = 8;
 
@@ -100,7 +102,7 @@ impl Cutter {
         self.addr
     }
 
-    /// What it takes; bytes.
+    /// What it takes; bytes. At most [`MAX_CUTTER_BYTES`].
     pub fn memory(&self) -> usize {
         self.held.capacity() + self.copy.capacity()
     }
@@ -284,7 +286,7 @@ mod tests {
             let n = (*sizes.next().unwrap()).clamp(1, bytes.len() - done);
             cutter.push(addr + done as u64, &bytes[done..done + n], &mut note);
             done += n;
-            assert!(cutter.memory() < 3 * (LOOKAHEAD_BYTES + (64 << 10) + n));
+            assert!(cutter.memory() <= MAX_CUTTER_BYTES);
         }
         cutter.finish(&mut note);
         assert_eq!(cutter.cut_to(), addr + bytes.len() as u64);

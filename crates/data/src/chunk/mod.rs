@@ -1,11 +1,22 @@
 //! Cutting the bytes of a log into chunks, the units of deduplication. Pure: it takes slices and returns ranges.
 //!
 //! Chunks have one size, but for shorter ones at the ends of what is cut and where the grid moves. They lie on a grid
-//! whose *phase*, the offset of its lines from multiples of the chunk size in log addresses, follows the content.
+//! whose *phase*, the offset of its lines from multiples of the chunk size in log addresses, follows the content: **anchors** are
+//! places that content alone chooses, and a table remembers how each lay on the grid when it was cut last. Nothing but the
+//! memory of what was stored can say which phase is right: the same random bytes may be a page-aligned file in one place
+//! and the middle of one with a header in another.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `anchor` | which places are anchors |
+//! | `anchor_table` | how anchors lay on the grid |
+//! | `grid` | where the lines of the grid lie, and when it moves |
+//! | `cutter`, `parts` | from pieces of a log to chunks; two pieces seen as one |
+//! | `zero` | chunks that are holes |
 //!
 //! Invariants: chunks follow each other without gap or overlap and hold every byte pushed, each chunk at most the chunk
-//! size; the same bytes at the same addresses, in pieces of whatever sizes, are cut at the same places; what waits to be
-//! cut is at most [`LOOKAHEAD_BYTES`] and a chunk.
+//! size; the same bytes at the same addresses, in pieces of whatever sizes and with an equal table, are cut at the same places;
+//! bytes that wait to be cut are at most [`LOOKAHEAD_BYTES`], a chunk and a block of `anchor`.
 mod anchor;
 mod anchor_table;
 mod cutter;
@@ -14,7 +25,7 @@ mod parts;
 mod zero;
 
 pub use anchor_table::AnchorTable;
-pub use cutter::Cutter;
+pub use cutter::{Cutter, MAX_CUTTER_BYTES};
 pub use zero::is_zero;
 
 use std::ops::Range;

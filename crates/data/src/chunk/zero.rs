@@ -3,7 +3,7 @@
 /// Bytes that are looked at before it is decided whether to go on.
 const STEP: usize = 64;
 
-/// Whether all bytes are zero; ends at the first [`STEP`] that has another one.
+/// Whether all bytes are zero; ends soon after the first other byte.
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (steps, rest) = bytes.as_chunks::<STEP>();
     let zero = |step: &[u8]| step.iter().fold(0, |any, byte| any | byte) == 0;

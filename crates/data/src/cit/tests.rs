@@ -117,11 +117,9 @@ fn agrees_with_a_map(seed: u64, budget: usize, kind: FingerprintKind) {
                 assert!(told, "{fingerprint:?} is {found:?}");
             }
         }
-        assert!(
-            cit.stats().memory <= budget.max(40_000) as u64,
-            "{:?}",
-            cit.stats()
-        );
+        // One list of some hundred chunks stays, however little room there is.
+        let most = (budget + 60_000) as u64;
+        assert!(cit.stats().memory <= most, "{:?}", cit.stats());
     }
     let rebuilt = Cit::rebuild(options(budget), containers.all());
     if exact && kind != FingerprintKind::EightBits {
