@@ -365,7 +365,14 @@ fn what_is_no_service_or_in_use_is_refused() {
 /// A stopped service of one member, with two files of the same bytes that are settled.
 fn settled() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let service = Service::start(Arc::new(OsIo), dir.path(), Config::default()).unwrap();
+    let config = Config {
+        settle: crate::SettleConfig {
+            enabled: true,
+            ..crate::SettleConfig::default()
+        },
+        ..Config::default()
+    };
+    let service = Service::start(Arc::new(OsIo), dir.path(), config).unwrap();
     let bytes = forebay_testkit::random::seeded_bytes(5, 1 << 20);
     let delegate = service.delegate(0);
     for name in ["one", "two"] {
