@@ -362,17 +362,25 @@ fn what_is_no_service_or_in_use_is_refused() {
     assert_eq!(run(&dir).problems, []);
 }
 
-/// A stopped service of one member, with two files of the same bytes that are settled.
-fn settled() -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let config = Config {
+fn settling() -> Config {
+    Config {
         settle: crate::SettleConfig {
             enabled: true,
             ..crate::SettleConfig::default()
         },
         ..Config::default()
-    };
-    let service = Service::start(Arc::new(OsIo), dir.path(), config).unwrap();
+    }
+}
+
+/// A stopped service of one member, with two files of the same bytes that are settled.
+fn settled() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    settle_in(&dir);
+    dir
+}
+
+fn settle_in(dir: &TempDir) {
+    let service = Service::start(Arc::new(OsIo), dir.path(), settling()).unwrap();
     let bytes = forebay_testkit::random::seeded_bytes(5, 1 << 20);
     let delegate = service.delegate(0);
     for name in ["one", "two"] {
@@ -392,7 +400,6 @@ fn settled() -> TempDir {
     assert!(status.stored_bytes < (1 << 20) + 20_000, "{status:?}");
     assert_eq!(status.data_bytes, 2 << 20);
     service.stop().unwrap();
-    dir
 }
 
 fn first_container(store: &Store) -> Container {
@@ -480,6 +487,48 @@ fn wrong_counts_are_found_and_a_repair_makes_them_anew() {
     delegate.release(handle).unwrap();
     service.stop().unwrap();
     assert_eq!(run(&dir).problems, []);
+}
+
+#[test]
+fn a_repair_gives_no_container_the_number_of_another_when_the_counter_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config::default();
+    Service::start(Arc::new(OsIo), dir.path(), config)
+        .and_then(Service::stop)
+        .unwrap();
+    // As in a store that has made very many.
+    let far = 1 << 30;
+    let counter = |n: u64| {
+        let mut batch = Batch::new();
+        batch.put(keys::COUNTERS, "container", n.to_be_bytes().to_vec());
+        batch
+    };
+    change(&dir, 0, |_| counter(far));
+    settle_in(&dir);
+    let mut largest = 0;
+    change(&dir, 0, |store| {
+        largest = container::all(store).map(|c| c.unwrap().id).max().unwrap();
+        // So that there is something to repair.
+        let mut lost = Batch::new();
+        lost.delete(keys::COUNTERS, "container");
+        let container = first_container(store);
+        lost.delete(
+            keys::CONTAINERS,
+            RecordKind::Counts.key(container.id).to_vec(),
+        );
+        lost
+    });
+    assert!(largest >= far);
+    let repair = crate::repair::Repair::prepare(&[dir.path().into()], &mut |_| {}).unwrap();
+    repair.put_in_place().unwrap();
+    drop(repair);
+    let mut next = 0;
+    change(&dir, 0, |store| {
+        let told = store.get(keys::COUNTERS, b"container").unwrap().unwrap();
+        next = u64::from_be_bytes(told[..].try_into().unwrap());
+        Batch::new()
+    });
+    assert!(next > largest, "{next} comes again");
 }
 
 #[test]

@@ -9,6 +9,8 @@ use crate::log_ranges::{LogRanges, addresses};
 use crate::meta::{check::UnfinishedOperations, entries, steps::EntryTarget};
 use crate::{Fid, LOST_LOG, Member, Result, files, keys, offline_stores};
 use forebay_data::check::{SegmentFiles, StoredBytes};
+use forebay_data::container::ContainerId;
+use forebay_data::container::keys::RecordKind;
 use forebay_data::ranges::subtract;
 use forebay_data::span;
 use forebay_index::{Extent, ExtentIndex};
@@ -173,9 +175,26 @@ impl CollectedRecords {
                 let own = logs.filter(|s| s.member == member && s.log != LOST_LOG);
                 own.map(|source| source.log).max()
             }
+            b"container" => self.containers(member).max(),
             _ => None,
         };
         told.unwrap_or(1).max(used.map_or(1, |n| n + 1))
+    }
+
+    /// Numbers of containers that there are, or that are named.
+    fn containers(&self, member: Member) -> impl Iterator<Item = ContainerId> {
+        let own = self.members.iter().filter(move |m| m.member == member);
+        own.filter_map(|m| m.store.as_ref()).flat_map(|store| {
+            let records = RecordKind::ALL.into_iter().flat_map(|kind| kind.all(store));
+            let records = records.filter_map(|record| record.ok()?.0);
+            let spans = span::all(store).filter_map(Result::ok);
+            let named = spans.flat_map(|span| {
+                let runs = span.runs().into_iter().flat_map(|runs| runs.iter());
+                let ids = runs.filter_map(|run| Some(run.in_container()?.0));
+                ids.collect::<Vec<_>>()
+            });
+            records.chain(named)
+        })
     }
 
     /// The parts of an extent whose bytes are not there.
