@@ -16,31 +16,43 @@ use std::collections::HashSet;
 /// Containers that are remembered as read.
 const MAX_REMEMBERED: usize = 1 << 20;
 
+#[derive(Default)]
+struct Verified {
+    containers: HashSet<ContainerId>,
+    /// In which they were: whose damaged chunks are remembered still (`container/damaged`).
+    epoch: u64,
+}
+
 /// Containers that were read whole, or written, by this process. Shared by threads.
 #[derive(Default)]
-pub struct VerifiedContainers(Mutex<HashSet<ContainerId>>);
+pub struct VerifiedContainers(Mutex<Verified>);
 
 impl VerifiedContainers {
-    /// One more.
-    pub fn add(&self, id: ContainerId) {
+    /// One more, in the epoch that it was before it was read.
+    pub fn add(&self, id: ContainerId, epoch: u64) {
         let mut known = self.0.lock();
-        if known.len() >= MAX_REMEMBERED {
-            known.clear();
+        if known.epoch != epoch || known.containers.len() >= MAX_REMEMBERED {
+            known.containers.clear();
+            known.epoch = epoch;
         }
-        known.insert(id);
+        known.containers.insert(id);
     }
 
-    fn contains(&self, id: ContainerId) -> bool {
-        self.0.lock().contains(&id)
+    fn contains(&self, id: ContainerId, epoch: u64) -> bool {
+        let known = self.0.lock();
+        known.epoch == epoch && known.containers.contains(&id)
     }
 }
 
 impl Settler {
-    /// Reads the container, if this process has not yet; damaged chunks are noted.
-    pub(super) fn verify(&self, container: &Container, counts: &Counts) -> Result<()> {
-        if self.verified.contains(container.id) {
-            return Ok(());
+    /// Reads the container, if this process has not yet; damaged chunks are noted. `false`: it is at another place by now, and was not
+    /// read whole.
+    pub(super) fn verify(&self, container: &Container, counts: &Counts) -> Result<bool> {
+        let epoch = self.containers.damaged.epoch();
+        if self.verified.contains(container.id, epoch) {
+            return Ok(true);
         }
+        let mut damaged = Vec::new();
         for stretch in container.stretches(|i| counts.0[i] > 0) {
             let bytes = self.stored(container, &stretch)?;
             for chunk in container.piece_of(stretch.start)..=container.piece_of(stretch.end - 1) {
@@ -48,12 +60,18 @@ impl Settler {
                 let at = (at.start - stretch.start) as usize..(at.end - stretch.start) as usize;
                 let crc = crc32c::crc32c(&bytes[at]);
                 if Some(crc) != container.chunk(chunk).crc {
-                    self.containers.damaged.add(container.id, chunk);
+                    damaged.push(chunk);
                 }
             }
         }
-        self.verified.add(container.id);
-        Ok(())
+        if !damaged.is_empty() && self.containers.load(container.id)?.as_deref() != Some(container)
+        {
+            return Ok(false);
+        }
+        let add = |chunk| self.containers.damaged.add(container.id, chunk);
+        damaged.into_iter().for_each(add);
+        self.verified.add(container.id, epoch);
+        Ok(true)
     }
 
     /// What is stored, right or wrong; zeros where nothing is.
@@ -100,6 +118,8 @@ impl Settler {
                 let synced = self.segments.sync(&segment);
                 synced.map_err(|e| self.poison.note_sync(e))
             })
+            // Another thread may have heard of a failure to bring these bytes to disk, which is told once.
+            .and_then(|()| self.poison.check())
             .and_then(|()| {
                 let apply = |batch| self.spans.apply(batch);
                 self.containers.relocate(&mut moves, apply)
@@ -117,5 +137,22 @@ impl Settler {
             );
         }
         Ok(moves.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_before_damaged_chunks_were_forgotten_is_read_again() {
+        let verified = VerifiedContainers::default();
+        verified.add(1, 0);
+        assert!(verified.contains(1, 0) && !verified.contains(1, 1));
+        // Its reading began before, and ended after.
+        verified.add(2, 0);
+        assert!(!verified.contains(2, 1));
+        verified.add(3, 1);
+        assert!(verified.contains(3, 1) && !verified.contains(1, 1));
     }
 }

@@ -9,8 +9,7 @@ use crate::container::{self, Container, ContainerId, Counts};
 use crate::fingerprint::Fingerprint;
 use crate::pieces::Pieces;
 use crate::verified_read::read_stored;
-use forebay_proto::Result;
-use rustix::io::Errno;
+use forebay_proto::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -50,17 +49,31 @@ impl<'a> ChunkLookup<'a> {
         if !self.known.contains_key(&id) {
             let found = match self.settler.containers.find_counted(id) {
                 Err(error) if error.is_damage() => {
-                    tracing::warn!(%error, "chunks of it are stored once more");
+                    self.pass_over(&error)?;
                     None
                 }
                 found => found?,
             };
-            if let Some((container, counts)) = &found {
-                self.settler.verify(container, counts)?;
-            }
-            self.known.insert(id, found);
+            let is_whole = match &found {
+                None => false,
+                Some((container, counts)) => match self.settler.verify(container, counts) {
+                    Err(error) => self.pass_over(&error)?,
+                    is_whole => is_whole?,
+                },
+            };
+            self.known.insert(id, found.filter(|_| is_whole));
         }
         Ok(self.known.entry(id).or_default())
+    }
+
+    /// A stored chunk cannot be read. That must not keep new ones from being settled: it is not named in their place, which is `false`.
+    ///
+    /// # Errors
+    /// If nothing may be written any more.
+    fn pass_over(&self, error: &Error) -> Result<bool> {
+        self.settler.poison.check()?;
+        tracing::warn!(%error, "chunks of it are stored once more");
+        Ok(false)
     }
 
     /// Whether the stored chunk may be named in place of these bytes.
@@ -81,7 +94,7 @@ impl<'a> ChunkLookup<'a> {
             // The same bytes again are what heals it. Its place is another one then.
             self.known.remove(&id);
             return match self.settler.heal(&container, &counts, chunk, wanted.bytes) {
-                Err(e) if e.errno() == Errno::NOSPC => Ok(false),
+                Err(error) => self.pass_over(&error),
                 healed => healed,
             };
         }
@@ -89,8 +102,10 @@ impl<'a> ChunkLookup<'a> {
             return Ok(true);
         }
         let positions = container.piece(chunk);
-        let stored = read_stored(&self.settler.segments, &*container, &positions)?;
-        Ok(stored.is_some_and(|stored| stored == wanted.bytes))
+        match read_stored(&self.settler.segments, &*container, &positions) {
+            Err(error) => self.pass_over(&error),
+            Ok(stored) => Ok(stored.is_some_and(|stored| stored == wanted.bytes)),
+        }
     }
 
     /// The position of a chunk in its container, which was accepted.

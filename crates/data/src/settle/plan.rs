@@ -276,6 +276,8 @@ impl<'a> SettlePlan<'a> {
             synced.map_err(|e| settler.poison.note_sync(e))?;
         }
         let mut containers = self.writer.finish()?;
+        // Another thread may have heard of a failure to bring these bytes to disk, which is told once: then raw bytes must not go.
+        settler.poison.check()?;
         let written: Vec<SegmentRange> = (containers.iter())
             .flat_map(|new| new.container.places(|_| true))
             .collect();
@@ -288,7 +290,8 @@ impl<'a> SettlePlan<'a> {
         let settled = settler.spans.settle(batch);
         let outcome =
             settled.inspect_err(|_| settler.reclaimer.discard_bytes(written.iter().copied()))?;
-        ids.iter().for_each(|id| settler.verified.add(*id));
+        let epoch = settler.containers.damaged.epoch();
+        ids.iter().for_each(|id| settler.verified.add(*id, epoch));
         settler.reclaimer.queue.add(outcome.dead);
         settler.reclaimer.space_freed.notify();
         Ok((outcome.settled, outcome.undone))

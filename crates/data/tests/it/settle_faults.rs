@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -29,6 +29,8 @@ struct Machine {
     store: Arc<Store>,
     logs: Arc<LogStore>,
     hook: Arc<Mutex<Option<AtCall>>>,
+    /// A file that cannot be read.
+    unreadable: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl Machine {
@@ -38,9 +40,13 @@ impl Machine {
 
     fn on(disk: FaultIo) -> Machine {
         let hook: Arc<Mutex<Option<AtCall>>> = Arc::default();
+        let unreadable: Arc<Mutex<Option<PathBuf>>> = Arc::default();
         let hooked = {
-            let hook = hook.clone();
+            let (hook, unreadable) = (hook.clone(), unreadable.clone());
             HookedIo::new(disk.clone(), move |path, call| {
+                if matches!(call, Call::Read { .. }) && unreadable.lock().as_deref() == Some(path) {
+                    return Err(io::Error::other("a sector cannot be read"));
+                }
                 // What it does makes calls of its own, of which it does not hear.
                 let at = hook.lock().take();
                 if let Some(at) = at
@@ -67,6 +73,7 @@ impl Machine {
             store,
             logs: Arc::new(logs),
             hook,
+            unreadable,
         }
     }
 
@@ -659,6 +666,62 @@ fn a_full_disk_at_any_write_leaves_the_raw_bytes_and_settling_is_tried_again() {
         machine.assert_read(log, &half);
         machine.finish();
     }
+}
+
+#[test]
+fn a_container_that_cannot_be_read_stops_no_settling() {
+    let machine = Machine::new();
+    let bytes = seeded_bytes(1, 512 * KIB);
+    let log = machine.written(&bytes, 512 * KIB);
+    machine.logs.settle().unwrap();
+    machine.logs.sync_all().unwrap();
+    // What was read whole is not known any more.
+    let machine = machine.after_kill();
+    let container = container::all(&machine.store).next().unwrap().unwrap();
+    let name = forebay_data::segment_header::name(container.segment);
+    let again = machine.written(&bytes, 512 * KIB);
+    let other = seeded_bytes(2, 512 * KIB);
+    let new = machine.written(&other, 512 * KIB);
+    *machine.unreadable.lock() = Some(Path::new("/m/data").join(name));
+    machine.logs.settle().unwrap();
+    let stats = machine.logs.stats();
+    // What may be in that container is stored once more.
+    let stored = 2 * bytes.len() + other.len();
+    assert_eq!((stats.settled, stats.unique as usize), (stats.live, stored));
+    *machine.unreadable.lock() = None;
+    for (log, bytes) in [(log, &bytes), (again, &bytes), (new, &other)] {
+        machine.assert_read(log, bytes);
+    }
+    machine.finish();
+}
+
+#[test]
+fn a_container_that_is_moved_while_it_is_read_is_not_taken_for_damaged() {
+    let (machine, log, bytes) = mostly_dead();
+    let first = |store: &Store| container::all(store).next().unwrap().unwrap();
+    let before = first(&machine.store);
+    let again = machine.written(&bytes, 256 * KIB);
+    let moved = Arc::new(Mutex::new(None));
+    let (logs, store, seen) = (machine.logs.clone(), machine.store.clone(), moved.clone());
+    let segment = forebay_data::segment_header::name(before.segment);
+    let file = Path::new("/m/data").join(segment);
+    machine.at(move |path, call| {
+        let is_opened = path == file && matches!(call, Call::Open);
+        if is_opened {
+            logs.clean(true).unwrap();
+            *seen.lock() = Some(first(&store));
+        }
+        is_opened
+    });
+    machine.logs.settle().unwrap();
+    assert!(machine.has_happened());
+    let moved = moved.lock().take().unwrap();
+    assert_ne!(moved.segment, before.segment, "it was not moved");
+    let now = first(&machine.store);
+    assert!(now == moved, "it was moved once more, as what is healed is");
+    machine.assert_read(again, &bytes);
+    assert_mostly_dead(&machine, log, &bytes);
+    machine.finish();
 }
 
 /// Flips a bit in the segment that holds the first chunk of the first container; which log bytes it was.
