@@ -7,9 +7,9 @@ use forebay_proto::locks::{GetBlockers, GetWaits, LockOwner, LockToken, OwnerWai
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Another request that sees the cycle too gets so long, so often, to give up.
-const YIELD_WAIT: Duration = Duration::from_millis(5);
-const YIELD_TRIES: u32 = 40;
+/// Another request that sees the cycle too gets so long, so often, to give up. A grant ends the wait at once.
+const YIELD_WAIT: Duration = Duration::from_millis(20);
+const YIELD_TRIES: u32 = 100;
 
 /// A wait on the way round, and whose it is.
 type WaitStep = (Member, OwnerWait);
@@ -23,11 +23,12 @@ pub struct DeadlockProbe<'a> {
 }
 
 impl DeadlockProbe<'_> {
-    /// Whether `waiting`, kept by these blockers, closes a cycle, and is the one to give up.
+    /// Whether `waiting`, kept by these blockers, closes a cycle, and is the one to give up. If so, it counts as looking until
+    /// it is cancelled: another request of the cycle that looks meanwhile still finds this wait, and must not give up too.
     pub fn closes_cycle(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
         waiting.look(true);
         let closes = self.is_to_give_up(waiting, blockers);
-        waiting.look(false);
+        waiting.look(closes);
         closes
     }
 
