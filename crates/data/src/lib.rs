@@ -289,7 +289,15 @@ impl LogStore {
     /// `ENOSPC` over the quota, or on a disk that has no more than the records' share (nothing was appended, earlier bytes are intact); `EBADF` for a log that
     /// is not open; `EIO` after a failed write, until the store is opened again.
     pub fn append(&self, log: LogId, bytes: &[u8]) -> Result<u64> {
-        self.writer.append(log, bytes)
+        self.writer.append(log, bytes, false)
+    }
+
+    /// As `append`; where there is no room, has settling go on, and waits for what it makes as long as that is something.
+    ///
+    /// # Errors
+    /// As `append`.
+    pub fn append_when_settled(&self, log: LogId, bytes: &[u8]) -> Result<u64> {
+        self.writer.append(log, bytes, true)
     }
 
     /// All appended bytes of the log are in a segment file and found again after a crash of the process;

@@ -5,12 +5,12 @@
 //! So a reader in flight needs no lock against freeing, settling and reclaiming.
 use crate::READ_BYTES;
 use crate::buffer_pool::BufferPool;
-use crate::container::{ContainerId, ContainerTable};
+use crate::container::{Container, ContainerId, ContainerTable};
 use crate::log::OpenLogs;
 use crate::segment::Segments;
-use crate::span::{RunSource, Span, SpanBytes};
+use crate::span::{Run, RunSource, Span, SpanBytes};
 use crate::span_table::SpanTable;
-use crate::verified_read::{self, damage};
+use crate::verified_read::{self, NearBuffer, WantedPart, damage};
 use bytes::Bytes;
 use forebay_proto::data::LogPiece;
 use forebay_proto::{Error, LOST_LOG, LogId, Member, Result};
@@ -35,7 +35,7 @@ pub struct LogReader {
     pub containers: Arc<ContainerTable>,
     /// Where all bytes are.
     pub segments: Arc<Segments>,
-    /// For answers to other members.
+    /// For answers to other members, and for chunks that are read together.
     pub buffers: BufferPool,
     /// Reads under way: settling gives way to them.
     pub under_way: Arc<AtomicUsize>,
@@ -113,49 +113,70 @@ impl LogReader {
             }
             SpanBytes::Mapped(runs) => {
                 let skip = at - span.live.start;
-                let mut rest = buf;
-                for run in runs.within(skip..skip + rest.len() as u64) {
-                    let (part, after) = rest.split_at_mut(run.len as usize);
-                    rest = after;
-                    let damaged = match run.source {
-                        RunSource::Zeros => {
-                            part.fill(0);
-                            None
-                        }
-                        RunSource::Container { id, at } => {
-                            self.read_container(span, id, at.into(), part)?
-                        }
-                    };
-                    if damaged.is_some() {
-                        return Ok(damaged);
-                    }
-                }
-                Ok(None)
+                self.read_runs(span, runs.within(skip..skip + buf.len() as u64), buf)
             }
         }
     }
 
-    /// Reads bytes of a container, and follows it when it moves. `Some`: what is wrong with them, unless the span has changed.
+    /// Reads these runs of a span, one behind the other; what lies in one container together, for neighbours there were written
+    /// together, and are often wanted together.
+    fn read_runs(
+        &self,
+        span: &Span,
+        runs: impl Iterator<Item = Run>,
+        mut rest: &mut [u8],
+    ) -> Result<Option<Error>> {
+        let mut wanted: Vec<(ContainerId, WantedPart<'_>)> = Vec::new();
+        for run in runs {
+            let (into, behind) = rest.split_at_mut(run.len as usize);
+            rest = behind;
+            match run.source {
+                RunSource::Zeros => into.fill(0),
+                RunSource::Container { id, at } => {
+                    let at = at.into();
+                    wanted.push((id, WantedPart { at, into }));
+                }
+            }
+        }
+        let mut buffer = NearBuffer::of(&self.buffers);
+        wanted.sort_unstable_by_key(|(id, part)| (*id, part.at));
+        let mut wanted = wanted.into_iter().peekable();
+        while let Some((id, first)) = wanted.next() {
+            let mut parts = vec![first];
+            while let Some((_, part)) = wanted.next_if(|(next, _)| *next == id) {
+                parts.push(part);
+            }
+            let damage = self.read_container(span, id, &mut parts, &mut buffer)?;
+            if damage.is_some() {
+                return Ok(damage);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads parts of a container, and follows it when it moves. `Some`: what is wrong with them, unless the span has changed.
     fn read_container(
         &self,
         span: &Span,
         id: ContainerId,
-        at: u64,
-        buf: &mut [u8],
+        parts: &mut [WantedPart<'_>],
+        buffer: &mut NearBuffer<'_>,
     ) -> Result<Option<Error>> {
         let user = || {
             let (log, live) = (span.log, &span.live);
             format!(" (of log {log} addresses {} to {})", live.start, live.end)
         };
-        let positions = at..at + buf.len() as u64;
         let mut container = self.containers.find(id)?;
         for _ in 0..MAX_MOVES_FOLLOWED {
-            let Some(c) = container.filter(|c| c.chunks_over(&positions).is_some()) else {
+            let has = |c: &Container, part: &WantedPart<'_>| {
+                let positions = part.at..part.at + part.into.len() as u64;
+                c.chunks_over(&positions).is_some()
+            };
+            let Some(c) = container.filter(|c| parts.iter().all(|part| has(c, part))) else {
                 break;
             };
-            let Some(bad) = verified_read::read(&self.segments, &*c, at, buf)? else {
-                return Ok(None);
-            };
+            let bad = verified_read::read_parts(&self.segments, &*c, buffer, parts)?;
+            let Some(bad) = bad else { return Ok(None) };
             container = self.containers.load(id)?;
             if container.as_ref() == Some(&c) {
                 self.containers.damaged.add(id, bad.piece);
@@ -163,7 +184,7 @@ impl LogReader {
             }
         }
         Ok(Some(Error::Corrupt(format!(
-            "container {id}{} has not the bytes from {at} on; run `forebay fsck`",
+            "container {id}{} has not the bytes that the span names; run `forebay fsck`",
             user()
         ))))
     }

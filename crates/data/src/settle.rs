@@ -225,6 +225,9 @@ impl Settler {
         self.is_at_work.store(true, Relaxed);
         let settled = self.settle_batch(&mut read);
         self.is_at_work.store(false, Relaxed);
+        if !matches!(settled, Ok(true)) {
+            read.shrink();
+        }
         // Also if nothing was given up: who waits for it looks whether more may come.
         self.reclaimer.space_freed.notify();
         settled
@@ -312,9 +315,7 @@ impl Settler {
         for span in picked {
             let Some(raw) = span.raw() else { continue };
             self.pause();
-            let start = read.bytes.len();
-            read.bytes.resize(start + span.live_len() as usize, 0);
-            let into = &mut read.bytes[start..];
+            let into = read.room(span.live_len());
             let bad = verified_read::read(&self.segments, raw, span.live.start, into);
             match bad {
                 Ok(None) => {
@@ -328,7 +329,6 @@ impl Settler {
                 }
                 Err(error) => tracing::warn!(%error, "these bytes are not settled now"),
             }
-            read.bytes.truncate(start);
         }
         let cutter = || Cutter::anchored(self.anchors.clone());
         read.cut(cutter, self.options.fingerprint);

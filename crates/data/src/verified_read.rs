@@ -1,4 +1,5 @@
 //! Reading stored bytes, verified: a byte is handed out only after the checksum of its whole piece was right.
+use crate::buffer_pool::{BufferPool, PooledBuffer};
 use crate::pieces::Pieces;
 use crate::poison::io_error;
 use crate::segment::Segments;
@@ -9,6 +10,8 @@ use std::ops::Range;
 /// Bytes read before they are verified: few enough to be still in the processor's cache, and while they are verified the
 /// disk goes on reading ahead.
 const VERIFY_STEP: u64 = 256 << 10;
+/// So many bytes that nobody wants are read rather than that the disk is asked once more.
+const READ_OVER_BYTES: u64 = 16 << 10;
 /// A piece of this size is read into the stack if only a part of it is wanted.
 const SMALL_PIECE: usize = 4096;
 
@@ -105,6 +108,127 @@ pub fn read(
         let n = (end - tail.start) as usize;
         let from = buf.len() - n;
         buf[from..].copy_from_slice(&tail_bytes.bytes()[..n]);
+    }
+    Ok(None)
+}
+
+/// Memory for parts that are read together, taken when it is first needed.
+pub struct NearBuffer<'a> {
+    pool: &'a BufferPool,
+    buffer: Option<PooledBuffer>,
+}
+
+impl NearBuffer<'_> {
+    /// Nothing is taken yet.
+    pub fn of(pool: &BufferPool) -> NearBuffer<'_> {
+        NearBuffer { pool, buffer: None }
+    }
+
+    /// So many bytes of any content.
+    fn bytes(&mut self, len: usize) -> &mut [u8] {
+        let is_enough = self
+            .buffer
+            .as_ref()
+            .is_some_and(|buffer| buffer.len() >= len);
+        if !is_enough {
+            self.buffer = None;
+        }
+        let pool = self.pool;
+        let take = || pool.take(len.max(2 * VERIFY_STEP as usize));
+        &mut self.buffer.get_or_insert_with(take)[..len]
+    }
+}
+
+/// Positions that are wanted, and where their bytes go.
+pub struct WantedPart<'a> {
+    /// The position of the first byte.
+    pub at: u64,
+    /// As many as it holds, not none.
+    pub into: &'a mut [u8],
+}
+
+impl WantedPart<'_> {
+    fn end(&self) -> u64 {
+        self.at + self.into.len() as u64
+    }
+}
+
+/// Reads parts, which are in the order of their positions, as `read` does. Those that lie near each other are read together, with what is
+/// between them.
+pub fn read_parts(
+    segments: &Segments,
+    pieces: &impl Pieces,
+    buffer: &mut NearBuffer<'_>,
+    parts: &mut [WantedPart<'_>],
+) -> Result<Option<Mismatch>> {
+    let mut first = 0;
+    while first < parts.len() {
+        let (start, mut last) = (parts[first].at, first);
+        while let Some(next) = parts.get(last + 1)
+            && next.at >= parts[last].end()
+            && next.at - parts[last].end() <= READ_OVER_BYTES
+            && next.end() - start <= VERIFY_STEP
+        {
+            last += 1;
+        }
+        let near = &mut parts[first..=last];
+        let bad = match near {
+            [one] => read(segments, pieces, one.at, one.into)?,
+            near => read_near(segments, pieces, buffer, near)?,
+        };
+        if bad.is_some() {
+            return Ok(bad);
+        }
+        first = last + 1;
+    }
+    Ok(None)
+}
+
+/// Reads parts that lie near each other in one call, and verifies the pieces that they touch.
+fn read_near(
+    segments: &Segments,
+    pieces: &impl Pieces,
+    buffer: &mut NearBuffer<'_>,
+    parts: &mut [WantedPart<'_>],
+) -> Result<Option<Mismatch>> {
+    let (Some(start), Some(end)) = (parts.first().map(|p| p.at), parts.last().map(|p| p.end()))
+    else {
+        return Ok(None);
+    };
+    let first = pieces.piece_of(start);
+    let Some(file) = segments.file(pieces.segment())? else {
+        return Ok(Some(Mismatch {
+            piece: first,
+            found: None,
+        }));
+    };
+    let from = pieces.segment_offset(pieces.piece(first).start);
+    let to = pieces.segment_offset(pieces.piece(pieces.piece_of(end - 1)).end - 1) + 1;
+    let buffer = buffer.bytes((to - from) as usize);
+    let n = file
+        .read_at(buffer, from)
+        .map_err(|e| io_error("read", &segments.path(pieces.segment()), e))?;
+    let place = |at: u64| (pieces.segment_offset(at) - from) as usize;
+    // The last piece that was verified.
+    let mut verified = None;
+    for part in parts {
+        let touched = pieces.piece_of(part.at)..=pieces.piece_of(part.end() - 1);
+        for piece in touched {
+            if verified.is_some_and(|last| last >= piece) {
+                continue;
+            }
+            let positions = pieces.piece(piece);
+            let begin = place(positions.start);
+            let stored = begin..begin + (positions.end - positions.start) as usize;
+            let found = (stored.end <= n).then(|| crc32c::crc32c(&buffer[stored]));
+            if found != Some(pieces.checksum(piece)) {
+                return Ok(Some(Mismatch { piece, found }));
+            }
+            verified = Some(piece);
+        }
+        let begin = place(part.at);
+        part.into
+            .copy_from_slice(&buffer[begin..begin + part.into.len()]);
     }
     Ok(None)
 }

@@ -48,18 +48,18 @@ pub struct LogAppender {
 }
 
 impl LogAppender {
-    /// Appends; the address of the first byte.
+    /// Appends; the address of the first byte. `settles`: where there is no room, waits for what settling makes.
     ///
     /// # Errors
     /// As `LogStore::append`.
-    pub fn append(&self, id: LogId, bytes: &[u8]) -> Result<u64> {
+    pub fn append(&self, id: LogId, bytes: &[u8], settles: bool) -> Result<u64> {
         self.poison.check()?;
         let log = self.logs.get(id)?;
         let len = bytes.len() as u64;
         if let Some(settler) = &self.settler {
             settler.wait_while_behind(&self.reclaimer.space_freed);
         }
-        if !self.take_room(len) && !self.settle_for_room(len) {
+        if !self.take_room(len) && !(settles && self.settle_for_room(len)) {
             return Err(Errno::NOSPC.into());
         }
         let mut state = log.state.lock();
@@ -85,7 +85,7 @@ impl LogAppender {
         accepted
     }
 
-    /// The same after settling has made room, for which it waits as long as that goes on.
+    /// The same after settling has made room, for which it waits.
     fn settle_for_room(&self, len: u64) -> bool {
         self.settler.as_ref().is_some_and(|settler| {
             settler.make_room(&self.reclaimer.space_freed, || self.take_room(len))

@@ -39,11 +39,13 @@ fn a_full_quota_lets_files_be_overwritten_and_gives_all_back() {
     assert!(std::fs::read(place.path("m/1/f")).unwrap() == new);
     // A file that does not fit: what was accepted is published by its close.
     let mut second = File::create(place.path("m/0/second")).unwrap();
-    let piece = seeded_bytes(3, MIB / 2);
+    // The same bytes again would be stored once.
+    let len = MIB / 2;
+    let piece = |i: usize| seeded_bytes(3 + i as u64, len);
     let mut accepted = 0;
     let error = loop {
-        match second.write(&piece) {
-            Ok(n) if n == piece.len() => accepted += 1,
+        match second.write(&piece(accepted)) {
+            Ok(n) if n == len => accepted += 1,
             Ok(_) => continue,
             Err(e) => break e,
         }
@@ -54,7 +56,7 @@ fn a_full_quota_lets_files_be_overwritten_and_gives_all_back() {
     assert!(accepted >= 10, "{accepted} pieces");
     let seen = std::fs::read(place.path("m/1/second")).unwrap();
     for i in 0..accepted {
-        assert!(seen[i * piece.len()..(i + 1) * piece.len()] == piece);
+        assert!(seen[i * len..(i + 1) * len] == piece(i));
     }
     // Data stays on the writer's node.
     assert!(free(&place, "m/0") < (MIB / 2) as u64);

@@ -3,6 +3,7 @@
 //! The grid goes on over spans that follow each other in a log, and a chunk may lie in several of them.
 use crate::chunk::{Chunk, Cutter};
 use crate::fingerprint::{Fingerprint, FingerprintKind};
+use crate::pieces::Pieces;
 use crate::span::Span;
 use std::ops::Range;
 
@@ -32,8 +33,8 @@ pub struct ReadSpan {
 /// Spans that were read together, in the order of their logs and addresses.
 #[derive(Default)]
 pub struct ReadSpans {
-    /// The live bytes of all, one behind the other.
-    pub bytes: Vec<u8>,
+    /// Memory for the live bytes of all, one behind the other. It is not cleared between two uses.
+    bytes: Vec<u8>,
     /// The spans.
     pub spans: Vec<ReadSpan>,
     /// The chunks, which hold all bytes, in order.
@@ -43,18 +44,42 @@ pub struct ReadSpans {
 impl ReadSpans {
     /// Nothing is read yet; the memory stays.
     pub fn clear(&mut self) {
-        self.bytes.clear();
         self.spans.clear();
         self.chunks.clear();
     }
 
-    /// A span whose live bytes were put behind those of the spans before.
+    /// Gives the memory back.
+    pub fn shrink(&mut self) {
+        self.clear();
+        self.bytes = Vec::new();
+    }
+
+    /// How many bytes the spans have.
+    fn used(&self) -> usize {
+        self.spans.last().map_or(0, |s| s.at.end)
+    }
+
+    /// The live bytes of all spans, one behind the other.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.used()]
+    }
+
+    /// Where the bytes of the next span go: so many.
+    pub fn room(&mut self, len: u64) -> &mut [u8] {
+        let used = self.used();
+        let end = used + len as usize;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        &mut self.bytes[used..end]
+    }
+
+    /// A span whose live bytes were put where the next one's go.
     pub fn push(&mut self, span: Span) {
-        let start = self.spans.last().map_or(0, |s| s.at.end);
-        debug_assert_eq!(self.bytes.len() - start, span.live_len() as usize);
+        let start = self.used();
         self.spans.push(ReadSpan {
+            at: start..start + span.live_len() as usize,
             span,
-            at: start..self.bytes.len(),
             chunks: 0..0,
         });
     }
@@ -90,6 +115,23 @@ impl ReadSpans {
             let goes_on = self.chunks.get(end).is_some_and(|c| c.at.end > s.at.end);
             first = if goes_on { end } else { end + 1 };
         }
+    }
+}
+
+impl ReadSpans {
+    /// CRC32C of a chunk that has a byte of this span. Of one that is a piece of its raw bytes it is known.
+    pub fn checksum(&self, span: &ReadSpan, chunk: &CutChunk) -> u32 {
+        let known = span
+            .span
+            .raw()
+            .filter(|_| span.holds(chunk))
+            .and_then(|raw| {
+                let addr = span.span.live.start + (chunk.at.start - span.at.start) as u64;
+                let piece = raw.piece_of(addr);
+                let is_piece = raw.piece(piece) == (addr..addr + chunk.at.len() as u64);
+                is_piece.then(|| raw.checksum(piece))
+            });
+        known.unwrap_or_else(|| crc32c::crc32c(&self.bytes()[chunk.at.clone()]))
     }
 }
 
@@ -129,7 +171,7 @@ mod tests {
                 let at = next.entry(log).or_insert(0);
                 *at += gap / 1000 * gap;
                 let bytes: Vec<u8> = (0..len).map(|i| if zero { 0 } else { (i * 7 % 251) as u8 + 1 }).collect();
-                read.bytes.extend_from_slice(&bytes);
+                read.room(len as u64).copy_from_slice(&bytes);
                 read.push(Span::of(log, *at, &bytes, 1, 4096));
                 *at += len as u64;
             }
@@ -140,7 +182,7 @@ mod tests {
             read.cut(cutter, FingerprintKind::Blake3);
             let mut at = 0;
             for chunk in &read.chunks {
-                let bytes = &read.bytes[chunk.at.clone()];
+                let bytes = &read.bytes()[chunk.at.clone()];
                 prop_assert_eq!(chunk.at.start, at);
                 prop_assert!(!bytes.is_empty() && bytes.len() <= ChunkSize::MIN.bytes());
                 prop_assert!(!chunk.zero || bytes.iter().all(|b| *b == 0));
@@ -149,8 +191,12 @@ mod tests {
                 }
                 at = chunk.at.end;
             }
-            prop_assert_eq!(at, read.bytes.len());
+            prop_assert_eq!(at, read.bytes().len());
             for s in &read.spans {
+                for chunk in &read.chunks[s.chunks.clone()] {
+                    let crc = crc32c::crc32c(&read.bytes()[chunk.at.clone()]);
+                    prop_assert_eq!(read.checksum(s, chunk), crc);
+                }
                 let mut at = s.at.start;
                 for chunk in &read.chunks[s.chunks.clone()] {
                     let part = s.part(chunk);

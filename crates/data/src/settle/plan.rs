@@ -95,11 +95,17 @@ impl<'a> SettlePlan<'a> {
 
     /// What is known of each chunk: its checksum, and where one is stored that may be named in its place.
     fn look_up(&self, read: &ReadSpans) -> Result<Vec<ChunkFate>> {
-        let fate = |chunk: &CutChunk| ChunkFate {
-            crc: crc32c::crc32c(&read.bytes[chunk.at.clone()]),
-            source: chunk.zero.then_some(RunSource::Zeros),
-        };
-        let mut fates: Vec<ChunkFate> = read.chunks.iter().map(fate).collect();
+        let mut fates: Vec<ChunkFate> = Vec::with_capacity(read.chunks.len());
+        for span in &read.spans {
+            // One that lies in several spans comes once, with the first.
+            for i in fates.len()..span.chunks.end {
+                let chunk = &read.chunks[i];
+                fates.push(ChunkFate {
+                    crc: read.checksum(span, chunk),
+                    source: chunk.zero.then_some(RunSource::Zeros),
+                });
+            }
+        }
         let chunks = read.chunks.iter().enumerate();
         let (wanted, fingerprints): (Vec<usize>, Vec<Fingerprint>) = chunks
             .filter_map(|(i, c)| Some((i, c.fingerprint?)))
@@ -108,7 +114,7 @@ impl<'a> SettlePlan<'a> {
         let accept = |i: usize, location: ChunkLocation| {
             let chunk = wanted[i];
             let wanted = Wanted {
-                bytes: &read.bytes[read.chunks[chunk].at.clone()],
+                bytes: &read.bytes()[read.chunks[chunk].at.clone()],
                 crc: fates[chunk].crc,
             };
             lookup.accepts(location, &wanted)
@@ -164,7 +170,7 @@ impl<'a> SettlePlan<'a> {
                     self.keep(chunk, crc, RunSource::Container { id, at })
                 }
                 (None, _) => {
-                    let bytes = &read.bytes[chunk.at.clone()];
+                    let bytes = &read.bytes()[chunk.at.clone()];
                     let (id, at) = self.writer.push(bytes, crc, chunk.fingerprint)?;
                     self.keep(chunk, crc, RunSource::Container { id, at })
                 }
@@ -177,7 +183,7 @@ impl<'a> SettlePlan<'a> {
             });
         }
         if let Some(id) = container {
-            self.adopt(read, span, id, &known);
+            self.adopt(read, span, fates, id, &known);
         }
         self.spans.push(SettledSpan {
             old: span.span.clone(),
@@ -201,10 +207,10 @@ impl<'a> SettlePlan<'a> {
     fn kept_before(&self, read: &ReadSpans, chunk: &CutChunk, crc: u32) -> Option<RunSource> {
         let kept = self.kept.get(&chunk.fingerprint?)?;
         let compares = self.settler.options.fingerprint.needs_compare();
-        let bytes = &read.bytes[chunk.at.clone()];
+        let bytes = &read.bytes()[chunk.at.clone()];
         let same = kept.bytes.len() == bytes.len()
             && kept.crc == crc
-            && (!compares || read.bytes[kept.bytes.clone()] == *bytes);
+            && (!compares || read.bytes()[kept.bytes.clone()] == *bytes);
         same.then_some(kept.source)
     }
 
@@ -236,17 +242,30 @@ impl<'a> SettlePlan<'a> {
 
     /// A container of the raw bytes of the span. In it are also chunks that are kept elsewhere (of which it was `known`, or which lie
     /// in two spans); nothing names them here.
-    fn adopt(&mut self, read: &ReadSpans, span: &ReadSpan, id: ContainerId, known: &[bool]) {
+    fn adopt(
+        &mut self,
+        read: &ReadSpans,
+        span: &ReadSpan,
+        fates: &[ChunkFate],
+        id: ContainerId,
+        known: &[bool],
+    ) {
         let Some(raw) = span.span.raw() else { return };
         let chunks = || read.chunks[span.chunks.clone()].iter();
-        let stored = chunks().map(|chunk| {
-            let part = span.part(chunk);
-            let (start, len) = (chunk.at.start + part.start, part.len());
-            StoredChunk {
-                len: len as u32,
-                crc: Some(crc32c::crc32c(&read.bytes[start..start + len])),
-            }
-        });
+        let stored = chunks()
+            .zip(&fates[span.chunks.clone()])
+            .map(|(chunk, fate)| {
+                let part = span.part(chunk);
+                let (start, len) = (chunk.at.start + part.start, part.len());
+                let crc = match span.holds(chunk) {
+                    true => fate.crc,
+                    false => crc32c::crc32c(&read.bytes()[start..start + len]),
+                };
+                StoredChunk {
+                    len: len as u32,
+                    crc: Some(crc),
+                }
+            });
         let offset = raw.segment_offset(span.span.live.start) as u32;
         let own = chunks().zip(known).map(|(chunk, known)| {
             let is_own = !known && span.holds(chunk);

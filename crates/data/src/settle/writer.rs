@@ -28,6 +28,8 @@ pub struct ContainerWriter<'a> {
     ids: &'a Counter,
     kind: FingerprintKind,
     filling: Option<Filling>,
+    /// Memory of the one before.
+    memory: Vec<u8>,
     written: Vec<NewContainer>,
     /// The segments they are in.
     segments: BTreeMap<u32, Arc<Segment>>,
@@ -45,6 +47,7 @@ impl<'a> ContainerWriter<'a> {
             ids,
             kind,
             filling: None,
+            memory: Vec::new(),
             written: Vec::new(),
             segments: BTreeMap::new(),
         }
@@ -79,7 +82,7 @@ impl<'a> ContainerWriter<'a> {
             Some(filling) => filling,
             none => none.insert(Filling {
                 id: self.ids.next()?,
-                bytes: Vec::with_capacity(MAX_CONTAINER_BYTES as usize),
+                bytes: std::mem::take(&mut self.memory),
                 chunks: Vec::new(),
                 fingerprints: Vec::new(),
             }),
@@ -108,6 +111,8 @@ impl<'a> ContainerWriter<'a> {
                 .discard_bytes(std::iter::once(SegmentRange::new(number, offset, len)));
             return Err(self.reclaimer.poison.note(e));
         }
+        self.memory = filling.bytes;
+        self.memory.clear();
         self.segments.insert(number, segment);
         self.written.push(NewContainer {
             container: Container::new(filling.id, number, offset, filling.chunks),

@@ -13,5 +13,6 @@ mod no_holes;
 mod settle_faults;
 mod settle_histories;
 mod settle_room;
+mod settle_speed;
 mod settling;
 mod threads;

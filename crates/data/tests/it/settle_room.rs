@@ -27,7 +27,7 @@ fn with_settling(background: bool, quota: Option<u64>) -> LogStoreOptions {
 fn write(logs: &LogStore, bytes: &[u8]) -> forebay_proto::Result<LogId> {
     let log = logs.create_log(Fid(1))?;
     for part in bytes.chunks(300_000) {
-        logs.append(log, part)?;
+        logs.append_when_settled(log, part)?;
     }
     logs.flush(log, false)?;
     Ok(log)

@@ -150,7 +150,7 @@ impl LayerWriter {
 
     /// Appends. If there is no space, what is on its way back is waited for, because the program deleted or replaced it
     /// already: on a disk that space would be there. For that, pending layers are published early, this file's first: the
-    /// committed bytes that they replace are freed then.
+    /// committed bytes that they replace are freed then. What settling makes is waited for, too.
     fn append_to(
         &self,
         file: &OpenFile,
@@ -168,7 +168,8 @@ impl LayerWriter {
                 Some(turn) => Some(turn),
                 None => {
                     self.reclaim_now();
-                    return self.ctx.node.data.append(log, data);
+                    // Settling waits for nobody.
+                    return self.ctx.node.data.append_when_settled(log, data);
                 }
             },
             WriteOrigin::Program(_) | WriteOrigin::Placed(_) | WriteOrigin::PlacedAndTimed(_) => {
@@ -204,6 +205,10 @@ impl LayerWriter {
             }
             effort();
             self.reclaim_now();
+        }
+        match self.ctx.node.data.append_when_settled(log, data) {
+            Err(e) if e.errno() == Errno::NOSPC => {}
+            done => return done,
         }
         let (freed, deadline) = (
             self.ctx.node.data.space_freed(),
