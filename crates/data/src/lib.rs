@@ -105,7 +105,7 @@ const RANGES_PER_BATCH: usize = 1024;
 pub struct LogStoreOptions {
     /// Whose data it is.
     pub member: Member,
-    /// Most live bytes; `None`: what the disk has.
+    /// Most stored bytes, each shared chunk counted once; `None`: what the disk has.
     pub quota: Option<u64>,
     /// Memory for tails of logs. Decoded spans and containers take up to a quarter of this beside it.
     pub buffer_bytes: u64,
@@ -219,6 +219,7 @@ impl LogStore {
         let reads = Arc::<AtomicUsize>::default();
         // Whoever opens the store may change what it says.
         let stamp = settle::saved::take_stamp(&store)?;
+        settle::saved::remove_unfinished(&*io, dir)?;
         let settler = options.settle.map(|settle| {
             let opened = OpenedIndex {
                 index: settle::saved::load_index(&*io, dir, &settle, stamp),
@@ -363,8 +364,9 @@ impl LogStore {
     /// Frees bytes (idempotent). Addresses not appended yet are left alone.
     ///
     /// # Errors
-    /// As the store; then some of the ranges may be freed already.
+    /// As the store; then some of the ranges may be freed already. `Corrupt` where records are damaged: all else is freed.
     pub fn free(&self, ranges: &[LogRange]) -> Result<()> {
+        let mut damage = None;
         for ranges in ranges.chunks(RANGES_PER_BATCH) {
             let mut logs: BTreeMap<LogId, Vec<Range<u64>>> = BTreeMap::new();
             for (log, range) in ranges {
@@ -379,13 +381,16 @@ impl LogStore {
                     .live
                     .give(self.writer.logs.free_tail(*log, ranges));
             }
-            self.writer
-                .reclaimer
-                .queue
-                .add(self.writer.spans.free(&logs, &[])?);
+            let mut dead = Vec::new();
+            let freed = self.writer.spans.free(&logs, &[], &mut dead);
+            self.writer.reclaimer.queue.add(dead);
             self.space_freed().notify();
+            match freed {
+                Err(e) if e.is_damage() => damage = damage.or(Some(e)),
+                freed => freed?,
+            }
         }
-        Ok(())
+        damage.map_or(Ok(()), Err)
     }
 
     /// Logs that a crash left unsealed, with their files: the service keeps what extents name and frees the rest.
@@ -402,8 +407,10 @@ impl LogStore {
     /// As the store.
     pub fn retain(&self, log: LogId, keep: &[Range<u64>]) -> Result<()> {
         let drop = subtract(0..u64::MAX, &merge(keep.to_vec()));
-        let dead = self.writer.spans.free(&[(log, drop)], &[log])?;
+        let mut dead = Vec::new();
+        let freed = self.writer.spans.free(&[(log, drop)], &[log], &mut dead);
         self.writer.reclaimer.queue.add(dead);
+        freed?;
         self.unsealed.lock().retain(|(l, _)| *l != log);
         Ok(())
     }

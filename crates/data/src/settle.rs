@@ -65,9 +65,9 @@ const READ_BYTES: u64 = 8 << 20;
 pub const SETTLE_RESERVE: u64 = READ_BYTES + MAX_CONTAINER_BYTES;
 /// Raw bytes of one batch: each costs a sync of the segments that it names.
 const BATCH_BYTES: u64 = 64 << 20;
-/// After a failure, so long until the next try; twice as long after each further one.
+/// After a round without progress, so long until the next one; twice as long after each further one.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(60);
+const LAST_RETRY: Duration = Duration::from_secs(10);
 
 /// Settings; bytes.
 #[derive(Debug, Clone)]
@@ -99,6 +99,17 @@ pub struct SettleStats {
     pub index_chunks: u64,
 }
 
+/// What a round did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettleRound {
+    /// Nothing waits.
+    Idle,
+    /// Something waits no more.
+    Progress,
+    /// All that was picked waits again: it changed meanwhile, cannot be read now, or names what is gone.
+    NoProgress,
+}
+
 /// See the head of this file. Shared by threads.
 pub struct Settler {
     options: SettleOptions,
@@ -125,6 +136,9 @@ pub struct Settler {
     settling: Mutex<ReadSpans>,
     /// Something is picked and not settled yet.
     is_at_work: AtomicBool,
+    /// The last round made no progress, or failed.
+    is_stuck: AtomicBool,
+    rounds_without_progress: AtomicU64,
     done: AtomicU64,
     undone: AtomicU64,
 }
@@ -191,6 +205,8 @@ impl Settler {
             index_filled: Mutex::new(is_filled),
             settling: Mutex::default(),
             is_at_work: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
+            rounds_without_progress: AtomicU64::new(0),
             done: AtomicU64::new(0),
             undone: AtomicU64::new(0),
             options,
@@ -216,16 +232,20 @@ impl Settler {
         span.raw().is_some() && span.live_len() >= self.options.chunk.bytes() as u64
     }
 
-    /// Settles some of what waits, oldest first; whether there was anything. One caller at a time.
+    /// Settles some of what waits, oldest first. One caller at a time.
     ///
     /// # Errors
     /// As disk and store: then what was picked waits again, but for what could be settled before the disk was full.
-    pub fn settle_some(&self) -> Result<bool> {
+    pub fn settle_some(&self) -> Result<SettleRound> {
         let mut read = self.settling.lock();
         self.is_at_work.store(true, Relaxed);
         let settled = self.settle_batch(&mut read);
+        let is_stuck = matches!(settled, Ok(SettleRound::NoProgress) | Err(_));
+        self.is_stuck.store(is_stuck, Relaxed);
+        self.rounds_without_progress
+            .fetch_add(is_stuck.into(), Relaxed);
         self.is_at_work.store(false, Relaxed);
-        if !matches!(settled, Ok(true)) {
+        if !matches!(settled, Ok(SettleRound::Progress)) {
             read.shrink();
         }
         // Also if nothing was given up: who waits for it looks whether more may come.
@@ -233,7 +253,7 @@ impl Settler {
         settled
     }
 
-    fn settle_batch(&self, read: &mut ReadSpans) -> Result<bool> {
+    fn settle_batch(&self, read: &mut ReadSpans) -> Result<SettleRound> {
         self.poison.check()?;
         self.fill_index()?;
         let picked = Cell::new(0);
@@ -243,13 +263,15 @@ impl Settler {
     }
 
     /// `bytes`: gets those that are picked.
-    fn settle_picked(&self, read: &mut ReadSpans, bytes: &Cell<u64>) -> Result<bool> {
+    fn settle_picked(&self, read: &mut ReadSpans, bytes: &Cell<u64>) -> Result<SettleRound> {
         let mut plan = SettlePlan::new(self);
         let most = match self.options.fingerprint.needs_compare() {
             true => READ_BYTES,
             false => BATCH_BYTES.min(self.options.backlog_bytes / 4).max(1),
         };
         let (mut failure, picked_before) = (None, RefCell::new(HashSet::new()));
+        // Spans that are to be picked again later.
+        let mut again = Vec::new();
         while plan.bytes < most {
             // What was noted is found by a scan once more.
             let is_new = |span: &Span| {
@@ -262,7 +284,7 @@ impl Settler {
                 break;
             }
             bytes.set(bytes.get() + picked.iter().map(Span::live_len).sum::<u64>());
-            let planned = self.read(&picked, read).and_then(|()| plan.add(read));
+            let planned = (self.read(&picked, read, &mut again)).and_then(|()| plan.add(read));
             if let Err(e) = planned {
                 self.backlog.put_back(&picked);
                 failure = Some(e);
@@ -273,19 +295,27 @@ impl Settler {
             }
         }
         let spans: Vec<Span> = plan.planned().cloned().collect();
-        if failure.as_ref().is_some_and(|e| e.errno() != Errno::NOSPC) || spans.is_empty() {
+        self.backlog.put_back(&again);
+        let again: u64 = again.iter().map(Span::live_len).sum();
+        if failure.as_ref().is_some_and(|e| e.errno() != Errno::NOSPC) {
             self.backlog.put_back(&spans);
-            return failure.map_or(Ok(bytes.get() > 0), Err);
+        } else if !spans.is_empty() {
+            // On a full disk what has its chunks is settled, for that makes room.
+            let outcome = (plan.carry_out()).inspect_err(|_| self.backlog.put_back(&spans))?;
+            self.done.fetch_add(outcome.settled, Relaxed);
+            (self.undone).fetch_add(outcome.undone.len() as u64, Relaxed);
+            self.backlog.put_back(&outcome.undone);
+            if outcome.settled > 0 {
+                return Ok(SettleRound::Progress);
+            }
+            failure = failure.or(outcome.no_room);
         }
-        // On a full disk what has its chunks is settled, for that makes room.
-        let carried_out = plan.carry_out();
-        let (settled, undone) = carried_out.inspect_err(|_| self.backlog.put_back(&spans))?;
-        self.done.fetch_add(settled, Relaxed);
-        self.undone.fetch_add(undone.len() as u64, Relaxed);
-        self.backlog.put_back(&undone);
         match failure {
-            Some(e) if settled == 0 => Err(e),
-            _ => Ok(true),
+            Some(e) => Err(e),
+            None if bytes.get() == 0 => Ok(SettleRound::Idle),
+            // What is left out for good waits no more.
+            None if spans.is_empty() && again < bytes.get() => Ok(SettleRound::Progress),
+            None => Ok(SettleRound::NoProgress),
         }
     }
 
@@ -299,18 +329,21 @@ impl Settler {
         let mut retry = None;
         while self.backlog.wait(retry) {
             match self.settle_some() {
-                Ok(_) => retry = None,
-                Err(error) => {
-                    tracing::warn!(%error, "could not settle; trying again later");
-                    let next = retry.map_or(FIRST_RETRY, |last: Duration| last * 2);
-                    retry = Some(next.min(LAST_RETRY));
+                Ok(SettleRound::Idle | SettleRound::Progress) => {
+                    retry = None;
+                    continue;
                 }
+                Ok(SettleRound::NoProgress) => {}
+                Err(error) => tracing::warn!(%error, "could not settle; trying again later"),
             }
+            let next = retry.map_or(FIRST_RETRY, |last: Duration| last * 2);
+            retry = Some(next.min(LAST_RETRY));
         }
     }
 
-    /// Reads and cuts spans. One that is damaged, or is not any more what it was, is left out.
-    fn read(&self, picked: &[Span], read: &mut ReadSpans) -> Result<()> {
+    /// Reads and cuts spans. One that is damaged is left out; one that is not any more what it was, or cannot be read now, goes to
+    /// `again`.
+    fn read(&self, picked: &[Span], read: &mut ReadSpans, again: &mut Vec<Span>) -> Result<()> {
         read.clear();
         for span in picked {
             let Some(raw) = span.raw() else { continue };
@@ -322,12 +355,15 @@ impl Settler {
                     read.push(span.clone());
                     continue;
                 }
-                Ok(Some(_)) if !self.spans.is_current(span)? => {}
+                Ok(Some(_)) if !self.spans.is_current(span)? => again.push(span.clone()),
                 Ok(Some(bad)) => {
                     let error = verified_read::damage(&self.segments, raw, "", &bad);
                     tracing::warn!(%error, "these bytes are not settled");
                 }
-                Err(error) => tracing::warn!(%error, "these bytes are not settled now"),
+                Err(error) => {
+                    tracing::warn!(%error, "these bytes are not settled now");
+                    again.push(span.clone());
+                }
             }
         }
         let cutter = || Cutter::anchored(self.anchors.clone());
@@ -335,12 +371,12 @@ impl Settler {
         Ok(())
     }
 
-    /// Settles all that waits.
+    /// Settles all that waits and can be settled.
     ///
     /// # Errors
     /// As disk and store.
     pub fn settle_all(&self) -> Result<()> {
-        while self.settle_some()? {}
+        while self.settle_some()? == SettleRound::Progress {}
         Ok(())
     }
 
@@ -350,7 +386,7 @@ impl Settler {
         let mut pacer = pacer.lock();
         loop {
             let load = pace::Load {
-                backlog: self.backlog.bytes(),
+                backlog: self.backlog.written_bytes(),
                 bound: self.options.backlog_bytes,
                 is_urgent: self.backlog.is_urgent() || self.backlog.background.is_stopping(),
                 writes: self.backlog.writes(),

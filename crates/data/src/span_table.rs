@@ -1,13 +1,12 @@
 //! The span records of a member, one owner for three things that must agree: the records in the store, decoded ones in memory,
 //! and the bytes that they count for.
 //!
-//! Freeing changes span records in one batch, with the counts of the chunks that they name; from then on the addresses answer
-//! `Gone`. The disk space follows later (`reclaim`), when that batch is on disk. A piece of raw bytes stays on disk as long as one of
-//! its bytes is live, because the others are needed to verify it; the parts that a split leaves may both hold the piece between them.
+//! Raw spans are recorded here, freed by `free`, and made mapped ones by `settle`.
 //!
 //! Invariants: spans of one log never overlap; every raw span counts in its segment with the bytes that it stores, and every run of a
 //! mapped one in the counts of its chunks; records of a log are replaced and counted under the log's lock; no decoded span
 //! outlives its record (`record_cache`).
+mod free;
 mod settle;
 
 pub use settle::{SettleBatch, SettledSpan};
@@ -20,9 +19,9 @@ use crate::poison::Poison;
 use crate::ranges::{merge, subtract};
 use crate::record_cache::RecordCache;
 use crate::segment::{SegmentRange, Segments};
-use crate::span::{self, PIECE_BYTES, RawBytes, Span};
+use crate::span::{self, RawBytes, Span};
 use crate::striped_locks::StripedLocks;
-use forebay_proto::{Error, Fid, LogId, Result};
+use forebay_proto::{Fid, LogId, Result};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -32,12 +31,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Sealed logs that wait for another batch before they get their own.
 const MAX_DEFERRED_SEALS: usize = 256;
-
-/// What a free does to one span.
-struct SpanCut {
-    old: Span,
-    left: Vec<Span>,
-}
 
 /// A raw span whose bytes are copied to another place.
 pub struct SpanMove {
@@ -194,108 +187,6 @@ impl SpanTable {
         })
     }
 
-    /// Cuts ranges (merged, per log) out of the recorded spans, and removes the records of `sealed` logs, in one batch.
-    /// Answers the bytes of segments that no span needs any more.
-    ///
-    /// # Errors
-    /// As the store: then nothing is freed.
-    pub fn free(
-        &self,
-        logs: &[(LogId, Vec<Range<u64>>)],
-        sealed: &[LogId],
-    ) -> Result<Vec<SegmentRange>> {
-        let _locks = self.locks.lock(logs.iter().map(|(log, _)| *log));
-        // Smaller records for larger ones: on a full disk too.
-        let mut batch = Batch::reclaiming();
-        let (mut cuts, mut dead) = (Vec::new(), Vec::new());
-        for (log, ranges) in logs {
-            self.cut(*log, ranges, &mut cuts, &mut dead)?;
-        }
-        for cut in &cuts {
-            // A part that keeps the end of the old span replaces its record.
-            if cut
-                .left
-                .last()
-                .is_none_or(|l| l.live.end != cut.old.live.end)
-            {
-                batch.delete(SPANS, cut.old.key().to_vec());
-            }
-            cut.left.iter().for_each(|part| part.put(&mut batch));
-        }
-        for log in sealed {
-            batch.delete(LOGS, log.to_be_bytes().to_vec());
-        }
-        let named = cuts.iter().filter_map(|cut| cut.old.runs());
-        let ids = named.flat_map(|runs| runs.iter().filter_map(|run| run.in_container()));
-        let mut containers = self.containers.lock(ids.map(|(id, _)| id));
-        for cut in &cuts {
-            // What stays is counted first: no chunk seems gone that is not.
-            for left in cut.left.iter().filter_map(Span::runs) {
-                if !containers.take(left)? {
-                    return Err(Error::Corrupt(format!(
-                        "log {} names chunks before {} that are gone; run `forebay fsck`",
-                        cut.old.log, cut.old.live.end
-                    )));
-                }
-            }
-            if let Some(runs) = cut.old.runs() {
-                containers.give(runs)?;
-            }
-        }
-        containers.put(&mut batch)?;
-        self.apply(batch)?;
-        dead.extend(containers.applied());
-        for cut in &cuts {
-            self.cache.forget(cut.old.log, cut.old.live.end);
-            if let Some(raw) = cut.old.raw() {
-                let counted = cut.left.iter().map(Span::stored_len).sum();
-                self.segments
-                    .recount(raw.segment, raw.stored_len(), counted);
-                self.live
-                    .give(cut.old.live_len() - cut.left.iter().map(Span::live_len).sum::<u64>());
-            }
-            self.uncount_mapped(std::slice::from_ref(&cut.old));
-            self.count_mapped(&cut.left);
-        }
-        Ok(dead)
-    }
-
-    /// What freeing does to the spans of one log: the cuts, and the parts of segments that no raw span needs any more.
-    fn cut(
-        &self,
-        log: LogId,
-        ranges: &[Range<u64>],
-        cuts: &mut Vec<SpanCut>,
-        dead: &mut Vec<SegmentRange>,
-    ) -> Result<()> {
-        let first = cuts.len();
-        let mut kept: Vec<Span> = Vec::new();
-        let mut seen: Option<u64> = None;
-        for range in ranges {
-            // Rounded out, so that a neighbour that shares a piece is seen too.
-            let near = range.start / PIECE_BYTES * PIECE_BYTES
-                ..range.end.saturating_add(PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES;
-            for span in span::overlapping(&self.store, log, near) {
-                let span = span?;
-                if seen.is_some_and(|end| span.live.end <= end) {
-                    continue;
-                }
-                seen = Some(span.live.end);
-                let live = subtract(span.live.clone(), ranges);
-                if live.len() == 1 && live[0] == span.live {
-                    kept.push(span);
-                    continue;
-                }
-                let left: Vec<Span> = live.into_iter().map(|l| span.part(l)).collect();
-                kept.extend(left.iter().cloned());
-                cuts.push(SpanCut { old: span, left });
-            }
-        }
-        let old = cuts[first..].iter().filter_map(|cut| cut.old.raw());
-        dead.extend(old.flat_map(|raw| unneeded(raw, kept.iter())));
-        Ok(())
-    }
-
     /// So many more bytes are in mapped spans.
     pub fn add_mapped(&self, live: u64, zeros: u64) {
         self.mapped.fetch_add(live, Relaxed);
@@ -449,7 +340,9 @@ mod tests {
         assert_eq!(fixture.table.find(7, 0).unwrap().as_deref(), Some(&span));
         let free = |range: Range<u64>| {
             let ranges = std::iter::once(range).collect();
-            fixture.table.free(&[(7, ranges)], &[]).unwrap()
+            let mut dead = Vec::new();
+            fixture.table.free(&[(7, ranges)], &[], &mut dead).unwrap();
+            dead
         };
         let dead = free(5000..10_000);
         assert!(fixture.table.find(7, 5000).unwrap().is_none());
@@ -479,7 +372,7 @@ mod tests {
         let moved = moves[1].new.clone();
         fixture
             .table
-            .free(&[(7, vec![0..10, 20..30])], &[])
+            .free(&[(7, vec![0..10, 20..30])], &[], &mut Vec::new())
             .unwrap();
         fixture.table.relocate(&mut moves).unwrap();
         assert_eq!(moves.len(), 1, "the first one has changed");

@@ -95,6 +95,11 @@ impl Batch {
         }
     }
 
+    /// As [`Batch::reclaiming`], of a batch that turned out to free more than it adds.
+    pub fn set_reclaiming(&mut self) {
+        self.reclaiming = true;
+    }
+
     /// What a record of the log holds.
     pub(crate) fn of(ops: Vec<Op>, entries: Vec<EngineEntry>) -> Batch {
         Batch {
@@ -136,6 +141,13 @@ impl Batch {
     /// Number of changes, entries for the attached engine not counted.
     pub fn len(&self) -> usize {
         self.ops.len()
+    }
+
+    /// Bytes of the keys and values that are changed.
+    pub fn bytes(&self) -> u64 {
+        let value = |op: &Op| op.value.as_ref().map_or(0, |value| value.len());
+        let bytes = self.ops.iter().map(|op| op.key.len() + value(op));
+        bytes.sum::<usize>() as u64
     }
 
     /// The changes in the order they were added.

@@ -139,7 +139,8 @@ impl<'a> LockedContainers<'a> {
     pub fn take(&mut self, runs: &Runs) -> Result<bool> {
         for (id, positions) in runs.iter().filter_map(|run| run.in_container()) {
             let is_there = self.chunks(id, &positions)?.is_some_and(|(open, chunks)| {
-                open.new.is_some() || open.now.0[chunks].iter().all(|count| *count > 0)
+                let may_grow = |count: &u64| *count > 0 && *count < u64::MAX;
+                open.new.is_some() || open.now.0[chunks].iter().all(may_grow)
             });
             if !is_there {
                 return Ok(false);

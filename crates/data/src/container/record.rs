@@ -16,6 +16,7 @@
 //! Invariants: there is a chunk, and no more than [`MAX_CONTAINER_CHUNKS`]; none is empty; together they are
 //! [`MAX_CONTAINER_BYTES`] at most.
 use super::{ContainerId, Counts, MAX_CONTAINER_BYTES};
+use crate::chunk::MAX_CHUNK_BYTES;
 use crate::cit::MAX_CONTAINER_CHUNKS;
 use crate::pieces::Pieces;
 use crate::record_cache::CachedRecord;
@@ -197,12 +198,14 @@ impl Container {
         let mut len = 0;
         for _ in 0..n {
             let head = varint::take(&mut rest).ok_or(SHORT)?;
-            len += head >> 1;
-            if head >> 1 == 0 || len > MAX_CONTAINER_BYTES {
+            let chunk_len = head >> 1;
+            len += chunk_len;
+            let is_chunk = (1..=u64::from(MAX_CHUNK_BYTES)).contains(&chunk_len);
+            if !is_chunk || len > MAX_CONTAINER_BYTES {
                 return Err("chunks of a wrong length");
             }
             chunks.push(StoredChunk {
-                len: (head >> 1) as u32,
+                len: chunk_len as u32,
                 crc: (head & 1 == 0).then_some(0),
             });
         }

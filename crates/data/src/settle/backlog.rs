@@ -81,6 +81,12 @@ impl Backlog {
         self.bytes.load(Relaxed)
     }
 
+    /// Those of them that were written since the store was opened, and not what a scan is to find.
+    pub fn written_bytes(&self) -> u64 {
+        let scan_bytes = self.background.lock().scan_bytes;
+        self.bytes().saturating_sub(scan_bytes)
+    }
+
     /// How often something was noted: another number after every write.
     pub fn writes(&self) -> u64 {
         self.noted.load(Relaxed)
@@ -101,19 +107,20 @@ impl Backlog {
         self.background.work.notify_one();
     }
 
-    /// The thread waits until there is something to settle, or so long; whether it is to go on.
-    pub fn wait(&self, most: Option<Duration>) -> bool {
-        let until = most.map(|most| Instant::now() + most);
+    /// The thread waits until there is something to settle, or after a failure so long, unless a writer waits for room; whether it
+    /// is to go on.
+    pub fn wait(&self, retry: Option<Duration>) -> bool {
+        let until = retry.map(|retry| Instant::now() + retry);
         let mut waiting = self.background.lock();
-        while !self.background.is_stopping() && (most.is_some() || waiting.is_empty()) {
+        while !self.background.is_stopping() {
             match until {
-                None => self.background.work.wait(&mut waiting),
-                Some(until) => {
-                    let woken = self.background.work.wait_until(&mut waiting, until);
-                    if woken.timed_out() || waiting.urgent > 0 {
+                None if waiting.is_empty() => self.background.work.wait(&mut waiting),
+                Some(until) if waiting.urgent == 0 => {
+                    if (self.background.work.wait_until(&mut waiting, until)).timed_out() {
                         break;
                     }
                 }
+                _ => break,
             }
         }
         !self.background.is_stopping()
@@ -124,7 +131,8 @@ impl Backlog {
         self.background.stop(dir);
     }
 
-    /// The next raw spans for which that is so, of about so many bytes. None: nothing is left. Their bytes wait until they are `done`.
+    /// The next raw spans for which that is so, of about so many bytes, in the order of their logs and addresses. None: nothing is left.
+    /// Their bytes wait until they are `done`.
     pub fn pick(
         &self,
         store: &Store,
@@ -161,6 +169,7 @@ impl Backlog {
         if !picked.is_full() {
             self.pick_by_scan(store, &mut picked, is_wanted);
         }
+        (picked.spans).sort_unstable_by_key(|span| (span.log, span.live.start));
         picked.spans
     }
 
@@ -244,5 +253,31 @@ impl Picked {
         self.bytes += bytes;
         self.spans.push(span);
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_scan_is_to_find_counts_as_waiting_but_not_as_written() {
+        let backlog = Backlog::default();
+        backlog.scan_all(1000);
+        assert_eq!((backlog.bytes(), backlog.written_bytes()), (1000, 0));
+        backlog.note(7, 0, 50);
+        assert_eq!((backlog.bytes(), backlog.written_bytes()), (1050, 50));
+    }
+
+    #[test]
+    fn after_a_failure_the_thread_waits_unless_a_writer_needs_room() {
+        let backlog = Backlog::default();
+        backlog.note(7, 0, 50);
+        assert!(backlog.wait(None));
+        backlog.hurry(true);
+        // Else it would not return.
+        assert!(backlog.wait(Some(Duration::from_secs(1 << 30))));
+        backlog.hurry(false);
+        assert!(backlog.wait(Some(Duration::from_millis(1))));
     }
 }

@@ -129,6 +129,8 @@ impl Settler {
         }
         self.reclaimer.queue.add(moved?);
         if moves.is_empty() {
+            let old = container.places(|i| counts.0[i] > 0);
+            self.reclaimer.queue.add(old);
             self.containers.damaged.remove(container.id, chunk);
             tracing::warn!(
                 container = container.id,

@@ -15,7 +15,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(50);
 /// What is to be settled, and who else is at work.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Load {
-    /// Bytes that wait to be settled.
+    /// Bytes that were written since the store was opened, and wait to be settled.
     pub backlog: u64,
     /// What may wait.
     pub bound: u64,

@@ -15,7 +15,7 @@ use crate::pieces::Pieces;
 use crate::segment::SegmentRange;
 use crate::span::{Run, RunSource, Runs, Span};
 use crate::span_table::{SettleBatch, SettledSpan};
-use forebay_proto::Result;
+use forebay_proto::{Error, Result};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
@@ -35,6 +35,16 @@ struct KeptChunk {
     /// Where its bytes are in those that were read.
     bytes: Range<usize>,
     crc: u32,
+}
+
+/// What became of a plan.
+pub struct PlanOutcome {
+    /// Live bytes that are settled.
+    pub settled: u64,
+    /// Spans that are not: they changed meanwhile, or name what is gone or found no room.
+    pub undone: Vec<Span>,
+    /// A full disk.
+    pub no_room: Option<Error>,
 }
 
 /// A plan for some spans, as it grows.
@@ -283,18 +293,17 @@ impl<'a> SettlePlan<'a> {
         });
     }
 
-    /// Brings what the plan names to disk, and carries it out. Answers the live bytes that are settled, and the spans that are not: they
-    /// changed meanwhile, or name what is gone.
+    /// Brings what the plan names to disk, and carries it out, as far as there is room.
     ///
     /// # Errors
     /// As disk and store: then nothing is settled.
-    pub fn carry_out(self) -> Result<(u64, Vec<Span>)> {
+    pub fn carry_out(self) -> Result<PlanOutcome> {
         let settler = self.settler;
         for segment in &self.adopted_segments {
             let synced = settler.segments.sync_number(*segment);
             synced.map_err(|e| settler.poison.note_sync(e))?;
         }
-        let mut containers = self.writer.finish()?;
+        let (mut containers, no_room) = self.writer.finish()?;
         // Another thread may have heard of a failure to bring these bytes to disk, which is told once: then raw bytes must not go.
         settler.poison.check()?;
         let written: Vec<SegmentRange> = (containers.iter())
@@ -313,6 +322,10 @@ impl<'a> SettlePlan<'a> {
         ids.iter().for_each(|id| settler.verified.add(*id, epoch));
         settler.reclaimer.queue.add(outcome.dead);
         settler.reclaimer.space_freed.notify();
-        Ok((outcome.settled, outcome.undone))
+        Ok(PlanOutcome {
+            settled: outcome.settled,
+            undone: outcome.undone,
+            no_room,
+        })
     }
 }

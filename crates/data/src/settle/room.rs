@@ -1,6 +1,7 @@
 //! Writers that wait for settling: for room that it makes, and while it is behind.
-use super::Settler;
+use super::{SettleRound, Settler};
 use crate::space_signal::SpaceSignal;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// A writer waits so long for room without any news of it.
@@ -16,7 +17,7 @@ impl Settler {
     pub fn make_room(&self, freed: &SpaceSignal, take: impl Fn() -> bool) -> bool {
         if self.pacer.is_none() {
             // No thread does it.
-            while self.settle_some().is_ok_and(|any| any) {
+            while matches!(self.settle_some(), Ok(SettleRound::Progress)) {
                 if take() {
                     return true;
                 }
@@ -25,13 +26,17 @@ impl Settler {
         }
         self.backlog.hurry(true);
         let until = Instant::now() + ROOM_WAIT;
+        // One that was under way may end without progress; another one says that there is none to come.
+        let failures = self.rounds_without_progress.load(Relaxed);
+        let is_stuck = || self.rounds_without_progress.load(Relaxed) >= failures + 2;
         let found = loop {
             let seen = freed.epoch();
             if take() {
                 break true;
             }
             let now = Instant::now();
-            if !self.may_make_room() || now >= until || !freed.wait(seen, now + NEWS_WAIT) {
+            let may_come = self.may_make_room() && !is_stuck() && now < until;
+            if !may_come || !freed.wait(seen, now + NEWS_WAIT) {
                 break false;
             }
         };
@@ -39,9 +44,15 @@ impl Settler {
         found
     }
 
-    /// More waits to be settled than may: a write waits for a moment, so that a burst without end is no faster than settling is.
+    /// More was written and waits to be settled than may: a write waits for the next round, so that a burst without end is no faster
+    /// than settling is. It does not wait while settling makes no progress, nor for what was there when the store was opened.
     pub fn wait_while_behind(&self, freed: &SpaceSignal) {
-        let is_behind = || self.backlog.bytes() > self.options.backlog_bytes;
+        let bound = self.options.backlog_bytes;
+        let is_behind = || {
+            self.backlog.bytes() > bound
+                && !self.is_stuck.load(Relaxed)
+                && self.backlog.written_bytes() > bound
+        };
         if self.pacer.is_none() || !is_behind() {
             return;
         }

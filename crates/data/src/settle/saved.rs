@@ -23,7 +23,7 @@ use crate::poison::io_error;
 use forebay_proto::Result;
 use forebay_storage::{Batch, Io, Store};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The index.
 pub const INDEX_FILE: &str = "chunks.index";
@@ -66,6 +66,20 @@ pub fn take_stamp(store: &Store) -> Result<Option<SavedStamp>> {
     batch.delete(CONTAINERS, SAVED_INDEX.to_vec());
     store.apply(batch)?;
     Ok(value.and_then(|value| SavedStamp::decode(&value)))
+}
+
+/// Removes what a crash left of files that were being saved.
+///
+/// # Errors
+/// As the disk.
+pub fn remove_unfinished(io: &dyn Io, dir: &Path) -> Result<()> {
+    let mut names = [INDEX_FILE, ANCHORS_FILE].into_iter();
+    names.try_for_each(|name| remove(io, &unfinished(dir, name)))
+}
+
+/// Where a file is written before it gets its name.
+fn unfinished(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.new"))
 }
 
 /// The saved index, if it is the one that the record names.
@@ -134,7 +148,7 @@ fn remove(io: &dyn Io, path: &Path) -> Result<()> {
 
 /// Puts a file in the place of the one of this name, whole or not at all.
 fn replace(io: &dyn Io, dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
-    let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
+    let (path, new) = (dir.join(name), unfinished(dir, name));
     remove(io, &new)?;
     let written = io.create(&new).and_then(|file| {
         file.write_at(bytes, 0)?;

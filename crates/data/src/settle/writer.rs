@@ -10,7 +10,8 @@ use crate::counter::Counter;
 use crate::fingerprint::{Fingerprint, FingerprintKind};
 use crate::reclaim::Reclaimer;
 use crate::segment::{Lane, Segment, SegmentRange};
-use forebay_proto::Result;
+use forebay_proto::{Error, Result};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -125,17 +126,21 @@ impl<'a> ContainerWriter<'a> {
         Ok(())
     }
 
-    /// All containers, on disk. What they take counts as reserved still.
+    /// All containers, on disk. What they take counts as reserved still. If a full disk had no room for the last one, it is not among
+    /// them, and the error is beside them.
     ///
     /// # Errors
     /// As the disk.
-    pub fn finish(mut self) -> Result<Vec<NewContainer>> {
-        self.write()?;
+    pub fn finish(mut self) -> Result<(Vec<NewContainer>, Option<Error>)> {
+        let no_room = match self.write() {
+            Err(e) if e.errno() == Errno::NOSPC => Some(e),
+            written => written.map(|()| None)?,
+        };
         for segment in self.segments.values() {
             let synced = self.reclaimer.segments.sync(segment);
             synced.map_err(|e| self.reclaimer.poison.note_sync(e))?;
         }
-        Ok(std::mem::take(&mut self.written))
+        Ok((std::mem::take(&mut self.written), no_room))
     }
 }
 

@@ -84,14 +84,17 @@ impl SpanTable {
                 }
             }
         }
-        // Smaller records for larger ones, and bytes go: on a full disk too.
-        let mut batch = Batch::reclaiming();
+        let mut batch = Batch::new();
         done.iter().for_each(|s| s.new.put(&mut batch));
         locked.put(&mut batch)?;
         let settled: HashSet<(LogId, u64)> =
             done.iter().map(|s| (s.old.log, s.old.live.end)).collect();
         for s in &done {
             outcome.dead.extend(self.given_up(s, &settled)?);
+        }
+        // The records grow; where more goes of the bytes that they name, a full disk takes them too.
+        if outcome.dead.iter().map(|r| r.end - r.start).sum::<u64>() > batch.bytes() {
+            batch.set_reclaiming();
         }
         self.apply(batch)?;
         // What is adopted counts twice for a moment, and never not at all.
