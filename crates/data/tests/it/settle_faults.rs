@@ -678,6 +678,8 @@ fn a_span_that_cannot_be_settled_is_tried_again_later_and_holds_nothing_up() {
     let (shared, other) = (seeded_bytes(1, 512 * KIB), seeded_bytes(2, 512 * KIB));
     machine.written(&shared, 512 * KIB);
     machine.logs.settle().unwrap();
+    // What was read whole is not known any more.
+    let machine = machine.after_kill();
     let container = container::all(&machine.store).next().unwrap().unwrap();
     let key = RecordKind::Counts.key(container.id).to_vec();
     let whole = machine.store.get(CONTAINERS, &key).unwrap().unwrap();
@@ -689,8 +691,9 @@ fn a_span_that_cannot_be_settled_is_tried_again_later_and_holds_nothing_up() {
     // Its chunks are found, but by the time of the batch they cannot be counted.
     let again = machine.written(&shared, 512 * KIB);
     let (store, damaged) = (machine.store.clone(), key.clone());
+    let name = forebay_data::segment_header::name(container.segment);
     machine.at(move |path, call| {
-        let is_read = is_segment(path) && matches!(call, Call::Read { .. });
+        let is_read = path.ends_with(&name) && matches!(call, Call::Read { .. });
         if is_read {
             let mut batch = Batch::new();
             batch.put(CONTAINERS, damaged.clone(), vec![9; 30]);
