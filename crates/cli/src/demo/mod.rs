@@ -1,7 +1,9 @@
 //! `forebay demo`: a parallel job checkpoints into one shared file on several nodes, the service is killed, checked and
-//! restarted, and the job reads everything back through other nodes; then the same on the plain disk.
+//! restarted, and the job reads everything back through other nodes; then a second checkpoint, which is much like the first, is
+//! deduplicated; then the first steps on the plain disk.
 //!
 //! Invariant: whatever happens, Ctrl-C included, no process, mount or file of the demo stays behind.
+mod content;
 pub mod layout;
 pub mod over_mpi;
 mod phase;
@@ -11,6 +13,7 @@ pub mod worker;
 
 use crate::args::DemoArgs;
 use crate::config_file;
+use crate::progress;
 use crate::settings::{Resolved, Settings};
 use crate::subcommands::fsck;
 use forebay_node::control::MemberEntry;
@@ -21,11 +24,11 @@ use forebay_server::fsck::ByteCheck;
 use forebay_server::{Config, IndexStats};
 use forebay_storage::OsIo;
 use phase::Phase;
-use report::{Report, Speed};
+use report::{Report, SecondCheckpoint, Speed};
 use sandbox::Sandbox;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How many processes write, and how many read the first time.
@@ -68,10 +71,11 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
     report.print(args.json)
 }
 
-/// The settings; four nodes unless the command line says otherwise.
+/// The settings; four nodes and deduplication unless the command line says otherwise.
 fn settings(args: &DemoArgs, config: Option<&Path>) -> Result<Resolved> {
     let mut given = args.settings.clone();
     given.or_insert("nodes", "4");
+    given.or_insert("settle", "auto");
     let settings = config_file::resolve(config, &given)?;
     if settings.values.service.nodes < 2 {
         return Err(Failure::usage(
@@ -113,8 +117,8 @@ impl Demo<'_> {
         sandbox.start()?;
         let nodes = self.settings.service.nodes;
         let writer = |rank: u64| (rank % u64::from(nodes)) as usize;
-        let (write, _) = self.phase(sandbox, "forebay: write", true, WRITERS, &|s, rank| {
-            s.shared(writer(rank))
+        let (write, _) = self.phase(sandbox, "forebay: write", true, WRITERS, 0, &|s, rank| {
+            s.shared(writer(rank), 0)
         })?;
         let (members, before) = self.state(sandbox)?;
 
@@ -124,27 +128,60 @@ impl Demo<'_> {
         let begun = Instant::now();
         sandbox.start()?;
         let restart = begun.elapsed();
-        let read =
-            |readers: u64| move |s: &Sandbox, rank: u64| s.shared(reader(rank, readers, nodes));
-        let (read_same, verified_same) =
-            self.phase(sandbox, "forebay: read, 16", false, WRITERS, &read(WRITERS))?;
+        let read = |readers: u64, checkpoint: u64| {
+            move |s: &Sandbox, rank: u64| s.shared(reader(rank, readers, nodes), checkpoint)
+        };
+        let (read_same, verified_same) = self.phase(
+            sandbox,
+            "forebay: read, 16",
+            false,
+            WRITERS,
+            0,
+            &read(WRITERS, 0),
+        )?;
         let (read_fewer, verified_fewer) = self.phase(
             sandbox,
             "forebay: read, 6",
             false,
             FEWER_READERS,
-            &read(FEWER_READERS),
+            0,
+            &read(FEWER_READERS, 0),
         )?;
         let (_, after) = self.state(sandbox)?;
 
         sandbox.stop(self.settings.stop_limit)?;
         let index = write_index(sandbox.store(), &self.settings.service)?;
+        let mut verified = verified_same + verified_fewer;
+        let mut second = None;
+        if self.settings.service.settle.enabled {
+            sandbox.start()?;
+            let label = "forebay: second checkpoint";
+            let (write, _) = self.phase(sandbox, label, true, WRITERS, 1, &|s, rank| {
+                s.shared(writer(rank), 1)
+            })?;
+            let (settle, held) = self.settled(sandbox)?;
+            let (_, bytes) = self.phase(
+                sandbox,
+                "forebay: read it",
+                false,
+                WRITERS,
+                1,
+                &read(WRITERS, 1),
+            )?;
+            verified += bytes;
+            second = Some(SecondCheckpoint {
+                write,
+                settle,
+                data_bytes: held.data_bytes,
+                stored_bytes: held.stored_bytes,
+            });
+            sandbox.stop(self.settings.stop_limit)?;
+        }
         let plain = |s: &Sandbox, _rank: u64| s.plain();
-        let (plain_write, _) = self.phase(sandbox, "plain disk: write", true, WRITERS, &plain)?;
-        let (plain_same, _) =
-            self.phase(sandbox, "plain disk: read, 16", false, WRITERS, &plain)?;
-        let (plain_fewer, _) =
-            self.phase(sandbox, "plain disk: read, 6", false, FEWER_READERS, &plain)?;
+        let plain_phase = |label, write, ranks| self.phase(sandbox, label, write, ranks, 0, &plain);
+        let (plain_write, _) = plain_phase("plain disk: write", true, WRITERS)?;
+        let (plain_same, _) = plain_phase("plain disk: read, 16", false, WRITERS)?;
+        let (plain_fewer, _) = plain_phase("plain disk: read, 6", false, FEWER_READERS)?;
         Ok(Report {
             size: self.size,
             nodes,
@@ -158,7 +195,8 @@ impl Demo<'_> {
             index,
             server_peak_bytes: before.max(after),
             restart,
-            verified: verified_same + verified_fewer,
+            verified,
+            second,
             over_mpi: None,
         })
     }
@@ -170,6 +208,7 @@ impl Demo<'_> {
         label: &str,
         write: bool,
         ranks: u64,
+        checkpoint: u64,
         path: &dyn Fn(&Sandbox, u64) -> PathBuf,
     ) -> Result<(Duration, u64)> {
         // Not being root is told in the report, not an error.
@@ -182,9 +221,43 @@ impl Demo<'_> {
             path: &path,
             size: self.size,
             seed: self.seed,
+            checkpoint,
             interrupted: self.interrupted,
         }
         .run()
+    }
+
+    /// Waits until nothing waits to be deduplicated: how long that took, and the members' totals then.
+    fn settled(&self, sandbox: &Sandbox) -> Result<(Duration, forebay_server::MemberStatus)> {
+        let begun = Instant::now();
+        let mut bar = None;
+        let (mut last, mut since) = (u64::MAX, Instant::now());
+        loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(interrupted());
+            }
+            let answer = sandbox
+                .server()?
+                .client()?
+                .status(Duration::from_secs(30))?;
+            let total = MemberEntry::total(&answer.members).figures;
+            let waits = total.settle_backlog_bytes;
+            if waits == 0 {
+                return Ok((begun.elapsed(), total));
+            }
+            let bar = bar.get_or_insert_with(|| progress::bytes("forebay: deduplicate", waits));
+            bar.set_position(bar.length().unwrap_or(waits).saturating_sub(waits));
+            if waits != last {
+                (last, since) = (waits, Instant::now());
+            }
+            if since.elapsed() > Duration::from_secs(60) {
+                return Err(Failure::new(
+                    format!("{waits} bytes wait to be deduplicated, and nothing moves"),
+                    "see the service's log",
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The members' totals, and the most memory the server has used.

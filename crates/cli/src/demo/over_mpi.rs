@@ -152,6 +152,7 @@ pub fn inside(size: u64) -> Result {
             path: &path,
             size,
             seed,
+            checkpoint: 0,
             interrupted: &interrupted,
         }
         .run()

@@ -26,6 +26,8 @@ pub struct Phase<'a> {
     pub size: u64,
     /// Of the content.
     pub seed: u64,
+    /// Which checkpoint the file is.
+    pub checkpoint: u64,
     /// Set when the user wants to stop.
     pub interrupted: &'a AtomicBool,
 }
@@ -107,6 +109,7 @@ impl Phase<'_> {
             rank,
             ranks: self.ranks,
             seed: self.seed,
+            checkpoint: self.checkpoint,
         };
         let job = serde_json::to_string(&job).or_fail("cannot write a job", "report this")?;
         let mut child = Command::new("/proc/self/exe")

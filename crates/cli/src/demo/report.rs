@@ -1,4 +1,5 @@
 //! The results of the demo, as a table or as JSON.
+use super::content::CHANGED_OF;
 use crate::output::print;
 use crate::table::Table;
 use forebay_node::failure::Result;
@@ -36,6 +37,24 @@ impl Speed {
     }
 }
 
+/// A second file that is much like the first.
+pub struct SecondCheckpoint {
+    /// Time to write it.
+    pub write: Duration,
+    /// From then on until nothing waited to be deduplicated.
+    pub settle: Duration,
+    /// Bytes of both files.
+    pub data_bytes: u64,
+    /// What is stored for them.
+    pub stored_bytes: u64,
+}
+
+impl SecondCheckpoint {
+    fn stored_ratio(&self) -> f64 {
+        self.stored_bytes as f64 / self.data_bytes.max(1) as f64
+    }
+}
+
 /// Everything; sizes in bytes.
 pub struct Report {
     /// Size of the shared file.
@@ -56,6 +75,8 @@ pub struct Report {
     pub restart: Duration,
     /// Bytes read through the mounts after the restart and compared with what they must be.
     pub verified: u64,
+    /// A second checkpoint, if the service deduplicates.
+    pub second: Option<SecondCheckpoint>,
     /// The second part, where there is an MPI.
     pub over_mpi: Option<super::over_mpi::OverMpi>,
 }
@@ -123,6 +144,18 @@ impl Report {
             "\nKilled, checked and restarted in between; {} verified, every byte right.",
             size(self.verified)
         );
+        if let Some(second) = &self.second {
+            let _ = writeln!(
+                out,
+                "A second checkpoint, of which {} % is as in the first, written at {}; {:.1} s later both, {}, were stored in {} ({:.2} of it).",
+                100 - 100 / CHANGED_OF,
+                rate(self.size, second.write),
+                second.settle.as_secs_f64(),
+                size(second.data_bytes),
+                size(second.stored_bytes),
+                second.stored_ratio(),
+            );
+        }
         if let Some(mpi) = &self.over_mpi {
             let at = |seconds| rate(mpi.size, Duration::from_secs_f64(seconds));
             let _ = writeln!(
@@ -155,6 +188,15 @@ impl Report {
             "restart_seconds": self.restart.as_secs_f64(),
             "verified_bytes": self.verified,
         });
+        if let Some(second) = &self.second {
+            value["second_checkpoint"] = serde_json::json!({
+                "write_seconds": second.write.as_secs_f64(),
+                "settle_seconds": second.settle.as_secs_f64(),
+                "data_bytes": second.data_bytes,
+                "stored_bytes": second.stored_bytes,
+                "stored_ratio": second.stored_ratio(),
+            });
+        }
         for speed in &self.speeds {
             let per_second = |time: Duration| self.size as f64 / time.as_secs_f64().max(1e-9);
             value[&speed.key] = serde_json::json!({
@@ -203,6 +245,12 @@ mod tests {
             server_peak_bytes: 1 << 28,
             restart: Duration::from_millis(250),
             verified: 2 << 30,
+            second: Some(SecondCheckpoint {
+                write: Duration::from_secs(2),
+                settle: Duration::from_secs(1),
+                data_bytes: 2 << 30,
+                stored_bytes: 6 << 28,
+            }),
             over_mpi: None,
         };
         let text = report.text();
@@ -210,6 +258,10 @@ mod tests {
         assert!(text.contains("12 for 6,789 extents, 345 B"), "{text}");
         assert!(
             text.contains("512.0 MiB/s") && text.contains("0.50x") && text.contains("0.25 s"),
+            "{text}"
+        );
+        assert!(
+            text.contains("of which 80 % is as in the first") && text.contains("(0.75 of it)"),
             "{text}"
         );
         let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();

@@ -10,8 +10,8 @@ use forebay_node::units;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The name of the shared file.
-const FILE: &str = "checkpoint";
+/// The name of the shared file, before its number.
+const FILE: &str = "checkpoint-";
 
 /// The directory and the server; both are gone when it is dropped.
 pub struct Sandbox {
@@ -23,7 +23,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Makes the directories below `parent`, after checking that the disk has room for `size` bytes twice.
+    /// Makes the directories below `parent`, after checking that the disk has room for `size` bytes three times.
     ///
     /// # Errors
     /// If it has not, or they cannot be made.
@@ -39,7 +39,7 @@ impl Sandbox {
         )?;
         let (free, need) = (
             space.f_bavail * space.f_frsize,
-            size.saturating_mul(2).saturating_add(256 << 20),
+            size.saturating_mul(3).saturating_add(256 << 20),
         );
         if free < need {
             return Err(Failure::new(
@@ -112,14 +112,14 @@ impl Sandbox {
             .ok_or_else(|| Failure::new("the demo's service does not run", "report this"))
     }
 
-    /// The shared file, seen from a node.
-    pub fn shared(&self, node: usize) -> PathBuf {
-        self.spec.mounts[node % self.spec.mounts.len()].join(FILE)
+    /// A shared file, seen from a node.
+    pub fn shared(&self, node: usize, checkpoint: u64) -> PathBuf {
+        self.spec.mounts[node % self.spec.mounts.len()].join(format!("{FILE}{checkpoint}"))
     }
 
     /// The file on the plain disk.
     pub fn plain(&self) -> PathBuf {
-        self.base.path().join("plain").join(FILE)
+        self.base.path().join("plain").join(format!("{FILE}0"))
     }
 
     /// Stops the server cleanly, if it runs.

@@ -2,9 +2,9 @@
 //!
 //! It opens its file, says `ready`, waits for a line on standard input, works, and reports its progress and its outcome:
 //! one JSON object a line. It ends when the demo does.
+use super::content::CheckpointContent;
 use super::layout::{MAX_RECORD_BYTES, records};
 use forebay_node::failure::{Context, Failure, Result};
-use forebay_trace::content::Content;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;
@@ -26,6 +26,8 @@ pub struct Job {
     pub ranks: u64,
     /// Of the content.
     pub seed: u64,
+    /// Which of the job's checkpoints the file is, from 0 on.
+    pub checkpoint: u64,
 }
 
 /// What it says.
@@ -86,8 +88,11 @@ fn work(job: &Job) -> std::io::Result<Option<u64>> {
     send(&WorkerMessage::Ready)?;
     let mut go = String::new();
     std::io::stdin().read_line(&mut go)?;
-    // Derived from seed and offset alone, so any reader can verify any byte.
-    let content = Content::new(0, job.seed);
+    // Derived from seed, checkpoint and offset alone, so any reader can verify any byte.
+    let content = CheckpointContent {
+        seed: job.seed,
+        checkpoint: job.checkpoint,
+    };
     let (mut buffer, mut since) = (vec![0; MAX_RECORD_BYTES], 0);
     for record in records(job.size, job.rank, job.ranks) {
         let bytes = &mut buffer[..record.len as usize];
@@ -96,8 +101,8 @@ fn work(job: &Job) -> std::io::Result<Option<u64>> {
             file.write_all_at(bytes, record.offset)?;
         } else {
             file.read_exact_at(bytes, record.offset)?;
-            if let Err((wrong, _)) = content.verify(record.offset, bytes) {
-                return Ok(Some(record.offset + wrong as u64));
+            if let Some(wrong) = content.first_wrong(record.offset, bytes) {
+                return Ok(Some(wrong));
             }
         }
         since += record.len;

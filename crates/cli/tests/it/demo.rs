@@ -19,7 +19,9 @@ fn the_demo_verifies_every_byte_and_leaves_nothing() {
     ]);
     assert_eq!(code, 0, "{err}");
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(report["verified_bytes"], 32 << 20);
+    assert_eq!(report["verified_bytes"], 48 << 20);
+    let stored = report["second_checkpoint"]["stored_ratio"].as_f64();
+    assert!(stored.is_some_and(|ratio| ratio < 0.7), "{out}");
     assert_eq!(report["nodes"], 4);
     assert!(
         report["extents"].as_u64().unwrap() > 40 && report["index_bytes"].as_u64().unwrap() > 0,
