@@ -5,8 +5,8 @@
 //! caches, and more with every thread that ever scanned. With one arena all of it is used again. Small allocations seldom contend
 //! for its lock, because each thread caches some.
 //!
-//! The threads of mounts allocate buffers of 16 MiB and mostly use only their first pages. So each buffer is mapped from the
-//! kernel, where untouched pages cost nothing; memory from the heap would have to be cleared.
+//! Allocations of `MMAP_THRESHOLD` and more are mapped from the kernel, and go back to it when they are freed. Smaller ones, to which
+//! all buffers of requests belong, come from the heap, so that their pages are not mapped and unmapped again for each request.
 
 /// Larger pieces come from the kernel and go back to it. Above the largest request of a mount.
 #[cfg(target_env = "gnu")]
