@@ -1,6 +1,6 @@
 //! A directory that the command makes for itself and removes again.
 //!
-//! Invariant: nothing below a mount that could not be taken away is removed: that would delete through it.
+//! Invariant: the directory stays if anything is still mounted below it: removing it would delete through the mount.
 use crate::output::{name, tell};
 use forebay_node::mount_table;
 use std::io;

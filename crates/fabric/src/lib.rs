@@ -5,8 +5,8 @@
 //!
 //! A transport implements [`Fabric`] and passes the conformance suite (`tests/it/conformance`). Here are [`local`] (ranks are
 //! threads of one process), [`session`] (ranks are processes of a job), and [`fault`], a wrapper that loses, delays and kills
-//! on purpose. A session needs its bytes moved: `mpi` does so (cargo feature `mpi`, which needs an MPI to build). [`ring`]
-//! stands on any fabric: collectives of many ranks with one.
+//! on purpose. A session needs a [`ByteTransport`](session::ByteTransport): `mpi` is one (cargo feature `mpi`, which needs an MPI
+//! to build). [`ring`] stands on any fabric: collectives of many ranks with one.
 
 mod error;
 mod fabric;

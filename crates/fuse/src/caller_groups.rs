@@ -1,7 +1,7 @@
 //! The process groups that have used a mount. When the service stops, they tell whether a program that used it still runs.
 //!
-//! Groups are kept and not processes, because what opens a file is often a child that lives for that alone. Once there are many groups,
-//! those without a process are dropped. A request costs one look at a table of the processes seen last.
+//! Groups are kept instead of processes, because a file is often opened by a short-lived child process. Once there are many
+//! groups, those without a process are dropped. A request costs one lookup in a table of the processes seen last.
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::Pid;

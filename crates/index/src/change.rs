@@ -1,9 +1,9 @@
 //! Changing a file's extents: a batch of puts and cuts over what is stored.
 //!
-//! The batch is first folded by itself ([`fold`]). Pieces that overlap no stored extent are written as they are; the coverage
-//! in memory nearly always tells which (`unoverlapped`). The others are laid over the stored extents group by group. A group is
-//! pieces that are near each other, or that one stored extent joins; what is stored there is read by range scans. The result is
-//! compared with what was read, and only the differences are written, in key order.
+//! The batch is first reduced to pieces that do not overlap ([`fold`]). Pieces that overlap no stored extent are written as they
+//! are; the coverage in memory nearly always tells which (`unoverlapped`). The others are laid over the stored extents group by
+//! group: a group is pieces that are near each other, or that one stored extent connects. The extents stored there are read by
+//! range scans, and only the differences to these are written, in key order.
 
 use crate::csm::engine::View;
 use crate::csm::{Key, Record};

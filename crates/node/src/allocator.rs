@@ -1,12 +1,12 @@
 //! Settings of the C library's allocator, so that what the process holds follows what it uses.
 //!
-//! A server frees on one thread what another allocated (cached blocks, write buffers). By default each thread has an
-//! arena of its own, and what is free in one is of no use to the others: with a million files the process held several
-//! times its caches, and more with every thread that ever scanned. With one arena all of it is used again. Small pieces do
-//! not meet at its lock: each thread keeps some of its own.
+//! A server frees on one thread what another allocated (cached blocks, write buffers). By default each thread has an arena of its
+//! own, and memory that is free in one cannot be used by the others: with a million files the process held several times its
+//! caches, and more with every thread that ever scanned. With one arena all of it is used again. Small allocations seldom contend
+//! for its lock, because each thread caches some.
 //!
-//! The threads of mounts take buffers of 16 MiB and use the first of them. These must come from the kernel each, as
-//! pages that cost nothing until they are touched, not from memory that was used before and has to be cleared.
+//! Allocations of `MMAP_THRESHOLD` and more are mapped from the kernel, and go back to it when they are freed. Smaller ones, to which
+//! all buffers of requests belong, come from the heap, so that their pages are not mapped and unmapped again for each request.
 
 /// Larger pieces come from the kernel and go back to it. Above the largest request of a mount.
 #[cfg(target_env = "gnu")]

@@ -1,4 +1,5 @@
-//! The refusal to unmount while files are open, by what the mount itself knows: it names the files and processes of all users.
+//! Refuses to unmount while files are open, and names the files and the processes that opened them: of all users, from the mount's
+//! own table of handles.
 use crate::control::MountStatus;
 use crate::processes;
 use crate::units::count;

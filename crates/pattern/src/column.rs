@@ -1,5 +1,5 @@
-//! A compressed column of numbers, one for each slot: an arithmetic progression, a folded pattern, a period that repeats with
-//! steps, or plain bits; whichever is smallest.
+//! A compressed column of numbers, one for each slot: an arithmetic progression, a folded pattern, a period whose values
+//! grow by constant steps at each repetition, or plain bits; whichever is smallest.
 
 use crate::encode::{self, GAPS};
 use crate::parse::parse;

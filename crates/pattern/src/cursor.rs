@@ -1,6 +1,6 @@
-//! A cursor through the elements of a shape, or of an open loop that is expected to go on, in log order: which element is next.
+//! A cursor over the elements of a shape, or over those that are expected of an open loop, in log order.
 //!
-//! The hot part is a run of elements of one length and one stride, so that most steps are one addition.
+//! It hands out runs of elements of one length and one stride, so most steps are one addition.
 
 use crate::shape::{Arena, Shape, ShapeKind};
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! loop    iterations inside the range: one run of the log
-//!         iterations over an end of it: their items, each by itself. There are two at most, unless iterations lie over each other
+//!         iterations across an end of it: each item is looked at. There are two at most, unless iterations overlap
 //! ```
 
 use crate::Pattern;

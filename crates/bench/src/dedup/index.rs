@@ -1,8 +1,8 @@
 //! The fingerprint index on its own: a chain of checkpoints of which there are fingerprints alone, looked up and stored as settling does.
 //!
-//! The content of a chunk is its number and version in the chain, and stands for its bytes. Containers are lists of contents, from which
-//! the index reads fingerprints as it would from the store. An exact index would find each chunk that has not changed, so that is what
-//! is found by those that it could find.
+//! The number and version of a chunk in the chain stand for its bytes, as its content. Containers are lists of contents, from which the
+//! index reads fingerprints as it would from the store. `found_ratio` is the share of the unchanged chunks that were found: an exact
+//! index would find all of them.
 use super::cases::CHAIN_INPLACE;
 use super::chain::{BLOCK_BYTES, Chain};
 use crate::fail::{Failure, Result};

@@ -1,6 +1,6 @@
 //! The figures about checkpoints: 13, 14 and 15 of Pattern PLFS, over the number of writes of each of 512 processes.
 //!
-//! In place of the paper's two file systems stand patterns and records for every write, in one.
+//! The paper compares two file systems; here patterns are compared with a record for every write, in one file system.
 
 use super::figure::Figure;
 use super::panel::{Panel, Series, log_axis};

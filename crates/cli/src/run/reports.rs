@@ -1,6 +1,6 @@
-//! The reports of the servers of a launched job, line by line, and how each of them ended by these.
+//! The reports of the servers of a launched job, read line by line; they show how each server ended.
 //!
-//! Invariant: a server that has not said that it stopped, well or not, has died.
+//! Invariant: a server that has reported neither a stop nor a failure counts as dead.
 use crate::output::tell;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::ProcessHandle;

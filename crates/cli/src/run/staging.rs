@@ -1,7 +1,7 @@
 //! `--stage-in` and `--stage-out` of `run`: what is copied before the command starts and after it has ended.
 //!
-//! Invariants: what can be checked is checked before any server starts; nothing of the plain side is named that lies in
-//! the service; what could not be staged out stays in the service.
+//! Invariants: what can be checked is checked before any server starts; no path of the plain side lies in the store or on a
+//! mount; what could not be staged out stays in the service.
 use super::Servers;
 use crate::args::RunArgs;
 use crate::output::tell;

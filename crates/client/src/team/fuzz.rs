@@ -1,5 +1,5 @@
-//! Fuzzers of what the clients of a team say to each other: mutated requests are refused or are requests, the root answers each,
-//! and a mutated answer is refused or is one.
+//! Fuzzers of the messages between the clients of a team: a mutated request or answer is refused, or decodes to a value that
+//! encodes and decodes to itself; the root answers every request.
 //!
 //! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
 use super::mount_user::MountUser;

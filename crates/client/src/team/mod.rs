@@ -3,7 +3,7 @@
 //! Each client makes the same calls in the same order; each call is one operation for the service, however many clients there
 //! are: it is combined at each node, then from node to node, and executed once ([the collectives](forebay_server::team)).
 //!
-//! What a call gives is what each client would have got alone, all at the same moment:
+//! A call works as if each client had made it alone, all at the same moment:
 //! - an open or create gives each client a handle of its own. With `create_new` the team succeeds as one: the file is made by
 //!   this call. Owner and mode of a new file are those that the client at the lowest member gives. The file is emptied once if
 //!   any client says so.

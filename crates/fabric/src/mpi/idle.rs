@@ -1,9 +1,8 @@
 //! The pauses of the progress thread before it polls MPI again.
 //!
-//! MPI has no descriptor to wait on, so arrivals must be looked for. The thread spins while something may follow at
-//! once, then lets others run, then naps for a fixed share of the time since the last work, up to a longest nap. So an
-//! arrival waits at most that share longer than it would have, and an idle thread costs what one look every longest nap
-//! costs. Work from this process ends a nap at once, so only arrivals from other processes wait.
+//! MPI has no descriptor to wait on, so the thread polls. After work it spins for a moment, then yields, then sleeps for an
+//! eighth of the time since the last work, within a shortest and a longest nap. So a message from another process is found after one
+//! nap at most, and an idle thread costs one poll for each longest nap. Work from this process ends a nap at once.
 
 use crate::session::Pause;
 use std::time::Duration;

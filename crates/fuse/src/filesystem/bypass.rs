@@ -1,17 +1,17 @@
 //! Files that are read or changed around the mount, in a service of one member: by the library, by staging, by a team.
 //!
-//! There the kernel keeps names and attributes for a while, and pages as long as it likes. With its writeback cache it also keeps written
-//! pages, and takes size and times of a file that it knows from no answer but those to changes of its own
+//! There the kernel keeps names and attributes for a while, and pages without a limit of time. With its writeback cache it also keeps dirty
+//! pages, and decides itself about size and times of the files that it knows: only replies to changes that it has requested alter them
 //! ([`KernelCaches::give`](crate::kernel_caches::KernelCaches::give)). So
-//! * before a file is read around the mount, the kernel writes back what programs have written to it;
-//! * after one was changed around the mount, its pages are dropped, and the kernel is given size and times.
+//! * before a file is read around the mount, the kernel writes back its dirty pages;
+//! * after a file was changed around the mount, its pages are dropped, and the kernel is given the new size and times.
 //!
 //! # Invariants
-//! - While a handle of the mount writes, the kernel may have bytes beyond the end that the service knows: it is given no size then, but
-//!   once the last of these handles is closed. The request by which it would be given one is refused; as a handle counts as open
-//!   before the program has it, no program has written anything by then.
-//! - An answer that names a file may be computed before a change of it, and bring the kernel an old size after that: a file that the kernel
-//!   does not know at a change is looked at again (`in_flight_inodes`).
+//! - While a handle of the mount is open for writing, the kernel may have bytes beyond the end that the service knows: it is then given no
+//!   size until the last such handle is closed. The request that gives the size checks this again and is refused if there is one. A handle
+//!   counts as open before the program has it, so without one no program has written.
+//! - A reply may be computed before such a change and bring the kernel an old size after it. So a file that the kernel does not know at
+//!   the change is checked again later (`in_flight_inodes`).
 //! - Nothing here waits on a thread that answers requests.
 use super::context::MountContext;
 use super::task_threads::spawn_task;

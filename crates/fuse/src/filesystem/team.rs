@@ -10,7 +10,7 @@
 //! - The kernel does not look at the path of a call, so the call's root does, for the user and the groups of the process
 //!   at the time when it joined the team.
 //! - A process is a member of its team (`TeamMembership`) as long as it has the directory open. What was opened for it and not
-//!   taken goes with that.
+//!   taken is closed then.
 //! - The thread for which a team opened a file gets the team's handle at its `open`, and until then the attributes from the team's
 //!   call. No other thread does.
 mod calls;

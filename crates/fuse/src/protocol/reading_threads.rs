@@ -1,4 +1,5 @@
-//! The threads of a mount that read requests, and those that are parked until they are called: for rules by which fewer than all read.
+//! The threads of a mount that read requests, and those that are parked until they are called. How many should read is decided in
+//! `readers`.
 //!
 //! A parked thread begins to read
 //! - when it is called ([`ReadingThreads::call`]): whoever took a request thinks that one more should read;

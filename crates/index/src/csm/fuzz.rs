@@ -1,4 +1,4 @@
-//! Fuzzers of every decoder of the index: mutated bytes are refused, or are what they then say; no panic, no memory beyond the
+//! Fuzzers of every decoder of the index: mutated bytes are refused, or decode to a valid value; no panic, no memory beyond the
 //! limits, and no flipped bits are accepted where there is a checksum.
 //!
 //! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).

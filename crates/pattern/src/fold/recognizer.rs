@@ -8,8 +8,8 @@
 //!            [ stack of terms ]           repeat at the top? then it becomes the open loop
 //! ```
 //!
-//! The stack holds closed terms only, so a row of 16 is never folded with the first 8 elements of the next. An open loop over leaves
-//! that is left in the middle of an iteration keeps what it has: the last iteration of a loop may be cut. One over rows
+//! The stack holds closed terms only, so a row of 16 is never folded with the first 8 elements of the next. When an open loop ends in
+//! the middle of an iteration, a loop over leaves keeps the part (the last iteration of a loop may be cut); a loop over rows
 //! undoes it (`undo_iteration`).
 //!
 //! # Invariants

@@ -1,8 +1,8 @@
 //! Undoes the last iteration of an open loop over rows when it turns out to be the start of another structure.
 //!
-//! A plane of 20 rows may begin as the plane of 21 rows that follows it; a row of 20 as one of 24. Kept as the cut last iteration of the
-//! loop, it would tear the next plane apart, at a place that depends on what was before; so equal planes of two logs
-//! would get different shapes. Undone, it is folded again with what follows.
+//! For example, after planes of 20 rows a plane of 21 rows begins like one more of 20. If its beginning stayed an iteration of the
+//! loop, the plane would be split at a place that depends on what came before, and equal planes of two logs would get different
+//! shapes. So its elements are folded again, together with what follows.
 //!
 //! At most half of the loop's elements are undone, and a loop is closed each time, so the cost of an element stays bounded.
 

@@ -1,7 +1,7 @@
 //! Calls on handles: open, create, read, write, sync, seek, release. Each is composed here from calls of the delegate's parts.
 //!
-//! The kernel may keep its pages across opens only if they are of the file's generation. The generation of its pages is
-//! recorded when they were dropped for an open, a lock or an fsync. It advances with this node's own commits, unless another node's
+//! The kernel may keep a file's pages across an open only if they show the file's current generation. Which generation they show
+//! is recorded when they are dropped for an open, a lock or an fsync; a commit of this node advances it, unless another node's
 //! commit came in between.
 use super::Delegate;
 use super::combine::NewFile;

@@ -1,8 +1,8 @@
-//! Notes of one file: which reads into the page cache may have brought back pages that a write through it makes old. `page_drops` says
-//! when they are needed.
+//! Notes of one file: reads into the page cache that may have brought back pages which a write through the cache makes stale.
+//! `page_drops` says why they are needed.
 //!
-//! Invariants: reads are noted only while somebody may write through the page cache; nothing is noted once such a write was answered
-//! with no drop under way.
+//! Invariants: reads are noted only while a handle that writes through the page cache is open. Noting begins with a drop of pages, and ends
+//! when such a write is answered while no drop is under way.
 use std::ops::Range;
 
 /// Reads noted one by one; of more only the range is known in which they lie.

@@ -8,11 +8,10 @@
 //! The owner does not tell a node of changes that this node asked for. So each such request of the delegate ends with
 //! `DelegateContext::forget_in_kernel`, before it returns, whoever made it: the mount, or a library.
 //!
-//! Where a program has its kernel make or remove a name, the kernel drops the attributes of the directory, and the links and change time
-//! of what it removed, of its own accord when it has the answer. It has to be told only of what other threads may take
-//! from the mount meanwhile: the notification is needed only for replies that another thread has not taken yet. If everything that the
-//! kernel keeps of the inode was given in replies to the thread that makes the change, there are none: a thread takes its reply before
-//! it asks again. Then it is left out ([`RequestOrigin`]).
+//! When a program makes or removes a name, its kernel drops the attributes of the directory, and the links and change time of what
+//! was removed, of its own accord when it has the answer. A notification is then needed only for replies that other threads have not
+//! taken yet. If all that the kernel keeps of the inode was given in replies to the thread that makes the change, there are none,
+//! because a thread takes its reply before it asks again: the notification is left out ([`RequestOrigin`]).
 //!
 //! # Invariants
 //! 1. Given and revoked are ordered by one lock: a lease is given before the revocation, which then has the kernel drop it, or

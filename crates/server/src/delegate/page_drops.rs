@@ -1,21 +1,21 @@
-//! Drops of pages beside a write through the page cache.
+//! Dropping pages of a file while a write through the page cache is under way.
 //!
-//! A kernel without the writeback cache sends such a write with its whole pages unlocked. Pages that are dropped before this node has
-//! the bytes, and read again, may get the bytes of before: the kernel does not look at them again when the write is answered, and would
-//! show them from then on. So from a drop on, what is read into the page cache is noted, and a write whose range was read has the
-//! range dropped once more before it is answered.
+//! A kernel without the writeback cache sends such a write with its whole pages unlocked. If they are dropped before this node has the bytes
+//! of the write, a read may fill them again with older bytes: the kernel does not check them when the write is answered, and would show
+//! the older bytes from then on. So from a drop on, reads into the page cache are noted (`drop_notes`), and a write whose range was read
+//! has the range dropped once more before it is answered.
 //!
 //! Why that is enough:
-//! - The kernel holds the file's lock from filling the pages of such a write until it is answered. So it sends one at a time, and what
-//!   was read before one was answered is no matter for the next.
-//! - All pages are dropped by this node: an open, too, has the kernel keep its pages, after this node has dropped them. A drop is under way here
+//! - The kernel holds the file's lock from filling the pages of such a write until it is answered. So it sends one at a time, and reads
+//!   before the answer to one do not matter for the next.
+//! - Only this node drops pages: at an open, too, the kernel keeps its pages, after this node has dropped them. A drop counts as under way
 //!   from before it begins.
-//! - A read is noted before it takes bytes, and a write looks for notes once its bytes can be read. So either the read has the bytes of the
-//!   write, or the write finds the read.
+//! - A read is noted before it takes bytes, and a write looks for notes once its bytes can be read. So either the read has the bytes of
+//!   the write, or the write finds the read.
 //!
-//! A drop of all pages also removes the notes of reads that were answered before it began: their pages are gone. The only pages that
-//! survive are locked by an unanswered partial write, and nobody has read these since they came. (A read that is under way while pages
-//! are dropped keeps its note: the mount does not wait long.)
+//! A drop of all pages also removes the notes of reads that were answered before it began: their pages are gone. Only pages that an
+//! unanswered partial write has locked survive it, and nobody has read these since they came. (A read that is under way while pages are
+//! dropped keeps its note: the mount does not wait long.)
 use super::context::DelegateContext;
 use super::drop_notes::DropNotes;
 use super::handles::Handle;

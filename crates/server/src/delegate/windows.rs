@@ -3,13 +3,13 @@
 //! An answer is cached only if the file's view is still the one it was asked for, and only if the slice's owner has
 //! published nothing newer: so all windows of a file show one generation.
 //!
-//! A file with patterns has all at its owner. The patterns themselves are fetched once a generation, and become its map;
-//! extents only where the map is stale. Answers about extents take patterns into account, so a window is valid in files with
-//! patterns too.
+//! The owner of a file with patterns has all of its extents. The patterns are fetched once for each generation and become the
+//! file's map; extents are asked for only where the map is stale. Answers about extents take patterns into account, so windows
+//! are valid in files with patterns too.
 //!
-//! The first lookup of a generation asks only for what is read: where nodes take turns under a lock, each reads a little of
-//! what the other has just written, and then the windows are old again. Only from the second lookup on is more fetched than was
-//! asked for, and patterns too.
+//! The first lookup of a generation asks only for the range that is read: nodes that take turns under a lock each read a little
+//! of what another has just written, and then the windows are outdated again. From the second lookup on, more than that range is
+//! fetched, and the patterns too.
 use super::context::DelegateContext;
 use super::intervals::{ByteSource, Intervals};
 use super::memory::LayerMemory;

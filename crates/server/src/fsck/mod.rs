@@ -1,9 +1,10 @@
-//! The check of all stores of a service, the service stopped: what `forebay fsck` shows.
+//! The check of all stores of a stopped service: what `forebay fsck` shows.
 //!
-//! Nothing is changed, except where a crash has torn a log, which is cut, and where one copy of a superblock is damaged, which is written
-//! again from the other and noted, as by any start. What is checked: every block
-//! and record of the stores; namespace and attributes; extents against files; every piece of every span; spans against
-//! segment files; counts of chunks against the spans that name them; extents against spans, both ways.
+//! It changes nothing, with two exceptions that any start makes too: the torn end of a log is cut off, and a damaged copy of a
+//! superblock is written again from the other one, and noted.
+//!
+//! What is checked: every block and record of the stores; namespace and attributes; extents against files; every piece of every
+//! span; spans against segment files; counts of chunks against the spans that name them; extents against spans, both ways.
 //!
 //! A **problem** is what no crash may leave. A **note** is what a crash may leave and the next start completes or rolls
 //! back, or space that is lost but harms nothing.

@@ -1,4 +1,4 @@
-//! Where bytes lie in a segment, and whose they are.
+//! A range of stored bytes in a segment, and what they belong to: a log or a container.
 use forebay_data::container::ContainerId;
 use forebay_data::{LogId, SegmentRange};
 use std::fmt;

@@ -1,19 +1,19 @@
 //! Leases: which nodes' kernels may keep attributes of this member's inodes, and names of directories in its directories.
 //!
-//! They are leases as of Gray and Cheriton. A kernel keeps what is leased for [`LEASE_TERM`] at most. Whoever changes it first
-//! has the kernels that may still have it drop it, and waits until they have, or until the lease has run out: so a kernel that
-//! does not answer delays a change, and never prevents it.
+//! They are leases as of Gray and Cheriton. A kernel keeps what is leased for [`LEASE_TERM`] at most. A change of it first has all
+//! kernels that may have it drop it, and waits until they have, or until the lease has run out: so a kernel that does not
+//! answer delays a change, and never prevents it.
 //!
 //! # Invariants
-//! 1. While a [`LeaseChange`] stands, what it names is leased to nobody, but perhaps to the node whose request it is. That node
-//!    has its own kernel drop it before the request returns (`delegate/kernel_leases.rs`).
-//! 2. The lease is noted before the value is read. So a change that did not see the lease, and revokes nothing, is already in the
-//!    value.
-//! 3. A lease is remembered for [`REMEMBERED`] at least. What is left of that after the term is for an answer that is slow
-//!    on its way to the kernel, or in it.
-//! 4. What a kernel had to drop is leased again once it has not been changed for a while, which is longer each time ([`LeaseContention`]);
-//!    before that only to the node that alone changes it. So what several nodes change and look at in turn is not dropped again and
-//!    again, and what they have only made together is leased soon.
+//! 1. While a [`LeaseChange`] exists, its objects are leased to nobody, except perhaps to the node that asked for the change. That
+//!    node has its own kernel drop them before the request returns (`delegate/kernel_leases.rs`).
+//! 2. A lease is recorded before the value is read. So a change that did not find the lease, and did not revoke it, is already in
+//!    the value.
+//! 3. A lease is remembered for [`REMEMBERED`] at least: the term, and time for a reply that is slow on its way to the kernel, or
+//!    in it.
+//! 4. What a kernel had to drop is leased again once it has not been changed for a while, which doubles up to a limit
+//!    ([`LeaseContention`]); before that only to a node that alone changes it. So what several nodes change and read in turn is
+//!    not leased and revoked again and again, and what they only created together is leased soon.
 //! 5. No inode lock is held while a change begins: it may wait.
 //!
 //! Holders are kept by their number modulo 64: in a larger service a kernel may have to drop what it does not have.

@@ -42,8 +42,8 @@
 //! [`EngineHost`] on files, edits and progress know that there is one attached engine.
 //!
 //! # Invariants
-//! - Log records stay until all engines hold them in files, and none names a file of batches that the log does not have on disk
-//!   for the others. So after a crash a batch is there whole, or not at all.
+//! - Log records stay until all engines hold them in files. An engine names a file in the manifest only when the log has the
+//!   batches in it on disk, for the engines that do not hold them in files yet. So after a crash a batch is there whole, or not at all.
 //! - A file that the manifest does not name is removed at the next open.
 //! - An engine gets batches in the order of their numbers, one at a time, each after it was logged.
 mod background;

@@ -1,4 +1,4 @@
-//! Merging table files: one level into the next, and on a full disk each table on its own.
+//! Merging table files: one level into the next; on a full disk, rewriting each table without the entries that newer ones hide.
 use super::levels::{Compaction, LEVELS, LevelLimits};
 use super::merge::{Merge, Source, TableRun};
 use super::state::{RowState, count};

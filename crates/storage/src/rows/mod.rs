@@ -21,9 +21,9 @@
 //! | `background`, `signals` | the threads that do all this, and what they and writers tell each other |
 //!
 //! # Locks
-//! Taken in this order, never the other way: the host's `syncing` and `log`, what lets one flush, and one compaction, go on at a time, the
-//! manifest, `view` (swapped in a moment), `signals`. (Conditions on the view are also looked at under `signals`; nobody takes `signals` while
-//! the view is being swapped.)
+//! Taken in this order, never the other way: the host's `syncing` and `log`, `flushing` (one flush at a time), the compactor's
+//! `ends` (one compaction at a time), the manifest, `view` (held only to swap or clone it), `signals`. (Conditions on the view are also
+//! checked under `signals`; nobody takes `signals` while the view is being swapped.)
 //!
 //! # Invariants
 //! - Those of `state`.

@@ -1,5 +1,5 @@
-//! What the row engine holds at one time (a *version* in LevelDB's words), unchanging but for the growing active MemTable; and
-//! the first one, of what an open finds.
+//! What the row engine holds at one time (a *version* in LevelDB's words), unchanging but for the growing active MemTable. At an
+//! open, [`RowReplay`] collects what the first one holds.
 use super::cache::BlockCache;
 use super::levels::Levels;
 use super::memtable::MemTable;

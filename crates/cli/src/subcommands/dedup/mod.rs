@@ -1,6 +1,6 @@
 //! `forebay dedup`: what deduplication would save of any files, in a table, as JSON and as a picture.
 //!
-//! Invariants: what is read is not changed; memory is that of the arguments and what the help says, however much is read.
+//! Invariants: files are only read; memory is `--memory` and the fixed amount that the help names, however much is read.
 use crate::args::DedupArgs;
 use crate::files::replace;
 use crate::output::{json, name, print, tell};

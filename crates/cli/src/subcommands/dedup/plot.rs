@@ -1,4 +1,5 @@
-//! The totals as bars: for each chunk size one of the fixed grid and one of the anchored, of what is zero and what is duplicate.
+//! The totals as a bar chart: for each chunk size one bar for the fixed grid and one for the anchored grid, each with the
+//! percentages of zero and of duplicate bytes.
 use super::files;
 use super::report::{CutReport, DedupReport};
 use forebay_node::units::size;

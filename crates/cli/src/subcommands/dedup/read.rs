@@ -1,4 +1,4 @@
-//! Reading a file in blocks, the next one while the last is worked on, and working in several threads.
+//! Reads a file in blocks, one block ahead of the work on it; and runs work on several threads.
 use std::fs::File;
 use std::io::{self, Read};
 use std::num::NonZero;

@@ -1,8 +1,7 @@
 //! The engine's entries in the store's log and manifest.
 //!
 //! ```text
-//!  log:       an entry is the columns of `block`, of records in the order in which the batch got them; so it is no block, whose
-//!             records ascend
+//!  log:       the records of a batch, in its order, as columns of `block` (not a block: there records are in key order)
 //!  manifest:  version, 1 byte: 1 | `TableRecord` of the table file, postcard
 //! ```
 use super::super::block::{decode_columns, encode_columns};

@@ -14,8 +14,8 @@
 //! holds.
 //!
 //! # Invariants
-//! - A [`View`] never changes; readers clone the pointer. In it, what is newer hides what is older, key by key: MemTable over
-//!   sealed ones over trees over runs, and in each the later over the earlier.
+//! - A [`View`] never changes; readers clone the pointer. Of records with one key in it, the newest counts. From
+//!   newest to oldest: the MemTable, sealed MemTables, trees, runs; of each kind, the later before the earlier.
 //! - The manifest names exactly the tables of the runs; what is in memory only is in the log.
 //! - One thread works in the background; only writers wait for it, at the limits of memory.
 mod compact;

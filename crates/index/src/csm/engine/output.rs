@@ -1,7 +1,7 @@
 //! Table files being written: the output of a flush or a merge.
 //!
-//! A table is small, dozens of KiB, and a sync takes a disk about as long whatever the file's size. So many tables are synced at once by another
-//! thread. Meanwhile the next tables are made, and MemTables are compressed that writers wait for.
+//! A table is small, dozens of KiB, and a sync takes a disk about as long whatever the file's size. So another thread syncs many
+//! tables at once. Meanwhile this one writes the next tables, and compresses sealed MemTables that writers wait for.
 //!
 //! Invariant: the tables that [`TableOutput::end`] returns are on disk with their directory entries; if it fails, none of them is left.
 use super::super::block::Block;

@@ -5,8 +5,8 @@
 //! Invariants:
 //! - Pieces of a file are of one generation, never empty, and never overlap.
 //! - `bytes` is the sum of all pieces' lengths, whether they are here or still to come, and never above the limit.
-//! - Eviction order: what was read already or given up; what was not read for [`UNREAD_PIECE_AGE`].
-//!   Nothing else: a reader that is fetched too far ahead must not cost another one what that one is about to read.
+//! - Evicted are pieces that were read or given up, then those that nobody has read for [`UNREAD_PIECE_AGE`]. No others: fetching
+//!   too far ahead for one reader must not evict what another one is about to read.
 mod file;
 
 use super::stats::PrefetchStats;

@@ -1,5 +1,5 @@
-//! A commit spanning members is seen whole or not at all: cut off at every step of every member, every message lost,
-//! with readers between and beside.
+//! A commit spanning members is seen whole or not at all: with any member stopped at any step, with any message lost, and by
+//! readers between steps and at the same time.
 use super::world::*;
 use crate::*;
 use forebay_index::SLICE;

@@ -1,5 +1,5 @@
-//! After a power cut that took the bytes of a commit without a sync, but not its records: what was there before is there again, and
-//! what was not there is not there. The bytes of a log are taken as a whole.
+//! After a power cut that lost the bytes of a commit without a sync, but not its records, readers see what was there before it,
+//! and holes where there was nothing. A log loses all of its bytes or none here.
 use super::super::check::check;
 use super::world::*;
 use crate::*;

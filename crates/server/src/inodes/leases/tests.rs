@@ -1,3 +1,4 @@
+//! Which leases are granted and revoked, by changes of one and of several members, and what a kernel that does not answer delays.
 use super::*;
 use crate::Result;
 use crate::tests::TestPeers;

@@ -1,3 +1,4 @@
+//! How many requests strided readers need, and how many pages are filled in vain; reads without a stride are left alone.
 use super::*;
 
 /// A reader of records, and the pages that its kernel has.
