@@ -23,6 +23,7 @@
 //! | `recover` | what is there when a store is opened |
 //! | [`check`] | whether a stopped store holds what it says |
 //! | [`chunk`], [`fingerprint`], [`cit`] | cutting log bytes into chunks; what a chunk is known by; where a chunk with a fingerprint is stored |
+//! | `settle`, `foreground` | turning raw spans into shared chunks in the background; what it gives way to |
 //! | [`analysis`] | what deduplication would save of given bytes |
 //! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |
 //!
@@ -38,6 +39,7 @@ pub mod container;
 pub mod counter;
 mod disk_reserve;
 pub mod fingerprint;
+mod foreground;
 pub mod keyspaces;
 mod log;
 pub mod pieces;
@@ -75,6 +77,7 @@ use byte_budget::ByteBudget;
 use container::ContainerTable;
 use forebay_proto::{Fid, Member, Result};
 use forebay_storage::{Io, Store};
+use foreground::ForegroundCalls;
 use log::OpenLogs;
 use parking_lot::Mutex;
 use poison::Poison;
@@ -88,7 +91,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 use tail_memory::TailMemory;
 use write::LogAppender;
 
@@ -216,7 +219,7 @@ impl LogStore {
             work.spawn("forebay-clean", move || shared.run())
                 .map_err(|e| poison::io_error("start a thread for", dir, e))?;
         }
-        let reads = Arc::<AtomicUsize>::default();
+        let foreground = Arc::<ForegroundCalls>::default();
         // Whoever opens the store may change what it says.
         let stamp = settle::saved::take_stamp(&store)?;
         settle::saved::remove_unfinished(&*io, dir)?;
@@ -232,7 +235,7 @@ impl LogStore {
                 containers: containers.clone(),
                 reclaimer: reclaimer.clone(),
                 poison: poison.clone(),
-                reads: reads.clone(),
+                foreground: foreground.clone(),
             };
             let raw = found.live.saturating_sub(found.named);
             Settler::new(parts, settle, options.background, opened, raw).map(Arc::new)
@@ -246,7 +249,7 @@ impl LogStore {
         }
         Ok(LogStore {
             reader: LogReader {
-                under_way: reads,
+                foreground,
                 member: options.member,
                 logs: logs.clone(),
                 spans: spans.clone(),
@@ -320,6 +323,7 @@ impl LogStore {
     /// # Errors
     /// As `flush`.
     pub fn sync_bytes(&self, log: LogId) -> Result<()> {
+        let _call = self.reader.foreground.begin();
         self.writer.sync(log)
     }
 
@@ -328,6 +332,7 @@ impl LogStore {
     /// # Errors
     /// As the store.
     pub fn sync_records(&self) -> Result<()> {
+        let _call = self.reader.foreground.begin();
         let synced = self.store.sync();
         synced.map_err(|e| self.writer.poison.note_sync(e.into()))
     }
@@ -338,6 +343,7 @@ impl LogStore {
     /// As `flush`.
     pub fn sync_all(&self) -> Result<()> {
         self.writer.poison.check()?;
+        let _call = self.reader.foreground.begin();
         let synced = self.writer.segments.sync_written();
         synced.map_err(|e| self.writer.poison.note_sync(e))?;
         self.sync_records()

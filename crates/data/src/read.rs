@@ -6,6 +6,7 @@
 use crate::READ_BYTES;
 use crate::buffer_pool::BufferPool;
 use crate::container::{Container, ContainerId, ContainerTable};
+use crate::foreground::ForegroundCalls;
 use crate::log::OpenLogs;
 use crate::segment::Segments;
 use crate::span::{Run, RunSource, Span, SpanBytes};
@@ -16,7 +17,6 @@ use forebay_proto::data::LogPiece;
 use forebay_proto::{Error, LOST_LOG, LogId, Member, Result};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How often a read follows a span that moves under it. Moving is rare and slow (`reclaim`).
 const MAX_MOVES_FOLLOWED: usize = 16;
@@ -37,8 +37,8 @@ pub struct LogReader {
     pub segments: Arc<Segments>,
     /// For answers to other members, and for chunks that are read together.
     pub buffers: BufferPool,
-    /// Reads under way: settling gives way to them.
-    pub under_way: Arc<AtomicUsize>,
+    /// What settling gives way to.
+    pub foreground: Arc<ForegroundCalls>,
 }
 
 impl LogReader {
@@ -64,10 +64,8 @@ impl LogReader {
         if addr.checked_add(buf.len() as u64).is_none() {
             return Err(self.gone(log, addr));
         }
-        self.under_way.fetch_add(1, Relaxed);
-        let read = self.read_all(log, addr, buf);
-        self.under_way.fetch_sub(1, Relaxed);
-        read
+        let _call = self.foreground.begin();
+        self.read_all(log, addr, buf)
     }
 
     fn read_all(&self, log: LogId, addr: u64, buf: &mut [u8]) -> Result<()> {

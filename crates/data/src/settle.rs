@@ -38,6 +38,7 @@ use crate::cit::{Cit, CitOptions};
 use crate::container::{ContainerTable, MAX_CONTAINER_BYTES};
 use crate::counter::Counter;
 use crate::fingerprint::FingerprintKind;
+use crate::foreground::ForegroundCalls;
 use crate::poison::Poison;
 use crate::reclaim::Reclaimer;
 use crate::segment::Segments;
@@ -55,7 +56,7 @@ use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Raw bytes that are in memory at once, and that are settled at once while a writer waits for room.
@@ -127,8 +128,7 @@ pub struct Settler {
     verified: VerifiedContainers,
     /// What waits.
     pub backlog: Backlog,
-    /// Reads of the foreground under way.
-    reads: Arc<AtomicUsize>,
+    foreground: Arc<ForegroundCalls>,
     /// `None`: it gives way to nobody, being called by those it would give way to.
     pacer: Option<Mutex<Pacer>>,
     index_filled: Mutex<bool>,
@@ -157,8 +157,8 @@ pub struct SettleParts {
     pub reclaimer: Arc<Reclaimer>,
     /// Closed by a failed write.
     pub poison: Arc<Poison>,
-    /// Reads of the foreground under way.
-    pub reads: Arc<AtomicUsize>,
+    /// What it gives way to.
+    pub foreground: Arc<ForegroundCalls>,
 }
 
 /// What was saved of a store that was closed.
@@ -196,7 +196,7 @@ impl Settler {
             containers: parts.containers,
             reclaimer: parts.reclaimer,
             poison: parts.poison,
-            reads: parts.reads,
+            foreground: parts.foreground,
             index,
             anchors: Arc::new(opened.anchors),
             verified: VerifiedContainers::default(),
@@ -390,7 +390,7 @@ impl Settler {
                 bound: self.options.backlog_bytes,
                 is_urgent: self.backlog.is_urgent() || self.backlog.background.is_stopping(),
                 writes: self.backlog.writes(),
-                reads: self.reads.load(Relaxed) > 0,
+                calls: self.foreground.any(),
             };
             if pacer.may_step(load, Instant::now()) {
                 return;
