@@ -26,7 +26,7 @@ fn everything_acknowledged_survives_sigkill() {
     if !has_fuse() {
         return;
     }
-    seeds::for_each_seed("kill9", (3, 200), |seed| round(seed, 4));
+    seeds::for_each_seed("kill9", (3, 200), |seed| round(seed, 4, false));
 }
 
 #[test]
@@ -34,10 +34,21 @@ fn everything_that_a_service_of_one_node_acknowledged_survives_sigkill() {
     if !has_fuse() {
         return;
     }
-    seeds::for_each_seed("kill9 of one node", (3, 200), |seed| round(seed, 1));
+    seeds::for_each_seed("kill9 of one node", (3, 200), |seed| round(seed, 1, false));
 }
 
-fn round(seed: u64, nodes: usize) {
+#[test]
+fn everything_that_is_acknowledged_while_the_store_settles_without_a_pause_survives_sigkill() {
+    if !has_fuse() {
+        return;
+    }
+    seeds::for_each_seed("kill9 while settling", (3, 200), |seed| {
+        round(seed, 1 + seed as usize % 2, true)
+    });
+}
+
+/// `settles`: much is written several times, and whatever was written is settled at once.
+fn round(seed: u64, nodes: usize, settles: bool) {
     let place = Place::new();
     let watchdog = Watchdog::start(seed, LIMIT, place.path(""));
     let mut random = Random::new(seed);
@@ -45,9 +56,15 @@ fn round(seed: u64, nodes: usize) {
         1 => place.path("m"),
         _ => place.path("m").join((node % nodes).to_string()),
     };
-    let start = || place.mount_well(&["--nodes", &nodes.to_string()]);
+    let nodes_text = nodes.to_string();
+    let mut args = vec!["--nodes", &nodes_text];
+    if settles {
+        args.extend(["--settle-backlog", "4KiB"]);
+    }
+    let start = || place.mount_well(&args);
     start();
-    let mut workers: Vec<Worker> = (0..WORKERS).map(|id| Worker::new(id, seed)).collect();
+    let worker = |id| Worker::new(id, seed, settles);
+    let mut workers: Vec<Worker> = (0..WORKERS).map(worker).collect();
     // Two lives a round: the second one works on what the first has left.
     for life in 0..2 {
         let pid = place.pid();

@@ -31,6 +31,8 @@ fn close(file: File) -> io::Result<()> {
 pub struct Worker {
     id: usize,
     random: Random,
+    /// Writes the same bytes again and again.
+    repeats: bool,
     files: Files,
     pending: PendingMount,
     /// What it has acknowledged in the shared file, by slot.
@@ -39,12 +41,13 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn new(id: usize, seed: u64) -> Worker {
+    pub fn new(id: usize, seed: u64, repeats: bool) -> Worker {
         let random = Random::new(seed * 1000 + id as u64 + 1);
         let (files, pending) = (Files::default(), PendingMount::None);
         Worker {
             id,
             random,
+            repeats,
             files,
             pending,
             slots: BTreeMap::new(),
@@ -144,10 +147,14 @@ impl Worker {
         }
     }
 
-    /// Bytes that no other write has, none of them zero.
+    /// Bytes that no other write has, none of them zero; of one that repeats itself, every other write begins as many others do.
     fn bytes(&mut self, most: u64) -> Vec<u8> {
         let mut bytes = vec![0; 1 + self.random.below(most) as usize];
-        forebay_trace::content::Content::new(0, self.random.below(u64::MAX)).fill(0, &mut bytes);
+        let content = match self.repeats && self.random.below(2) == 0 {
+            true => self.random.below(8),
+            false => self.random.below(u64::MAX),
+        };
+        forebay_trace::content::Content::new(0, content).fill(0, &mut bytes);
         bytes.iter_mut().for_each(|b| *b |= 1);
         bytes
     }

@@ -187,7 +187,8 @@ fn fill(clients: &[Client], things: &mut BTreeMap<String, Thing>, round: u64) {
         let same = things[&format!("{base}/d{i}/f3")].clone();
         things.insert(second, same);
         // Renamed into another directory, and removed.
-        let (from, to) = (format!("{base}/d{i}/f6"), format!("{base}/moved{i}"));
+        let to = format!("{base}/moved{i}");
+        let from = name_before(&to).unwrap();
         client(k).rename(&from, &to).unwrap();
         let moved = things.remove(&from).unwrap();
         things.insert(to, moved);
@@ -283,6 +284,12 @@ pub fn strange(client: &Client, things: &BTreeMap<String, Thing>) -> Vec<String>
         }
     }
     strange
+}
+
+/// The name that a thing had before it was renamed: where the rename is lost in one member alone, it has both.
+pub fn name_before(name: &str) -> Option<String> {
+    let (base, n) = name.rsplit_once("/moved")?;
+    Some(format!("{base}/d{n}/f6"))
 }
 
 /// Everything below `/lost+found` that can be read.

@@ -1,5 +1,6 @@
 //! What the bytes of a service's stores hold, by file and place, while they are whole: so that a test that damages some of them knows which
 //! files these may cost, and which not.
+use forebay_data::container::{self, Container, ContainerId};
 use forebay_data::pieces::Pieces;
 use forebay_data::segment_header;
 use forebay_data::span::{self, Span};
@@ -91,6 +92,8 @@ pub struct StoredBytes {
     extents: Extents,
     /// Files whose bytes a span names.
     spans: BTreeMap<(Member, Vec<u8>), BTreeSet<Fid>>,
+    /// Files that have a chunk of a container.
+    containers: HashMap<(Member, ContainerId), BTreeSet<Fid>>,
 }
 
 impl Piece {
@@ -181,26 +184,51 @@ impl StoredBytes {
                 pieces.push(piece);
             }
             let spans = span::all(&store).collect::<Result<Vec<Span>>>()?;
-            data.push((member, node.join("data"), spans));
+            let containers = container::all(&store).collect::<Result<Vec<Container>>>()?;
+            data.push((member, node.join("data"), spans, containers));
         }
-        let mut spans = BTreeMap::new();
-        for (member, data, of_member) in data {
+        let (mut spans, mut users) = (BTreeMap::new(), HashMap::new());
+        for (member, data, of_member, containers) in data {
+            let stored = |of: &dyn Pieces, i: usize, content: BTreeSet<Fid>| {
+                let path = data.join(segment_header::name(of.segment()));
+                let at = of.segment_range(&of.piece(i));
+                Piece {
+                    content,
+                    ..Piece::new(member, dir, &path, at.start..at.end)
+                }
+            };
+            // Files that have a chunk.
+            let mut chunks: HashMap<(ContainerId, usize), BTreeSet<Fid>> = HashMap::new();
             for span in of_member {
                 let key = [&[keys::SPANS.0][..], &span.key()].concat();
                 let fids = files_of(&extents, member, span.log, &span.live);
                 spans.insert((member, key), fids);
-                // Nothing is settled in these stores.
-                let Some(raw) = span.raw() else { continue };
-                let path = data.join(segment_header::name(raw.segment));
-                for i in 0..raw.crcs.len() {
-                    let addresses = raw.piece(i);
-                    let (start, end) = (
-                        raw.segment_offset(addresses.start),
-                        raw.segment_offset(addresses.end),
-                    );
-                    let mut piece = Piece::new(member, dir, &path, start..end);
-                    piece.content = files_of(&extents, member, span.log, &addresses);
-                    pieces.push(piece);
+                if let Some(raw) = span.raw() {
+                    let of_piece = |i| files_of(&extents, member, span.log, &raw.piece(i));
+                    pieces.extend((0..raw.crcs.len()).map(|i| stored(raw, i, of_piece(i))));
+                }
+                let mut at = span.live.start;
+                for run in span.runs().into_iter().flat_map(|runs| runs.iter()) {
+                    let addresses = at..at + u64::from(run.len);
+                    at = addresses.end;
+                    let Some((id, positions)) = run.in_container() else {
+                        continue;
+                    };
+                    let named = containers.iter().find(|c| c.id == id);
+                    for chunk in named.and_then(|c| c.chunks_over(&positions)).unwrap() {
+                        let of_chunk = chunks.entry((id, chunk)).or_default();
+                        of_chunk.extend(files_of(&extents, member, span.log, &addresses));
+                    }
+                }
+            }
+            for container in &containers {
+                let is_stored = |i: &usize| container.chunk(*i).crc.is_some();
+                for i in (0..container.count()).filter(is_stored) {
+                    let content = chunks.remove(&(container.id, i)).unwrap_or_default();
+                    let of_container: &mut BTreeSet<Fid> =
+                        users.entry((member, container.id)).or_default();
+                    of_container.extend(&content);
+                    pieces.push(stored(container, i, content));
                 }
             }
         }
@@ -214,6 +242,7 @@ impl StoredBytes {
             pieces,
             extents,
             spans,
+            containers: users,
         })
     }
 
@@ -236,7 +265,10 @@ impl StoredBytes {
                 continue;
             }
             known += both.end - both.start;
-            piece.keys.values().for_each(|s| held.add(s, false));
+            for subject in piece.keys.values() {
+                held.add(subject, false);
+                held.inodes.extend(self.users(piece.member, subject));
+            }
             held.inodes.extend(&piece.content);
             for (log, live) in &piece.spans {
                 held.inodes
@@ -250,6 +282,15 @@ impl StoredBytes {
         }
         held.others = known < bytes.end - bytes.start;
         held
+    }
+
+    /// Files that have a chunk of the container, if the record is of one.
+    fn users(&self, member: Member, subject: &RecordSubject) -> impl Iterator<Item = Fid> {
+        let users = match subject {
+            RecordSubject::Container(id) => self.containers.get(&(member, *id)),
+            _ => None,
+        };
+        users.into_iter().flatten().copied()
     }
 
     /// What has keys behind those of the block before this one and before those of the block behind.
@@ -279,8 +320,9 @@ impl StoredBytes {
             held.files_between.push(from.0..=to.0);
         }
         let range = (this.member, from.clone())..=(this.member, to.clone());
-        for (_, subject) in self.keys.range(range.clone()) {
+        for ((member, _), subject) in self.keys.range(range.clone()) {
             held.add(subject, true);
+            held.between.extend(self.users(*member, subject));
         }
         for (_, fids) in self.spans.range(range) {
             held.between.extend(fids);

@@ -107,9 +107,16 @@ impl<'a> ReportedDamage<'a> {
     /// By the list of a salvage or repair, and by fsck of file data.
     fn by(made: &'a MadeStore, losses: &Losses, fsck: &[String]) -> ReportedDamage<'a> {
         let mut fids = BTreeSet::new();
-        for (name, fid) in &made.fids {
+        let names = made.fids.iter().flat_map(|(name, fid)| {
+            let before = store::name_before(name);
+            [Some(name.clone()), before]
+                .into_iter()
+                .flatten()
+                .map(move |name| (name, fid))
+        });
+        for (name, fid) in names {
             let note = format!("{name}: ");
-            let listed = losses.lost.iter().any(|l| l.path == *name)
+            let listed = losses.lost.iter().any(|l| l.path == name)
                 || losses
                     .notes
                     .iter()

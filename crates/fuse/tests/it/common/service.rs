@@ -1,7 +1,7 @@
 //! The serving process and the handle a test holds on it.
 use super::{has_fuse, role, role_as, start_ready};
 use forebay_fuse::{Mount, MountOptions, PendingMount, mounts, unmount};
-use forebay_server::{Config, Consistency, Service};
+use forebay_server::{Config, Consistency, Service, SettleConfig};
 use forebay_storage::fault::{Call, HookedIo};
 use forebay_storage::{Durability, Io, OsIo};
 use forebay_testkit::seeds;
@@ -27,7 +27,7 @@ pub struct Setup {
     /// Rows of writes become patterns.
     pub patterns: bool,
     pub allow_other: bool,
-    /// Most bytes of data, if limited.
+    /// Most bytes of data, if limited. Then nothing is settled: the same bytes are to fill it again and again.
     pub quota: Option<u64>,
     /// The kernel may keep dirty pages, where there is one member.
     pub write_back: bool,
@@ -90,6 +90,10 @@ pub fn serve(args: &[&str]) {
         consistency,
         patterns: *patterns == "1",
         quota: quota.parse().ok(),
+        settle: SettleConfig {
+            enabled: quota.parse::<u64>().is_err(),
+            ..SettleConfig::default()
+        },
         durability: Durability::Process,
         ..Config::default()
     };
