@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 /// Between two looks whether the foreground rests.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// The foreground rests if it did nothing for so long.
-const QUIET: Duration = Duration::from_millis(100);
+const QUIET: Duration = Duration::from_millis(400);
 /// The longest pause before a step.
-const MAX_PAUSE: Duration = Duration::from_millis(200);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is to be settled, and who else is at work.
 #[derive(Debug, Clone, Copy, Default)]
@@ -118,20 +118,25 @@ mod tests {
             now += LOOK_AGAIN;
         }
         assert!((19..=20).contains(&steps), "{steps} steps");
-        // The burst ends.
+        // The burst ends, with a step that takes no pause.
         let quiet = Load { writes, ..load(1) };
+        let hurried = Load {
+            is_urgent: true,
+            ..quiet
+        };
+        assert!(pacer.may_step(hurried, now));
         let look = |pacer: &mut Pacer, after| pacer.may_step(quiet, now + after);
-        assert!(!look(&mut pacer, QUIET / 2));
+        assert!(!look(&mut pacer, MAX_PAUSE / 2));
         assert!(look(&mut pacer, QUIET) && look(&mut pacer, QUIET));
         let calls = Load {
             calls: true,
             ..quiet
         };
         assert!(!pacer.may_step(calls, now + 2 * QUIET));
-        let urgent = Load {
-            is_urgent: true,
-            ..calls
+        let hurried = Load {
+            calls: true,
+            ..hurried
         };
-        assert!(pacer.may_step(urgent, now + 2 * QUIET));
+        assert!(pacer.may_step(hurried, now + 2 * QUIET));
     }
 }

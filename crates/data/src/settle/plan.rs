@@ -300,9 +300,11 @@ impl<'a> SettlePlan<'a> {
     pub fn carry_out(self) -> Result<PlanOutcome> {
         let settler = self.settler;
         for segment in &self.adopted_segments {
+            settler.pause();
             let synced = settler.segments.sync_number(*segment);
             synced.map_err(|e| settler.poison.note_sync(e))?;
         }
+        settler.pause();
         let (mut containers, no_room) = self.writer.finish()?;
         // Another thread may have heard of a failure to bring these bytes to disk, which is told once: then raw bytes must not go.
         settler.poison.check()?;
