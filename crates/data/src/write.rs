@@ -59,7 +59,7 @@ impl LogAppender {
         if let Some(settler) = &self.settler {
             settler.wait_while_behind(&self.reclaimer.space_freed);
         }
-        if !self.take_room(len) && !(settles && self.settle_for_room(len)) {
+        if !(self.take_room(len) || settles && self.settle_for_room(len)) {
             return Err(Errno::NOSPC.into());
         }
         let mut state = log.state.lock();
