@@ -39,7 +39,8 @@ impl FingerprintKind {
                 out.copy_from_slice(&blake3::hash(chunk).as_bytes()[..FINGERPRINT_BYTES]);
             }
             FingerprintKind::Sha1 => out.copy_from_slice(&Sha1::digest(chunk)),
-            FingerprintKind::EightBits => out.fill(blake3::hash(chunk).as_bytes()[0]),
+            // Zeros stand for no fingerprint in a container's record.
+            FingerprintKind::EightBits => out.fill(blake3::hash(chunk).as_bytes()[0].max(1)),
         }
         Fingerprint(out)
     }
