@@ -24,7 +24,7 @@ const INDEX_SHARE: u64 = 24;
 impl Default for SettleConfig {
     fn default() -> SettleConfig {
         SettleConfig {
-            enabled: true,
+            enabled: false,
             chunk: ChunkSize::MIN,
             fingerprint: FingerprintKind::Blake3,
             backlog: None,

@@ -57,7 +57,7 @@ settings! {
         "Commit rows of writes as patterns, some bytes each, instead of an index record for each write: on or off"
     "quota" "quota" "SIZE" = "none", service.quota = values::quota;
         "Most file data each node stores; none: what the disk has"
-    "settle" "settle" "MODE" = "auto", service.settle.enabled = values::settle;
+    "settle" "settle" "MODE" = "off", service.settle.enabled = values::settle;
         "Deduplicate file data in the background: auto (out of a burst's way) or off"
     "chunk_size" "chunk-size" "SIZE" = "4KiB", service.settle.chunk = values::chunk_size;
         "Deduplicate in chunks of this size: 4KiB to 64KiB, a power of two"

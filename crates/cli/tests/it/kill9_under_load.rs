@@ -59,7 +59,7 @@ fn round(seed: u64, nodes: usize, settles: bool) {
     let nodes_text = nodes.to_string();
     let mut args = vec!["--nodes", &nodes_text];
     if settles {
-        args.extend(["--settle-backlog", "4KiB"]);
+        args.extend(["--settle", "auto", "--settle-backlog", "4KiB"]);
     }
     let start = || place.mount_well(&args);
     start();
