@@ -9,14 +9,14 @@ use std::collections::HashSet;
 const MAX_REMEMBERED: usize = 1 << 16;
 
 #[derive(Default)]
-struct Remembered {
+struct DamagedInEpoch {
     chunks: HashSet<(ContainerId, usize)>,
     epoch: u64,
 }
 
 /// See the head of this file. Shared by threads.
 #[derive(Default)]
-pub struct DamagedChunks(Mutex<Remembered>);
+pub struct DamagedChunks(Mutex<DamagedInEpoch>);
 
 impl DamagedChunks {
     /// A chunk is not what was written.

@@ -116,9 +116,7 @@ impl ReadSpans {
             first = if goes_on { end } else { end + 1 };
         }
     }
-}
 
-impl ReadSpans {
     /// CRC32C of a chunk that has a byte of this span. Of one that is a piece of its raw bytes it is known.
     pub fn checksum(&self, span: &ReadSpan, chunk: &CutChunk) -> u32 {
         let known = span

@@ -17,15 +17,15 @@ use std::collections::HashSet;
 const MAX_REMEMBERED: usize = 1 << 20;
 
 #[derive(Default)]
-struct Verified {
+struct VerifiedInEpoch {
     containers: HashSet<ContainerId>,
-    /// In which they were: whose damaged chunks are remembered still (`container/damaged`).
+    /// The epoch of the damaged chunks (`container/damaged`) in which they were read: it ends when these are forgotten.
     epoch: u64,
 }
 
 /// Containers that were read whole, or written, by this process. Shared by threads.
 #[derive(Default)]
-pub struct VerifiedContainers(Mutex<Verified>);
+pub struct VerifiedContainers(Mutex<VerifiedInEpoch>);
 
 impl VerifiedContainers {
     /// One more, in the epoch that it was before it was read.
