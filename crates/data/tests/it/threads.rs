@@ -1,12 +1,21 @@
 //! Threads appending, reading, freeing and cleaning at once: a read gives the right bytes or `Gone`, and `Gone` only for
 //! bytes that somebody has begun to free.
-use crate::common::{Fixture, is_gone, options, pattern};
+use crate::common::{Fixture, is_gone, options, settle_options};
 use forebay_data::{LogId, LogStoreOptions};
 use forebay_proto::{Error, Fid};
 use forebay_testkit::random::Random;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+/// Bytes that say where they are. Every third log holds the same ones, and some of all are zeros.
+fn pattern(log: LogId, addr: u64, len: usize) -> Vec<u8> {
+    let byte = |at: u64| match at >> 13 & 7 {
+        5 => 0,
+        _ => (at.wrapping_mul(0x9E37_79B9).wrapping_add(log % 3 * 77) >> 11) as u8,
+    };
+    (addr..addr + len as u64).map(byte).collect()
+}
 
 /// What the readers know of a log.
 struct Known {
@@ -96,11 +105,33 @@ fn free(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, stop: &AtomicBool) {
 
 #[test]
 fn readers_see_the_right_bytes_while_others_write_free_and_clean() {
-    let bytes: u64 = forebay_testkit::seeds::count(40 << 20, 1 << 30);
-    let fixture = Fixture::new(LogStoreOptions {
+    all_at_once(LogStoreOptions {
         buffer_bytes: 1 << 20,
         ..options()
     });
+}
+
+#[test]
+fn readers_see_the_right_bytes_while_others_write_free_clean_and_settle() {
+    all_at_once(LogStoreOptions {
+        buffer_bytes: 1 << 20,
+        settle: Some(settle_options()),
+        ..options()
+    });
+}
+
+/// Settles whatever is there, again and again.
+fn settle(fixture: &Fixture, stop: &AtomicBool) {
+    while !stop.load(SeqCst) {
+        fixture.logs.settle().unwrap();
+        std::thread::yield_now();
+    }
+}
+
+fn all_at_once(options: LogStoreOptions) {
+    let bytes: u64 = forebay_testkit::seeds::count(40 << 20, 1 << 30);
+    let settles = options.settle.is_some();
+    let fixture = Fixture::new(options);
     let (known, stop, reads) = (
         RwLock::new(Vec::new()),
         AtomicBool::new(false),
@@ -120,6 +151,9 @@ fn readers_see_the_right_bytes_while_others_write_free_and_clean() {
             scope.spawn(move || r.fetch_add(read(f, k, i * 104_729, s), SeqCst));
         }
         scope.spawn(|| free(&fixture, &known, &stop));
+        if settles {
+            scope.spawn(|| settle(&fixture, &stop));
+        }
         let done: Vec<_> = writers
             .into_iter()
             .map(std::thread::ScopedJoinHandle::join)
