@@ -31,7 +31,7 @@ mod room;
 pub mod saved;
 mod writer;
 
-pub use backlog::Backlog;
+pub use backlog::SettleBacklog;
 
 use crate::chunk::{AnchorTable, ChunkSize, Cutter};
 use crate::cit::{Cit, CitOptions};
@@ -127,7 +127,7 @@ pub struct Settler {
     anchors: Arc<AnchorTable>,
     verified: VerifiedContainers,
     /// What waits.
-    pub backlog: Backlog,
+    pub backlog: SettleBacklog,
     foreground: Arc<ForegroundCalls>,
     /// `None`: it gives way to nobody, being called by those it would give way to.
     pacer: Option<Mutex<Pacer>>,
@@ -200,7 +200,7 @@ impl Settler {
             index,
             anchors: Arc::new(opened.anchors),
             verified: VerifiedContainers::default(),
-            backlog: Backlog::default(),
+            backlog: SettleBacklog::default(),
             pacer: background.then(|| Mutex::new(Pacer::new())),
             index_filled: Mutex::new(is_filled),
             settling: Mutex::default(),

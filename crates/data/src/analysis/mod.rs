@@ -60,12 +60,12 @@ pub struct CutAnalysis {
     kind: CutKind,
     table: Option<Arc<AnchorTable>>,
     cutter: Cutter,
-    tally: Tally,
+    tally: DedupTally,
     addr: u64,
 }
 
 #[derive(Debug)]
-struct Tally {
+struct DedupTally {
     seen: SeenFingerprints,
     counts: DedupCounts,
 }
@@ -84,7 +84,7 @@ impl CutAnalysis {
                 kind: *kind,
                 cutter: cutter(*kind, table.as_ref()),
                 table,
-                tally: Tally {
+                tally: DedupTally {
                     seen: SeenFingerprints::new((budget as f64 * share(kind) / shares) as usize),
                     counts: DedupCounts::default(),
                 },
@@ -125,7 +125,7 @@ impl CutAnalysis {
     }
 }
 
-impl Tally {
+impl DedupTally {
     fn add(&mut self, chunk: Chunk<'_>) {
         let len = chunk.bytes.len() as u64;
         self.counts.logical += len;

@@ -38,7 +38,7 @@ pub struct Waiting {
 
 /// See the head of this file. Shared by threads.
 #[derive(Default)]
-pub struct Backlog {
+pub struct SettleBacklog {
     /// The thread that settles.
     pub background: BackgroundWork<Waiting>,
     /// Bytes that wait.
@@ -47,7 +47,7 @@ pub struct Backlog {
     noted: AtomicU64,
 }
 
-impl Backlog {
+impl SettleBacklog {
     /// There are so many raw bytes in a store that was opened.
     pub fn scan_all(&self, bytes: u64) {
         let mut waiting = self.background.lock();
@@ -139,7 +139,7 @@ impl Backlog {
         most_bytes: u64,
         is_wanted: &impl Fn(&Span) -> bool,
     ) -> Vec<Span> {
-        let mut picked = Picked::new(most_bytes);
+        let mut picked = PickedSpans::new(most_bytes);
         while !picked.is_full() {
             let first = self.background.lock().logs.pop_first();
             let Some((log, noted)) = first else { break };
@@ -173,7 +173,12 @@ impl Backlog {
         picked.spans
     }
 
-    fn pick_by_scan(&self, store: &Store, picked: &mut Picked, is_wanted: &impl Fn(&Span) -> bool) {
+    fn pick_by_scan(
+        &self,
+        store: &Store,
+        picked: &mut PickedSpans,
+        is_wanted: &impl Fn(&Span) -> bool,
+    ) {
         let Some(from) = self.background.lock().scan.take() else {
             return;
         };
@@ -229,15 +234,15 @@ impl Waiting {
 }
 
 /// Spans that are picked.
-struct Picked {
+struct PickedSpans {
     spans: Vec<Span>,
     bytes: u64,
     most: u64,
 }
 
-impl Picked {
-    fn new(most: u64) -> Picked {
-        Picked {
+impl PickedSpans {
+    fn new(most: u64) -> PickedSpans {
+        PickedSpans {
             spans: Vec::new(),
             bytes: 0,
             most,
@@ -262,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_a_scan_is_to_find_counts_as_waiting_but_not_as_written() {
-        let backlog = Backlog::default();
+        let backlog = SettleBacklog::default();
         backlog.scan_all(1000);
         assert_eq!((backlog.bytes(), backlog.written_bytes()), (1000, 0));
         backlog.note(7, 0, 50);
@@ -271,7 +276,7 @@ mod tests {
 
     #[test]
     fn after_a_failure_the_thread_waits_unless_a_writer_needs_room() {
-        let backlog = Backlog::default();
+        let backlog = SettleBacklog::default();
         backlog.note(7, 0, 50);
         assert!(backlog.wait(None));
         backlog.hurry(true);

@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// Containers kept at most while chunks of a batch are found.
 const MAX_KNOWN: usize = 4096;
 
-/// A chunk that is looked for.
-pub struct Wanted<'a> {
+/// A chunk of which a stored copy is looked for.
+pub struct NewChunk<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
     /// Their CRC32C.
@@ -77,7 +77,7 @@ impl<'a> ChunkLookup<'a> {
     }
 
     /// Whether the stored chunk may be named in place of these bytes.
-    pub fn accepts(&mut self, location: ChunkLocation, wanted: &Wanted<'_>) -> Result<bool> {
+    pub fn accepts(&mut self, location: ChunkLocation, wanted: &NewChunk<'_>) -> Result<bool> {
         let (id, chunk) = (location.container, location.index as usize);
         let Some((container, counts)) = self.known(id)? else {
             return Ok(false);

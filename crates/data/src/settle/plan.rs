@@ -4,7 +4,7 @@
 //! the others are reclaimed. Else they are copied to containers, in the order of their addresses.
 use super::Settler;
 use super::cut::{CutChunk, ReadSpan, ReadSpans};
-use super::lookup::{ChunkLookup, Wanted};
+use super::lookup::{ChunkLookup, NewChunk};
 use super::writer::ContainerWriter;
 use crate::cit::{ChunkLocation, MAX_CONTAINER_CHUNKS};
 use crate::container::{
@@ -123,7 +123,7 @@ impl<'a> SettlePlan<'a> {
         let mut lookup = ChunkLookup::new(self.settler);
         let accept = |i: usize, location: ChunkLocation| {
             let chunk = wanted[i];
-            let wanted = Wanted {
+            let wanted = NewChunk {
                 bytes: &read.bytes()[read.chunks[chunk].at.clone()],
                 crc: fates[chunk].crc,
             };
