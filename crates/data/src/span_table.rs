@@ -1,11 +1,14 @@
-//! The span records of a member, one owner for three things that must agree: the records in the store, decoded ones in memory,
-//! and the bytes that they count for.
+//! The span table of a member. It owns three things that must agree: the span records in the store, decoded spans in memory, and
+//! the bytes that these count for.
 //!
-//! Raw spans are recorded here, freed by `free`, and made mapped ones by `settle`.
+//! Raw spans are recorded here; `settle` turns them into mapped ones, `free` frees them. (Raw and mapped: see [`span`].)
 //!
-//! Invariants: spans of one log never overlap; every raw span counts in its segment with the bytes that it stores, and every run of a
-//! mapped one in the counts of its chunks; records of a log are replaced and counted under the log's lock; no decoded span
-//! outlives its record (`record_cache`).
+//! Invariants:
+//! - Spans of one log never overlap.
+//! - A raw span counts in its segment with the bytes that it stores. Each run of a mapped span counts once for each chunk that it
+//!   names.
+//! - Records of a log are replaced, and counts changed, under the log's lock.
+//! - No decoded span outlives its record (`record_cache`).
 mod free;
 mod settle;
 

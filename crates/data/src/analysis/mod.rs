@@ -1,8 +1,8 @@
-//! How much of given bytes deduplication would save: cut in several ways at once, counted in bounded memory, stored nowhere.
-//! The analysis of the paper's Table I.
+//! How much deduplication would save on given bytes: they are cut in several ways at once and counted in bounded memory; nothing is
+//! stored. The analysis of the paper's Table I.
 //!
-//! Every **cut** is a chunk size, on the fixed grid or on the one that content chooses. Each has a set of the fingerprints that it has
-//! seen, exact while it fits its memory, then a sample of them (`seen`).
+//! A **cut** is a chunk size, on the fixed grid or on the grid that content chooses ([`chunk`](crate::chunk)). Each cut has its own
+//! set of the fingerprints seen: exact while it fits in memory, a sample beyond (`seen`).
 use crate::chunk::{AnchorTable, Chunk, ChunkSize, Cutter};
 use crate::fingerprint::FingerprintKind;
 use seen::SeenFingerprints;

@@ -1,4 +1,4 @@
-//! The segment files of one member of a stopped service, kept open while they are looked at.
+//! The segment files of one member of a stopped service, kept open during a check.
 use crate::segment_header;
 use forebay_storage::{File, Io};
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Stored bytes against their checksums.
+//! Checks stored bytes against their checksums.
 use super::{ByteCheck, SegmentFiles};
 use crate::container::{self, Container, ContainerId, Counts};
 use crate::pieces::Pieces;

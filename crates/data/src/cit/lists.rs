@@ -1,20 +1,20 @@
-//! Fingerprints of containers in memory: the least recently used go when they take more than their budget.
+//! Cached lists of containers' fingerprints, LRU under a byte budget.
 //!
-//! Invariants: a list here has every chunk of its container up to now, but for those that are gone: after
-//! [`ListCache::forget_chunk`] returns, the chunk is in no list here, and none that was read before is kept.
+//! Invariant: a cached list has every chunk of its container that has a fingerprint and is still named. After
+//! [`ListCache::forget_chunk`] returns, the chunk is in no cached list, and a list that was read before the call is not added.
 use super::{ChunkLocation, MAX_CONTAINER_CHUNKS};
 use crate::fingerprint::Fingerprint;
 use lru::LruCache;
 use parking_lot::{Mutex, MutexGuard};
 
 const MOST_SHARDS: usize = 16;
-/// A shard has room for some lists, or there are fewer.
+/// A shard has at least this budget, so that it holds some lists; a small cache has fewer shards.
 const SHARD_BYTES: usize = 64 << 10;
-/// Chunks of one container with the fingerprint that is sought; more are not looked at.
+/// How many chunks of one container with the wanted fingerprint are tried, at most.
 pub const SAME_FINGERPRINT: usize = 8;
-/// What a list takes besides its fingerprints and index; bytes.
+/// Memory of a list besides its fingerprints and index, bytes.
 const LIST_BYTES: usize = 160;
-/// A place of the index where nothing is.
+/// An empty slot of a list's index.
 const NONE: u16 = u16::MAX;
 
 /// The fingerprints of one container.

@@ -1,15 +1,15 @@
-//! The chunk information table (CIT): from a fingerprint to the place of a stored chunk that has it.
+//! The chunk information table (CIT): from a fingerprint to where a chunk with that fingerprint is stored.
 //!
-//! It is an index in memory under a byte budget, and a help only: containers are the truth. It may not know a chunk that
-//! is stored, which costs space. It never names a place whose fingerprint is another one: an entry has 24 bits of a
-//! fingerprint and a container, and a chunk is found only in that container's list of fingerprints, which is read from
+//! It is an index in memory under a byte budget. The containers are the truth; the index is a hint. It may miss a stored chunk,
+//! which costs space. It never answers with a chunk of another fingerprint: an entry has only 24 bits of the fingerprint and a
+//! container's number, so the full fingerprint is always compared with that container's list of fingerprints. Lists are read from
 //! [`FingerprintLists`] and cached.
 //!
-//! **Exact while it fits, sampled beyond.** Chunks that follow each other in a container follow each other again where their
-//! content is repeated. So one entry that leads to a container's list finds its neighbours too. One chunk of every `rate` chunks of a
-//! container has an entry, the first of them always: at rate 1 all have one, and the index is exact. When entries
-//! would take more than their share of the budget, the rate is doubled, and every second one goes (sparse indexing). The chunks
-//! of cached lists have entries as long as the list is cached.
+//! **Exact while it fits, sampled beyond** (sparse indexing). Chunks that were stored one after the other are mostly repeated one
+//! after the other. So one entry that leads to a container's list finds its neighbours too. Of every `rate` chunks of a container
+//! one has an entry, and the first chunk of a container always has. At rate 1 every chunk has one: the index is exact. When the
+//! entries outgrow their share of the budget, the rate is doubled and every second entry is removed. Each chunk of a cached list
+//! has an entry while the list is cached.
 //!
 //! ```text
 //! chunk of a container    0   1   2   3   4   5   6   7   8  ...  64   ...  0, if the container's number is even
@@ -21,7 +21,7 @@
 //! |---|---|
 //! | `slots` | the entries of one part of the table |
 //! | `lists` | cached lists |
-//! | `batch` | finding chunks that follow each other |
+//! | `batch` | finding a sequence of chunks |
 //! | `saved` | the table's form in a file |
 use crate::fingerprint::Fingerprint;
 use forebay_proto::Result;

@@ -1,11 +1,11 @@
-//! The step that frees bytes: span records are cut, and the counts of the chunks that they name go down, in one batch. From then on
-//! the addresses answer `Gone`. The disk space follows later (`reclaim`), when that batch is on disk.
+//! The batch that frees bytes: it cuts span records and lowers the counts of the chunks that they name. From then on the addresses
+//! answer `Gone`. The disk space follows once the batch is on disk (`reclaim`).
 //!
-//! A piece of raw bytes stays on disk as long as one of its bytes is live, because the others are needed to verify it; the parts that
-//! a split leaves may both hold the piece between them.
+//! A piece of raw bytes stays on disk while one of its bytes is live, because it is verified as a whole. When a free splits a span,
+//! both parts may hold the same piece.
 //!
-//! A batch changes a bounded number of runs, so a large file is freed in several. Where records contradict each other, what can be
-//! freed is: then the spans of that batch are freed one at a time, without those that cannot.
+//! A batch changes a bounded number of runs, so a large file is freed in several. If records contradict each other, the spans of a
+//! batch are freed one at a time, and those that cannot be freed are left.
 use super::{SpanTable, unneeded};
 use crate::keyspaces::{LOGS, SPANS};
 use crate::ranges::subtract;

@@ -1,7 +1,7 @@
-//! The step that makes raw spans mapped ones: records of spans, containers and counts in one batch.
+//! The batch that settles: it replaces raw spans by mapped ones, with the records and counts of their containers, all or nothing.
 //!
-//! A span whose record is not what it was when it was read is left as it is, and so is one that names a chunk which is gone by now.
-//! Chunks that only such spans would name are not kept.
+//! A span stays raw if its record changed since it was read, or if a chunk that it would name is gone by now. Chunks that only such
+//! spans would name are not kept.
 use super::{SpanTable, unneeded};
 use crate::container::{ContainerId, NewContainer};
 use crate::segment::SegmentRange;
