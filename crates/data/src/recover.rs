@@ -1,12 +1,11 @@
-//! Rebuilds what is in memory from the span records and the directory of segments when a store is opened, after a stop or a
+//! Rebuilds the state in memory from the span records and the directory of segments when a store is opened, after a stop or a
 //! crash.
 //!
-//! Segments that no raw span and no container names are removed; they hold bytes that were written but never recorded, or freed.
-//! Free space inside the others is found again as the gaps between raw spans and chunks that are named. Nothing is ever appended to
-//! an old segment.
+//! Segments that no raw span and no container names are removed: their bytes were written but never recorded, or freed. Free space
+//! inside the others is what lies between raw spans and named chunks. Nothing is ever appended to a segment of an earlier run.
 //!
-//! Damaged records of spans and containers cost what they name, and nothing else: reads that need them fail, all others go on. Which
-//! bytes they name is not known, so then every segment is kept as it is, and all of it counts as live.
+//! A damaged record of a span or container makes its bytes unreadable, and nothing else. Which bytes it named is not known, so then
+//! every segment is kept whole, and all of it counts as live.
 use crate::container;
 use crate::keyspaces::LOGS;
 use crate::pieces::Pieces;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 mod seen;
 
-/// Memory of a cut for anchors: some million of them, which is 64 GiB of different content. Then it keeps a part.
+/// Memory for the anchors of a cut: about a million, those of 64 GiB of distinct content. Beyond that only a part is kept.
 const ANCHOR_BYTES: usize = 4 << 20;
 
 /// A way to cut.
@@ -42,7 +42,7 @@ impl DedupCounts {
         self.logical.saturating_sub(self.zero + self.unique)
     }
 
-    /// What came since `before`.
+    /// The counts since `before`.
     #[must_use]
     pub fn since(&self, before: &DedupCounts) -> DedupCounts {
         DedupCounts {
@@ -71,8 +71,8 @@ struct DedupTally {
 }
 
 impl CutAnalysis {
-    /// One for each way to cut; all together take at most `budget` bytes for fingerprints, and 5 MiB each besides. They share no
-    /// memory, so each may run in a thread of its own.
+    /// One analysis for each way to cut. Together they take at most `budget` bytes for fingerprints, and each 5 MiB besides. They share
+    /// no memory, so each may run in its own thread.
     pub fn of(kinds: &[CutKind], budget: usize) -> Vec<CutAnalysis> {
         // Half the size has twice the chunks: all become samples at about the same number of bytes.
         let share = |kind: &CutKind| 1.0 / kind.size.bytes() as f64;
@@ -119,7 +119,7 @@ impl CutAnalysis {
         self.tally.counts
     }
 
-    /// Of how many fingerprints one is kept: at 1 the counts are exact.
+    /// One in this many fingerprints is kept; 1: the counts are exact.
     pub fn sampling_rate(&self) -> u64 {
         self.tally.seen.rate()
     }

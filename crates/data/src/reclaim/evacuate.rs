@@ -1,10 +1,11 @@
-//! Moving the last live bytes out of mostly dead segments: raw spans, and containers without the chunks that nothing names.
+//! Evacuates mostly dead segments: moves the last live bytes (raw spans, and chunks of containers that are still named) to a new
+//! segment.
 //!
-//! Order: moved bytes are on disk before the records name them, and the records before the old segment goes. A span or container
-//! that changed while its bytes were copied stays where it was.
+//! Order: moved bytes are on disk before the records name them, and the records before the old segment is removed. A span or
+//! container that changed while its bytes were copied stays where it was.
 //!
-//! Invariant: a copy counts as live in its new segment from its reservation on, until it is recorded there and the
-//! old one counts no more, or until the copy is discarded: whatever fails in between.
+//! Invariant: a copy counts as live in the new segment from its reservation on. Whatever fails in between, it is then either
+//! recorded there and the old one no longer counted, or discarded and no longer counted itself.
 use super::Reclaimer;
 use crate::container::{self, ContainerMove};
 use crate::pieces::Pieces;

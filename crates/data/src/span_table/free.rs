@@ -24,7 +24,7 @@ struct SpanCut {
     left: Vec<Span>,
 }
 
-/// How far freeing has come: a log, by its place among those that are freed, and an address in it.
+/// Progress of a free: a log, by its index among those to be freed, and an address in it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct FreePosition {
     log: usize,
@@ -32,7 +32,7 @@ struct FreePosition {
 }
 
 impl FreePosition {
-    /// Behind all.
+    /// The end of all logs.
     const END: FreePosition = FreePosition {
         log: usize::MAX,
         addr: u64::MAX,
@@ -94,7 +94,7 @@ impl SpanTable {
         failure.map_or(Ok(()), Err)
     }
 
-    /// What the next step does, if it cuts about `most` runs.
+    /// Plans the next step, which cuts about `most` runs.
     fn cut_step(
         &self,
         logs: &[(LogId, Vec<Range<u64>>)],
@@ -121,8 +121,8 @@ impl SpanTable {
         Ok(step)
     }
 
-    /// What freeing does to the spans of one log from an address on: the cuts, and the parts of segments that no raw span needs any
-    /// more. `Some`: where it stopped, because the step is full.
+    /// Adds to a step the cuts of one log's spans from an address on, and the segment ranges that no raw span needs any more. `Some`:
+    /// where it stopped because the step is full.
     fn cut(
         &self,
         log: LogId,
