@@ -1,9 +1,9 @@
-//! Merging sorted runs on disk. Tables whose key range overlaps no other table are kept as files; of the others, only overlapping blocks are
-//! decompressed.
+//! Merging sorted runs on disk. Tables whose key range overlaps no other table are kept as files; of the others, only overlapping
+//! blocks are decompressed.
 //!
-//! While puts come, at least four runs of similar size are merged at once: a merge costs the same for each record
-//! whatever the number of runs, and writers may have to wait for it. When puts pause, two runs are enough, because a
-//! lookup looks into each run. So under puts that never pause up to three runs of each size remain.
+//! While puts come, at least four runs of similar size are merged at once: a merge costs the same for each record whatever the
+//! number of runs, and writers may have to wait for it. When puts pause, two runs are enough, because a lookup looks into each run.
+//! So under puts that never pause up to three runs of each size remain.
 //!
 //! A run with a table that cannot be read is left as it is, and merged no more until the next start.
 use super::super::block::BlockSplitter;
