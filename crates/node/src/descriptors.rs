@@ -1,9 +1,10 @@
-//! The file descriptors of a server process: one number, shared out when it starts as memory budgets are.
+//! Divides the file descriptors of a server process among their users when it starts.
 //!
 //! 1. The process itself, each member and each mount get what they always need.
-//! 2. Connections to the control socket and to the metrics have fixed shares, so that clients cannot take what writing needs.
+//! 2. Connections to the control socket and to the metrics have fixed shares, so that clients cannot take descriptors that writing
+//!    needs.
 //! 3. Three quarters of the rest keep segments and tables open (`forebay_storage::PooledIo`).
-//! 4. The last quarter is for files that are open for a moment, as those of a stage job.
+//! 4. The last quarter is for files that are open briefly, for example those of a stage job.
 use crate::failure::{Failure, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

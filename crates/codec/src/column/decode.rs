@@ -1,6 +1,6 @@
-//! Reading a column, whole or as far as any value of it needs.
+//! Decodes a column, whole or only as far as a value is needed.
 //!
-//! Both read each token once, and never produce more than the given number of rows.
+//! Each token is read once, and no more than the given number of rows is produced.
 use super::{LONG_MATCH, SHORTEST_MATCH};
 use crate::varint;
 

@@ -1,7 +1,8 @@
-//! The coordinator of one stage job, at the server that a client asked: every server does its part, the coordinator adds up and finishes the job.
+//! The coordinator of one stage job, at the server that a client asked: it has every server copy its part, adds up the results, and
+//! finishes the job.
 //!
-//! Invariants: when one part stops, all do. A member that answers no more stops the job. While the job is finished the other servers still hold
-//! their parts, so that an ordinary stop of one of them is refused.
+//! Invariants: when one part stops, all do. A member that no longer answers stops the job. While the job is being finished, the
+//! other servers keep their parts, so that an ordinary stop of one of them is refused.
 use super::job_part::JobPart;
 use crate::server_rpc::messages::{PartProgress, PartRequest, PartSpec};
 use crate::server_rpc::{PeerRequest, ServerRpc};
