@@ -1,4 +1,4 @@
-//! The times that a session keeps to.
+//! The timeouts and intervals of a session.
 
 use std::time::Duration;
 
