@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::Path;
 
-/// Gaps between spans of at least this size are punched again: a crash may have come before the punch.
+/// Gaps of at least this size are punched again at the open: a crash may have come before the punch.
 const MIN_PUNCHED_GAP: u64 = 64 << 10;
 
-/// What is there.
+/// What an open found.
 pub struct RecoveredState {
     /// Stored bytes: live ones of raw spans, and chunks that are named.
     pub live: u64,
@@ -42,7 +42,7 @@ pub struct RecoveredState {
 }
 
 impl RecoveredState {
-    /// So many more bytes of a segment are live.
+    /// Counts these bytes of a segment as live.
     fn count(&mut self, segment: u32, bytes: u64) {
         let usage = self.table.entry(segment).or_insert(SegmentUsage {
             sealed: true,
@@ -166,7 +166,7 @@ fn pass_over_damage(error: Error) -> Result<()> {
     Ok(())
 }
 
-/// No segment is reclaimed or removed, however much of it is freed.
+/// Keeps every segment whole: none is reclaimed or removed, however much of it is freed.
 fn keep_everything(found: &mut RecoveredState) {
     found.live = 0;
     for usage in found.table.values_mut() {
@@ -183,7 +183,8 @@ fn keep_everything(found: &mut RecoveredState) {
     }
 }
 
-/// A damaged header alone costs no data, since every piece has its own checksum. What the file takes on the disk.
+/// Checks a segment's header and returns the file's space on the disk. A damaged header alone costs no data, because every piece has its
+/// own checksum.
 fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<u64> {
     let file = io.open(path).context("open", path)?;
     match header::check_header(&*file, path, member, number) {
@@ -195,7 +196,7 @@ fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<u64> {
     Ok(file.allocated().context("stat", path)?)
 }
 
-/// What lies between the ranges of each segment that are stored, which may overlap.
+/// The gaps between the stored ranges of each segment; these ranges may overlap.
 fn gaps(mut stored: Vec<SegmentRange>, table: &HashMap<u32, SegmentUsage>) -> Vec<SegmentRange> {
     stored.sort_unstable();
     let mut gaps = Vec::new();

@@ -45,7 +45,7 @@ impl Reclaimer {
         copied.and(self.record_moves(copies))
     }
 
-    /// Copies the spans. What it leaves in `copies` is still to be recorded, also after a failure.
+    /// Copies the spans. The caller records what is left in `copies`, also after a failure.
     fn copy_spans(&self, segments: &HashSet<u32>, copies: &mut Copies) -> Result<()> {
         let mut unreadable = None;
         for span in span::all(&self.store) {
@@ -77,7 +77,7 @@ impl Reclaimer {
         unreadable.map_or(Ok(()), Err)
     }
 
-    /// The same of the containers, without the chunks that nothing names.
+    /// Copies the containers, without the chunks whose count is 0, in the same way.
     fn copy_containers(&self, segments: &HashSet<u32>, copies: &mut Copies) -> Result<()> {
         let mut unreadable = None;
         for old in container::all(&self.store) {
@@ -113,7 +113,7 @@ impl Reclaimer {
         self.segments.pin(segment);
     }
 
-    /// The bytes of these positions, verified; `None` if they are not what was written, or not there.
+    /// The verified bytes of these positions; `None`: they are damaged or missing.
     fn read_stretches(
         &self,
         pieces: &impl Pieces,
@@ -130,7 +130,7 @@ impl Reclaimer {
         Ok(Some(bytes))
     }
 
-    /// Writes bytes to another segment: to which one, and where.
+    /// Writes bytes to another segment. Returns the segment and the offset.
     fn copy(&self, lane: Lane, bytes: &[u8], copies: &mut Copies) -> Result<(u32, u32)> {
         let len = bytes.len() as u64;
         let (segment, offset) = self.segments.reserve(lane, len)?;
@@ -151,7 +151,7 @@ impl Reclaimer {
         }
     }
 
-    /// Records finished copies, unless what they are of has changed.
+    /// Records finished copies, except of spans and containers that have changed.
     fn record_moves(&self, mut copies: Copies) -> Result<()> {
         let mut segments = copies.segments.values();
         let synced = segments.try_for_each(|segment| self.segments.sync(segment));

@@ -6,7 +6,7 @@
 //! | `lazy_block` | one of them, decoded as far as needed |
 //! | `source_cursor` | a forward cursor over one source's blocks |
 //!
-//! Requests come sorted by file and start, in batches whose blocks fit in a bounded part of memory. For each batch the blocks are
+//! Requests come sorted by file and start, in pieces whose blocks fit in a bounded part of memory. For each piece the blocks are
 //! planned, then fetched table by table (shared with the requests of other threads), then scanned.
 //!
 //! Extents do not overlap. So of the records of a source that start before a request, only the last can reach into it, and only if
