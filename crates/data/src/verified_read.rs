@@ -124,7 +124,7 @@ impl NearBuffer<'_> {
         NearBuffer { pool, buffer: None }
     }
 
-    /// So many bytes of any content.
+    /// A buffer of `len` bytes, with any content.
     fn bytes(&mut self, len: usize) -> &mut [u8] {
         let is_enough = self
             .buffer

@@ -55,10 +55,10 @@ fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Files that `members` members of this process, with so many threads for each mount, may keep open for reading.
+/// Number of files that `members` members of this process may keep open for reading, with `threads` threads for each mount.
 ///
 /// # Errors
-/// If the limit is too low for so many members.
+/// If the limit is too low for the members.
 pub fn open_files(members: usize, threads: usize, mpi: bool) -> Result<usize> {
     open_files_of(limit(), members as u64, threads as u64, mpi)
 }

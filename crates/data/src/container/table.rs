@@ -73,7 +73,7 @@ impl ContainerTable {
         let _ = self.index.set(index);
     }
 
-    /// So many more bytes are in chunks that are named.
+    /// Counts these bytes as being in named chunks.
     pub fn add_named(&self, bytes: u64) {
         self.named.fetch_add(bytes, Relaxed);
     }

@@ -20,7 +20,7 @@ const LONGEST_NAP_MOVING: Duration = Duration::from_micros(100);
 const LONGEST_NAP_IDLE: Duration = Duration::from_millis(2);
 /// The longest nap of a thread that has rested: a job between two bursts.
 const LONGEST_NAP_RESTED: Duration = Duration::from_millis(5);
-/// A thread without work for so long has rested.
+/// A thread without work for this long has rested.
 const RESTED_AFTER: Duration = Duration::from_secs(1);
 
 /// The pause when the last work was `idle` ago; `moving` says that transfers are under way.

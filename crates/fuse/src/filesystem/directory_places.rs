@@ -180,7 +180,7 @@ impl DirectoryPlaces {
         moved.then_some(MovedDirectory { fid, path })
     }
 
-    /// The kernel forgets so many answers.
+    /// The kernel forgets this many replies that named the directory.
     pub fn forget(&self, fid: Fid, answers: u64) {
         let mut inner = self.0.lock();
         if let Some(known) = inner.known.get_mut(&fid) {

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// When a file is checked again: so long after it was changed, and so long after that. The second is far longer than a thread that can run
-/// waits for a processor.
+/// When a file is checked again: the first delay after its change, and the second after the first check. The second is far longer than
+/// a runnable thread waits for a processor.
 const RECHECK_DELAYS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
 #[derive(Default)]

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What never changes may be kept so long.
+/// How long the kernel may keep entries that never change.
 const TEAM_ENTRY_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Stack of a thread that makes a call.
 const CALL_STACK: usize = 512 << 10;

@@ -18,7 +18,7 @@ pub type Run = Arc<Vec<Record>>;
 
 /// Runs from this length on are not merged when they come.
 const LONG_RUN: usize = 512;
-/// So many runs are few however long they are.
+/// Up to this number of runs are not compacted, however long they are.
 const FEW_RUNS: usize = 4;
 
 /// See the head of this file.

@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 
 /// A reply that was on its way for longer gives no lease.
 const MAX_REPLY_AGE: Duration = LEASE_TERM.saturating_mul(2);
-/// What the kernel was given so long ago it keeps no more. What is left of that after the term is for a thread of a program that
-/// takes its answer late.
+/// After this time the kernel holds nothing that it was given. It is longer than the term, for a thread of a program that takes its
+/// reply late.
 const KEPT_LIMIT: Duration = LEASE_TERM.saturating_mul(4);
-/// How long it is remembered, at least, what was given and revoked: longer than either.
+/// How long grants and revocations are remembered, at least: longer than either matters.
 const REMEMBERED: Duration = LEASE_TERM.saturating_mul(5);
 
 /// A thread of a program of this node, as the kernel names it in requests to the mount. `None`: the kernel or a library asks, or the

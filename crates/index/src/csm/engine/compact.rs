@@ -72,7 +72,7 @@ pub fn similar(disk: &[AgedRun], unreadable: &HashSet<u64>) -> Option<Range<usiz
 }
 
 impl EngineState {
-    /// Merges runs of similar size, if there are so many or more of them. `false` if not.
+    /// Merges runs of similar size, if there are at least `least` of them. `false`: there are fewer.
     pub fn compact_due(&self, least: usize, splitter: &mut BlockSplitter) -> Result<bool> {
         let view = self.view.read().clone();
         let runs = similar(&view.disk, &self.unreadable.numbers());

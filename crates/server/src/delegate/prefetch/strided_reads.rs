@@ -129,7 +129,7 @@ impl StridedReads {
         Some((from..last.end, inside as u64))
     }
 
-    /// So many records from number `first` on were filled, and will not be asked for.
+    /// Notes that `records` records from number `first` on were filled and will not be requested.
     pub fn filled(&mut self, first: u64, records: u64) {
         if let Some(line) = self.line.as_mut().filter(|line| line.next == first) {
             line.next += records;
