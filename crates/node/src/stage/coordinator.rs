@@ -20,7 +20,7 @@ const PART_REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_SHARE: u32 = 32;
 const MIN_POLL: Duration = Duration::from_millis(10);
 const MAX_POLL: Duration = Duration::from_millis(250);
-/// What tells how to go on.
+/// Advice in the error of an interrupted job.
 const HOW_TO_GO_ON: &str =
     "the same command goes on once all servers run; what is finished is kept";
 
@@ -117,7 +117,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// The end, while it is still looked at the others.
+    /// Finishes the job, while the other servers are still polled.
     fn end(&self, others: &mut BTreeMap<u16, RemotePart>) -> StageOutcome {
         let report = &self.part.report;
         let Some(mut parts) = self.part.take() else {

@@ -133,7 +133,7 @@ pub struct KernelLeases {
 }
 
 impl KernelLeases {
-    /// From now on there is a kernel that keeps what is leased.
+    /// Turns leases on: this node has a mount now.
     pub(super) fn turn_on(&self) {
         self.on.store(true, Ordering::SeqCst);
     }

@@ -175,8 +175,8 @@ impl KernelPages {
         }
     }
 
-    /// What has this node's kernel hear of what other nodes did; `None`: there is no mount any more. From now on the kernel may keep
-    /// what is leased, if other members own anything.
+    /// Sets the mount's handler of invalidations by other nodes; `None`: there is no mount any more. With a mount and other members,
+    /// the kernel may hold leased objects.
     pub fn set_kernel_invalidator(&self, invalidator: Option<Arc<KernelInvalidator>>) {
         let mounted = invalidator.is_some();
         *self.ctx.node.kernel.write() = invalidator;
