@@ -126,8 +126,10 @@ pub enum CliCommand {
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The demo always runs at least two nodes: four unless --nodes says otherwise. Everything it makes is removed \
-        at the end, also after Ctrl-C. Exit code 1 on any wrong byte."
+    after_help = "The demo always runs at least two nodes: four unless --nodes says otherwise. After the reads it writes a second \
+        checkpoint that shares 80 % with the first, waits until both are deduplicated, and shows how many bytes both have and how \
+        many are stored for them (not with --settle off). Everything it makes is removed at the end, also after Ctrl-C. Exit code 1 \
+        on any wrong byte."
 )]
 pub struct DemoArgs {
     /// Size of the shared file

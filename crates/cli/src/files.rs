@@ -1,7 +1,7 @@
 //! Files that the user names: read up to a limit, and written as a whole.
 //!
-//! Invariants: no file takes more memory than its limit, even one without an end; none is written through a symbolic link, which another user
-//! may have made; a file that could not be written whole is left as it was.
+//! Invariants: no file takes more memory than its limit, even one without an end; none is written through a symbolic link, which
+//! another user may have made; a file that could not be written whole is left as it was.
 use crate::output::name;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::size;

@@ -1,13 +1,13 @@
-//! Looking at the log bytes of a stopped store: whether they are what was written, and whether chunks are counted as often as spans
-//! name them. For `fsck`, and for those that make new records.
+//! Checks the log bytes of a stopped store: whether bytes match their checksums, and whether each chunk's count is the number of
+//! runs of spans that name it. Used by `fsck`, rebuild and repair. Changes nothing.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `segment_files` | segment files, kept open while they are looked at |
-//! | `stored_bytes` | raw bytes and chunks against their checksums; which addresses of a span these cost |
+//! | `segment_files` | segment files, kept open during the check |
+//! | `stored_bytes` | checks raw bytes and chunks against their checksums; says which addresses of a span are damaged |
 //! | `recount` | counts of chunks, from the spans |
 //!
-//! Nothing is changed here. Each chunk is read once, however many spans name it.
+//! Each chunk is read once, however many spans name it.
 mod recount;
 mod segment_files;
 mod stored_bytes;
@@ -16,11 +16,11 @@ pub use recount::{Recount, recount};
 pub use segment_files::SegmentFiles;
 pub use stored_bytes::{BadBytes, StoredBytes};
 
-/// How far bytes are looked at.
+/// How thoroughly bytes are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteCheck {
     /// Whether the segment files are there and long enough.
     Lengths,
-    /// Every piece is read and compared with its checksum, which takes as long as reading everything does.
+    /// Every piece is read and compared with its checksum; this reads all data.
     Bytes,
 }

@@ -7,7 +7,7 @@
 use forebay_proto::Result;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most that is granted at a time, bytes: others may have taken as much of the disk meanwhile.
+/// Bytes granted from one query of the disk, at most: other programs may use the disk too.
 const MAX_GRANT: u64 = 16 << 20;
 /// The records get at most this share of a small disk.
 const RESERVE_SHARE: u64 = 8;
@@ -17,7 +17,7 @@ const RESERVE_SHARE: u64 = 8;
 pub struct DiskReserve {
     /// For the records.
     reserved: u64,
-    /// May still be accepted without asking the disk.
+    /// Bytes that may be accepted without another query.
     granted: AtomicU64,
     /// Accepted, but in no file yet.
     unwritten: AtomicU64,
@@ -32,13 +32,13 @@ impl DiskReserve {
         }
     }
 
-    /// What data may have of a disk with so much `(free, total)`.
+    /// Bytes that data may use of a disk with `(free, total)` bytes.
     pub fn free(&self, (free, total): (u64, u64)) -> u64 {
         let taken = self.reserved.min(total / RESERVE_SHARE) + self.unwritten.load(Relaxed);
         free.saturating_sub(taken)
     }
 
-    /// Accepts `len` bytes; `false`: none, the disk is full. A disk that does not say what is free refuses at the write.
+    /// Accepts `len` bytes. `false`: the disk is full. If the disk does not say what is free, the write itself fails instead.
     pub fn try_take(&self, len: u64, disk: impl FnOnce() -> Result<(u64, u64)>) -> bool {
         let used = |granted: u64| granted.checked_sub(len);
         let granted = self.granted.fetch_update(Relaxed, Relaxed, used).is_ok();
@@ -59,7 +59,7 @@ impl DiskReserve {
         debug_assert!(before >= len, "more was written than accepted");
     }
 
-    /// The disk turned out to be full: it is asked before anything more is accepted.
+    /// The disk turned out to be full: the next call queries it.
     pub fn revoke(&self) {
         self.granted.store(0, Relaxed);
     }

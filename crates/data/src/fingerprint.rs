@@ -1,7 +1,7 @@
-//! What a chunk is known by: 160 bits of a hash of its bytes.
+//! Fingerprints: 160 bits of a hash of a chunk's bytes, by which equal chunks are found.
 //!
-//! Invariant: two chunks are taken for the same only if their fingerprints are equal and, for a kind that
-//! [`needs_compare`](FingerprintKind::needs_compare), their bytes were found equal too.
+//! Invariant: two chunks are taken as equal only if their fingerprints are equal and, for a kind that
+//! [`needs_compare`](FingerprintKind::needs_compare), their bytes were compared too.
 use sha1::{Digest, Sha1};
 use std::fmt;
 

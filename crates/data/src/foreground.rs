@@ -1,4 +1,5 @@
-//! Calls of the foreground that are under way: reads, and syncs. Settling gives way to them; writes it sees by what they leave to it.
+//! Counts the foreground's calls under way, reads and syncs, for which settling pauses. Writes are not counted here: settling sees
+//! them by its backlog.
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// See the head of this file. Shared by threads.

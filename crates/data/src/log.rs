@@ -1,7 +1,7 @@
-//! The logs open for appending. A log takes memory only while bytes are in its tail, so that 10,000 open logs are cheap.
+//! The logs that are open for appending. A log takes memory only while bytes are in its tail, so 10,000 open logs are cheap.
 //!
-//! Lock order: a log's state, then span locks (`span_table`), then the small locks below them. No thread waits for a second
-//! log's state while it holds one (`try_lock` only).
+//! Lock order: a log's state, then span locks (`span_table`), then the small locks below them. A thread that holds one log's state
+//! never waits for another's (it uses `try_lock`).
 use crate::segment::Segment;
 use crate::tail::Tail;
 use forebay_proto::{Error, Fid, LogId, Result};

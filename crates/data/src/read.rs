@@ -18,7 +18,7 @@ use forebay_proto::{Error, LOST_LOG, LogId, Member, Result};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// How often a read follows a span that moves under it. Moving is rare and slow (`reclaim`).
+/// How often a read is repeated because the span was moved meanwhile. Moves are rare and slow (`reclaim`).
 const MAX_MOVES_FOLLOWED: usize = 16;
 /// Bytes that `is_readable` reads at a time.
 const PROBE_BYTES: u64 = 1 << 20;
@@ -81,7 +81,7 @@ impl LogReader {
         Ok(())
     }
 
-    /// Copies what the span that holds `at` has of the wanted bytes; how many.
+    /// Copies the wanted bytes that are in the span which holds `at`. Returns how many.
     fn read_spans(&self, log: LogId, at: u64, buf: &mut [u8]) -> Result<usize> {
         let gone = || self.gone(log, at);
         let mut span = self.spans.find(log, at)?.ok_or_else(gone)?;
@@ -102,7 +102,7 @@ impl LogReader {
         )))
     }
 
-    /// Reads bytes of one span. `Some`: what is wrong with them, unless the span has changed meanwhile.
+    /// Reads bytes of one span. `Some`: the mismatch, which is damage unless the span has changed meanwhile.
     fn read_span(&self, span: &Span, at: u64, buf: &mut [u8]) -> Result<Option<Error>> {
         match &span.bytes {
             SpanBytes::Raw(raw) => {
@@ -116,8 +116,8 @@ impl LogReader {
         }
     }
 
-    /// Reads these runs of a span, one behind the other; what lies in one container together, for neighbours there were written
-    /// together, and are often wanted together.
+    /// Reads these runs of a span, one after the other. Those in one container are read together: neighbours there were written
+    /// together and are often read together.
     fn read_runs(
         &self,
         span: &Span,
@@ -152,7 +152,7 @@ impl LogReader {
         Ok(None)
     }
 
-    /// Reads parts of a container, and follows it when it moves. `Some`: what is wrong with them, unless the span has changed.
+    /// Reads parts of a container, again if it was moved meanwhile. `Some`: the mismatch, which is damage unless the span has changed.
     fn read_container(
         &self,
         span: &Span,

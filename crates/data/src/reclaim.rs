@@ -25,7 +25,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Freed bytes that are reclaimed at once; fewer wait for `GATHER_DELAY`, so that one sync serves many frees.
+/// From this many freed bytes on they are reclaimed at once. Fewer wait for `GATHER_DELAY`, so that one sync serves many frees.
 const RECLAIM_AT_ONCE_BYTES: u64 = 16 << 20;
 const GATHER_DELAY: Duration = Duration::from_millis(500);
 /// Holes are punched in whole pages of this size.
@@ -43,7 +43,7 @@ pub struct Reclaimer {
     pub containers: Arc<ContainerTable>,
     /// Closed by a failed sync.
     pub poison: Arc<Poison>,
-    /// Hears of reclaimed space.
+    /// Wakes writers that wait for space.
     pub space_freed: Arc<SpaceSignal>,
     /// Bytes that no span names any more.
     pub queue: ReclaimQueue,
@@ -73,14 +73,14 @@ impl Reclaimed {
 }
 
 impl Reclaimer {
-    /// Spans that will not be recorded after all: their bytes go back to the disk. (Without that, a writer that tries
-    /// again and again on a full disk would fill what deleting frees.)
+    /// Gives back the bytes of spans that will not be recorded. (Otherwise a writer that retries on a full disk would use up the space
+    /// that deletes free.)
     pub fn discard(&self, spans: &[Span]) {
         let unused = spans.iter().filter_map(Span::raw);
         self.discard_bytes(unused.map(|raw| raw.segment_range(&raw.stored)));
     }
 
-    /// The same of any bytes that were reserved.
+    /// Gives back reserved bytes.
     pub fn discard_bytes(&self, unused: impl Iterator<Item = SegmentRange>) {
         let unused = unused.inspect(|r| self.segments.release(r.segment, r.end - r.start));
         self.queue.add(unused.collect());
@@ -99,7 +99,7 @@ impl Reclaimer {
     /// Reclaims what is free; with `evacuate`, also empties mostly dead segments. One caller at a time.
     ///
     /// # Errors
-    /// The first failure of disk or store; all else was done. What was not done is done later or at the next start.
+    /// The first failure of disk or store; everything else was done. The rest is retried later or at the next start.
     pub fn reclaim_all(&self, evacuate: bool) -> Result<()> {
         let _one = self.reclaiming.lock();
         let mut failure = self.reclaim().failure;
@@ -173,7 +173,7 @@ impl Reclaimer {
         }
     }
 
-    /// Lets `GATHER_DELAY` pass, and syncs ahead meanwhile; whether the thread is to go on.
+    /// Waits for `GATHER_DELAY`, and syncs ahead meanwhile. `false`: the thread is to end.
     fn gather(&self) -> bool {
         let until = Instant::now() + GATHER_DELAY;
         while let Some(left) = until.checked_duration_since(Instant::now()) {

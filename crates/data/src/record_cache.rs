@@ -90,12 +90,12 @@ impl<R: CachedRecord> RecordCache<R> {
         found
     }
 
-    /// Take this before the load of a record that `keep` shall remember.
+    /// The current epoch. Take it before loading a record that is passed to `keep`.
     pub fn epoch(&self, group: u64) -> Epoch {
         Epoch(self.shard(group).read().epoch)
     }
 
-    /// Remembers a record loaded since `epoch`, unless something was forgotten since.
+    /// Caches a record that was loaded since `epoch`, unless a record was forgotten since.
     pub fn keep(&self, epoch: Epoch, record: Arc<R>) {
         let mut shard = self.shard(record.group()).write();
         if shard.epoch != epoch.0 {
@@ -112,7 +112,7 @@ impl<R: CachedRecord> RecordCache<R> {
         }
     }
 
-    /// Forgets a record (by the end of its addresses), and what loads under way would bring.
+    /// Removes a record (by the end of its addresses). Loads that are under way will not be cached.
     pub fn forget(&self, group: u64, end: u64) {
         let mut shard = self.shard(group).write();
         shard.epoch += 1;
@@ -126,14 +126,14 @@ impl<R: CachedRecord> RecordCache<R> {
         self.shards.iter().map(|s| s.read().bytes as u64).sum()
     }
 
-    /// `(found here, had to ask the store)` since the start.
+    /// `(hits, misses)` since the start.
     pub fn counts(&self) -> (u64, u64) {
         (self.hits.load(Relaxed), self.misses.load(Relaxed))
     }
 }
 
 impl<R: CachedRecord> Shard<R> {
-    /// One step of the clock: passes over a record used since the last round, or drops one not used.
+    /// One step of the clock hand: skips a record that was used since the last round, or evicts one that was not.
     fn evict(&mut self) {
         let after = self
             .records

@@ -1,12 +1,11 @@
-//! Rebuilds what is in memory from the span records and the directory of segments when a store is opened, after a stop or a
+//! Rebuilds the state in memory from the span records and the directory of segments when a store is opened, after a stop or a
 //! crash.
 //!
-//! Segments that no raw span and no container names are removed; they hold bytes that were written but never recorded, or freed.
-//! Free space inside the others is found again as the gaps between raw spans and chunks that are named. Nothing is ever appended to
-//! an old segment.
+//! Segments that no raw span and no container names are removed: their bytes were written but never recorded, or freed. Free space
+//! inside the others is what lies between raw spans and named chunks. Nothing is ever appended to a segment of an earlier run.
 //!
-//! Damaged records of spans and containers cost what they name, and nothing else: reads that need them fail, all others go on. Which
-//! bytes they name is not known, so then every segment is kept as it is, and all of it counts as live.
+//! A damaged record of a span or container makes its bytes unreadable, and nothing else. Which bytes it named is not known, so then
+//! every segment is kept whole, and all of it counts as live.
 use crate::container;
 use crate::keyspaces::LOGS;
 use crate::pieces::Pieces;
@@ -19,10 +18,10 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::Path;
 
-/// Gaps between spans of at least this size are punched again: a crash may have come before the punch.
+/// Gaps of at least this size are punched again at the open: a crash may have come before the punch.
 const MIN_PUNCHED_GAP: u64 = 64 << 10;
 
-/// What is there.
+/// What an open found.
 pub struct RecoveredState {
     /// Stored bytes: live ones of raw spans, and chunks that are named.
     pub live: u64,
@@ -43,7 +42,7 @@ pub struct RecoveredState {
 }
 
 impl RecoveredState {
-    /// So many more bytes of a segment are live.
+    /// Counts these bytes of a segment as live.
     fn count(&mut self, segment: u32, bytes: u64) {
         let usage = self.table.entry(segment).or_insert(SegmentUsage {
             sealed: true,
@@ -167,7 +166,7 @@ fn pass_over_damage(error: Error) -> Result<()> {
     Ok(())
 }
 
-/// No segment is reclaimed or removed, however much of it is freed.
+/// Keeps every segment whole: none is reclaimed or removed, however much of it is freed.
 fn keep_everything(found: &mut RecoveredState) {
     found.live = 0;
     for usage in found.table.values_mut() {
@@ -184,7 +183,8 @@ fn keep_everything(found: &mut RecoveredState) {
     }
 }
 
-/// A damaged header alone costs no data, since every piece has its own checksum. What the file takes on the disk.
+/// Checks a segment's header and returns the file's space on the disk. A damaged header alone costs no data, because every piece has its
+/// own checksum.
 fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<u64> {
     let file = io.open(path).context("open", path)?;
     match header::check_header(&*file, path, member, number) {
@@ -196,7 +196,7 @@ fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<u64> {
     Ok(file.allocated().context("stat", path)?)
 }
 
-/// What lies between the ranges of each segment that are stored, which may overlap.
+/// The gaps between the stored ranges of each segment; these ranges may overlap.
 fn gaps(mut stored: Vec<SegmentRange>, table: &HashMap<u32, SegmentUsage>) -> Vec<SegmentRange> {
     stored.sort_unstable();
     let mut gaps = Vec::new();

@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// Segments that logs fill at once.
 const LOG_LANES: usize = 4;
-/// So many bytes of a segment are brought to disk together ahead of the flush that will ask for them. Files that are small, or
-/// removed soon, come and go without.
+/// After this many bytes of a segment, they are synced ahead of the flush that will need it. Files that are small, or removed soon,
+/// are not synced ahead.
 const START_SYNC_BYTES: u64 = 4 << 20;
 /// From this size on, a write starts on a page of the file.
 const PAGE_ALIGNED_FROM: u64 = 64 << 10;
@@ -39,7 +39,7 @@ pub struct Segment {
     unstarted: AtomicU64,
 }
 
-/// What the reclaiming thread brings to disk of a segment ahead of any flush.
+/// What the reclaiming thread syncs of a segment ahead of any flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SyncAhead {
     /// The name of a new one.
@@ -50,7 +50,7 @@ enum SyncAhead {
     Whole,
 }
 
-/// What is written together: lanes fill different segments.
+/// Kinds of data that are kept apart: each lane fills its own segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// Raw bytes of a log, which shares its lane with others.
@@ -80,7 +80,7 @@ pub struct SegmentUsage {
     pub live: u64,
     /// End of the written part.
     pub len: u64,
-    /// What of that takes no space on the disk, as far as is known.
+    /// Bytes of that which are holes on the disk, as far as is known.
     pub holes: u64,
     /// Takes no more data.
     pub sealed: bool,
@@ -89,9 +89,8 @@ pub struct SegmentUsage {
 }
 
 impl SegmentUsage {
-    /// Whether its live bytes are worth moving: they are less than a quarter of the file, or less than half of what it takes on the
-    /// disk. The second is where space cannot be given back in place: live bytes are scattered over its pages, or the disk
-    /// cannot punch holes.
+    /// Whether to evacuate it: its live bytes are less than a quarter of the file, or less than half of its space on the disk. The
+    /// second is so where holes cannot be punched: live bytes are scattered over its pages, or the disk does not support it.
     pub fn is_mostly_dead(&self) -> bool {
         let written = self.len.saturating_sub(HEADER_BYTES);
         let taken = written.saturating_sub(self.holes);
@@ -111,7 +110,7 @@ pub struct SegmentRange {
 }
 
 impl SegmentRange {
-    /// So many bytes from an offset on.
+    /// The range of `len` bytes from an offset on.
     pub fn new(segment: u32, offset: u32, len: u64) -> SegmentRange {
         let start = u64::from(offset);
         SegmentRange {
@@ -272,14 +271,14 @@ impl Segments {
         }
     }
 
-    /// What counted as `old` stored bytes counts as `new` from now on.
+    /// Replaces `old` stored bytes of a segment's count by `new`.
     pub fn recount(&self, number: u32, old: u64, new: u64) {
         self.change(number, |usage| {
             usage.live = (usage.live + new).saturating_sub(old)
         });
     }
 
-    /// Cleaning leaves this segment alone from now on.
+    /// Excludes a segment from reclaiming.
     pub fn pin(&self, number: u32) {
         self.change(number, |usage| usage.pinned = true);
     }
@@ -328,8 +327,8 @@ impl Segments {
         Ok(sum)
     }
 
-    /// Gives a part of a segment back to the disk. No span may name it. On a disk that cannot do this the space comes
-    /// back with the whole segment, so that is no error.
+    /// Punches a hole in a segment. No span may name these bytes. If the disk does not support it, the space is freed with the whole
+    /// segment later, so that is no error.
     ///
     /// # Errors
     /// As the disk.
@@ -347,7 +346,7 @@ impl Segments {
         }
     }
 
-    /// Asks the disk what the file takes. One that does not say is taken to have no holes.
+    /// Asks the disk for the space of the file. If it does not say, the file counts as having no holes.
     fn note_holes(&self, number: u32, file: &dyn File) {
         if let (Ok(len), Ok(allocated)) = (file.len(), file.allocated()) {
             self.change(number, |usage| usage.holes = len.saturating_sub(allocated));

@@ -1,25 +1,32 @@
-//! Settling: the background step that turns raw spans into mapped ones, whose bytes are chunks that are kept once (DenKV's
-//! deduplication at flush, under the logs).
+//! Settling: a background thread turns raw spans into mapped ones, whose bytes are chunks that are kept once (DenKV's deduplication
+//! at flush, under the logs).
+//!
+//! | word | what it means here |
+//! |---|---|
+//! | **raw** | a span as it is written: its bytes lie in a segment file as they were appended |
+//! | **settled** | a span that was raw and is mapped now: its record names parts of containers, or zeros |
+//! | **named** | a chunk whose count is above 0: at least one run of a span has a byte of it. Also: to raise that count |
+//! | **given up** | stored bytes that no record names since a batch was applied. `reclaim` frees their disk space once the batch is on disk |
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `backlog` | what waits, oldest first |
-//! | `pace` | when it gives way to the foreground |
-//! | `cut` | reads raw spans and cuts them |
-//! | `lookup`, `heal` | finds stored chunks with the same bytes; damaged ones among them |
+//! | `backlog` | the raw spans that wait, oldest log first |
+//! | `pace` | when settling pauses for the foreground |
+//! | `cut` | raw spans that were read, cut into chunks |
+//! | `lookup`, `heal` | finds stored chunks with the same bytes; heals damaged ones |
 //! | `plan`, `writer` | what becomes of each chunk; new containers |
-//! | `index` | filling the index of chunks when the store is opened |
-//! | `saved` | the index in a file, between two runs |
-//! | `room` | writers that wait for it |
+//! | `index` | fills the index of chunks when the store is opened |
+//! | `saved` | the index in files while the store is closed |
+//! | `room` | writers that wait for settling |
 //!
-//! The batch itself is `span_table/settle`, because it changes spans.
+//! The batch itself is in `span_table/settle`, because it changes spans.
 //!
-//! Order: new containers, and raw bytes that are adopted, are on disk before the batch that names them; so is every chunk that an older
-//! batch named. Raw bytes are reclaimed (`reclaim`) after the batch is on disk. So a crash at any point leaves each byte where some
-//! record names it: before the batch the raw span does, and new containers are bytes that nothing names; after it the containers do.
-//! A span that is freed, overwritten, moved or cut meanwhile is left as it is then.
+//! Order on disk: new containers and adopted raw bytes are synced before the batch that names them is applied. Chunks named by
+//! older batches were synced then. Raw bytes are reclaimed only after the batch is on disk. So a crash at any point leaves each
+//! byte where some record names it. Before the batch the raw span does, and new containers are bytes without a name, whose space is
+//! reclaimed; after the batch the containers do. A span that is freed, overwritten, moved or cut meanwhile stays as it is then.
 //!
-//! Invariants: one thread settles at a time; a failure leaves all as it was, and it is tried again.
+//! Invariants: one thread settles at a time; a failed round changes no span and is tried again.
 mod backlog;
 mod cut;
 mod heal;
@@ -31,7 +38,7 @@ mod room;
 pub mod saved;
 mod writer;
 
-pub use backlog::Backlog;
+pub use backlog::SettleBacklog;
 
 use crate::chunk::{AnchorTable, ChunkSize, Cutter};
 use crate::cit::{Cit, CitOptions};
@@ -59,29 +66,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Raw bytes that are in memory at once, and that are settled at once while a writer waits for room.
+/// Raw bytes that are read at once. Also the size of a batch while a writer waits for room.
 const READ_BYTES: u64 = 8 << 20;
-/// Disk space that is left to settling, so that it can make some on a full disk: it may copy what it settles at once, before
-/// the raw bytes go.
+/// Disk space reserved for settling, so that it can free space on a full disk: chunks are copied before their raw bytes are reclaimed.
 pub const SETTLE_RESERVE: u64 = READ_BYTES + MAX_CONTAINER_BYTES;
 /// Raw bytes of one batch: each costs a sync of the segments that it names.
 const BATCH_BYTES: u64 = 64 << 20;
-/// After a round without progress, so long until the next one; twice as long after each further one.
+/// Exponential backoff after a round without progress: the first wait, and the longest one.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
 /// Settings; bytes.
 #[derive(Debug, Clone)]
 pub struct SettleOptions {
-    /// Chunks are of this size.
+    /// The chunk size.
     pub chunk: ChunkSize,
-    /// What they are known by.
+    /// The kind of their fingerprints.
     pub fingerprint: FingerprintKind,
     /// Memory of the index of chunks.
     pub index_bytes: usize,
-    /// Memory of what is known of content that was cut.
+    /// Memory of the anchor table.
     pub anchor_bytes: usize,
-    /// From so many bytes that wait on, settling gives way to nobody, and writes wait for it.
+    /// The bound of the backlog: above it settling does not pause, and writes wait for it.
     pub backlog_bytes: u64,
 }
 
@@ -105,9 +111,9 @@ pub struct SettleStats {
 pub enum SettleRound {
     /// Nothing waits.
     Idle,
-    /// Something waits no more.
+    /// The backlog got shorter.
     Progress,
-    /// All that was picked waits again: it changed meanwhile, cannot be read now, or names what is gone.
+    /// All picked spans wait again: they changed meanwhile, cannot be read now, or would name a chunk that is gone.
     NoProgress,
 }
 
@@ -127,14 +133,14 @@ pub struct Settler {
     anchors: Arc<AnchorTable>,
     verified: VerifiedContainers,
     /// What waits.
-    pub backlog: Backlog,
+    pub backlog: SettleBacklog,
     foreground: Arc<ForegroundCalls>,
-    /// `None`: it gives way to nobody, being called by those it would give way to.
+    /// `None`: there is no thread, callers settle; then settling does not pause.
     pacer: Option<Mutex<Pacer>>,
     index_filled: Mutex<bool>,
     /// Held by whoever settles.
     settling: Mutex<ReadSpans>,
-    /// Something is picked and not settled yet.
+    /// Spans are picked and not settled yet.
     is_at_work: AtomicBool,
     /// The last round made no progress, or failed.
     is_stuck: AtomicBool,
@@ -153,11 +159,11 @@ pub struct SettleParts {
     pub spans: Arc<SpanTable>,
     /// Where chunks are.
     pub containers: Arc<ContainerTable>,
-    /// Who gets what is given up.
+    /// Frees the disk space of bytes that are given up.
     pub reclaimer: Arc<Reclaimer>,
     /// Closed by a failed write.
     pub poison: Arc<Poison>,
-    /// What it gives way to.
+    /// Reads and syncs for which settling pauses.
     pub foreground: Arc<ForegroundCalls>,
 }
 
@@ -165,12 +171,12 @@ pub struct SettleParts {
 pub struct OpenedIndex {
     /// The index of its chunks. `None`: it is filled from the containers.
     pub index: Option<Cit>,
-    /// What is known of contents.
+    /// The anchor table.
     pub anchors: AnchorTable,
 }
 
 impl Settler {
-    /// With so many raw bytes in the store, and what a store that was closed had saved.
+    /// A settler of an opened store with `raw` raw bytes. `opened`: what was saved when it was closed.
     ///
     /// # Errors
     /// As the store.
@@ -200,7 +206,7 @@ impl Settler {
             index,
             anchors: Arc::new(opened.anchors),
             verified: VerifiedContainers::default(),
-            backlog: Backlog::default(),
+            backlog: SettleBacklog::default(),
             pacer: background.then(|| Mutex::new(Pacer::new())),
             index_filled: Mutex::new(is_filled),
             settling: Mutex::default(),
@@ -227,15 +233,15 @@ impl Settler {
         }
     }
 
-    /// Whether a span is worth it.
+    /// Whether to settle a span: it is raw and not shorter than a chunk.
     fn is_wanted(&self, span: &Span) -> bool {
         span.raw().is_some() && span.live_len() >= self.options.chunk.bytes() as u64
     }
 
-    /// Settles some of what waits, oldest first. One caller at a time.
+    /// Settles one batch of the backlog, oldest log first. One caller at a time.
     ///
     /// # Errors
-    /// As disk and store: then what was picked waits again, but for what could be settled before the disk was full.
+    /// As disk and store: then the picked spans wait again, except those that were settled before the disk was full.
     pub fn settle_some(&self) -> Result<SettleRound> {
         let mut read = self.settling.lock();
         self.is_at_work.store(true, Relaxed);
@@ -262,7 +268,7 @@ impl Settler {
         settled
     }
 
-    /// `bytes`: gets those that are picked.
+    /// The round. `bytes`: counts the picked bytes.
     fn settle_picked(&self, read: &mut ReadSpans, bytes: &Cell<u64>) -> Result<SettleRound> {
         let mut plan = SettlePlan::new(self);
         let most = match self.options.fingerprint.needs_compare() {
@@ -273,7 +279,7 @@ impl Settler {
         // Spans that are to be picked again later.
         let mut again = Vec::new();
         while plan.bytes < most {
-            // What was noted is found by a scan once more.
+            // The scan finds spans again that were picked from a noted log.
             let is_new = |span: &Span| {
                 let key = (span.log, span.live.end);
                 picked_before.borrow_mut().insert(key)
@@ -300,7 +306,7 @@ impl Settler {
         if failure.as_ref().is_some_and(|e| e.errno() != Errno::NOSPC) {
             self.backlog.put_back(&spans);
         } else if !spans.is_empty() {
-            // On a full disk what has its chunks is settled, for that makes room.
+            // Also on a full disk: spans whose chunks are all stored are settled, which frees space.
             let outcome = (plan.carry_out()).inspect_err(|_| self.backlog.put_back(&spans))?;
             self.done.fetch_add(outcome.settled, Relaxed);
             (self.undone).fetch_add(outcome.undone.len() as u64, Relaxed);
@@ -313,18 +319,18 @@ impl Settler {
         match failure {
             Some(e) => Err(e),
             None if bytes.get() == 0 => Ok(SettleRound::Idle),
-            // What is left out for good waits no more.
+            // Damaged spans were left out for good: the backlog got shorter.
             None if spans.is_empty() && again < bytes.get() => Ok(SettleRound::Progress),
             None => Ok(SettleRound::NoProgress),
         }
     }
 
-    /// Whether more room may come of it.
+    /// Whether settling may free more space.
     pub fn may_make_room(&self) -> bool {
         self.is_at_work.load(Relaxed) || self.backlog.bytes() > 0
     }
 
-    /// The thread: settles what is noted, until it is stopped.
+    /// The thread: settles the backlog until it is stopped.
     pub fn run(&self) {
         let mut retry = None;
         while self.backlog.wait(retry) {
@@ -341,8 +347,7 @@ impl Settler {
         }
     }
 
-    /// Reads and cuts spans. One that is damaged is left out; one that is not any more what it was, or cannot be read now, goes to
-    /// `again`.
+    /// Reads and cuts spans. A damaged one is left out; one that changed since it was picked, or cannot be read now, goes to `again`.
     fn read(&self, picked: &[Span], read: &mut ReadSpans, again: &mut Vec<Span>) -> Result<()> {
         read.clear();
         for span in picked {
@@ -371,7 +376,7 @@ impl Settler {
         Ok(())
     }
 
-    /// Settles all that waits and can be settled.
+    /// Settles the whole backlog, as far as it makes progress.
     ///
     /// # Errors
     /// As disk and store.
@@ -380,7 +385,7 @@ impl Settler {
         Ok(())
     }
 
-    /// Gives way to writes and reads under way, for a bounded time.
+    /// Pauses while the foreground is busy, for a bounded time (`pace`).
     fn pause(&self) {
         let Some(pacer) = &self.pacer else { return };
         let mut pacer = pacer.lock();

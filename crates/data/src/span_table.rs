@@ -1,11 +1,14 @@
-//! The span records of a member, one owner for three things that must agree: the records in the store, decoded ones in memory,
-//! and the bytes that they count for.
+//! The span table of a member. It owns three things that must agree: the span records in the store, decoded spans in memory, and
+//! the bytes that these count for.
 //!
-//! Raw spans are recorded here, freed by `free`, and made mapped ones by `settle`.
+//! Raw spans are recorded here; `settle` turns them into mapped ones, `free` frees them. (Raw and mapped: see [`span`].)
 //!
-//! Invariants: spans of one log never overlap; every raw span counts in its segment with the bytes that it stores, and every run of a
-//! mapped one in the counts of its chunks; records of a log are replaced and counted under the log's lock; no decoded span
-//! outlives its record (`record_cache`).
+//! Invariants:
+//! - Spans of one log never overlap.
+//! - A raw span counts in its segment with the bytes that it stores. Each run of a mapped span counts once for each chunk that it
+//!   names.
+//! - Records of a log are replaced, and counts changed, under the log's lock.
+//! - No decoded span outlives its record (`record_cache`).
 mod free;
 mod settle;
 
@@ -36,7 +39,7 @@ const MAX_DEFERRED_SEALS: usize = 256;
 pub struct SpanMove {
     /// As it was.
     pub old: Span,
-    /// As it will be: its bytes are there already.
+    /// As it will be: its bytes are written there already.
     pub new: Span,
 }
 
@@ -46,7 +49,7 @@ pub struct SpanTable {
     segments: Arc<Segments>,
     containers: Arc<ContainerTable>,
     poison: Arc<Poison>,
-    /// Stored bytes of all logs, against the quota. Taken when bytes are appended; what raw spans take of it is released here.
+    /// Stored bytes of all logs, against the quota. Counted when bytes are appended; those of raw spans are released here.
     live: Arc<ByteBudget>,
     /// Decoded spans in memory.
     pub cache: RecordCache<Span>,
@@ -142,7 +145,7 @@ impl SpanTable {
         Ok(())
     }
 
-    /// The record of this log goes with one of the next batches.
+    /// Has a later batch delete the record of this log.
     ///
     /// # Errors
     /// As the store.
@@ -152,7 +155,7 @@ impl SpanTable {
             sealed.push(log);
             sealed.len()
         };
-        // A record that stays means only that the next start looks at the log once more.
+        // If the record is not deleted, the next start only checks the log once more.
         if waiting >= MAX_DEFERRED_SEALS && self.poison.check().is_ok() {
             self.apply_seals()
         } else {
@@ -187,7 +190,7 @@ impl SpanTable {
         })
     }
 
-    /// So many more bytes are in mapped spans.
+    /// Counts these bytes as being in mapped spans.
     pub fn add_mapped(&self, live: u64, zeros: u64) {
         self.mapped.fetch_add(live, Relaxed);
         self.zeros.fetch_add(zeros, Relaxed);
@@ -220,8 +223,8 @@ impl SpanTable {
         Ok(now.is_some_and(|value| value[..] == span.value()[..]))
     }
 
-    /// Records spans at their new places, in one batch. Those that changed since they were copied stay as they are: the copies
-    /// that are left in `moves` are not used.
+    /// Records spans at their new places, in one batch. A span that changed since it was copied stays where it is and is left in
+    /// `moves`: its copy is not used.
     ///
     /// # Errors
     /// As the store: then all of `moves` are left.
@@ -252,7 +255,7 @@ impl SpanTable {
     }
 }
 
-/// What none of these spans needs of raw bytes that are given up.
+/// The segment ranges of raw bytes that are given up and that none of the `kept` spans needs.
 fn unneeded<'a>(old: &RawBytes, kept: impl Iterator<Item = &'a Span>) -> Vec<SegmentRange> {
     let SegmentRange {
         segment,

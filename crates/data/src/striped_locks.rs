@@ -1,6 +1,6 @@
-//! Locks for any number of things that have numbers: logs, containers.
+//! Striped locks: a fixed number of locks for any number of logs or containers, which are mapped to locks by their numbers.
 //!
-//! Invariant: whoever needs several takes them in one call, which locks in one order; so nobody waits in a circle.
+//! Invariant: whoever needs several takes them in one call, which locks in a fixed order. So there is no deadlock.
 use parking_lot::{Mutex, MutexGuard};
 
 const STRIPES: usize = 64;

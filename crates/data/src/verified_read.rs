@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Bytes read before they are verified: few enough to be still in the processor's cache, and while they are verified the
 /// disk goes on reading ahead.
 const VERIFY_STEP: u64 = 256 << 10;
-/// So many bytes that nobody wants are read rather than that the disk is asked once more.
+/// Gaps between wanted bytes up to this length are read too, instead of making another read call.
 const READ_OVER_BYTES: u64 = 16 << 10;
 /// A piece of this size is read into the stack if only a part of it is wanted.
 const SMALL_PIECE: usize = 4096;
@@ -51,8 +51,8 @@ impl CutPiece {
     }
 }
 
-/// Reads `buf.len()` bytes, not none, from position `at` on, and verifies every piece they touch; all of them lie one behind the other in
-/// the segment. `Some`: a piece is not what was written.
+/// Reads `buf.len()` bytes (at least one) from position `at` on, and verifies every piece that they touch. The bytes must be consecutive in
+/// the segment. `Some`: a piece is damaged.
 pub fn read(
     segments: &Segments,
     pieces: &impl Pieces,
@@ -112,7 +112,7 @@ pub fn read(
     Ok(None)
 }
 
-/// Memory for parts that are read together, taken when it is first needed.
+/// Buffer for parts that are read together, allocated at first use.
 pub struct NearBuffer<'a> {
     pool: &'a BufferPool,
     buffer: Option<PooledBuffer>,
@@ -124,7 +124,7 @@ impl NearBuffer<'_> {
         NearBuffer { pool, buffer: None }
     }
 
-    /// So many bytes of any content.
+    /// A buffer of `len` bytes, with any content.
     fn bytes(&mut self, len: usize) -> &mut [u8] {
         let is_enough = self
             .buffer
@@ -153,8 +153,7 @@ impl WantedPart<'_> {
     }
 }
 
-/// Reads parts, which are in the order of their positions, as `read` does. Those that lie near each other are read together, with what is
-/// between them.
+/// Reads parts, sorted by position, as `read` does. Parts near each other are read together with the bytes between them.
 pub fn read_parts(
     segments: &Segments,
     pieces: &impl Pieces,
@@ -288,7 +287,7 @@ pub fn damage(segments: &Segments, pieces: &impl Pieces, user: &str, bad: &Misma
     ))
 }
 
-/// Bytes of whole pieces that lie one behind the other, verified; `None` if they are not what was written, or not there.
+/// The verified bytes of consecutive whole pieces; `None`: they are damaged or missing.
 pub fn read_stored(
     segments: &Segments,
     pieces: &impl Pieces,
@@ -299,8 +298,8 @@ pub fn read_stored(
     Ok(bad.is_none().then_some(bytes))
 }
 
-/// `range`, which begins and ends with pieces, cut between pieces near multiples of `VERIFY_STEP`; no part is much smaller than a
-/// step if there are two.
+/// Splits `range`, which consists of whole pieces, at piece boundaries near multiples of `VERIFY_STEP`. If there are several parts, none
+/// is much smaller than a step.
 fn steps(pieces: &impl Pieces, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let end = range.end;
     let cut = move |at: u64| match (at + VERIFY_STEP).next_multiple_of(VERIFY_STEP) {

@@ -29,11 +29,11 @@ const MAX_SPAN_BYTES: usize = 1 << 20;
 pub struct LogAppender {
     /// Logs that take appends.
     pub logs: Arc<OpenLogs>,
-    /// Where bytes wait.
+    /// Memory of the tails.
     pub memory: TailMemory,
-    /// Where they go.
+    /// Where bytes are written.
     pub segments: Arc<Segments>,
-    /// What says where they went.
+    /// The span records.
     pub spans: Arc<SpanTable>,
     /// Live bytes, buffered ones included, against the quota.
     pub live: Arc<ByteBudget>,
@@ -43,12 +43,12 @@ pub struct LogAppender {
     pub reclaimer: Arc<Reclaimer>,
     /// Closed by a failed write.
     pub poison: Arc<Poison>,
-    /// What is written is settled later, if anything is.
+    /// Settles written spans, if settling is on.
     pub settler: Option<Arc<Settler>>,
 }
 
 impl LogAppender {
-    /// Appends; the address of the first byte. `settles`: where there is no room, waits for what settling makes.
+    /// Appends and returns the address of the first byte. `settles`: if there is no room, wait for settling to make some.
     ///
     /// # Errors
     /// As `LogStore::append`.
@@ -85,7 +85,7 @@ impl LogAppender {
         accepted
     }
 
-    /// The same after settling has made room, for which it waits.
+    /// As `take_room`, but waits for settling to make room.
     fn settle_for_room(&self, len: u64) -> bool {
         self.settler.as_ref().is_some_and(|settler| {
             settler.make_room(&self.reclaimer.space_freed, || self.take_room(len))
@@ -156,13 +156,13 @@ impl LogAppender {
         Ok(self.memory.try_grow(state, more))
     }
 
-    /// The tail's buffer goes back, and what is in it is forgotten.
+    /// Drops the bytes in the tail, and frees its buffer.
     fn drop_tail(&self, state: &mut LogState) {
         let buffer = self.empty_tail(state);
         self.memory.release(state, buffer);
     }
 
-    /// What is in the tail is in a segment now, or will never be. The emptied buffer.
+    /// Empties the tail, whose bytes are in a segment now or were dropped. Returns its buffer.
     fn empty_tail(&self, state: &mut LogState) -> Vec<u8> {
         self.reserve.written(state.tail.bytes().len() as u64);
         let end = state.tail.end();
@@ -193,7 +193,7 @@ impl LogAppender {
         Ok(())
     }
 
-    /// Puts bytes into a segment; the span is not recorded yet. Its stored bytes count as live in the segment.
+    /// Writes bytes to a segment, where they count as live. The returned span is not recorded yet.
     fn store_bytes(
         &self,
         log: &Log,
@@ -257,7 +257,7 @@ impl LogAppender {
         Ok(())
     }
 
-    /// Records stored spans; with `sync`, their bytes are on disk before. If it fails, their space goes back to the disk.
+    /// Records stored spans; with `sync`, after their bytes are on disk. If it fails, their space is given back.
     fn record(
         &self,
         log: &Log,

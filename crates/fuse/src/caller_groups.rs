@@ -22,7 +22,7 @@ pub(crate) struct CallerGroups {
 
 struct ProcessGroups {
     seen: BTreeSet<u32>,
-    /// With so many, it is time to look.
+    /// At this number of groups, those without a process are dropped.
     limit: usize,
 }
 

@@ -1,12 +1,12 @@
-//! Invalidating the kernel's caches of files: drops pages, updates attributes.
+//! Invalidates the kernel's caches of files: drops pages, updates attributes.
 //!
-//! A notification drops pages, but it does not change the size that the kernel has for a file; buffered reads within that
-//! size, `sendfile`, `splice` and `copy_file_range` do not ask for another. So after the pages are gone, the mount looks the
-//! file up in itself ([`SelfCalls`]): at a name in its own directory, which stands for the file as long as that takes. The
-//! answer to the look-up carries the attributes.
+//! A notification drops pages, but it does not change the size that the kernel has for a file. Buffered reads within that size,
+//! `sendfile`, `splice` and `copy_file_range` do not ask for the size again. So after the pages are dropped, the mount looks the
+//! file up through itself ([`SelfCalls`]), at a temporary name in its own directory. The reply to the look-up carries the new
+//! attributes.
 //!
-//! Invariant: nothing here but [`KernelCaches::store_pages`] is called on a thread that answers requests. Dropping pages waits
-//! for reads under way, and the look-up for its answer.
+//! Invariant: nothing here except [`KernelCaches::store_pages`] is called on a thread that answers requests. Dropping pages waits
+//! for reads under way, and the look-up waits for its reply.
 use crate::attempt::TEAM_DIRECTORY;
 use crate::protocol::Notifier;
 use crate::self_calls::{KernelAttributes, SelfCall, SelfCalls};

@@ -169,7 +169,7 @@ impl Mount {
         std::mem::forget(self.session.take());
     }
 
-    /// Has the kernel hand over what programs have written and not closed, for so long at most.
+    /// Has the kernel write back dirty pages, within [`WRITE_BACK_WAIT`].
     fn write_back_all_dirty(&self) {
         if let Some(ctx) = self.ctx.upgrade()
             && !ctx.write_back_all_dirty(WRITE_BACK_WAIT)

@@ -45,9 +45,9 @@ pub(crate) struct KernelAttributes {
 /// What is done with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SelfCall {
-    /// It is looked up, without following a link at its end.
+    /// A look-up of the path, which does not follow a link at its end.
     LookUp,
-    /// The same; then the kernel is given what it has differently.
+    /// A look-up; then size and times are set where the kernel's differ.
     SetAttributes(KernelAttributes),
     /// The same; then the kernel hands over all that it has of the file: dirty pages, and their time. It does so before it asks for
     /// another mode, whatever that is.
@@ -269,7 +269,7 @@ fn size(path: &Path) -> Result<u64, Errno> {
     Ok(rustix::fs::statx(CWD, path, flags, StatxFlags::SIZE)?.stx_size)
 }
 
-/// Gives the kernel what it has differently of the file that is looked up by this path; the size that it had.
+/// Sets the size and times of the file at this path where the kernel's differ from `wanted`. Returns the size that the kernel had.
 fn adopt(path: &Path, wanted: KernelAttributes) -> Result<u64, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let mask = StatxFlags::SIZE | StatxFlags::MTIME;

@@ -57,7 +57,7 @@ impl ExtentIndex {
         self.lay(batch, fid, changes, Self::all_free)
     }
 
-    /// Lays changes over what is stored. `free` tells of each piece whether nothing stored overlaps it, or joins with it.
+    /// Applies changes to the stored extents. `free`: for each piece, whether no stored extent overlaps it or joins with it.
     fn lay(
         &self,
         batch: &mut Batch,

@@ -13,7 +13,7 @@ pub struct FoundExtents {
 }
 
 impl FoundExtents {
-    /// Room for so many requests; nothing found for any.
+    /// An empty result for this many requests.
     pub(crate) fn of(requests: usize) -> FoundExtents {
         FoundExtents {
             extents: Vec::with_capacity(requests),

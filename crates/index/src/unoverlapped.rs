@@ -1,5 +1,5 @@
-//! Finds the pieces of a change that overlap no stored extent: as a rule all, as the coverage in memory tells
-//! ([`coverage`](crate::coverage)).
+//! Finds the pieces of a change that overlap no stored extent. As a rule these are all of them, and the coverage in memory proves
+//! it ([`coverage`](crate::coverage)).
 use crate::ExtentIndex;
 use crate::coverage::{KnownPieces, PAGE};
 use crate::get::{SECOND_SEARCH, extents};

@@ -1,9 +1,10 @@
-//! The file descriptors of a server process: one number, shared out when it starts as memory budgets are.
+//! Divides the file descriptors of a server process among their users when it starts.
 //!
 //! 1. The process itself, each member and each mount get what they always need.
-//! 2. Connections to the control socket and to the metrics have fixed shares, so that clients cannot take what writing needs.
+//! 2. Connections to the control socket and to the metrics have fixed shares, so that clients cannot take descriptors that writing
+//!    needs.
 //! 3. Three quarters of the rest keep segments and tables open (`forebay_storage::PooledIo`).
-//! 4. The last quarter is for files that are open for a moment, as those of a stage job.
+//! 4. The last quarter is for files that are open briefly, for example those of a stage job.
 use crate::failure::{Failure, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -54,10 +55,10 @@ fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Files that `members` members of this process, with so many threads for each mount, may keep open for reading.
+/// Number of files that `members` members of this process may keep open for reading, with `threads` threads for each mount.
 ///
 /// # Errors
-/// If the limit is too low for so many members.
+/// If the limit is too low for the members.
 pub fn open_files(members: usize, threads: usize, mpi: bool) -> Result<usize> {
     open_files_of(limit(), members as u64, threads as u64, mpi)
 }

@@ -47,7 +47,7 @@ impl Log {
         log
     }
 
-    /// What is in memory goes on in `STORE/log`, and standard error with it; nothing changes for a log that is elsewhere.
+    /// Moves the lines in memory to `STORE/log`, and redirects standard error there. Does nothing if the log is elsewhere.
     ///
     /// # Errors
     /// If the file cannot be opened.

@@ -1,13 +1,13 @@
 //! A small process that clears up after a server that was killed: the **mount cleaner**.
 //!
-//! A launcher kills all servers of a job when one dies. Their mounts would stay, dead. The cleaner holds the reading end of a
-//! pipe whose other end ends with the server. Then it detaches what is still mounted from the server's store, and removes its control socket.
-//! It has a session of its own, so signals to the server's process group do not reach it, and nothing open but that pipe.
+//! A launcher kills all servers of a job when one dies. Their mounts would stay, dead. The cleaner holds the reading end of a pipe
+//! whose other end ends with the server. Then it detaches what is still mounted from the server's store, and removes its control
+//! socket. It has a session of its own, so signals to the server's process group do not reach it, and nothing open but that pipe.
 //!
 //! Invariants:
-//! - A dead mount stays as long as its **users** run: `forebay run` or the launcher, the guard of the command, and ranks on this machine that have
-//!   used the mount. Users get errors from a dead mount; the bare directory below would take their files without an error. A server that leaves its
-//!   mounts behind writes into the pipe which process groups have used them, one a line.
+//! - A dead mount stays as long as its **users** run: `forebay run` or the launcher, the guard of the command, and ranks on this
+//!   machine that have used the mount. Users get errors from a dead mount; the bare directory below would take their files without
+//!   an error. A server that leaves its mounts behind writes into the pipe which process groups have used them, one a line.
 //! - What is cleared up is cleared up under the store's lock, so the next server of the store is never touched.
 use crate::failure::{Context, Result};
 use crate::mount_table::{self, MountChanges};

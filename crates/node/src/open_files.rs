@@ -6,7 +6,7 @@ use crate::units::count;
 use forebay_fuse::{OpenHandles, OpenPath};
 use std::time::Duration;
 
-/// The kernel tells of a close some time after it; so long that is waited for.
+/// How long to wait for the kernel to report closes, which it does some time after them.
 const LATE_CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// Files named in a message.
 const NAMED_FILES: usize = 3;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How often it is looked.
+/// Time from one sample of the counters to the next.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Samples that are kept: the rates are over about this many times `SAMPLE_INTERVAL`.
 const SAMPLES_KEPT: usize = 10;

@@ -27,7 +27,7 @@ pub(crate) enum Column {
         first: Box<Column>,
         steps: Box<Column>,
     },
-    /// Differences from the smallest value, of so many bits each, the lowest first.
+    /// Differences from the smallest value, each of `bits` bits, lowest bits first.
     Plain {
         least: u64,
         bits: u8,
@@ -36,7 +36,7 @@ pub(crate) enum Column {
     },
 }
 
-/// The byte where a value of so many bits begins, and the bit in it.
+/// The byte in which the value of a slot begins, and the bit in it.
 fn place(slot: u64, bits: u8) -> (usize, u32) {
     let at = u128::from(slot) * u128::from(bits);
     ((at / 8) as usize, (at % 8) as u32)

@@ -27,7 +27,7 @@ use std::collections::HashMap;
 
 /// Loops of fewer elements are unrolled in the second form.
 const UNROLLED_ELEMENTS: u64 = 8;
-/// The plain form is tried up to so many elements a term.
+/// The plain form is tried up to this many elements a term.
 const PLAIN_ELEMENTS_PER_TERM: u64 = 16;
 
 pub(crate) const ONE_LEAF: u8 = 8;
@@ -35,7 +35,7 @@ pub(crate) const GRAINS: u8 = 16;
 pub(crate) const LOOPS: u8 = 32;
 pub(crate) const BREAKS: u8 = 64;
 pub(crate) const GAPS: u8 = 128;
-/// Bodies up to so many bytes are tried without grains too.
+/// Bodies up to this size are tried without grains too.
 const SMALL_BODY_BYTES: usize = 64;
 
 /// Flags and bytes of the shortest body of `pattern`.

@@ -1,12 +1,12 @@
-//! Folding of extents into nested loops, online.
+//! Folds extents into nested loops, online. (Words: `lib.rs`.)
 //!
 //! | module | what |
 //! |---|---|
-//! | this one | [`Folder`]: joins extents that follow each other, if it is for an index |
-//! | `recognizer`, `undo_iteration` | the open loop: what goes on as expected, and what ends it |
-//! | `closed` | closed terms: repeats at the top, loops, and what leaves as a pattern |
-//! | `refold` | whole patterns folded again, a row at a time |
-//! | `prediction` | what is known of the open loop |
+//! | this one | [`Folder`]: the interface; for an index it first joins extents that follow each other |
+//! | `recognizer`, `undo_iteration` | the open loop: recognises it, extends it, and ends it |
+//! | `closed` | the stack of closed terms: finds repeats at its top, and emits finished patterns |
+//! | `refold` | folds a whole pattern again, a row at a time |
+//! | `prediction` | views of the open loop, for prediction |
 
 mod closed;
 mod prediction;
@@ -17,7 +17,7 @@ mod undo_iteration;
 use crate::{Element, Error, Pattern, Result};
 use recognizer::LoopRecognizer;
 
-/// Offsets, lengths and addresses are below, so that sums and codes fit 64 bits.
+/// Offsets, lengths and addresses have at most this many bits, so that sums and codes fit 64 bits.
 const LIMIT_BITS: u32 = 60;
 
 /// Finds patterns in a stream of extents, online, in bounded memory.
@@ -35,12 +35,12 @@ const LIMIT_BITS: u32 = 60;
 #[derive(Debug, Clone, Default)]
 pub struct Folder {
     joins: bool,
-    /// Joins what follows it, if `joins`. Empty: none.
+    /// If `joins`: the newest element, which the next one may extend. Empty: none.
     held: Element,
     pub(crate) loops: LoopRecognizer,
 }
 
-/// Whether an element lies where folding can reckon with it.
+/// Checks that an element's numbers are within [`LIMIT_BITS`].
 #[inline]
 fn check(e: &Element) -> Result<()> {
     let &Element { offset, len, addr } = e;
@@ -51,13 +51,13 @@ fn check(e: &Element) -> Result<()> {
 }
 
 impl Folder {
-    /// A folder that keeps elements as they come: for requests.
+    /// A folder that keeps each element as it is; for requests.
     pub fn new() -> Folder {
         Folder::default()
     }
 
-    /// A folder that joins an element to the one before if it follows it in file and log, and leaves out empty ones: for an
-    /// index, which need not tell how bytes were cut into writes.
+    /// A folder that joins consecutive elements (in file and log) and drops empty ones; for an index, which need not tell single
+    /// writes apart.
     pub fn joining() -> Folder {
         Folder {
             joins: true,
@@ -100,17 +100,17 @@ impl Folder {
         Ok(())
     }
 
-    /// Patterns that left the stack. A caller that streams takes them now and then.
+    /// Takes the finished patterns. A caller that streams does this now and then.
     pub fn finished(&mut self) -> Vec<Pattern> {
         self.loops.closed.take_finished()
     }
 
-    /// Closes all and returns the patterns not yet taken; the folder starts anew after the last address.
+    /// Closes all terms and returns the patterns not yet taken. The folder can be used on, from the last address.
     pub fn finish(&mut self) -> Vec<Pattern> {
         let held = std::mem::take(&mut self.held);
         if held.len > 0 {
             self.loops.take(held);
-            // An empty one must not be joined to.
+            // `held` is empty now; its end must stay the last log address.
             self.held.addr = self.loops.addr;
         }
         self.loops.close_all();
@@ -118,7 +118,7 @@ impl Folder {
         self.finished()
     }
 
-    /// Bytes of memory held, finished patterns left out.
+    /// Bytes of memory held, without finished patterns.
     pub fn memory(&self) -> usize {
         self.loops.memory()
     }

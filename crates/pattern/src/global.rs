@@ -1,16 +1,15 @@
-//! A global pattern: one shape, written by many logs at many places (slots), in which one division for each axis finds an
-//! offset.
+//! A global pattern: one shape at many places of a file (slots), written by many logs. An offset is found by one division for each
+//! axis.
 //!
 //! ```text
-//! axes, the largest stride first:   loops of the shape | places of the slots: even, or a sorted table
+//! axes, the largest stride first:   loops of the shape | starts of the slots: even, or a sorted table
 //! slot number -> log, sequence, address of its first byte                see `slot_writers`
 //! ```
 //!
-//! Address and sequence are explicit for each slot, so headers of different lengths and logs that appear twice are nothing
-//! special.
+//! Each slot has its own address and sequence. So headers may differ in length, and a log may have several slots.
 //!
 //! # Invariants
-//! 1. Cells do not overlap (see `lattice`), slots neither: at most one extent holds a byte.
+//! 1. Cells do not overlap (see `lattice`), and slots do not: at most one extent holds a byte.
 //! 2. Slots are numbered by their start, ascending.
 
 use crate::Segment;

@@ -17,9 +17,9 @@ use crate::shape_lookup;
 use crate::stack::Term;
 use crate::{PlacedExtent, Segment};
 
-/// A term is split into so many items at most: each is an entry of some 400 bytes.
+/// Items into which a term is split, at most: each is an entry of some 400 bytes.
 const MAX_SPLIT_ITEMS: usize = 64;
-/// Holes are looked through for so many steps before one is reported that may go on.
+/// Steps of searching for the end of a hole, at most. Then a hole is reported that may continue.
 const MAX_HOLE_STEPS: usize = 64;
 
 /// What is at an offset.

@@ -1,12 +1,14 @@
-//! Merges the segments of many logs into global patterns.
+//! Merges the segments of many logs into global patterns. (Words: `lib.rs`.)
 //!
-//! Terms are grouped by shape and sorted by start. Where the starts form nested strides (ranks in a row, rows of ranks), one
-//! global pattern takes all of a group; else neighbours join as long as each fits beside the one before in the strides of the shape.
-//! Nothing is lost: a term without a partner stays in its segment. The log, address and sequence of each slot are explicit (columns), so
-//! logs may be any, appear twice, and have headers of any length.
+//! 1. Terms are grouped by shape and sorted by start.
+//! 2. If the starts of a group form nested strides (ranks in a row, rows of ranks), one global pattern takes the whole group.
+//! 3. Otherwise neighbours in the group are joined while each fits beside the one before within the strides of the shape.
 //!
-//! A loop over several items (the cells of one rank in a cube) seldom fits beside the loops of other ranks as a whole. So terms are
-//! also taken apart (`loop_distribution`) and joined part by part; of these ways to merge, the one that needs least memory is kept.
+//! A term without a partner stays in its segment, so nothing is lost. Each slot has its own log, address and sequence (in columns).
+//! So any logs may be merged, one log may come twice, and headers may have any length.
+//!
+//! A loop over several items (the cells of one rank in a cube) seldom fits as a whole beside the loops of other ranks. So merging
+//! is also tried with such terms split into parts (`loop_distribution`). The way that needs the least memory is kept.
 
 use crate::global::{GlobalPattern, SlotStarts};
 use crate::lattice::Lattice;
@@ -17,33 +19,33 @@ use crate::stack::Term;
 use crate::{Folder, LogSource, Pattern, Segment};
 use std::collections::HashMap;
 
-/// Fewer slots are no global pattern.
+/// Slots of a global pattern, at least.
 const MIN_SLOTS: usize = 2;
 /// The same for single extents, which take few bytes anyway.
 const MIN_LEAF_SLOTS: usize = 4;
-/// Single extents at uneven places share a table only if it holds one in so many of all single extents. Such a table may span the whole
-/// file, and every lookup asks each that does.
+/// Single extents at uneven distances share a table of starts only if it has at least one in this many of all single extents: such a
+/// table may span the whole file, and each lookup searches every table that spans its offset.
 const LEAVES_PER_TABLE: usize = 16;
-/// Terms are not taken apart if they or their parts are more.
+/// Terms are not split into parts if they, or their parts, are more than this.
 const MAX_TERMS: usize = 1 << 16;
-/// A map of no more bytes is not made smaller by taking terms apart, unless they have loops over several items.
+/// Up to this size of a map, terms are split only if they have loops over several items.
 const SMALL_MAP_BYTES: usize = 8192;
-/// What a term with loops that is left costs a reader, about, in bytes.
+/// Estimated memory of a reader for a term with loops that was not merged, bytes.
 const TERM_COST: usize = 1024;
 
-/// A term, or a part of one, and whose it is.
+/// A term, or a part of one, with its origin.
 #[derive(Debug, Clone, Copy)]
 struct MergeSlot {
     term: Term,
     source: LogSource,
     sequence: u64,
-    /// Its segment, and its term's place there.
+    /// Index of its segment, and of its term there.
     home: (usize, usize),
-    /// It is only a part, so it must become part of a global pattern.
+    /// It is a part of a split term: all parts must end up in global patterns.
     part: bool,
 }
 
-/// Joins what can be joined. Together, the global patterns and the segments returned hold exactly what the segments held.
+/// Merges segments. The returned global patterns and segments together hold exactly the elements of the given segments.
 pub fn merge(segments: Vec<Segment>) -> (Vec<GlobalPattern>, Vec<Segment>) {
     let mut best = Merger::new(&segments, None);
     let terms: usize = segments.iter().map(|s| s.pattern.terms()).sum();
@@ -82,9 +84,9 @@ pub fn merge(segments: Vec<Segment>) -> (Vec<GlobalPattern>, Vec<Segment>) {
 struct Merger {
     arena: Arena,
     globals: Vec<GlobalPattern>,
-    /// Of each segment, which terms are in global patterns.
+    /// For each term of each segment, whether it is in a global pattern.
     taken: Vec<Vec<bool>>,
-    /// All parts of terms found a place.
+    /// All parts of split terms are in global patterns.
     complete: bool,
 }
 
@@ -187,8 +189,7 @@ impl Merger {
         true
     }
 
-    /// The terms, or their parts, by shape and limit, in the order in which shapes first come. `None`: they are taken apart, and are too
-    /// many.
+    /// The terms, or their parts, by shape and limit, in the order in which the shapes first occur. `None`: too many parts.
     fn groups(&mut self, segments: &[Segment], apart: Option<u8>) -> Option<TermGroups> {
         let mut groups: TermGroups = Vec::new();
         let mut count = 0;
@@ -236,7 +237,7 @@ impl Merger {
         Some(groups)
     }
 
-    /// Bytes of a reader's memory, about.
+    /// Estimated memory of a reader, bytes.
     fn cost(&self, segments: &[Segment]) -> usize {
         let left = segments.iter().zip(&self.taken).map(|(segment, taken)| {
             let terms = segment.pattern.terms.iter().zip(taken);
@@ -257,7 +258,7 @@ impl Merger {
 
 type TermGroups = Vec<((Shape, Option<u64>), Vec<MergeSlot>)>;
 
-/// Steps in steps from start to start, if there is nothing else: found by folding.
+/// The nested strides from start to start, found by folding. `None`: the starts are not one nest of strides.
 fn even(slots: &[MergeSlot]) -> Option<SlotStarts> {
     let first = slots.first()?.term.start;
     let mut folder = Folder::new();
@@ -281,7 +282,7 @@ fn even(slots: &[MergeSlot]) -> Option<SlotStarts> {
     Some(SlotStarts::Even(dims))
 }
 
-/// The shape of all, if they have one, and are at even distances; the distance and their number join `dims`.
+/// The common shape, if there is one and the starts have equal distances. Appends distance and number to `dims`.
 fn row(of: impl Iterator<Item = (u64, Shape)>, dims: &mut Vec<(u64, u64)>) -> Option<Shape> {
     let of: Vec<(u64, Shape)> = of.collect();
     let (first, shape) = *of.first()?;
@@ -296,7 +297,7 @@ fn row(of: impl Iterator<Item = (u64, Shape)>, dims: &mut Vec<(u64, u64)>) -> Op
     Some(shape)
 }
 
-/// Slots in the order of starts, cut into parts that lie beside each other somewhere in the shape's strides.
+/// Splits slots, sorted by start, into groups whose members fit beside each other within the strides of the shape.
 fn clusters<'a>(lattice: &Lattice, slots: &'a [MergeSlot]) -> Vec<&'a [MergeSlot]> {
     let mut parts = Vec::new();
     let mut rest = slots;
@@ -326,7 +327,7 @@ fn clusters<'a>(lattice: &Lattice, slots: &'a [MergeSlot]) -> Vec<&'a [MergeSlot
     parts
 }
 
-/// The segments without what was taken.
+/// The segments without the terms that were taken.
 fn left(segments: Vec<Segment>, taken: &[Vec<bool>]) -> Vec<Segment> {
     let mut out = Vec::new();
     for (mut segment, taken) in segments.into_iter().zip(taken) {

@@ -1,12 +1,12 @@
-//! Paths: a shape as plain steps down to each of its leaves.
+//! Paths: a shape as a list of plain strided steps down to each of its leaves.
 //!
 //! ```text
 //! path    start + k0 * stride0 + k1 * stride1 + ... + [0, len)
 //! ```
 //!
 //! # Invariants
-//! 1. Paths of a shape have all of its bytes. A last iteration that is cut counts as whole, so they may have more.
-//! 2. Strides are not negative: a step down is counted from its end. The largest comes first.
+//! 1. The paths of a shape cover all of its bytes. They may cover more: an incomplete last iteration counts as a whole one.
+//! 2. Strides are not negative: a loop that goes down is counted from its end. The largest stride comes first.
 
 use crate::shape::{Arena, Shape, ShapeKind};
 use crate::stack::Term;

@@ -1,34 +1,34 @@
-//! Decides whether two paths have a byte in common, for `commit_validation` and `disjoint`: a search through the distances
+//! Decides whether two paths have a byte in common (for `commit_validation` and `disjoint`), by a search through the distances
 //! between their leaves.
 //!
 //! ```text
 //! distance   from a leaf of `a` to one of `b`:  d + k0 * stride0 + k1 * stride1 + ...,  low <= k <= high,  stride0 > stride1 > ...
-//!            d: between the first leaves; a step of `b` adds (k from 0 up), one of `a` subtracts (k from 0 down); steps of
-//!            equal strides are joined
+//!            d: between the first leaves. A step of `b` adds (k from 0 up), one of `a` subtracts (k from 0 down).
+//!            Steps of equal strides are joined.
 //! window     they overlap if  -(length of b's leaves) < distance < length of a's leaves
 //! ```
 //!
-//! From the largest stride on, only such k are tried from which the smaller strides can still reach the window: one or two for
-//! each of nested strides, so a handful of steps decides blocks of a cube, tiles, and diagonals of blocks. Where there are
-//! more, residues modulo common divisors of the strides are looked at first, which decide ranks that interleave, however long
-//! they are.
+//! From the largest stride to the smallest, only those k are tried from which the smaller strides can still reach the window. With
+//! nested strides that is one or two k for each, so a few steps decide blocks of a cube, tiles, and diagonals of blocks. Where more
+//! k are possible, residues modulo common divisors of the strides are checked first. They decide for ranks that interleave, however
+//! many elements these have.
 //!
 //! # Invariants
-//! 1. Paths that are called disjoint share no byte. Others may share none either, if no step was left, or if numbers reach
-//!    [`MAX_SPAN`].
+//! 1. Paths that are called disjoint share no byte. Disjoint paths may not be recognised as such if the steps are used up, or if
+//!    numbers reach [`MAX_SPAN`].
 //! 2. Each k that is tried costs a step, and so does each pair of paths whose bounds overlap. Other pairs are limited to
-//!    [`PAIRS_PER_STEP`] for each step; when they are used up, no step is left.
+//!    [`PAIRS_PER_STEP`] for each step; when they are used up, so are the steps.
 
 use crate::path::{Path, PlacedTerm};
 
-/// Both paths span less together, so that sums fit.
+/// Two paths are compared only if they span less together, so that sums fit.
 const MAX_SPAN: i128 = 1 << 62;
 /// Pairs of paths whose bounds may be compared for each step.
 const PAIRS_PER_STEP: usize = 16;
-/// So many k are tried before residues are asked.
+/// Residues are checked only if at least this many k are possible.
 const MIN_STEPS_FOR_RESIDUES: i64 = 3;
 
-/// Compares paths as long as steps are left.
+/// Compares paths, within a budget of steps.
 pub(crate) struct PathSearch {
     /// Steps that may be taken.
     pub(crate) left: usize,
@@ -36,13 +36,13 @@ pub(crate) struct PathSearch {
     steps: Vec<SearchStep>,
 }
 
-/// See the module.
+/// One stride of the distance, with the bounds of its k.
 #[derive(Debug, Clone, Copy)]
 struct SearchStep {
     stride: i64,
     low: i64,
     high: i64,
-    /// What this and all smaller ones add at least, and at most.
+    /// The least and the most that this stride and all smaller ones add.
     reach: (i64, i64),
 }
 

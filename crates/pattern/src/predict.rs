@@ -1,7 +1,7 @@
-//! Prediction: what a reader asks for next, from the loop it is in.
+//! Predicts what a reader asks for next, from the open loop of its requests.
 //!
-//! The folder stays open. An open loop goes on as its iterations did, at every level. While a row is new, it is taken to be as
-//! long as the row before, and as far from the next one: so nothing is predicted past the end of a row that a reader is in.
+//! The open loop is expected to continue as its iterations did, at every level. A row that has just begun is expected to be as long
+//! as the row before it, and as far from the next one. So nothing is predicted past the end of the row that a reader is in.
 
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::shape::{Shape, ShapeKind};

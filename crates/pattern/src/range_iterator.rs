@@ -1,21 +1,23 @@
-//! All extents (*pieces*) of a range of a map, in the order of offsets: a few additions for each, unless loops overlap.
+//! Iterates over all pieces of a range of a map, in the order of offsets. A piece costs a few additions, unless loops overlap.
+//!
+//! An entry of the map is *open* while the iterator's offset lies in it. Its elements are read a row at a time (`row_iterator`).
 //!
 //! ```text
-//! open entries (those around the offset), each gone through a row at a time (`row_iterator`):
-//!   one has an extent here        its extents follow, up to where another entry's begins
-//!   several have one              the newest wins, up to where any begins or ends
-//!   one has overlapping loops     each extent is looked up
+//! open entries with a piece at the offset
+//!   one                     its pieces, up to where another entry begins
+//!   several                 the newest piece, up to where any of them begins or ends
+//!   an overlapping loop     one lookup in the map for each piece
 //! ```
 //!
 //! # Invariants
-//! 1. All pieces before the offset were returned; the current piece of every open entry ends after the offset.
+//! 1. All pieces before the offset were returned. The current piece of every open entry ends after the offset.
 
 use crate::map::{EntryPart, MapEntry, MapLookup, PatternMap};
 use crate::row_iterator::{Row, RowAdvance, Rows};
 use crate::segment::PlacedExtent;
 use std::ops::Range;
 
-/// Rows passed over one by one, before an entry is looked for anew.
+/// Rows that are skipped one by one; then the entry is searched instead.
 const ROWS_BEFORE_SEEK: usize = 4;
 
 /// See the module. Made by [`PatternMap::pieces`].
@@ -24,25 +26,25 @@ pub struct Pieces<'a> {
     map: &'a PatternMap,
     at: u64,
     end: u64,
-    /// The first entry that is not open yet.
+    /// The first entry that was not opened yet.
     next: usize,
     open: Vec<OpenEntry<'a>>,
-    /// Where the last entry ends that has overlapping loops.
+    /// Up to here there are entries with overlapping loops.
     rough: u64,
 }
 
-/// An entry around the offset.
+/// An open entry.
 #[derive(Debug)]
 struct OpenEntry<'a> {
     entry: &'a MapEntry,
     /// None for a single extent.
     rows: Option<Rows<'a>>,
-    /// What is not after the offset yet of the current row.
+    /// The rest of the current row, from the offset on.
     row: Row,
 }
 
 impl PatternMap {
-    /// The pieces of `range`, to be had in portions.
+    /// An iterator over the pieces of `range`, which returns them in portions.
     pub fn pieces(&self, range: Range<u64>) -> Pieces<'_> {
         let mut pieces = Pieces {
             map: self,
@@ -58,15 +60,16 @@ impl PatternMap {
         pieces
     }
 
-    /// Appends the pieces of `range`, in order; what is between them is no byte of this map. Pieces that go on in file and log are one.
+    /// Appends the pieces of `range`, in order. Bytes between them are not in this map. Pieces that continue each other in file and log
+    /// are joined.
     pub fn resolve(&self, range: Range<u64>, out: &mut Vec<PlacedExtent>) {
         self.pieces(range).fill(usize::MAX, out);
     }
 }
 
 impl<'a> Pieces<'a> {
-    /// Appends the next `most` pieces or a few less, in order; what is between them is no byte of the map. Pieces that go on in file and
-    /// log are one, but for the last of two portions. Returns whether there may be more.
+    /// Appends the next `most` pieces or slightly fewer, in order. Bytes between them are not in the map. Pieces of one portion that
+    /// continue each other in file and log are joined. Returns whether there may be more.
     pub fn fill(&mut self, most: usize, out: &mut Vec<PlacedExtent>) -> bool {
         let first = out.len();
         let mut out = PieceBuffer { first, out };
@@ -98,7 +101,7 @@ impl<'a> Pieces<'a> {
         false
     }
 
-    /// The offset before which all is said: of the next piece, or of a hole.
+    /// The current offset: all pieces before it were returned.
     pub fn at(&self) -> u64 {
         self.at
     }
@@ -126,7 +129,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// What is at the offset, looked up.
+    /// Looks up the piece or hole at the offset.
     fn look(&mut self, out: &mut PieceBuffer<'_>) {
         match self.map.look(self.at, None) {
             MapLookup::End => self.at = self.end,

@@ -1,9 +1,9 @@
-//! Range queries on patterns, without enumerating elements: the log bytes that lie in a range of the file, and the range in
-//! which one pattern has all bytes of another.
+//! Range queries on patterns without enumerating elements: the log bytes that lie in a range of the file, and the range in which
+//! one pattern has all bytes of another.
 //!
 //! ```text
 //! loop    iterations inside the range: one run of the log
-//!         iterations across an end of it: each item is looked at. There are two at most, unless iterations overlap
+//!         iterations across an end of the range: each item is queried. There are at most two, unless iterations overlap
 //! ```
 
 use crate::Pattern;

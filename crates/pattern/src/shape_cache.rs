@@ -1,4 +1,4 @@
-//! The shapes used last, the newest first: most lists use few, so their places are short codes.
+//! The most recently used shapes, newest first. Most lists use few shapes, so their indexes here are short codes.
 
 use crate::shape::Shape;
 

@@ -1,8 +1,8 @@
-//! The stack of closed terms, and the search for repeats at its top.
+//! The stack of closed terms, and the search for a repeat at its top.
 //!
-//! A repeat of `b` terms: the last `b` have the shapes and distances of the `b` before. The search is by a 32-bit fingerprint
-//! of each term (its shape and its distance from the one below), shortest first, so it costs a vector compare of [`WINDOW`]
-//! fingerprints when nothing repeats. Where fingerprints match, the terms themselves are compared.
+//! A repeat of `b` terms: the last `b` terms have the shapes and distances of the `b` before. The search compares a 32-bit
+//! fingerprint of each term (its shape and its distance from the term below), shortest repeat first. So if nothing repeats, it
+//! costs one vector comparison of [`WINDOW`] fingerprints. Where fingerprints match, the terms themselves are compared.
 
 use crate::shape::{Arena, MAX_DEPTH, Shape, mix};
 

@@ -240,7 +240,7 @@ service! {
             start: u64,
             /// Behind the last byte.
             end: u64,
-            /// At most so many extents.
+            /// Extents in the reply, at most.
             limit: u32,
         }) -> ExtentsReply;
 

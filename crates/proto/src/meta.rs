@@ -118,7 +118,7 @@ service! {
             fid: Fid,
             /// The last name already seen.
             after: Option<Vec<u8>>,
-            /// At most so many.
+            /// Entries in the reply, at most.
             limit: u32,
         }) -> Vec<DirEntry>;
 

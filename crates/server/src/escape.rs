@@ -1,7 +1,8 @@
-//! Texts from outside (names of files, what a service answers) as part of what people read.
+//! Escapes texts from outside (names of files, replies of a service) in what people read.
 //!
-//! They may hold what a terminal obeys (ESC, BEL, a C1 byte) or what shows another text than there is (a newline, a
-//! bidirectional override): [`escaped`] replaces it. A backslash stays as it is, so escaping twice is escaping once.
+//! They may contain control characters that a terminal obeys (ESC, BEL, C1 bytes), or characters that change how a text looks (a
+//! newline, a bidirectional override). [`escaped`] replaces these. A backslash stays as it is, so escaping twice is the same as
+//! once.
 use std::borrow::Cow;
 use std::fmt::Write;
 

@@ -29,7 +29,7 @@ pub struct MemberDirectory {
     pub(crate) opened: LockedDirectory,
 }
 
-/// What a member tells of its superblock.
+/// The state of a member's superblock, as the members exchange it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum SuperblockState {
     /// There is none; this id would be the service's if this were member 0 of a new one.

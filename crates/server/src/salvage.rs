@@ -52,7 +52,7 @@ impl Drop for ScratchDirectory {
 
 impl Salvage {
     /// Starts a service of what is whole in `dirs`: the directory of a whole service, or stores of its members, in any order, some of
-    /// which may be missing. Its records are made in a new directory in `scratch`. `progress` hears what is done. The number of
+    /// which may be missing. Its records are made in a new directory in `scratch`. `progress` is called with what is done. The number of
     /// nodes in `config` is not looked at.
     ///
     /// # Errors

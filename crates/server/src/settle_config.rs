@@ -33,7 +33,7 @@ impl Default for SettleConfig {
 }
 
 impl SettleConfig {
-    /// For a member with so much memory, and a disk or quota of so many bytes. `None`: nothing is settled.
+    /// The options for a member with `memory` bytes of memory and a disk or quota of `total` bytes. `None`: settling is off.
     pub(crate) fn options(&self, memory: u64, total: Option<u64>) -> Option<SettleOptions> {
         let backlog = total.map_or(UNKNOWN_BACKLOG, |total| total / 4);
         let index_bytes = (memory / INDEX_SHARE) as usize;

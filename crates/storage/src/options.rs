@@ -36,8 +36,8 @@ pub struct Options {
     pub level0_tables: usize,
     /// Size of level 1; each deeper level may be ten times larger.
     pub level1_bytes: u64,
-    /// Without a batch for so long, what the log holds is brought to table files, and its files go, if they are a 32nd of `wal_bytes` or more.
-    /// Needs `background`.
+    /// After this time without a batch, the log's batches are flushed to table files and its files are removed, if they have at least a 32nd of
+    /// `wal_bytes`. Needs `background`.
     pub idle: Duration,
     /// Flush and compact in threads of their own. If not, the putting thread does both at the limits, so
     /// that a single-threaded run makes the same I/O calls each time.

@@ -1,18 +1,17 @@
 //! Shared and exclusive locks (*turns*) that decide which tests of one program run in parallel.
 //!
-//! `cargo test` runs the tests of a program as threads of one process. A child process that one of them starts inherits the
-//! open files of all tests that run beside it, until it executes its own program; only then are they closed in the child. So a
-//! file that a test has closed may stay open for a moment, with its locks; and the close in the child, a FLUSH for the mount,
-//! commits what was written until then. So a test that counts commits or extents, looks for what is not published yet, or
-//! locks, has the program for itself; so has one that changes what belongs to the whole process, as its working directory, and
-//! one that needs all of the machine.
+//! `cargo test` runs the tests of a program as threads of one process. A child process started by one test inherits the open files
+//! of all tests that run at the time, until it executes its own program. So a file that another test has closed may stay open for a
+//! moment, with its locks. The close in the child is a FLUSH for the mount, which commits what was written until then. So these
+//! tests run alone: those that count commits or extents, check for unpublished writes, or lock; those that change state of the
+//! whole process, such as its working directory; and those that need the whole machine.
 //!
-//! - [`shared`]: beside other tests with a shared turn. Whatever starts processes for tests takes one.
-//! - [`exclusive`]: beside no test that has a turn.
+//! - [`shared`]: may run beside other tests with a shared turn. Every test that starts processes takes one.
+//! - [`exclusive`]: runs beside no test that has a turn.
 //!
-//! A turn belongs to a test: a thread that has one gets another at once, and all end with the last. A thread that a test
-//! starts needs no turn of its own, and gets none: it would wait for its own test. It is known by having no name, which the
-//! threads of tests have.
+//! A turn belongs to a test. A thread that has one gets another at once, and all end with the last. A thread that a test starts
+//! needs no turn and gets none: it would wait for its own test. Such a thread is recognised by having no name; the threads of tests
+//! have one.
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::RefCell;
 use std::marker::PhantomData;

@@ -1,8 +1,8 @@
-//! The streams that an index of a trace's calls would hold: the interface between traces and a pattern finder.
+//! The streams of extents that an index would hold for a trace's calls: the interface between traces and a pattern finder.
 //!
-//! A *group* is what all ranks did to one file, reads and writes separately; a *stream* is the part of one rank in it, in its
-//! order: what one log of the file system gets. The finder sees one group at a time and knows nothing of traces; this module
-//! knows nothing of how patterns are found.
+//! A *group* is what all ranks did to one file, reads and writes separately. A *stream* is one rank's part of a group, in the
+//! rank's order: what one log of the file system would hold. The finder sees one group at a time and knows nothing of traces; this
+//! module knows nothing of how patterns are found.
 
 use crate::{Kind, NO_OFFSET, Op, Trace};
 use serde::Serialize;

@@ -1,15 +1,15 @@
-//! Chains of checkpoints, each changed against the one before, that follow from a seed.
+//! Chains of checkpoints generated from a seed; each checkpoint differs from the one before in a given share of its bytes.
 //!
-//! Content is known by block and version: what a block holds is a function of the seed, its number, and the checkpoint that changed it
-//! last. So a chain of any length is written with a byte of memory a block. The content cannot be compressed.
+//! The content of a block is a function of the seed, its number, and the checkpoint that changed it last (its version). So a chain
+//! of any length takes one byte of memory a block. The content cannot be compressed.
 //!
 //! ```text
 //! checkpoint 0 | header | 0 0 0 0 0 0 0 0 ... |     a digit is a block of 4 KiB: the checkpoint that changed it last
-//! checkpoint 1 | header | 0 1 0 0 1 1 1 0 ... |     a run of one block, and one of several
+//! checkpoint 1 | header | 0 1 0 0 1 1 1 0 ... |     changed runs: one of a single block, one of several
 //! ```
 //!
-//! Invariants: no two blocks of different numbers or versions have the same bytes, and no two headers; a checkpoint has exactly the
-//! share of changed bytes that its chain says, but for rounding to runs.
+//! Invariants: no two blocks of different numbers or versions have the same bytes, and no two headers do. A checkpoint has exactly
+//! the share of changed bytes that its chain says, up to rounding to runs.
 use crate::random::SeededNumbers;
 use std::io::{self, Write};
 

@@ -1,8 +1,8 @@
-//! The fingerprint index on its own: a chain of checkpoints of which there are fingerprints alone, looked up and stored as settling does.
+//! The fingerprint index alone: a chain of checkpoints without bytes, whose fingerprints are looked up and stored as settling does.
 //!
-//! The number and version of a chunk in the chain stand for its bytes, as its content. Containers are lists of contents, from which the
-//! index reads fingerprints as it would from the store. `found_ratio` is the share of the unchanged chunks that were found: an exact
-//! index would find all of them.
+//! A chunk's number and version in the chain stand for its bytes. Containers are lists of these, from which the index reads
+//! fingerprints as it would from the store. `found_ratio` is the share of the unchanged chunks that were found; an exact index
+//! would find all.
 use super::cases::CHAIN_INPLACE;
 use super::chain::{BLOCK_BYTES, Chain};
 use crate::fail::{Failure, Result};

@@ -1,18 +1,19 @@
-//! Chains of checkpoints that share most of their bytes: what is stored of them, at what speed and cost, and how fast they are read;
-//! Forebay's settling against programs that keep equal chunks once.
+//! Chains of checkpoints that share most of their bytes: what is stored of them, at what speed and cost, and how fast they are
+//! read. Forebay's settling against borg and restic.
 //!
-//! Invariants: all subjects take the same files in the same order, from the same disk, each file from memory; each subject starts
-//! anew for each case and round; a file counts as stored once the subject promises it over a power cut.
+//! Invariants: all subjects get the same files in the same order, from the same disk, each file from the page cache. Each subject
+//! starts with an empty store for each case and round. A file counts as stored once the subject promises that it survives a power
+//! cut.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `cases` | chains by name |
-//! | `chain`, `source` | their bytes; their files |
-//! | `subject` | subjects by name, and one at work |
-//! | `service`, `status` | Forebay; what it says of settling |
-//! | `peers`, `peer_output` | borg and restic; what they print |
+//! | `chain`, `source` | the bytes of a chain; its files |
+//! | `subject` | subjects by name, and a running one |
+//! | `service`, `status` | Forebay; its figures about settling |
+//! | `peers`, `peer_output` | borg and restic; parsing their output |
 //! | `round` | what is measured of a chain |
-//! | `index` | the fingerprint index without bytes |
+//! | `index` | the fingerprint index alone, without bytes |
 //! | `table` | the table |
 mod cases;
 mod chain;

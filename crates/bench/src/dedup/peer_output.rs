@@ -1,4 +1,4 @@
-//! What borg and restic print, as far as it is needed: their versions, and what they made of a file.
+//! Parses what borg and restic print: their versions, and how much they stored of a file.
 use crate::fail::{Context, Failure, Result};
 use serde::Deserialize;
 use std::fmt;

@@ -1,7 +1,8 @@
-//! The peers: borg and restic, backup programs that keep equal chunks once. Each checkpoint is an archive (a snapshot) of one file.
+//! The peers borg and restic, deduplicating backup programs. Each checkpoint is an archive (borg) or a snapshot (restic) of one
+//! file.
 //!
-//! Repository, cache and whatever else they write lie in the subject's directory, and no variable of the user's reaches them. Both sync a
-//! file of their repository before they name it, so they promise what durability `disk` does.
+//! Everything that they write, repository and cache, lies in the subject's directory, and the user's environment variables are
+//! hidden from them. Both sync a file of their repository before they name it, so they promise what durability `disk` does.
 use super::peer_output::{Version, borg_summary, restic_summary};
 use super::source::each_piece;
 use crate::cpu;

@@ -1,4 +1,4 @@
-//! One round of one subject: it starts anew, takes the files of a chain one after the other, and gives them back.
+//! One round of one subject: it starts with an empty store, stores the files of a chain one after the other, and reads them back.
 use super::service::ServiceOptions;
 use super::source::SourceFiles;
 use super::status::ServiceFigures;

@@ -1,4 +1,4 @@
-//! What a service says of settling: the figures of `forebay status --json` that are used, and their names.
+//! The figures about settling that are used of `forebay status --json`, and their names.
 use crate::fail::{Context, Failure, Result};
 use crate::harness::program_output;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! The subjects by name, and one at work: a service or a peer's repository, used in the same way.
+//! The subjects by name, and a running one behind one interface: a service or a peer's repository.
 use super::peers::{Peer, PeerKind};
 use super::service::{ServiceOptions, SettlingService};
 use super::source::SourceFiles;

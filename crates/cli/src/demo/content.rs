@@ -1,9 +1,10 @@
-//! The content of the demo's checkpoints: of each one, a fifth of the blocks differ from those of the first.
+//! The content of the demo's checkpoints. A fifth of the blocks of each later checkpoint differ from the first one's; the others are
+//! the same.
 use forebay_trace::content::Content;
 
 /// Blocks change as a whole; bytes.
 const BLOCK_BYTES: u64 = 256 << 10;
-/// One block of so many is new in each checkpoint.
+/// One block in this many is new in each later checkpoint.
 pub const CHANGED_OF: u64 = 5;
 
 /// The content of one checkpoint.

@@ -1,6 +1,9 @@
-//! `forebay demo`: a parallel job checkpoints into one shared file on several nodes, the service is killed, checked and
-//! restarted, and the job reads everything back through other nodes; then a second checkpoint, which is much like the first, is
-//! deduplicated; then the first steps on the plain disk.
+//! `forebay demo`, in four parts:
+//! 1. A parallel job writes a checkpoint into one shared file on several nodes. The service is killed, its store is checked, it is
+//!    restarted, and the job reads everything back through other nodes.
+//! 2. A second checkpoint that shares 80 % with the first is written, deduplicated and read.
+//! 3. The steps of the first part are repeated on the plain disk.
+//! 4. The same kind of checkpoint is written and read on servers that are processes of an MPI job, if there is an MPI (`over_mpi`).
 //!
 //! Invariant: whatever happens, Ctrl-C included, no process, mount or file of the demo stays behind.
 mod content;
@@ -116,10 +119,16 @@ impl Demo<'_> {
     fn run(&self, sandbox: &mut Sandbox) -> Result<Report> {
         sandbox.start()?;
         let nodes = self.settings.service.nodes;
-        let writer = |rank: u64| (rank % u64::from(nodes)) as usize;
-        let (write, _) = self.phase(sandbox, "forebay: write", true, WRITERS, 0, &|s, rank| {
-            s.shared(writer(rank), 0)
-        })?;
+        let write = |sandbox: &Sandbox, label, checkpoint| {
+            let path =
+                |s: &Sandbox, rank: u64| s.shared((rank % u64::from(nodes)) as usize, checkpoint);
+            self.phase(sandbox, label, true, WRITERS, checkpoint, &path)
+        };
+        let read = |sandbox: &Sandbox, label, readers, checkpoint| {
+            let path = |s: &Sandbox, rank: u64| s.shared(reader(rank, readers, nodes), checkpoint);
+            self.phase(sandbox, label, false, readers, checkpoint, &path)
+        };
+        let (write_first, _) = write(sandbox, "forebay: write", 0)?;
         let (members, before) = self.state(sandbox)?;
 
         sandbox.kill();
@@ -128,25 +137,8 @@ impl Demo<'_> {
         let begun = Instant::now();
         sandbox.start()?;
         let restart = begun.elapsed();
-        let read = |readers: u64, checkpoint: u64| {
-            move |s: &Sandbox, rank: u64| s.shared(reader(rank, readers, nodes), checkpoint)
-        };
-        let (read_same, verified_same) = self.phase(
-            sandbox,
-            "forebay: read, 16",
-            false,
-            WRITERS,
-            0,
-            &read(WRITERS, 0),
-        )?;
-        let (read_fewer, verified_fewer) = self.phase(
-            sandbox,
-            "forebay: read, 6",
-            false,
-            FEWER_READERS,
-            0,
-            &read(FEWER_READERS, 0),
-        )?;
+        let (read_same, verified_same) = read(sandbox, "forebay: read, 16", WRITERS, 0)?;
+        let (read_fewer, verified_fewer) = read(sandbox, "forebay: read, 6", FEWER_READERS, 0)?;
         let (_, after) = self.state(sandbox)?;
 
         sandbox.stop(self.settings.stop_limit)?;
@@ -155,22 +147,12 @@ impl Demo<'_> {
         let mut second = None;
         if self.settings.service.settle.enabled {
             sandbox.start()?;
-            let label = "forebay: second checkpoint";
-            let (write, _) = self.phase(sandbox, label, true, WRITERS, 1, &|s, rank| {
-                s.shared(writer(rank), 1)
-            })?;
+            let (write_second, _) = write(sandbox, "forebay: second checkpoint", 1)?;
             let (settle, held) = self.settled(sandbox)?;
-            let (_, bytes) = self.phase(
-                sandbox,
-                "forebay: read it",
-                false,
-                WRITERS,
-                1,
-                &read(WRITERS, 1),
-            )?;
+            let (_, bytes) = read(sandbox, "forebay: read it", WRITERS, 1)?;
             verified += bytes;
             second = Some(SecondCheckpoint {
-                write,
+                write: write_second,
                 settle,
                 data_bytes: held.data_bytes,
                 stored_bytes: held.stored_bytes,
@@ -187,7 +169,7 @@ impl Demo<'_> {
             nodes,
             cold: sandbox::cold_cache().is_ok(),
             speeds: vec![
-                Speed::new("write", WRITERS, write, plain_write),
+                Speed::new("write", WRITERS, write_first, plain_write),
                 Speed::new("read", WRITERS, read_same, plain_same),
                 Speed::new("read", FEWER_READERS, read_fewer, plain_fewer),
             ],

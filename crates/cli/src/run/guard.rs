@@ -1,7 +1,7 @@
 //! The process between `run` and its command. However `run` ends, nothing of the command stays behind.
 //!
-//! The guard is the command's parent, and orphans below it become its children (`PR_SET_CHILD_SUBREAPER`). When `run` ends first, or once the
-//! command has ended, it kills every process below itself.
+//! The guard is the command's parent, and orphans below it become its children (`PR_SET_CHILD_SUBREAPER`). When `run` ends first,
+//! or once the command has ended, it kills every process below itself.
 use super::signals::pass_on;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::{ProcessHandle, wait_for_any};

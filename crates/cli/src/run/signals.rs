@@ -1,4 +1,6 @@
-//! Signals to `run`: they go to the command while it runs. Before, they end the start; during staging they cancel it.
+//! Signals that `run` receives, by its phase. While the service starts, a signal ends `run` and so the service. While files are
+//! staged, the first cancels staging and the second ends `run`. While the command runs, they are passed on to the command; those
+//! from the terminal reach it without `run`. While the service stops, they are ignored.
 use forebay_node::failure::Result;
 use forebay_node::threads::on_signals;
 use parking_lot::Mutex;
@@ -7,29 +9,29 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Signals to this process are for the command; those of the terminal reach it by themselves.
+/// See the head of this file.
 pub struct Signals(Arc<Mutex<SignalState>>);
 
 struct SignalState {
     receiver: SignalReceiver,
-    /// The last that came after the service was ready.
+    /// The last signal after the service was ready.
     last: Option<i32>,
 }
 
-/// Who gets a signal.
+/// Where a signal goes.
 enum SignalReceiver {
-    /// The service is starting: it ends with this process.
+    /// To the start: this process ends, and the service with it.
     Starting,
-    /// The staging: it is cancelled. The second one ends this process, and so the service.
+    /// To the staging: the first signal cancels it, the second ends this process and so the service.
     Staging(Arc<AtomicBool>),
-    /// The command.
+    /// To the guard of the command.
     Guard(Pid),
-    /// The service is stopping, which has its own limit.
+    /// Nowhere: the service is stopping, which has its own limit.
     Nobody,
 }
 
 impl Signals {
-    /// Catches them from now on, for the start of the service.
+    /// Begins to catch signals, in the phase of the start.
     ///
     /// # Errors
     /// If they cannot be caught.
@@ -62,30 +64,30 @@ impl Signals {
         }
     }
 
-    /// From now on they cancel what looks at this.
+    /// From now on a signal cancels the staging, by setting the returned flag.
     pub fn cancels(&self) -> Arc<AtomicBool> {
         let asked = Arc::new(AtomicBool::new(false));
         self.0.lock().receiver = SignalReceiver::Staging(asked.clone());
         asked
     }
 
-    /// From now on they are for the command: `guard` is the process of its guard.
+    /// From now on signals are passed on to `guard`, the process of the command's guard.
     pub fn pass_to(&self, guard: Pid) {
         self.0.lock().receiver = SignalReceiver::Guard(guard);
     }
 
-    /// From now on they do nothing.
+    /// From now on signals do nothing.
     pub fn pass_to_nobody(&self) {
         self.0.lock().receiver = SignalReceiver::Nobody;
     }
 
-    /// The exit code that a signal means, if one came.
+    /// The exit code for the last signal, if one came.
     pub fn code(&self) -> Option<u8> {
         self.0.lock().last.map(|signal| (128 + signal) as u8)
     }
 }
 
-/// Sends a signal to the command or its guard, but for those of the terminal, which reach it by themselves.
+/// Passes a signal on to the command or its guard. Those from the terminal are left out: they reach it without `run`.
 pub(super) fn pass_on(signal: i32, process: Pid) {
     let sent = match signal {
         SIGTERM => Signal::TERM,

@@ -126,7 +126,7 @@ pub trait TargetFile {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Reserves room, where that means something.
     fn reserve(&mut self, range: Range<u64>) -> io::Result<()>;
-    /// Makes it exactly so long.
+    /// Sets its length.
     fn set_len(&mut self, len: u64) -> io::Result<()>;
     /// Closes it, with these attributes if any; says what could not be kept.
     fn finish(

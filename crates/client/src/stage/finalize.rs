@@ -1,5 +1,5 @@
-//! Finalises what is written under temporary names, a batch at a time: checks each source again, brings the files to disk,
-//! verifies them if asked, and renames them.
+//! Finalises files written under temporary names, a batch at a time: checks each source again, syncs the files, verifies them if
+//! asked, and renames them.
 use super::batch::{WrittenBatch, WrittenFile};
 use super::copy::copy_until_unchanged;
 use super::endpoint::{ObjectRef, ObjectStat};

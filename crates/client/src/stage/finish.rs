@@ -1,4 +1,4 @@
-//! Ends a run once everything is copied: names of large files, further names of files, attributes of directories.
+//! Finishes a run once everything is copied: renames large files, makes hard links, and sets attributes of directories.
 use super::endpoint::{ListedName, ObjectRef, ObjectStat};
 use super::error::{StageError, StageErrorContext};
 use super::journal::TaskProgress;

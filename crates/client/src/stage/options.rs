@@ -34,9 +34,9 @@ pub struct StageOptions {
     pub sync: bool,
     /// Files in flight at each node.
     pub jobs: usize,
-    /// Larger files are divided, bytes.
+    /// Files larger than this are divided into pieces; bytes.
     pub large: u64,
-    /// Into pieces of so many bytes.
+    /// Size of the pieces, bytes.
     pub piece: u64,
     /// Files that are brought to disk together.
     pub batch_files: usize,

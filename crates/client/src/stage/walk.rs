@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Names looked at together.
+/// Names that are looked up together.
 pub const NAMES_PER_LOOKUP: usize = 1024;
 
 /// What must wait for the end.

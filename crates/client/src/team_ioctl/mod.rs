@@ -1,11 +1,11 @@
-//! Teams for processes that are not the server: the ranks of a job, through the mount of their node.
+//! Teams for processes other than the server: the ranks of a job, through the mount of their node.
 //!
-//! [`RankTeam`] offers a process, through the mount, what [`Team`](crate::Team) offers inside the server's process: the same calls with the
-//! same results. A process opens the directory of teams once. Each call is an `ioctl` on it (`wire`), which the server makes in the name
-//! of the process; an open leaves the handle at a name in that directory, where only the thread that asked finds it, once.
-//! So a call costs the process no look-up, and the service no message but those of the collective.
+//! [`RankTeam`] offers the same calls with the same results as [`Team`](crate::Team) does inside the server's process. A process
+//! opens the directory of teams once. Each call is an `ioctl` on it (`wire`), which the server carries out for the process. After
+//! an open, the handle is taken by opening a name in that directory, which exists only for the thread that asked, and once. So a
+//! call costs the process no look-up, and the service only the messages of the collective.
 //!
-//! `forebay run` says in the environment what a rank needs for the job's own team ([`RankTeam::of_job`]).
+//! `forebay run` puts into the environment what a rank needs for the job's own team ([`RankTeam::of_job`]).
 
 pub mod wire;
 

@@ -44,9 +44,9 @@ pub enum TeamOp {
     Join {
         /// Of this team.
         number: u32,
-        /// Which has so many clients at this node.
+        /// Number of its clients at this node.
         here: u32,
-        /// And clients at these nodes; none: at all.
+        /// Nodes with its clients; empty: all.
         members: Vec<u16>,
     },
     /// Attributes.

@@ -1,6 +1,6 @@
-//! Reading a column, whole or as far as any value of it needs.
+//! Decodes a column, whole or only as far as a value is needed.
 //!
-//! Both read each token once, and never produce more than the given number of rows.
+//! Each token is read once, and no more than the given number of rows is produced.
 use super::{LONG_MATCH, SHORTEST_MATCH};
 use crate::varint;
 
@@ -66,7 +66,7 @@ pub struct LazyColumn {
 }
 
 impl LazyColumn {
-    /// Reads a column of so many rows; all of `bytes` must belong to it. `None` if they are no such column.
+    /// Decodes a column of `rows` rows; all of `bytes` must belong to it. `None`: they are no such column.
     pub(crate) fn read(&mut self, mut bytes: &[u8], rows: usize) -> Option<()> {
         self.rows = rows;
         (self.known, self.distance, self.before, self.sum) = (0, 1, 0, 0);
@@ -109,7 +109,7 @@ impl LazyColumn {
         self.periodic(behind)
     }
 
-    /// The value so many rows behind the last that is known, if differences repeat.
+    /// The value `behind` rows after the last known one, if differences repeat.
     fn periodic(&self, behind: usize) -> u64 {
         // Rows of a block are few: a short division.
         let (turns, part) = (

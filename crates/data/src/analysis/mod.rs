@@ -1,8 +1,8 @@
-//! How much of given bytes deduplication would save: cut in several ways at once, counted in bounded memory, stored nowhere.
-//! The analysis of the paper's Table I.
+//! How much deduplication would save on given bytes: they are cut in several ways at once and counted in bounded memory; nothing is
+//! stored. The analysis of the paper's Table I.
 //!
-//! Every **cut** is a chunk size, on the fixed grid or on the one that content chooses. Each has a set of the fingerprints that it has
-//! seen, exact while it fits its memory, then a sample of them (`seen`).
+//! A **cut** is a chunk size, on the fixed grid or on the grid that content chooses ([`chunk`](crate::chunk)). Each cut has its own
+//! set of the fingerprints seen: exact while it fits in memory, a sample beyond (`seen`).
 use crate::chunk::{AnchorTable, Chunk, ChunkSize, Cutter};
 use crate::fingerprint::FingerprintKind;
 use seen::SeenFingerprints;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 mod seen;
 
-/// Memory of a cut for anchors: some million of them, which is 64 GiB of different content. Then it keeps a part.
+/// Memory for the anchors of a cut: about a million, those of 64 GiB of distinct content. Beyond that only a part is kept.
 const ANCHOR_BYTES: usize = 4 << 20;
 
 /// A way to cut.
@@ -42,7 +42,7 @@ impl DedupCounts {
         self.logical.saturating_sub(self.zero + self.unique)
     }
 
-    /// What came since `before`.
+    /// The counts since `before`.
     #[must_use]
     pub fn since(&self, before: &DedupCounts) -> DedupCounts {
         DedupCounts {
@@ -60,19 +60,19 @@ pub struct CutAnalysis {
     kind: CutKind,
     table: Option<Arc<AnchorTable>>,
     cutter: Cutter,
-    tally: Tally,
+    tally: DedupTally,
     addr: u64,
 }
 
 #[derive(Debug)]
-struct Tally {
+struct DedupTally {
     seen: SeenFingerprints,
     counts: DedupCounts,
 }
 
 impl CutAnalysis {
-    /// One for each way to cut; all together take at most `budget` bytes for fingerprints, and 5 MiB each besides. They share no
-    /// memory, so each may run in a thread of its own.
+    /// One analysis for each way to cut. Together they take at most `budget` bytes for fingerprints, and each 5 MiB besides. They share
+    /// no memory, so each may run in its own thread.
     pub fn of(kinds: &[CutKind], budget: usize) -> Vec<CutAnalysis> {
         // Half the size has twice the chunks: all become samples at about the same number of bytes.
         let share = |kind: &CutKind| 1.0 / kind.size.bytes() as f64;
@@ -84,7 +84,7 @@ impl CutAnalysis {
                 kind: *kind,
                 cutter: cutter(*kind, table.as_ref()),
                 table,
-                tally: Tally {
+                tally: DedupTally {
                     seen: SeenFingerprints::new((budget as f64 * share(kind) / shares) as usize),
                     counts: DedupCounts::default(),
                 },
@@ -119,13 +119,13 @@ impl CutAnalysis {
         self.tally.counts
     }
 
-    /// Of how many fingerprints one is kept: at 1 the counts are exact.
+    /// One in this many fingerprints is kept; 1: the counts are exact.
     pub fn sampling_rate(&self) -> u64 {
         self.tally.seen.rate()
     }
 }
 
-impl Tally {
+impl DedupTally {
     fn add(&mut self, chunk: Chunk<'_>) {
         let len = chunk.bytes.len() as u64;
         self.counts.logical += len;

@@ -1,15 +1,15 @@
-//! Which fingerprints were seen, in a fixed number of bytes: all of them while they fit, then a part that the fingerprints
-//! choose themselves.
+//! The set of fingerprints seen so far, in a fixed number of bytes: exact while it fits, a sample of them beyond (adaptive
+//! sampling).
 //!
-//! At sampling rate `2^k` only fingerprints with `k` low bits of zero are looked at, and each stands for `2^k`. Those that were seen are all
-//! known at any time, also the ones from before the rate was raised: so an estimate of what is seen for the first time is off by
-//! chance alone, by about one part in the square root of the fingerprints that are kept.
+//! At sampling rate `2^k` only fingerprints whose lowest `k` bits are zero are kept, and each stands for `2^k`. Raising the rate
+//! removes those that no longer qualify. So the set is always complete for the fingerprints that qualify, and the estimate of the
+//! distinct ones is unbiased. Its relative error is about one over the square root of the fingerprints kept.
 use crate::fingerprint::Fingerprint;
 
-/// Slots at the beginning.
+/// Slots of an empty set.
 const FEWEST_SLOTS: usize = 1 << 10;
 
-/// A set of fingerprints, by 64 bits of them: open addressing with linear probing.
+/// A set of fingerprints, of which 64 bits are kept: open addressing with linear probing.
 #[derive(Debug)]
 pub struct SeenFingerprints {
     slots: Vec<u64>,
@@ -21,7 +21,7 @@ pub struct SeenFingerprints {
 impl SeenFingerprints {
     /// An empty one that takes at most `budget` bytes, or 24 KiB.
     pub fn new(budget: usize) -> SeenFingerprints {
-        // While it grows there are the old slots, half as many, too.
+        // While the set grows, the old slots (half as many) are in memory too.
         let most = (budget / 12).max(2 * FEWEST_SLOTS);
         SeenFingerprints {
             slots: vec![0; FEWEST_SLOTS],
@@ -31,11 +31,11 @@ impl SeenFingerprints {
         }
     }
 
-    /// Sees a fingerprint. Of how many it stands for are new: 0 if it was seen before, or is not looked at.
+    /// Adds a fingerprint. The number of new ones that it stands for: 0 if it was seen before, or is outside the sample.
     pub fn see(&mut self, fingerprint: &Fingerprint) -> u64 {
         let [key @ .., _, _, _, _, _, _, _, _, _, _, _, _] = fingerprint.0;
         let key = match u64::from_le_bytes(key) {
-            // This is an empty slot.
+            // Zero marks an empty slot.
             0 => 1 << 63,
             key => key,
         };
@@ -50,7 +50,7 @@ impl SeenFingerprints {
         stands_for
     }
 
-    /// For how many each fingerprint stands: 1 while all fit.
+    /// How many fingerprints each kept one stands for: 1 while all fit.
     pub fn rate(&self) -> u64 {
         1 << self.rate
     }
@@ -76,9 +76,9 @@ impl SeenFingerprints {
     }
 }
 
-/// False if it is there.
+/// False if the key is there already.
 fn insert(slots: &mut [u64], key: u64) -> bool {
-    // The low bits are the same where few keys are looked at.
+    // The lowest bits of all keys are zero in a sample.
     let mut at = (key >> 20) as usize % slots.len();
     while slots[at] != 0 {
         if slots[at] == key {

@@ -1,28 +1,28 @@
-//! Counts of chunks as the spans say, against those that are saved.
+//! Counts how often spans name each chunk, and compares with the saved counts.
 //!
-//! A chunk is counted once for each run of each span that has a byte of it. Memory is bounded: a pass over all spans counts a row of
-//! containers, and there are as many passes as that takes.
+//! A chunk is counted once for each run of each span that has a byte of it. Memory is bounded: one pass over all spans counts
+//! [`CONTAINERS_PER_PASS`] containers, so a large store takes several passes.
 use crate::container::{self, Container, ContainerId, Counts};
 use crate::span;
 use forebay_proto::Result;
 use forebay_storage::Store;
 use std::collections::BTreeMap;
 
-/// Containers that a pass counts: some 32 MiB of counts, of 1 MiB chunks of 4 KiB.
+/// Containers that one pass counts: some 32 MiB of counts for containers of 1 MiB with chunks of 4 KiB.
 const CONTAINERS_PER_PASS: usize = 16 << 10;
 
-/// A container, counted.
+/// The counts of a container.
 pub struct Recount {
-    /// Which.
+    /// The container.
     pub container: Container,
-    /// As the spans say.
+    /// As counted from the spans.
     pub counted: Counts,
-    /// As is saved.
+    /// As saved in the container's record.
     pub saved: Result<Counts>,
 }
 
 impl Recount {
-    /// Whether what is saved is right.
+    /// Whether the saved counts are right.
     pub fn is_right(&self) -> bool {
         self.saved
             .as_ref()
@@ -30,7 +30,8 @@ impl Recount {
     }
 }
 
-/// Hears of each container, in order. Spans and containers whose records cannot be read are passed over; they are damage.
+/// Calls `each` for every container, in the order of their numbers. Unreadable records of spans and containers are skipped; the
+/// check of records reports these.
 ///
 /// # Errors
 /// As `each`.

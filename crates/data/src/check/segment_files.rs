@@ -1,11 +1,11 @@
-//! The segment files of one member of a stopped service, kept open while they are looked at.
+//! The segment files of one member of a stopped service, kept open during a check.
 use crate::segment_header;
 use forebay_storage::{File, Io};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files kept open.
+/// Files kept open, at most.
 const OPEN_FILES: usize = 64;
 
 /// See the head of this file.
@@ -16,7 +16,7 @@ pub struct SegmentFiles<'a> {
 }
 
 impl<'a> SegmentFiles<'a> {
-    /// Those in the directory `data`.
+    /// The segment files in the directory `data`.
     pub fn new(io: &'a dyn Io, data: &'a Path) -> SegmentFiles<'a> {
         SegmentFiles {
             io,
@@ -25,7 +25,7 @@ impl<'a> SegmentFiles<'a> {
         }
     }
 
-    /// Where one lies.
+    /// The path of a segment file.
     pub fn path(&self, number: u32) -> PathBuf {
         self.data.join(segment_header::name(number))
     }

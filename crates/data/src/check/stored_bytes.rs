@@ -1,4 +1,4 @@
-//! Stored bytes against their checksums.
+//! Checks stored bytes against their checksums.
 use super::{ByteCheck, SegmentFiles};
 use crate::container::{self, Container, ContainerId, Counts};
 use crate::pieces::Pieces;
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Decoded containers kept.
+/// Decoded containers that are cached.
 const CONTAINERS_KEPT: usize = 4096;
 
-/// Addresses of a span, or positions of a container, whose bytes are not what was written.
+/// Damaged addresses of a span, or positions of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadBytes {
     /// Which.
@@ -28,14 +28,14 @@ pub struct StoredBytes<'a> {
     files: Option<SegmentFiles<'a>>,
     byte_check: ByteCheck,
     buffer: Vec<u8>,
-    /// What is wrong in containers, of those of which something is.
+    /// The damage of damaged containers.
     bad: HashMap<ContainerId, Vec<BadBytes>>,
-    /// Decoded ones; `Err`: what is wrong with its record.
+    /// Decoded containers; `Err`: what is wrong with the record.
     containers: HashMap<ContainerId, std::result::Result<Arc<Container>, String>>,
 }
 
 impl<'a> StoredBytes<'a> {
-    /// Of a store and its segment files; `None`: there are none.
+    /// A check of a store and its segment files; `None`: there are none.
     pub fn new(
         store: &'a Store,
         files: Option<SegmentFiles<'a>>,
@@ -51,8 +51,7 @@ impl<'a> StoredBytes<'a> {
         }
     }
 
-    /// Verifies the chunks of a container that spans name; without counts all that it stores. What is wrong with them is also
-    /// remembered for the spans.
+    /// Verifies the named chunks of a container; without counts all stored ones. Damage is also remembered for the check of spans.
     pub fn check_container(
         &mut self,
         container: &Container,
@@ -69,7 +68,7 @@ impl<'a> StoredBytes<'a> {
         bad
     }
 
-    /// The same of all containers whose records can be read.
+    /// Verifies all containers whose records can be read.
     pub fn check_containers(&mut self) {
         for container in container::all(self.store).filter_map(Result::ok) {
             let counts = container::load_counts(self.store, &container).ok();
@@ -77,8 +76,8 @@ impl<'a> StoredBytes<'a> {
         }
     }
 
-    /// What is left of a span without the addresses that it says are in containers which have no such bytes: they are lost, and
-    /// nothing can free them.
+    /// The parts of a span without addresses that point to bytes which their containers do not have: these are lost and cannot be
+    /// freed.
     pub fn parts_with_records(&mut self, span: &Span) -> Vec<Span> {
         let (mut at, mut lost) = (span.live.start, Vec::new());
         for run in span.runs().into_iter().flat_map(Runs::iter) {
@@ -95,7 +94,7 @@ impl<'a> StoredBytes<'a> {
         left.map(|live| span.part(live)).collect()
     }
 
-    /// The live addresses of a span whose bytes are not what was written. Check the containers first.
+    /// The damaged live addresses of a span. The containers must be checked before.
     pub fn check_span(&mut self, span: &Span) -> Vec<BadBytes> {
         match &span.bytes {
             SpanBytes::Raw(raw) => {
@@ -164,7 +163,7 @@ impl<'a> StoredBytes<'a> {
         loaded
     }
 
-    /// What is wrong with these bytes, which are whole pieces one behind the other.
+    /// Verifies these bytes, which are consecutive whole pieces, and returns the damage.
     fn check(&mut self, pieces: &impl Pieces, range: &Range<u64>) -> Vec<BadBytes> {
         let whole = |text: String| {
             vec![BadBytes {

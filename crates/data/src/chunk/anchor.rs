@@ -1,49 +1,57 @@
-//! Anchors: places in bytes that are chosen by what stands there alone, so that they are found again wherever it stands.
+//! Anchors: positions in a byte stream that are chosen by the bytes there alone. The same content has the same anchors wherever it
+//! lies.
 //!
-//! A place is an anchor by the [`WINDOW`] bytes that begin there. Two filters follow each other. The first is a sum of
-//! 64 words of 16 bits, each times a factor of its own, which is computed for many places at once: each step adds to the sum of
-//! a place, times a factor, those of places behind it, so four steps make 64 words of one.
+//! Whether a position is an anchor is decided by its window: the [`WINDOW`] bytes that begin there. Two filters run one after the
+//! other.
+//!
+//! 1. A weighted sum of 64 of the window's 16-bit words, each with its own factor. It is computed for many positions at once, in
+//!    four steps. Each step adds to the sum of a position the sums of later positions, times a factor. So the sums grow from 4
+//!    words to 8, 16 and 64. One position in 4096 of random bytes passes.
+//! 2. A hash of the whole window, for the positions that passed. Hashes below 2^60 pass, one in 16. The hash is the anchor's
+//!    identity.
 //!
 //! ```text
-//! window  0        8        16       24       32                           248    256
-//!         [8 bytes]         [8 bytes]         [8 bytes]  ...  [8 bytes]
+//! words in the sum, by offset in the window
+//! 0        8        16       24       32                           248    256
+//! [8 bytes]         [8 bytes]         [8 bytes]  ...  [8 bytes]
 //! ```
-//! So every second number of 8 bytes is in the sum, or of every two pairs of 4 bytes one: enough of an array with few
-//! values that its places differ. One place in 4096 of random bytes passes, and then a hash of the window lets one in 16
-//! pass, and is the anchor's identity. Zeros do not pass. Other bytes that repeat mostly do not; if they do, they are the same
-//! anchor again and again, which is for the caller to see.
+//! The sum covers every second group of 8 bytes: every second number of 8 bytes, or two of every four numbers of 4 bytes. That is
+//! enough to tell positions apart in an array with few distinct values.
 //!
-//! Invariants: whether a place is an anchor depends on nothing but its window, and, where more than [`MOST_HASHED`] places
-//! of a block of 4 KiB pass the first filter, on those before it in the block: so no content costs more than so many hashes.
+//! Zeros do not pass the first filter, and other repeating bytes mostly do not. If they pass, the same anchor comes again and again;
+//! the caller leaves such repeats out (`cutter`).
+//!
+//! Invariants: whether a position is an anchor depends only on its window, with one exception that bounds the cost. At most
+//! [`MOST_HASHED`] positions of a block of 4 KiB are hashed; later ones of the block are not anchors.
 
 /// Bytes that decide whether a place is an anchor.
 pub const WINDOW: usize = 256;
-/// Places are looked at in blocks of so many, at multiples of it in log addresses.
+/// Positions are searched in blocks of this many, at multiples of it in log addresses.
 pub const BLOCK: usize = 4096;
-/// Places in a block that are hashed.
+/// Positions of a block that are hashed, at most.
 const MOST_HASHED: usize = 8;
-/// Places of a block of which it is asked together whether one passes the first filter.
+/// Positions that are checked together: the sums are compared one by one only if the least of the group passes the first filter.
 const GROUP: usize = 128;
-/// Words of a block and the windows behind it, at its even or its odd places.
+/// 16-bit words of a block and the window after it, counted at even or at odd positions only.
 const WORDS: usize = (BLOCK + WINDOW) / 2;
 /// Factors of the four words of 8 bytes.
 const WORD_FACTORS: [i16; 4] = [-0x61C9, -0x7A15, -0x3D4D, 1];
-/// How many words behind a sum the one lies that is added to it, and what the sum is multiplied with before.
+/// The second and third step: the distance in words of the sum that is added, and the factor of the sum that it is added to.
 const PAIR_STEPS: [(usize, i16); 2] = [(8, 0x27D5), (16, -0x5C2B)];
-/// How many words behind a sum the ones lie that are added to it in the last step, and their factors. None of these is
-/// 1, so that what differs in low bits alone reaches the high ones, which decide.
+/// The last step: the distances in words of the sums that are added, and their factors. No factor is 1: so a difference in low bits
+/// alone reaches the high bits, which decide.
 const LAST_STEPS: [(usize, i16); 4] = [(0, -0x194B), (32, 0x5C8F), (64, 0x34AD), (96, -0x1D8D)];
-/// The last word that the last step takes.
+/// The largest distance of the last step.
 const LAST_WORD: usize = 96;
-/// Sums below it pass, as signed numbers: 16 of 65536.
+/// Signed sums below this pass the first filter: 16 of 65536.
 const LEAST_SUMS: i16 = i16::MIN + 16;
-/// Identities below it are those of anchors: one in 16.
+/// Hashes below this pass the second filter: one in 16.
 const LEAST_IDS: u64 = 1 << 60;
 
 /// An anchor: where it is, and the hash of what stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
-    /// Log address, or whatever the caller counts in.
+    /// Its position: a log address, if the caller counts in these.
     pub addr: u64,
     /// Equal for equal windows; evenly distributed in the low 60 bits.
     pub id: u64,
@@ -52,8 +60,8 @@ pub struct Anchor {
 /// Finds anchors; keeps the memory that it needs for that.
 #[derive(Debug)]
 pub struct AnchorFinder {
-    /// Sums at the even places of a block, and at the odd ones: in each the words of places that follow each other lie side by
-    /// side, as vector instructions want them.
+    /// Sums at the even positions of a block, and at the odd ones. Apart, because neighbours in each array are whole words apart
+    /// in the block, as vector instructions need it.
     sums: Box<[[i16; WORDS]; 2]>,
 }
 
@@ -77,7 +85,7 @@ impl AnchorFinder {
     }
 }
 
-/// The same in instructions that take 32 bytes at once: half as many of them.
+/// `find`, compiled for AVX2: vectors of 32 bytes, so half as many instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn find_avx2(sums: &mut [[i16; WORDS]; 2], addr: u64, bytes: &[u8], found: impl FnMut(Anchor)) {
@@ -90,7 +98,7 @@ fn find(sums: &mut [[i16; WORDS]; 2], addr: u64, bytes: &[u8], mut found: impl F
     match bytes.first_chunk() {
         Some(block) => add_up(block, sums),
         None => {
-            // A part of a block; the sums at places behind its last are of no use.
+            // A part of a block; sums after its last position are not used.
             let mut block = [0; BLOCK + WINDOW];
             block[..bytes.len()].copy_from_slice(bytes);
             add_up(&block, sums);

@@ -27,8 +27,8 @@ const MAGIC: &[u8; 4] = b"FBAN";
 const VERSION: u8 = 1;
 const HEAD: usize = 16;
 
-/// What is remembered of content that was cut, so that the same content elsewhere is cut at the same places: one for all
-/// logs of a store, shared by threads. Only a help: without it fewer duplicates are found.
+/// Remembers how content was cut, so that the same content elsewhere is cut at the same places. One table for all logs of a store, shared
+/// by threads. A hint: without it fewer duplicates are found.
 #[derive(Debug)]
 pub struct AnchorTable {
     size: ChunkSize,
@@ -36,7 +36,7 @@ pub struct AnchorTable {
 }
 
 impl AnchorTable {
-    /// An empty one for chunks of this size, of `budget` bytes.
+    /// An empty table of `budget` bytes for chunks of this size.
     pub fn new(size: ChunkSize, budget: usize) -> AnchorTable {
         let buckets = (budget / (4 * WAYS)).max(1);
         AnchorTable {
@@ -50,12 +50,12 @@ impl AnchorTable {
         self.size
     }
 
-    /// What it takes; bytes.
+    /// Its memory, bytes.
     pub fn memory(&self) -> usize {
         4 * self.slots.len()
     }
 
-    /// How far behind a line of the grid the anchor lay.
+    /// The anchor's distance from the line of the grid before it, when it was cut last.
     pub(super) fn offset(&self, anchor: &Anchor) -> Option<u64> {
         let (bucket, tag) = self.bucket(anchor);
         let slots = bucket.iter().map(|slot| slot.load(Relaxed));
@@ -63,7 +63,7 @@ impl AnchorTable {
         same.next().map(|slot| u64::from(slot & !self.tag_mask()))
     }
 
-    /// It lies so far behind a line now.
+    /// Remembers the anchor's distance from the line before it.
     pub(super) fn learn(&self, anchor: &Anchor, offset: u64) {
         let (bucket, tag) = self.bucket(anchor);
         let new = tag | (offset as u32 & !self.tag_mask());
@@ -99,7 +99,7 @@ impl AnchorTable {
         (&self.slots[first..first + WAYS], tag)
     }
 
-    /// To be saved at any time; [`AnchorTable::decode`] reads it. An old one is as right as a new one.
+    /// The bytes of the file, which [`AnchorTable::decode`] reads. An old file is as right as a new one.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEAD + self.memory() + 4);
         out.extend_from_slice(MAGIC);
@@ -113,7 +113,7 @@ impl AnchorTable {
         out
     }
 
-    /// What was saved, or an empty table if that is damaged, or of another version, chunk size or budget.
+    /// The saved table; an empty one if the bytes are damaged, or of another version, chunk size or budget.
     pub fn decode(size: ChunkSize, budget: usize, saved: &[u8]) -> AnchorTable {
         let mut table = AnchorTable::new(size, budget);
         let empty = table.encode();

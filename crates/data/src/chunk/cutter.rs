@@ -1,9 +1,15 @@
-//! The cutter: from pieces of a log to chunks.
+//! The cutter: turns the bytes of a log, pushed in pieces of any length, into chunks.
 //!
-//! Three places move through the bytes. Behind `addr` all is handed out. The decision where the grid lies at `addr` looks at
-//! the anchors of the [`LOOKAHEAD_BYTES`] that follow. Anchors are known up to `scanned`.
+//! ```text
+//!          addr                        addr + LOOKAHEAD_BYTES
+//! ----------|-----------------------------------|-------------|-----> log addresses
+//!  handed    the next chunk begins here,         anchors are
+//!  out       on the grid that the anchors        found up to
+//!            up to the lookahead choose          `scanned`
+//! ```
 //!
-//! Invariants: a decision sees the anchors of exactly so many bytes, or of all up to the end of what is cut, whatever pieces the bytes came in.
+//! Invariant: where the grid lies is decided with the anchors of exactly [`LOOKAHEAD_BYTES`], or of fewer at the end of the input.
+//! So the cuts do not depend on how the input was split into pieces.
 use super::anchor::{Anchor, AnchorFinder, BLOCK, WINDOW};
 use super::anchor_table::AnchorTable;
 use super::grid::{Grid, MOVE_DISTANCE};
@@ -13,25 +19,26 @@ use super::{Chunk, ChunkSize, LOOKAHEAD_BYTES};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a cutter takes at most: what waits to be cut, as much again that was cut since it was moved last, and room to grow; bytes.
+/// The most memory of a cutter, bytes: the bytes that wait to be cut, as many again that are cut but not removed yet, and the spare
+/// capacity of growing vectors.
 pub const MAX_CUTTER_BYTES: usize = 5 * (LOOKAHEAD_BYTES + super::MAX_CHUNK_BYTES as usize);
 /// Anchors that a new one is compared with.
 const RECENT_ANCHORS: usize = 8;
 
 /// Cuts the bytes of one log, in the order of their addresses.
 ///
-/// A chunk on a grid that content chooses is handed out only when [`LOOKAHEAD_BYTES`] behind its start are known, or at
+/// On a grid that content chooses, a chunk is handed out once [`LOOKAHEAD_BYTES`] from its start on were pushed, or at
 /// [`Cutter::finish`].
 #[derive(Debug)]
 pub struct Cutter {
     grid: Grid,
-    /// What steers the grid; none if nothing does.
+    /// The anchors that move the grid; `None` for a fixed grid.
     anchors: Option<Anchors>,
     /// Bytes not handed out yet, from `start` on; the first is at `addr`.
     held: Vec<u8>,
     start: usize,
     addr: u64,
-    /// For chunks that lie in two pieces.
+    /// Buffer for a chunk that lies in two pieces.
     copy: Vec<u8>,
 }
 
@@ -40,15 +47,15 @@ pub struct Cutter {
 struct Anchors {
     table: Arc<AnchorTable>,
     finder: AnchorFinder,
-    /// In the order of addresses; the first is not handed out.
+    /// By address; those of bytes that are handed out are removed.
     ahead: VecDeque<Anchor>,
-    /// The last ones, also those that were left out, where they were last.
+    /// The newest distinct anchors, with the last position of each; also of repeats that are not in `ahead`.
     recent: VecDeque<Anchor>,
     scanned: u64,
 }
 
 impl Cutter {
-    /// Cuts at multiples of the chunk size, whatever the content: for comparison, and where nothing is known of content.
+    /// Cuts at multiples of the chunk size, whatever the content; for comparison.
     pub fn fixed(size: ChunkSize) -> Cutter {
         Cutter {
             grid: Grid::new(size.bytes() as u64),
@@ -75,8 +82,8 @@ impl Cutter {
         }
     }
 
-    /// The next bytes, of any length, at `addr`, which is the end of what was pushed before or lies behind it: a gap ends
-    /// the chunk before it. Calls `chunk` for every chunk that is known now, in the order of addresses.
+    /// Adds bytes at `addr`: at the end of what was pushed before, or after a gap, which ends the chunk before it. Calls `chunk`
+    /// for each chunk that is complete now, in the order of addresses.
     pub fn push(&mut self, addr: u64, bytes: &[u8], mut chunk: impl FnMut(Chunk<'_>)) {
         if self.addr + self.held_len() as u64 != addr {
             self.finish(&mut chunk);
@@ -88,11 +95,11 @@ impl Cutter {
         self.cut(bytes, false, chunk);
     }
 
-    /// The chunks of all that was pushed and is not handed out yet. The cutter may be used on, as behind a gap.
+    /// Hands out the chunks of all that was pushed. The cutter can be used again, as after a gap.
     pub fn finish(&mut self, chunk: impl FnMut(Chunk<'_>)) {
         self.cut(&[], true, chunk);
         if let Some(anchors) = &mut self.anchors {
-            // Places whose window the end cut off are none.
+            // Positions whose window is cut off by the end are no anchors.
             anchors.scanned = self.addr;
         }
     }
@@ -102,7 +109,7 @@ impl Cutter {
         self.addr
     }
 
-    /// What it takes; bytes. At most [`MAX_CUTTER_BYTES`].
+    /// Its memory, bytes. At most [`MAX_CUTTER_BYTES`].
     pub fn memory(&self) -> usize {
         self.held.capacity() + self.copy.capacity()
     }
@@ -149,7 +156,7 @@ impl Cutter {
         self.hold(done, piece);
     }
 
-    /// Keeps what is left of the held bytes and the piece behind the first `done` of them.
+    /// Keeps the held bytes and the piece, without their first `done` bytes.
     fn hold(&mut self, done: usize, piece: &[u8]) {
         let held = self.held_len();
         if done >= held {
@@ -159,7 +166,7 @@ impl Cutter {
             return;
         }
         self.start += done;
-        // Moved once for each time that as much was added.
+        // Removed only when as many bytes are held as are removed: so a byte is moved once on average.
         if self.start >= self.held_len() {
             self.held.drain(..self.start);
             self.start = 0;
@@ -169,7 +176,7 @@ impl Cutter {
 }
 
 impl Anchors {
-    /// Looks for anchors in blocks whose bytes and those of the windows behind are there; up to the end if nothing follows.
+    /// Finds the anchors of complete blocks (with the window after each); if it is the `last` piece, up to its end.
     fn scan(&mut self, parts: &Parts<'_>, last: bool, copy: &mut Vec<u8>) {
         let (end, window) = (parts.end(), WINDOW as u64);
         loop {
@@ -188,7 +195,7 @@ impl Anchors {
         }
     }
 
-    /// Moves the grid at `addr` if the anchors up to `horizon` say so.
+    /// Moves the grid at `addr` if the votes of the anchors up to `horizon` say so.
     fn steer(&self, grid: &mut Grid, addr: u64, horizon: u64) {
         let near = self.ahead.iter().take_while(|a| a.addr < horizon);
         let present = grid.clone();
@@ -199,7 +206,7 @@ impl Anchors {
         grid.steer(addr, votes);
     }
 
-    /// The anchors below `end` lie on this grid.
+    /// Records in the table how the anchors below `end` lie on this grid.
     fn learn(&mut self, grid: &Grid, end: u64) {
         while let Some(anchor) = self.ahead.pop_front_if(|anchor| anchor.addr < end) {
             self.table.learn(&anchor, grid.offset(anchor.addr));
@@ -207,7 +214,7 @@ impl Anchors {
     }
 }
 
-/// Adds an anchor, unless the same one was near: what repeats at short distances says nothing of a place.
+/// Adds an anchor, unless the same one came shortly before: repeating content does not identify a position.
 fn note(recent: &mut VecDeque<Anchor>, ahead: &mut VecDeque<Anchor>, anchor: Anchor) {
     let same = recent.iter_mut().find(|known| known.id == anchor.id);
     let near = match same {

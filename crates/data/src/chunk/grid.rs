@@ -1,19 +1,20 @@
-//! The grid that chunks lie on, and where it moves.
+//! The grid on which chunks are cut, and when it moves. (Anchors: see `anchor`.)
 //!
-//! Its lines are one chunk size apart. Its **phase** is the log address of a line, modulo that size: 0 at the start of a log,
-//! so what nothing is known of is cut at round addresses, which are those of a file's pages where it was written from its start.
+//! Its lines are one chunk size apart. Its **phase** is the log address of a line modulo the chunk size. At the start of a log the
+//! phase is 0. So unknown content is cut at round log addresses; these are page boundaries of a file that was written from its
+//! start.
 //!
-//! Known anchors ahead **vote**: each names the phase with which its content would be cut as it was the last time. The grid
-//! moves to the phase of the next vote, unless as many of the votes behind it are for the present phase: one anchor
-//! that stands in several contents, or one that is taken for another, does not move it. Without votes it stays: content that was changed or
-//! is new does not lose the phase of what is around it.
+//! Each anchor ahead that the table knows is a **vote** for a phase: the one that cuts its content where it was cut last time. The
+//! phase of the next vote is the candidate. The grid moves to it if, among the next [`VOTES`] votes, more are for the candidate
+//! than for the present phase. So one stray anchor (in several contents, or mistaken for another) does not move the grid. Without
+//! votes the grid stays, so new or changed bytes keep the phase of the content around them.
 //!
-//! Invariants: between two moves lie at least [`MOVE_DISTANCE`] bytes and a chunk, so that chunks shorter than the size stay
-//! few with any content.
+//! Invariant: two moves are at least [`MOVE_DISTANCE`] bytes and a chunk apart. So chunks shorter than the chunk size stay few,
+//! whatever the content.
 
-/// Least bytes between two moves.
+/// Bytes between two moves, at least.
 pub const MOVE_DISTANCE: u64 = 32 << 10;
-/// Votes that are counted.
+/// Votes that are counted for a decision.
 const VOTES: usize = 4;
 
 /// See the head of this module.
@@ -45,12 +46,12 @@ impl Grid {
         addr.wrapping_sub(self.phase) % self.size
     }
 
-    /// The phase with which `addr` lies so far behind a line.
+    /// The phase of a grid on which `addr` lies `offset` bytes after a line.
     pub fn phase_for(&self, addr: u64, offset: u64) -> u64 {
         addr.wrapping_sub(offset) % self.size
     }
 
-    /// A chunk begins at `addr`; these are the votes ahead, by their addresses.
+    /// Moves the grid before the chunk that begins at `addr`, if the votes ahead (phases, in the order of their addresses) say so.
     pub fn steer(&mut self, addr: u64, votes: impl Iterator<Item = u64>) {
         let distance = MOVE_DISTANCE.max(self.size);
         if self.moved_at.is_some_and(|at| addr < at + distance) {

@@ -1,22 +1,23 @@
-//! Cutting the bytes of a log into chunks, the units of deduplication. Pure: it takes slices and returns ranges.
+//! Cuts the bytes of a log into chunks, the units of deduplication. Pure: it takes slices and returns ranges.
 //!
-//! Chunks have one size, but for shorter ones at the ends of what is cut and where the grid moves. They lie on a grid
-//! whose *phase*, the offset of its lines from multiples of the chunk size in log addresses, follows the content: **anchors** are
-//! places that content alone chooses, and a table remembers how each lay on the grid when it was cut last. Nothing but the
-//! memory of what was stored can say which phase is right: the same random bytes may be a page-aligned file in one place
-//! and the middle of one with a header in another.
+//! Chunks have one size. They are shorter only at the ends of the input and where the grid moves. The grid has lines one chunk size
+//! apart; its *phase* is the offset of the lines from multiples of the chunk size in log addresses. The phase follows the content:
+//! **anchors** are positions that the content alone chooses, and a table remembers how far each lay behind a line when it was cut
+//! last. Only this memory can tell the right phase: the same bytes may be a page-aligned file in one place and the middle of a file
+//! with a header in another.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `anchor` | which places are anchors |
+//! | `anchor` | which positions are anchors |
 //! | `anchor_table` | how anchors lay on the grid |
 //! | `grid` | where the lines of the grid lie, and when it moves |
 //! | `cutter`, `parts` | from pieces of a log to chunks; two pieces seen as one |
 //! | `zero` | chunks that are holes |
 //!
-//! Invariants: chunks follow each other without gap or overlap and hold every byte pushed, each chunk at most the chunk
-//! size; the same bytes at the same addresses, in pieces of whatever sizes and with an equal table, are cut at the same places;
-//! bytes that wait to be cut are at most [`LOOKAHEAD_BYTES`], a chunk and a block of `anchor`.
+//! Invariants:
+//! - Chunks follow each other without gap or overlap, hold every byte pushed, and are at most the chunk size.
+//! - The same bytes at the same addresses, with an equal table, are cut at the same places, however they were split into pieces.
+//! - At most [`LOOKAHEAD_BYTES`], a chunk and a block of `anchor` wait to be cut.
 mod anchor;
 mod anchor_table;
 mod cutter;

@@ -1,17 +1,21 @@
-//! Finding chunks that follow each other, where only some have entries: an entry of any of them leads to a list in which others
-//! are, and the end of one list to the next container.
+//! Finds a sequence of chunks, as they were cut one after the other, while the index is sampled.
+//!
+//! A single lookup finds a chunk only if it has an entry. A batch finds more, in up to three passes. The first looks up each chunk;
+//! each hit caches the list of its container. The second finds chunks that are in a list which the first pass read after their
+//! turn. Before the third, where a hit lay in the last quarter of a container, the list of the next container (by number) is read
+//! ahead.
 use super::{ChunkLocation, Cit, FingerprintLists};
 use crate::fingerprint::Fingerprint;
 use forebay_proto::Result;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Lists that one batch reads ahead.
+/// Lists that one batch reads ahead, at most.
 const MOST_READ_AHEAD: usize = 16;
 
 impl Cit {
-    /// As `find` for chunks that follow each other, which finds more than one `find` for each: neighbours of what is found
-    /// are found by it. Best with 256 or more at a time. `accept` is told which of them it is.
+    /// As `find`, for the fingerprints of consecutive chunks; finds more of them than single calls would. Best with 256 or more at a
+    /// time. `accept` gets the index of the fingerprint.
     ///
     /// # Errors
     /// As `lists` and `accept`.
@@ -29,7 +33,7 @@ impl Cit {
                     found[i] = self.find(fingerprint, lists, |location| accept(i, location))?;
                 }
             }
-            // Reads of other threads may count too: then one looks again in vain.
+            // Reads of other threads count too: then a pass is repeated for nothing.
             Ok::<_, forebay_proto::Error>(self.list_reads.load(Relaxed) > before)
         };
         let read = look(&mut found)?;
@@ -45,7 +49,7 @@ impl Cit {
         Ok(found)
     }
 
-    /// Reads the lists of containers behind those of which one of the last chunks was found. Whether it read one.
+    /// Where a hit lies in the last quarter of a container, reads the list of the next container. Whether it read one.
     fn read_ahead(
         &self,
         found: &[Option<ChunkLocation>],

@@ -1,20 +1,20 @@
-//! Fingerprints of containers in memory: the least recently used go when they take more than their budget.
+//! Cached lists of containers' fingerprints, LRU under a byte budget.
 //!
-//! Invariants: a list here has every chunk of its container up to now, but for those that are gone: after
-//! [`ListCache::forget_chunk`] returns, the chunk is in no list here, and none that was read before is kept.
+//! Invariant: a cached list has every chunk of its container that has a fingerprint and is still named. After
+//! [`ListCache::forget_chunk`] returns, the chunk is in no cached list, and a list that was read before the call is not added.
 use super::{ChunkLocation, MAX_CONTAINER_CHUNKS};
 use crate::fingerprint::Fingerprint;
 use lru::LruCache;
 use parking_lot::{Mutex, MutexGuard};
 
 const MOST_SHARDS: usize = 16;
-/// A shard has room for some lists, or there are fewer.
+/// A shard has at least this budget, so that it holds some lists; a small cache has fewer shards.
 const SHARD_BYTES: usize = 64 << 10;
-/// Chunks of one container with the fingerprint that is sought; more are not looked at.
+/// How many chunks of one container with the wanted fingerprint are tried, at most.
 pub const SAME_FINGERPRINT: usize = 8;
-/// What a list takes besides its fingerprints and index; bytes.
+/// Memory of a list besides its fingerprints and index, bytes.
 const LIST_BYTES: usize = 160;
-/// A place of the index where nothing is.
+/// An empty slot of a list's index.
 const NONE: u16 = u16::MAX;
 
 /// The fingerprints of one container.
@@ -26,7 +26,7 @@ pub struct FingerprintList {
 }
 
 impl FingerprintList {
-    /// Of these chunks; more than a container can have are left out.
+    /// The list of these chunks. Those beyond the maximum of a container are left out.
     pub fn new(mut fingerprints: Vec<Option<Fingerprint>>) -> FingerprintList {
         fingerprints.truncate(MAX_CONTAINER_CHUNKS as usize);
         let mut list = FingerprintList {
@@ -37,23 +37,23 @@ impl FingerprintList {
         list
     }
 
-    /// Chunks, also those that are gone.
+    /// Number of chunks, including those that are gone.
     pub fn len(&self) -> usize {
         self.fingerprints.len()
     }
 
-    /// What it takes; bytes.
+    /// Its memory, bytes.
     pub fn memory(&self) -> usize {
         let fingerprints = size_of::<Option<Fingerprint>>() * self.fingerprints.capacity();
         LIST_BYTES + fingerprints + 2 * self.index.len()
     }
 
-    /// The chunks that are there.
+    /// The chunks that are not gone.
     pub fn chunks(&self) -> impl Iterator<Item = &Fingerprint> {
         self.fingerprints.iter().flatten()
     }
 
-    /// Which chunks have this fingerprint: the first of them, at most [`SAME_FINGERPRINT`].
+    /// The first chunks with this fingerprint, at most [`SAME_FINGERPRINT`].
     pub fn find(&self, fingerprint: &Fingerprint, found: &mut Vec<u32>) {
         let mut at = self.home(fingerprint);
         while let Some(&i) = self.index.get(at)
@@ -109,7 +109,7 @@ impl FingerprintList {
 struct Shard {
     lists: LruCache<u64, FingerprintList>,
     bytes: usize,
-    /// How often chunks of its containers were forgotten.
+    /// Number of calls of [`ListCache::forget_chunk`].
     epoch: u64,
 }
 
@@ -125,7 +125,7 @@ pub struct ListCache {
 pub struct Epoch(u64);
 
 impl ListCache {
-    /// Of at most about `budget` bytes.
+    /// A cache of about `budget` bytes at most.
     pub fn new(budget: usize) -> ListCache {
         let shard = || Shard {
             lists: LruCache::unbounded(),
@@ -143,8 +143,8 @@ impl ListCache {
         self.shards[(container % self.shards.len() as u64) as usize].lock()
     }
 
-    /// Which chunks of the container have the fingerprint; or, if its list is not here, what to give [`ListCache::keep`] when
-    /// it was read.
+    /// The chunks of the container that have the fingerprint. `Err`: its list is not cached; pass the epoch to [`ListCache::keep`] after
+    /// reading it.
     pub fn find(
         &self,
         container: u64,
@@ -158,15 +158,15 @@ impl ListCache {
         Ok(())
     }
 
-    /// How many chunks the container has; fails as `find`.
+    /// The container's number of chunks; fails as `find`.
     pub fn len(&self, container: u64) -> Result<usize, Epoch> {
         let shard = self.shard(container);
         let list = shard.lists.peek(&container);
         list.map(FingerprintList::len).ok_or(Epoch(shard.epoch))
     }
 
-    /// Keeps a list that was read. False if a chunk may have gone since it began to be read: then it must be read again.
-    /// `entered` and `left` are told of this list and of those that it displaces, under the lock.
+    /// Caches a list that was read. `false`: a chunk may have been removed since the reading began, so it must be read again.
+    /// `entered` and `left` are called, under the lock, with this list and with those that it evicts.
     pub fn keep(
         &self,
         container: u64,
@@ -188,7 +188,7 @@ impl ListCache {
         true
     }
 
-    /// A chunk was added to a container. Its list is here from its first chunk on.
+    /// Adds a chunk to the list of its container, which is cached from its first chunk on.
     pub fn add_chunk(
         &self,
         location: ChunkLocation,
@@ -223,7 +223,7 @@ impl ListCache {
         true
     }
 
-    /// A chunk is gone.
+    /// Removes a chunk that is gone.
     pub fn forget_chunk(&self, location: ChunkLocation) {
         let mut shard = self.shard(location.container);
         shard.epoch += 1;
@@ -243,7 +243,7 @@ impl ListCache {
         }
     }
 
-    /// Number of lists, and what they take; bytes.
+    /// Number of lists and their memory, bytes.
     pub fn used(&self) -> (u64, u64) {
         let each = self.shards.iter().map(|shard| {
             let shard = shard.lock();
@@ -254,7 +254,7 @@ impl ListCache {
 }
 
 impl Shard {
-    /// The last list stays, however large.
+    /// Evicts lists down to the budget, but never the last one.
     fn shrink(&mut self, budget: usize, left: impl Fn(u64, &FingerprintList)) {
         while self.bytes > budget && self.lists.len() > 1 {
             let Some((container, list)) = self.lists.pop_lru() else {

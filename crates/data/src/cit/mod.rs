@@ -1,15 +1,15 @@
-//! The chunk information table (CIT): from a fingerprint to the place of a stored chunk that has it.
+//! The chunk information table (CIT): from a fingerprint to where a chunk with that fingerprint is stored.
 //!
-//! It is an index in memory under a byte budget, and a help only: containers are the truth. It may not know a chunk that
-//! is stored, which costs space. It never names a place whose fingerprint is another one: an entry has 24 bits of a
-//! fingerprint and a container, and a chunk is found only in that container's list of fingerprints, which is read from
+//! It is an index in memory under a byte budget. The containers are the truth; the index is a hint. It may miss a stored chunk,
+//! which costs space. It never answers with a chunk of another fingerprint: an entry has only 24 bits of the fingerprint and a
+//! container's number, so the full fingerprint is always compared with that container's list of fingerprints. Lists are read from
 //! [`FingerprintLists`] and cached.
 //!
-//! **Exact while it fits, sampled beyond.** Chunks that follow each other in a container follow each other again where their
-//! content is repeated. So one entry that leads to a container's list finds its neighbours too. One chunk of every `rate` chunks of a
-//! container has an entry, the first of them always: at rate 1 all have one, and the index is exact. When entries
-//! would take more than their share of the budget, the rate is doubled, and every second one goes (sparse indexing). The chunks
-//! of cached lists have entries as long as the list is cached.
+//! **Exact while it fits, sampled beyond** (sparse indexing). Chunks that were stored one after the other are mostly repeated one
+//! after the other. So one entry that leads to a container's list finds its neighbours too. Of every `rate` chunks of a container
+//! one has an entry, and the first chunk of a container always has. At rate 1 every chunk has one: the index is exact. When the
+//! entries outgrow their share of the budget, the rate is doubled and every second entry is removed. Each chunk of a cached list
+//! has an entry while the list is cached.
 //!
 //! ```text
 //! chunk of a container    0   1   2   3   4   5   6   7   8  ...  64   ...  0, if the container's number is even
@@ -21,7 +21,7 @@
 //! |---|---|
 //! | `slots` | the entries of one part of the table |
 //! | `lists` | cached lists |
-//! | `batch` | finding chunks that follow each other |
+//! | `batch` | finding a sequence of chunks |
 //! | `saved` | the table's form in a file |
 use crate::fingerprint::Fingerprint;
 use forebay_proto::Result;
@@ -39,13 +39,13 @@ mod tests;
 
 /// Container numbers are below this.
 pub const MAX_CONTAINERS: u64 = (1 << 36) - 1;
-/// A container has at most so many chunks.
+/// Chunks of a container, at most.
 pub const MAX_CONTAINER_CHUNKS: u32 = 4096;
-/// Level of entries that a cached list has.
+/// The level of entries that exist only while the list is cached.
 const CACHED: u8 = 15;
-/// Entries of this level stay at any rate: those of one container in four.
+/// Entries of this level stay at every rate: those of one container in four.
 const MAX_LEVEL: u8 = 14;
-/// How often a list is read if chunks go while it is read.
+/// How often reading a list is tried if chunks are removed meanwhile.
 const READS: usize = 3;
 
 /// Where a chunk is stored: a container, and which chunk of it. It never names another chunk, even after this one is gone.
@@ -70,17 +70,17 @@ pub trait FingerprintLists {
 /// Settings.
 #[derive(Debug, Clone, Copy)]
 pub struct CitOptions {
-    /// Most memory that it takes; bytes. 64 MiB for each TiB of chunks of 4 KiB find 98 % of what an exact index finds in
-    /// chains of checkpoints.
+    /// The memory budget, bytes. In chains of checkpoints, 64 MiB for each TiB of chunks of 4 KiB find 98 % of what an exact index
+    /// finds.
     pub budget: usize,
 }
 
 /// Counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CitStats {
-    /// Entries, also those of cached lists.
+    /// Number of entries, including those of cached lists.
     pub entries: u64,
-    /// One chunk of so many has an entry: 1 is an exact index.
+    /// One chunk in this many has an entry; 1: the index is exact.
     pub rate: u64,
     /// What it takes; bytes.
     pub memory: u64,
@@ -105,7 +105,7 @@ pub struct Cit {
 }
 
 impl Cit {
-    /// An empty one.
+    /// An empty index.
     pub fn new(options: CitOptions) -> Cit {
         let shards = (options.budget >> 16).next_power_of_two().clamp(1, 256);
         // A cached list's entries take some 2/5 of what the list takes.
@@ -121,7 +121,7 @@ impl Cit {
         }
     }
 
-    /// One of all stored chunks, for which `containers` gives the containers and the fingerprints of their chunks.
+    /// An index of all stored chunks; `containers` yields each container with the fingerprints of its chunks.
     pub fn rebuild(
         options: CitOptions,
         containers: impl IntoIterator<Item = (u64, Vec<Option<Fingerprint>>)>,
@@ -133,7 +133,7 @@ impl Cit {
         cit
     }
 
-    /// A chunk was stored (or is about to be, in a container that is still being filled). Nothing happens if it is known.
+    /// Adds a chunk that was stored (or is about to be, in a container that is being filled). Does nothing if it is known.
     pub fn insert(&self, location: ChunkLocation, fingerprint: &Fingerprint) {
         let cached = self
             .lists
@@ -156,8 +156,8 @@ impl Cit {
         }
     }
 
-    /// A chunk is gone. A `find` that began before may still answer it: whoever uses an answer first makes sure that the
-    /// chunk stays, and is still there.
+    /// Removes a chunk that is gone. A `find` that began before may still return it: a caller must check, under the container's lock, that
+    /// the chunk still exists.
     pub fn remove(&self, location: ChunkLocation, fingerprint: &Fingerprint) {
         self.lists.forget_chunk(location);
         let (shard, hash) = self.part(fingerprint);
@@ -172,7 +172,7 @@ impl Cit {
         }
     }
 
-    /// A whole container is gone, with these chunks; its number never comes again.
+    /// Removes a whole container with these chunks. Its number is never used again.
     pub fn remove_container(&self, container: u64, fingerprints: &[Option<Fingerprint>]) {
         for (index, fingerprint) in (0..).zip(fingerprints) {
             if let Some(fingerprint) = fingerprint {
@@ -181,8 +181,8 @@ impl Cit {
         }
     }
 
-    /// The place of a chunk with this fingerprint that `accept` takes, if one is known. `accept` is asked for each candidate
-    /// until it says yes: where fingerprints need a comparison it compares the bytes, and it may take a reference.
+    /// The location of a chunk with this fingerprint for which `accept` returns true, if one is known. `accept` is called for each
+    /// candidate until it does; it may compare the bytes, and may raise the chunk's count.
     ///
     /// # Errors
     /// As `lists` and `accept`.
@@ -234,7 +234,7 @@ impl Cit {
         self.rate.load(Relaxed) > 0
     }
 
-    /// Which part of the table a fingerprint belongs to, and its hash there.
+    /// The part of the table for a fingerprint, and its hash there.
     fn part(&self, fingerprint: &Fingerprint) -> (usize, Hash) {
         let [a, b, c, d, e, ..] = fingerprint.0;
         let shard = usize::from(u16::from_le_bytes([d, e])) % self.shards.len();
@@ -269,7 +269,7 @@ impl Cit {
         }
     }
 
-    /// Doubles the rate, unless another thread has just done so. False if it is as high as it gets.
+    /// Doubles the rate, unless another thread has just done so. `false`: it is at its maximum.
     fn raise_rate(&self) -> bool {
         let seen = self.rate.load(Relaxed);
         let _raising = self.raising.lock();
@@ -299,8 +299,8 @@ impl Cit {
         self.slot_bytes.fetch_sub(before as u64, Relaxed);
     }
 
-    /// Reads a container's list and caches it. False if it is not there. The cached list is sure to have no chunk that was gone
-    /// when this began.
+    /// Reads a container's list and caches it. `false`: there is no such container. The cached list has no chunk that was gone when
+    /// this call began.
     fn read_list(
         &self,
         container: u64,
@@ -332,7 +332,7 @@ impl Cit {
         Ok(false)
     }
 
-    /// A list is not cached any more.
+    /// Removes the entries of a list that was evicted.
     fn list_left(&self, container: u64, list: &FingerprintList) {
         if self.is_sampled() {
             for fingerprint in list.chunks() {
@@ -348,7 +348,7 @@ impl Cit {
     }
 }
 
-/// How long the entry of a chunk stays.
+/// The level of a chunk's entry: up to which rate it stays.
 fn level(location: ChunkLocation) -> u8 {
     match location.index {
         0 => (12 + location.container.trailing_zeros().min(2)) as u8,

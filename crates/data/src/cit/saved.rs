@@ -1,17 +1,17 @@
-//! The table in a file, so that a start need not read the fingerprints of all containers.
+//! The index of chunks in a file, so that a start need not read the fingerprints of all containers.
 //!
 //! ```text
 //!  0  4  "FCIT"
 //!  4  1  version = 1
 //!  5  1  r: one chunk of every 2^r has an entry
 //!  6  2  n, number of parts, little-endian as all
-//!  8  8  stamp: what the owner says, which changes when containers do
+//!  8  8  stamp: given by the caller, and new whenever the containers may have changed
 //! 16 4n  entries of each part
 //!     8  for each entry, part by part, ascending: its slot (`slots`)
 //!     4  CRC32C of all before
 //! ```
-//! Entries of cached lists are left out. What is not exactly this form is refused, and the table is then rebuilt of the
-//! containers. An entry too many would cost a list read, one that is missing a duplicate: neither is wrong.
+//! Entries of cached lists are left out. A file that deviates from this form is refused, and the index is rebuilt from the
+//! containers. A superfluous entry would cost a list read and a missing one a duplicate, so neither makes a wrong result.
 use super::slots::Entry;
 use super::{CACHED, Cit, CitOptions, MAX_LEVEL};
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,8 +21,7 @@ const VERSION: u8 = 1;
 const HEAD: usize = 16;
 
 impl Cit {
-    /// To be saved. `stamp` is a number that changes with every change of containers: only what was saved with the present
-    /// one is read back.
+    /// The file's bytes. `stamp`: a number that is never used twice; [`Cit::decode`] accepts only the same one.
     pub fn encode(&self, stamp: u64) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(MAGIC);
@@ -52,7 +51,7 @@ impl Cit {
         out
     }
 
-    /// What was saved, or `None` if it is damaged, of another version, stamp or size of budget, and must be rebuilt.
+    /// Decodes a file. `None`: it is damaged, or of another version, stamp or budget; then the index must be rebuilt.
     pub fn decode(options: CitOptions, stamp: u64, saved: &[u8]) -> Option<Cit> {
         let cit = Cit::new(options);
         let (body, crc) = saved.split_last_chunk::<4>()?;

@@ -17,17 +17,17 @@ const HASH_BITS: u32 = 24;
 const HASH_SHIFT: u32 = 64 - HASH_BITS;
 const LEVEL_SHIFT: u32 = 36;
 const EMPTY: u64 = u64::MAX;
-/// At most so many of 10 homes are used.
+/// Load factor: at most this many of 10 homes are used.
 const LOAD: usize = 9;
-/// Slots behind the last home, before more are needed.
+/// Slots after the last home in a new table.
 const SLACK: usize = 16;
-/// Entries with one hash: with more, chunks have too few fingerprints to be told apart.
+/// Entries with the same hash, at most. More would mean that fingerprints do not tell chunks apart.
 const SAME_HASH: usize = 16;
 
 /// A fingerprint's hash in one part of the table.
 pub type Hash = u32;
 
-/// One entry, taken apart.
+/// The fields of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// Below 2^24.
@@ -39,12 +39,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Its slot.
+    /// The entry as a slot's value.
     pub fn packed(self) -> u64 {
         u64::from(self.hash) << HASH_SHIFT | u64::from(self.level) << LEVEL_SHIFT | self.container
     }
 
-    /// `None` for what is no entry.
+    /// Decodes a slot's value; `None`: the slot is empty.
     pub fn unpacked(slot: u64) -> Option<Entry> {
         let container = slot & ((1 << LEVEL_SHIFT) - 1);
         (container < MAX_CONTAINERS).then_some(Entry {
@@ -68,17 +68,17 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
-    /// Entries.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// What it takes; bytes.
+    /// Its memory, bytes.
     pub fn memory(&self) -> usize {
         8 * self.slots.capacity()
     }
 
-    /// What growing would take more; 0 if an entry can be added without.
+    /// Additional memory if adding an entry makes it grow; 0 if it need not.
     pub fn growth(&self) -> usize {
         match self.is_full() {
             true => 8 * (self.larger() - self.homes),
@@ -94,7 +94,7 @@ impl SlotTable {
         same.filter_map(|slot| Entry::unpacked(*slot))
     }
 
-    /// Adds an entry, growing if it must; false if it is there already, or too many with its hash are.
+    /// Adds an entry, growing if necessary. `false`: it is there already, or there are too many with its hash.
     pub fn insert(&mut self, entry: Entry) -> bool {
         let mut same = 0;
         for known in self.find(entry.hash) {
@@ -121,7 +121,7 @@ impl SlotTable {
         true
     }
 
-    /// Removes an entry; false if it is not there.
+    /// Removes an entry. `false`: it is not there.
     pub fn remove(&mut self, entry: Entry) -> bool {
         let from = self.lower_bound(entry.hash);
         let same = self.find(entry.hash).position(|known| known == entry);
@@ -142,7 +142,7 @@ impl SlotTable {
         true
     }
 
-    /// Keeps what `keep` says, in as little memory as that needs.
+    /// Removes entries for which `keep` is false, and shrinks the memory.
     pub fn retain(&mut self, keep: impl Fn(Entry) -> bool) {
         let kept = self.iter().filter(|entry| keep(*entry)).count();
         self.resize(kept * 10 / LOAD + 1, keep);

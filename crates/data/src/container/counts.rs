@@ -13,7 +13,7 @@ const VERSION: u8 = 1;
 pub struct Counts(pub Box<[u64]>);
 
 impl Counts {
-    /// Of so many chunks, none of them named.
+    /// Counts of 0 for this many chunks.
     pub fn none(chunks: usize) -> Counts {
         Counts(vec![0; chunks].into())
     }
@@ -32,7 +32,7 @@ impl Counts {
         value
     }
 
-    /// Reads a value of so many chunks.
+    /// Decodes the record of a container with this many chunks.
     ///
     /// # Errors
     /// What is wrong with it.

@@ -1,7 +1,8 @@
-//! Chunks that are known to be damaged since somebody read them in vain.
+//! Chunks that are known to be damaged, because a read found a wrong checksum.
 //!
-//! A chunk that is not known here is found out when it is read. So all may be forgotten, and are when there are too many: that begins
-//! another [epoch](DamagedChunks::epoch), in which no container counts as read whole before (`settle/heal`).
+//! It is a cache: a damaged chunk that is missing here is found again by its next read. When it is full, it is cleared, and a new
+//! [epoch](DamagedChunks::epoch) begins. Settling then verifies containers again that it had verified in an earlier epoch
+//! (`settle/heal`).
 use super::ContainerId;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -19,7 +20,7 @@ struct DamagedInEpoch {
 pub struct DamagedChunks(Mutex<DamagedInEpoch>);
 
 impl DamagedChunks {
-    /// A chunk is not what was written.
+    /// A chunk was found damaged.
     pub fn add(&self, id: ContainerId, chunk: usize) {
         let mut known = self.0.lock();
         if known.chunks.len() >= MAX_REMEMBERED {
@@ -29,17 +30,17 @@ impl DamagedChunks {
         known.chunks.insert((id, chunk));
     }
 
-    /// How often all was forgotten.
+    /// How often the cache was cleared.
     pub fn epoch(&self) -> u64 {
         self.0.lock().epoch
     }
 
-    /// Whether that is known.
+    /// Whether a chunk is known to be damaged.
     pub fn contains(&self, id: ContainerId, chunk: usize) -> bool {
         self.0.lock().chunks.contains(&(id, chunk))
     }
 
-    /// It is what was written.
+    /// A chunk is whole again.
     pub fn remove(&self, id: ContainerId, chunk: usize) {
         self.0.lock().chunks.remove(&(id, chunk));
     }

@@ -8,13 +8,13 @@
 use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint, FingerprintKind};
 
 const VERSION: u8 = 1;
-/// In the place of a fingerprint that is not there.
+/// Stands for a missing fingerprint.
 const NONE: [u8; FINGERPRINT_BYTES] = [0; FINGERPRINT_BYTES];
 
 /// See the head of this file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprints {
-    /// How they were made. Those of another kind than the store's are not looked for.
+    /// Their kind. If it is not the store's kind, they are not used.
     pub kind: FingerprintKind,
     /// By chunk.
     pub of: Vec<Option<Fingerprint>>,
@@ -39,7 +39,7 @@ impl Fingerprints {
         value
     }
 
-    /// Reads a value; `None` if it is none.
+    /// Decodes a record; `None`: it is invalid.
     pub fn decode(value: &[u8]) -> Option<Fingerprints> {
         let (&[version, of], rest) = value.split_first_chunk()?;
         let kinds = [

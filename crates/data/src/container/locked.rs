@@ -1,7 +1,8 @@
-//! Containers that nobody else changes, while a batch counts their chunks up and down.
+//! Locked containers: a batch raises and lowers the counts of their chunks, and nobody else changes them meanwhile.
 //!
-//! Invariants: a chunk that nothing names is named by nothing again, unless its container is made in the same batch; of what
-//! is counted, nothing is seen until the batch is applied.
+//! Invariants:
+//! - A chunk whose count is 0 is never counted up again, except while its container is created in this same batch.
+//! - New counts are visible to others only once the batch is applied.
 use super::keys::RecordKind;
 use super::table::{contradiction, load_counts, load_fingerprints};
 use super::{Container, ContainerId, ContainerTable, Counts, Fingerprints};
@@ -19,13 +20,13 @@ use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A container that is made in the batch at hand.
+/// A container that a batch creates.
 pub struct NewContainer {
-    /// What it will be.
+    /// Its record.
     pub container: Container,
-    /// Of its chunks.
+    /// The fingerprints of its chunks.
     pub fingerprints: Fingerprints,
-    /// Bytes that count in its segment already.
+    /// Bytes that are reserved for it in its segment; 0 if it adopts raw bytes.
     pub reserved: u64,
 }
 
@@ -34,19 +35,19 @@ struct OpenContainer {
     container: Arc<Container>,
     before: Counts,
     now: Counts,
-    /// If there is none yet.
+    /// Set if the batch creates it.
     new: Option<NewContainer>,
-    /// What the index says of chunks that nothing names from now on.
+    /// Index entries to remove: of chunks whose count becomes 0.
     unlisted: Vec<(ChunkLocation, Fingerprint)>,
 }
 
 impl OpenContainer {
-    /// Whether a chunk was named, and is not from now on.
+    /// Whether the batch lowers the chunk's count to 0.
     fn is_lost(&self, chunk: usize) -> bool {
         self.before.0[chunk] > 0 && self.now.0[chunk] == 0
     }
 
-    /// Chunks of a container with these fingerprints, of which that is so.
+    /// The chunks that have a fingerprint and for which `is_wanted` holds.
     fn listed(
         &self,
         fingerprints: &Fingerprints,
@@ -64,7 +65,7 @@ impl OpenContainer {
     }
 }
 
-/// Containers that nobody else changes. See the head of this file.
+/// See the head of this file.
 pub struct LockedContainers<'a> {
     table: &'a ContainerTable,
     _locks: StripeGuards<'a>,
@@ -80,7 +81,7 @@ impl<'a> LockedContainers<'a> {
         }
     }
 
-    /// A locked container, if there is one.
+    /// A locked container; `None` if there is none of this number.
     fn open(&mut self, id: ContainerId) -> Result<Option<&mut OpenContainer>> {
         Ok(match self.open.entry(id) {
             Entry::Occupied(open) => Some(open.into_mut()),
@@ -100,7 +101,7 @@ impl<'a> LockedContainers<'a> {
         })
     }
 
-    /// A container that is made in this batch; its number is among those that are locked.
+    /// Adds a container that this batch creates. Its number must be locked.
     pub fn create(&mut self, new: NewContainer) {
         let container = Arc::new(new.container.clone());
         let none = Counts::none(container.count());
@@ -114,12 +115,12 @@ impl<'a> LockedContainers<'a> {
         self.open.insert(open.container.id, open);
     }
 
-    /// A container is not made after all. Nothing names it.
+    /// Removes a container that was to be created, and that no span names.
     pub fn cancel(&mut self, id: ContainerId) {
         self.open.remove(&id);
     }
 
-    /// The chunks of a run, and whether all of them may be named.
+    /// The container of a run and the run's chunks. `None`: the container is gone, or has not all of these positions.
     fn chunks(
         &mut self,
         id: ContainerId,
@@ -132,7 +133,7 @@ impl<'a> LockedContainers<'a> {
         Ok(chunks.map(|chunks| (open, chunks)))
     }
 
-    /// Counts the chunks of these runs once more. `false`: one of them is gone, and nothing is counted.
+    /// Raises the count of each chunk of these runs by one. `false`: one of the chunks is gone, and no count has changed.
     ///
     /// # Errors
     /// As the store, and `Corrupt` for a broken record.
@@ -154,7 +155,7 @@ impl<'a> LockedContainers<'a> {
         Ok(true)
     }
 
-    /// Counts the chunks of these runs once less. Take what stays first.
+    /// Lowers the count of each chunk of these runs by one. Call `take` for the runs that replace them first.
     ///
     /// # Errors
     /// As the store, and `Corrupt` where the runs name what is not there or not counted: then nothing may be applied.
@@ -180,7 +181,7 @@ impl<'a> LockedContainers<'a> {
         for (id, open) in &mut self.open {
             let key = |kind: RecordKind| kind.key(*id).to_vec();
             if self.table.index.get().is_some() && (0..open.now.0.len()).any(|i| open.is_lost(i)) {
-                // They may go in this batch.
+                // Loaded now, because this batch may delete the record of fingerprints.
                 let known = load_fingerprints(&self.table.store, *id)?;
                 let lost = known.map(|known| open.listed(&known, |i| open.is_lost(i)));
                 open.unlisted = lost.unwrap_or_default();
@@ -205,7 +206,7 @@ impl<'a> LockedContainers<'a> {
         Ok(())
     }
 
-    /// The batch is applied. Answers the bytes of segments that nothing needs any more.
+    /// To be called after the batch is applied. Returns the bytes of segments that are not needed any more.
     pub fn applied(self) -> Vec<SegmentRange> {
         let mut dead = Vec::new();
         for (id, open) in self.open {
@@ -214,7 +215,7 @@ impl<'a> LockedContainers<'a> {
             if let Some(new) = &open.new {
                 let named = container.named_len(&open.now);
                 table.count_new(container, new.reserved, named);
-                // Bytes that were not written for this container are somebody's still, unless it is made.
+                // Adopted bytes (nothing reserved) of a container that was not created still belong to the raw span.
                 if new.reserved > 0 || named > 0 {
                     dead.extend(container.places(|i| open.now.0[i] == 0));
                 }
@@ -236,7 +237,7 @@ impl<'a> LockedContainers<'a> {
                 unlisted.for_each(|(at, of)| index.remove(*at, of));
             }
             table.forget_named(container, lost);
-            // With those beside them that were gone before: pages may be free now that they shared.
+            // Together with neighbours that were dead before: a page that both shared may be free now.
             let stretches = container.stretches(|i| open.now.0[i] == 0).into_iter();
             let fresh = stretches.filter(|s| {
                 let chunks = container.piece_of(s.start)..=container.piece_of(s.end - 1);

@@ -38,12 +38,12 @@ pub struct StoredChunk {
     pub crc: Option<u32>,
 }
 
-/// Where a chunk is.
+/// Where a chunk is: its positions and its stored bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChunkPlace {
     /// The position after its last byte.
     end: u32,
-    /// How far behind the container's offset its first byte lies.
+    /// Stored offset of its first byte, from the container's offset in the segment.
     at: u32,
     crc: Option<u32>,
 }
@@ -55,13 +55,13 @@ pub struct Container {
     pub id: ContainerId,
     /// The segment file.
     pub segment: u32,
-    /// Where its first stored byte lies in the segment.
+    /// Offset of its first stored byte in the segment.
     pub offset: u32,
     chunks: Box<[ChunkPlace]>,
 }
 
 impl Container {
-    /// A container of these chunks, which break no invariant.
+    /// A container of these chunks, which must keep the invariants.
     pub fn new(
         id: ContainerId,
         segment: u32,
@@ -87,12 +87,12 @@ impl Container {
         }
     }
 
-    /// How many chunks it has.
+    /// Number of chunks.
     pub fn count(&self) -> usize {
         self.chunks.len()
     }
 
-    /// How many positions it has: bytes of all chunks.
+    /// Number of positions: the lengths of all chunks together.
     pub fn bytes(&self) -> u64 {
         self.chunks.last().map_or(0, |last| last.end.into())
     }
@@ -111,7 +111,7 @@ impl Container {
         (0..self.count()).map(|i| self.chunk(i))
     }
 
-    /// Bytes in the segment, of whatever chunks.
+    /// Stored bytes in the segment, of named and other chunks.
     pub fn stored_len(&self) -> u64 {
         let stored = self.chunks().filter(|chunk| chunk.crc.is_some());
         stored.map(|chunk| u64::from(chunk.len)).sum()
@@ -127,13 +127,13 @@ impl Container {
         stored.all(|chunk| chunk.crc.is_some()).then_some(chunks)
     }
 
-    /// Bytes of the chunks that are named.
+    /// Bytes of the named chunks.
     pub fn named_len(&self, counts: &Counts) -> u64 {
         let named = self.chunks().zip(&counts.0).filter(|(_, n)| **n > 0);
         named.map(|(chunk, _)| u64::from(chunk.len)).sum()
     }
 
-    /// Positions of chunks for which that is so, those that follow each other in the segment as one.
+    /// Position ranges of the stored chunks that `is_wanted` selects; adjacent ones are joined.
     pub fn stretches(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<Range<u64>> {
         let mut found: Vec<Range<u64>> = Vec::new();
         for i in (0..self.count()).filter(|i| self.chunks[*i].crc.is_some() && is_wanted(*i)) {
@@ -146,13 +146,13 @@ impl Container {
         found
     }
 
-    /// Where the chunks lie for which that is so.
+    /// Segment ranges of the chunks that `is_wanted` selects.
     pub fn places(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<SegmentRange> {
         let stretches = self.stretches(is_wanted).into_iter();
         stretches.map(|s| self.segment_range(&s)).collect()
     }
 
-    /// The same container at another place, without the chunks that nothing names.
+    /// This container at another place, without the chunks whose count is 0.
     pub fn moved(&self, counts: &Counts, segment: u32, offset: u32) -> Container {
         let chunks = self.chunks().zip(&counts.0).map(|(chunk, n)| StoredChunk {
             crc: chunk.crc.filter(|_| *n > 0),

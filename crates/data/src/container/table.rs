@@ -1,12 +1,13 @@
-//! The records of all containers, one owner for what must agree: the records in the store, decoded ones in memory, the counts,
-//! and the bytes that they count for.
+//! The container table. It owns four things that must agree: the containers' records in the store, decoded records in memory,
+//! counts of chunks, and the bytes that these count for (in segments and against the quota).
 //!
-//! Whoever changes what spans name locks the containers first ([`ContainerTable::lock`]), counts up and down, adds the changed
-//! records to the batch that changes the spans, and says when that is applied ([`LockedContainers::applied`]). Locks of logs
-//! come before these.
+//! To change what spans name: lock the containers ([`ContainerTable::lock`]), change the counts, put the changed records into the
+//! batch that changes the spans, apply it, and call [`LockedContainers::applied`]. Lock order: logs before containers.
 //!
-//! Invariants: a container's records change under its lock; its chunks that are named, and no others, count in its segment and
-//! against the quota, and are in the index; no decoded container outlives its record.
+//! Invariants:
+//! - A container's records change only under its lock.
+//! - Chunks with a count above 0, and no others, count in their segment and against the quota, and may be in the index of chunks.
+//! - No decoded container outlives its record.
 use super::keys::RecordKind;
 use super::{Container, ContainerId, Counts, DamagedChunks, Fingerprints, LockedContainers};
 use crate::byte_budget::ByteBudget;
@@ -28,12 +29,12 @@ pub struct ContainerTable {
     live: Arc<ByteBudget>,
     /// Decoded containers in memory.
     pub cache: RecordCache<Container>,
-    /// Chunks that were read in vain.
+    /// Chunks that are known to be damaged.
     pub damaged: DamagedChunks,
     locks: StripedLocks,
     /// Bytes of chunks that are named.
     named: AtomicU64,
-    /// Where chunks are found by their fingerprints, if anything is settled.
+    /// The index of chunks, if settling is on.
     pub(super) index: OnceLock<Arc<Cit>>,
 }
 
@@ -41,7 +42,7 @@ pub struct ContainerTable {
 pub struct ContainerMove {
     /// As it was.
     pub old: Container,
-    /// As it will be: its bytes are there already, and count in the segment.
+    /// As it will be: its bytes are written there already, and count in that segment.
     pub new: Container,
 }
 
@@ -65,13 +66,14 @@ impl ContainerTable {
         }
     }
 
-    /// From now on chunks are in this index from the batch on that makes them, until nothing names them.
+    /// Sets the index of chunks. From now on the table adds chunks to it when a batch creates them, and removes those whose count
+    /// becomes 0.
     pub fn keep_index(&self, index: Arc<Cit>) {
         // There is one for as long as the store is open.
         let _ = self.index.set(index);
     }
 
-    /// So many more bytes are in chunks that are named.
+    /// Counts these bytes as being in named chunks.
     pub fn add_named(&self, bytes: u64) {
         self.named.fetch_add(bytes, Relaxed);
     }
@@ -117,7 +119,7 @@ impl ContainerTable {
         }
     }
 
-    /// A container and its counts, as they are now. They may change at once: whoever relies on them looks again under the lock.
+    /// A container and its counts as of now. They may change at any time: to rely on them, check again under the lock.
     ///
     /// # Errors
     /// As the store, and `Corrupt` for a broken record.
@@ -135,22 +137,22 @@ impl ContainerTable {
         LockedContainers::new(self, self.locks.lock(ids))
     }
 
-    /// A container was made, of which these bytes are named; in its segment so many counted before.
+    /// Counts a new container: `named` bytes of it are named; `reserved` bytes counted in its segment before.
     pub(super) fn count_new(&self, container: &Container, reserved: u64, named: u64) {
         self.live.take(named);
         self.add_named(named);
         self.segments.recount(container.segment, reserved, named);
     }
 
-    /// So many bytes of a container are named no more.
+    /// This many bytes of a container are no longer named.
     pub(super) fn forget_named(&self, container: &Container, bytes: u64) {
         self.live.give(bytes);
         self.named.fetch_sub(bytes, Relaxed);
         self.segments.release(container.segment, bytes);
     }
 
-    /// Records containers at their new places, in one batch, which `apply` applies. Those that changed since they were copied
-    /// stay where they are: the copies that are left in `moves` are not used. Answers the bytes of segments that nothing needs.
+    /// Records containers at their new places, in one batch, which `apply` applies. A container that changed since it was copied
+    /// stays where it is and is left in `moves`: its copy is not used. Returns the bytes of segments that are not needed any more.
     ///
     /// # Errors
     /// As the store: then all of `moves` are left.
@@ -182,11 +184,11 @@ impl ContainerTable {
             };
             self.cache.forget(m.old.id, u64::MAX);
             let named = m.old.named_len(&counts);
-            // In the new place first: no segment looks empty that is not.
+            // Counted in the new segment first: so no segment looks empty that is not.
             self.segments
                 .recount(m.new.segment, m.new.stored_len(), named);
             self.segments.release(m.old.segment, named);
-            // What nothing names since it was copied.
+            // Chunks whose count became 0 since they were copied.
             dead.extend(m.new.places(|i| counts.0[i] == 0));
             false
         });
@@ -194,7 +196,7 @@ impl ContainerTable {
     }
 }
 
-/// What cannot be, unless records are damaged.
+/// The error for records that contradict each other: they are damaged.
 pub(super) fn contradiction(id: ContainerId, what: &str) -> Error {
     Error::Corrupt(format!("container {id}: {what}; run `forebay fsck`"))
 }

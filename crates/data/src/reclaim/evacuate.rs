@@ -1,10 +1,11 @@
-//! Moving the last live bytes out of mostly dead segments: raw spans, and containers without the chunks that nothing names.
+//! Evacuates mostly dead segments: moves the last live bytes (raw spans, and chunks of containers that are still named) to a new
+//! segment.
 //!
-//! Order: moved bytes are on disk before the records name them, and the records before the old segment goes. A span or container
-//! that changed while its bytes were copied stays where it was.
+//! Order: moved bytes are on disk before the records name them, and the records before the old segment is removed. A span or
+//! container that changed while its bytes were copied stays where it was.
 //!
-//! Invariant: a copy counts as live in its new segment from its reservation on, until it is recorded there and the
-//! old one counts no more, or until the copy is discarded: whatever fails in between.
+//! Invariant: a copy counts as live in the new segment from its reservation on. Whatever fails in between, it is then either
+//! recorded there and the old one no longer counted, or discarded and no longer counted itself.
 use super::Reclaimer;
 use crate::container::{self, ContainerMove};
 use crate::pieces::Pieces;
@@ -44,7 +45,7 @@ impl Reclaimer {
         copied.and(self.record_moves(copies))
     }
 
-    /// Copies the spans. What it leaves in `copies` is still to be recorded, also after a failure.
+    /// Copies the spans. The caller records what is left in `copies`, also after a failure.
     fn copy_spans(&self, segments: &HashSet<u32>, copies: &mut Copies) -> Result<()> {
         let mut unreadable = None;
         for span in span::all(&self.store) {
@@ -76,7 +77,7 @@ impl Reclaimer {
         unreadable.map_or(Ok(()), Err)
     }
 
-    /// The same of the containers, without the chunks that nothing names.
+    /// Copies the containers, without the chunks whose count is 0, in the same way.
     fn copy_containers(&self, segments: &HashSet<u32>, copies: &mut Copies) -> Result<()> {
         let mut unreadable = None;
         for old in container::all(&self.store) {
@@ -112,7 +113,7 @@ impl Reclaimer {
         self.segments.pin(segment);
     }
 
-    /// The bytes of these positions, verified; `None` if they are not what was written, or not there.
+    /// The verified bytes of these positions; `None`: they are damaged or missing.
     fn read_stretches(
         &self,
         pieces: &impl Pieces,
@@ -129,7 +130,7 @@ impl Reclaimer {
         Ok(Some(bytes))
     }
 
-    /// Writes bytes to another segment: to which one, and where.
+    /// Writes bytes to another segment. Returns the segment and the offset.
     fn copy(&self, lane: Lane, bytes: &[u8], copies: &mut Copies) -> Result<(u32, u32)> {
         let len = bytes.len() as u64;
         let (segment, offset) = self.segments.reserve(lane, len)?;
@@ -150,7 +151,7 @@ impl Reclaimer {
         }
     }
 
-    /// Records finished copies, unless what they are of has changed.
+    /// Records finished copies, except of spans and containers that have changed.
     fn record_moves(&self, mut copies: Copies) -> Result<()> {
         let mut segments = copies.segments.values();
         let synced = segments.try_for_each(|segment| self.segments.sync(segment));

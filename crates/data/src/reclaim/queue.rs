@@ -39,7 +39,7 @@ impl ReclaimQueue {
         self.background.work.notify_all();
     }
 
-    /// The thread waits until there is something to do, or so long; whether it is to go on.
+    /// The thread waits until there is work, or for this long. `false`: it is to end.
     pub fn wait(&self, most: Option<Duration>) -> bool {
         let until = most.map(|most| Instant::now() + most);
         let mut waiting = self.background.lock();
@@ -62,7 +62,7 @@ impl ReclaimQueue {
         !self.background.is_stopping()
     }
 
-    /// Could not be reclaimed now; it is tried again after a while, and at the next free.
+    /// Puts back what could not be reclaimed. It is retried after a while, and at the next free.
     pub fn put_back(&self, ranges: Vec<SegmentRange>) {
         self.background.lock().ranges.extend(ranges);
     }

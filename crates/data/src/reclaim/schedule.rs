@@ -2,17 +2,17 @@
 //! after failures.
 use std::time::{Duration, Instant};
 
-/// So many mostly dead segments are worth a pass over all spans at once; fewer wait for `PASS_INTERVAL`.
+/// From this many mostly dead segments on, they are evacuated at once, in a pass over all spans. Fewer wait for `PASS_INTERVAL`.
 const PASS_AT_ONCE: usize = 8;
 const PASS_INTERVAL: Duration = Duration::from_secs(10);
-/// After failures the interval doubles up to so many times.
+/// How often failures double the interval, at most.
 const MAX_BACKOFF_DOUBLINGS: u32 = 5;
 
 /// See the head of this file.
 #[derive(Default)]
 pub struct ReclaimSchedule {
     last_pass: Option<Instant>,
-    /// Rounds that failed, one after the other.
+    /// Failed rounds in a row.
     failures: u32,
 }
 
@@ -21,14 +21,14 @@ impl ReclaimSchedule {
         PASS_INTERVAL * (1 << self.failures.min(MAX_BACKOFF_DOUBLINGS))
     }
 
-    /// Whether so many mostly dead segments are worth a pass now.
+    /// Whether to make a pass now for this many mostly dead segments.
     pub fn is_due(&self, candidates: usize, now: Instant) -> bool {
         let many = candidates >= PASS_AT_ONCE && self.failures == 0;
         let rested = |t| now.saturating_duration_since(t) >= self.interval();
         candidates > 0 && (many || self.last_pass.is_none_or(rested))
     }
 
-    /// How long to wait for a wake-up while so much is left to do; `None`: for ever.
+    /// How long to wait for a wake-up while this much work is left; `None`: for ever.
     pub fn wait(&self, candidates: usize, garbage: bool) -> Option<Duration> {
         (candidates > 0 || garbage).then(|| self.interval())
     }

@@ -9,7 +9,7 @@ use forebay_storage::IoContext;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Segments {
-    /// The bytes written so far and the file's name are on disk when it returns.
+    /// Syncs the bytes written so far and the file's name.
     ///
     /// # Errors
     /// As the disk.
@@ -22,7 +22,7 @@ impl Segments {
         Ok(())
     }
 
-    /// All bytes written so far, to any segment, are on disk when it returns.
+    /// Syncs all bytes written so far to any segment.
     ///
     /// # Errors
     /// As the disk.
@@ -44,8 +44,8 @@ impl Segments {
         !self.ahead.lock().is_empty()
     }
 
-    /// Brings new segments' names and full segments' bytes to disk, and has those of others on their way, so that a later `sync` has
-    /// little left to do. It is no promise: a write reserved before may still be on its way.
+    /// Syncs the names of new segments and the bytes of full ones, and starts write-back of the others, so that a later `sync` has
+    /// little to do. It promises nothing: a write into space that was reserved before may still be under way.
     ///
     /// # Errors
     /// As the disk; what was written is then in doubt, as after a failed `sync`.
@@ -65,7 +65,7 @@ impl Segments {
         Ok(())
     }
 
-    /// As `sync`, of a segment known by its number only. One that is gone needs none.
+    /// As `sync`, by number. Does nothing for a segment that is gone.
     ///
     /// # Errors
     /// As the disk.

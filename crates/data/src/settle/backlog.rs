@@ -1,8 +1,7 @@
-//! What waits to be settled: logs in which raw spans were recorded, oldest first.
+//! The backlog of settling: the logs with raw spans that are not settled yet, oldest first.
 //!
-//! It is a hint. A log that is noted may have nothing to settle by the time it is looked at; what is not noted any more, because
-//! too many logs were, and what was there when the store was opened, is found by a scan of all spans. So memory is bounded, and
-//! nothing is forgotten.
+//! It is a hint. A log in it may have nothing left to settle. Logs that did not fit, and raw spans from before the store was
+//! opened, are found by a scan of all span records. So memory is bounded and no span is forgotten.
 use crate::span::{self, Span};
 use forebay_proto::LogId;
 use forebay_storage::{BackgroundWork, Store};
@@ -11,26 +10,26 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Logs that are noted at most.
+/// Noted logs, at most.
 const MAX_NOTED_LOGS: usize = 1 << 16;
-/// Spans of a batch at most.
+/// Spans that are picked at once, at most.
 const MAX_PICKED_SPANS: usize = 4096;
 
-/// Raw spans of a log.
+/// A log with raw spans.
 struct NotedLog {
-    /// The address of the first one.
+    /// Address of the first one.
     from: u64,
-    /// Their bytes, as far as is known.
+    /// Their bytes, about.
     bytes: u64,
 }
 
-/// What waits.
+/// The state that is shared with the thread.
 #[derive(Default)]
 pub struct Waiting {
     logs: BTreeMap<LogId, NotedLog>,
-    /// All spans from this log and address on are to be looked at.
+    /// A scan of all span records is due, from this log and address on.
     scan: Option<(LogId, u64)>,
-    /// Bytes that it may find.
+    /// Bytes of raw spans that only the scan finds, about.
     scan_bytes: u64,
     /// Writers that wait for room.
     urgent: usize,
@@ -38,17 +37,17 @@ pub struct Waiting {
 
 /// See the head of this file. Shared by threads.
 #[derive(Default)]
-pub struct Backlog {
+pub struct SettleBacklog {
     /// The thread that settles.
     pub background: BackgroundWork<Waiting>,
-    /// Bytes that wait.
+    /// Bytes in the backlog.
     bytes: AtomicU64,
     /// How often something was noted.
     noted: AtomicU64,
 }
 
-impl Backlog {
-    /// There are so many raw bytes in a store that was opened.
+impl SettleBacklog {
+    /// Has all spans scanned: an opened store has `bytes` raw bytes.
     pub fn scan_all(&self, bytes: u64) {
         let mut waiting = self.background.lock();
         waiting.scan = Some((0, 0));
@@ -56,7 +55,7 @@ impl Backlog {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Raw spans of a log were recorded from this address on.
+    /// Notes that raw spans of a log were recorded from this address on.
     pub fn note(&self, log: LogId, from: u64, bytes: u64) {
         let mut waiting = self.background.lock();
         let room = waiting.logs.len() < MAX_NOTED_LOGS;
@@ -76,18 +75,18 @@ impl Backlog {
         self.background.work.notify_one();
     }
 
-    /// Bytes that wait, as far as is known.
+    /// Bytes in the backlog, about.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Those of them that were written since the store was opened, and not what a scan is to find.
+    /// Bytes in the backlog that were noted, without those that a scan is to find.
     pub fn written_bytes(&self) -> u64 {
         let scan_bytes = self.background.lock().scan_bytes;
         self.bytes().saturating_sub(scan_bytes)
     }
 
-    /// How often something was noted: another number after every write.
+    /// A number that changes with every write.
     pub fn writes(&self) -> u64 {
         self.noted.load(Relaxed)
     }
@@ -97,7 +96,7 @@ impl Backlog {
         self.background.lock().urgent > 0
     }
 
-    /// A writer waits for room, until it says that it does no more.
+    /// A writer begins (`true`) or ends to wait for room.
     pub fn hurry(&self, is_waiting: bool) {
         let mut waiting = self.background.lock();
         match is_waiting {
@@ -107,8 +106,8 @@ impl Backlog {
         self.background.work.notify_one();
     }
 
-    /// The thread waits until there is something to settle, or after a failure so long, unless a writer waits for room; whether it
-    /// is to go on.
+    /// The thread waits until there is a backlog; after a failure for `retry`, unless a writer waits for room. `false`: the thread is to
+    /// end.
     pub fn wait(&self, retry: Option<Duration>) -> bool {
         let until = retry.map(|retry| Instant::now() + retry);
         let mut waiting = self.background.lock();
@@ -131,15 +130,15 @@ impl Backlog {
         self.background.stop(dir);
     }
 
-    /// The next raw spans for which that is so, of about so many bytes, in the order of their logs and addresses. None: nothing is left.
-    /// Their bytes wait until they are `done`.
+    /// The next spans for which `is_wanted` holds, of about `most_bytes`, by log and address. Empty: nothing is left. Their bytes
+    /// stay in the backlog until they are `done`.
     pub fn pick(
         &self,
         store: &Store,
         most_bytes: u64,
         is_wanted: &impl Fn(&Span) -> bool,
     ) -> Vec<Span> {
-        let mut picked = Picked::new(most_bytes);
+        let mut picked = PickedSpans::new(most_bytes);
         while !picked.is_full() {
             let first = self.background.lock().logs.pop_first();
             let Some((log, noted)) = first else { break };
@@ -149,7 +148,7 @@ impl Backlog {
                 if picked.is_full() {
                     break;
                 }
-                // One that cannot be read is told by whoever needs it.
+                // A record that cannot be read is reported by whoever reads the bytes.
                 let Ok(span) = span else { break };
                 left = Some(span.live.end);
                 if is_wanted(&span) {
@@ -173,7 +172,12 @@ impl Backlog {
         picked.spans
     }
 
-    fn pick_by_scan(&self, store: &Store, picked: &mut Picked, is_wanted: &impl Fn(&Span) -> bool) {
+    fn pick_by_scan(
+        &self,
+        store: &Store,
+        picked: &mut PickedSpans,
+        is_wanted: &impl Fn(&Span) -> bool,
+    ) {
         let Some(from) = self.background.lock().scan.take() else {
             return;
         };
@@ -190,7 +194,7 @@ impl Backlog {
         }
         let mut waiting = self.background.lock();
         let is_over = !picked.is_full();
-        // Another one may have been asked for meanwhile.
+        // Another scan may have become due meanwhile.
         if !is_over {
             waiting.scan.get_or_insert(at);
         }
@@ -203,12 +207,12 @@ impl Backlog {
         self.bytes.fetch_add(taken, Relaxed);
     }
 
-    /// So many bytes wait no longer: of spans that were picked, and are settled or wait again.
+    /// Removes bytes of picked spans from the backlog. (Spans that wait again were noted anew.)
     pub fn done(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// What was picked and is raw still.
+    /// Notes picked spans again that are still raw.
     pub fn put_back(&self, spans: &[Span]) {
         for span in spans {
             self.note_again(span.log, span.live.start, span.live_len());
@@ -228,16 +232,16 @@ impl Waiting {
     }
 }
 
-/// Spans that are picked.
-struct Picked {
+/// The spans of one call of `pick`.
+struct PickedSpans {
     spans: Vec<Span>,
     bytes: u64,
     most: u64,
 }
 
-impl Picked {
-    fn new(most: u64) -> Picked {
-        Picked {
+impl PickedSpans {
+    fn new(most: u64) -> PickedSpans {
+        PickedSpans {
             spans: Vec::new(),
             bytes: 0,
             most,
@@ -262,7 +266,7 @@ mod tests {
 
     #[test]
     fn what_a_scan_is_to_find_counts_as_waiting_but_not_as_written() {
-        let backlog = Backlog::default();
+        let backlog = SettleBacklog::default();
         backlog.scan_all(1000);
         assert_eq!((backlog.bytes(), backlog.written_bytes()), (1000, 0));
         backlog.note(7, 0, 50);
@@ -271,7 +275,7 @@ mod tests {
 
     #[test]
     fn after_a_failure_the_thread_waits_unless_a_writer_needs_room() {
-        let backlog = Backlog::default();
+        let backlog = SettleBacklog::default();
         backlog.note(7, 0, 50);
         assert!(backlog.wait(None));
         backlog.hurry(true);

@@ -1,20 +1,20 @@
-//! Raw spans that were read, and cutting their bytes into chunks.
+//! Holds raw spans that were read, and cuts their bytes into chunks.
 //!
-//! The grid goes on over spans that follow each other in a log, and a chunk may lie in several of them.
+//! The grid of chunks continues over spans that follow each other in a log, so a chunk may lie in several spans.
 use crate::chunk::{Chunk, Cutter};
 use crate::fingerprint::{Fingerprint, FingerprintKind};
 use crate::pieces::Pieces;
 use crate::span::Span;
 use std::ops::Range;
 
-/// Chunks that are shorter are stored without a look for others: what is found costs about as much.
+/// Shorter chunks are stored without a lookup: the records of a shared one would take about as much space.
 const MIN_SHARED_BYTES: usize = 512;
 
 /// A chunk of the bytes that were read.
 pub struct CutChunk {
-    /// Where it is in these bytes.
+    /// Its place in [`ReadSpans::bytes`].
     pub at: Range<usize>,
-    /// What it is known by; `None`: zeros, or too short.
+    /// `None`: zeros, or too short to be looked up.
     pub fingerprint: Option<Fingerprint>,
     /// All of it is zero.
     pub zero: bool,
@@ -22,9 +22,9 @@ pub struct CutChunk {
 
 /// A raw span that was read.
 pub struct ReadSpan {
-    /// It.
+    /// The span.
     pub span: Span,
-    /// Where its live bytes are in those that were read.
+    /// The place of its live bytes in [`ReadSpans::bytes`].
     pub at: Range<usize>,
     /// The chunks that have a byte of it, once cut.
     pub chunks: Range<usize>,
@@ -33,7 +33,7 @@ pub struct ReadSpan {
 /// Spans that were read together, in the order of their logs and addresses.
 #[derive(Default)]
 pub struct ReadSpans {
-    /// Memory for the live bytes of all, one behind the other. It is not cleared between two uses.
+    /// Buffer for the live bytes of all spans, one after the other. Kept between two uses, so it may be longer than these.
     bytes: Vec<u8>,
     /// The spans.
     pub spans: Vec<ReadSpan>,
@@ -42,29 +42,29 @@ pub struct ReadSpans {
 }
 
 impl ReadSpans {
-    /// Nothing is read yet; the memory stays.
+    /// Removes all spans; keeps the memory.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.chunks.clear();
     }
 
-    /// Gives the memory back.
+    /// Removes all spans and frees the memory.
     pub fn shrink(&mut self) {
         self.clear();
         self.bytes = Vec::new();
     }
 
-    /// How many bytes the spans have.
+    /// The length of all spans.
     fn used(&self) -> usize {
         self.spans.last().map_or(0, |s| s.at.end)
     }
 
-    /// The live bytes of all spans, one behind the other.
+    /// The live bytes of all spans, one after the other.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.used()]
     }
 
-    /// Where the bytes of the next span go: so many.
+    /// The buffer for the bytes of the next span.
     pub fn room(&mut self, len: u64) -> &mut [u8] {
         let used = self.used();
         let end = used + len as usize;
@@ -74,7 +74,7 @@ impl ReadSpans {
         &mut self.bytes[used..end]
     }
 
-    /// A span whose live bytes were put where the next one's go.
+    /// Adds a span, whose live bytes were read into [`ReadSpans::room`].
     pub fn push(&mut self, span: Span) {
         let start = self.used();
         self.spans.push(ReadSpan {
@@ -117,7 +117,7 @@ impl ReadSpans {
         }
     }
 
-    /// CRC32C of a chunk that has a byte of this span. Of one that is a piece of its raw bytes it is known.
+    /// CRC32C of a chunk of this span. If the chunk is exactly one piece of the raw bytes, the piece's checksum is reused.
     pub fn checksum(&self, span: &ReadSpan, chunk: &CutChunk) -> u32 {
         let known = span
             .span

@@ -1,10 +1,12 @@
-//! How a damaged chunk is noticed before it is named again, and healed by the same bytes.
+//! Finds damaged chunks before a new span names them, and heals them with the same bytes.
 //!
-//! So that no good copy is given up for a damaged one, a container is read whole before any of its chunks is named again, once in
-//! the life of the process. What this process wrote itself, and what it moved, it has no need to read.
+//! Settling discards new bytes if the same chunk is stored already. It must not discard a good copy for a damaged one. So before
+//! any chunk of a container is named again, the whole container is read and its checksums are compared. This is remembered
+//! ([`VerifiedContainers`]), so it mostly happens once in the life of the process. A container that this process wrote or moved
+//! itself is not read.
 //!
-//! A chunk is healed by moving its container: the other chunks as they are, this one with the right bytes. Then all spans that name it
-//! have it back.
+//! To heal a chunk, its container is moved: the other chunks are copied as they are, this one is written from the new bytes. Then
+//! all spans that name it can be read again.
 use super::Settler;
 use crate::container::{Container, ContainerId, ContainerMove, Counts};
 use crate::pieces::Pieces;
@@ -13,13 +15,13 @@ use forebay_proto::Result;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 
-/// Containers that are remembered as read.
+/// Containers that are remembered as verified, at most.
 const MAX_REMEMBERED: usize = 1 << 20;
 
 #[derive(Default)]
 struct VerifiedInEpoch {
     containers: HashSet<ContainerId>,
-    /// The epoch of the damaged chunks (`container/damaged`) in which they were read: it ends when these are forgotten.
+    /// The epoch of `container/damaged` in which they were read. A later epoch has forgotten damaged chunks, so all are read again.
     epoch: u64,
 }
 
@@ -28,7 +30,7 @@ struct VerifiedInEpoch {
 pub struct VerifiedContainers(Mutex<VerifiedInEpoch>);
 
 impl VerifiedContainers {
-    /// One more, in the epoch that it was before it was read.
+    /// Adds a container. `epoch`: the one before its reading began.
     pub fn add(&self, id: ContainerId, epoch: u64) {
         let mut known = self.0.lock();
         if known.epoch != epoch || known.containers.len() >= MAX_REMEMBERED {
@@ -45,8 +47,8 @@ impl VerifiedContainers {
 }
 
 impl Settler {
-    /// Reads the container, if this process has not yet; damaged chunks are noted. `false`: it is at another place by now, and was not
-    /// read whole.
+    /// Reads the container, if it is not verified yet, and notes its damaged chunks. `false`: it was moved or changed meanwhile, so the
+    /// result does not count.
     pub(super) fn verify(&self, container: &Container, counts: &Counts) -> Result<bool> {
         let epoch = self.containers.damaged.epoch();
         if self.verified.contains(container.id, epoch) {
@@ -74,7 +76,7 @@ impl Settler {
         Ok(true)
     }
 
-    /// What is stored, right or wrong; zeros where nothing is.
+    /// Stored bytes, unverified; zeros where the file has none.
     fn stored(&self, container: &Container, stretch: &std::ops::Range<u64>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; (stretch.end - stretch.start) as usize];
         if let Some(file) = self.segments.file(container.segment)? {
@@ -86,7 +88,7 @@ impl Settler {
         Ok(bytes)
     }
 
-    /// Heals a chunk with its bytes; whether it did, and it may be named again.
+    /// Heals a damaged chunk with `bytes`. `true`: it is whole, and may be named again.
     pub(super) fn heal(
         &self,
         container: &Container,
@@ -118,7 +120,7 @@ impl Settler {
                 let synced = self.segments.sync(&segment);
                 synced.map_err(|e| self.poison.note_sync(e))
             })
-            // Another thread may have heard of a failure to bring these bytes to disk, which is told once.
+            // The kernel reports a failed write-back once: another thread may have got the error.
             .and_then(|()| self.poison.check())
             .and_then(|()| {
                 let apply = |batch| self.spans.apply(batch);

@@ -1,4 +1,4 @@
-//! The index of chunks when the store is opened: filled from the records of all containers.
+//! Fills the index of chunks from the records of all containers, if no saved one could be used at the open.
 use super::Settler;
 use crate::cit::FingerprintLists;
 use crate::container;

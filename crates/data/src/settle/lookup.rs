@@ -1,8 +1,11 @@
-//! Finding stored chunks that hold the same bytes as new ones.
+//! Finds stored chunks with the same bytes as new ones.
 //!
-//! Invariants: a chunk is found only if it is named, was read whole from the disk by this process or written by it, and has the same
-//! length, checksum and fingerprint; where fingerprints alone do not tell, the same bytes. Between that and the batch that names it,
-//! it may go: the batch looks again (`span_table/settle`), under the container's lock.
+//! Invariants:
+//! - A stored chunk is accepted only if its count is above 0, its container was verified or written by this process, and length,
+//!   checksum and fingerprint are equal; for fingerprints that do not suffice
+//!   ([`needs_compare`](crate::fingerprint::FingerprintKind::needs_compare)), the bytes too.
+//! - An accepted chunk may be freed before the batch that names it. The batch checks again under the container's lock
+//!   (`span_table/settle`).
 use super::Settler;
 use crate::cit::{ChunkLocation, FingerprintLists};
 use crate::container::{self, Container, ContainerId, Counts};
@@ -13,18 +16,18 @@ use forebay_proto::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Containers kept at most while chunks of a batch are found.
+/// Containers that a lookup keeps, at most.
 const MAX_KNOWN: usize = 4096;
 
-/// A chunk that is looked for.
-pub struct Wanted<'a> {
+/// A chunk of which a stored copy is looked for.
+pub struct NewChunk<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
     /// Their CRC32C.
     pub crc: u32,
 }
 
-/// A container and how often its chunks are named. `None`: it is of no use.
+/// A container and its counts. `None`: its chunks must not be named.
 type Known = Option<(Arc<Container>, Counts)>;
 
 /// See the head of this file.
@@ -34,7 +37,7 @@ pub struct ChunkLookup<'a> {
 }
 
 impl<'a> ChunkLookup<'a> {
-    /// Of one batch.
+    /// For one batch.
     pub fn new(settler: &'a Settler) -> ChunkLookup<'a> {
         ChunkLookup {
             settler,
@@ -66,10 +69,10 @@ impl<'a> ChunkLookup<'a> {
         Ok(self.known.entry(id).or_default())
     }
 
-    /// A stored chunk cannot be read. That must not keep new ones from being settled: it is not named in their place, which is `false`.
+    /// A stored chunk cannot be read. New chunks are settled all the same: returns `false`, so that they are stored once more.
     ///
     /// # Errors
-    /// If nothing may be written any more.
+    /// If the log store is poisoned.
     fn pass_over(&self, error: &Error) -> Result<bool> {
         self.settler.poison.check()?;
         tracing::warn!(%error, "chunks of it are stored once more");
@@ -77,7 +80,7 @@ impl<'a> ChunkLookup<'a> {
     }
 
     /// Whether the stored chunk may be named in place of these bytes.
-    pub fn accepts(&mut self, location: ChunkLocation, wanted: &Wanted<'_>) -> Result<bool> {
+    pub fn accepts(&mut self, location: ChunkLocation, wanted: &NewChunk<'_>) -> Result<bool> {
         let (id, chunk) = (location.container, location.index as usize);
         let Some((container, counts)) = self.known(id)? else {
             return Ok(false);
@@ -91,7 +94,7 @@ impl<'a> ChunkLookup<'a> {
         }
         let (container, counts) = (container.clone(), counts.clone());
         if self.settler.containers.damaged.contains(id, chunk) {
-            // The same bytes again are what heals it. Its place is another one then.
+            // Healing moves the container.
             self.known.remove(&id);
             return match self.settler.heal(&container, &counts, chunk, wanted.bytes) {
                 Err(error) => self.pass_over(&error),
@@ -108,7 +111,7 @@ impl<'a> ChunkLookup<'a> {
         }
     }
 
-    /// The position of a chunk in its container, which was accepted.
+    /// The position in its container of an accepted chunk.
     pub fn position(&mut self, location: ChunkLocation) -> Result<Option<u32>> {
         let known = self.known(location.container)?.as_ref();
         Ok(known.map(|(container, _)| container.piece(location.index as usize).start as u32))

@@ -1,45 +1,45 @@
-//! When settling gives way: to writes, and to reads and syncs that are under way, for a bounded time before each step, unless it
-//! is behind or a writer waits for room.
+//! When settling pauses for the foreground (writes, and reads and syncs under way).
 //!
-//! A step settles some 1 MiB. Under a burst without end it still takes one step for each [`MAX_PAUSE`]; from half of the bound of what
-//! may wait on it pauses ever less, and from the whole on not at all.
+//! A step settles about 1 MiB. Before each step settling waits until the foreground has been idle for [`QUIET`], but not longer
+//! than [`MAX_PAUSE`]. The longest pause shrinks from half of the backlog's bound on, and is zero at the bound or when a writer
+//! waits for room.
 use std::time::{Duration, Instant};
 
-/// Between two looks whether the foreground rests.
+/// Interval between two checks whether the foreground is idle.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// The foreground rests if it did nothing for so long.
+/// The foreground is idle when it has done nothing for this long.
 const QUIET: Duration = Duration::from_millis(400);
 /// The longest pause before a step.
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is to be settled, and who else is at work.
+/// The backlog, and what the foreground does.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Load {
-    /// Bytes that were written since the store was opened, and wait to be settled.
+    /// Bytes that were written since the store was opened and are not settled yet.
     pub backlog: u64,
-    /// What may wait.
+    /// The bound of the backlog.
     pub bound: u64,
     /// A writer waits for room.
     pub is_urgent: bool,
-    /// Another number after every write.
+    /// A number that changes with every write.
     pub writes: u64,
     /// Reads or syncs are under way.
     pub calls: bool,
 }
 
-/// See the head of this file. The clock is its caller's.
+/// See the head of this file. The caller has the clock.
 #[derive(Debug)]
 pub struct Pacer {
     /// Number of the last write that was seen.
     writes: u64,
-    /// When the foreground was last seen at work.
+    /// When the foreground was last seen busy.
     busy: Option<Instant>,
     /// When the pause began.
     since: Option<Instant>,
 }
 
 impl Pacer {
-    /// Nothing was seen yet.
+    /// A pacer that has seen no write yet.
     pub fn new() -> Pacer {
         Pacer {
             writes: 0,
@@ -72,7 +72,7 @@ fn longest_pause(load: Load) -> Duration {
     let half = load.bound / 2;
     match load.backlog.checked_sub(half) {
         None => MAX_PAUSE,
-        // From all of it at half of the bound to none at the bound.
+        // Linear: `MAX_PAUSE` at half of the bound, zero at the bound.
         Some(over) => {
             let left = 1.0 - over as f64 / (load.bound - half).max(1) as f64;
             MAX_PAUSE.mul_f64(left.clamp(0.0, 1.0))

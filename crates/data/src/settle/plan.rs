@@ -1,10 +1,11 @@
-//! What becomes of the chunks of raw spans: zeros are a hole, known ones are named where they are, new ones are kept.
+//! Plans what becomes of the chunks of raw spans: zeros become a hole, a known chunk is named where it is stored, a new one is
+//! kept.
 //!
-//! New chunks of a span that is new throughout, or almost, stay where they lie: a container **adopts** its raw bytes, of which
-//! the others are reclaimed. Else they are copied to containers, in the order of their addresses.
+//! If almost all of a span is new, its new chunks stay where they lie: a container **adopts** the span's raw bytes, and the rest of
+//! them is reclaimed. Otherwise new chunks are copied to containers in the order of their addresses.
 use super::Settler;
 use super::cut::{CutChunk, ReadSpan, ReadSpans};
-use super::lookup::{ChunkLookup, Wanted};
+use super::lookup::{ChunkLookup, NewChunk};
 use super::writer::ContainerWriter;
 use crate::cit::{ChunkLocation, MAX_CONTAINER_CHUNKS};
 use crate::container::{
@@ -19,20 +20,20 @@ use forebay_proto::{Error, Result};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
-/// Spans of which at most one of so many bytes is known are adopted.
+/// A span is adopted if at most one in this many of its bytes is known already.
 const ADOPT_OF: u64 = 16;
 
 /// What becomes of a chunk.
 struct ChunkFate {
     crc: u32,
-    /// Where it is found, once that is known.
+    /// Where its bytes are stored, or zeros. `None`: it is new.
     source: Option<RunSource>,
 }
 
 /// A chunk that this plan keeps.
 struct KeptChunk {
     source: RunSource,
-    /// Where its bytes are in those that were read.
+    /// Its place in [`ReadSpans::bytes`].
     bytes: Range<usize>,
     crc: u32,
 }
@@ -41,9 +42,9 @@ struct KeptChunk {
 pub struct PlanOutcome {
     /// Live bytes that are settled.
     pub settled: u64,
-    /// Spans that are not: they changed meanwhile, or name what is gone or found no room.
+    /// Spans that are not settled: they changed meanwhile, would name a chunk that is gone, or found no room.
     pub undone: Vec<Span>,
-    /// A full disk.
+    /// The error of a full disk, if it was.
     pub no_room: Option<Error>,
 }
 
@@ -56,14 +57,14 @@ pub struct SettlePlan<'a> {
     adopting: Vec<NewContainer>,
     /// Segments with raw bytes that are adopted.
     adopted_segments: BTreeSet<u32>,
-    /// New chunks, of which the index knows nothing yet.
+    /// New chunks, which are not in the index yet.
     kept: HashMap<Fingerprint, KeptChunk>,
     /// Live bytes of the spans.
     pub bytes: u64,
 }
 
 impl<'a> SettlePlan<'a> {
-    /// Of nothing yet.
+    /// An empty plan.
     pub fn new(settler: &'a Settler) -> SettlePlan<'a> {
         SettlePlan {
             settler,
@@ -91,7 +92,7 @@ impl<'a> SettlePlan<'a> {
     /// As disk and store; `ENOSPC` on a full disk.
     pub fn add(&mut self, read: &ReadSpans) -> Result<()> {
         if self.settler.options.fingerprint.needs_compare() {
-            // The bytes of those before are not at hand any more.
+            // The bytes of earlier chunks are not in memory any more, so they cannot be compared.
             self.kept.clear();
         }
         let mut chunks = self.look_up(read)?;
@@ -103,11 +104,11 @@ impl<'a> SettlePlan<'a> {
         Ok(())
     }
 
-    /// What is known of each chunk: its checksum, and where one is stored that may be named in its place.
+    /// Of each chunk its checksum, and the stored chunk that may be named in its place, if there is one.
     fn look_up(&self, read: &ReadSpans) -> Result<Vec<ChunkFate>> {
         let mut fates: Vec<ChunkFate> = Vec::with_capacity(read.chunks.len());
         for span in &read.spans {
-            // One that lies in several spans comes once, with the first.
+            // A chunk that lies in several spans is added with the first of them.
             for i in fates.len()..span.chunks.end {
                 let chunk = &read.chunks[i];
                 fates.push(ChunkFate {
@@ -123,7 +124,7 @@ impl<'a> SettlePlan<'a> {
         let mut lookup = ChunkLookup::new(self.settler);
         let accept = |i: usize, location: ChunkLocation| {
             let chunk = wanted[i];
-            let wanted = Wanted {
+            let wanted = NewChunk {
                 bytes: &read.bytes()[read.chunks[chunk].at.clone()],
                 crc: fates[chunk].crc,
             };
@@ -149,7 +150,7 @@ impl<'a> SettlePlan<'a> {
         fates: &mut [ChunkFate],
     ) -> Result<()> {
         let chunks = span.chunks.clone();
-        // Chunks that this plan keeps already are known by now.
+        // Chunks that this plan has kept since the lookup.
         for (chunk, fate) in read.chunks[chunks.clone()]
             .iter()
             .zip(&mut fates[chunks.clone()])
@@ -169,7 +170,7 @@ impl<'a> SettlePlan<'a> {
         let mut runs = Runs::default();
         for i in chunks.clone() {
             let (chunk, crc) = (&read.chunks[i], fates[i].crc);
-            // The one before may have been the same.
+            // An earlier chunk of this span may have the same bytes.
             let before = fates[i]
                 .source
                 .or_else(|| self.kept_before(read, chunk, crc));
@@ -203,7 +204,7 @@ impl<'a> SettlePlan<'a> {
         Ok(())
     }
 
-    /// A new chunk is kept there.
+    /// Notes where a new chunk is kept.
     fn keep(&mut self, chunk: &CutChunk, crc: u32, source: RunSource) -> RunSource {
         if let Some(fingerprint) = chunk.fingerprint {
             let bytes = chunk.at.clone();
@@ -224,10 +225,10 @@ impl<'a> SettlePlan<'a> {
         same.then_some(kept.source)
     }
 
-    /// Whether a container may take the raw bytes of the span as they lie.
+    /// Whether a container adopts the raw bytes of the span.
     fn may_adopt(&self, read: &ReadSpans, span: &ReadSpan, fates: &[ChunkFate]) -> bool {
         let len = span.span.live_len();
-        // Every byte of every piece is this span's alone.
+        // No part of a piece was freed, so no other span shares the stored bytes.
         let is_whole = span
             .span
             .raw()
@@ -239,7 +240,7 @@ impl<'a> SettlePlan<'a> {
             match fates[i].source.is_some() || is_again() {
                 true => known += span.part(chunk).len() as u64,
                 false if span.holds(chunk) => new += chunk.at.len() as u64,
-                // A chunk that lies in two spans is copied; that is little.
+                // A chunk that lies in two spans is copied: at most one at each end of the span.
                 false => {}
             }
         }
@@ -293,7 +294,7 @@ impl<'a> SettlePlan<'a> {
         });
     }
 
-    /// Brings what the plan names to disk, and carries it out, as far as there is room.
+    /// Syncs containers and adopted bytes, then applies the batch, as far as there is room.
     ///
     /// # Errors
     /// As disk and store: then nothing is settled.
@@ -306,7 +307,7 @@ impl<'a> SettlePlan<'a> {
         }
         settler.pause();
         let (mut containers, no_room) = self.writer.finish()?;
-        // Another thread may have heard of a failure to bring these bytes to disk, which is told once: then raw bytes must not go.
+        // The kernel reports a failed write-back once, maybe to another thread: then raw bytes must not be reclaimed.
         settler.poison.check()?;
         let written: Vec<SegmentRange> = (containers.iter())
             .flat_map(|new| new.container.places(|_| true))

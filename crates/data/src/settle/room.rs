@@ -1,19 +1,19 @@
-//! Writers that wait for settling: for room that it makes, and while it is behind.
+//! Writers that wait for settling: on a full disk until it frees space, and while its backlog is over the bound.
 use super::{SettleRound, Settler};
 use crate::space_signal::SpaceSignal;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// A writer waits so long for room without any news of it.
+/// How long a writer waits for room if no space is freed.
 const NEWS_WAIT: Duration = Duration::from_secs(5);
-/// And so long in all.
+/// How long a writer waits for room in all.
 const ROOM_WAIT: Duration = Duration::from_secs(30);
-/// Where more waits than may, a write waits so long at most.
+/// How long a write waits while the backlog is over its bound.
 const BEHIND_WAIT: Duration = Duration::from_secs(1);
 
 impl Settler {
-    /// A writer finds no room: settles, or has the thread settle, until `take` finds some. `false`: there is none to come, or it
-    /// took too long.
+    /// Called by a writer that finds no room: settles, or waits for the thread to settle, until `take` succeeds. `false`: settling frees
+    /// no more, or it took too long.
     pub fn make_room(&self, freed: &SpaceSignal, take: impl Fn() -> bool) -> bool {
         if self.pacer.is_none() {
             // No thread does it.
@@ -26,7 +26,7 @@ impl Settler {
         }
         self.backlog.hurry(true);
         let until = Instant::now() + ROOM_WAIT;
-        // One that was under way may end without progress; another one says that there is none to come.
+        // One failed round may have begun before. The second began after, so settling frees nothing.
         let failures = self.rounds_without_progress.load(Relaxed);
         let is_stuck = || self.rounds_without_progress.load(Relaxed) >= failures + 2;
         let found = loop {
@@ -44,8 +44,8 @@ impl Settler {
         found
     }
 
-    /// More was written and waits to be settled than may: a write waits for the next round, so that a burst without end is no faster
-    /// than settling is. It does not wait while settling makes no progress, nor for what was there when the store was opened.
+    /// Back-pressure: while the backlog is over its bound, a write waits for the next round. It does not wait while settling makes no
+    /// progress, nor for a backlog from before the store was opened.
     pub fn wait_while_behind(&self, freed: &SpaceSignal) {
         let bound = self.options.backlog_bytes;
         let is_behind = || {

@@ -1,18 +1,19 @@
-//! The index of chunks, and what is known of contents that were cut, in files beside the segments: written when the store is
-//! closed, so that the next start need not read the fingerprints of all containers.
+//! The index of chunks and the anchor table, saved to files beside the segments when the store is closed. So the next start need
+//! not read the fingerprints of all containers.
 //!
 //! ```text
 //! chunks.index     the index (`cit/saved`)
-//! chunks.anchors   what is known of contents (`chunk/anchor_table`)
+//! chunks.anchors   the anchor table (`chunk/anchor_table`)
 //!
 //! record of `keyspaces::CONTAINERS`, its key 3 and eight zero bytes:
 //!   0  1  version = 1
 //!   1  1  kind of the fingerprints, as in a container's record of them
 //!   2  8  stamp, u64 little-endian: the same as in `chunks.index`
 //! ```
-//! Both are hints but for this: an index that lacks what happened since it was saved would be believed. So the record is removed,
-//! whatever settles or not, before anything else happens in the store that is opened; and an index is read only if the record has
-//! its stamp, which is a number that was never used before. A crash leaves no record: then the index is filled from the containers.
+//! An index that misses later changes must not be used. So the record is removed first of all when the store is opened, whether
+//! settling is on or off. The saved index is used only if the record was there and has the same stamp, a number that is never used
+//! twice. After a crash there is no record: the index is then filled from the containers. The anchor table is a hint and needs no
+//! stamp.
 use super::{SettleOptions, Settler};
 use crate::chunk::AnchorTable;
 use crate::cit::{Cit, CitOptions};
@@ -25,13 +26,13 @@ use forebay_storage::{Batch, Io, Store};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The index.
+/// File of the index.
 pub const INDEX_FILE: &str = "chunks.index";
-/// What is known of contents.
+/// File of the anchor table.
 pub const ANCHORS_FILE: &str = "chunks.anchors";
 const VERSION: u8 = 1;
 
-/// What says which index is the store's.
+/// The record that names the saved index of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SavedStamp {
     kind: u8,
@@ -52,7 +53,7 @@ impl SavedStamp {
     }
 }
 
-/// Removes the record from a store that is opened; what it said, if it can be read.
+/// Removes the record from a store that is opened. Returns it, if it can be read.
 ///
 /// # Errors
 /// As the store.
@@ -68,7 +69,7 @@ pub fn take_stamp(store: &Store) -> Result<Option<SavedStamp>> {
     Ok(value.and_then(|value| SavedStamp::decode(&value)))
 }
 
-/// Removes what a crash left of files that were being saved.
+/// Removes temporary files that a crash left.
 ///
 /// # Errors
 /// As the disk.
@@ -77,12 +78,12 @@ pub fn remove_unfinished(io: &dyn Io, dir: &Path) -> Result<()> {
     names.try_for_each(|name| remove(io, &unfinished(dir, name)))
 }
 
-/// Where a file is written before it gets its name.
+/// The temporary file, which is renamed when it is complete.
 fn unfinished(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.new"))
 }
 
-/// The saved index, if it is the one that the record names.
+/// The saved index, if its stamp is the record's.
 pub fn load_index(
     io: &dyn Io,
     dir: &Path,
@@ -95,7 +96,7 @@ pub fn load_index(
     Cit::decode(CitOptions { budget }, saved.stamp, &bytes)
 }
 
-/// What was saved of contents that were cut; nothing if that cannot be read.
+/// The saved anchor table; an empty one if it cannot be read.
 pub fn load_anchors(io: &dyn Io, dir: &Path, options: &SettleOptions) -> AnchorTable {
     let bytes = read(io, &dir.join(ANCHORS_FILE)).unwrap_or_default();
     AnchorTable::decode(options.chunk, options.anchor_bytes, &bytes)
@@ -109,8 +110,8 @@ fn read(io: &dyn Io, path: &Path) -> Option<Vec<u8>> {
 }
 
 impl Settler {
-    /// Saves both, of a store that is closed: nothing is settled or freed after it. If that fails, the next start reads the
-    /// fingerprints of all containers.
+    /// Saves both files. The last step of closing a store: nothing is settled or freed after it. If it fails, the next start reads
+    /// the fingerprints of all containers.
     pub fn save(&self, io: &dyn Io) {
         let saved = self.try_save(io);
         if let Err(error) = saved {
@@ -146,7 +147,7 @@ fn remove(io: &dyn Io, path: &Path) -> Result<()> {
     }
 }
 
-/// Puts a file in the place of the one of this name, whole or not at all.
+/// Replaces a file atomically.
 fn replace(io: &dyn Io, dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let (path, new) = (dir.join(name), unfinished(dir, name));
     remove(io, &new)?;

@@ -1,7 +1,7 @@
-//! Writing new chunks to containers, one behind the other.
+//! Writes new chunks to containers, one after the other.
 //!
-//! Invariant: what is written counts in its segment, as reserved, until the containers are handed on or the writer is dropped, which
-//! gives it back.
+//! Invariant: written containers count in their segment as reserved until they are handed over. If the writer is dropped before,
+//! their space is given back.
 use crate::cit::MAX_CONTAINER_CHUNKS;
 use crate::container::{
     Container, ContainerId, Fingerprints, MAX_CONTAINER_BYTES, NewContainer, StoredChunk,
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A container that is filled.
+/// The container that is being filled.
 struct Filling {
     id: ContainerId,
     bytes: Vec<u8>,
@@ -29,15 +29,15 @@ pub struct ContainerWriter<'a> {
     ids: &'a Counter,
     kind: FingerprintKind,
     filling: Option<Filling>,
-    /// Memory of the one before.
+    /// The buffer of the last one, to be reused.
     memory: Vec<u8>,
     written: Vec<NewContainer>,
-    /// The segments they are in.
+    /// The segments of the written containers.
     segments: BTreeMap<u32, Arc<Segment>>,
 }
 
 impl<'a> ContainerWriter<'a> {
-    /// Nothing is written yet.
+    /// A writer that has written nothing yet.
     pub fn new(
         reclaimer: &'a Reclaimer,
         ids: &'a Counter,
@@ -54,7 +54,7 @@ impl<'a> ContainerWriter<'a> {
         }
     }
 
-    /// A new number.
+    /// A new container number.
     ///
     /// # Errors
     /// As the store.
@@ -62,7 +62,7 @@ impl<'a> ContainerWriter<'a> {
         self.ids.next()
     }
 
-    /// Adds a chunk; its container and the position of its first byte there.
+    /// Adds a chunk. Returns its container and its position there.
     ///
     /// # Errors
     /// As the disk; `ENOSPC` if it is full.
@@ -98,7 +98,7 @@ impl<'a> ContainerWriter<'a> {
         Ok((filling.id, at))
     }
 
-    /// Writes the container that is filled.
+    /// Writes the container that is being filled.
     fn write(&mut self) -> Result<()> {
         let Some(filling) = self.filling.take() else {
             return Ok(());
@@ -126,8 +126,8 @@ impl<'a> ContainerWriter<'a> {
         Ok(())
     }
 
-    /// All containers, on disk. What they take counts as reserved still. If a full disk had no room for the last one, it is not among
-    /// them, and the error is beside them.
+    /// Writes the last container and syncs all. Returns them; their space still counts as reserved. If the disk was full, the last one
+    /// is missing and the error is returned beside them.
     ///
     /// # Errors
     /// As the disk.

@@ -28,10 +28,10 @@ pub enum RunSource {
     },
 }
 
-/// Addresses that follow each other, whose bytes do so too.
+/// Consecutive addresses whose bytes are consecutive too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// How many, bytes.
+    /// Length, bytes.
     pub len: u32,
     /// Where they are.
     pub source: RunSource,
@@ -42,7 +42,7 @@ pub struct Run {
 pub struct Runs(Vec<Run>);
 
 impl RunSource {
-    /// So many bytes behind this one.
+    /// The source of the byte this many bytes further on.
     pub fn behind(self, bytes: u32) -> RunSource {
         match self {
             RunSource::Zeros => RunSource::Zeros,
@@ -72,7 +72,7 @@ impl Run {
 }
 
 impl Runs {
-    /// Adds a run after the others; joins it with the last one where the bytes go on.
+    /// Appends a run; joins it to the last one if that continues with it.
     pub fn push(&mut self, run: Run) {
         if let Some(last) = self.0.last_mut()
             && let Some(len) = last.len.checked_add(run.len)
@@ -117,7 +117,7 @@ impl Runs {
         zeros.map(|run| u64::from(run.len)).sum()
     }
 
-    /// What the runs say of some of their bytes, the first of all being 0.
+    /// The runs of a range of their bytes, counted from the first byte.
     pub fn within(&self, wanted: Range<u64>) -> impl Iterator<Item = Run> {
         let mut at = 0;
         self.0.iter().filter_map(move |run| {
@@ -142,7 +142,7 @@ impl Runs {
         }
     }
 
-    /// Reads what `encode` wrote of a span with so many live bytes.
+    /// Decodes the runs of a span with this many live bytes.
     pub(super) fn decode(live: u64, mut bytes: &[u8]) -> Result<Runs, &'static str> {
         const SHORT: &str = "cut short";
         let bytes = &mut bytes;

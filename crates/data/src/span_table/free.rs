@@ -1,11 +1,11 @@
-//! The step that frees bytes: span records are cut, and the counts of the chunks that they name go down, in one batch. From then on
-//! the addresses answer `Gone`. The disk space follows later (`reclaim`), when that batch is on disk.
+//! The batch that frees bytes: it cuts span records and lowers the counts of the chunks that they name. From then on the addresses
+//! answer `Gone`. The disk space follows once the batch is on disk (`reclaim`).
 //!
-//! A piece of raw bytes stays on disk as long as one of its bytes is live, because the others are needed to verify it; the parts that
-//! a split leaves may both hold the piece between them.
+//! A piece of raw bytes stays on disk while one of its bytes is live, because it is verified as a whole. When a free splits a span,
+//! both parts may hold the same piece.
 //!
-//! A batch changes a bounded number of runs, so a large file is freed in several. Where records contradict each other, what can be
-//! freed is: then the spans of that batch are freed one at a time, without those that cannot.
+//! A batch changes a bounded number of runs, so a large file is freed in several. If records contradict each other, the spans of a
+//! batch are freed one at a time, and those that cannot be freed are left.
 use super::{SpanTable, unneeded};
 use crate::keyspaces::{LOGS, SPANS};
 use crate::ranges::subtract;
@@ -24,7 +24,7 @@ struct SpanCut {
     left: Vec<Span>,
 }
 
-/// How far freeing has come: a log, by its place among those that are freed, and an address in it.
+/// Progress of a free: a log, by its index among those to be freed, and an address in it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct FreePosition {
     log: usize,
@@ -32,7 +32,7 @@ struct FreePosition {
 }
 
 impl FreePosition {
-    /// Behind all.
+    /// The end of all logs.
     const END: FreePosition = FreePosition {
         log: usize::MAX,
         addr: u64::MAX,
@@ -94,7 +94,7 @@ impl SpanTable {
         failure.map_or(Ok(()), Err)
     }
 
-    /// What the next step does, if it cuts about `most` runs.
+    /// Plans the next step, which cuts about `most` runs.
     fn cut_step(
         &self,
         logs: &[(LogId, Vec<Range<u64>>)],
@@ -121,8 +121,8 @@ impl SpanTable {
         Ok(step)
     }
 
-    /// What freeing does to the spans of one log from an address on: the cuts, and the parts of segments that no raw span needs any
-    /// more. `Some`: where it stopped, because the step is full.
+    /// Adds to a step the cuts of one log's spans from an address on, and the segment ranges that no raw span needs any more. `Some`:
+    /// where it stopped because the step is full.
     fn cut(
         &self,
         log: LogId,

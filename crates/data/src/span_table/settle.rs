@@ -1,7 +1,7 @@
-//! The step that makes raw spans mapped ones: records of spans, containers and counts in one batch.
+//! The batch that settles: it replaces raw spans by mapped ones, with the records and counts of their containers, all or nothing.
 //!
-//! A span whose record is not what it was when it was read is left as it is, and so is one that names a chunk which is gone by now.
-//! Chunks that only such spans would name are not kept.
+//! A span stays raw if its record changed since it was read, or if a chunk that it would name is gone by now. Chunks that only such
+//! spans would name are not kept.
 use super::{SpanTable, unneeded};
 use crate::container::{ContainerId, NewContainer};
 use crate::segment::SegmentRange;
@@ -10,33 +10,33 @@ use forebay_proto::{LogId, Result};
 use forebay_storage::Batch;
 use std::collections::{HashMap, HashSet};
 
-/// A raw span and what it becomes.
+/// A raw span and the mapped one that replaces it.
 pub struct SettledSpan {
     /// As it was read.
     pub old: Span,
     /// The same addresses, in containers.
     pub new: Span,
-    /// The new container that is its raw bytes, where they lie.
+    /// The new container that adopts its raw bytes, if one does.
     pub adopted_by: Option<ContainerId>,
 }
 
-/// Spans that are settled together, and the containers that are made for them. Containers and the bytes that they name are on disk.
+/// Spans that are settled together, with the containers created for them, whose bytes are on disk already.
 #[derive(Default)]
 pub struct SettleBatch {
-    /// In such an order that a container which adopts a span is named by that span first.
+    /// Ordered so that an adopting container is first named by the span that it adopts.
     pub spans: Vec<SettledSpan>,
     /// New ones.
     pub containers: Vec<NewContainer>,
 }
 
-/// What became of it.
+/// The outcome of a batch.
 #[derive(Default)]
 pub struct SettleOutcome {
-    /// Bytes of segments that nothing needs any more.
+    /// Segment ranges that are not needed any more.
     pub dead: Vec<SegmentRange>,
     /// Live bytes that are settled now.
     pub settled: u64,
-    /// Spans that are as they were.
+    /// Spans that stay raw.
     pub undone: Vec<Span>,
 }
 
@@ -112,7 +112,7 @@ impl SpanTable {
         Ok(outcome)
     }
 
-    /// The raw bytes of a settled span that nothing needs. `settled`: log and live end of all that are settled with it.
+    /// The raw bytes of a settled span that are not needed any more. `settled`: log and live end of all spans settled with it.
     fn given_up(
         &self,
         s: &SettledSpan,

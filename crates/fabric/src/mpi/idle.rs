@@ -1,8 +1,8 @@
-//! The pauses of the progress thread before it polls MPI again.
+//! How long the progress thread pauses before it polls MPI again.
 //!
-//! MPI has no descriptor to wait on, so the thread polls. After work it spins for a moment, then yields, then sleeps for an
-//! eighth of the time since the last work, within a shortest and a longest nap. So a message from another process is found after one
-//! nap at most, and an idle thread costs one poll for each longest nap. Work from this process ends a nap at once.
+//! MPI has no descriptor to wait on, so the thread polls. After work it spins for a moment, then yields, then sleeps for an eighth
+//! of the time since the last work, between a shortest and a longest sleep. So a message from another process is found after at
+//! most one sleep, and an idle thread polls once per longest sleep. Work from this process ends a sleep at once.
 
 use crate::session::Pause;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const LONGEST_NAP_MOVING: Duration = Duration::from_micros(100);
 const LONGEST_NAP_IDLE: Duration = Duration::from_millis(2);
 /// The longest nap of a thread that has rested: a job between two bursts.
 const LONGEST_NAP_RESTED: Duration = Duration::from_millis(5);
-/// A thread without work for so long has rested.
+/// A thread without work for this long has rested.
 const RESTED_AFTER: Duration = Duration::from_secs(1);
 
 /// The pause when the last work was `idle` ago; `moving` says that transfers are under way.

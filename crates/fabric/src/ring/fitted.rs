@@ -1,19 +1,20 @@
-//! The fitted tree: the fastest tree in the LogP model under the log-ring's limit of `ceil(log2 n)` children a rank.
+//! The fitted tree: the fastest tree in the LogP model whose ranks have at most `ceil(log2 n)` children, the limit of the log-ring.
 //!
-//! Why: on the log-ring's links the rank at distance `2^k - 1` is `k` hops away whatever the order, so an operation lasts
-//! `k` times the time of one message. Where that time is several times the gap between two messages of one rank, ranks
-//! near the root would rather serve more children themselves than wait. Karp, Sahay, Santos and Schauser (Optimal broadcast and
-//! summation in the LogP model, SPAA 1993) let each rank that was reached send on as fast as it can; each message goes to a
-//! rank not yet reached. This is that tree with a limit on children. It is built backwards for the reduction: who is served
-//! first on the way down comes in last on the way up.
+//! Why: on the log-ring the rank at distance `2^k - 1` is `k` hops from the root, so an operation lasts `k` times one message.
+//! Where a message lasts several times the gap between two sends of one rank, it is faster if ranks near the root serve more
+//! children.
 //!
-//! Positions are numbered as they are reached, so the number is the distance from the root, and the rank's place follows from
-//! it as on the log-ring.
+//! The algorithm is the optimal broadcast of Karp, Sahay, Santos and Schauser (Optimal broadcast and summation in the LogP model,
+//! SPAA 1993), with a limit on children: each rank that was reached sends on as fast as it can, each time to a rank not yet
+//! reached. A reduction runs the same tree backwards: the child served first on the way down comes in last on the way up.
 //!
-//! A message lasts `hop` (in LogP: L + 2o), and a rank starts one every `gap` (g). With `hop >= gap`, whoever is reached within a
-//! gap reaches nobody else in it, so the number of reached positions at most doubles in each gap. So the root's child `j`,
-//! counted from 0, has position `2^j` at most, and the root has exactly `ceil(log2 n)` children. The depth is at most that too:
-//! a test looks at every size up to 16,384.
+//! Positions are numbered in the order in which they are reached. The number is the distance from the root, and gives the rank as
+//! on the log-ring.
+//!
+//! A message lasts `hop` (in LogP: L + 2o), and a rank starts one every `gap` (g). With `hop >= gap`, a rank reached within a gap
+//! reaches nobody else in that gap, so the number of reached positions at most doubles in each gap. So the root's child `j`,
+//! counted from 0, has position `2^j` at most, and the root has exactly `ceil(log2 n)` children. The depth has the same bound: a
+//! test checks every size up to 16,384.
 
 use super::topology::fan_in;
 use std::cmp::Reverse;

@@ -1,9 +1,8 @@
 //! The frames on their way between this process and one peer.
 //!
-//! - First messages are read in the order they were sent, so the large buffers that follow them are received in that order
-//!   too.
-//! - One-way messages are handed on in the order they were sent. A `Bye` (the peer leaves) comes after all that was sent before it. Requests
-//!   and replies do not wait for a large message before them.
+//! - First messages are read in the order they were sent, so the large buffers that follow them are received in that order too.
+//! - One-way messages are handed on in the order they were sent. A `Bye` (the peer leaves) comes after all that was sent before it.
+//!   Requests and replies do not wait for a large message before them.
 
 use super::byte_transport::ByteTransport;
 use super::frame::{Frame, FrameError, FrameKind, PartialFrame};

@@ -1,4 +1,4 @@
-//! The times that a session keeps to.
+//! The timeouts and intervals of a session.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use std::time::Duration;
 /// process listens to all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// A link on which nothing was sent for so long carries a heartbeat. At most a third of `limit` makes sense.
+    /// A link that was silent for this long carries a heartbeat. At most a third of `limit` makes sense.
     pub heartbeat: Duration,
-    /// A peer that was not heard for so long is dead.
+    /// A peer that was silent for this long is dead.
     pub limit: Duration,
     /// How long a process waits for the others to introduce themselves.
     pub join: Duration,

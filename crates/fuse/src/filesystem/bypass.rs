@@ -1,17 +1,17 @@
 //! Files that are read or changed around the mount, in a service of one member: by the library, by staging, by a team.
 //!
-//! There the kernel keeps names and attributes for a while, and pages without a limit of time. With its writeback cache it also keeps dirty
-//! pages, and decides itself about size and times of the files that it knows: only replies to changes that it has requested alter them
-//! ([`KernelCaches::give`](crate::kernel_caches::KernelCaches::give)). So
+//! There the kernel keeps names and attributes for a while, and pages without a limit of time. With its writeback cache it also
+//! keeps dirty pages, and decides itself about size and times of the files that it knows: only replies to changes that it has
+//! requested alter them ([`KernelCaches::give`](crate::kernel_caches::KernelCaches::give)). So
 //! * before a file is read around the mount, the kernel writes back its dirty pages;
 //! * after a file was changed around the mount, its pages are dropped, and the kernel is given the new size and times.
 //!
 //! # Invariants
-//! - While a handle of the mount is open for writing, the kernel may have bytes beyond the end that the service knows: it is then given no
-//!   size until the last such handle is closed. The request that gives the size checks this again and is refused if there is one. A handle
-//!   counts as open before the program has it, so without one no program has written.
-//! - A reply may be computed before such a change and bring the kernel an old size after it. So a file that the kernel does not know at
-//!   the change is checked again later (`in_flight_inodes`).
+//! - While a handle of the mount is open for writing, the kernel may have bytes beyond the end that the service knows: it is then
+//!   given no size until the last such handle is closed. The request that gives the size checks this again and is refused if there
+//!   is one. A handle counts as open before the program has it, so without one no program has written.
+//! - A reply may be computed before such a change and bring the kernel an old size after it. So a file that the kernel does not
+//!   know at the change is checked again later (`in_flight_inodes`).
 //! - Nothing here waits on a thread that answers requests.
 use super::context::MountContext;
 use super::task_threads::spawn_task;
@@ -23,7 +23,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often a file that is changed again meanwhile is given to the kernel anew.
+/// How often giving size and times to the kernel is repeated because the file was changed meanwhile.
 const MAX_TRIES: u32 = 8;
 
 struct BypassAccess(Weak<MountContext>);
@@ -42,7 +42,7 @@ impl MountCaches for BypassAccess {
     }
 }
 
-/// From now on the mount hears of what happens around it.
+/// Registers the mount to be notified of accesses around it.
 pub(super) fn follow(ctx: &Arc<MountContext>) {
     if ctx.policy.alone {
         let mount = BypassAccess(Arc::downgrade(ctx));
@@ -53,7 +53,7 @@ pub(super) fn follow(ctx: &Arc<MountContext>) {
 }
 
 impl MountContext {
-    /// Returns once this node has all bytes that programs wrote to the file before. `false`: it had them anyway.
+    /// Has the kernel write back the file's dirty pages, and waits for it. `false`: there could be none.
     pub(super) fn write_back_dirty(&self, fid: Fid) -> bool {
         let may = self.may_hold_written(fid);
         if may {
@@ -63,12 +63,12 @@ impl MountContext {
         may
     }
 
-    /// The mount is to be taken out of the tree: it is not used from here any more.
+    /// Called before the mount is unmounted: stops the later checks, which use it.
     pub(crate) fn end_rechecks(&self) {
         self.changes.in_flight.end();
     }
 
-    /// [`MountContext::write_back_dirty`] of all files, for `limit` at most. Whether the kernel has handed over everything.
+    /// [`MountContext::write_back_dirty`] for all files, within `limit`. Whether all was written back.
     pub(crate) fn write_back_all_dirty(self: &Arc<MountContext>, limit: Duration) -> bool {
         let written = match self.policy.write_back.is_on() {
             true => self.handles.written(),
@@ -82,15 +82,15 @@ impl MountContext {
             written.into_iter().for_each(|inode| {
                 ctx.write_back_dirty(Fid(inode));
             });
-            // The one that waits may have given up.
+            // The waiting thread may have timed out.
             let _ = done.send(());
         };
         spawn_task("to bring back what programs have written", work);
         all.recv_timeout(limit).is_ok()
     }
 
-    /// [`MountContext::write_back_dirty`] where the program that asks holds the kernel's lock of the file, so that the kernel cannot be asked for
-    /// a change of it. Drops the pages too.
+    /// [`MountContext::write_back_dirty`] for a caller that holds the kernel's lock of the file, so that no change can be requested from
+    /// the kernel. Drops the pages too.
     ///
     /// # Errors
     /// As the kernel says.
@@ -99,18 +99,18 @@ impl MountContext {
         laundered.map(drop).map_err(errno)
     }
 
-    /// Whether the kernel may have bytes of the file that the service has not.
+    /// Whether the kernel may have dirty pages of the file.
     pub(super) fn may_hold_written(&self, fid: Fid) -> bool {
         self.policy.write_back.is_on() && self.handles.is_written(fid.0)
     }
 
-    /// The same where a seek must find them: those that programs have written into mappings too, which the kernel keeps in every service.
+    /// As above, for a seek: includes pages that programs have written through mappings, which the kernel keeps in every service.
     pub(super) fn may_hold_unseen(&self, fid: Fid) -> bool {
         self.handles.is_written(fid.0)
             && (self.policy.write_back.is_on() || self.delegate.kernel_pages.may_be_mapped(fid))
     }
 
-    /// Drops the kernel's pages of a file that was changed around the mount, and gives it the size and times.
+    /// Called after a file was changed around the mount: drops the kernel's pages, and gives it the new size and times.
     pub(super) fn refresh_kernel(self: &Arc<MountContext>, fid: Fid) {
         let renewed = match self.caches.drop_all_pages(&self.delegate, fid) {
             Ok(true) => self.give(fid),
@@ -128,7 +128,7 @@ impl MountContext {
         self.report("keeps an old state of", fid, renewed);
     }
 
-    /// At a file that the kernel did not know when it was changed. If it does now, its pages are of after the change.
+    /// The later check of a file that the kernel did not know at the change. If it knows it now, its pages are newer than the change.
     fn recheck(&self, fid: Fid) {
         let given = match self.caches.is_known(fid) {
             Ok(true) => self.give(fid),
@@ -166,21 +166,21 @@ impl MountContext {
         Ok(())
     }
 
-    /// Leaves it to the last close of a handle that writes to give the kernel the file anew. `false`: there is none any more.
+    /// Puts off the refresh to the last close of a handle that writes. `false`: there is no such handle any more.
     fn put_off(&self, fid: Fid) -> bool {
         self.changes.put_off(fid);
-        // Closed meanwhile: then nobody else sees to it.
+        // If it was closed meanwhile, no close does it.
         self.may_hold_written(fid) || !self.changes.take_put_off(fid)
     }
 
-    /// The kernel believes of a file what is not so, but only until it is closed by all who write it, if there are any.
+    /// Refreshes the kernel's state of a file at the last close of a handle that writes, or now if there is none.
     pub(super) fn refresh_at_last_close(self: &Arc<MountContext>, fid: Fid) {
         if !self.put_off(fid) {
             self.refresh_kernel(fid);
         }
     }
 
-    /// The last handle of the mount that writes to the file was closed.
+    /// Called when the last handle of the mount that writes to the file was closed.
     pub(super) fn last_writer_closed(self: &Arc<MountContext>, fid: Fid) {
         if !self.policy.write_back.is_on() || !self.changes.take_put_off(fid) {
             return;
@@ -194,7 +194,7 @@ impl MountContext {
         spawn_task("to show a change past the mount", work);
     }
 
-    /// What a change of attributes is answered with that the mount itself asks for; `size`: to give the kernel the size.
+    /// The reply to a change of attributes that the mount itself made; `size`: one that gives the kernel the size.
     pub(super) fn own_change(&self, fid: Fid, size: bool) -> Result<Attr, Errno> {
         if size && self.may_hold_written(fid) {
             return Err(Errno::BUSY);
@@ -202,15 +202,15 @@ impl MountContext {
         self.attr_now(fid).map_err(errno)
     }
 
-    /// Gives the kernel the time of a file that was written past its page cache: for such writes it keeps none.
+    /// Gives the kernel the modification time after a write past its page cache: for such writes it keeps none.
     pub(super) fn show_time(&self, fid: Fid) {
         let given = self.attr_now(fid);
         let given = given.and_then(|attr| self.caches.give_later_time(&attr));
         self.report("keeps an old time of", fid, given);
     }
 
-    /// Attributes as the kernel is to show them: of a file that is written, at least one block. For what the kernel has not written back
-    /// there is none here, and programs take a file without any for one hole.
+    /// Attributes for the kernel: a file that is open for writing has at least one block. Dirty pages have no blocks here yet, and
+    /// programs treat a file without blocks as one hole.
     pub(super) fn with_blocks(&self, attr: Attr) -> Attr {
         match attr.bytes == 0 && attr.kind == Kind::File && self.may_hold_written(attr.fid) {
             true => Attr { bytes: 1, ..attr },
@@ -218,7 +218,7 @@ impl MountContext {
         }
     }
 
-    /// With what is pending at this node.
+    /// The attributes, with this node's pending writes.
     pub(super) fn attr_now(&self, fid: Fid) -> io::Result<Attr> {
         Ok(self.delegate.names.getattr(fid)?)
     }

@@ -8,19 +8,19 @@ use std::sync::Arc;
 /// See the head of this file. Shared by threads.
 #[derive(Default)]
 pub(crate) struct BypassChanges {
-    /// Files that the kernel may have just been told of.
+    /// Files that a reply on its way to the kernel may contain.
     pub(super) in_flight: Arc<InFlightInodes>,
-    /// Files that the kernel is to get anew once no handle of the mount writes to them.
+    /// Files whose refresh is put off until no handle of the mount writes to them.
     put_off: Mutex<HashSet<Fid>>,
 }
 
 impl BypassChanges {
-    /// The kernel gets the file at the last close of a handle that writes to it.
+    /// Puts off the refresh of a file to the last close of a handle that writes to it.
     pub fn put_off(&self, fid: Fid) {
         self.put_off.lock().insert(fid);
     }
 
-    /// Whether the file was put off. It no longer is.
+    /// Whether the file was put off; afterwards it is not.
     pub fn take_put_off(&self, fid: Fid) -> bool {
         self.put_off.lock().remove(&fid)
     }

@@ -1,7 +1,7 @@
 //! The policy of the kernel's caches: what it may keep of names, attributes and open files, and for how long.
 //!
-//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue, but for what the owner leased to this
-//! node; of files that are opened while the mount is recorded exactly, nothing.
+//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make stale, except what the owner leased to
+//! this node. While the mount is recorded exactly, it keeps nothing of files that are opened.
 use super::file_handle::encode;
 use super::write_back::WriteBack;
 use crate::protocol::{EntryAnswer, FopenFlags, Opened};

@@ -1,18 +1,19 @@
-//! Directories that other nodes move: makes this node's kernel move them too.
+//! Makes this node's kernel follow directories that other nodes move.
 //!
-//! When another node has moved a directory, this kernel still has it under its old parent. The kernel moves a directory when a
-//! look-up finds it under another parent; but this takes the lock that a rename between directories holds around its own
-//! look-ups, so there it fails. The kernel then repeats the whole call, and if that fails too, the program gets `ESTALE`.
-//! Nothing can be done about a call that holds the lock. But the repeated call begins with the parents, and holds no lock then:
-//! so the next look-up of the same thread is delayed until the mount has looked the directory up through itself, at its new
-//! place. That also moves one that is in use (a working directory, open files), which a notification could only cut off.
+//! After another node has moved a directory, this kernel still has it under its old parent. It moves the directory when a look-up
+//! finds it under another parent. That takes a kernel lock, which a rename between directories holds around its own look-ups: there
+//! the look-up fails. The kernel repeats the whole call once, and if that fails too, the program gets `ESTALE`.
 //!
-//! To make this rare, a mount that moves a directory to another parent informs the other nodes, and the call returns when they
-//! have answered. Each looks the directory up through itself, if its kernel has it (`invalidation`). While a mount waits for
-//! others in this way, it does not make others wait: their look-up might need the lock that its own call holds.
+//! The first failure cannot be avoided. But the repeated call looks up the parents first, before it takes the lock. So the mount
+//! delays that next look-up of the same thread until it has looked the directory up through its own mount, at the new place. This
+//! also moves a directory that is in use (a working directory, open files); a notification could only cut it off.
 //!
-//! Invariant: only a reply waits, on a thread of its own, and not for long: a call that holds a lock (it names its parents by
-//! descriptors) is delayed for a fixed time at most, and waits for no other call.
+//! To make this rare, a mount that moves a directory to another parent informs the other nodes, and the call returns when they have
+//! answered. Each of them looks the directory up through its own mount, if its kernel has it (`invalidation`). A mount that waits
+//! for others in this way does not make others wait: their look-up might need the lock that its own call holds.
+//!
+//! Invariant: only a reply waits, on a thread of its own, and for a fixed time at most. So a call that holds a kernel lock (it
+//! names its parents by descriptors) waits for no other call.
 use super::context::MountContext;
 use super::directory_places::{DirectoryPlaces, MovedDirectory};
 use super::task_threads::spawn_task;
@@ -30,11 +31,11 @@ use std::time::Duration;
 /// The longest wait of a reply.
 const LOOKUP_WAIT: Duration = Duration::from_millis(500);
 
-/// What is known of moves, for those that answer requests and those that hear of other nodes.
+/// State about moves, shared by the threads that answer requests and those that handle invalidations from other nodes.
 #[derive(Default)]
 pub(super) struct DirectoryMoveState {
     pub directories: DirectoryPlaces,
-    /// Renames of this mount that wait until other nodes have heard of them.
+    /// Renames of this mount that wait for the other nodes' answers.
     pub telling: AtomicUsize,
 }
 
@@ -43,7 +44,7 @@ impl DirectoryMoveState {
     pub fn look_up(&self, caches: &KernelCaches, fid: Fid, path: &Path) {
         match caches.look_up(path, LOOKUP_WAIT) {
             Ok(()) => self.directories.looked_up(fid, path),
-            // It has moved on, or a thread that asks for it holds a lock: then that call may fail.
+            // It was moved again, or the thread that looks it up holds a kernel lock: then that call may fail.
             Err(error) => {
                 tracing::debug!(path = %path.display(), %error, "a moved directory is not looked up");
             }
@@ -58,7 +59,7 @@ pub(super) struct DirectoryMoves {
 }
 
 impl DirectoryMoves {
-    /// Notes where the kernel is told of a directory. In a service of one member nobody else moves any.
+    /// Notes the place at which a reply shows the kernel a directory. Not needed in a service of one member: no other node moves any.
     pub fn answered(
         &self,
         answer: &Result<Attr, Errno>,
@@ -80,7 +81,7 @@ impl DirectoryMoves {
         }
     }
 
-    /// Answers a rename after the kernels of other nodes have heard of directories that it moved.
+    /// Answers a rename after other nodes' kernels know the new places of the directories that it moved.
     pub fn answer_rename(
         &self,
         answer: Result<(), Errno>,
@@ -103,7 +104,7 @@ impl DirectoryMoves {
         });
     }
 
-    /// Answers a look-up after the kernel has heard where a directory is now.
+    /// Answers a look-up after the mount has looked the directory up at its new place.
     pub fn answer_lookup(
         &self,
         moved: MovedDirectory,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Threads remembered that may look up again; they end without a word, so all are forgotten when there are more.
 const MAX_TOLD_THREADS: usize = 1024;
-/// The deepest directory that is looked up.
+/// Depth of a directory that is looked up, at most.
 const MAX_DEPTH: usize = 512;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -180,7 +180,7 @@ impl DirectoryPlaces {
         moved.then_some(MovedDirectory { fid, path })
     }
 
-    /// The kernel forgets so many answers.
+    /// The kernel forgets this many replies that named the directory.
     pub fn forget(&self, fid: Fid, answers: u64) {
         let mut inner = self.0.lock();
         if let Some(known) = inner.known.get_mut(&fid) {

@@ -8,7 +8,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The store is tight with room for fewer than so many times the most that the kernel keeps, and no more from one time more on.
+/// The store becomes tight when its room is less than this many times the most that the kernel keeps. It stays tight until there is room
+/// for one time more.
 const TIGHT: u64 = 2;
 /// A store with room for fewer at its start has the kernel keep nothing.
 const LEAST_AT_START: u64 = 4;
@@ -35,7 +36,7 @@ impl DirtyPageBudget {
         self.most_kept.get().copied().unwrap_or(0)
     }
 
-    /// Whether a store with so much room may have the kernel keep dirty pages.
+    /// Whether the kernel may keep dirty pages of a store with `free` bytes of room.
     pub(super) fn is_enough(&self, free: u64) -> bool {
         free >= self.most_kept().saturating_mul(LEAST_AT_START)
     }
@@ -50,7 +51,7 @@ impl DirtyPageBudget {
         self.is_tight() || arrived >= self.most_kept() / LOOK_SHARE
     }
 
-    /// The store has so much room. Whether that has made it tight.
+    /// Notes that the store has `free` bytes of room. Whether it has become tight.
     pub(super) fn becomes_tight(&self, free: u64) -> bool {
         self.arrived.store(0, Ordering::Relaxed);
         let times = match self.is_tight() {

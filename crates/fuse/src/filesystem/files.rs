@@ -1,6 +1,6 @@
-//! Open files and their bytes, in the service's terms.
+//! Open files: translates the kernel's requests about them and their bytes into calls of the delegate.
 //!
-//! Invariant: a handle that was opened here is released, or it is in the answer to the kernel.
+//! Invariant: a handle that was opened here is either released or part of the reply to the kernel.
 use super::attrs::{ROOT, drop_set_ids, privileged_unless};
 use super::context::MountContext;
 use super::file_handle::{DIRECT, READ, WRITE, handle, has, open_flags};

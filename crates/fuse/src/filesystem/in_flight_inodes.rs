@@ -1,8 +1,8 @@
-//! Closes a race: a lookup reply with old attributes may be on its way to the kernel while the file is changed around the mount. The
-//! kernel makes its inode from that reply later, and nothing reports when. So a file that the kernel did not know at the change is
-//! checked again, twice.
+//! Closes a race: a lookup reply with old attributes may be on its way to the kernel while the file is changed around the mount.
+//! The kernel creates its inode from that reply later, and nothing reports when. So a file that the kernel did not know at the
+//! change is checked again, twice.
 //!
-//! Invariant: there is one thread as long as there is such a file, and none else. It keeps no mount alive.
+//! Invariant: one thread runs while there is such a file, and none otherwise. It keeps no mount alive.
 use super::task_threads::spawn_task;
 use forebay_server::Fid;
 use parking_lot::{Condvar, Mutex};
@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// When a file is checked again: so long after it was changed, and so long after that. The second is far longer than a thread that can run
-/// waits for a processor.
+/// When a file is checked again: the first delay after its change, and the second after the first check. The second is far longer than
+/// a runnable thread waits for a processor.
 const RECHECK_DELAYS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
 #[derive(Default)]

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Within so long a thread of a program that has its answer takes it.
+/// Time in which a program's thread takes a reply that is ready.
 const TAKE_LIMIT: Duration = Duration::from_millis(20);
 
 /// From now on the kernel hears of what other nodes do, as far as they say so.

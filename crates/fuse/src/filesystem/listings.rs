@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const FETCH_BATCH: u32 = 1024;
 /// Entries kept; the kernel goes back by at most one reply (1 MiB, some 30,000 of the shortest names) in normal use.
 const WINDOW_ENTRIES: usize = 32 * 1024;
-/// A name is remembered at every so many entries.
+/// Entries from one remembered name to the next.
 const MARK_INTERVAL: u64 = 1024;
 /// The numbers of `.` and `..`.
 const DOTS: u64 = 2;
@@ -83,7 +83,7 @@ impl Listings {
     }
 }
 
-/// Reads entries after a name, at most so many.
+/// Reads entries after a name, up to a number of them.
 type ReadEntries<'a> = dyn FnMut(Option<&[u8]>, u32) -> Result<Vec<DirEntry>> + 'a;
 
 /// One open directory.

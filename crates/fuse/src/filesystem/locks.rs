@@ -1,18 +1,15 @@
-//! Advisory locks as the kernel asks for them, where a service has several members. (With one member the kernel keeps them
-//! itself, as for any local file system, and none of this is used.)
+//! Advisory locks as the kernel asks for them, in a service of several members. (With one member the kernel keeps them itself, as
+//! for any local file system, and this is not used.)
 //!
-//! What is particular here:
 //! - **Waiting**: a blocked `F_SETLKW` or `flock` waits on a thread of its own, never on one that answers requests.
-//! - **Signals**: the kernel tells of an interrupted request by `FUSE_INTERRUPT`, which the mount does not look at (it answers
-//!   `ENOSYS`, and the kernel stops sending it): it comes for the first signal only, also for one that another thread of the
-//!   program takes. A killed program would stay until its lock is granted. So the waiting thread looks itself, some times a
-//!   second, whether its caller has a pending signal (`thread_status`), and answers `EINTR`; the kernel restarts the call or
-//!   ends it, as the signal wants.
-//! - **Closing**: the kernel gives up an open file's locks (`flock`, OFD) with a `RELEASE`, for which no caller waits. So a try
-//!   that is denied waits for the lock for a moment, in case the file that has it was closed just now.
-//! - **Pages**: before a grant reaches the program, pages older than what the lock shows are dropped and the kernel is told
-//!   the size (`kernel_caches`), on a thread of its own: that waits for reads under way, which the answering threads must be
-//!   free to answer.
+//! - **Signals**: the mount does not use `FUSE_INTERRUPT` (it answers `ENOSYS`, and the kernel stops sending it). The kernel sends
+//!   it for the first signal only, even if another thread of the program takes that one; a program killed later would stay until
+//!   its lock is granted. So the waiting thread checks some times a second whether its caller has a pending signal
+//!   (`thread_status`), and answers `EINTR`. The kernel then restarts the call or ends it, as the signal demands.
+//! - **Closing**: the kernel releases an open file's locks (`flock`, OFD) with a `RELEASE`, for which no caller waits. So a denied
+//!   try waits for the lock for a moment, in case the file that holds it was just closed.
+//! - **Pages**: before a grant reaches the program, older pages are dropped and the kernel gets the new size (`kernel_caches`).
+//!   This happens on a thread of its own: it waits for reads under way, which the answering threads must be free to answer.
 use super::context::MountContext;
 use super::file_handle::handle;
 use super::task_threads::spawn_task;

@@ -82,7 +82,8 @@ pub(crate) struct Filesystem {
 }
 
 impl Filesystem {
-    /// `ended` hears when the last request has been answered. From now on this node's kernel hears of what other nodes do.
+    /// The file system of a mount, which begins to handle invalidations by other nodes. `ended`: a message is sent to it when the last
+    /// request has been answered.
     pub fn new(ctx: Arc<MountContext>, ended: Sender<()>) -> Filesystem {
         let moves = DirectoryMoves {
             ctx: ctx.clone(),

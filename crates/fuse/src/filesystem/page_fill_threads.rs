@@ -1,7 +1,7 @@
-//! The threads that put pages into the kernel's page cache before they answer a read. The kernel has them wait for pages that
-//! are being read, which others must be free to answer.
+//! Limits the threads that store pages in the kernel's page cache before they answer a read. The kernel makes such a thread wait
+//! for pages that are being read, and the reads of these must be answered by other threads.
 //!
-//! Invariant: no more than half of the mount's threads do it at a time.
+//! Invariant: at most half of the mount's threads do it at a time.
 use crate::options::answering_threads;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,18 +1,18 @@
-//! The directory of teams: where processes ask for something together, by `ioctl` (`forebay_client::team_ioctl`).
+//! The directory of teams: processes make collective calls by an `ioctl` on it (`forebay_client::team_ioctl`).
 //!
-//! It is the server's own: `.forebay-teams` in the root of the mount, not listed, empty but for files that a team has just
-//! opened, each found by the thread that asked for it, once. The kernel may keep its attributes and its name, so that a call
-//! costs no look-up; only the user of the service gets in.
+//! It is `.forebay-teams` in the root of the mount; it belongs to the server and is not listed. It is empty, except for files that
+//! a team has just opened: the thread that asked for such a file finds it there, once. The kernel may keep the directory's
+//! attributes and name, so that a call costs no look-up. Only the user of the service may open it.
 //!
 //! # Invariants
-//! - A call of a team waits for others, so it has a thread of its own; those that answer requests never wait for a group. A
+//! - A call of a team waits for others, so it has a thread of its own; threads that answer requests never wait for a team. A
 //!   process that is killed does not wait for it (`calls`).
-//! - The kernel does not look at the path of a call, so the call's root does, for the user and the groups of the process
-//!   at the time when it joined the team.
-//! - A process is a member of its team (`TeamMembership`) as long as it has the directory open. What was opened for it and not
-//!   taken is closed then.
-//! - The thread for which a team opened a file gets the team's handle at its `open`, and until then the attributes from the team's
-//!   call. No other thread does.
+//! - The kernel does not check permissions on the path of a call. The call's root does, for the user and the groups that the
+//!   process had when it joined the team.
+//! - A process is a member of its team (`TeamMembership`) while it has the directory open. When it closes the directory, files that
+//!   were opened for it and not taken are closed.
+//! - Only the thread for which a team opened a file gets the team's handle at its `open`, and the attributes from the team's call
+//!   before that.
 mod calls;
 
 use super::context::MountContext;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What never changes may be kept so long.
+/// How long the kernel may keep entries that never change.
 const TEAM_ENTRY_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Stack of a thread that makes a call.
 const CALL_STACK: usize = 512 << 10;

@@ -1,8 +1,8 @@
 //! Admission of writes while the store is tight (`dirty_page_budget`).
 //!
-//! The mount has the kernel keep no attributes of files then, so the kernel asks for those of a file before it takes a write to it. The
-//! answer waits until everything written to the file before has arrived. So at most one write of a program is not counted, and
-//! what the store cannot take is known before the next.
+//! While it is tight, the kernel is given no attributes to keep, so it asks for a file's attributes before each write. The reply
+//! waits until everything written to the file before has arrived at this node. So at most one write of a program is not accounted
+//! for, and a write that the store cannot take is known before the next one.
 use super::context::MountContext;
 use super::file_handle::{READ, handle, has};
 use super::task_threads::spawn_task;

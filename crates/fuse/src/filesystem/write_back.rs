@@ -1,11 +1,11 @@
-//! Whether the kernel keeps what programs write in its page cache, and sends it later (the writeback cache of FUSE).
+//! Decides whether the kernel uses the writeback cache of FUSE: it then keeps written pages in its page cache and sends them later.
 //!
-//! Then a program's small writes cost no request each. The kernel brings the pages of a file, its size and its times before a close
-//! or an fsync of it reaches the mount, so both commit what they promise to. Until then nobody but this kernel knows them, and the
-//! kernel believes nobody else about them.
+//! A program's small writes then cost no request each. Before a close or an fsync reaches the mount, the kernel sends the pages,
+//! size and times of the file, so both commit what they promise. Until then only this kernel knows them, and it ignores the size
+//! and times that replies carry.
 //!
-//! Invariant: only where no other node can see or change a page, and where nobody was promised to see a write before it returns:
-//! in a service of one member, in commit consistency.
+//! Invariant: it is used only in a service of one member and in commit consistency: there no other node can see or change a page,
+//! and no write is promised to be visible before a commit.
 use super::dirty_page_budget::DirtyPageBudget;
 use crate::options::MountOptions;
 use crate::protocol::{InitFlags, KernelConfig};

@@ -32,7 +32,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
     fn init(&self, config: &mut KernelConfig) -> io::Result<()>;
     /// After everything else.
     fn destroy(&self);
-    /// So many answers that named this inode are forgotten; the only request without an answer.
+    /// The kernel forgets this many replies that named the inode. The only request without a reply.
     fn forget(&self, fid: Fid, answers: u64);
     fn lookup(&self, req: &Request, name: &OsStr, reply: Reply<EntryAnswer>);
     /// `fh`: the open file through which the kernel itself asks, before it writes or reads there.

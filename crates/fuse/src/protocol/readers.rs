@@ -1,28 +1,31 @@
-//! How many threads of a mount read requests.
+//! Decides how many threads of a mount read requests.
 //!
 //! For each request the kernel wakes the reader that has slept longest, which takes longer than to answer a small write. On busy
-//! processors the reply preempts its sender: the program runs at once and sends its next request, for which the kernel wakes a second
-//! reader although the first is about to read. So one reader serves small writes and single callers ([`SingleCallerDetector`]); for
-//! these it also polls for the next request for a moment before it sleeps ([`RequestPolling`](super::request_polling::RequestPolling)).
-//! The other threads are parked ([`ReadingThreads`]). One is called
-//! - for every other request than these: soon all threads read again;
-//! - when the one that reads has found the next request waiting each time it looked for a while ([`BacklogDetector`]): there is more to do than
-//!   one can.
+//! processors the reply preempts its sender: the program runs at once and sends its next request. The kernel then wakes a second
+//! reader, although the first is about to read. So there is only one reader
+//! - for many small writes in a row;
+//! - for a single caller ([`SingleCallerDetector`]). For this one the reader also polls before it blocks
+//!   ([`RequestPolling`](super::request_polling::RequestPolling)).
 //!
-//! A thread is parked again after an answer if another one reads.
+//! The other threads are parked ([`ReadingThreads`]). One of them is called
+//! - at each request in any other case, so that soon all threads read again;
+//! - when the last reader is a bottleneck: at [`MIN_BUSY_LOOKS`] checks in a row the next request was already waiting
+//!   ([`BacklogDetector`]).
+//!
+//! A thread that has answered is parked again if one reader is enough and another thread reads.
 use super::opcode;
 use super::reading_threads::ReadingThreads;
 use super::single_caller::SingleCallerDetector;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A request of more bytes is no small write: what it takes to wake a thread matters little to it, and threads share the copying.
+/// The largest small write, bytes. For larger requests waking a thread costs little in comparison, and threads share the copying.
 const SMALL_REQUEST: usize = 20 << 10;
-/// So many small writes in a row are no accident.
+/// After this many small writes in a row one reader serves them.
 const MIN_SMALL_WRITES: u32 = 32;
-/// After so many requests a thread looks once whether the next one waits already.
+/// Every this many requests the last reader checks whether the next one is already waiting.
 const REQUESTS_A_LOOK: u32 = 8;
-/// A thread that has found one waiting so often in a row is busy.
+/// A reader that found one waiting at this many checks in a row is a bottleneck.
 const MIN_BUSY_LOOKS: u32 = 4;
 
 /// See the head of this file.
@@ -30,20 +33,20 @@ const MIN_BUSY_LOOKS: u32 = 4;
 pub(super) struct RequestReaders {
     pub threads: ReadingThreads,
     callers: SingleCallerDetector,
-    /// Small writes.
+    /// Small writes in a row.
     in_a_row: AtomicU32,
 }
 
-/// Whether a thread that reads keeps up with what is asked.
+/// Detects that a reader does not keep up with the requests.
 #[derive(Default)]
 pub(super) struct BacklogDetector {
     requests: u32,
-    /// Looks in a row that found a request waiting.
+    /// Checks in a row that found a request waiting.
     waiting: u32,
 }
 
 impl BacklogDetector {
-    /// It has one more request. `more_wait`: whether another one can be read.
+    /// Counts a request. Whether the reader is a bottleneck. `more_wait`: whether another request is waiting.
     fn is_busy(&mut self, more_wait: impl FnOnce() -> bool) -> bool {
         self.requests = (self.requests + 1) % REQUESTS_A_LOOK;
         if self.requests > 0 {
@@ -58,12 +61,12 @@ impl BacklogDetector {
 }
 
 impl RequestReaders {
-    /// Whether one thread of one program alone asks.
+    /// Whether one thread makes all requests.
     pub fn one_asks(&self) -> bool {
         self.callers.is_one()
     }
 
-    /// Whether one thread that reads is enough.
+    /// Whether one reader is enough.
     fn one_is_enough(&self) -> bool {
         self.in_a_row.load(Relaxed) >= MIN_SMALL_WRITES || self.callers.is_one()
     }
@@ -71,7 +74,7 @@ impl RequestReaders {
     fn count(&self, opcode: u32, len: usize) {
         let small = opcode == opcode::WRITE && len <= SMALL_REQUEST;
         let before = self.in_a_row.load(Relaxed);
-        // Two that count at once may lose one.
+        // Concurrent updates may lose a count; that does not matter.
         let now = match small {
             true => MIN_SMALL_WRITES.min(before + 1),
             false => 0,
@@ -81,8 +84,8 @@ impl RequestReaders {
         }
     }
 
-    /// A thread that reads has a request of the thread `caller` (0: the kernel for itself), and answers it now. `more_wait`: whether another
-    /// one can be read.
+    /// Called when a reader has taken a request of the thread `caller` (0: the kernel for itself) and will answer it. `more_wait`:
+    /// whether another request is waiting.
     pub fn took(
         &self,
         looks: &mut BacklogDetector,
@@ -92,7 +95,7 @@ impl RequestReaders {
     ) {
         let last = self.threads.took();
         self.count(opcode, arguments.len());
-        // While only small writes come, it does not depend on who makes them: a look at each would be a system call for nothing.
+        // While only small writes come, the caller does not matter: a check at each would waste a system call.
         let more = || self.in_a_row.load(Relaxed) < MIN_SMALL_WRITES && more_wait();
         self.callers.took(opcode, caller, arguments, more);
         if !self.one_is_enough() || last && looks.is_busy(more_wait) {
@@ -100,7 +103,7 @@ impl RequestReaders {
         }
     }
 
-    /// A thread has answered. Returns once it should read; it counts as reading then. `false`: the mount has ended.
+    /// Called when a thread has answered. Returns when it should read again; then it counts as a reader. `false`: the mount has ended.
     pub fn answered(&self) -> bool {
         if !self.one_is_enough() {
             self.threads.begin();

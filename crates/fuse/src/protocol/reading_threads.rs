@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Between two looks of the watch.
 const WATCH_INTERVAL: Duration = Duration::from_millis(10);
-/// After so many looks without a request the watch sleeps until there is one.
+/// After this many checks without a request the watch sleeps until there is one.
 const QUIET_LOOKS: u32 = 10;
 
 /// See the head of this file.

@@ -1,29 +1,29 @@
-//! Busy-polls for the next request for a moment before blocking in the read, when one thread makes all requests
+//! Busy-polls for the next request before blocking in the read, when one thread makes all requests
 //! ([`SingleCallerDetector`](super::single_caller::SingleCallerDetector)).
 //!
-//! That program asks again some microseconds after it has its answer. To wake a thread that sleeps on an idle processor takes longer, in a
-//! virtual machine several times as long. So the thread that has answered looks for a moment whether the next request is there. Where the
-//! other processors are busy this is in vain: the program waits for this very processor. So after some looks in vain it sleeps
-//! at once for a while.
+//! Such a program makes its next request some microseconds after a reply. To wake a sleeping thread on an idle processor takes
+//! longer, in a virtual machine several times as long. So the thread polls for [`POLL_TIME`] after each reply. When all processors
+//! are busy, polling is useless: the program waits for the very processor that polls. So after [`MAX_MISSES`] polls without a
+//! request, the thread blocks at once for the next [`REQUESTS_WITHOUT_POLLING`] requests.
 use std::time::Duration;
 
-/// How long it looks: as long as a program takes that is woken by an answer and asks again.
+/// How long a poll lasts: the time in which a program that a reply has woken makes its next request.
 const POLL_TIME: Duration = Duration::from_micros(50);
-/// After so many requests in a row that did not come in that time it looks no more,
+/// After this many polls in a row without a request, polling pauses.
 const MAX_MISSES: u32 = 4;
-/// for so many requests.
+/// Length of the pause, in requests.
 const REQUESTS_WITHOUT_POLLING: u32 = 128;
 
 /// See the head of this file.
 #[derive(Default)]
 pub(super) struct RequestPolling {
     misses: u32,
-    /// Requests that are left of those that it does not look for.
+    /// Requests until polling begins again.
     without: u32,
 }
 
 impl RequestPolling {
-    /// Returns once a request is there, or this thread had better sleep over it. `clock`: the time since any moment before.
+    /// Returns when a request is there, or when this thread should block instead. `clock`: the time since some fixed moment.
     pub fn poll(&mut self, clock: impl Fn() -> Duration, is_asked: impl Fn() -> bool) {
         if self.without > 0 {
             self.without -= 1;
@@ -31,7 +31,7 @@ impl RequestPolling {
         }
         let end = clock() + POLL_TIME;
         let mut asked = is_asked();
-        // A request that is found late came while this thread was not let run: others need the processor.
+        // A request that is found late came while this thread was preempted: others need the processor.
         let mut in_time = clock() < end;
         while !asked && in_time {
             std::hint::spin_loop();

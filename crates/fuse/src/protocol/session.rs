@@ -253,8 +253,8 @@ impl<H: Handler> AnsweringThread<H> {
         matches!(rustix::event::poll(&mut fds, Some(&NO_TIME)), Ok(1..))
     }
 
-    /// Has a request answered; `took` hears before that of which kind it is, of which thread, and its arguments. `false`: it was the last
-    /// one.
+    /// Has a request answered. Before that `took` is called with its opcode, the calling thread and its arguments. `false`: it was the
+    /// last one.
     fn answer(&self, bytes: &[u8], took: impl FnOnce(u32, u32, &[u8])) -> io::Result<bool> {
         let Some((opcode, head, arguments)) = request(bytes) else {
             return Err(io::Error::other("the kernel sent what is no request"));

@@ -1,35 +1,35 @@
 //! Detects that a single thread of a program makes all requests of a mount.
 //!
-//! It waits for each answer, so one thread of the mount that reads is enough, and can look for the next request for a moment
-//! ([`RequestPolling`](super::request_polling::RequestPolling)). Where other processors are busy, that thread mostly shares the program's
-//! processor: the answer wakes the program, which runs at once and asks again, and the next read finds that request and does not
-//! sleep. With several threads that read, the kernel wakes the one that has slept longest, mostly on another processor: that costs more
-//! than to answer most requests.
+//! That thread waits for each reply before its next request. So one reader is enough for it, and that reader may busy-poll
+//! ([`RequestPolling`](super::request_polling::RequestPolling)). On busy processors the reader and the program mostly share one:
+//! the reply wakes the program, which runs at once, and its next request is there before the reader reads again. With several
+//! readers the kernel wakes the one that has slept longest, mostly on another processor, which costs more than to answer most
+//! requests.
 //!
-//! A request that others should not wait for counts as one of several ([`RequestCost`]).
+//! A request that takes long, or comes while others wait, counts as one of several callers ([`RequestCost`]).
 use super::arguments::Arguments;
 use super::opcode;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// So many requests in a row of one thread are no accident: it is the only one that asks.
+/// After this many requests in a row of one thread, it counts as the only caller.
 const ONE_CALLER: u32 = 16;
-/// To copy so many bytes takes longer than to wake another thread.
+/// Copying at least this many bytes takes longer than waking another thread.
 const MANY_BYTES: usize = 64 << 10;
 
-/// What a request asks of the thread that answers it.
+/// How long a request keeps the thread that answers it busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestCost {
-    /// Little.
+    /// Hardly at all.
     Trivial,
-    /// To copy a few bytes, which may wait for the disk. A program, or the kernel for it, may ask for many at once.
+    /// It copies a few bytes, perhaps from the disk. A program, or the kernel for it, may make many such requests at once.
     SmallCopy,
-    /// To bring something to disk, or to copy many bytes.
+    /// It syncs, or copies many bytes.
     Slow,
 }
 
 impl RequestCost {
-    /// Of a request with these arguments.
+    /// The cost of a request with these arguments.
     fn of(opcode: u32, arguments: &[u8]) -> RequestCost {
         use opcode::{COPY_FILE_RANGE, FALLOCATE, FSYNC, FSYNCDIR, READ, WRITE};
         let bytes = match opcode {
@@ -47,7 +47,7 @@ impl RequestCost {
     }
 }
 
-/// Which thread asked last, and how many requests in a row were its.
+/// The thread that made the last request, and how many in a row it made.
 #[derive(Default)]
 pub(super) struct SingleCallerDetector {
     caller: AtomicU32,
@@ -55,12 +55,13 @@ pub(super) struct SingleCallerDetector {
 }
 
 impl SingleCallerDetector {
-    /// Whether one thread alone asks.
+    /// Whether one thread makes all requests.
     pub fn is_one(&self) -> bool {
         self.in_a_row.load(Relaxed) >= ONE_CALLER
     }
 
-    /// The thread `caller` has asked (0: the kernel for itself), and is answered now. `more_wait`: whether another request can be read.
+    /// Counts a request of the thread `caller` (0: the kernel for itself), which is about to be answered. `more_wait`: whether another
+    /// request is waiting.
     pub fn took(
         &self,
         opcode: u32,
@@ -82,7 +83,7 @@ impl SingleCallerDetector {
     fn count(&self, caller: u32) {
         if caller == 0 {
         } else if self.caller.load(Relaxed) == caller {
-            // Two that count at once may lose one.
+            // Concurrent updates may lose a count; that does not matter.
             let before = self.in_a_row.load(Relaxed);
             self.in_a_row.store(ONE_CALLER.min(before + 1), Relaxed);
         } else {

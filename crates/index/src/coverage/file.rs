@@ -1,7 +1,7 @@
 //! The stored bytes of one file: its pages, by slice, and its streams.
 //!
-//! Invariants: a stored byte is covered; of a slice that is not in the map nothing is known below the offset `unknown`;
-//! at and above it the slice is empty.
+//! Invariants: a stored byte is always covered. Of a slice that is not in the map, nothing is known below the offset `unknown`; from
+//! there on it is empty.
 use super::bits::{Adjacency, PAGE};
 use super::page::Page;
 use super::slice::{CachedSlice, PAGES_PER_SLICE, Slice, SliceStep};

@@ -143,7 +143,7 @@ impl Page {
     }
 }
 
-/// What an allocation of so many bytes takes: a word more, and whole multiples of 16.
+/// Memory of an allocation of `bytes` bytes: a word more, in multiples of 16.
 fn allocated(bytes: usize) -> usize {
     (bytes + 8).next_multiple_of(16)
 }

@@ -1,12 +1,12 @@
-//! A loser tree: which of several numbers is the least, while the least one is replaced again and again, as in a merge of many runs.
+//! A loser tree: keeps the least of several numbers while the least is replaced again and again, as in a merge of many runs.
 //!
-//! Pairs of numbers play, then the winners of pairs, and so on; each game remembers its loser. A new number plays only against those whom
-//! the old one met: log2(n) games.
+//! The numbers play a knock-out tournament: the smaller one wins a game, and each game keeps its loser. A new number plays only the
+//! games on the path of the one that it replaces: log2(n) games.
 //!
 //! Invariants
-//! - Each place is the winner or the loser of one game; a game's loser is the winner of the half that the tree's winner did not
-//!   come from.
-//! - Of equal numbers the first wins, so empty places, which come after all others, never win while a number is left.
+//! - Each number is the winner of the tree or the loser of one game. A game's loser is the winner of one half below it; the winner of
+//!   the other half went on to the next game.
+//! - Of equal numbers the first wins. So empty places, which come after all others, never win while a number is left.
 
 /// A number and its place.
 type Player = (u128, u32);

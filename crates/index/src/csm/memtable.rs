@@ -1,12 +1,13 @@
 //! The MemTable of the index: sorted runs of records, newest last.
 //!
-//! Batches come nearly sorted, so each becomes a run. A short run is merged with the run before it while that is not twice as long, as a binary
-//! counter carries. So runs are few, and a record moves O(log n) times, sequentially, where a tree or a skiplist would search for each
-//! record. A long run is not merged when it comes, so that puts do not pay for reads: the first reader compacts the MemTable in the same way. A
-//! sealed MemTable is sorted at once, in the background.
+//! Batches come nearly sorted, so each becomes a run. A short run is merged with the run before it while that is not twice as long,
+//! as a binary counter carries. So runs are few, and a record moves O(log n) times, sequentially, where a tree or a skiplist would
+//! search for each record. A long run is not merged when it comes, so that puts do not pay for reads: the first reader compacts the
+//! MemTable in the same way. A sealed MemTable is sorted at once, in the background.
 //!
 //! # Invariants
-//! - A run ascends strictly by key and is never changed. So a clone of the MemTable is a snapshot, and costs one reference count a run.
+//! - A run ascends strictly by key and is never changed. So a clone of the MemTable is a snapshot, and costs one reference count a
+//!   run.
 //! - Of two records with one key, the one in the later run is newer.
 use super::loser_tree::LoserTree;
 use super::record::Record;
@@ -17,7 +18,7 @@ pub type Run = Arc<Vec<Record>>;
 
 /// Runs from this length on are not merged when they come.
 const LONG_RUN: usize = 512;
-/// So many runs are few however long they are.
+/// Up to this number of runs are not compacted, however long they are.
 const FEW_RUNS: usize = 4;
 
 /// See the head of this file.

@@ -54,7 +54,7 @@ stats! {
     coverage_bytes,
     /// Pieces put or cut that were known to meet nothing stored.
     coverage_hits,
-    /// Those for which stored records were looked at.
+    /// Those for which stored records were read.
     coverage_misses,
     /// Pages of 1 MiB of a file whose records were read to know what is stored there.
     coverage_loads,

@@ -7,9 +7,9 @@
 //! client: {"Record":{"Start":{...}}} ...                   server: {"Record":{"Started":[...]}} ...
 //! ```
 //!
-//! Invariants: a server answers only its own user and root, by the kernel's credentials of the peer. A client asks only a server of the
-//! store's owner, by the same credentials and by the owner of the socket. A peer of another protocol version is refused, with both versions.
-//! Every read has a limit.
+//! Invariants: a server answers only its own user and root, by the kernel's credentials of the peer. A client asks only a server of
+//! the store's owner, by the same credentials and by the owner of the socket. A peer of another protocol version is refused, with
+//! both versions. Every read has a limit.
 mod client;
 mod listener;
 mod record;

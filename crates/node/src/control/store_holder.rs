@@ -1,7 +1,8 @@
 //! The process that holds a store, for ending it when it does not answer.
 //!
-//! Invariants: it is the process that the kernel names as the listener of the store's control socket; it has the store's lock file open; it
-//! runs as the store's owner. Signals go through a handle of that process, so none reaches another process that got its number.
+//! Invariants: it is the process that the kernel names as the listener of the store's control socket; it has the store's lock file
+//! open; it runs as the store's owner. Signals go through a handle of that process, so none reaches another process that got its
+//! number.
 use super::client::listener;
 use crate::failure::{Context, Failure, Result};
 use crate::process_handle::ProcessHandle;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What Prometheus is told that it gets.
+/// The content type of the metrics.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Tells the figures of the members of this process as they are now; an error is a sentence for people. Takes a moment only.

@@ -1,7 +1,7 @@
 //! One HTTP request and its answer on one connection, which then ends.
 //!
-//! Invariants: a request ends within [`REQUEST_LIMIT`], however slowly it comes or is read; its head takes [`MAX_HEAD_BYTES`] bytes at most; a body
-//! is not read. So a client can hold one thread for that time, and no more.
+//! Invariants: a request ends within [`REQUEST_LIMIT`], however slowly it comes or is read; its head takes [`MAX_HEAD_BYTES`] bytes
+//! at most; a body is not read. So a client can hold one thread for that time, and no more.
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;

@@ -1,7 +1,8 @@
-//! The coordinator of one stage job, at the server that a client asked: every server does its part, the coordinator adds up and finishes the job.
+//! The coordinator of one stage job, at the server that a client asked: it has every server copy its part, adds up the results, and
+//! finishes the job.
 //!
-//! Invariants: when one part stops, all do. A member that answers no more stops the job. While the job is finished the other servers still hold
-//! their parts, so that an ordinary stop of one of them is refused.
+//! Invariants: when one part stops, all do. A member that no longer answers stops the job. While the job is being finished, the
+//! other servers keep their parts, so that an ordinary stop of one of them is refused.
 use super::job_part::JobPart;
 use crate::server_rpc::messages::{PartProgress, PartRequest, PartSpec};
 use crate::server_rpc::{PeerRequest, ServerRpc};
@@ -19,7 +20,7 @@ const PART_REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_SHARE: u32 = 32;
 const MIN_POLL: Duration = Duration::from_millis(10);
 const MAX_POLL: Duration = Duration::from_millis(250);
-/// What tells how to go on.
+/// Advice in the error of an interrupted job.
 const HOW_TO_GO_ON: &str =
     "the same command goes on once all servers run; what is finished is kept";
 
@@ -116,7 +117,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// The end, while it is still looked at the others.
+    /// Finishes the job, while the other servers are still polled.
     fn end(&self, others: &mut BTreeMap<u16, RemotePart>) -> StageOutcome {
         let report = &self.part.report;
         let Some(mut parts) = self.part.take() else {

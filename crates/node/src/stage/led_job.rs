@@ -1,4 +1,4 @@
-//! A stage job at the server that leads it: what is shown of it, while it runs and for a while after.
+//! A stage job at the server that coordinates it: what is shown of it, while it runs and for a while after.
 use super::job_part::JobPart;
 use crate::control::{StageJob, StageState};
 use crate::process_handle::on_exit;

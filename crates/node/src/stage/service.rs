@@ -25,9 +25,9 @@ const FINISHED_JOBS_KEPT: usize = 32;
 const LINES_PER_REPLY: usize = 200;
 /// How long another server may take to answer.
 const PEER_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// A part that nobody has looked at for so long ends.
+/// A part ends if its progress was not asked for during this time.
 const UNWATCHED_PART_LIMIT: Duration = Duration::from_secs(30);
-/// A server that stops waits so long for coordinators to see that its parts have ended.
+/// How long a stopping server waits for coordinators to see that its parts have ended.
 const COORDINATOR_GRACE: Duration = Duration::from_secs(2);
 
 /// See the head of this file.

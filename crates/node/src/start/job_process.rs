@@ -49,7 +49,7 @@ pub struct JobStart {
     pub until_input_ends: bool,
 }
 
-/// Serves until told to stop. `report` hears of what becomes of the server.
+/// Serves until told to stop. `report` is called with each state of the server.
 ///
 /// # Errors
 /// If it cannot start, or did not stop cleanly.

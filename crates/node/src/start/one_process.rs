@@ -56,7 +56,7 @@ pub fn background(resolve: impl FnOnce(&BTreeMap<String, String>) -> Result<Sett
     })
 }
 
-/// Serves until told to stop. `report` hears each step of the start; if it fails, nobody waits and the server stops.
+/// Serves until told to stop. `report` is called with each step of the start; if it fails, nobody waits and the server stops.
 ///
 /// # Errors
 /// If it cannot start, or did not stop cleanly.

@@ -1,17 +1,17 @@
-//! Closed terms: extents and loops that no later element extends.
+//! The stack of closed terms: extents and loops that no later element extends.
 //!
 //! # Invariants
-//! 1. The loops of all terms are in the arena.
-//! 2. There are less than [`SPILL`] terms, and less than [`SPILL_ITEMS`] items of bodies: what is more leaves at the bottom, as
-//!    a finished pattern.
+//! 1. The arena holds the loops of all terms.
+//! 2. There are fewer than [`SPILL`] terms, and fewer than [`SPILL_ITEMS`] items in bodies. When a limit is reached, the lowest
+//!    terms leave the stack as a finished pattern.
 
 use crate::Pattern;
 use crate::shape::{Arena, Shape, Steps};
 use crate::stack::{Repeat, Stack, Term, WINDOW};
 
-/// Terms that make a finished pattern.
+/// The stack never has this many terms.
 const SPILL: usize = 4096;
-/// Items of bodies that make one.
+/// Nor its arena this many items.
 const SPILL_ITEMS: usize = 4 * SPILL;
 
 /// A repeat of closed terms that may go on.
@@ -42,7 +42,7 @@ pub(crate) struct ClosedTerms {
 }
 
 impl ClosedTerms {
-    /// Adds a term. If the top of the stack repeats itself then, that is taken off: returned with its iterations so far.
+    /// Pushes a term. If the top of the stack is a repeat now, takes it off and returns it with its number of iterations.
     pub(super) fn push(
         &mut self,
         start: u64,
@@ -80,7 +80,7 @@ impl ClosedTerms {
         Some((open, copies))
     }
 
-    /// The loop of `elements` elements over a body of the arena.
+    /// Makes a loop of `elements` elements over a body in the arena.
     pub(super) fn looped(
         &mut self,
         items: Option<(u32, u32)>,
@@ -101,7 +101,7 @@ impl ClosedTerms {
             .expect("loops of real extents fit")
     }
 
-    /// The lowest `count` terms leave as a finished pattern; the arena keeps what the others need.
+    /// Turns the lowest `count` terms into a finished pattern. The arena keeps only the loops of the others.
     fn spill(&mut self, count: usize) {
         let terms = self.stack.take_bottom(count);
         if !terms.is_empty() {
@@ -117,19 +117,19 @@ impl ClosedTerms {
         }
     }
 
-    /// All terms leave.
+    /// Turns all terms into a finished pattern.
     pub(super) fn finish(&mut self) {
         if !self.stack.terms.is_empty() {
             self.spill(self.stack.terms.len());
         }
     }
 
-    /// Patterns that left and were not taken yet.
+    /// Takes the finished patterns.
     pub(super) fn take_finished(&mut self) -> Vec<Pattern> {
         std::mem::take(&mut self.done)
     }
 
-    /// Bytes of memory held, finished patterns left out.
+    /// Bytes of memory held, without finished patterns.
     pub(super) fn memory(&self) -> usize {
         self.stack.memory() + self.arena.memory()
     }

@@ -1,4 +1,4 @@
-//! Views of the open loop, for prediction.
+//! Read-only views of the open loop, for prediction.
 
 use super::recognizer::{FoldState, LoopRecognizer};
 use crate::Element;
@@ -6,12 +6,12 @@ use crate::cursor::{Cursor, ExpectedRun};
 use crate::shape::{LoopItem, Shape};
 
 impl LoopRecognizer {
-    /// What comes next if the open loop or run goes on. `None` if there is none.
+    /// The next elements if the open loop or run continues. `None`: neither is open.
     pub(crate) fn ahead(&self) -> Option<(ExpectedRun, Cursor)> {
         (self.expected.left > 0).then(|| (self.expected, self.cursor.clone()))
     }
 
-    /// Start, stride and elements so far of the open loop or run.
+    /// Start, stride and number of elements so far of the open loop or run.
     pub(crate) fn open(&self) -> Option<(u64, i64, u64)> {
         match self.state {
             FoldState::Empty | FoldState::One(_) => None,
@@ -37,7 +37,7 @@ impl LoopRecognizer {
         }
     }
 
-    /// The newest element, if nothing is known of it yet.
+    /// The newest element, if it is in no run or loop yet.
     pub(crate) fn single(&self) -> Option<Element> {
         match self.state {
             FoldState::One(e) => Some(e),

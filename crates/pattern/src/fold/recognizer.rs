@@ -1,11 +1,11 @@
 //! The open loop: nested loop recognition after Ketterlin and Clauss, online.
 //!
 //! ```text
-//! element -> [ cursor of the open loop ]  goes on as expected: one addition
-//!            [ run: 1, 2, 3... ]          one length, one stride
-//!                 | closed: a leaf or a loop
+//! element -> [ cursor of the open loop ]  an expected element costs one addition
+//!            [ run of elements ]          equal lengths, equal distances
+//!                 | an unexpected element closes it: a leaf or a loop
 //!                 v
-//!            [ stack of terms ]           repeat at the top? then it becomes the open loop
+//!            [ stack of closed terms ]    a repeat at its top becomes the open loop
 //! ```
 //!
 //! The stack holds closed terms only, so a row of 16 is never folded with the first 8 elements of the next. When an open loop ends in
@@ -22,7 +22,7 @@ use crate::Element;
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::shape::Shape;
 
-/// What the newest elements are part of.
+/// What is open: the newest elements belong to it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum FoldState {
     #[default]
@@ -34,10 +34,10 @@ pub(super) enum FoldState {
     Loop(OpenRepeat),
 }
 
-/// Finds loops in elements as they come.
+/// Recognises loops in a stream of elements.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LoopRecognizer {
-    /// What comes next if the open loop or run goes on; `left` is 0 if there is none.
+    /// The next elements if the open loop or run continues; `left` is 0 if neither is open.
     pub(super) expected: ExpectedRun,
     /// Log address after the newest element.
     pub(super) addr: u64,
@@ -70,7 +70,7 @@ impl LoopRecognizer {
         self.cursor.advance(&mut self.expected, arena);
     }
 
-    /// An element that is not what was expected.
+    /// Adds an element that is not the expected one.
     #[inline(never)]
     pub(super) fn take_unexpected(&mut self, e: Element) {
         if e.addr != self.addr {
@@ -80,7 +80,7 @@ impl LoopRecognizer {
         self.accept(e);
     }
 
-    /// As [`LoopRecognizer::take`], but the address was looked at.
+    /// As [`LoopRecognizer::take`], after the log address was checked.
     pub(super) fn accept(&mut self, e: Element) {
         if self.is_expected(&e) {
             return self.step();
@@ -116,8 +116,8 @@ impl LoopRecognizer {
         (u64::MAX - self.expected.left).saturating_add(2)
     }
 
-    /// Closes what the newest elements are part of. Of a run of two, only the first is closed: the second may be the first of
-    /// another run, and is returned.
+    /// Closes what is open. Of a run of two elements only the first is closed; the second is returned, because it may begin another
+    /// run.
     fn close_newest(&mut self) -> Option<Element> {
         let count = self.run_elements();
         let expected = std::mem::take(&mut self.expected);
@@ -145,7 +145,7 @@ impl LoopRecognizer {
         None
     }
 
-    /// Closes all that is open.
+    /// Closes everything.
     pub(super) fn close_all(&mut self) {
         while !matches!(self.state, FoldState::Empty) {
             if let Some(second) = self.close_newest() {
@@ -154,7 +154,7 @@ impl LoopRecognizer {
         }
     }
 
-    /// Closes the open loop, of so many elements.
+    /// Closes the open loop with this number of elements.
     pub(super) fn close_loop(&mut self, open: OpenRepeat, elements: u64) {
         let shape = self.closed.looped(Some(open.items), open.stride, elements);
         self.close(open.start, open.addr, shape);
@@ -170,7 +170,7 @@ impl LoopRecognizer {
         }
     }
 
-    /// Bytes of memory held, finished patterns left out.
+    /// Bytes of memory held, without finished patterns.
     pub(super) fn memory(&self) -> usize {
         self.closed.memory() + self.cursor.memory()
     }

@@ -1,7 +1,7 @@
-//! Folds a pattern into a folder, a row of elements at a time.
+//! Folds a whole pattern into a folder, a row of elements at a time.
 //!
-//! The folder is then as if each element had been pushed. While elements are as expected, pushing one only moves what is
-//! expected next; so a row is pushed by one move.
+//! The result is the same as if each element had been pushed. An expected element only advances the cursor of the open loop, so a
+//! whole row of them is one advance.
 
 use super::recognizer::LoopRecognizer;
 use super::{Folder, check};
@@ -88,7 +88,7 @@ impl LoopRecognizer {
 }
 
 impl Pattern {
-    /// Rows of extents of one length at even distances, about: the work of [`Folder::push_pattern`].
+    /// Number of rows (extents of one length at equal distances), about: the work of [`Folder::push_pattern`].
     pub fn rows(&self) -> u64 {
         // Loops come behind those in their bodies.
         let mut of_loops: Vec<u64> = Vec::with_capacity(self.arena.loops.len());

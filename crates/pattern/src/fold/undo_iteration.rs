@@ -12,12 +12,12 @@ use crate::Element;
 use crate::cursor::Cursor;
 use crate::shape::ShapeKind;
 
-/// More elements are not undone: so memory stays bounded.
+/// Elements that are undone at most, so that memory stays bounded.
 const MAX_UNDONE: u64 = 1 << 14;
 
 impl LoopRecognizer {
-    /// `e` is not what the open loop expects: closes the loop without its last iteration, if that is better begun anew. Returns whether
-    /// it did; then all but `e` is folded again.
+    /// Called with an element `e` that the open loop does not expect. If its last iteration is better folded anew, closes the loop
+    /// without it, folds its elements again (`e` not yet), and returns `true`.
     pub(super) fn undo_iteration(&mut self, open: OpenRepeat, e: &Element) -> bool {
         let (per, per_bytes) = self.closed.arena.sums(open.items);
         let mut body = self.closed.arena.items(open.items).iter();
@@ -54,7 +54,7 @@ impl LoopRecognizer {
         true
     }
 
-    /// Whether `e` would be the next iteration of a loop that ends the last of `iterations` whole ones.
+    /// Whether `e` would be one more iteration of the inner loop that ends the last of `iterations` whole iterations.
     fn goes_on_inside(&self, open: OpenRepeat, iterations: u64, e: &Element) -> bool {
         let steps = |stride: i64, count: u64| (stride as u64).wrapping_mul(count);
         let mut items = open.items;

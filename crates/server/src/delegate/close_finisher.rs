@@ -1,13 +1,13 @@
-//! Finishes files whose last handle is closed and whose writes could not be published then (a full disk, a member that does not
-//! answer): a thread tries again, because no handle will.
+//! Finishes files whose last handle is closed but whose writes could not be published (a full disk, a member that does not answer):
+//! a thread retries, since no handle will.
 //!
 //! Invariants:
-//! - A file without handles that has unpublished writes or unsent closes is *unfinished*: it stays in the table. It is tried again after
-//!   a pause, and at once when a name was removed here.
-//! - An unfinished file without a name has no reader that could still see its writes. They are dropped, their log bytes freed, and the
-//!   closes reported, so that the owner can remove the file. A commit whose outcome is unknown is resolved first: its bytes may belong to
-//!   extents.
-//! - Opens without an answer are closed from here, and unlocks without an answer are sent again (`lock_sessions`).
+//! - A file without handles that has unpublished writes or unsent closes is *unfinished*: it stays in the table. It is retried
+//!   after a pause, and at once when a name was removed here.
+//! - An unfinished file without a name has no reader that could still see its writes. So they are dropped, their log bytes are
+//!   freed, and the closes are reported, so that the owner can remove the file. A commit whose outcome is unknown is resolved
+//!   first: its bytes may belong to extents.
+//! - Opens without a reply are closed from here, and unlocks without a reply are sent again (`lock_sessions`).
 use super::commit::LayerCommitter;
 use super::context::DelegateContext;
 use super::deferred_close::DeferredCloses;

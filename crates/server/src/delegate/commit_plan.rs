@@ -35,7 +35,7 @@ pub struct CommitAttempt {
     pub attr: CommitAttr,
 }
 
-/// A file is made exactly so long.
+/// A truncate in a commit: sets the file's length.
 #[derive(Debug, Clone, Copy)]
 pub struct FileCut {
     /// Bytes.

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-/// So many tries to get a newer view follow each other at once.
+/// Attempts to get a newer view without a pause between them.
 const VIEW_TRIES_AT_ONCE: u32 = 20;
-/// And so many more after short pauses.
+/// Further attempts, with short pauses.
 const VIEW_TRIES_SOON: u32 = 80;
 
 /// See the head of this file.
@@ -78,7 +78,7 @@ impl DelegateContext {
         self.node.peers.call(member, request)
     }
 
-    /// Asks again while answers get lost, so often at most, and within the service's deadline.
+    /// Makes a request, and repeats it while replies are lost: a bounded number of times, within the service's deadline.
     pub fn call_with_retries<C: PeerCall + Clone>(
         &self,
         member: Member,

@@ -18,7 +18,7 @@ pub struct CountedOpen {
 }
 
 impl CountedOpen {
-    /// The open of this token, for so many handles.
+    /// The open of this token, for `handles` handles.
     pub fn new(token: u64, handles: u32) -> Arc<CountedOpen> {
         Arc::new(CountedOpen {
             token,

@@ -7,8 +7,9 @@ use forebay_proto::locks::{GetBlockers, GetWaits, LockOwner, LockToken, OwnerWai
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Another request that sees the cycle too gets so long, so often, to give up. A grant ends the wait at once.
+/// How long to wait, each time, for another request that sees the same cycle to give up. A grant ends the wait at once.
 const YIELD_WAIT: Duration = Duration::from_millis(20);
+/// How often.
 const YIELD_TRIES: u32 = 100;
 
 /// A wait on the way round, and whose it is.

@@ -17,7 +17,7 @@ const MAX_ROWS: usize = 64;
 const MAX_SINGLE_ROWS: usize = 16;
 /// Characters shown of a pattern.
 const MAX_ROW_TEXT: usize = 300;
-/// Extents looked at.
+/// Extents that are read, at most.
 const MAX_EXTENTS: u64 = 1 << 18;
 
 /// Where the committed bytes of a file are. Sizes in bytes.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// More stale ranges than this are joined where they are nearest to each other.
 const MAX_STALE_RANGES: usize = 64;
-/// So many pieces are looked up before all that follow are gone through in order.
+/// Pieces that are looked up one by one; the following ones are then scanned in order.
 const LOOKUPS_BEFORE_SCAN: usize = 2;
 
 /// Stretches joined at a time.

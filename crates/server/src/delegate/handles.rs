@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Idle files remembered where memory allows.
 const MAX_IDLE: u64 = 4096;
-/// An idle file keeps windows and a map of at most so many pieces (some 8 KiB).
+/// Pieces of windows and map that an idle file keeps, at most (some 8 KiB).
 const MAX_IDLE_PIECES: usize = 100;
 
 /// An open file of this delegate.

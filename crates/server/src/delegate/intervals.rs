@@ -81,7 +81,7 @@ impl Intervals {
         self.bytes = 0;
     }
 
-    /// These bytes are at `source` now, whatever was said before. `displaced` hears what they replace.
+    /// Maps these bytes to `source`. `displaced` is called with each mapping that this replaces.
     pub fn insert(
         &mut self,
         range: Range<u64>,
@@ -126,7 +126,7 @@ impl Intervals {
         self.map.insert(start, Interval { end, source });
     }
 
-    /// Nothing is known of these bytes any more. `displaced` hears what was.
+    /// Removes the mapping of these bytes. `displaced` is called with each one removed.
     pub fn remove(&mut self, range: Range<u64>, mut displaced: impl FnMut(Range<u64>, ByteSource)) {
         let Range { start, end } = range;
         if start >= end {

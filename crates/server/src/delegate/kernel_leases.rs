@@ -1,21 +1,21 @@
-//! What this node's kernel may keep because its owner leased it: how the mount knows that a lease still holds when it answers,
-//! and what to drop when it ends.
+//! The leases that this node's kernel holds, as granted by the owners: whether a lease is still valid when the mount answers, and
+//! what to drop when it ends.
 //!
-//! A reply with a lease may cross the revocation of that lease, so the mount asks with a [`LeaseTicket`], and the kernel is
-//! given a lease only if none of the same object was revoked since ([`KernelLeases::give`]). What the kernel was given is
-//! remembered: a revocation that comes after that has it dropped.
+//! A reply with a lease may cross the revocation of that lease. So the mount takes a [`LeaseTicket`] before it asks, and the kernel
+//! is given the lease only if none of the same object was revoked since ([`KernelLeases::give`]). What the kernel was given is
+//! remembered; a later revocation drops it.
 //!
-//! The owner does not tell a node of changes that this node asked for. So each such request of the delegate ends with
-//! `DelegateContext::forget_in_kernel`, before it returns, whoever made it: the mount, or a library.
+//! The owner does not notify a node of changes that this node asked for. So each such request of the delegate, from the mount or a
+//! library, ends with `DelegateContext::forget_in_kernel` before it returns.
 //!
-//! When a program makes or removes a name, its kernel drops the attributes of the directory, and the links and change time of what
-//! was removed, of its own accord when it has the answer. A notification is then needed only for replies that other threads have not
-//! taken yet. If all that the kernel keeps of the inode was given in replies to the thread that makes the change, there are none,
-//! because a thread takes its reply before it asks again: the notification is left out ([`RequestOrigin`]).
+//! When a program makes or removes a name, its kernel drops some attributes by itself when it gets the reply: those of the
+//! directory, and link count and change time of what was removed. A notification is then needed only if another thread may still
+//! hold an older reply. A thread takes its reply before its next request. So if all that the kernel holds of the inode was given in
+//! replies to the thread that makes the change, the notification is left out ([`RequestOrigin`]).
 //!
 //! # Invariants
-//! 1. Given and revoked are ordered by one lock: a lease is given before the revocation, which then has the kernel drop it, or
-//!    after the revocation, and then not at all.
+//! 1. Giving and revoking are ordered by one lock: a lease is given before the revocation, which then has the kernel drop it, or
+//!    not at all.
 //! 2. No file that is open on this node, or has unpublished writes here, has leased attributes: what its kernel shows of it changes
 //!    without a request to the owner.
 use crate::{Caller, Fid};
@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 
 /// A reply that was on its way for longer gives no lease.
 const MAX_REPLY_AGE: Duration = LEASE_TERM.saturating_mul(2);
-/// What the kernel was given so long ago it keeps no more. What is left of that after the term is for a thread of a program that
-/// takes its answer late.
+/// After this time the kernel holds nothing that it was given. It is longer than the term, for a thread of a program that takes its
+/// reply late.
 const KEPT_LIMIT: Duration = LEASE_TERM.saturating_mul(4);
-/// How long it is remembered, at least, what was given and revoked: longer than either.
+/// How long grants and revocations are remembered, at least: longer than either matters.
 const REMEMBERED: Duration = LEASE_TERM.saturating_mul(5);
 
 /// A thread of a program of this node, as the kernel names it in requests to the mount. `None`: the kernel or a library asks, or the
@@ -133,7 +133,7 @@ pub struct KernelLeases {
 }
 
 impl KernelLeases {
-    /// From now on there is a kernel that keeps what is leased.
+    /// Turns leases on: this node has a mount now.
     pub(super) fn turn_on(&self) {
         self.on.store(true, Ordering::SeqCst);
     }

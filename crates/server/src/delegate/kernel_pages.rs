@@ -1,24 +1,24 @@
-//! Tracks which pages this node's kernel may hold, for the mount that keeps them right.
+//! Tracks which page-cache pages this node's kernel may hold. The mount uses it to keep them right.
 //!
-//! Pages become outdated in two ways. Another node changes the file: then the generation moves past the one that the pages are
-//! of ([`StalePages`]). Or a program of this node writes past the page cache (direct I/O), and the kernel reads the page back
-//! while the write is on its way: for asynchronous writes the kernel does not look at its pages again afterwards. So the mount
-//! says when bytes go into the page cache, and drops the range of a direct write, if there may be pages, before the write is
-//! answered.
+//! Pages become stale in two ways:
+//! - Another node changes the file. Then the file's generation is newer than that of the pages ([`StalePages`]).
+//! - A program of this node writes past the page cache (direct I/O), and the kernel reads the page back during the write. After an
+//!   asynchronous write the kernel does not invalidate its pages again. So the mount reports every fill of the page cache here, and
+//!   if there may be pages, it drops the range of a direct write before it answers the write.
 //!
-//! In a service of one member the kernel keeps more: attributes and names for a while, and, with its writeback cache, dirty pages, sizes
-//! and times. There whoever reads or changes files around the mount (the library, staging, teams) says so, and the mount sees to it
-//! ([`MountCaches`]).
+//! In a service of one member the kernel also keeps attributes and names for a while and, with its writeback cache, dirty pages,
+//! sizes and times. Whoever accesses files there without the mount (the library, staging, teams) reports it, and the mount
+//! synchronises the kernel ([`MountCaches`]).
 //!
-//! Only *paging* handles bring pages in: handles open for reading (a mapping needs one), and handles without direct I/O. While
-//! a file has none, handles that only write are opened direct (`opens`).
+//! Only *paging* handles fill pages: handles open for reading (a mapping needs one), and handles without direct I/O. While a file
+//! has none, handles that only write are opened for direct I/O (`opens`).
 //!
 //! Invariants:
-//! - `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So either the
-//!   read sees the write, or the write sees that its pages must go.
-//! - `paged` is unset only when all pages are dropped.
-//! - The kernel drops no pages at an open by itself: it is told to keep them, and those that are old are dropped before. So each drop
-//!   begins and ends here (`page_drops`).
+//! - `paged` is set before bytes are read for the page cache, and checked after the bytes of a direct write can be read. So either
+//!   the read sees the write, or the write sees that it must drop pages.
+//! - `paged` is cleared only when all pages are dropped.
+//! - The kernel never drops pages at an open by itself: it is told to keep them, and this node drops stale ones before. So each
+//!   drop begins and ends here (`page_drops`).
 use super::context::DelegateContext;
 use super::handles::Handle;
 use super::kernel_leases::LeasedPart;
@@ -33,38 +33,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// What a direct write leaves for the mount to do before it is answered.
+/// What the mount must do after a direct write, before it answers it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DirectWriteFollowUp {
-    /// Pages of the range may be old.
+    /// Drop the pages of the range: they may be stale.
     pub drop_pages: bool,
-    /// An append went behind what other nodes had appended, and programs of this node may read the file: call
-    /// [`KernelPages::refetch_view`], and tell the kernel the size.
+    /// The write was an append after bytes that other nodes had appended, and programs of this node may read the file: call
+    /// [`KernelPages::refetch_view`], and give the kernel the size.
     pub refetch_view: bool,
 }
 
-/// What a mount does about a file that is read or changed around it. Not to be called on a thread that answers requests of the mount: the
-/// kernel may have to ask it something first.
+/// What a mount does when a file is read or changed around it. Not to be called on a thread that answers requests of the mount: the
+/// kernel may first make a request that this thread must answer.
 pub trait MountCaches: Send + Sync {
-    /// Returns once this node has all bytes that programs have written to the file, also those that only the kernel had. `false`: it
-    /// had them anyway.
+    /// Has the kernel write back the file's dirty pages, and waits for it. `false`: there could be none.
     fn write_back_dirty(&self, fid: Fid) -> bool;
-    /// The file's content, size or times were changed: returns once programs see that. While a program has the file open for writing, its
-    /// kernel may keep size and times until the last of these closes it.
+    /// Called after a change of the file's content, size or times: returns once programs see it. While programs have the file open for
+    /// writing, the kernel may keep size and times until the last of them closes it.
     fn refresh_kernel(&self, fid: Fid);
 }
 
-/// What this node's kernel holds of files, and what kernels of other nodes have to hear.
+/// See the head of this file.
 pub struct KernelPages {
     pub(super) ctx: Arc<DelegateContext>,
-    /// Of the mount of a service of one member.
+    /// The mount; only in a service of one member.
     pub(super) mount: RwLock<Option<Arc<dyn MountCaches>>>,
     /// Files of which pages are being filled (`page_fills`).
     pub(super) filling: AtomicUsize,
 }
 
 impl KernelPages {
-    /// What hears of files that are read or changed around the mount; `None`: there is no mount any more.
+    /// Sets the mount that is notified of accesses around it; `None`: there is none any more.
     pub fn set_mount_caches(&self, mount: Option<Arc<dyn MountCaches>>) {
         *self.mount.write() = mount;
     }
@@ -83,7 +82,7 @@ impl KernelPages {
         }
     }
 
-    /// What is read or written through this handle next goes into the kernel's page cache.
+    /// Notes that the next read or write through this handle fills the kernel's page cache.
     ///
     /// # Errors
     /// `EBADF`.
@@ -100,7 +99,7 @@ impl KernelPages {
         self.ctx.table.find(fid).is_some_and(paged)
     }
 
-    /// After a write past the page cache that the kernel expected at `expected` and that went to `placed`.
+    /// To be called after a direct write, which the kernel expected at `expected` and which went to `placed`.
     ///
     /// # Errors
     /// `EBADF`.
@@ -118,8 +117,7 @@ impl KernelPages {
         })
     }
 
-    /// Fetches what is published of the file now: what other nodes appended before an append of this node would read as
-    /// zeros.
+    /// Fetches the file's view anew. Otherwise bytes that other nodes appended before an append of this node would read as zeros.
     ///
     /// # Errors
     /// `EBADF`; `EIO` if the file's owner does not answer.
@@ -177,8 +175,8 @@ impl KernelPages {
         }
     }
 
-    /// What has this node's kernel hear of what other nodes did; `None`: there is no mount any more. From now on the kernel may keep
-    /// what is leased, if other members own anything.
+    /// Sets the mount's handler of invalidations by other nodes; `None`: there is no mount any more. With a mount and other members,
+    /// the kernel may hold leased objects.
     pub fn set_kernel_invalidator(&self, invalidator: Option<Arc<KernelInvalidator>>) {
         let mounted = invalidator.is_some();
         *self.ctx.node.kernel.write() = invalidator;

@@ -1,9 +1,8 @@
-//! The owners of this node that may hold locks, by file, and the handles through which they took them.
+//! The lock owners of this node that may hold locks, by file, and the handles through which they took them.
 //!
-//! A POSIX lock goes when its process closes any descriptor of the file; the kernel says so with the owner's number. The locks
-//! of an open file (`flock`, OFD) go with its handle, of which the kernel does not always say the owner's number: so handles
-//! are remembered here. An owner that took locks through one handle only has none left once that is closed, whatever kind it
-//! is.
+//! A POSIX lock ends when its process closes any descriptor of the file; the kernel then sends the owner's number. The locks of an
+//! open file (`flock`, OFD) end with its handle, and there the kernel does not always send the owner's number. So the handles are
+//! remembered. An owner that took locks through one handle only has none left once that is closed, whatever the kind.
 use super::handles::Handle;
 use crate::{Fid, Member};
 use forebay_proto::locks::LockSpace;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const MAX_TRIES: u32 = 8;
 /// Behind the last byte that a lock can cover.
 const LOCK_RANGE_END: u64 = 1 << 63;
-/// A member that holds a lock in someone's way is looked at no more often than this.
+/// Shortest interval between two checks whether a member that blocks a lock is alive.
 const SUSPECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A lock that a program asks for.

@@ -1,8 +1,8 @@
-//! Keeping pending writes and windows of all files inside the delegate's share of the memory.
+//! Keeps the pending writes and windows of all files within the delegate's share of the memory.
 //!
-//! Memory is not counted on every write: layers report how many pieces they grew by, and when that sums up
-//! to an eighth of the limit, all files are looked at. Windows and maps are a cache, and are emptied. Pending writes are published
-//! early, fullest file first.
+//! Memory is not measured at every write: layers report how many pieces they grew by, and when the sum reaches an eighth of the
+//! limit, all files are measured. Windows and maps are a cache and are emptied first. Then pending writes are published early, the
+//! largest file first.
 use super::commit::LayerCommitter;
 use super::context::DelegateContext;
 use super::intervals::INTERVAL_MEMORY;

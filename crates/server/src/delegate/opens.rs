@@ -52,7 +52,7 @@ pub struct OpenClient {
 }
 
 impl OpenClient {
-    /// A file that is there afterwards, open for so many handles.
+    /// Makes sure that a file exists, and opens it for `handles` handles.
     pub(super) fn make_and_open(
         &self,
         new: &NewFile<'_>,
@@ -145,7 +145,7 @@ impl OpenClient {
             .open(fid, flags, |handles| self.ask_open_for(fid, flags, handles))
     }
 
-    /// One open for so many handles; empties the file once if the flags say so.
+    /// One open for `handles` handles; empties the file once if the flags say so.
     fn ask_open_for(
         &self,
         fid: Fid,

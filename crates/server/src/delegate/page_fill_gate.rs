@@ -1,16 +1,15 @@
-//! When bytes of a file may be put into the kernel's page cache without having been asked for (`page_fills`).
+//! Decides when a fill may run: bytes put into the kernel's page cache without a request for them (`page_fills`).
 //!
-//! A fill replaces whatever the kernel has in the page. So while one is under way, nobody may be promised newer bytes than those
-//! filled in: not by a write of this node, which goes into the same page, and not by a call that shows what another node has
-//! published.
+//! A fill replaces whatever page the kernel has. So while one is under way, no call may promise newer bytes than those it carries:
+//! neither a write of this node, which goes into the same page, nor a call that shows what another node has published.
 //!
 //! Invariants, under the lock of the file's state:
-//! - A fill is of the generation that the file has when it begins. It begins only while no handle here may write the file, and
+//! - A fill carries the generation that the file has when it begins. It begins only while no handle here may write the file and
 //!   nothing written here is unpublished.
-//! - One at a time. A thread that fills pages has not answered a read yet, whose pages are locked until then; two of them could wait for
-//!   each other's pages.
-//! - A call that lets a program write, moves the generation, or drops the file's pages is answered after the end of all fills that
-//!   began before it had that effect. Those that begin later find the new state.
+//! - Only one fill at a time. The thread of a fill has a read to answer, whose pages the kernel locks until then; two such threads
+//!   could wait for each other's pages.
+//! - A call that lets a program write, changes the generation, or drops the file's pages is answered only after all fills that
+//!   began before it took effect have ended. Later fills find the new state.
 use parking_lot::{Condvar, MutexGuard};
 use std::sync::Arc;
 use std::time::Instant;

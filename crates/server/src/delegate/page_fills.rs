@@ -1,21 +1,20 @@
-//! Puts into the kernel's page cache what a handle will read next, before the kernel asks for it.
+//! Fills the kernel's page cache with what a handle will read next, before the kernel asks for it.
 //!
-//! The kernel reads ahead of a program that reads on and on, but asks for strided records one by one; each such request costs
-//! several times what copying its bytes does. So the requests of each handle are watched (`prefetch/strided_reads`), and once the next
-//! records can be predicted, those of a whole round are fetched together and put there (`FUSE_NOTIFY_STORE`), before the request
-//! that showed it is answered: the program sleeps meanwhile, and then finds them there. The request after the last of them brings the next
-//! round.
+//! The kernel reads ahead for a sequential reader, but it requests strided records one by one. Each such request costs several
+//! times what copying its bytes does. So the requests of each handle are watched (`prefetch/strided_reads`). Once the next records
+//! can be predicted, a round of them is fetched together and stored in the page cache (`FUSE_NOTIFY_STORE`), before the reply to
+//! the current request. The program then reads them without a request. The request after the last of them triggers the next round.
 //!
 //! Invariants:
-//! - A fill is of whole pages of the generation that the file has on this node, inside its size, and there is none while
-//!   somebody here may write the file (`page_fill_gate`). So a filled page is never older than one that the kernel would have
-//!   got by asking at that moment.
-//! - All pages that the kernel has are of that generation, too: a fill replaces none by other bytes, and whatever drops the
-//!   file's pages drops those that were filled.
-//! - A round is one request's worth of memory, and one at a time of a file.
+//! - A fill consists of whole pages of the generation that the file has on this node, within its size. None is made while a handle
+//!   of this node may write the file (`page_fill_gate`). So a filled page is never older than one that the kernel would have got by
+//!   asking at that moment.
+//! - All pages that the kernel holds are of that generation too. So a fill never replaces a page by other bytes, and whatever drops
+//!   the file's pages drops the filled ones.
+//! - A round takes the memory of one request, and a file has one round at a time.
 //!
-//! Where the handles of a file together leave no gap (`prefetch/last_reads`), a round is a whole run of pages, those between the
-//! records too: the others need them, and the kernel reads on from there.
+//! If the handles of a file together read all of it (`prefetch/last_reads`), a round is a whole run of pages, including those
+//! between the records: other handles need them, and the kernel continues with readahead after them.
 use super::Delegate;
 use super::KernelPages;
 use super::handles::{Handle, OpenHandle};

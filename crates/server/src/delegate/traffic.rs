@@ -54,7 +54,7 @@ impl TrafficCounters {
             .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A commit had patterns in place of so many extents.
+    /// Counts the extents that a commit replaced by patterns.
     pub(super) fn folded(&self, extents: u64, bytes: usize) {
         self.folded.fetch_add(extents, Ordering::Relaxed);
         self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);

@@ -91,7 +91,7 @@ impl WriteBackCalls {
         }
     }
 
-    /// Makes a file exactly so long, which the kernel takes for no change of its time.
+    /// Sets a file's length, which the kernel does not treat as a change of its time.
     ///
     /// # Errors
     /// As a truncate.

@@ -143,7 +143,7 @@ impl OpenTable {
             entry.orphan = false;
         }
     }
-    /// From now on opens and commits fail; false if a member holds it open.
+    /// Makes further opens and commits of a file fail. `false`: a member holds it open, and nothing changes.
     pub fn start_removing(&self, fid: Fid) -> bool {
         let mut files = self.files.lock();
         let entry = files.entry(fid).or_default();

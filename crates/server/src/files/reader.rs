@@ -26,9 +26,9 @@ use forebay_proto::files::{ExtentsReply, FileSurvey, NamedRanges};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Extents looked at for one answer about named log addresses.
+/// Extents that are read for one reply about named log addresses, at most.
 const NAMED_EXTENTS: usize = 64 << 10;
-/// Most extents looked at for one survey.
+/// Extents that are read for one survey, at most.
 const SURVEYED_EXTENTS: usize = 16 << 10;
 
 /// Answers readers. Changes nothing but by publishing what is decided.
@@ -131,7 +131,7 @@ impl ContentReader {
         fids.iter().map(one).collect()
     }
 
-    /// Bytes of a file by the member that stores them. `left`: extents that may be looked at.
+    /// Bytes of a file by the member that stores them. `left`: how many more extents may be read.
     fn held(&self, fid: Fid, inode: &Inode, left: &mut usize) -> Result<Option<Vec<(u16, u64)>>> {
         let size = inode.size;
         if size > SLICE || *left == 0 {

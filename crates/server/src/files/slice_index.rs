@@ -103,7 +103,7 @@ impl SliceIndex {
         Ok(removed.len())
     }
 
-    /// A batch landed that freed so many bytes of the file: the outbox looks whether there is something to deliver.
+    /// To be called after a batch that freed `freed` bytes of the file: wakes the outbox if there may be something to deliver.
     pub fn batch_applied(&self, fid: Fid, freed: u64) {
         if freed > 0 || self.outbox.displaced.has_records(fid) {
             self.outbox.wake();

@@ -1,4 +1,4 @@
-//! The work of the background thread of `files`: removals, receipts to sweep, and whether to publish again.
+//! The queue of the background thread of `files`: removals, receipts to sweep, and whether to publish again.
 use crate::{Fid, Member};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! How often the chunks of one member are named: what is saved against what the spans say.
+//! Checks the saved counts of one member's chunks against the number of runs of spans that name them.
 use super::{CheckedStore, FsckReport};
 use crate::Result;
 use forebay_data::check;

@@ -105,7 +105,7 @@ impl FsckReport {
 /// How far the check is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FsckProgress {
-    /// What is looked at.
+    /// What is being checked.
     pub stage: &'static str,
     /// Log bytes verified.
     pub done: u64,

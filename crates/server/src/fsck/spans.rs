@@ -102,7 +102,7 @@ pub fn stored_bytes(store: &Store) -> u64 {
     spans.map(|s| s.stored_len()).sum::<u64>() + chunks.sum::<u64>()
 }
 
-/// Verifies every chunk of every container, and every piece of every span; `progress` hears the bytes done, over all members.
+/// Verifies every chunk of every container, and every piece of every span; `progress` is called with the bytes done, over all members.
 pub fn check(
     io: &dyn Io,
     m: &CheckedStore,

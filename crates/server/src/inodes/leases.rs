@@ -1,19 +1,18 @@
 //! Leases: which nodes' kernels may keep attributes of this member's inodes, and names of directories in its directories.
 //!
-//! They are leases as of Gray and Cheriton. A kernel keeps what is leased for [`LEASE_TERM`] at most. A change of it first has all
-//! kernels that may have it drop it, and waits until they have, or until the lease has run out: so a kernel that does not
-//! answer delays a change, and never prevents it.
+//! These are the leases of Gray and Cheriton. A kernel keeps a leased object for [`LEASE_TERM`] at most. A change of the object first
+//! revokes the leases: it waits until every kernel that may hold one has dropped the object, or until the lease has expired. So a kernel
+//! that does not answer delays a change, but never prevents it.
 //!
 //! # Invariants
 //! 1. While a [`LeaseChange`] exists, its objects are leased to nobody, except perhaps to the node that asked for the change. That
 //!    node has its own kernel drop them before the request returns (`delegate/kernel_leases.rs`).
-//! 2. A lease is recorded before the value is read. So a change that did not find the lease, and did not revoke it, is already in
-//!    the value.
-//! 3. A lease is remembered for [`REMEMBERED`] at least: the term, and time for a reply that is slow on its way to the kernel, or
-//!    in it.
-//! 4. What a kernel had to drop is leased again once it has not been changed for a while, which doubles up to a limit
-//!    ([`LeaseContention`]); before that only to a node that alone changes it. So what several nodes change and read in turn is
-//!    not leased and revoked again and again, and what they only created together is leased soon.
+//! 2. A lease is recorded before the value is read. So a change that did not find the lease to revoke it is already in the value.
+//! 3. A lease is remembered for [`REMEMBERED`] at least: the term, and time for a slow reply to the kernel.
+//! 4. After a revocation an object is *contended* ([`LeaseContention`]). It is leased again once it has not been changed for a while;
+//!    that time doubles with each revocation, up to a limit. Before that it is leased only to a node that alone changes it. So
+//!    objects that several nodes change and read in turn are not leased and revoked again and again, and objects that they only created
+//!    together are leased soon.
 //! 5. No inode lock is held while a change begins: it may wait.
 //!
 //! Holders are kept by their number modulo 64: in a larger service a kernel may have to drop what it does not have.
@@ -27,16 +26,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a lease is remembered, at least; twice that at most. A node takes replies that are two terms old at most, and has
-/// forgotten after four more what it gave its kernel.
+/// How long a lease is remembered, at least (at most twice as long). A node accepts replies up to two terms old, and after four more
+/// terms it has forgotten what it gave its kernel.
 const REMEMBERED: Duration = LEASE_TERM.saturating_mul(6);
-/// When a kernel has not answered for so long, its lease has run out, counted from its last grant.
+/// A kernel that has not answered for this long has no lease any more: it has expired since the last grant.
 const REVOKE_LIMIT: Duration = LEASE_TERM.saturating_mul(5);
-/// Tables of leases, so that requests seldom wait for each other.
+/// Shards of the table of leases, each with a lock, so that requests seldom wait for each other.
 const SHARDS: usize = 16;
-/// How long something is not changed, at first, before it is leased again.
+/// How long a contended object must stay unchanged before it is leased again, at first.
 const MIN_QUIET: Duration = Duration::from_millis(5);
-/// The same at last.
+/// The limit up to which [`MIN_QUIET`] is doubled.
 const MAX_QUIET: Duration = REMEMBERED;
 
 /// What can be leased.
@@ -44,12 +43,12 @@ const MAX_QUIET: Duration = REMEMBERED;
 pub(crate) enum LeasedObject<'a> {
     /// The attributes of an inode.
     Attributes(Fid),
-    /// What a name in a directory names, if that is a directory.
+    /// The inode that a name in a directory refers to, if it is a directory.
     Entry(Fid, &'a [u8]),
 }
 
 impl LeasedObject<'_> {
-    /// Two with the same number are taken for one, which only drops more than it has to.
+    /// A hash that stands for the object. Objects with the same number are treated as one, which only revokes more than necessary.
     fn number(self) -> u64 {
         match self {
             LeasedObject::Attributes(fid) => fid.0,
@@ -72,14 +71,14 @@ impl LeasedObject<'_> {
     }
 }
 
-/// What a kernel had to drop because another node changed it.
+/// The state of a contended object: a kernel had to drop it because another node changed it.
 #[derive(Debug, Clone, Copy)]
 struct LeaseContention {
-    /// Who has made all changes since: this member gets a lease at once.
+    /// The one member that has made all changes since, if there is one: it gets a lease at once.
     only: Option<Member>,
-    /// The last change.
+    /// Time of the last change.
     changed: Instant,
-    /// Others get a lease when so long after that it has not been changed.
+    /// Other members get a lease once the object has been unchanged for this long.
     quiet: Duration,
 }
 
@@ -88,7 +87,7 @@ impl LeaseContention {
         now.saturating_duration_since(self.changed) >= self.quiet
     }
 
-    /// After a change by a member, or by the owner of its own accord. `drops`: kernels have to drop it.
+    /// The state after a change by a member (`None`: by the owner itself). `drops`: kernels have to drop the object.
     fn after_change(self, by: Option<Member>, now: Instant, drops: bool) -> LeaseContention {
         let (only, quiet) = match self.is_quiet(now) {
             true if drops => (by, MAX_QUIET.min(2 * self.quiet)),
@@ -110,15 +109,15 @@ struct LeaseState {
     contention: Option<LeaseContention>,
 }
 
-/// One of the tables. What is in neither map is leased to nobody.
+/// A shard. An object in neither map is not leased.
 #[derive(Default)]
 struct LeaseShard {
     recent: HashMap<u64, LeaseState>,
-    /// Those of the time before.
+    /// The map that `recent` replaced.
     older: HashMap<u64, LeaseState>,
     /// When `recent` began.
     began: Option<Instant>,
-    /// Changes under way.
+    /// Number of changes under way of each object.
     changing: HashMap<u64, u32>,
 }
 
@@ -157,13 +156,13 @@ impl LeaseShard {
 /// The leases of one member's inodes.
 #[derive(Default)]
 pub(crate) struct LeaseTable {
-    /// Set once where other members exist; without, nothing is leased.
+    /// Set if there are other members. Otherwise nothing is leased.
     peers: OnceLock<Arc<dyn PeerRpc>>,
     shards: [Mutex<LeaseShard>; SHARDS],
 }
 
 impl LeaseTable {
-    /// From now on what is asked for is leased, if there are other members.
+    /// Begins to grant leases, if there are other members.
     pub fn connect(&self, peers: Arc<dyn PeerRpc>) {
         if peers.members() > 1 {
             // A second call would be a mistake of the service; the first one stays.
@@ -175,7 +174,7 @@ impl LeaseTable {
         &self.shards[(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize % SHARDS]
     }
 
-    /// Leases an object to a member, if nothing speaks against it. To be read after that.
+    /// Leases an object to a member, unless it is being changed or contended. The caller reads the object after that.
     pub fn grant(&self, object: LeasedObject<'_>, to: Member) -> bool {
         self.grant_at(Instant::now(), object, to)
     }
@@ -197,8 +196,8 @@ impl LeaseTable {
         true
     }
 
-    /// The kernel of a member's node keeps this without having asked: a directory that it renames stays as long as its old name
-    /// would have.
+    /// Notes that the kernel of a member's node keeps an object without having asked: when it renames a directory, it keeps the new
+    /// name as long as the old one.
     pub fn note_holder(&self, object: LeasedObject<'_>, member: Member) {
         if self.peers.get().is_some() {
             let number = object.number();
@@ -208,8 +207,8 @@ impl LeaseTable {
         }
     }
 
-    /// Returns once no kernel keeps these; until the change is dropped none may again. `by`: whose request it is; its own kernel
-    /// is its own business. The caller has no inode lock.
+    /// Revokes the leases on these objects and returns once no kernel holds any. None is granted until the change is dropped. `by`: the
+    /// member that asked for the change; it takes care of its own kernel. The caller holds no inode lock.
     pub fn begin_change<'a>(
         &self,
         by: Option<Member>,
@@ -287,7 +286,7 @@ fn bit(member: Member) -> u64 {
     1 << (member % 64)
 }
 
-/// A change under way. What it names is leased to nobody until it is dropped.
+/// A change under way. Its objects are leased to nobody until it is dropped.
 #[must_use]
 pub(crate) struct LeaseChange<'a> {
     leases: &'a LeaseTable,

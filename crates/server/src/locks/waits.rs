@@ -43,7 +43,7 @@ pub enum WaitEnd {
 }
 
 impl WaitingRequest {
-    /// Waits for a change, at most so long.
+    /// Waits for a change, at most for `time`.
     pub fn wait(&self, time: Duration) -> WaitEnd {
         let mut state = self.state.lock();
         if !state.granted && !state.ended {

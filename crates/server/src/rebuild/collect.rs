@@ -1,7 +1,6 @@
-//! Collects everything that can be read of the members' stores; whether it fits together is decided later (`names`, `content`).
+//! Collects everything that can be read of the members' stores. Whether it fits together is decided later (`names`, `content`).
 //!
-//! Inodes and entries are held in memory, some hundred bytes each; the records of content stay where they are and are read
-//! again as they are needed.
+//! Inodes and entries are held in memory, some hundred bytes each. Records of content stay on disk and are read again when needed.
 use super::losses::Losses;
 use super::{ByteCheck, MemberPaths, is_member};
 use crate::inodes::{self, Inode};

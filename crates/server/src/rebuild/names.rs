@@ -1,5 +1,5 @@
-//! Entries and inodes made to fit each other: what a name stands for exists, every inode has a name or waits to be removed, every
-//! directory has a way to the root, and links are counted.
+//! Makes entries and inodes fit each other: every name refers to an inode that exists, every inode has a name or waits to be
+//! removed, every directory can be reached from the root, and link counts are right.
 use super::blank;
 use super::collect::CollectedRecords;
 use super::losses::{Loss, Losses};

@@ -1,11 +1,11 @@
-//! The next round of each team that has no clients any more: one number a team, kept when the team itself is forgotten.
+//! The next round of each team that has no clients any more: one number a team, kept after the team itself is forgotten.
 //!
-//! The token of an open is made of its team and its round. A team that is formed again therefore goes on after its last
-//! round: were it to begin at 0, it would give out old tokens again, and an open under a token that a member has abandoned
-//! is not counted. A team of other members is another team and begins at 0, as not all of them may know the last round.
+//! The token of an open is made of its team and round. So a team that is formed again continues after its last round. If it began
+//! at 0, old tokens would be used again, and an open under a token that a member has abandoned is not counted. A team with other
+//! members is another team and begins at 0, because not all of its members may know the last round.
 //!
 //! # Invariants
-//! - The last [`MIN_REMEMBERED`] teams at least are remembered, and twice as many at most.
+//! - At least the last [`MIN_REMEMBERED`] teams are remembered, at most twice as many.
 use std::collections::HashMap;
 
 /// Teams remembered at least. Twice as many take about 14 MB.

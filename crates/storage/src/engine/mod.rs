@@ -20,11 +20,12 @@
 //! | `background` | the background threads of an engine |
 //!
 //! # What the store does, and what an engine does
-//! The store ([`Store`](crate::Store)) numbers batches, logs them, and hands each to every engine; when it is opened, it does
-//! the same with what the log holds. [`EngineHost`] is the part of the store that engines share: the I/O trait, the directory,
-//! file numbers, the manifest, the log's files, and whether a failed write has poisoned the store ([`StoreHealth`]). [`BackgroundWork`] is an engine's threads, and how they and writers wake each other. An engine
-//! ([`Engine`]) keeps what a batch brings for it: it decides when its memory is full, writes files, names them in the manifest,
-//! merges them, and reports damage.
+//! - The **store** ([`Store`](crate::Store)) numbers batches, logs them, and hands each to every engine. When it is opened, it hands
+//!   over the batches that the log holds in the same way.
+//! - [`EngineHost`] is the part of the store that engines share: the I/O trait, the directory, file numbers, the manifest, the log's
+//!   files, and whether a failed write has poisoned the store ([`StoreHealth`]).
+//! - An **engine** ([`Engine`]) takes its changes out of a batch. It decides when its memory is full, writes files, names them in the
+//!   manifest, merges them, and reports damage. [`BackgroundWork`] is its threads, and how they and writers wake each other.
 //!
 //! Reads and statistics are not in the trait. Engines have different keys and figures, and a get or a scan through a trait
 //! object would cost every record. A reader takes the engine as its own type ([`Store::engine`](crate::Store::engine)). The
@@ -42,8 +43,9 @@
 //! [`EngineHost`] on files, edits and progress know that there is one attached engine.
 //!
 //! # Invariants
-//! - Log records stay until all engines hold them in files. An engine names a file in the manifest only when the log has the
-//!   batches in it on disk, for the engines that do not hold them in files yet. So after a crash a batch is there whole, or not at all.
+//! - A log record stays until all engines hold its batch in files. An engine names a file in the manifest only once the log has the
+//!   file's batches on disk, because other engines may not hold these in files yet. So after a crash a batch is there for all
+//!   engines or for none.
 //! - A file that the manifest does not name is removed at the next open.
 //! - An engine gets batches in the order of their numbers, one at a time, each after it was logged.
 mod background;
@@ -74,8 +76,8 @@ pub trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Called before a group of batches is logged, with the end of the log held. May end the log file, and wait for the engine's own background
-    /// work.
+    /// Called before a group of batches is logged, with the end of the log locked. May end the log file, and wait for the engine's own
+    /// background work.
     ///
     /// # Errors
     /// The group is refused; nothing of it was logged.
@@ -83,15 +85,16 @@ pub trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Takes out of a batch what it brings for this engine. Called after it was logged, and with what the log holds at an open. Must not wait.
+    /// Takes this engine's changes out of a batch. Called after the batch was logged, and at an open for each batch in the log. Must not
+    /// wait.
     fn apply(&self, number: u64, batch: &mut Batch);
 
-    /// Called after each batch, whatever its outcome, with no lock held. A store that works in no thread of its own does here what was
-    /// [asked for](Engine::request_flush). What fails is tried again, or has poisoned the store.
+    /// Called after each batch, whatever its outcome, with no lock held. A store without threads of its own does the
+    /// [requested](Engine::request_flush) work here. Work that fails is retried, or has poisoned the store.
     fn applied(&self, load: GroupSummary, outcome: &Result<()>);
 
-    /// The log has grown long: what the engine holds should come into files soon. Called with locks of the store held: must not wait.
-    /// Nothing for an engine whose MemTable ends with each log file.
+    /// The log has grown long: the engine should flush soon. Called with locks of the store held: must not wait. Does nothing for an
+    /// engine whose MemTable ends with each log file.
     fn request_flush(&self) {}
 
     /// The disk is full: the log goes on in its reserve, for batches that free space. Called with the end of the log
@@ -101,27 +104,27 @@ pub trait Engine: Send + Sync + 'static {
     /// The store was [poisoned](StoreHealth::poison): whoever waits for this engine looks again.
     fn poisoned(&self) {}
 
-    /// Brings all it holds into files, named in the manifest when it returns. Called with no lock held, before [`stop`](Engine::stop).
+    /// Flushes everything to files, which the manifest names when this returns. Called with no lock held, before [`stop`](Engine::stop).
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::NoDescriptors`](crate::Error::NoDescriptors): it stays in memory and in the log.
     /// Anything else has poisoned the store.
     fn flush(&self) -> Result<()>;
 
-    /// Ends threads and waits for them; writes nothing more. Reads go on working. Twice is fine.
+    /// Ends threads and waits for them; writes nothing more. Reads still work. May be called twice.
     fn stop(&self);
 
-    /// Reads every file and tells of all damage, with what each place may have held.
+    /// Reads every file and reports all damage, with what each damaged place may have held.
     fn survey(&self) -> Vec<Damage>;
 
-    /// The damage that reads met since it was opened, each place once.
+    /// The damage that reads have met since the open, each place once.
     fn damage_notes(&self) -> Vec<Arc<Damage>>;
 
-    /// The engine as what it is.
+    /// The engine, to be cast to its own type.
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// What an engine may want to know of one batch, or of several that are logged together, whatever they bring for it.
+/// A summary of one batch, or of a group that is logged together, over the changes for all engines.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupSummary {
     /// All of them free space: on a full disk they may use reserves.

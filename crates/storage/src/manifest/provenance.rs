@@ -1,18 +1,19 @@
-//! The provenance of a table file: its inputs, and the tables that there were then; for a store whose manifest is lost.
+//! The provenance of a table file: the tables it was made from, and the other tables of the store at that time. It is stored in the
+//! file itself, for a store that has lost its manifest.
 //!
 //! ```text
 //!  ... | payload, n bytes | n u32 | crc u32 | footer, 64 bytes |
 //!
-//!  payload:  length | the edit that names this file, with a batch number
-//!            count  | count times: gap | length - 1         numbers of the tables that it was made of (its inputs), ascending, as ranges
-//!            count  | count times: number | level u8        the other tables of the store when that work began
+//!  payload:  length | the edit that adds this file to the manifest, with a batch number
+//!            count  | count times: gap | length - 1         inputs: numbers of the tables it was made from, ascending, as ranges
+//!            count  | count times: number | level u8        the other tables of the store when that flush or merge began
 //! ```
 //! Integers are varints where nothing else is said. `crc`: CRC32C of the file's number (u64), n and the payload.
 //!
-//! The batch number: for a flushed table (level 0) its last batch; for a merged one the batch through which the log was flushed
-//! when the merge began. So a merged table says of every older table whether it was there: see
-//! [`reconstruct`](crate::manifest::reconstruct). Files of the attached engine list their inputs only; what that engine stores
-//! in the edit gives the order of its runs.
+//! The batch number is, for a flushed table (level 0), its last batch; for a merged one, the batch up to which the log was flushed
+//! when the merge began. So for every older table a merged table says whether it existed then;
+//! [`reconstruct`](crate::manifest::reconstruct) uses this. Files of the attached engine list only their inputs; the description in
+//! their edit gives the order of that engine's runs.
 //!
 //! Invariant: only `reconstruct` reads it, so damage here costs nothing while there is a manifest.
 use super::{Edit, EngineEdit};
@@ -25,7 +26,7 @@ use std::path::Path;
 const FOOTER: usize = TableFooter::LENGTH;
 /// Bytes between payload and footer.
 const TAIL: usize = 8;
-/// Inputs of a file, at most, when it is read.
+/// Inputs of a file, at most: more are treated as damage.
 const MOST_INPUTS: u64 = 1 << 24;
 
 /// See the head of this file.
@@ -38,7 +39,7 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Of a file of the attached engine, as its edit of the manifest names it and what it is made of.
+    /// The provenance of a file of the attached engine: its description in the manifest, and the files it was made from.
     pub fn of_engine_file(number: u64, description: Bytes, inputs: &[u64]) -> Provenance {
         let engine = EngineEdit {
             add: vec![(number, description)],
@@ -57,12 +58,12 @@ impl Provenance {
         }
     }
 
-    /// What stands before the footer of file `number`.
+    /// The bytes before the footer of file `number`.
     pub fn encode(&self, number: u64) -> Vec<u8> {
         let (mut out, mut edit) = (Vec::new(), Vec::new());
         self.edit.encode(&mut edit);
         put_sized(&mut out, &edit);
-        // What was made together has numbers in a row.
+        // Files that were made together have consecutive numbers.
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for number in &self.inputs {
             match ranges.last_mut() {
@@ -113,7 +114,7 @@ impl Provenance {
         cursor.is_empty().then_some(provenance)
     }
 
-    /// Reads it from the file; and the file's length, bytes.
+    /// Reads it from a file. Also returns the file's length, bytes.
     ///
     /// # Errors
     /// `Corrupt`: it is damaged, or not there. `Io`.

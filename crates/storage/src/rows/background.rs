@@ -1,5 +1,7 @@
-//! The two background threads: one flushes, one compacts. No wake-up is lost: conditions are checked, and made true,
-//! under the `signals` lock. If one thread panics, the store is poisoned, so that nobody waits for it.
+//! The two background threads: one flushes, one compacts.
+//!
+//! Invariants: no wake-up is lost, because conditions are changed and checked under the `signals` lock. If a thread panics, the
+//! store is poisoned, so that nobody waits for it.
 use super::RowEngine;
 use super::signals::SignalState;
 use crate::engine::{LogTail, PoisonOnPanic};
@@ -10,7 +12,7 @@ use std::time::Duration;
 
 /// How long to wait for the end of the log before looking for other work.
 pub(super) const LOG_WAIT: Duration = Duration::from_millis(10);
-/// How long to wait before what failed for want of room or descriptors is tried again.
+/// Wait before a flush that failed for lack of space or descriptors is retried.
 const SHORTAGE_RETRY: Duration = Duration::from_millis(250);
 
 impl RowEngine {
@@ -85,7 +87,7 @@ impl RowEngine {
         }
     }
 
-    /// Waits for work. Whether there was none, nor a batch, for some time, since one came.
+    /// Waits for work. `true`: the log has grown since the last trim, and there has been no work and no batch for the idle time.
     fn wait_for_pause(&self, signals: &mut MutexGuard<'_, SignalState>) -> bool {
         if !self.grown.load(Ordering::Relaxed) {
             self.signals.work.wait(signals);
@@ -97,7 +99,7 @@ impl RowEngine {
         waited.timed_out() && visible() == before && !self.signals.is_stopping()
     }
 
-    /// While nothing else is to do: brings what the log holds to files, those of other engines too, so that its own go. `false` if it is short.
+    /// While there is no other work: flushes all engines, so that log files can be removed. `false`: the log is too short for that.
     fn trim(&self) -> bool {
         let Some(mut log) = self.host.log.try_lock_for(LOG_WAIT) else {
             return false;
@@ -164,7 +166,7 @@ impl RowEngine {
         }
     }
 
-    /// Starts the threads, if it is to work in some.
+    /// Starts the threads, if the engine works in threads.
     pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
         if !self.host.options.background {
             return Ok(());

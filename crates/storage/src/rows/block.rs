@@ -1,19 +1,19 @@
-//! Blocks: the unit in which table files are read, checked and cached. Entries are rows, each key stored as what differs from the key
-//! before.
+//! Blocks: the unit in which table files are read, verified and cached. Entries are rows; of each key only the part is stored that
+//! differs from the key before (prefix compression).
 //!
 //! ```text
 //!  count varint | count times: shared varint | suffix length varint | value length + 1 varint, 0 = delete | suffix | value
 //! ```
 //!
-//! Invariant: a decoded [`Block`] is in strictly ascending key order, whatever the bytes were.
-//! The checksum of a block stands in its table's metadata region, not in the block.
+//! Invariant: a decoded [`Block`] is in strictly ascending key order, whatever the bytes were. The checksum of a block is in its
+//! table's metadata region, not in the block.
 use crate::encoding::{Cursor, put_varint};
 use bytes::Bytes;
 
 /// One entry on its way into a block. Keys start with the keyspace byte. `None` marks a delete.
 pub type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// The number of this layout, which table files carry: a file of another one is refused.
+/// The version of this layout, which is recorded in table files: a file with another version is refused.
 pub const FORMAT: u32 = 1;
 
 /// A decoded block: entries in key order, in one buffer.
@@ -35,7 +35,7 @@ const DELETED: u32 = u32::MAX;
 const COPY: usize = 512;
 
 impl Block {
-    /// Of the bytes of a block. `None` if they are none.
+    /// Decodes a block. `None` if the bytes are no block.
     pub fn decode(bytes: &[u8]) -> Option<Block> {
         let mut cursor = Cursor::new(bytes);
         let count = usize::try_from(cursor.varint()?).ok()?;
@@ -169,7 +169,7 @@ impl BlockBuilder {
         Some(())
     }
 
-    /// The block. Room that was not used goes back: a cache holds many blocks, and counts their lengths.
+    /// The finished block. Spare capacity is freed: a cache holds many blocks, and counts their lengths.
     pub fn finish(mut self) -> Block {
         self.slots.shrink_to_fit();
         Block {

@@ -89,7 +89,7 @@ impl BlockCache {
         self.shards.iter().map(|s| s.lock().bytes).sum()
     }
 
-    /// Lookups answered and not answered since the start.
+    /// Hits and misses since the start.
     pub fn hits_and_misses(&self) -> (u64, u64) {
         (
             self.hits.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! Merging table files: one level into the next; on a full disk, rewriting each table without the entries that newer ones hide.
+//! Merges table files: one level into the next. On a full disk it rewrites each table without the entries that newer ones hide.
 use super::levels::{Compaction, LEVELS, LevelLimits};
 use super::merge::{Merge, Source, TableRun};
 use super::state::{RowState, count};
@@ -22,13 +22,13 @@ enum Failure {
 /// Merges tables, one merge at a time.
 pub struct Compactor {
     rows: Arc<RowState>,
-    /// Where the last compaction of each level ended; held while one is made.
+    /// Where the last compaction of each level ended. The lock is held during a compaction.
     ends: Mutex<Vec<Vec<u8>>>,
     unreadable: UnreadableTables,
 }
 
 impl Compactor {
-    /// Of these rows.
+    /// A compactor for these rows.
     pub fn new(rows: Arc<RowState>) -> Compactor {
         Compactor {
             rows,
@@ -130,7 +130,7 @@ impl Compactor {
         Ok(true)
     }
 
-    /// Names tables in the manifest that take the place of others.
+    /// Replaces tables by others in the manifest.
     fn replace(&self, remove: Vec<u64>, add: Vec<(u8, TableMeta)>) -> Result<()> {
         let edit = Edit {
             add,
@@ -140,7 +140,7 @@ impl Compactor {
         self.rows.edit(edit, |_| {})
     }
 
-    /// What tables tell of themselves that a merge of these makes. Merges come one after the other.
+    /// The provenance of the tables that a merge of these writes. There is one merge at a time.
     fn provenance(&self, mut inputs: Vec<u64>) -> Provenance {
         inputs.sort_unstable();
         let manifest = self.rows.host.manifest.lock();
@@ -171,7 +171,7 @@ impl Compactor {
         result
     }
 
-    /// Writes what a job's merge yields to tables; one that is not finished stays in `builder`.
+    /// Writes the merged rows of a job to tables. An unfinished table stays in `builder`.
     fn write_merged<'a>(
         &'a self,
         mut merge: Merge,

@@ -1,5 +1,4 @@
-//! Blocks of the disk that the file `SPARE` holds, and that are freed on a full disk so that flushes and compactions have room
-//! (`reclaim`).
+//! The file `SPARE`: disk blocks that are freed on a full disk, so that flushes and compactions have room (`reclaim`).
 use crate::engine::EngineHost;
 use crate::wal::reserve;
 use crate::{Result, names};
@@ -10,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// See the head of this file.
 pub struct CompactionReserve {
     host: Arc<EngineHost>,
-    /// Whether it is in use or could not be made: puts are refused.
+    /// It is in use, or could not be made: puts are refused.
     used: AtomicBool,
     /// Held while space is reclaimed.
     giving_back: Mutex<()>,
 }
 
 impl CompactionReserve {
-    /// Not made yet.
+    /// A reserve whose file does not exist yet.
     pub fn new(host: Arc<EngineHost>) -> CompactionReserve {
         CompactionReserve {
             host,
@@ -26,10 +25,10 @@ impl CompactionReserve {
         }
     }
 
-    /// Makes it if the disk has room for it.
+    /// Creates the file if the disk has room for it.
     ///
     /// # Errors
-    /// Those of the disk, but that it is full.
+    /// As the disk, except that it is full.
     pub fn make(&self) -> Result<bool> {
         let host = &self.host;
         let bytes = host.options.table_reserve_bytes;
@@ -38,13 +37,13 @@ impl CompactionReserve {
         Ok(made)
     }
 
-    /// The same once the store is open: a failure poisons it.
+    /// As `make` in an open store: a failure poisons it.
     pub fn renew(&self) -> Result<bool> {
         self.make()
             .map_err(|e| self.host.health.poison_unless_full(e))
     }
 
-    /// Whether a put may have room: it is there, or it is again.
+    /// Whether puts are accepted: the file exists, or could be created again now.
     pub fn is_there(&self) -> Result<bool> {
         if !self.used.load(Ordering::Acquire) {
             return Ok(true);
@@ -56,12 +55,12 @@ impl CompactionReserve {
         }
     }
 
-    /// While this is held nobody else renews it or reclaims space.
+    /// The lock under which the file is created and space is reclaimed.
     pub fn lock(&self) -> MutexGuard<'_, ()> {
         self.giving_back.lock()
     }
 
-    /// Frees it. The caller holds the lock.
+    /// Removes the file. The caller holds the lock.
     pub fn release(&self) -> Result<()> {
         self.used.store(true, Ordering::Release);
         let released = reserve::release_spare(&*self.host.io, self.host.dir());

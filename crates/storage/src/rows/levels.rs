@@ -91,7 +91,7 @@ impl Levels {
         })
     }
 
-    /// The work due, without tables in `skip` (damaged ones). `after` remembers per level where the last work ended.
+    /// The compaction that is due, without tables in `skip` (damaged ones). `after` has for each level where its last one ended.
     pub fn due(
         &self,
         limits: &LevelLimits,

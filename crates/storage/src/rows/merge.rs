@@ -1,6 +1,6 @@
-//! The sources of rows that scans and compactions merge: a keyspace of a MemTable, and tables that do not overlap.
+//! The sources of rows that scans and compactions merge: one keyspace of a MemTable, or tables that do not overlap.
 //!
-//! Nothing is collected: memory is one block (or a few entries) for each source.
+//! Sources are read lazily: one block (or a few entries) of each is in memory.
 use super::block::Block;
 use super::memtable::MemTable;
 use super::table::Table;
@@ -62,18 +62,18 @@ impl MemoryRun {
     }
 }
 
-/// Keys that a damaged block or table may have held.
+/// The keys that a damaged block or table may have held.
 struct LostKeys {
     first: Bytes,
     last: Bytes,
     table: Arc<Table>,
 }
 
-/// A block or a table that cannot be read.
+/// An unreadable block or table, at which a cursor stands.
 struct UnreadableRange {
     lost: LostKeys,
     error: Error,
-    /// What comes after it: a table, and the number of a block in it.
+    /// Where to go on: a table, and the number of a block in it.
     behind: (usize, usize),
 }
 
@@ -86,20 +86,20 @@ pub struct TableRun {
     at: usize,
     ahead: VecDeque<Arc<Block>>,
     ahead_bytes: u64,
-    /// Leading key bytes not shown: the keyspace byte in scans.
+    /// Leading bytes that are cut off keys: in scans the keyspace byte.
     skip: usize,
     /// The keyspace of a scan.
     keyspace: u8,
-    /// Scans fill the block cache, compactions do not.
+    /// Whether blocks are read through the cache: by scans, not by compactions.
     cached: bool,
-    /// What cannot be read, at its first key.
+    /// The unreadable range at which the cursor stands.
     failed: Option<Box<UnreadableRange>>,
-    /// The same, where it was gone past.
+    /// Unreadable ranges that were skipped.
     lost: Vec<LostKeys>,
 }
 
 impl TableRun {
-    /// For scans: from `from` (keyspace byte first) on; shows keys without that byte, and ends with the keyspace.
+    /// For scans: entries from `from` (keyspace byte first) to the end of the keyspace, with keys without that byte.
     pub fn scan(tables: Vec<Arc<Table>>, from: &[u8]) -> TableRun {
         let mut run = TableRun::empty(tables);
         run.ahead_bytes = 4096;
@@ -111,7 +111,7 @@ impl TableRun {
         run
     }
 
-    /// For compactions: from `from` on, keys with their keyspace byte, past the cache.
+    /// For compactions: entries from `from` on, with the keyspace byte in keys, read without the cache.
     pub fn starting(tables: Vec<Arc<Table>>, from: &[u8]) -> TableRun {
         let mut run = TableRun::empty(tables);
         run.seek(from);
@@ -143,7 +143,7 @@ impl TableRun {
                     self.next_block = block;
                     self.load();
                 }
-                // Which of its blocks comes first is not known: the whole table fails, even if another try could read it.
+                // The first block is not known, so the whole table counts as unreadable, even if a retry could read it.
                 Err(error) => self.set_failed(None, error),
             }
             self.at = self.block.as_ref().map_or(0, |b| b.lower_bound(from));
@@ -154,7 +154,7 @@ impl TableRun {
         }
     }
 
-    /// A scan ends where the next key is of another keyspace.
+    /// Ends a scan when the next key is of another keyspace.
     fn end_with_keyspace(&mut self) {
         let key = self.key_with_keyspace().filter(|_| self.skip == 1);
         if key.is_some_and(|key| key.first() != Some(&self.keyspace)) {
@@ -164,7 +164,7 @@ impl TableRun {
         }
     }
 
-    /// The key at hand, or the first that cannot be read.
+    /// The current key, or the first of an unreadable range.
     fn key_with_keyspace(&self) -> Option<&[u8]> {
         match (&self.failed, &self.block) {
             (Some(failed), _) => Some(&failed.lost.first),
@@ -176,7 +176,8 @@ impl TableRun {
         self.key_with_keyspace().map(|key| &key[self.skip..])
     }
 
-    /// Makes the next block current: read ahead, cached, or read now. No block: the end, or it cannot be read.
+    /// Makes the next block current: one that was read ahead, a cached one, or one read now. Afterwards there is no block at the
+    /// end, or if it cannot be read.
     fn load(&mut self) {
         self.at = 0;
         self.block = None;
@@ -187,7 +188,7 @@ impl TableRun {
         }
     }
 
-    /// The next block cannot be read, which holds these keys; or its whole table.
+    /// Notes that the next block, with these first and last keys, cannot be read; `None`: the whole table cannot.
     fn set_failed(&mut self, block: Option<(Bytes, Bytes)>, error: Error) {
         let Some(table) = self.tables.get(self.table) else {
             return;
@@ -243,7 +244,7 @@ impl TableRun {
             let count = table.run(self.next_block, self.ahead_bytes)?;
             self.ahead_bytes = (self.ahead_bytes * 2).min(READ_AHEAD);
             let blocks = match table.read_blocks(self.next_block, count) {
-                // A damaged block fails those who come to it, not those who stop before it.
+                // A damaged block must fail only readers that reach it: so read the first block alone.
                 Err(_) if count > 1 => table.read_blocks(self.next_block, 1)?,
                 read => read?,
             };
@@ -274,7 +275,7 @@ impl TableRun {
         self.end_with_keyspace();
     }
 
-    /// The error at hand. Goes on after what cannot be read if the store is salvaged.
+    /// Takes the error of an unreadable range. In a store that is salvaged, the cursor moves on after the range.
     fn fail(&mut self) -> Option<(Bytes, Error)> {
         let UnreadableRange {
             lost,
@@ -292,7 +293,7 @@ impl TableRun {
         Some((key, error))
     }
 
-    /// Whether something that could not be read may hold a newer entry of this key than sources after this one.
+    /// Whether a skipped range of this source may have held an entry of this key. It would hide those of older sources.
     fn may_hide(&self, key: &[u8]) -> bool {
         if self.lost.is_empty() {
             return false;
@@ -323,7 +324,7 @@ pub type Merge = NewestFirst<Source>;
 impl SortedCursor for Source {
     type Key<'a> = &'a [u8];
     type Entry = RowEntry;
-    /// With the first key that cannot be read.
+    /// The first key that cannot be read, and why.
     type Failure = (Bytes, Error);
 
     fn key(&self) -> Option<&[u8]> {

@@ -65,17 +65,17 @@ pub struct RowEngine {
     /// What readers need.
     pub state: Arc<RowState>,
     compactor: Compactor,
-    /// Made at the open, before it is started.
+    /// The file `SPARE`. It is created at the open, before the engine is started.
     pub spare: CompactionReserve,
     signals: Arc<BackgroundWork<SignalState>>,
     /// The last put found no room. Changes under the lock of `signals`.
     full: AtomicBool,
-    /// A batch came since the log was last trimmed: the flush thread waits for a pause.
+    /// A batch was logged since the last trim: the flush thread waits for an idle moment.
     grown: AtomicBool,
 }
 
 impl RowEngine {
-    /// Of tables and log as an open found them. It works once it is [started](RowEngine::start).
+    /// An engine with the tables and the replayed log of an open. Its threads begin with [`start`](RowEngine::start).
     pub fn new(host: Arc<EngineHost>, replayed: RowReplay) -> RowEngine {
         let logged = !host.log.lock().old.is_empty();
         let state = Arc::new(RowState::new(host.clone(), replayed));
@@ -90,7 +90,7 @@ impl RowEngine {
         }
     }
 
-    /// Whether nothing is in memory only.
+    /// Whether all rows are in table files.
     pub fn is_flushed(&self) -> bool {
         let view = self.state.view();
         view.active.is_empty() && view.sealed.is_empty()
@@ -105,7 +105,7 @@ impl RowEngine {
         self.compactor.compact_all()
     }
 
-    /// The log has grown: once after each trim, the flush thread begins to wait for a pause.
+    /// The log has grown: the first time after a trim this wakes the flush thread, which waits for an idle moment.
     pub fn note_logged(&self) {
         if !self.grown.swap(true, Ordering::Relaxed) {
             self.signals.wake();
@@ -140,7 +140,7 @@ impl RowEngine {
 }
 
 impl Engine for RowEngine {
-    /// Room is made here, with the end of the log held, for a MemTable ends with its log file.
+    /// Seals MemTables here, with the end of the log held, because a MemTable ends with its log file.
     fn admit(&self, log: &mut LogTail, group: GroupSummary) -> Result<()> {
         if !group.reclaiming && !self.spare.is_there()? {
             return Err(Error::no_space(self.host.dir()));

@@ -1,5 +1,5 @@
-//! Reclaiming space on a full disk: `RESERVE` lets deletes be logged (`wal/reserve`); `SPARE` (`compaction_reserve`) is removed
-//! to make room for flushing and compacting them, which drops what they delete.
+//! Reclaims space on a full disk. Two reserves make that possible: `RESERVE` has room in the log for deletes (`wal/reserve`).
+//! `SPARE` (`compaction_reserve`) is removed to make room for flushing and compacting them, which drops the deleted rows.
 use super::RowEngine;
 use super::background::LOG_WAIT;
 use crate::Result;
@@ -12,7 +12,7 @@ impl RowEngine {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Remembers that the disk is full, and asks for space to be reclaimed when there are deletes to do it with.
+    /// Notes that the disk is full, and has space reclaimed if there are deletes.
     pub(super) fn note_room(&self, load: GroupSummary, outcome: &Result<()>) {
         let full = matches!(outcome, Err(e) if e.is_no_space());
         if !full && !load.deletes && !self.is_full() {
@@ -36,8 +36,8 @@ impl RowEngine {
         }
     }
 
-    /// The disk is full and there are deletes: uses the spare room to flush and compact them, so that what they
-    /// delete goes, and makes the spare room again.
+    /// The disk is full and there are deletes: frees the reserve, flushes and compacts, so that deleted rows are removed, and
+    /// creates the reserve again.
     pub(super) fn reclaim(&self) {
         let one = self.spare.lock();
         self.signals.lock().reclaim = false;
@@ -57,7 +57,7 @@ impl RowEngine {
         }
     }
 
-    /// Whether there is room again, as far as spare room is concerned.
+    /// Whether puts are accepted again, as far as the compaction reserve is concerned.
     fn try_reclaim(&self) -> Result<bool> {
         self.spare.release()?;
         let done = self.shrink();
@@ -66,7 +66,7 @@ impl RowEngine {
         Ok(done? && renewed)
     }
 
-    /// Flushes, purges and compacts. `false` if somebody has to be let through first.
+    /// Flushes, purges and compacts. `false`: another thread holds the log's end, perhaps waiting for this one; to be retried.
     fn shrink(&self) -> Result<bool> {
         // Who waits for room holds the log's end, perhaps for a compaction of this very thread.
         let Some(mut log) = self.host.log.try_lock_for(LOG_WAIT) else {

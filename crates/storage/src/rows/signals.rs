@@ -2,27 +2,27 @@
 use crate::Error;
 use crate::engine::BackgroundWork;
 
-/// What is told.
+/// What writers and background threads tell each other.
 #[derive(Default)]
 pub struct SignalState {
-    /// Why the last flush or compaction could not be made for now, if none has succeeded since.
+    /// The transient error (no space, no descriptors) of the last flush or compaction, until one succeeds.
     pub shortage: Option<Error>,
-    /// Attempts that failed for a shortage.
+    /// Number of flushes and compactions that failed with a transient error.
     pub shortages: u64,
     /// The disk is full and there are deletes: compact everything to reclaim space.
     pub reclaim: bool,
-    /// Most entries of the tables may be deleted: compact everything, for there is time.
+    /// Half of the entries are deletes, and the store is idle: compact everything.
     pub shrink: bool,
-    /// Refused puts, and deletes, since reclaiming was last tried.
+    /// Refused puts, and deletes, since the last attempt to reclaim space.
     pub requests: u64,
-    /// How often that was tried since it last helped.
+    /// Attempts to reclaim space since the last successful one.
     pub tries: u32,
-    /// Bytes of reclaiming batches taken beyond the limit while there is no room.
+    /// Bytes of reclaiming batches that were accepted over the MemTable limit while there is no room.
     pub beyond: u64,
 }
 
 impl BackgroundWork<SignalState> {
-    /// Work got on: whoever waits looks again.
+    /// A flush or compaction succeeded: wakes all waiters.
     pub fn note_progress(&self) {
         let mut signals = self.lock();
         signals.shortage = None;
@@ -31,7 +31,7 @@ impl BackgroundWork<SignalState> {
         self.work.notify_all();
     }
 
-    /// Work failed: whoever waits looks again.
+    /// A flush or compaction failed: wakes waiting writers.
     pub fn note_failure(&self, error: &Error) {
         let mut signals = self.lock();
         if error.is_transient() {

@@ -1,9 +1,9 @@
-//! The state of the row engine: the current [`View`], and its change with an edit of the manifest. Shared by readers, flushes
+//! The state of the row engine: the current [`View`], replaced together with each edit of the manifest. Shared by readers, flushes
 //! and compactions.
 //!
 //! # Invariants
-//! - A [`View`] never changes but for the growing active MemTable; readers clone the pointer, *then* read `visible`.
-//!   Tables of a view only hold batches at or below any `visible` read after it.
+//! - A [`View`] never changes, except that its active MemTable grows. Readers clone the pointer, *then* read `visible`. So the
+//!   tables of a view hold only batches up to any `visible` that is read after it.
 //! - The newest view has the tables that the manifest names.
 use super::signals::SignalState;
 use super::table::{Table, TableBuilder, TableContext};
@@ -67,11 +67,11 @@ impl RowState {
         TableBuilder::create(&*host.io, path, number, block_bytes)
     }
 
-    /// Writes an edit to the manifest, then makes the state that it describes the newest; `also` changes more of it.
+    /// Writes an edit to the manifest, then publishes the state that it describes; `also` may change that state further.
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::NoDescriptors`](crate::Error::NoDescriptors): nothing changed, and the tables
-    /// that were to join are removed. Anything else has poisoned the store.
+    /// that the edit adds are removed. Anything else has poisoned the store.
     pub(super) fn edit(&self, edit: Edit, also: impl FnOnce(&mut View)) -> Result<()> {
         let add = edit.add.iter().map(|(_, t)| t.number);
         let new: Vec<u64> = add.filter(|n| !edit.remove.contains(n)).collect();

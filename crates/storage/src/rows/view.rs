@@ -1,5 +1,5 @@
-//! What the row engine holds at one time (a *version* in LevelDB's words), unchanging but for the growing active MemTable. At an
-//! open, [`RowReplay`] collects what the first one holds.
+//! The state of the row engine at one moment (a *version* in LevelDB's words): immutable, except that its active MemTable grows.
+//! [`RowReplay`] collects the first one at an open.
 use super::cache::BlockCache;
 use super::levels::Levels;
 use super::memtable::MemTable;
@@ -18,7 +18,7 @@ pub struct SealedMemTable {
     pub table: Arc<MemTable>,
     /// Its last batch.
     pub last: u64,
-    /// The log files of its batches that may not be on disk yet.
+    /// Log files of its batches that may not be synced yet.
     pub logs: Vec<UnsyncedLog>,
 }
 
@@ -84,7 +84,7 @@ impl RowReplay {
         }
     }
 
-    /// Takes a batch of the log, if it is not in the tables.
+    /// Adds a batch of the log, if the tables do not hold it.
     pub fn apply(&mut self, number: u64, ops: Vec<Op>) {
         if number > self.flushed {
             self.view.active.insert(number, ops);
@@ -94,7 +94,7 @@ impl RowReplay {
         }
     }
 
-    /// Makes the active MemTable, whose last batch is `last`, a sealed one, if it holds anything.
+    /// Seals the active MemTable, whose last batch is `last`, if it is not empty.
     pub fn seal(&mut self, last: u64) {
         if !self.view.active.is_empty() {
             self.view.sealed.push(Arc::new(SealedMemTable {

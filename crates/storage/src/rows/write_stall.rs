@@ -63,7 +63,7 @@ impl RowEngine {
         result
     }
 
-    /// The error for who waits for what cannot be made for now.
+    /// The error for a writer that waits for flushes or compactions which fail for now.
     pub(super) fn shortage(&self, signals: &SignalState) -> Error {
         let dir = self.host.dir();
         match &signals.shortage {
@@ -78,7 +78,7 @@ impl RowEngine {
             && (view.levels.level(0).len() < LEVEL0_LIMIT || !self.compactor.is_due(&view))
     }
 
-    /// Makes the active MemTable a sealed one, with a new log file after it.
+    /// Seals the active MemTable and begins a new log file.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed.

@@ -1,9 +1,9 @@
-//! Tells whether bytes of a log that are no record are what a crash leaves, or damage to a record that was whole.
+//! Tells a record of the log that a crash tore from one that was whole and was damaged later.
 //!
-//! A log is only appended to, and a record may be written over the seal before it. A killed process leaves a prefix of what it
-//! was writing, and after it what was there before. A power failure leaves each sector either as written or as it was before:
-//! zeros, the seal, or after the file's end. So in a record that a crash tore, at least one sector, or the end, is still as it
-//! was before. If none is, all of the record was written, and it was damaged later.
+//! A log is only appended to; a record may also overwrite the seal before it. A killed process leaves a prefix of what it was
+//! writing, followed by the old bytes. A power failure leaves each sector either as written or as it was before: zeros, the seal,
+//! or beyond the end of the file. So in a record that a crash tore, at least one sector, or the end of the file, is as it was
+//! before. If none is, the whole record was written, and it was damaged later.
 //!
 //! Every batch is longer than a seal, so a shorter remainder at the end of a file was never a whole batch.
 use super::record;

@@ -1,4 +1,4 @@
-//! The number of each file by inode, with the path by which it was looked up last.
+//! Numbers files by inode, and keeps the path by which each was looked up last.
 
 use crate::recording::TraceFile;
 use parking_lot::RwLock;

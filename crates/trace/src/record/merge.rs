@@ -1,4 +1,4 @@
-//! One recording out of those of several mounts and machines.
+//! Merges the recordings of several mounts and machines into one.
 
 use crate::recording::Recording;
 use std::collections::{BTreeMap, HashMap};

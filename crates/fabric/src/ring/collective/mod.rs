@@ -1,5 +1,5 @@
-//! Collectives over any fabric: each member of a group calls [`Collectives::reduce`] with its value, the root runs the
-//! operation once on all of them, and everyone gets its answer.
+//! Collectives over any fabric: each member of a group calls [`Collectives::reduce`] with its value, the root runs the operation
+//! once on all of them, and everyone gets its answer.
 //!
 //! # How
 //! A rank keeps what its children send (a value, and the right to answer it) until its own caller comes; the caller's thread
@@ -7,19 +7,20 @@
 //! down for each link of the tree, and a handler here never blocks.
 //!
 //! # Invariants
-//! - **The operation runs once at most**, and only on the values of all members: a rank that misses one sends nothing up but
-//!   the failure.
-//! - **Every wait is bounded.** A rank waits for its children as long as [`CollectiveTimeouts::gather`](super::CollectiveTimeouts::gather) says, and
-//!   for the whole operation as long as [`CollectiveTimeouts::whole`](super::CollectiveTimeouts::whole). The rank that fails first tells its parent and,
-//!   by its answers, its children; so all hear who is missing about when the first one notices.
+//! - **The operation runs once at most**, and only on the values of all members: a rank that misses one sends nothing up but the
+//!   failure.
+//! - **Every wait is bounded.** A rank waits for its children as long as
+//!   [`CollectiveTimeouts::gather`](super::CollectiveTimeouts::gather) says, and for the whole operation as long as
+//!   [`CollectiveTimeouts::whole`](super::CollectiveTimeouts::whole). The rank that fails first tells its parent and, by its
+//!   answers, its children; so all hear who is missing about when the first one notices.
 //! - If a rank hears a failure for which [`CollectiveFailure::may_have_happened`] is false, the operation never ran and never will,
 //!   as long as its id is remembered somewhere on the way (below).
 //! - **Late and doubled messages are harmless.** An operation is named by group (number and list), key and round, a triple that is
 //!   never used again; rounds of one group and key only go up at each rank. Operations that ended are remembered with their
-//!   failure, which answers late messages. A message for an operation without a caller here is dropped once its sender has
-//!   stopped waiting.
-//! - **Ranks that disagree fail at once,** not by waiting: two groups that use one number at the same time both fail; a rank at
-//!   an earlier round than a neighbour in the tree fails.
+//!   failure, which answers late messages. A message for an operation without a caller here is dropped once its sender has stopped
+//!   waiting.
+//! - **Ranks that disagree fail at once,** not by waiting: two groups that use one number at the same time both fail; a rank at an
+//!   earlier round than a neighbour in the tree fails.
 //! - **Memory is bounded** by [`MemoryBounds`]: operations kept, operations remembered; one message a rank for each.
 //! - No lock is held while the caller's functions, or the fabric, run.
 

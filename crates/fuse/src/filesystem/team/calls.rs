@@ -1,12 +1,12 @@
-//! Calls of teams under way: a process that is killed does not wait for the end of its call.
+//! Calls of teams under way. A process that is killed does not wait for the end of its call.
 //!
 //! # Invariants
-//! - Each call is answered once: at its end, or before that with `EINTR` if its thread has been killed.
-//! - Signals that do not kill wait for the end: others take part in the call, so it cannot be undone.
+//! - Each call is answered once: at its end, or earlier with `EINTR` if its thread has been killed.
+//! - A signal that does not kill has no effect until the end: others take part in the call, so it cannot be undone.
 //!
-//! A thread looks for kills some times a second while calls are under way, because nothing would wake it: the kernel tells of the
-//! first signal to a request's thread only (`FUSE_INTERRUPT`), so of no kill after a signal that the call outlives; and a killed
-//! process ends only once its call is answered, so its end cannot be waited for.
+//! While calls are under way, a thread checks for kills some times a second, because nothing would wake it. The kernel reports only
+//! the first signal to a request's thread (`FUSE_INTERRUPT`), so not a kill after an earlier signal. And a killed process ends only
+//! once its call is answered, so its end cannot be waited for.
 use crate::protocol::{IoctlAnswer, Reply};
 use crate::thread_status::ThreadStatus;
 use parking_lot::Mutex;

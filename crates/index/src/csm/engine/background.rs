@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 /// Sealed MemTables that may wait to be compressed before writers wait.
 const SEALED_LIMIT: usize = 2;
-/// So many MemTables there may be: those, and the active one.
+/// MemTables, at most: sealed ones and the active one.
 const MEMTABLES: usize = SEALED_LIMIT + 1;
-/// How long to wait before what failed for want of room or descriptors is tried again.
+/// Wait before work that failed for lack of space or descriptors is retried.
 const SHORTAGE_RETRY: Duration = Duration::from_millis(250);
 /// Similar runs that are merged though puts come.
 const SIMILAR_RUNS: usize = 4;
-/// Without a put for so long, two are enough.
+/// After this time without a put, two runs are enough.
 const PUTS_PAUSE: Duration = Duration::from_millis(50);
 
 impl EngineState {

@@ -1,9 +1,9 @@
-//! Merging sorted runs on disk. Tables whose key range overlaps no other table are kept as files; of the others, only overlapping blocks are
-//! decompressed.
+//! Merging sorted runs on disk. Tables whose key range overlaps no other table are kept as files; of the others, only overlapping
+//! blocks are decompressed.
 //!
-//! While puts come, at least four runs of similar size are merged at once: a merge costs the same for each record
-//! whatever the number of runs, and writers may have to wait for it. When puts pause, two runs are enough, because a
-//! lookup looks into each run. So under puts that never pause up to three runs of each size remain.
+//! While puts come, at least four runs of similar size are merged at once: a merge costs the same for each record whatever the
+//! number of runs, and writers may have to wait for it. When puts pause, two runs are enough, because a lookup looks into each run.
+//! So under puts that never pause up to three runs of each size remain.
 //!
 //! A run with a table that cannot be read is left as it is, and merged no more until the next start.
 use super::super::block::BlockSplitter;
@@ -72,7 +72,7 @@ pub fn similar(disk: &[AgedRun], unreadable: &HashSet<u64>) -> Option<Range<usiz
 }
 
 impl EngineState {
-    /// Merges runs of similar size, if there are so many or more of them. `false` if not.
+    /// Merges runs of similar size, if there are at least `least` of them. `false`: there are fewer.
     pub fn compact_due(&self, least: usize, splitter: &mut BlockSplitter) -> Result<bool> {
         let view = self.view.read().clone();
         let runs = similar(&view.disk, &self.unreadable.numbers());

@@ -14,7 +14,7 @@ use super::{EngineState, files};
 use forebay_storage::{EngineEdit, Error, Result};
 use std::sync::Arc;
 
-/// So many trees of similar size are merged at once.
+/// Trees of similar size that are merged at once.
 const MERGED_TREES: usize = 16;
 
 /// The blocks of a tree, as a sequence.

@@ -1,4 +1,4 @@
-//! Compressing sealed MemTables in the middle of a flush or a merge, so that writers do not stall. Those take seconds, a
+//! Compresses sealed MemTables in the middle of a flush or a merge, so that writers do not stall. A flush or merge takes seconds. A
 //! MemTable is full after milliseconds, and writers wait while too many are sealed.
 use super::super::block::BlockSplitter;
 use super::EngineState;

@@ -1,4 +1,4 @@
-//! What the engine holds at one time, unchanging: a *version* in LevelDB's words.
+//! The state of the engine at one moment, immutable (a *version* in LevelDB's words).
 use super::super::memtable::MemTable;
 use super::super::record::Key;
 use super::super::scan::{Scan, Source};

@@ -1,4 +1,4 @@
-//! Looking up many ranges at once: one forward pass over everything that holds records.
+//! Looks up many ranges at once, in one forward pass over all sources of records (MemTables, trees, tables).
 //!
 //! | file | what |
 //! |---|---|
@@ -7,11 +7,11 @@
 //! | `source_cursor` | a forward cursor over one source's blocks |
 //!
 //! Requests come sorted by file and start, in pieces whose blocks fit in a bounded part of memory. For each piece the blocks are
-//! planned, then fetched table by table (where requests of all threads meet), then passed through.
+//! planned, then fetched table by table (shared with the requests of other threads), then scanned.
 //!
-//! Of a source's records that start before a request only the last can reach it, and only if none starts just there:
-//! extents do not overlap. So a lookup reads the last record before its start and those within, and nothing else. The
-//! rare case in which that record before is a delete is left to a scan.
+//! Extents do not overlap. So of the records of a source that start before a request, only the last can reach into it, and only if
+//! no record starts exactly at the request's start. A lookup reads that record and those inside the request, and nothing else. In
+//! the rare case that the record before is a delete, the request is answered by a scan.
 pub(in crate::csm) mod lazy_block;
 mod plan;
 mod source_cursor;

@@ -76,13 +76,13 @@ impl Cache {
         self.sub_bytes(slot.empty());
     }
 
-    /// So many bytes more are kept. The caller holds that slot's lock, so that they are counted before they can be emptied; it
-    /// calls [`trim`](Cache::trim) afterwards.
+    /// Counts bytes that were cached. The caller holds the slot's lock, so that they are counted before they can be evicted; it calls
+    /// [`trim`](Cache::trim) afterwards.
     pub(super) fn add_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes are not kept any more.
+    /// Counts bytes that were evicted.
     pub(super) fn sub_bytes(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }

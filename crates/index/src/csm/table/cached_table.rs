@@ -59,7 +59,7 @@ impl ReadWidth {
         self.narrow.load(Ordering::Relaxed)
     }
 
-    /// So many blocks were asked for.
+    /// Counts requested blocks.
     pub fn add_asked(&self, n: u64) {
         self.asked.fetch_add(n, Ordering::Relaxed);
     }

@@ -19,8 +19,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// So many bytes at the end of a file are read at once for its footer and metadata region, and mostly are the whole file: a read of some
-/// pages takes hardly longer than one of a page, and the system has the blocks then.
+/// Bytes at the end of a file that are read at once for its footer and metadata region. Mostly that is the whole file: reading some pages
+/// takes hardly longer than reading one, and then the system has the blocks in its cache.
 const TAIL_BYTES: u64 = 32 << 10;
 
 /// What all tables of an index share.

@@ -74,7 +74,7 @@ impl PieceCache {
         self.count(&pieces);
     }
 
-    /// A piece was fetched, which took so long, or could not be. Those that wait for it are woken.
+    /// Notes that a piece was fetched, and how long that took, or that it could not be. Wakes its waiters.
     pub fn fill(
         &self,
         fid: Fid,
@@ -93,7 +93,7 @@ impl PieceCache {
         self.arrived.notify_all();
     }
 
-    /// A fetch took so long.
+    /// Updates the usual duration of a fetch.
     fn learn(&self, took: Duration) {
         let took = took.as_nanos().min(u128::from(u32::MAX)) as u64;
         let before = self.usual.load(Ordering::Relaxed);

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// A piece that nobody has read for so long may go.
+/// A piece that was not read for this long may be evicted.
 pub const UNREAD_PIECE_AGE: Duration = Duration::from_secs(2);
 
 /// What a read finds.

@@ -1,6 +1,6 @@
-//! The prefetcher's state of an open handle: how long its reads wait, and if they wait long, a reader that predicts the next ones.
+//! The prefetcher's state of an open handle: how long its reads wait and, if they wait long, a reader that predicts the next ones.
 //!
-//! Invariant: a watched handle gives up what was fetched for it when it is closed, or watched no longer.
+//! Invariant: when a watched handle is closed, or no longer watched, its prefetched bytes may be evicted.
 use super::cache::PieceCache;
 use super::reader::HandleReader;
 use super::wait_average::ReadWaits;

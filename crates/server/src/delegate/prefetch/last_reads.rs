@@ -1,27 +1,27 @@
-//! What the handles of one file asked for last, and whether those that read strided read all of the file together.
+//! The last request of each handle of a file, and whether strided readers together read all of it.
 //!
-//! Processes of one node that deal out the records of a file among them leave no gap: whatever one of them does not read, another
-//! one does. Then pages are best filled in whole runs, once for all of them: records alone would leave holes, which the kernel asks
-//! for one by one. A kernel that finds such a run behind it reads ahead from there on by itself.
+//! Often the processes of a node split the records of a file among them, so every record is read by one of them. Then it is best to
+//! fill whole runs of pages into the kernel's page cache, once for all. If each reader's records were filled alone, gaps would
+//! remain that the kernel requests one by one. After a whole run the kernel also continues with its own readahead.
 //!
-//! Pure. Handles are told apart by the numbers that the caller has for them.
+//! Pure. The caller numbers the handles.
 use std::ops::Range;
 
-/// Handles remembered; of more, those that asked last.
+/// Handles that are remembered, at most: those with the newest requests.
 const MAX_HANDLES: usize = 128;
-/// How far apart handles may read: others will not need what lies beyond that soon. Pages.
+/// Handles that read further apart than this do not need each other's pages soon. Pages.
 const NEAR_PAGES: u64 = 4096;
-/// A request that only a kernel makes that reads ahead at full speed. Pages.
+/// A request of at least this size comes from the kernel's readahead at full speed. Pages.
 const LONG_PAGES: u64 = 256;
-/// Of a period so much is read by all of them together: records need not begin and end with a page.
+/// The share of a period that the handles must read together. Less than all, because records need not begin and end on pages.
 const COVERED: f64 = 7.0 / 8.0;
 
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub struct LastReads {
-    /// Each handle with the pages of its last request; the one that asked last is the last of them.
+    /// Each handle with the pages of its last request, the newest request last.
     reads: Vec<(u64, Range<u64>)>,
-    /// The last request of a kernel that reads ahead, whoever made it do so: it does while it finds no gap behind a reader.
+    /// The newest readahead request, of any handle. The kernel reads ahead while it finds no gap after a reader.
     last_long: Range<u64>,
     /// The last run of pages that was filled for all.
     pub filled_run: Range<u64>,
@@ -53,18 +53,18 @@ impl LastReads {
         }
     }
 
-    /// Whether the others read what `handle` leaves out, which reads `pages` and what lies `stride` pages apart from there.
+    /// Whether other handles read the pages between those of `handle`, which reads `pages` and again every `stride` pages.
     pub fn fill_gaps_of(&self, handle: u64, pages: &Range<u64>, stride: f64) -> bool {
         let length = (pages.end - pages.start) as f64;
         let near = |read: &Range<u64>| read.start.abs_diff(pages.start) <= NEAR_PAGES;
-        // Those for whom the kernel reads ahead ask for nothing themselves.
+        // Handles for which the kernel reads ahead make no requests of their own.
         let long = !self.last_long.is_empty() && near(&self.last_long);
         if self.reads.len() > 1 && long && stride <= LONG_PAGES as f64 {
             return true;
         }
         let others = self.reads.iter();
         let others = others.filter(|(other, read)| *other != handle && near(read));
-        // Where in a period each of them begins.
+        // Where in a period each of them begins to read.
         let mut begins = vec![0.0];
         for (_, read) in others {
             if (read.end - read.start) as f64 >= stride {
@@ -73,7 +73,7 @@ impl LastReads {
             begins.push((read.start as f64 - pages.start as f64).rem_euclid(stride));
         }
         begins.sort_unstable_by(f64::total_cmp);
-        // Those that begin at about the same place count once.
+        // Handles that begin at about the same place count once.
         let (mut different, mut last) = (0, f64::NEG_INFINITY);
         for begin in begins {
             if begin - last >= length / 2.0 && stride - begin >= length / 2.0 {

@@ -3,8 +3,8 @@
 //! A file's transitions are counted while it is read; they are used from the next run on. A run ends when the last of the
 //! file's readers here is gone.
 //!
-//! All chains together have so much room (`ChainMemory`). When it is used up, nothing is added; the prefetcher evicts chains
-//! without readers, least recently used first.
+//! All chains share one memory budget (`ChainMemory`). When it is used up, nothing is added, and the prefetcher evicts chains without
+//! readers, least recently used first.
 use forebay_pattern::ReadRequest;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub struct ChainMemory {
 }
 
 impl ChainMemory {
-    /// So many bytes.
+    /// A budget of `most` bytes.
     pub fn new(most: u64) -> ChainMemory {
         ChainMemory {
             most,

@@ -48,7 +48,7 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// Of a member of so much memory, whose files this reads; `None` if nothing is ever fetched ahead.
+    /// The prefetcher of a member with `memory` bytes of memory. `None`: prefetching is off.
     pub fn new(
         config: &PrefetchConfig,
         memory: u64,

@@ -42,7 +42,7 @@ impl ReadaheadWindow {
     }
 }
 
-/// The first window after a read of so many bytes.
+/// The first window after a read of `len` bytes.
 fn first(len: u64) -> u64 {
     let size = len.next_power_of_two();
     match size {

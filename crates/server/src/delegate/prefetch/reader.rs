@@ -22,10 +22,11 @@ const MAX_SCORE: usize = 64;
 const FIRST_DEPTH: usize = 4;
 /// The least, once it has fallen.
 const MIN_DEPTH: usize = 2;
-/// So many in time, and the depth falls a little.
+/// After this many fetches in time the depth falls a little.
 const IN_TIME_READS: u32 = 256;
-/// What a predictor may hold, bytes: one that knows no loop starts again. Looked at once in so many requests.
+/// Memory of a predictor, at most, bytes: above it, one that knows no loop starts anew.
 const MAX_PREDICTOR_MEMORY: usize = 64 << 10;
+/// Requests from one check of that memory to the next.
 const MEMORY_CHECK_READS: u64 = 512;
 /// Requests may come a little out of order.
 const MAX_DISORDER: usize = 8;

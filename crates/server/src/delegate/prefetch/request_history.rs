@@ -1,8 +1,8 @@
-//! A second-order history of a file's readers: which request followed the two before it. Readers of a shared file often make
-//! the same steps one after the other, also where no loop is in them, as when all ranks open one HDF5 file. Two requests,
-//! because one alone (a header) may be read again and again, each time with another successor.
+//! A second-order history of a file's readers: which request followed each pair of requests. Readers of a shared file often make
+//! the same requests one after the other even without a loop, for example when all ranks open one HDF5 file. It is keyed by two
+//! requests, because a single one (of a header) may be repeated with a different successor each time.
 //!
-//! Invariant: at most twice [`MAX_STEPS`] steps. Once there are `MAX_STEPS` new ones, they take the place of the old ones.
+//! Invariant: at most twice [`MAX_STEPS`] steps. Once there are `MAX_STEPS` new ones, they replace the old ones.
 use forebay_pattern::ReadRequest;
 use parking_lot::Mutex;
 use std::collections::HashMap;

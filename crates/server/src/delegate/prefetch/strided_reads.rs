@@ -1,18 +1,19 @@
-//! A handle's strided reads as the kernel asks for them: whole pages around records that lie a constant number of bytes apart.
-//! Tells which pages the next records need, so that they can be put into the kernel's page cache before they are asked for.
+//! Predicts the pages that the next records of a strided reader need, so that they can be filled into the kernel's page cache
+//! before it asks. The records lie a constant number of bytes apart, and the kernel asks for the whole pages around each.
 //!
-//! Neither the first byte of a record nor the stride is known, only the pages that were asked for: a record that does not begin
-//! on a page moves within its pages from one to the next. Each request bounds both, and all together bound them ever
-//! more closely (lines through the rectangles that the requests make over the records' numbers). Pages are predicted that the
-//! next records *may* need within these bounds: all that they do need, and seldom one more on each side.
+//! So the pages of each request are known, but not the first byte of a record nor the stride: a record that does not begin on a
+//! page boundary shifts within its pages from one record to the next. Each request bounds start and stride. All requests together
+//! bound them ever more closely (lines through the rectangles that the requests form over the record numbers). Predicted are all
+//! pages that the next records *may* need within these bounds: every page that they do need, and seldom more than one extra on each
+//! side.
 //!
-//! Pure: it gets the requests that reach the server, which are those whose pages were not filled.
+//! Pure. It sees only requests that reach the server: those whose pages were not filled.
 //!
-//! - **Trust.** Pages are predicted after [`FIRST_RECORDS`] records in a row. The number of records predicted at once doubles
-//!   while the next request is the first record behind those that were filled, and halves when it is another one of the line. A
-//!   request beside the line ends it.
-//! - **Only gaps.** Requests that follow each other without a page between them are left to the kernel's own readahead, and so
-//!   are requests of more than [`MAX_RECORD_PAGES`], which cost little for their size.
+//! - **Trust.** Pages are predicted after [`FIRST_RECORDS`] records in a row. The number of records predicted at once doubles while
+//!   the next request is the first record after the filled ones, and halves when it is another record of the line. A request off
+//!   the line resets the reader.
+//! - **Only gaps.** Requests without a page between them are left to the kernel's own readahead. So are requests of more than
+//!   [`MAX_RECORD_PAGES`], which cost little for their size.
 use std::ops::Range;
 
 /// Bytes of a page, as far as requests are counted in pages: larger pages of the kernel are multiples.
@@ -128,7 +129,7 @@ impl StridedReads {
         Some((from..last.end, inside as u64))
     }
 
-    /// So many records from number `first` on were filled, and will not be asked for.
+    /// Notes that `records` records from number `first` on were filled and will not be requested.
     pub fn filled(&mut self, first: u64, records: u64) {
         if let Some(line) = self.line.as_mut().filter(|line| line.next == first) {
             line.next += records;

@@ -10,7 +10,7 @@ const SLOW_NANOS: i64 = 100_000;
 const TRANSFER_NANOS_PER_BYTE: i64 = 4;
 /// One read counts as this many times what it may wait, at most: a single long wait is soon forgotten.
 const OUTLIER_FACTOR: i64 = 3;
-/// The average is over about so many reads.
+/// The average is over about this many reads.
 const AVERAGED_READS: i64 = 8;
 
 /// How long reads waited of late.
@@ -21,7 +21,7 @@ pub struct ReadWaits {
 }
 
 impl ReadWaits {
-    /// A read of `len` bytes, or the fetch that saved it, waited so long.
+    /// Notes how long a read of `len` bytes, or the fetch that replaced it, waited.
     pub fn note(&mut self, waited: Duration, len: usize) {
         let may = SLOW_NANOS + TRANSFER_NANOS_PER_BYTE * len as i64;
         let waited = i64::try_from(waited.as_nanos()).unwrap_or(i64::MAX);

@@ -1,10 +1,10 @@
-//! Opens that a team asks for with one request: each of its members holds the file open, under one token.
+//! Opens that a team requests at once: each of its members holds the file open, under one token.
 //!
 //! # Invariants
-//! - They are opens like any other (`open_table`): each member's ends with a close of its own, or all together with the team's.
-//! - A member that got no reply abandons the token at every member, because it may not know which file, so which owner, it was.
-//!   Opens already registered for it are closed; a request that arrives later registers none for a member that abandoned
-//!   it. The same goes for opens that come with the making of a file, whose maker got no reply and does not know the file.
+//! - They are opens like any other (`open_table`): each member's ends with its own close, or all end together with the team's.
+//! - A member that got no reply abandons the token at every member, because it may not know the file and so not its owner. Opens
+//!   already registered for it are closed. A request that arrives later registers none for a member that has abandoned it. The same
+//!   holds for opens that come with the creation of a file, if the creator got no reply.
 use crate::{Fid, Member};
 use forebay_proto::files::MemberSet;
 use parking_lot::Mutex;

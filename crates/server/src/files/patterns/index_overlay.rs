@@ -1,7 +1,7 @@
-//! The extents of the index that lie over patterns, read a page at a time, so that few of them are in memory.
+//! Reads the extents of the index that lie over patterns, a page at a time, so that few of them are in memory.
 //!
-//! Most files have less than a page. For others the page around the last lookup is kept: lookups in the order of the file read
-//! each page once, lookups backwards read some again.
+//! Most files have less than a page of them. For others the page around the last lookup is kept. So lookups in file order read each
+//! page once; lookups backwards read some pages again.
 use crate::{Error, Fid, Result};
 use forebay_index::{Extent, ExtentIndex};
 use forebay_pattern::PlacedExtent;

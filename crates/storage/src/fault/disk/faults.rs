@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 /// See the head of this file.
 #[derive(Default)]
 pub struct CallFaults {
-    /// So many there were.
+    /// Number of calls so far.
     pub calls: u64,
     fail: Option<(u64, ErrorKind)>,
     stop: Option<u64>,

@@ -1,8 +1,7 @@
-//! Writing a table file: blocks in key order, filter, metadata region, footer, sync; and beside it the copy of what is
-//! mirrored: entries of keyspaces from `Keyspace::FIRST_MIRRORED` on.
+//! Writes a table file: blocks in key order, filter, metadata region, footer, sync. Beside it, it writes the copy of mirrored
+//! entries: those of keyspaces from `Keyspace::FIRST_MIRRORED` on.
 //!
-//! Invariant: a table is in no manifest before `finish` returned; until then the file is an orphan that the
-//! next open removes.
+//! Invariant: no manifest names a table before `finish` has returned. Until then the file is an orphan that the next open removes.
 use super::{filter, footer::Footer, frame, index};
 use crate::manifest::{Provenance, TableMeta};
 use crate::names;
@@ -159,7 +158,7 @@ impl<'a> TableBuilder<'a> {
         Ok(())
     }
 
-    /// Ends the table of this level and brings it to disk, its directory entry included. It tells what `provenance` says, and of itself.
+    /// Finishes a table of this level and syncs it with its directory entry. Its provenance is `provenance` with the table's own edit.
     pub fn finish(&mut self, dir: &Path, level: u8, provenance: &Provenance) -> Result<TableMeta> {
         if let Some(copy) = &mut self.copy {
             copy.end(&[])?;
@@ -182,7 +181,7 @@ impl<'a> TableBuilder<'a> {
         Ok(TableMeta { bytes, ..own })
     }
 
-    /// Writes what stands after the blocks, `told` before the footer, and brings the file to disk, without its directory entry.
+    /// Writes filter, region, provenance (`told`) and footer, and syncs the file, without its directory entry.
     fn end(&mut self, told: &[u8]) -> Result<()> {
         self.cut_block()?;
         let filter = filter::build(&self.hashes);

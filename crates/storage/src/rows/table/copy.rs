@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 
 /// See the head of this file.
 pub struct TableCopy {
-    /// Where it is.
+    /// Its path.
     pub file: TableFile,
-    /// Once it was looked at; `None`: it cannot be read.
+    /// Set at first use; `None`: it cannot be read.
     opened: OnceLock<Option<TableMetadata>>,
 }
 
@@ -25,7 +25,7 @@ impl TableCopy {
         }
     }
 
-    /// What is after its blocks, if that can be read.
+    /// Its metadata, if that can be read.
     pub fn metadata(&self) -> Option<&TableMetadata> {
         if let Some(copy) = self.opened.get() {
             return copy.as_ref();
@@ -50,7 +50,7 @@ impl TableCopy {
         }
     }
 
-    /// The block with these keys at its ends.
+    /// The block with this first and last key.
     pub fn block(&self, first: &[u8], last: &[u8]) -> Option<Block> {
         let copy = self.metadata()?;
         let i = copy.index.find(first);
@@ -90,7 +90,7 @@ impl TableCopy {
     }
 }
 
-/// Whether it says that a file is not there.
+/// Whether the error is that a file does not exist.
 pub fn is_missing(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }

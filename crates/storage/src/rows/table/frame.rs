@@ -76,9 +76,9 @@ struct FoundBlock<'a> {
     last: Vec<u8>,
 }
 
-/// The metadata region of a table, made again from the blocks that are whole in `bytes`, its file; and whether they are all of them. Where some
-/// are missing, the region has blocks of no bytes and a wrong checksum, so that reads of keys that they may have held fail. With a `copy` of what is
-/// mirrored and the number of its entries, those blocks have the place [`IN_COPY`].
+/// Rebuilds the metadata region of a table from the intact blocks in `bytes`, the table's file. Also returns whether all blocks are
+/// intact. In place of missing blocks the region gets empty ones with a wrong checksum, so reads of keys that they may have held
+/// fail. Blocks that are in the `copy` (given with the number of its entries) get the offset [`IN_COPY`].
 pub fn rebuild(
     bytes: &[u8],
     meta: &TableMeta,

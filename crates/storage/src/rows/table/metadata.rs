@@ -14,15 +14,15 @@ pub struct TableMetadata {
     pub index: Index,
     /// Number of entries.
     pub entries: u64,
-    /// What of filter, region and footer is damaged.
+    /// Damage of filter, region and footer.
     pub damage: Vec<Error>,
 }
 
-/// What stands after the blocks of a file.
+/// The result of reading the metadata of a file.
 pub enum TableTail {
-    /// All of it can be read, but perhaps the filter.
+    /// All but perhaps the filter could be read.
     Whole(TableMetadata),
-    /// The region cannot be read.
+    /// The region could not be read.
     Damaged {
         /// As in [`TableMetadata`].
         filter: Vec<u8>,
@@ -32,7 +32,7 @@ pub enum TableTail {
 }
 
 impl TableTail {
-    /// Of a table, or of a copy.
+    /// Reads the metadata of a table or of a copy.
     ///
     /// # Errors
     /// `Format`: of another version or block format. `Io`.
@@ -112,7 +112,7 @@ pub fn read_in(of: &TableFile, index: &Index, i: usize, count: usize) -> Result<
     Ok(blocks)
 }
 
-/// Whether these are the ends of the block.
+/// Whether the block has this first and last key.
 pub fn is_between(block: &Block, first: &[u8], last: &[u8]) -> bool {
     !block.is_empty() && block.key(0) == first && block.key(block.len() - 1) == last
 }

@@ -28,7 +28,7 @@ pub struct TableContext {
     pub dir: PathBuf,
     /// Decoded blocks.
     pub cache: BlockCache,
-    /// The store is only read, around whatever is damaged.
+    /// The store is salvaged: only read, and damage is skipped.
     pub salvaged: bool,
     /// The damage that reads met.
     pub damage_notes: DamageNotes,
@@ -38,9 +38,9 @@ pub struct TableContext {
 pub struct Table {
     meta: TableMeta,
     file: TableFile,
-    /// Of what is mirrored, if anything is.
+    /// The copy of mirrored blocks, if the table has one.
     copy: Option<TableCopy>,
-    /// What it shares with the others.
+    /// Shared with the other tables of the store.
     pub shared: Arc<TableContext>,
     opened: OnceLock<TableMetadata>,
     opening: Mutex<()>,
@@ -61,7 +61,7 @@ impl Table {
         }
     }
 
-    /// What the manifest knows of it.
+    /// Its fields in the manifest.
     pub fn meta(&self) -> &TableMeta {
         &self.meta
     }
@@ -121,7 +121,7 @@ impl Table {
         }
     }
 
-    /// The table without its metadata region: from its blocks, of which these are the bytes, and from the copy.
+    /// Rebuilds the metadata region from the blocks in `bytes`, the file's bytes, and from the copy.
     fn rebuilt(&self, bytes: &[u8], filter: Vec<u8>, damage: Vec<Error>) -> Result<TableMetadata> {
         let copy = self.copy_metadata().map(|copy| (&copy.index, copy.entries));
         let rebuilt = frame::rebuild(bytes, &self.meta, copy);
@@ -136,7 +136,7 @@ impl Table {
         })
     }
 
-    /// What is after the blocks of the copy, if there is one whose region can be read.
+    /// The metadata of the copy, if there is one whose region can be read.
     fn copy_metadata(&self) -> Option<&TableMetadata> {
         self.copy.as_ref()?.metadata()
     }
@@ -161,7 +161,7 @@ impl Table {
         (i < index.len()).then(|| (copy(index.first(i)), copy(index.last(i))))
     }
 
-    /// Where block `i`, which there is, stands in the file, bytes.
+    /// Offset in the file of block `i`, which must exist; bytes.
     pub fn place(&self, i: usize) -> Result<Range<u64>> {
         let place = self.opened()?.index.place(i);
         Ok(place.offset..place.offset.saturating_add(place.length.into()))
@@ -217,7 +217,7 @@ impl Table {
         Ok((i..index.len()).take_while(fits).count().max(1))
     }
 
-    /// Blocks `i..i + count` with one read, past the cache. A single block that is damaged is made whole again if it can be.
+    /// Blocks `i..i + count` with one read, without the cache. A single damaged block is repaired if possible.
     pub fn read_blocks(&self, i: usize, count: usize) -> Result<Vec<Block>> {
         let opened = self.opened()?;
         let error = match self.read_from(opened, i, count) {
@@ -230,7 +230,7 @@ impl Table {
         block.map(|block| vec![block]).ok_or(error)
     }
 
-    /// Block `i`, which cannot be read in the table as it was written, and what that costs: from the copy, or with one bit put right.
+    /// Repairs block `i`, which is damaged in the table: from the copy, or by correcting one bit. Also returns what is lost.
     fn mended(&self, opened: &TableMetadata, i: usize) -> (Option<Block>, Lost) {
         let mended = || {
             let (first, last) = (opened.index.first(i), opened.index.last(i));
