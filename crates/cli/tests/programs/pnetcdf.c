@@ -25,8 +25,14 @@ static int numbers[TIMES][ROWS * COLUMNS];
 
 static void expect(const int *found, int who, int round, const char *name)
 {
+    int wrong = 0, first = 0, last = 0;
     for (int i = 0; i < ROWS * COLUMNS; i++)
-        MUST(found[i] == number(who, i, round), "%s: number %d of rank %d is %x", name, i, who, found[i]);
+        if (found[i] != number(who, i, round)) {
+            first = wrong++ ? first : i;
+            last = i;
+        }
+    MUST(!wrong, "%s: %d numbers of rank %d are wrong, from %d (%x) to %d (%x)", name, wrong, who, first, found[first], last,
+         found[last]);
 }
 
 /* Writes or reads what is of `who`: its columns of all, or its rows. */
