@@ -10,10 +10,11 @@ use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::{Error, Fid, Kind, NewInode, Service};
 use forebay_testkit::seeds::is_soak;
 use forebay_testkit::wait::until;
+use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 fn want(owner: u64, start: u64, end: u64, mode: LockMode) -> WantedLock {
@@ -452,6 +453,119 @@ fn nothing_is_lost_or_stuck_over_a_network_that_loses_messages() {
             .unlock(*handle, 9, LockSpace::Record, 0, 8)
             .unwrap();
         assert_eq!(service.nodes()[0].locks.counts(), (0, 0));
+        service.stop().unwrap();
+    }
+}
+
+/// Numbers of a node in `shared_by_columns`.
+const COLUMN: usize = 300;
+
+fn number(round: u64, part: u64, i: usize) -> u32 {
+    let mixed = (round << 40 | part << 32 | i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    // Never what stands for bytes that were not read.
+    (mixed >> 33) as u32
+}
+
+/// As a program does that shares a file by columns, with MPI-IO: each node writes a block of its own, which it does not publish; then its
+/// column among those of the others, of which it reads all and writes all back, under a lock; then a block again. After all have
+/// closed the file, each reads what its neighbour wrote. `wrong`: what is found wrong, because the others would wait for one that panics.
+fn shared_by_columns(
+    node: &Delegate,
+    (rank, ranks): (u64, u64),
+    (round, fid): (u64, Fid),
+    all: &Barrier,
+    wrong: &Mutex<Vec<String>>,
+) {
+    let block = 4 * COLUMN as u64;
+    let (columns, last) = (ranks * block, 2 * ranks * block);
+    let bytes = |part: u64| -> Vec<u8> {
+        let numbers = (0..COLUMN).map(|i| number(round, part, i));
+        numbers.flat_map(u32::to_le_bytes).collect()
+    };
+    let blocks = node.open(fid, BOTH).unwrap().handle;
+    let own = bytes(rank);
+    node.write(blocks, rank * block, &own, ROOT).unwrap();
+    let handle = node.open(fid, BOTH).unwrap().handle;
+    let (start, end) = (columns + 4 * rank, last - 4 * (ranks - 1 - rank));
+    let never = AtomicBool::new(false);
+    let _ = lock_waiting(node, handle, &exclusive(7, start, end), &never).unwrap();
+    let read = node.read(handle, start, (end - start) as u32).unwrap();
+    let mut written = vec![0xff; (end - start) as usize];
+    written[..read.len()].copy_from_slice(&read);
+    for (i, own) in bytes(10 + rank).chunks(4).enumerate() {
+        written[i * 4 * ranks as usize..][..4].copy_from_slice(own);
+    }
+    node.write(handle, start, &written, ROOT).unwrap();
+    node.locks
+        .unlock(handle, 7, LockSpace::Record, start, end)
+        .unwrap();
+    let after = bytes(20 + rank);
+    node.write(blocks, last + rank * block, &after, ROOT)
+        .unwrap();
+    for handle in [handle, blocks] {
+        node.flush(handle).unwrap();
+        node.release(handle).unwrap();
+    }
+    all.wait();
+    let handle = node.open(fid, READ).unwrap().handle;
+    let other = (rank + 1) % ranks;
+    for (part, at) in [(other, other * block), (20 + other, last + other * block)] {
+        let found = node.read(handle, at, block as u32).unwrap();
+        if found != bytes(part) {
+            wrong
+                .lock()
+                .push(format!("round {round}: a block of {other}"));
+        }
+    }
+    let found = node.read(handle, columns, (last - columns) as u32).unwrap();
+    let column = found.chunks(4).skip(other as usize).step_by(ranks as usize);
+    let wanted = bytes(10 + other);
+    let pairs = column.zip(wanted.chunks(4));
+    let lost = pairs.filter(|(found, wanted)| found != wanted).count();
+    if lost > 0 {
+        let lost = format!("round {round}: {lost} numbers of {other}, as {rank} reads");
+        wrong.lock().push(lost);
+    }
+    node.release(handle).unwrap();
+    all.wait();
+}
+
+#[test]
+fn nothing_is_lost_of_columns_that_are_written_back_under_locks() {
+    for (seed, settles) in [(1, false), (2, true)] {
+        let (dir, faults) = (scratch(), Faults::new(seed));
+        let config = forebay_server::Config {
+            settle: settling(settles),
+            ..config(4)
+        };
+        let service = start_faulty(&dir, config, &faults);
+        faults.set(FaultRates {
+            late: 300,
+            delay: Duration::from_millis(2),
+            ..FaultRates::default()
+        });
+        let rounds = forebay_testkit::seeds::count(40, 3000);
+        let files: Vec<Fid> = (0..rounds)
+            .map(|round| {
+                let node = service.delegate((round % 4) as u16);
+                let (fid, handle) = create(&node, &format!("f{round}"));
+                node.release(handle).unwrap();
+                fid
+            })
+            .collect();
+        let (all, wrong) = (Barrier::new(4), Mutex::default());
+        std::thread::scope(|scope| {
+            for rank in 0..4u16 {
+                let (node, files, all, wrong) = (service.delegate(rank), &files, &all, &wrong);
+                scope.spawn(move || {
+                    for (round, fid) in files.iter().enumerate() {
+                        let file = (round as u64, *fid);
+                        shared_by_columns(&node, (rank.into(), 4), file, all, wrong);
+                    }
+                });
+            }
+        });
+        assert_eq!(wrong.into_inner(), Vec::<String>::new());
         service.stop().unwrap();
     }
 }
