@@ -227,6 +227,12 @@ impl KernelCaches {
                     break;
                 }
             }
+            if let Ok(false) = told {
+                tracing::warn!(
+                    inode = fid.0,
+                    "the kernel keeps another size of a file than this node has, after {MAX_SIZE_NOTICES} look-ups; is it being written?"
+                );
+            }
             told.map(|_| ())
         })
     }
