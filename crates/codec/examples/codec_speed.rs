@@ -1,6 +1,6 @@
 //! Ratio, speeds and the time of one value of every codec, over each array of the datasets: medians of five.
 //!
-//! `cargo run --release -p forebay-codec --example codec_speed [part of a name]...`
+//! `cargo run --release -p forebay-codec --example codec_speed [array or codec, or a part of its name]...`
 use forebay_codec::container::{MAX_CONTAINER_LEN, PIECE_LEN};
 use forebay_codec::cost::Bandwidths;
 use forebay_codec::general::{ByteCodec, General, Pco};
@@ -176,7 +176,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (name, codec) in codecs() {
             let mut all = Vec::new();
             for array in &arrays {
-                if wanted.is_empty() || wanted.iter().any(|part| array.name.contains(part)) {
+                let named = |part: &String| array.name.contains(part) || name == part;
+                if wanted.is_empty() || wanted.iter().any(named) {
                     let measured = measure(&*codec, array)?;
                     print(&array.name, name, &measured);
                     all.push(measured);

@@ -272,7 +272,7 @@ impl Opened {
         if len == 0 {
             return Err(CodecError::OutOfRange {
                 start: index,
-                end: index + 1,
+                end: index.saturating_add(1),
                 len: self.pieces(),
             });
         }

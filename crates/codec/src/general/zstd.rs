@@ -1,6 +1,6 @@
 //! Contexts of Zstandard: frames without checksum and length, which the container knows.
 use crate::error::CodecError;
-use zstd::zstd_safe::{CCtx, CParameter, DCtx};
+use zstd::zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
 
 /// One for each direction, made when it is needed first.
 #[derive(Default)]
@@ -33,7 +33,13 @@ impl Contexts {
 
     /// Length of the frame; `None` if it does not fit in `out`, or no level was set.
     pub fn compress(&mut self, bytes: &[u8], out: &mut [u8]) -> Option<usize> {
-        self.compress.as_mut()?.compress2(out, bytes).ok()
+        let context = self.compress.as_mut()?;
+        let len = context.compress2(out, bytes).ok();
+        if len.is_none() {
+            // A frame that did not fit is still begun, and parameters could not be set.
+            context.reset(ResetDirective::SessionOnly).ok()?;
+        }
+        len
     }
 
     /// Length of what the frames hold; `None` if they are damaged or hold more than `out`.
