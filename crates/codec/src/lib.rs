@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`columns`] | a block of records, stored by columns (MetaKV, section III-A) |
 //! | `column` | one column: deltas, then LZ77 over the deltas |
+//! | [`element`] | floats: types, layouts, integers in their order |
+//! | [`field`] | floats in containers of spans, each decoded alone |
 //! | [`varint`] | integers of 1 to 10 bytes |
 //!
 //! What this crate knows: integers and bytes. What it must not know: what a column means, where a block is stored. It does
@@ -15,6 +17,8 @@
 
 mod column;
 pub mod columns;
+pub mod element;
+pub mod field;
 #[doc(hidden)]
 pub mod varint;
 
