@@ -1,7 +1,7 @@
 //! Ratio, speeds and the time of one value of every codec, over each array of the datasets: medians of five.
 //!
 //! `cargo run --release -p forebay-codec --example codec_speed [array or codec, or a part of its name]...`
-use forebay_codec::container::{MAX_CONTAINER_LEN, PIECE_LEN};
+use forebay_codec::container::{Field, MAX_CONTAINER_LEN, PIECE_LEN};
 use forebay_codec::cost::Bandwidths;
 use forebay_codec::general::{ByteCodec, General, Pco};
 use forebay_codec::xor::{ReferencePoints, Xor};
@@ -33,6 +33,7 @@ fn codecs() -> Vec<(&'static str, Box<dyn Codec>)> {
     let general = |codec, shuffle| Box::new(General { codec, shuffle });
     let points = ReferencePoints::Best(Bandwidths::both(1e9));
     vec![
+        ("field", Box::new(Field)),
         ("paper", Box::new(Xor { points })),
         ("zstd-3", general(ByteCodec::Zstd(3), false)),
         ("shuffle-zstd-3", general(ByteCodec::Zstd(3), true)),
@@ -118,7 +119,7 @@ fn measure(codec: &dyn Codec, array: &Array) -> Result<Measured, Box<dyn Error>>
     let decode = median(times.split_off(1));
     let opened: Result<Vec<Opened>, _> = encoded.iter().map(|c| Opened::open(c.head())).collect();
     let opened = opened?;
-    let size = array.element.size();
+    let size = array.element.width();
     let mut times = Vec::new();
     for run in 0..RUNS as u64 {
         let mut random = Random::new(run);

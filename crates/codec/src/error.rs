@@ -10,9 +10,6 @@ pub enum CodecError {
         /// How many.
         len: usize,
     },
-    /// A layout that cannot be.
-    #[error("the layout of elements is not possible: {0}")]
-    InvalidLayout(&'static str),
     /// A head of a later format.
     #[error("the head of the container has version {0}; this version reads 1")]
     UnknownVersion(u8),
@@ -41,6 +38,14 @@ pub enum CodecError {
         /// Bytes that are decoded.
         expected: usize,
         /// Bytes of the buffer.
+        found: usize,
+    },
+    /// The base that a container is coded against has another length than its raw bytes, or was not given.
+    #[error("the base has {found} bytes, not {expected}")]
+    WrongBase {
+        /// Bytes that it must have.
+        expected: usize,
+        /// Bytes that it has.
         found: usize,
     },
     /// A codec of another crate refused to encode.

@@ -6,7 +6,8 @@
 //! | `column` | one column: deltas, then LZ77 over the deltas |
 //! | [`varint`] | integers of 1 to 10 bytes |
 //! | [`container`] | up to 1 MiB of a file, encoded in pieces that decode alone; the trait of all codecs below, and their head |
-//! | [`element`] | types of numbers, and how a container's bytes are numbers |
+//! | [`element`] | types of numbers, layouts of containers, integers in the order of floats |
+//! | [`field`] | our codec of floats: predicted from their neighbours, in spans that are decoded alone |
 //! | [`xor`] | XOR with reference points (MRC-FS) |
 //! | [`general`] | Zstandard, LZ4 and Pcodec, alone or behind a shuffle of bytes |
 //! | [`cost`] | what reading and writing cost |
@@ -25,6 +26,7 @@ pub mod cost;
 mod cpu;
 pub mod element;
 mod error;
+pub mod field;
 pub mod general;
 #[doc(hidden)]
 pub mod varint;

@@ -75,15 +75,6 @@ impl CodecId {
     }
 }
 
-const fn element_byte(element: ElementType) -> u8 {
-    match element {
-        ElementType::F32 => 0,
-        ElementType::F64 => 1,
-        ElementType::Bf16 => 2,
-        ElementType::F16 => 3,
-    }
-}
-
 /// What every head says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
@@ -93,21 +84,21 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Refuses what no head can say.
-    pub fn check(&self) -> Result<(), CodecError> {
-        if self.raw_len > MAX_CONTAINER_LEN {
-            return Err(CodecError::ContainerTooLong { len: self.raw_len });
+    /// The head of a container of so many raw bytes. The layout becomes what it means.
+    pub fn new(codec: CodecId, layout: &Layout, raw_len: usize) -> Result<Head, CodecError> {
+        if raw_len > MAX_CONTAINER_LEN {
+            return Err(CodecError::ContainerTooLong { len: raw_len });
         }
-        let layout = &self.layout;
-        if usize::from(layout.phase) >= layout.element.size() {
-            return Err(CodecError::InvalidLayout(
-                "the phase is not less than an element",
-            ));
-        }
-        if layout.stride == 0 {
-            return Err(CodecError::InvalidLayout("the stride is 0"));
-        }
-        Ok(())
+        let layout = Layout {
+            stride: layout.stride.max(1),
+            phase: layout.phase % layout.element.width() as u32,
+            ..*layout
+        };
+        Ok(Head {
+            codec,
+            layout,
+            raw_len,
+        })
     }
 
     /// Appends the head without the codec's parameters.
@@ -116,8 +107,9 @@ impl Head {
         out.extend([
             VERSION,
             self.codec as u8,
-            element_byte(layout.element),
-            layout.phase,
+            layout.element.code(),
+            // Less than 8.
+            layout.phase as u8,
         ]);
         // At most `MAX_CONTAINER_LEN`.
         out.extend((self.raw_len as u32).to_le_bytes());
@@ -138,21 +130,18 @@ impl Head {
             return Err(CodecError::UnknownVersion(version as u8));
         }
         let codec = CodecId::from_byte(codec as u8).ok_or(CodecError::UnknownCodec(codec as u8))?;
-        let element = ElementType::ALL
-            .into_iter()
-            .find(|known| u32::from(element_byte(*known)) == element)
+        let element = ElementType::from_code(element as u8)
             .ok_or(CodecError::DamagedHead("no such type of element"))?;
-        let head = Head {
-            codec,
-            layout: Layout {
-                element,
-                stride,
-                phase: phase as u8,
-                row,
-            },
-            raw_len: len as usize,
+        let layout = Layout {
+            element,
+            stride,
+            phase,
+            row,
         };
-        head.check()?;
+        let head = Head::new(codec, &layout, len as usize)?;
+        if head.layout != layout {
+            return Err(CodecError::DamagedHead("its layout cannot be"));
+        }
         Ok((head, parameters))
     }
 }

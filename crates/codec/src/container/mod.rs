@@ -14,13 +14,15 @@
 //!   grows but by the head, and an incompressible piece costs nothing to decode.
 //! - What is encoded comes back exactly, whatever the layout says of it. Other bytes are refused or decode to some bytes.
 //! - Opening and decoding allocate no more than the head's own length and the raw length in it, which is at most 1 MiB, allow.
+mod field_codec;
 pub(crate) mod head;
 
+pub use field_codec::Field;
 pub use head::CodecId;
 
 use crate::element::Layout;
 use crate::error::CodecError;
-use crate::{general, xor};
+use crate::{field, general, xor};
 use head::Head;
 use std::fmt::Debug;
 use std::ops::Range;
@@ -51,7 +53,7 @@ pub trait Codec: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// More than [`MAX_CONTAINER_LEN`] bytes, or a layout that cannot be.
+    /// More than [`MAX_CONTAINER_LEN`] bytes, or a level that the codec does not have.
     fn encode(
         &self,
         layout: &Layout,
@@ -112,12 +114,7 @@ impl EncodedContainer {
         layout: &Layout,
         raw_len: usize,
     ) -> Result<(), CodecError> {
-        let head = Head {
-            codec,
-            layout: *layout,
-            raw_len,
-        };
-        head.check()?;
+        let head = Head::new(codec, layout, raw_len)?;
         self.head.clear();
         self.bytes.clear();
         self.ends.clear();
@@ -156,7 +153,8 @@ enum Decoder {
     Raw,
     Xor(xor::Decoder),
     General(general::Decoder),
-    Pco(general::pco::Decoder),
+    Pco(Box<general::pco::Decoder>),
+    Field(field::Opened),
 }
 
 impl Opened {
@@ -174,8 +172,8 @@ impl Opened {
             CodecId::Zstd | CodecId::ShuffleZstd | CodecId::Lz4 | CodecId::ShuffleLz4 => {
                 Decoder::General(general::Decoder::open(&head, parameters)?)
             }
-            CodecId::Pco => Decoder::Pco(general::pco::Decoder::open(&head, parameters)?),
-            CodecId::Field => return Err(CodecError::UnknownCodec(head.codec as u8)),
+            CodecId::Pco => Decoder::Pco(Box::new(general::pco::Decoder::open(&head, parameters)?)),
+            CodecId::Field => Decoder::Field(field_codec::open(&head, parameters)?),
         };
         Ok(Opened { head, decoder })
     }
@@ -206,6 +204,11 @@ impl Opened {
         (self.head.raw_len - start).min(PIECE_LEN)
     }
 
+    /// Whether pieces are decoded against a base: raw bytes of another container.
+    pub fn has_base(&self) -> bool {
+        matches!(&self.decoder, Decoder::Field(decoder) if decoder.has_base())
+    }
+
     /// Decodes a piece. `out` is as long as its raw bytes.
     ///
     /// # Errors
@@ -215,6 +218,21 @@ impl Opened {
         &self,
         index: usize,
         encoded: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        self.decode_piece_against(index, encoded, &[], out)
+    }
+
+    /// Decodes a piece of a container that may have a base. `base` are the base's raw bytes where the piece is.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode_piece`](Self::decode_piece), and a base of another length than the piece's raw bytes.
+    pub fn decode_piece_against(
+        &self,
+        index: usize,
+        encoded: &[u8],
+        base: &[u8],
         out: &mut [u8],
     ) -> Result<(), CodecError> {
         let len = self.checked_piece_len(index, encoded)?;
@@ -228,7 +246,15 @@ impl Opened {
             out.copy_from_slice(encoded);
             return Ok(());
         }
-        self.decode(encoded, out)
+        match &self.decoder {
+            Decoder::Raw => Err(CodecError::DamagedPiece("it is shorter than its raw bytes")),
+            Decoder::Xor(decoder) => decoder.decode_piece(encoded, out),
+            Decoder::General(decoder) => decoder.decode_piece(encoded, out),
+            Decoder::Pco(decoder) => decoder.decode_piece(encoded, out),
+            Decoder::Field(decoder) => {
+                field_codec::decode_range(decoder, index, encoded, 0..len, base, out)
+            }
+        }
     }
 
     /// Decodes some raw bytes of a piece. `out` is as long as the range.
@@ -241,6 +267,23 @@ impl Opened {
         index: usize,
         encoded: &[u8],
         range: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        self.decode_range_against(index, encoded, range, &[], out)
+    }
+
+    /// Decodes some raw bytes of a piece of a container that may have a base. `base` are the base's raw bytes where the whole piece
+    /// is.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode_range`](Self::decode_range) and [`decode_piece_against`](Self::decode_piece_against).
+    pub fn decode_range_against(
+        &self,
+        index: usize,
+        encoded: &[u8],
+        range: Range<usize>,
+        base: &[u8],
         out: &mut [u8],
     ) -> Result<(), CodecError> {
         let len = self.checked_piece_len(index, encoded)?;
@@ -258,13 +301,18 @@ impl Opened {
             out.copy_from_slice(&encoded[range]);
             return Ok(());
         }
-        if let Decoder::Xor(decoder) = &self.decoder {
-            return decoder.decode_range(encoded, len, range, out);
+        match &self.decoder {
+            Decoder::Xor(decoder) => decoder.decode_range(encoded, len, range, out),
+            Decoder::Field(decoder) => {
+                field_codec::decode_range(decoder, index, encoded, range, base, out)
+            }
+            _ => {
+                let mut whole = [0; PIECE_LEN];
+                self.decode_piece(index, encoded, &mut whole[..len])?;
+                out.copy_from_slice(&whole[range]);
+                Ok(())
+            }
         }
-        let mut whole = [0; PIECE_LEN];
-        self.decode(encoded, &mut whole[..len])?;
-        out.copy_from_slice(&whole[range]);
-        Ok(())
     }
 
     fn checked_piece_len(&self, index: usize, encoded: &[u8]) -> Result<usize, CodecError> {
@@ -281,15 +329,6 @@ impl Opened {
         }
         Ok(len)
     }
-
-    fn decode(&self, encoded: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
-        match &self.decoder {
-            Decoder::Raw => Err(CodecError::DamagedPiece("it is shorter than its raw bytes")),
-            Decoder::Xor(decoder) => decoder.decode_piece(encoded, out),
-            Decoder::General(decoder) => decoder.decode_piece(encoded, out),
-            Decoder::Pco(decoder) => decoder.decode_piece(encoded, out),
-        }
-    }
 }
 
 /// How a piece is divided: bytes before the first whole element, whole elements, and what is left of the last.
@@ -303,8 +342,8 @@ pub(crate) struct Edges {
 impl Edges {
     /// Those of a piece of so many raw bytes. Every piece has the same phase: pieces are multiples of all element sizes.
     pub fn of(layout: &Layout, raw_len: usize) -> Edges {
-        let size = layout.element.size();
-        let lead = usize::from(layout.phase).min(raw_len);
+        let size = layout.element.width();
+        let lead = (layout.phase as usize).min(raw_len);
         let elements = (raw_len - lead) / size;
         Edges {
             lead,

@@ -182,7 +182,7 @@ fn shuffle_piece(layout: &Layout, raw: &[u8], out: &mut [u8]) {
     let (edge_bytes, planes) = out.split_at_mut(edges.len());
     edge_bytes[..edges.lead].copy_from_slice(lead);
     edge_bytes[edges.lead..].copy_from_slice(tail);
-    shuffle::shuffle(layout.element.size(), elements, planes);
+    shuffle::shuffle(layout.element.width(), elements, planes);
 }
 
 /// The reverse.
@@ -193,5 +193,5 @@ fn unshuffle_piece(layout: &Layout, shuffled: &[u8], out: &mut [u8]) {
     let (elements, tail) = rest.split_at_mut(rest.len() - edges.tail);
     lead.copy_from_slice(&edge_bytes[..edges.lead]);
     tail.copy_from_slice(&edge_bytes[edges.lead..]);
-    shuffle::unshuffle(layout.element.size(), planes, elements);
+    shuffle::unshuffle(layout.element.width(), planes, elements);
 }

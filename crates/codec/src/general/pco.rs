@@ -100,12 +100,12 @@ impl Pco {
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
         let refused = |_| CodecError::Encoder("pco does not have this level");
-        let mut values: Vec<T> = Vec::with_capacity(src.len() / layout.element.size());
+        let mut values: Vec<T> = Vec::with_capacity(src.len() / layout.element.width());
         let mut pages = Vec::new();
         for raw in src.chunks(PIECE_LEN) {
             let edges = Edges::of(layout, raw.len());
             let elements = &raw[edges.lead..raw.len() - edges.tail];
-            values.extend(elements.chunks_exact(layout.element.size()).map(T::get));
+            values.extend(elements.chunks_exact(layout.element.width()).map(T::get));
             // Only the last piece can have none; pco wants no empty page.
             pages.extend(Some(edges.elements).filter(|n| *n > 0));
         }

@@ -48,7 +48,7 @@ impl Decoder {
         if stride == 0 || stride > MAX_STRIDE || stride > spacing {
             return Err(CodecError::DamagedHead("neighbours cannot be so far apart"));
         }
-        let whole = 8 * head.layout.element.size();
+        let whole = 8 * head.layout.element.width();
         if !widths.is_sorted() || usize::from(widths[WIDTHS - 1]) != whole {
             return Err(CodecError::DamagedHead(
                 "the widths are not those of the elements",
@@ -67,7 +67,7 @@ impl Decoder {
         let edges = Edges::of(&self.layout, out.len());
         let (encoded, elements) = edges.take(encoded, out)?;
         let parts = self.parts(encoded, edges.elements)?;
-        let len = self.spacing * self.layout.element.size();
+        let len = self.spacing * self.layout.element.width();
         let mut at = 0;
         for (k, part) in elements.chunks_mut(len).enumerate() {
             if self.start(&parts, k) != at {
@@ -93,7 +93,7 @@ impl Decoder {
         out: &mut [u8],
     ) -> Result<(), CodecError> {
         let edges = Edges::of(&self.layout, raw_len);
-        let size = self.layout.element.size();
+        let size = self.layout.element.width();
         let elements_end = raw_len - edges.tail;
         if range.start < edges.lead || range.end > elements_end || range.is_empty() {
             let mut whole = [0; PIECE_LEN];
@@ -151,7 +151,7 @@ impl Decoder {
     /// Decodes the first elements of part `k`, whose bits begin at `at`. Returns the bit behind the last.
     fn decode_part(&self, parts: &Parts, k: usize, at: usize, out: &mut [u8]) -> usize {
         let codes = &parts.codes[k * self.spacing / 2..];
-        match (self.layout.element.size(), self.stride) {
+        match (self.layout.element.width(), self.stride) {
             (2, 1) => take_part::<2>(codes, parts.bits, at, &self.pairs, out),
             (4, 1) => take_part::<4>(codes, parts.bits, at, &self.pairs, out),
             (_, 1) => take_part::<8>(codes, parts.bits, at, &self.pairs, out),

@@ -67,7 +67,7 @@ impl Codec for Xor {
             stride if stride <= MAX_STRIDE && 4 * stride <= spacing => stride,
             _ => 1,
         };
-        match layout.element.size() {
+        match layout.element.width() {
             2 => encode::container::<2>(layout, spacing, stride, src, out),
             4 => encode::container::<4>(layout, spacing, stride, src, out),
             _ => encode::container::<8>(layout, spacing, stride, src, out),

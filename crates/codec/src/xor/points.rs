@@ -23,7 +23,7 @@ pub enum ReferencePoints {
 impl ReferencePoints {
     /// Values from one point to the next, in a container of so many raw bytes.
     pub(super) fn spacing(self, layout: &Layout, raw_len: usize) -> usize {
-        let elements = raw_len.min(MAX_CONTAINER_LEN) / layout.element.size();
+        let elements = raw_len.min(MAX_CONTAINER_LEN) / layout.element.width();
         let points = match self {
             ReferencePoints::Count(points) => points,
             ReferencePoints::Best(store) => store.best_points(elements as u64, raw_len as u64),

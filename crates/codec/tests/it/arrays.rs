@@ -1,4 +1,5 @@
 //! Arrays that look like fields, weights, tables and noise, and the codecs that are tested with them.
+use forebay_codec::container::Field;
 use forebay_codec::cost::Bandwidths;
 use forebay_codec::general::{ByteCodec, General, Pco, Raw};
 use forebay_codec::xor::{ReferencePoints, Xor};
@@ -19,6 +20,7 @@ pub fn codecs() -> Vec<Box<dyn Codec>> {
         general(ByteCodec::Lz4, false),
         general(ByteCodec::Lz4, true),
         Box::new(Pco { level: 4 }),
+        Box::new(Field),
     ]
 }
 
@@ -37,10 +39,10 @@ pub fn array(
     random: &mut Random,
     element: ElementType,
     stride: usize,
-    phase: u8,
+    phase: u32,
     len: usize,
 ) -> Vec<u8> {
-    let mut bytes = random.nonzero_bytes(usize::from(phase));
+    let mut bytes = random.nonzero_bytes(phase as usize);
     let kind = random.index(7);
     let unit = |random: &mut Random| random.below(1 << 53) as f64 / (1u64 << 53) as f64;
     let (scale, step) = (10f64.powi(random.index(9) as i32 - 4), unit(random));
@@ -60,7 +62,7 @@ pub fn array(
             4 => (i as f64 * step * 10.0).round() / 8.0,
             5 => scale,
             _ => {
-                bytes.extend(seeded_bytes(random.next(), element.size()));
+                bytes.extend(seeded_bytes(random.next(), element.width()));
                 i += 1;
                 continue;
             }
@@ -75,7 +77,7 @@ pub fn array(
 /// Arrays of the values that arithmetic would change or lose.
 pub fn special(element: ElementType) -> Vec<(&'static str, Vec<u8>)> {
     const LEN: usize = 4096 + 1000;
-    let size = element.size();
+    let size = element.width();
     let bits = 8 * size as u32;
     let (exponent, mantissa) = match element {
         ElementType::F32 => (8, 23),

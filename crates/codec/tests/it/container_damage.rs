@@ -31,7 +31,7 @@ fn decode(head: &[u8], index: usize, piece: &[u8]) -> bool {
 
 fn sample(codec: &dyn Codec, element: ElementType, seed: u64) -> EncodedContainer {
     let mut random = Random::new(seed);
-    let phase = random.index(2) as u8;
+    let phase = random.index(2) as u32;
     let stride = *random.pick(&[1, 1, 3]);
     let len = PIECE_LEN + random.index(700);
     let mut encoded = EncodedContainer::new();
@@ -151,4 +151,9 @@ fn mutated_lz4_containers_do_no_harm() {
 #[test]
 fn mutated_pco_containers_do_no_harm() {
     fuzz_codec("codec_pco", |codec| codec.id().name() == "pco");
+}
+
+#[test]
+fn mutated_field_containers_do_no_harm() {
+    fuzz_codec("codec_field", |codec| codec.id().name() == "field");
 }

@@ -1,0 +1,257 @@
+//! The lanes of a span: runs of numbers that can be decoded apart, as bits.
+//!
+//! A number is the code of its symbol and the raw bits, low bits first; the code is from the table that the symbol before
+//! chooses. Nothing is read or written by a loop over bits: each number is one unaligned load or store of 8 bytes.
+//!
+//! Invariant: an index into a buffer of bits is masked, so that damaged bits lead to wrong numbers, never outside the buffer.
+use super::huffman::{self, LONGEST, Lengths, TABLE};
+use super::predict::Running;
+use super::symbols::{ESCAPE, SYMBOLS, SymbolMap};
+use crate::element::Word;
+
+/// The most tables of codes that a container has.
+pub(super) const CONTEXTS: usize = 4;
+/// The most lanes of a span.
+pub(super) const LANES: usize = 8;
+/// Which table codes the first symbol of a lane, if there are four.
+const FIRST_CONTEXT: usize = 1;
+/// The bytes of a buffer of bits after the place that an index can name.
+pub(super) const SLACK: usize = 8;
+
+/// Elements in a lane: at most eight lanes in a span, and few numbers to pass on the way to one.
+pub(super) const fn lane_len<T: Word>() -> usize {
+    if T::BYTES == 2 { 256 } else { 128 }
+}
+
+/// Which table codes the symbol after a symbol: the number of thresholds that its bit length exceeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Contexts {
+    /// Ascending; `None`: there is one table.
+    pub(super) thresholds: Option<[u8; CONTEXTS - 1]>,
+}
+
+impl Contexts {
+    pub(super) const ONE: Contexts = Contexts { thresholds: None };
+
+    pub(super) fn count(self) -> usize {
+        self.thresholds.map_or(1, |_| CONTEXTS)
+    }
+
+    pub(super) fn first(self) -> usize {
+        self.thresholds.map_or(0, |_| FIRST_CONTEXT)
+    }
+
+    pub(super) fn after(self, symbol: usize) -> usize {
+        let exceeded = |t: &&u8| symbol / 2 > usize::from(**t);
+        self.thresholds
+            .map_or(0, |thresholds| thresholds.iter().filter(exceeded).count())
+    }
+}
+
+/// The symbol has no code in the context, and is coded as [`ESCAPE`].
+const ESCAPED: u32 = 1 << 15;
+
+/// What an encoder of lanes needs of the codes.
+pub(super) struct LaneEncoder {
+    map: SymbolMap,
+    /// By context and symbol: the code (10 bits), [`ESCAPED`], the length of the code (8 bits from the 16th on), the raw bits (8).
+    codes: Box<[u32; CONTEXTS * SYMBOLS]>,
+    /// Where the codes after a symbol are.
+    after: [u16; SYMBOLS],
+    first: usize,
+}
+
+impl LaneEncoder {
+    /// `lengths` has one code for each context. A symbol without a code is coded as [`ESCAPE`].
+    pub(super) fn new<T: Word>(
+        map: SymbolMap,
+        contexts: Contexts,
+        lengths: &[Lengths],
+    ) -> LaneEncoder {
+        let mut codes = Box::new([0; CONTEXTS * SYMBOLS]);
+        for (lengths, codes) in lengths.iter().zip(codes.chunks_exact_mut(SYMBOLS)) {
+            let bits = huffman::codes(lengths);
+            for symbol in 0..SYMBOLS {
+                let coded = if lengths[symbol] > 0 { symbol } else { ESCAPE };
+                let (_, raw) = map.interval(coded, T::BITS).unwrap_or((0, T::BITS));
+                let length = huffman::length(lengths, coded);
+                let escaped = if coded == symbol { 0 } else { ESCAPED };
+                codes[symbol] = u32::from(bits[coded]) | escaped | length << 16 | raw << 24;
+            }
+        }
+        let mut after = [0; SYMBOLS];
+        for (symbol, after) in after.iter_mut().enumerate() {
+            *after = (contexts.after(symbol) * SYMBOLS) as u16;
+        }
+        LaneEncoder {
+            map,
+            codes,
+            after,
+            first: contexts.first() * SYMBOLS,
+        }
+    }
+
+    /// Writes a lane to `buffer[at..]`; returns where it ends. `MASK + 1` is a power of two, and the buffer has `MASK + 1 + SLACK`
+    /// bytes; a lane that is longer overwrites its beginning.
+    #[inline(always)]
+    pub(super) fn encode<T: Word, const MASK: usize>(
+        &self,
+        numbers: &[T],
+        buffer: &mut [u8],
+        at: usize,
+    ) -> usize {
+        match self.map {
+            SymbolMap::Signed => {
+                self.encode_by::<T, MASK>(|x| SymbolMap::Signed.symbol(x), numbers, buffer, at)
+            }
+            map => self.encode_by::<T, MASK>(|x| map.symbol(x), numbers, buffer, at),
+        }
+    }
+
+    #[inline(always)]
+    fn encode_by<T: Word, const MASK: usize>(
+        &self,
+        symbol_of: impl Fn(T) -> usize,
+        numbers: &[T],
+        buffer: &mut [u8],
+        mut at: usize,
+    ) -> usize {
+        assert!(buffer.len() > MASK + SLACK);
+        let mut context = self.first;
+        let (mut held, mut count) = (0u64, 0u32);
+        let mut push = |bits: u64, n: u32| {
+            held |= bits << count;
+            count += n;
+            buffer[at & MASK..][..8].copy_from_slice(&held.to_le_bytes());
+            at += (count >> 3) as usize;
+            held >>= count & 56;
+            count &= 7;
+        };
+        for number in numbers {
+            let symbol = symbol_of(*number) & (SYMBOLS - 1);
+            let code = self.codes[(context + symbol) & (CONTEXTS * SYMBOLS - 1)];
+            // The next context depends on the symbol alone, not on its code: so the loop does not wait for the table. Escapes are
+            // rare, and a branch that is predicted is not waited for either.
+            context = self.after[symbol].into();
+            if code & ESCAPED > 0 {
+                context = self.after[ESCAPE].into();
+            }
+            let (length, raw) = (code >> 16 & 0xff, code >> 24);
+            let (code, bits) = (
+                u64::from(code & (TABLE as u32 - 1)),
+                low(number.bits(), raw),
+            );
+            // 7 bits can be held, and a word has 64.
+            if T::BITS < 64 || length + raw <= 56 {
+                push(code | bits << (length & 63), length + raw);
+            } else {
+                push(code | (bits & 0xffff_ffff) << (length & 63), length + 32);
+                push(bits >> 32, raw - 32);
+            }
+        }
+        at + (count > 0) as usize
+    }
+}
+
+/// The lowest bits.
+#[inline(always)]
+fn low(bits: u64, n: u32) -> u64 {
+    if n >= 64 { bits } else { bits & ((1 << n) - 1) }
+}
+
+/// What a decoder of lanes needs of the codes.
+pub(super) struct LaneDecoder<T> {
+    /// By context and the next bits: length of the code (8 bits), bits of code and raw bits together (8), symbol (8), context of
+    /// the next symbol (8).
+    tables: Box<[u32; CONTEXTS * TABLE]>,
+    /// The lower ends of the symbols.
+    lower: [T; SYMBOLS],
+    first: usize,
+}
+
+impl<T: Word> LaneDecoder<T> {
+    /// `lengths` has one code for each context; `None` if it has a symbol that is none of the map's.
+    pub(super) fn new(
+        map: SymbolMap,
+        contexts: Contexts,
+        lengths: &[Lengths],
+    ) -> Option<LaneDecoder<T>> {
+        let mut tables = Box::new([0; CONTEXTS * TABLE]);
+        let mut lower = [T::default(); SYMBOLS];
+        for (lengths, table) in lengths.iter().zip(tables.chunks_exact_mut(TABLE)) {
+            let codes = huffman::codes(lengths);
+            for symbol in (0..SYMBOLS).filter(|s| lengths[*s] > 0) {
+                let (low, raw) = map.interval(symbol, T::BITS)?;
+                lower[symbol] = T::truncate(low);
+                let length = huffman::length(lengths, symbol);
+                let entry = length
+                    | (length + raw) << 8
+                    | (symbol as u32) << 16
+                    | (contexts.after(symbol) as u32) << 24;
+                for slot in (usize::from(codes[symbol])..TABLE).step_by(1 << length) {
+                    table[slot] = entry;
+                }
+            }
+        }
+        let first = contexts.first() * TABLE;
+        Some(LaneDecoder {
+            tables,
+            lower,
+            first,
+        })
+    }
+
+    /// Decodes `K` lanes side by side, the first numbers of each, as many as `out[k]` has. `starts` are where they begin in the
+    /// buffer, in bits; returns where they end. `references` are the first numbers, if lanes have these. `P` is the predictor's
+    /// code. `MASK` as in [`LaneEncoder::encode`].
+    #[inline(always)]
+    pub(super) fn decode<const P: u8, const K: usize, const MASK: usize>(
+        &self,
+        buffer: &[u8],
+        starts: [usize; K],
+        references: Option<[T; K]>,
+        out: [&mut [T]; K],
+    ) -> [usize; K] {
+        assert!(buffer.len() > MASK + SLACK);
+        let n = out[0].len();
+        assert!(out.iter().all(|lane| lane.len() == n));
+        let mut at = starts;
+        let mut contexts = [self.first; K];
+        let mut running = references.unwrap_or([T::default(); K]).map(Running::start);
+        let from = usize::from(references.is_some()).min(n);
+        if let (Some(references), 1..) = (references, n) {
+            for k in 0..K {
+                out[k][0] = references[k];
+            }
+        }
+        let word = |bit: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&buffer[bit >> 3 & MASK..][..8]);
+            u64::from_le_bytes(bytes) >> (bit & 7)
+        };
+        for i in from..n {
+            for k in 0..K {
+                let bits = word(at[k]);
+                let slot = contexts[k] | (bits as usize & (TABLE - 1));
+                let entry = self.tables[slot & (CONTEXTS * TABLE - 1)];
+                contexts[k] = (entry >> (24 - LONGEST)) as usize & (TABLE * (CONTEXTS - 1));
+                let (length, total) = (entry & 0x3f, entry >> 8 & 0xff);
+                let raw = if T::BITS < 64 || total <= 56 {
+                    low(bits, total) >> length
+                } else {
+                    let bits = at[k] + length as usize;
+                    let rest = total - length;
+                    low(word(bits) & 0xffff_ffff | word(bits + 32) << 32, rest)
+                };
+                at[k] += total as usize;
+                let symbol = (entry >> 16 & 0xff) as usize;
+                let residual = self.lower[symbol].plus(T::truncate(raw));
+                out[k][i] = running[k].next::<P>(residual);
+                if i == 1 {
+                    running[k].forget_second();
+                }
+            }
+        }
+        at
+    }
+}
