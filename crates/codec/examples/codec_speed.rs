@@ -1,11 +1,12 @@
 //! Ratio, speeds and the time of one value of every codec, over each array of the datasets: medians of five.
 //!
 //! `cargo run --release -p forebay-codec --example codec_speed [array or codec, or a part of its name]...`
+use forebay_codec::choose::{Chooser, CostModel, Goal, Speeds, choose};
 use forebay_codec::container::{Field, MAX_CONTAINER_LEN, PIECE_LEN};
 use forebay_codec::cost::Bandwidths;
 use forebay_codec::general::{ByteCodec, General, Pco};
 use forebay_codec::xor::{ReferencePoints, Xor};
-use forebay_codec::{Codec, ElementType, EncodedContainer, Layout, Opened};
+use forebay_codec::{Codec, CodecHint, ElementType, EncodedContainer, Layout, Opened};
 use forebay_testkit::datasets::dataset;
 use forebay_testkit::random::{Random, seeded_bytes};
 use std::error::Error;
@@ -83,6 +84,54 @@ fn arrays(folder: &str) -> Result<Vec<Array>, Box<dyn Error>> {
 fn median(mut times: Vec<Duration>) -> f64 {
     times.sort();
     times[times.len() / 2].as_secs_f64()
+}
+
+/// What is chosen for each container, and how long choosing takes of encoding: with `chooser` sampled now and then, else each time.
+fn measure_choices(array: &Array) -> Result<(), Box<dyn Error>> {
+    let goals = [
+        Goal::Bytes,
+        Goal::Seconds(Bandwidths::both(2e8)),
+        Goal::Seconds(Bandwidths::both(1e9)),
+    ];
+    for goal in goals {
+        let model = CostModel {
+            goal,
+            speeds: Speeds::default(),
+        };
+        let mut out = EncodedContainer::new();
+        let (mut choosing, mut sampling) = (Duration::ZERO, Duration::ZERO);
+        let mut encoding = Duration::ZERO;
+        let mut stored = 0;
+        let mut last = None;
+        for _ in 0..RUNS {
+            let mut chooser = Chooser::new(CodecHint::default());
+            stored = 0;
+            for (k, raw) in array.bytes.chunks(MAX_CONTAINER_LEN).enumerate() {
+                let at = (k * MAX_CONTAINER_LEN) as u64;
+                let start = Instant::now();
+                choose(at, raw, &CodecHint::default(), &model);
+                sampling += start.elapsed();
+                let start = Instant::now();
+                let choice = chooser.next(at, raw, || model);
+                choosing += start.elapsed();
+                let start = Instant::now();
+                choice.codec.encode(&choice.layout, raw, &mut out)?;
+                encoding += start.elapsed();
+                stored += out.encoded_len();
+                chooser.encoded(raw.len(), out.encoded_len());
+                last = Some((choice.codec.id().name(), choice.layout));
+            }
+        }
+        let share = |time: Duration| 100.0 * time.as_secs_f64() / encoding.as_secs_f64();
+        println!(
+            "{:<32} {last:?} for {goal:?}: {:.3}, choosing {:.1} % of encoding, each container sampled {:.1} %",
+            array.name,
+            array.bytes.len() as f64 / stored as f64,
+            share(choosing),
+            share(sampling),
+        );
+    }
+    Ok(())
 }
 
 fn measure(codec: &dyn Codec, array: &Array) -> Result<Measured, Box<dyn Error>> {
@@ -174,6 +223,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("checkpoints", arrays("data/checkpoints")?),
         ("random", vec![random]),
     ] {
+        for array in &arrays {
+            if wanted.is_empty()
+                || wanted
+                    .iter()
+                    .any(|part| array.name.contains(part) || part == "auto")
+            {
+                measure_choices(array)?;
+            }
+        }
         for (name, codec) in codecs() {
             let mut all = Vec::new();
             for array in &arrays {

@@ -10,6 +10,8 @@
 //! | [`field`] | our codec of floats: predicted from their neighbours, in spans that are decoded alone |
 //! | [`xor`] | XOR with reference points (MRC-FS) |
 //! | [`general`] | Zstandard, LZ4 and Pcodec, alone or behind a shuffle of bytes |
+//! | [`hint`] | what a person says of a file's content |
+//! | [`choose`] | which codec, by a hint and a sample |
 //! | [`cost`] | what reading and writing cost |
 //!
 //! What this crate knows: integers, floating-point numbers and bytes. What it must not know: what a column means, where a block
@@ -19,6 +21,7 @@
 //! without more memory than the caller's limit of rows, or a container's length, allows.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod choose;
 mod column;
 pub mod columns;
 pub mod container;
@@ -28,6 +31,7 @@ pub mod element;
 mod error;
 pub mod field;
 pub mod general;
+pub mod hint;
 #[doc(hidden)]
 pub mod varint;
 pub mod xor;
@@ -37,3 +41,4 @@ pub use columns::{Columns, Encoder};
 pub use container::{Codec, CodecId, EncodedContainer, Opened};
 pub use element::{ElementType, Layout};
 pub use error::CodecError;
+pub use hint::CodecHint;

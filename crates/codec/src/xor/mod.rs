@@ -63,7 +63,7 @@ impl Codec for Xor {
         out.begin(CodecId::Xor, layout, src.len())?;
         let spacing = self.points.spacing(layout, src.len());
         // A part begins with `stride` values against zero: few enough of it, or the neighbour is the value before.
-        let stride = match layout.stride as usize {
+        let stride = match layout.stride.max(1) as usize {
             stride if stride <= MAX_STRIDE && 4 * stride <= spacing => stride,
             _ => 1,
         };

@@ -119,15 +119,15 @@ pub fn special(element: ElementType) -> Vec<(&'static str, Vec<u8>)> {
         ("zeros", of(&mut |_| 0)),
         ("minus zeros", of(&mut |_| sign)),
         ("zeros of both signs", of(&mut |i| sign * (i % 3 % 2))),
-        ("infinities", of(&mut |i| infinity | sign * (i % 2))),
+        ("infinities", of(&mut |i| infinity | (sign * (i % 2)))),
         ("one NaN", of(&mut |_| infinity | 1)),
         (
             "NaNs with payloads",
-            of(&mut |i| infinity | sign * (i % 2) | (i * 0x9e37_79b9 & low).max(1)),
+            of(&mut |i| infinity | (sign * (i % 2)) | ((i * 0x9e37_79b9) & low).max(1)),
         ),
         (
             "denormals",
-            of(&mut |i| (i * 0x9e37_79b9 & low) | sign * (i % 5 % 2)),
+            of(&mut |i| ((i * 0x9e37_79b9) & low) | (sign * (i % 5 % 2))),
         ),
         ("ones", of(&mut |_| all)),
         (

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod arrays;
+mod choices;
 mod container_damage;
 mod containers;
 mod fuzz;
