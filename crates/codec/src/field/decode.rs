@@ -325,7 +325,23 @@ impl SpanJob<'_> {
     ) -> Result<(), FieldError> {
         let mut buffer = [0; SPAN_MASK + 1 + SLACK];
         buffer[..self.span.len()].copy_from_slice(self.span);
-        let mut numbers = [T::default(); SPAN / 2];
+        // An array as large as the elements of a span, not more: it is filled with zeros each time.
+        match T::BYTES {
+            2 => self.decode_into(decoder, table, &buffer, &mut [T::default(); SPAN / 2], out),
+            4 => self.decode_into(decoder, table, &buffer, &mut [T::default(); SPAN / 4], out),
+            _ => self.decode_into(decoder, table, &buffer, &mut [T::default(); SPAN / 8], out),
+        }
+    }
+
+    #[inline(always)]
+    fn decode_into<T: Word>(
+        &self,
+        decoder: &Decoder<T>,
+        table: &LaneTable<T>,
+        buffer: &[u8; SPAN_MASK + 1 + SLACK],
+        numbers: &mut [T],
+        out: &mut [u8],
+    ) -> Result<(), FieldError> {
         let numbers = &mut numbers[..self.edges.elements / T::BYTES];
         let lane = lane_len::<T>();
         for (four, numbers) in numbers.chunks_mut(4 * lane).enumerate() {
@@ -337,7 +353,7 @@ impl SpanJob<'_> {
                     decoder,
                     table,
                     k,
-                    &buffer,
+                    buffer,
                     0,
                     [a, b, c, d],
                     true,
@@ -348,7 +364,7 @@ impl SpanJob<'_> {
                         decoder,
                         table,
                         k + i,
-                        &buffer,
+                        buffer,
                         0,
                         [numbers],
                         true,

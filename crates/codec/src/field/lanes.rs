@@ -126,8 +126,8 @@ impl LaneEncoder {
             held >>= count & 56;
             count &= 7;
         };
-        for number in numbers {
-            let symbol = symbol_of(*number) & (SYMBOLS - 1);
+        let mut next = |number: T| {
+            let symbol = symbol_of(number) & (SYMBOLS - 1);
             let code = self.codes[(context + symbol) & (CONTEXTS * SYMBOLS - 1)];
             // The next context depends on the symbol alone, not on its code: so the loop does not wait for the table. Escapes are
             // rare, and a branch that is predicted is not waited for either.
@@ -135,17 +135,38 @@ impl LaneEncoder {
             if code & ESCAPED > 0 {
                 context = self.after[ESCAPE].into();
             }
-            let (length, raw) = (code >> 16 & 0xff, code >> 24);
-            let (code, bits) = (
-                u64::from(code & (TABLE as u32 - 1)),
-                low(number.bits(), raw),
-            );
-            // 7 bits can be held, and a word has 64.
-            if T::BITS < 64 || length + raw <= 56 {
-                push(code | bits << (length & 63), length + raw);
-            } else {
-                push(code | (bits & 0xffff_ffff) << (length & 63), length + 32);
-                push(bits >> 32, raw - 32);
+            let (length, raw) = (code >> 16 & 63, code >> 24);
+            let code = u64::from(code & (TABLE as u32 - 1));
+            (code, length, low(number.bits(), raw), raw)
+        };
+        // 7 bits can be held, and a word has 64.
+        if T::BITS < 64 {
+            let (pairs, rest) = numbers.as_chunks::<2>();
+            for [a, b] in pairs {
+                let (a_code, a_length, a_raw, a_bits) = next(*a);
+                let (b_code, b_length, b_raw, b_bits) = next(*b);
+                let (a, a_bits) = (a_code | a_raw << a_length, a_length + a_bits);
+                let (b, b_bits) = (b_code | b_raw << b_length, b_length + b_bits);
+                if a_bits + b_bits <= 56 {
+                    push(a | b << (a_bits & 63), a_bits + b_bits);
+                } else {
+                    push(a, a_bits);
+                    push(b, b_bits);
+                }
+            }
+            for number in rest {
+                let (code, length, raw, bits) = next(*number);
+                push(code | raw << length, length + bits);
+            }
+        } else {
+            for number in numbers {
+                let (code, length, raw, bits) = next(*number);
+                if length + bits <= 56 {
+                    push(code | raw << length, length + bits);
+                } else {
+                    push(code | (raw & 0xffff_ffff) << length, length + 32);
+                    push(raw >> 32, bits - 32);
+                }
             }
         }
         at + (count > 0) as usize

@@ -28,6 +28,8 @@ mod decode;
 mod dictionary;
 mod dispatch;
 mod encode;
+#[cfg(test)]
+mod failures;
 mod head;
 mod huffman;
 mod lane_decoder;
