@@ -34,9 +34,9 @@ struct Codes {
 }
 
 enum Typed {
-    Bits16(Decoder<i16>),
-    Bits32(Decoder<i32>),
-    Bits64(Decoder<i64>),
+    Bits16(Box<Decoder<i16>>),
+    Bits32(Box<Decoder<i32>>),
+    Bits64(Box<Decoder<i64>>),
 }
 
 pub(super) struct Decoder<T> {
@@ -84,9 +84,9 @@ impl Opened {
             Parsed::Encoded(head) => head,
         };
         let typed = match head.element.width() {
-            2 => Typed::Bits16(Decoder::new(&head)?),
-            4 => Typed::Bits32(Decoder::new(&head)?),
-            _ => Typed::Bits64(Decoder::new(&head)?),
+            2 => Typed::Bits16(Box::new(Decoder::new(&head)?)),
+            4 => Typed::Bits32(Box::new(Decoder::new(&head)?)),
+            _ => Typed::Bits64(Box::new(Decoder::new(&head)?)),
         };
         let codes = Codes {
             element: head.element,

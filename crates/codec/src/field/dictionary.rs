@@ -64,10 +64,9 @@ impl PackedDictionary {
                 best = Some((len, packed));
             }
         }
-        match best {
-            Some((_, packed)) => packed,
-            None => unreachable!("there is a predictor"),
-        }
+        // There is a predictor, so there is a best one.
+        let (_, packed) = best.expect("a predictor");
+        packed
     }
 
     /// The values.

@@ -152,6 +152,7 @@ struct Running<T> {
 impl<T: Word> Running<T> {
     /// Restores lanes side by side, so that none waits for its last value alone. `P` is the predictor's code.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop, reason = "an index into several lanes")]
     fn restore<const P: u8, const K: usize>(lanes: [&mut [T]; K]) {
         let n = lanes[0].len();
         if n == 0 {
