@@ -3,7 +3,8 @@
 use super::FieldError;
 use super::encode::against;
 use super::head::{self, Head, Parsed, Source};
-use super::lanes::{LANES, LaneDecoder, SLACK, lane_len};
+use super::lane_decoder::LaneDecoder;
+use super::lanes::{LANES, SLACK, lane_len};
 use super::predict::Predictor;
 use super::span::{CONSTANT, Edges, LaneTable, RAW, SPAN};
 use crate::element::{ElementType, Word};
@@ -12,7 +13,9 @@ use std::ops::Range;
 /// An encoded span of lanes is at most as long as a raw one.
 const SPAN_MASK: usize = SPAN - 1;
 /// The bytes of a lane, at most: 128 numbers of 64 raw bits and a code of 10 bits each.
-const LANE_MASK: usize = 2047;
+const WIDE_LANE_MASK: usize = 2047;
+/// The same of elements of 32 or 16 bits.
+const LANE_MASK: usize = 1023;
 /// The most elements of a lane.
 const LANE: usize = 256;
 
@@ -31,9 +34,9 @@ struct Codes {
 }
 
 enum Typed {
-    Bits16(Decoder<i16>),
-    Bits32(Decoder<i32>),
-    Bits64(Decoder<i64>),
+    Bits16(Box<Decoder<i16>>),
+    Bits32(Box<Decoder<i32>>),
+    Bits64(Box<Decoder<i64>>),
 }
 
 pub(super) struct Decoder<T> {
@@ -81,9 +84,9 @@ impl Opened {
             Parsed::Encoded(head) => head,
         };
         let typed = match head.element.width() {
-            2 => Typed::Bits16(Decoder::new(&head)?),
-            4 => Typed::Bits32(Decoder::new(&head)?),
-            _ => Typed::Bits64(Decoder::new(&head)?),
+            2 => Typed::Bits16(Box::new(Decoder::new(&head)?)),
+            4 => Typed::Bits32(Box::new(Decoder::new(&head)?)),
+            _ => Typed::Bits64(Box::new(Decoder::new(&head)?)),
         };
         let codes = Codes {
             element: head.element,
@@ -322,7 +325,23 @@ impl SpanJob<'_> {
     ) -> Result<(), FieldError> {
         let mut buffer = [0; SPAN_MASK + 1 + SLACK];
         buffer[..self.span.len()].copy_from_slice(self.span);
-        let mut numbers = [T::default(); SPAN / 2];
+        // An array as large as the elements of a span, not more: it is filled with zeros each time.
+        match T::BYTES {
+            2 => self.decode_into(decoder, table, &buffer, &mut [T::default(); SPAN / 2], out),
+            4 => self.decode_into(decoder, table, &buffer, &mut [T::default(); SPAN / 4], out),
+            _ => self.decode_into(decoder, table, &buffer, &mut [T::default(); SPAN / 8], out),
+        }
+    }
+
+    #[inline(always)]
+    fn decode_into<T: Word>(
+        &self,
+        decoder: &Decoder<T>,
+        table: &LaneTable<T>,
+        buffer: &[u8; SPAN_MASK + 1 + SLACK],
+        numbers: &mut [T],
+        out: &mut [u8],
+    ) -> Result<(), FieldError> {
         let numbers = &mut numbers[..self.edges.elements / T::BYTES];
         let lane = lane_len::<T>();
         for (four, numbers) in numbers.chunks_mut(4 * lane).enumerate() {
@@ -334,7 +353,7 @@ impl SpanJob<'_> {
                     decoder,
                     table,
                     k,
-                    &buffer,
+                    buffer,
                     0,
                     [a, b, c, d],
                     true,
@@ -345,7 +364,7 @@ impl SpanJob<'_> {
                         decoder,
                         table,
                         k + i,
-                        &buffer,
+                        buffer,
                         0,
                         [numbers],
                         true,
@@ -372,11 +391,28 @@ impl SpanJob<'_> {
         numbers: &mut [T],
     ) -> Result<(), FieldError> {
         let (start, end) = (table.bounds[k] as usize, table.bounds[k + 1] as usize);
-        let mut buffer = [0; LANE_MASK + 1 + SLACK];
-        let lane = buffer.get_mut(..end - start).ok_or(FieldError::Span)?;
-        lane.copy_from_slice(&self.span[start..end]);
+        let lane = &self.span[start..end];
         let whole = numbers.len() == all;
-        self.decode_lanes::<T, 1, LANE_MASK>(decoder, table, k, &buffer, start, [numbers], whole)
+        macro_rules! run {
+            ($mask:ident) => {{
+                let mut buffer = [0; $mask + 1 + SLACK];
+                let copy = buffer.get_mut(..lane.len()).ok_or(FieldError::Span)?;
+                copy.copy_from_slice(lane);
+                self.decode_lanes::<T, 1, $mask>(
+                    decoder,
+                    table,
+                    k,
+                    &buffer,
+                    start,
+                    [numbers],
+                    whole,
+                )
+            }};
+        }
+        match T::BYTES {
+            8 => run!(WIDE_LANE_MASK),
+            _ => run!(LANE_MASK),
+        }
     }
 
     /// Decodes `K` lanes from the `k`th on, out of a buffer that begins with the byte `skipped` of the span.
@@ -395,30 +431,16 @@ impl SpanJob<'_> {
         let model = &self.codes.model;
         let bounds = &table.bounds[k..][..K + 1];
         let starts = std::array::from_fn(|i| (usize::from(bounds[i]) - skipped) * 8);
-        let mut references = [T::default(); K];
-        references.copy_from_slice(&table.references[k..][..K]);
-        let references = (model.predictor != Predictor::None).then_some(references);
-        let plain = model.stride == 1;
-        let outs = out.each_mut().map(|lane| &mut lane[..]);
-        macro_rules! run {
-            ($p:literal) => {
-                decoder
-                    .lanes
-                    .decode::<$p, K, MASK>(buffer, starts, references, outs)
-            };
-        }
-        let ends = match model.predictor {
-            Predictor::First if plain => run!(1),
-            Predictor::Half if plain => run!(2),
-            Predictor::Second if plain => run!(3),
-            Predictor::Third if plain => run!(4),
-            _ => run!(0),
-        };
-        if !plain {
-            for lane in &mut out {
-                model.predictor.restore(model.stride, lane);
+        let has_references = model.predictor != Predictor::None;
+        let from = usize::from(has_references);
+        let rest = out.each_mut().map(|lane| &mut lane[from..]);
+        let ends = decoder.lanes.decode::<K, MASK>(buffer, starts, rest);
+        if has_references {
+            for (lane, reference) in out.iter_mut().zip(&table.references[k..]) {
+                lane[0] = *reference;
             }
         }
+        model.predictor.restore(model.stride, out);
         for (i, at) in ends.into_iter().enumerate() {
             let (end, at) = (usize::from(bounds[i + 1]) - skipped, at.div_ceil(8));
             if at > end || (whole && at != end) {

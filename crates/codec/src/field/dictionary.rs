@@ -13,7 +13,8 @@
 use super::FieldError;
 use super::head::take;
 use super::huffman::{self, Lengths};
-use super::lanes::{Contexts, LaneDecoder, LaneEncoder, SLACK};
+use super::lane_decoder::LaneDecoder;
+use super::lanes::{Contexts, LaneEncoder, SLACK};
 use super::predict::Predictor;
 use super::symbols::{SYMBOLS, SymbolMap};
 use crate::element::{ElementType, Word};
@@ -63,10 +64,9 @@ impl PackedDictionary {
                 best = Some((len, packed));
             }
         }
-        match best {
-            Some((_, packed)) => packed,
-            None => unreachable!("there is a predictor"),
-        }
+        // There is a predictor, so there is a best one.
+        let (_, packed) = best.expect("a predictor");
+        packed
     }
 
     /// The values.
@@ -83,12 +83,12 @@ impl PackedDictionary {
             .ok_or(FieldError::Dictionary)?;
         lane.copy_from_slice(&self.lane);
         let mut values = vec![T::default(); self.count];
-        let first = Some([T::truncate(self.first)]);
-        let [end] = decoder.decode::<0, 1, LANE_MASK>(&buffer, [0], first, [&mut values]);
+        values[0] = T::truncate(self.first);
+        let [end] = decoder.decode::<1, LANE_MASK>(&buffer, [0], [&mut values[1..]]);
         if end.div_ceil(8) != self.lane.len() {
             return Err(FieldError::Dictionary);
         }
-        self.predictor.restore(1, &mut values);
+        self.predictor.restore(1, [&mut values]);
         Ok(values)
     }
 

@@ -313,7 +313,8 @@ impl<T: Word> Container<'_, T> {
         let step = match spans {
             0..=8 => 1,
             9..=32 => 2,
-            _ => 4,
+            33..=128 => 4,
+            _ => 8,
         };
         let mut counts = vec![Counts([0; SYMBOLS]); model.contexts.count()];
         let mut after = [0u8; SYMBOLS];

@@ -1,11 +1,10 @@
-//! The lanes of a span: runs of numbers that can be decoded apart, as bits.
+//! The lanes of a span: runs of numbers that can be decoded apart, as bits. What encodes them; `lane_decoder` decodes.
 //!
 //! A number is the code of its symbol and the raw bits, low bits first; the code is from the table that the symbol before
 //! chooses. Nothing is read or written by a loop over bits: each number is one unaligned load or store of 8 bytes.
 //!
 //! Invariant: an index into a buffer of bits is masked, so that damaged bits lead to wrong numbers, never outside the buffer.
-use super::huffman::{self, LONGEST, Lengths, TABLE};
-use super::predict::Running;
+use super::huffman::{self, Lengths, TABLE};
 use super::symbols::{ESCAPE, SYMBOLS, SymbolMap};
 use crate::element::Word;
 
@@ -127,8 +126,8 @@ impl LaneEncoder {
             held >>= count & 56;
             count &= 7;
         };
-        for number in numbers {
-            let symbol = symbol_of(*number) & (SYMBOLS - 1);
+        let mut next = |number: T| {
+            let symbol = symbol_of(number) & (SYMBOLS - 1);
             let code = self.codes[(context + symbol) & (CONTEXTS * SYMBOLS - 1)];
             // The next context depends on the symbol alone, not on its code: so the loop does not wait for the table. Escapes are
             // rare, and a branch that is predicted is not waited for either.
@@ -136,17 +135,38 @@ impl LaneEncoder {
             if code & ESCAPED > 0 {
                 context = self.after[ESCAPE].into();
             }
-            let (length, raw) = (code >> 16 & 0xff, code >> 24);
-            let (code, bits) = (
-                u64::from(code & (TABLE as u32 - 1)),
-                low(number.bits(), raw),
-            );
-            // 7 bits can be held, and a word has 64.
-            if T::BITS < 64 || length + raw <= 56 {
-                push(code | bits << (length & 63), length + raw);
-            } else {
-                push(code | (bits & 0xffff_ffff) << (length & 63), length + 32);
-                push(bits >> 32, raw - 32);
+            let (length, raw) = (code >> 16 & 63, code >> 24);
+            let code = u64::from(code & (TABLE as u32 - 1));
+            (code, length, low(number.bits(), raw), raw)
+        };
+        // 7 bits can be held, and a word has 64.
+        if T::BITS < 64 {
+            let (pairs, rest) = numbers.as_chunks::<2>();
+            for [a, b] in pairs {
+                let (a_code, a_length, a_raw, a_bits) = next(*a);
+                let (b_code, b_length, b_raw, b_bits) = next(*b);
+                let (a, a_bits) = (a_code | a_raw << a_length, a_length + a_bits);
+                let (b, b_bits) = (b_code | b_raw << b_length, b_length + b_bits);
+                if a_bits + b_bits <= 56 {
+                    push(a | b << (a_bits & 63), a_bits + b_bits);
+                } else {
+                    push(a, a_bits);
+                    push(b, b_bits);
+                }
+            }
+            for number in rest {
+                let (code, length, raw, bits) = next(*number);
+                push(code | raw << length, length + bits);
+            }
+        } else {
+            for number in numbers {
+                let (code, length, raw, bits) = next(*number);
+                if length + bits <= 56 {
+                    push(code | raw << length, length + bits);
+                } else {
+                    push(code | (raw & 0xffff_ffff) << length, length + 32);
+                    push(raw >> 32, bits - 32);
+                }
             }
         }
         at + (count > 0) as usize
@@ -155,103 +175,6 @@ impl LaneEncoder {
 
 /// The lowest bits.
 #[inline(always)]
-fn low(bits: u64, n: u32) -> u64 {
+pub(super) fn low(bits: u64, n: u32) -> u64 {
     if n >= 64 { bits } else { bits & ((1 << n) - 1) }
-}
-
-/// What a decoder of lanes needs of the codes.
-pub(super) struct LaneDecoder<T> {
-    /// By context and the next bits: length of the code (8 bits), bits of code and raw bits together (8), symbol (8), context of
-    /// the next symbol (8).
-    tables: Box<[u32; CONTEXTS * TABLE]>,
-    /// The lower ends of the symbols.
-    lower: [T; SYMBOLS],
-    first: usize,
-}
-
-impl<T: Word> LaneDecoder<T> {
-    /// `lengths` has one code for each context; `None` if it has a symbol that is none of the map's.
-    pub(super) fn new(
-        map: SymbolMap,
-        contexts: Contexts,
-        lengths: &[Lengths],
-    ) -> Option<LaneDecoder<T>> {
-        let mut tables = Box::new([0; CONTEXTS * TABLE]);
-        let mut lower = [T::default(); SYMBOLS];
-        for (lengths, table) in lengths.iter().zip(tables.chunks_exact_mut(TABLE)) {
-            let codes = huffman::codes(lengths);
-            for symbol in (0..SYMBOLS).filter(|s| lengths[*s] > 0) {
-                let (low, raw) = map.interval(symbol, T::BITS)?;
-                lower[symbol] = T::truncate(low);
-                let length = huffman::length(lengths, symbol);
-                let entry = length
-                    | (length + raw) << 8
-                    | (symbol as u32) << 16
-                    | (contexts.after(symbol) as u32) << 24;
-                for slot in (usize::from(codes[symbol])..TABLE).step_by(1 << length) {
-                    table[slot] = entry;
-                }
-            }
-        }
-        let first = contexts.first() * TABLE;
-        Some(LaneDecoder {
-            tables,
-            lower,
-            first,
-        })
-    }
-
-    /// Decodes `K` lanes side by side, the first numbers of each, as many as `out[k]` has. `starts` are where they begin in the
-    /// buffer, in bits; returns where they end. `references` are the first numbers, if lanes have these. `P` is the predictor's
-    /// code. `MASK` as in [`LaneEncoder::encode`].
-    #[inline(always)]
-    pub(super) fn decode<const P: u8, const K: usize, const MASK: usize>(
-        &self,
-        buffer: &[u8],
-        starts: [usize; K],
-        references: Option<[T; K]>,
-        out: [&mut [T]; K],
-    ) -> [usize; K] {
-        assert!(buffer.len() > MASK + SLACK);
-        let n = out[0].len();
-        assert!(out.iter().all(|lane| lane.len() == n));
-        let mut at = starts;
-        let mut contexts = [self.first; K];
-        let mut running = references.unwrap_or([T::default(); K]).map(Running::start);
-        let from = usize::from(references.is_some()).min(n);
-        if let (Some(references), 1..) = (references, n) {
-            for k in 0..K {
-                out[k][0] = references[k];
-            }
-        }
-        let word = |bit: usize| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&buffer[bit >> 3 & MASK..][..8]);
-            u64::from_le_bytes(bytes) >> (bit & 7)
-        };
-        for i in from..n {
-            for k in 0..K {
-                let bits = word(at[k]);
-                let slot = contexts[k] | (bits as usize & (TABLE - 1));
-                let entry = self.tables[slot & (CONTEXTS * TABLE - 1)];
-                contexts[k] = (entry >> (24 - LONGEST)) as usize & (TABLE * (CONTEXTS - 1));
-                let (length, total) = (entry & 0x3f, entry >> 8 & 0xff);
-                let raw = if T::BITS < 64 || total <= 56 {
-                    low(bits, total) >> length
-                } else {
-                    let bits = at[k] + length as usize;
-                    let rest = total - length;
-                    low(word(bits) & 0xffff_ffff | word(bits + 32) << 32, rest)
-                };
-                at[k] += total as usize;
-                let symbol = (entry >> 16 & 0xff) as usize;
-                let residual = self.lower[symbol].plus(T::truncate(raw));
-                out[k][i] = running[k].next::<P>(residual);
-                if i == 1 {
-                    running[k].forget_second();
-                }
-            }
-        }
-        at
-    }
 }

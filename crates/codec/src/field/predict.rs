@@ -98,18 +98,31 @@ impl Predictor {
         }
     }
 
-    /// The inverse of [`residuals`](Self::residuals), in place.
+    /// The inverse of [`residuals`](Self::residuals), in place, of some lanes of one length.
     #[inline(always)]
-    pub(super) fn restore<T: Word>(self, stride: usize, x: &mut [T]) {
-        let s = stride.max(1);
+    pub(super) fn restore<T: Word, const K: usize>(self, stride: usize, lanes: [&mut [T]; K]) {
+        match (self, stride) {
+            (Predictor::None, _) => {}
+            (Predictor::First, 0 | 1) => Running::restore::<1, K>(lanes),
+            (Predictor::Half, 0 | 1) => Running::restore::<2, K>(lanes),
+            (Predictor::Second, 0 | 1) => Running::restore::<3, K>(lanes),
+            (Predictor::Third, 0 | 1) => Running::restore::<4, K>(lanes),
+            _ => {
+                for lane in lanes {
+                    self.restore_strided(stride, lane);
+                }
+            }
+        }
+    }
+
+    fn restore_strided<T: Word>(self, s: usize, x: &mut [T]) {
         let sum = |x: &mut [T], from: usize| {
             for i in from..x.len() {
                 x[i] = x[i].plus(x[i - s]);
             }
         };
         match self {
-            Predictor::None => return,
-            Predictor::First => {}
+            Predictor::None | Predictor::First => {}
             Predictor::Half => {
                 for i in 2 * s..x.len() {
                     x[i] = x[i].plus(x[i - s].half());
@@ -128,34 +141,50 @@ impl Predictor {
     }
 }
 
-/// One step of a predictor at stride 1, as the decoder runs it: the last value and differences.
+/// A predictor of stride 1 on its way through a lane: the last value, and its differences to those before.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Running<T> {
+struct Running<T> {
     value: T,
     first: T,
     second: T,
 }
 
 impl<T: Word> Running<T> {
-    /// After the first value of a lane.
+    /// Restores lanes side by side, so that none waits for its last value alone. `P` is the predictor's code.
     #[inline(always)]
-    pub(super) fn start(reference: T) -> Running<T> {
-        Running {
-            value: reference,
+    #[allow(clippy::needless_range_loop, reason = "an index into several lanes")]
+    fn restore<const P: u8, const K: usize>(lanes: [&mut [T]; K]) {
+        let n = lanes[0].len();
+        if n == 0 {
+            return;
+        }
+        let lanes = lanes.map(|lane| &mut lane[..n]);
+        let mut running = lanes.each_ref().map(|lane| Running {
+            value: lane[0],
             first: T::default(),
             second: T::default(),
+        });
+        for i in 1..n.min(2) {
+            for k in 0..K {
+                lanes[k][i] = running[k].next::<P>(lanes[k][i]);
+                // Only `First` predicts the second value of a lane.
+                running[k].second = T::default();
+            }
+        }
+        for i in 2..n {
+            for k in 0..K {
+                lanes[k][i] = running[k].next::<P>(lanes[k][i]);
+            }
         }
     }
 
-    /// The next value; `P` is the predictor's code.
+    /// The next value.
     #[inline(always)]
-    pub(super) fn next<const P: u8>(&mut self, residual: T) -> T {
-        const NONE: u8 = Predictor::None as u8;
+    fn next<const P: u8>(&mut self, residual: T) -> T {
         const FIRST: u8 = Predictor::First as u8;
         const HALF: u8 = Predictor::Half as u8;
         const SECOND: u8 = Predictor::Second as u8;
         match P {
-            NONE => return residual,
             FIRST => self.first = residual,
             HALF => self.first = self.first.half().plus(residual),
             SECOND => self.first = self.first.plus(residual),
@@ -166,12 +195,6 @@ impl<T: Word> Running<T> {
         }
         self.value = self.value.plus(self.first);
         self.value
-    }
-
-    /// After the second value of a lane, which only the first predicts.
-    #[inline(always)]
-    pub(super) fn forget_second(&mut self) {
-        self.second = T::default();
     }
 }
 
@@ -208,23 +231,9 @@ mod tests {
             for i in 0..x.len() {
                 prop_assert_eq!(r[i], x[i].wrapping_sub(expected(p, s, &x, i)), "{}", i);
             }
-            if s == 1 && !x.is_empty() {
-                let mut running = Running::start(r[0]);
-                for i in 1..x.len() {
-                    let next = match code {
-                        0 => running.next::<0>(r[i]),
-                        1 => running.next::<1>(r[i]),
-                        2 => running.next::<2>(r[i]),
-                        3 => running.next::<3>(r[i]),
-                        _ => running.next::<4>(r[i]),
-                    };
-                    if i == 1 {
-                        running.forget_second();
-                    }
-                    prop_assert_eq!(next, x[i]);
-                }
-            }
-            p.restore(s, &mut r);
+            let mut other = r.clone();
+            p.restore(s, [&mut r, &mut other]);
+            prop_assert_eq!(other, &x[..]);
             prop_assert_eq!(r, x);
         }
     }

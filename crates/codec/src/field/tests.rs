@@ -151,3 +151,69 @@ fn any_bytes_come_back_whole_and_in_parts_by_any_layout() {
         check(&layout, &raw, Some(&base), &mut random);
     });
 }
+
+/// The bytes of an array of the study and its type.
+fn array(folder: &str, name: &str) -> Option<Vec<u8>> {
+    let dir = forebay_testkit::datasets::dataset(folder)?;
+    let packed = std::fs::read(dir.join(format!("{name}.bin.zst"))).unwrap();
+    let mut raw = Vec::new();
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(&packed[..]).unwrap();
+    std::io::Read::read_to_end(&mut decoder, &mut raw).unwrap();
+    Some(raw)
+}
+
+fn encoded_len(element: ElementType, raw: &[u8]) -> usize {
+    let mut len = 0;
+    for part in raw.chunks(CONTAINER) {
+        let mut encoded = Encoded::default();
+        encode(&Layout::plain(element), part, &mut encoded).unwrap();
+        assert!(decode(&encoded, &[]).unwrap() == part);
+        len += encoded.total_len();
+    }
+    len
+}
+
+#[test]
+fn real_fields_shrink_as_far_as_promised() {
+    use ElementType::{F32, F64};
+    // The last number is the ratio of byte shuffle and zstd -3 over the whole array.
+    let fields = [
+        ("a1b_air_temperature", F32, 1.81),
+        ("glosea4_surface_temperature_a", F32, 2.13),
+        ("colpex_potential_temperature", F32, 1.88),
+        ("ostia_surface_temperature", F32, 2.41),
+        ("ncep_uwnd", F32, 1.36),
+        ("orca2_lat_bounds", F64, 4.28),
+        ("gfs_temperature", F64, 4.94),
+    ];
+    let mut logs = 0.0;
+    for (name, element, shuffled) in fields {
+        let Some(raw) = array("data/fields", name) else {
+            return;
+        };
+        let ratio = raw.len() as f64 / encoded_len(element, &raw) as f64;
+        println!("{name}: {ratio:.3}");
+        assert!(ratio >= 1.03 * shuffled, "{name}: {ratio}");
+        logs += ratio.ln() / fields.len() as f64;
+    }
+    // 0.95 of pco at level 8; what is measured is 3.6.
+    assert!(logs.exp() >= 0.95 * 3.50, "{}", logs.exp());
+}
+
+#[test]
+fn real_checkpoints_shrink_as_far_as_promised() {
+    let mut all = (0, 0);
+    for name in ["speaker_weights", "speaker_exp_avg", "speaker_exp_avg_sq"] {
+        let Some(raw) = array("data/checkpoints", name) else {
+            return;
+        };
+        all.0 += raw.len();
+        all.1 += encoded_len(ElementType::F32, &raw);
+    }
+    assert!(all.0 as f64 >= 1.2 * all.1 as f64, "{all:?}");
+    let Some(raw) = array("data/checkpoints", "speaker_weights_bf16") else {
+        return;
+    };
+    let ratio = raw.len() as f64 / encoded_len(ElementType::Bf16, &raw) as f64;
+    assert!(ratio >= 1.45, "{ratio}");
+}
