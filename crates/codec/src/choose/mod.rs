@@ -27,6 +27,10 @@ use guess::{Guess, guess};
 const SAMPLED_PIECES: usize = 4;
 /// One of so many pieces is sampled.
 const SAMPLED: usize = 32;
+/// Pieces that are encoded where the sample does not say enough.
+const RECOUNTED_PIECES: usize = 64;
+/// A ratio that comes of few distinct values, maybe.
+const FEW_VALUES: f64 = 0.5;
 /// What must be gained for a container not to stay raw.
 const LEAST_GAIN: f64 = 0.01;
 /// The level of Zstandard.
@@ -198,7 +202,7 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
     let row = hint.row.unwrap_or(0);
     let guess = guess(at, raw, hint.element, hint.stride, row);
     let mut trial = Trial {
-        sample: sample(raw),
+        sample: sample(raw, SAMPLED_PIECES),
         guess,
         model,
         encoded: EncodedContainer::new(),
@@ -243,6 +247,14 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
             if repeats < 0.95 {
                 trial.run(zstd(true));
             }
+            let (_, best, ratio) = trial.best;
+            // Few distinct values are worth a dictionary in a container, but not in a sample of it.
+            if best.id() != CodecId::Field && numbers < FEW_VALUES && numbers < 4.0 * ratio {
+                trial.sample = sample(raw, RECOUNTED_PIECES);
+                trial.best = (f64::INFINITY, AnyCodec::Raw(Raw), 1.0);
+                trial.run(best);
+                trial.run(AnyCodec::Field(Field));
+            }
         }
     }
     let (_, codec, expected) = trial.best;
@@ -254,12 +266,16 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
 }
 
 /// Pieces from everywhere in a container.
-fn sample(raw: &[u8]) -> Vec<u8> {
+fn sample(raw: &[u8], most: usize) -> Vec<u8> {
     let pieces = raw.len() / PIECE_LEN;
     if pieces <= 1 {
         return raw[..raw.len().min(PIECE_LEN)].to_vec();
     }
-    let sampled = pieces.div_ceil(SAMPLED).min(SAMPLED_PIECES);
+    let sampled = pieces
+        .div_ceil(SAMPLED)
+        .max(most / SAMPLED_PIECES)
+        .min(most)
+        .min(pieces);
     let mut sample = Vec::with_capacity(sampled * PIECE_LEN);
     for k in 0..sampled {
         // In the middle of each part.
