@@ -16,21 +16,19 @@ pub use chooser::Chooser;
 
 use crate::container::{Codec, CodecId, EncodedContainer, Field, PIECE_LEN};
 use crate::cost::{Bandwidths, Seconds, Speed};
-use crate::element::Layout;
+use crate::element::{ElementType, Layout};
 use crate::error::CodecError;
 use crate::general::{ByteCodec, General, Pco, Raw};
 use crate::hint::{CodecHint, HintedCodec};
 use crate::xor::{ReferencePoints, Xor};
-use guess::{Guess, guess};
+use guess::guess;
 
 /// Pieces that are encoded as a sample, at most.
 const SAMPLED_PIECES: usize = 4;
 /// One of so many pieces is sampled.
 const SAMPLED: usize = 32;
-/// Pieces that are encoded where the sample does not say enough.
-const RECOUNTED_PIECES: usize = 64;
 /// A ratio that comes of few distinct values, maybe.
-const FEW_VALUES: f64 = 0.5;
+const FEW_VALUES: f64 = 0.6;
 /// What must be gained for a container not to stay raw.
 const LEAST_GAIN: f64 = 0.01;
 /// The level of Zstandard.
@@ -202,11 +200,16 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
     let row = hint.row.unwrap_or(0);
     let guess = guess(at, raw, hint.element, hint.stride, row);
     let mut trial = Trial {
-        sample: sample(raw, SAMPLED_PIECES),
-        guess,
+        sample: sample(raw),
+        layout: guess.layout,
         model,
         encoded: EncodedContainer::new(),
-        best: (f64::INFINITY, AnyCodec::Raw(Raw), 1.0),
+        cost: f64::INFINITY,
+        best: Choice {
+            codec: AnyCodec::Raw(Raw),
+            layout: guess.layout,
+            expected: 1.0,
+        },
     };
     let general = |codec, shuffle| AnyCodec::General(General { codec, shuffle });
     let zstd = |shuffle| general(ByteCodec::Zstd(ZSTD_LEVEL), shuffle);
@@ -247,35 +250,36 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
             if repeats < 0.95 {
                 trial.run(zstd(true));
             }
-            let (_, best, ratio) = trial.best;
-            // Few distinct values are worth a dictionary in a container, but not in a sample of it.
-            if best.id() != CodecId::Field && numbers < FEW_VALUES && numbers < 4.0 * ratio {
-                trial.sample = sample(raw, RECOUNTED_PIECES);
-                trial.best = (f64::INFINITY, AnyCodec::Raw(Raw), 1.0);
-                trial.run(best);
+            // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
+            if repeats < FEW_VALUES && numbers < FEW_VALUES {
+                trial.sample = raw.to_vec();
                 trial.run(AnyCodec::Field(Field));
+                if guess.layout.element == ElementType::F32 && hint.element.is_none() {
+                    trial.layout = wide_layout(&guess.layout);
+                    trial.run(AnyCodec::Field(Field));
+                }
             }
         }
     }
-    let (_, codec, expected) = trial.best;
-    Choice {
-        codec,
-        layout: guess.layout,
-        expected,
+    trial.best
+}
+
+/// The same bytes as binary64: pairs of binary32 whose halves change together may be these.
+fn wide_layout(layout: &Layout) -> Layout {
+    Layout {
+        element: ElementType::F64,
+        stride: layout.stride.div_ceil(2),
+        ..*layout
     }
 }
 
 /// Pieces from everywhere in a container.
-fn sample(raw: &[u8], most: usize) -> Vec<u8> {
+fn sample(raw: &[u8]) -> Vec<u8> {
     let pieces = raw.len() / PIECE_LEN;
     if pieces <= 1 {
         return raw[..raw.len().min(PIECE_LEN)].to_vec();
     }
-    let sampled = pieces
-        .div_ceil(SAMPLED)
-        .max(most / SAMPLED_PIECES)
-        .min(most)
-        .min(pieces);
+    let sampled = pieces.div_ceil(SAMPLED).min(SAMPLED_PIECES);
     let mut sample = Vec::with_capacity(sampled * PIECE_LEN);
     for k in 0..sampled {
         // In the middle of each part.
@@ -288,24 +292,32 @@ fn sample(raw: &[u8], most: usize) -> Vec<u8> {
 /// Codecs tried on a sample.
 struct Trial<'a> {
     sample: Vec<u8>,
-    guess: Guess,
+    layout: Layout,
     model: &'a CostModel,
     encoded: EncodedContainer,
-    /// Cost, codec and ratio.
-    best: (f64, AnyCodec, f64),
+    /// The best so far, and what it costs.
+    best: Choice,
+    cost: f64,
 }
 
 impl Trial<'_> {
     /// Encodes the sample; returns the ratio.
     fn run(&mut self, codec: AnyCodec) -> f64 {
-        let encoding = codec.encode(&self.guess.layout, &self.sample, &mut self.encoded);
+        let encoding = codec.encode(&self.layout, &self.sample, &mut self.encoded);
         let ratio = match encoding {
-            // The head is there once for a whole container, of which this is a small part.
-            Ok(()) => self.encoded.bytes().len() as f64 / self.sample.len().max(1) as f64,
+            Ok(()) => self.encoded_len() as f64 / self.sample.len().max(1) as f64,
             Err(_) => f64::INFINITY,
         };
         self.take(codec, ratio);
         ratio
+    }
+
+    /// Without the head of a sample: a container has it once, too, and is much longer.
+    fn encoded_len(&self) -> usize {
+        match self.sample.len() > SAMPLED_PIECES * PIECE_LEN {
+            true => self.encoded.encoded_len(),
+            false => self.encoded.bytes().len(),
+        }
     }
 
     /// Takes a codec if it is the best so far. Raw needs no gain.
@@ -315,8 +327,13 @@ impl Trial<'_> {
             _ => LEAST_GAIN,
         };
         let cost = self.model.cost(codec.id(), ratio + worth);
-        if cost < self.best.0 {
-            self.best = (cost, codec, ratio);
+        if cost < self.cost {
+            self.cost = cost;
+            self.best = Choice {
+                codec,
+                layout: self.layout,
+                expected: ratio,
+            };
         }
     }
 }
