@@ -1,22 +1,44 @@
-//! Codecs: regular columns of integers, encoded in few bytes and decoded.
+//! Codecs: regular columns of integers, and arrays of floating-point numbers, encoded in few bytes and decoded.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`columns`] | a block of records, stored by columns (MetaKV, section III-A) |
 //! | `column` | one column: deltas, then LZ77 over the deltas |
 //! | [`varint`] | integers of 1 to 10 bytes |
+//! | [`container`] | up to 1 MiB of a file, encoded in pieces that decode alone; the trait of all codecs below, and their head |
+//! | [`element`] | types of numbers, layouts of containers, integers in the order of floats |
+//! | [`field`] | our codec of floats: predicted from their neighbours, in spans that are decoded alone |
+//! | [`xor`] | XOR with reference points (MRC-FS) |
+//! | [`general`] | Zstandard, LZ4 and Pcodec, alone or behind a shuffle of bytes |
+//! | [`hint`] | what a person says of a file's content |
+//! | [`choose`] | which codec, by a hint and a sample |
+//! | [`cost`] | what reading and writing cost |
 //!
-//! What this crate knows: integers and bytes. What it must not know: what a column means, where a block is stored. It does
-//! no I/O, and keeps no state between calls but buffers.
+//! What this crate knows: integers, floating-point numbers and bytes. What it must not know: what a column means, where a block
+//! or a container is stored. It does no I/O, and keeps no state between calls but buffers.
 //!
 //! Invariants: what is encoded comes back exactly; any other bytes are refused or decode to some numbers, without a panic, and
-//! without more memory than the caller's limit of rows allows.
+//! without more memory than the caller's limit of rows, or a container's length, allows.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod choose;
 mod column;
 pub mod columns;
+pub mod container;
+pub mod cost;
+mod cpu;
+pub mod element;
+mod error;
+pub mod field;
+pub mod general;
+pub mod hint;
 #[doc(hidden)]
 pub mod varint;
+pub mod xor;
 
 pub use column::LazyColumn;
 pub use columns::{Columns, Encoder};
+pub use container::{Codec, CodecId, EncodedContainer, Opened};
+pub use element::{ElementType, Layout};
+pub use error::CodecError;
+pub use hint::CodecHint;

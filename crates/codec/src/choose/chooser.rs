@@ -1,0 +1,133 @@
+//! A file's choice, kept for some containers: sampling each would take longer than it gains.
+//!
+//! It is made anew after [`KEPT`] containers, twice as many each time that the codec stays the same, or once one became much longer or shorter than the sample had said.
+use super::{Choice, CostModel, choose};
+use crate::container::Codec;
+use crate::hint::CodecHint;
+
+/// Containers that a first choice is kept for.
+const KEPT: u32 = 16;
+/// Containers that any choice is kept for at most.
+const MOST_KEPT: u32 = 128;
+/// How far from what was expected is much.
+const SURPRISE: f64 = 0.15;
+
+/// Chooses for the containers of one file, one after the other.
+#[derive(Debug, Clone)]
+pub struct Chooser {
+    hint: CodecHint,
+    choice: Option<Choice>,
+    /// Containers of this choice.
+    used: u32,
+    /// How many it is kept for.
+    kept: u32,
+    /// Ratio of the first container of this choice: later ones are compared with it.
+    first: Option<f64>,
+}
+
+impl Chooser {
+    /// For a file with this hint.
+    pub fn new(hint: CodecHint) -> Chooser {
+        Chooser {
+            hint,
+            choice: None,
+            used: 0,
+            kept: KEPT,
+            first: None,
+        }
+    }
+
+    /// What to encode the container with that begins at this offset of the file. `model` is asked for only if a choice is made.
+    pub fn next(&mut self, at: u64, raw: &[u8], model: impl FnOnce() -> CostModel) -> Choice {
+        self.used += 1;
+        if let Some(mut choice) = self.choice
+            && self.used <= self.kept
+        {
+            // Containers of a file begin at any offset; those of the choice's own had its phase.
+            choice.layout.phase = self.phase(at, &choice);
+            return choice;
+        }
+        let choice = choose(at, raw, &self.hint, &model());
+        let width = choice.layout.element.width() as u64;
+        let same = |known: Choice| known.codec.id() == choice.codec.id();
+        self.kept = match self.choice.is_some_and(same) {
+            true => (2 * self.kept).min(MOST_KEPT),
+            false => KEPT,
+        };
+        self.used = 1;
+        self.first = None;
+        let mut kept = choice;
+        // As at offset zero.
+        kept.layout.phase = ((u64::from(choice.layout.phase) + at) % width) as u32;
+        self.choice = Some(kept);
+        choice
+    }
+
+    /// Where elements begin in a container at this offset.
+    fn phase(&self, at: u64, kept: &Choice) -> u32 {
+        let width = kept.layout.element.width() as u64;
+        ((u64::from(kept.layout.phase) + width - at % width) % width) as u32
+    }
+
+    /// Tells how long a container became. A surprise has the next one sampled.
+    pub fn encoded(&mut self, raw_len: usize, encoded_len: usize) {
+        if raw_len == 0 {
+            return;
+        }
+        let ratio = encoded_len as f64 / raw_len as f64;
+        let expected = *self.first.get_or_insert(ratio);
+        if (ratio - expected).abs() > SURPRISE * expected {
+            self.used = self.kept;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Goal, Speeds};
+    use super::*;
+    use crate::CodecId;
+    use forebay_testkit::random::seeded_bytes;
+    use std::cell::Cell;
+
+    fn wave(n: usize) -> Vec<u8> {
+        let values = (0..n).map(|i| 280.0 + (i as f32 * 1e-3).sin());
+        values.flat_map(f32::to_le_bytes).collect()
+    }
+
+    fn model() -> CostModel {
+        CostModel {
+            goal: Goal::Bytes,
+            speeds: Speeds::default(),
+        }
+    }
+
+    #[test]
+    fn a_choice_is_kept_and_its_phase_follows_the_offset() {
+        let mut chooser = Chooser::new("auto,f32".parse().unwrap());
+        let (wave, asked) = (wave(10_000), Cell::new(0));
+        for k in 0..60u64 {
+            let at = k * 4099;
+            let raw = &wave[(at % 4) as usize..];
+            let choice = chooser.next(at, raw, || {
+                asked.set(asked.get() + 1);
+                model()
+            });
+            assert_eq!((at + u64::from(choice.layout.phase)) % 4, 0, "{k}");
+            assert_eq!(choice.codec.id(), CodecId::Field);
+        }
+        assert_eq!(asked.get(), 3);
+    }
+
+    #[test]
+    fn a_surprise_has_the_next_container_sampled() {
+        let mut chooser = Chooser::new(CodecHint::default());
+        let (wave, noise) = (wave(10_000), seeded_bytes(1, 40_000));
+        assert_eq!(chooser.next(0, &wave, model).codec.id(), CodecId::Field);
+        chooser.encoded(40_000, 20_000);
+        let kept = chooser.next(40_000, &noise, || unreachable!("it is kept"));
+        assert_eq!(kept.codec.id(), CodecId::Field);
+        chooser.encoded(40_000, 40_000);
+        assert_eq!(chooser.next(80_000, &noise, model).codec.id(), CodecId::Raw);
+    }
+}

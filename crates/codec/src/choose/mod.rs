@@ -1,0 +1,339 @@
+//! Choosing a codec by a sample.
+//!
+//! | module | what |
+//! |---|---|
+//! | `guess` | which numbers the bytes are |
+//! | `chooser` | a file's choice, kept for some containers |
+//!
+//! Of a container few pieces are encoded by those codecs that may win, and that is taken which costs least: bytes, or seconds of
+//! writing and reading by the model of [`cost`](crate::cost), with speeds that the caller has measured. What is not tried: Pcodec,
+//! which is slower than [`Field`] by more than it is shorter; Zstandard where LZ4 finds nothing that repeats and numbers are
+//! found. A hint names the codec, or parts of the layout; what it leaves open is sampled.
+mod chooser;
+mod guess;
+
+pub use chooser::Chooser;
+
+use crate::container::{Codec, CodecId, EncodedContainer, Field, PIECE_LEN};
+use crate::cost::{Bandwidths, Seconds, Speed};
+use crate::element::{ElementType, Layout};
+use crate::error::CodecError;
+use crate::general::{ByteCodec, General, Pco, Raw};
+use crate::hint::{CodecHint, HintedCodec};
+use crate::xor::{ReferencePoints, Xor};
+use guess::guess;
+
+/// Pieces that are encoded as a sample, at most.
+const SAMPLED_PIECES: usize = 4;
+/// One of so many pieces is sampled.
+const SAMPLED: usize = 32;
+/// A ratio that comes of few distinct values, maybe.
+const FEW_VALUES: f64 = 0.6;
+/// What must be gained for a container not to stay raw.
+const LEAST_GAIN: f64 = 0.01;
+/// The level of Zstandard.
+const ZSTD_LEVEL: i32 = 3;
+/// The level of Pcodec.
+const PCO_LEVEL: usize = 8;
+
+/// A codec with its settings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum AnyCodec {
+    /// See [`Raw`].
+    Raw(Raw),
+    /// See [`Xor`].
+    Xor(Xor),
+    /// See [`Field`].
+    Field(Field),
+    /// See [`General`].
+    General(General),
+    /// See [`Pco`].
+    Pco(Pco),
+}
+
+impl AnyCodec {
+    fn as_codec(&self) -> &dyn Codec {
+        match self {
+            AnyCodec::Raw(codec) => codec,
+            AnyCodec::Xor(codec) => codec,
+            AnyCodec::Field(codec) => codec,
+            AnyCodec::General(codec) => codec,
+            AnyCodec::Pco(codec) => codec,
+        }
+    }
+}
+
+impl Codec for AnyCodec {
+    fn id(&self) -> CodecId {
+        self.as_codec().id()
+    }
+
+    fn encode(
+        &self,
+        layout: &Layout,
+        src: &[u8],
+        out: &mut EncodedContainer,
+    ) -> Result<(), CodecError> {
+        self.as_codec().encode(layout, src, out)
+    }
+}
+
+/// Speeds of all codecs on one core of this machine, as far as they are known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speeds([Speed; CodecId::ALL.len()]);
+
+impl Default for Speeds {
+    fn default() -> Speeds {
+        Speeds::DEFAULT
+    }
+}
+
+/// In GB/s.
+const fn speed(encode: f64, decode: f64) -> Speed {
+    Speed {
+        encode: encode * 1e9,
+        decode: decode * 1e9,
+    }
+}
+
+impl Speeds {
+    /// Of fields of binary32 on a core of 2023, in the order of [`CodecId::ALL`].
+    pub const DEFAULT: Speeds = Speeds([
+        speed(10.0, 10.0),
+        speed(1.9, 3.9),
+        speed(1.0, 1.8),
+        speed(0.25, 0.8),
+        speed(0.35, 1.7),
+        speed(2.0, 5.0),
+        speed(1.2, 3.0),
+        speed(0.14, 0.9),
+    ]);
+
+    /// Of a codec.
+    pub fn of(&self, codec: CodecId) -> Speed {
+        self.0[codec as usize]
+    }
+
+    /// Sets what was measured.
+    pub fn set(&mut self, codec: CodecId, speed: Speed) {
+        self.0[codec as usize] = speed;
+    }
+
+    /// Takes an encoding that was measured into the mean: an eighth of it is new.
+    pub fn observe_encoding(&mut self, codec: CodecId, raw_len: usize, seconds: f64) {
+        let speed = raw_len as f64 / seconds;
+        if speed.is_finite() && speed > 0.0 {
+            let known = &mut self.0[codec as usize].encode;
+            *known = 1.0 / (7.0 / 8.0 / *known + 1.0 / 8.0 / speed);
+        }
+    }
+}
+
+/// What is to be least.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Goal {
+    /// Bytes that are stored.
+    Bytes,
+    /// Seconds of writing and of reading once, on a store of these bandwidths.
+    Seconds(Bandwidths),
+}
+
+/// What a choice is made by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CostModel {
+    /// What is to be least.
+    pub goal: Goal,
+    /// What codecs take.
+    pub speeds: Speeds,
+}
+
+impl CostModel {
+    /// The cost of a byte that becomes `ratio` bytes.
+    fn cost(&self, codec: CodecId, ratio: f64) -> f64 {
+        match self.goal {
+            Goal::Bytes => ratio,
+            Goal::Seconds(store) => {
+                let speed = (codec != CodecId::Raw).then(|| self.speeds.of(codec));
+                Seconds::of(1.0, ratio, speed, &store).total()
+            }
+        }
+    }
+
+    /// Where reference points are best.
+    fn points(&self) -> ReferencePoints {
+        ReferencePoints::Best(match self.goal {
+            Goal::Bytes => Bandwidths::both(1.0),
+            Goal::Seconds(store) => store,
+        })
+    }
+}
+
+/// A codec for a container, and what is expected of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// The codec.
+    pub codec: AnyCodec,
+    /// How the container's bytes are numbers.
+    pub layout: Layout,
+    /// Encoded bytes a raw byte, as far as the sample says.
+    pub expected: f64,
+}
+
+/// Chooses a codec for a container whose raw bytes are those of a file from offset `at` on.
+///
+/// # Examples
+///
+/// ```
+/// use forebay_codec::choose::{CostModel, Goal, Speeds, choose};
+/// use forebay_codec::{Codec, CodecId, EncodedContainer};
+///
+/// let field: Vec<u8> = (0..100_000).flat_map(|i| (i as f32 * 1e-3).sin().to_le_bytes()).collect();
+/// let model = CostModel { goal: Goal::Bytes, speeds: Speeds::default() };
+/// let choice = choose(0, &field, &"auto".parse()?, &model);
+/// assert_eq!(choice.codec.id(), CodecId::Field);
+/// let mut encoded = EncodedContainer::new();
+/// choice.codec.encode(&choice.layout, &field, &mut encoded)?;
+/// assert!(encoded.encoded_len() < field.len() * 3 / 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choice {
+    let row = hint.row.unwrap_or(0);
+    let guess = guess(at, raw, hint.element, hint.stride, row);
+    let mut trial = Trial {
+        sample: sample(raw),
+        layout: guess.layout,
+        model,
+        encoded: EncodedContainer::new(),
+        cost: f64::INFINITY,
+        best: Choice {
+            codec: AnyCodec::Raw(Raw),
+            layout: guess.layout,
+            expected: 1.0,
+        },
+    };
+    let general = |codec, shuffle| AnyCodec::General(General { codec, shuffle });
+    let zstd = |shuffle| general(ByteCodec::Zstd(ZSTD_LEVEL), shuffle);
+    let lz4 = |shuffle| general(ByteCodec::Lz4, shuffle);
+    let xor = AnyCodec::Xor(Xor {
+        points: model.points(),
+    });
+    let only = |codec| Choice {
+        codec,
+        layout: guess.layout,
+        expected: guess.cost.min(1.0),
+    };
+    match hint.codec {
+        HintedCodec::Raw => return only(AnyCodec::Raw(Raw)),
+        HintedCodec::Xor => return only(xor),
+        HintedCodec::Field => return only(AnyCodec::Field(Field)),
+        HintedCodec::Pco => return only(AnyCodec::Pco(Pco { level: PCO_LEVEL })),
+        HintedCodec::Zstd => {
+            trial.run(zstd(false));
+            trial.run(zstd(true));
+        }
+        HintedCodec::Lz4 => {
+            trial.run(lz4(false));
+            trial.run(lz4(true));
+        }
+        HintedCodec::Auto => {
+            trial.take(AnyCodec::Raw(Raw), 1.0);
+            let repeats = trial.run(lz4(false));
+            let numbers = trial.run(AnyCodec::Field(Field));
+            if let Goal::Seconds(_) = model.goal {
+                trial.run(xor);
+                trial.run(lz4(true));
+            }
+            // Where neither finds anything there is nothing, or text with few repetitions.
+            if repeats < 0.95 || numbers > 0.95 {
+                trial.run(zstd(false));
+            }
+            if repeats < 0.95 {
+                trial.run(zstd(true));
+            }
+            // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
+            if repeats < FEW_VALUES && numbers < FEW_VALUES {
+                trial.sample = raw.to_vec();
+                trial.run(AnyCodec::Field(Field));
+                if guess.layout.element == ElementType::F32 && hint.element.is_none() {
+                    trial.layout = wide_layout(&guess.layout);
+                    trial.run(AnyCodec::Field(Field));
+                }
+            }
+        }
+    }
+    trial.best
+}
+
+/// The same bytes as binary64: pairs of binary32 whose halves change together may be these.
+fn wide_layout(layout: &Layout) -> Layout {
+    Layout {
+        element: ElementType::F64,
+        stride: layout.stride.div_ceil(2),
+        ..*layout
+    }
+}
+
+/// Pieces from everywhere in a container.
+fn sample(raw: &[u8]) -> Vec<u8> {
+    let pieces = raw.len() / PIECE_LEN;
+    if pieces <= 1 {
+        return raw[..raw.len().min(PIECE_LEN)].to_vec();
+    }
+    let sampled = pieces.div_ceil(SAMPLED).min(SAMPLED_PIECES);
+    let mut sample = Vec::with_capacity(sampled * PIECE_LEN);
+    for k in 0..sampled {
+        // In the middle of each part.
+        let piece = (2 * k + 1) * pieces / (2 * sampled);
+        sample.extend_from_slice(&raw[piece * PIECE_LEN..(piece + 1) * PIECE_LEN]);
+    }
+    sample
+}
+
+/// Codecs tried on a sample.
+struct Trial<'a> {
+    sample: Vec<u8>,
+    layout: Layout,
+    model: &'a CostModel,
+    encoded: EncodedContainer,
+    /// The best so far, and what it costs.
+    best: Choice,
+    cost: f64,
+}
+
+impl Trial<'_> {
+    /// Encodes the sample; returns the ratio.
+    fn run(&mut self, codec: AnyCodec) -> f64 {
+        let encoding = codec.encode(&self.layout, &self.sample, &mut self.encoded);
+        let ratio = match encoding {
+            Ok(()) => self.encoded_len() as f64 / self.sample.len().max(1) as f64,
+            Err(_) => f64::INFINITY,
+        };
+        self.take(codec, ratio);
+        ratio
+    }
+
+    /// Without the head of a sample: a container has it once, too, and is much longer.
+    fn encoded_len(&self) -> usize {
+        match self.sample.len() > SAMPLED_PIECES * PIECE_LEN {
+            true => self.encoded.encoded_len(),
+            false => self.encoded.bytes().len(),
+        }
+    }
+
+    /// Takes a codec if it is the best so far. Raw needs no gain.
+    fn take(&mut self, codec: AnyCodec, ratio: f64) {
+        let worth = match codec {
+            AnyCodec::Raw(_) => 0.0,
+            _ => LEAST_GAIN,
+        };
+        let cost = self.model.cost(codec.id(), ratio + worth);
+        if cost < self.cost {
+            self.cost = cost;
+            self.best = Choice {
+                codec,
+                layout: self.layout,
+                expected: ratio,
+            };
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Chooses how a container's elements become symbols, by the cost of a sample of its lanes.
+//!
+//! The cost of a way is the entropy of its symbols and their raw bits. Contexts are left out: they gain about as much in all ways.
+use super::head::{Model, STRIDES, Source};
+use super::lanes::{CONTEXTS, Contexts};
+use super::predict::Predictor;
+use super::symbols::{ESCAPE, SYMBOLS, SymbolMap};
+use crate::element::{ElementType, Word};
+
+/// A sample: lanes of elements.
+pub(super) struct Sample<T> {
+    /// All in a row.
+    pub(super) words: Vec<T>,
+    /// Where each lane ends.
+    pub(super) ends: Vec<usize>,
+}
+
+/// How often each symbol occurs.
+#[derive(Clone)]
+pub(super) struct Counts(pub(super) [u32; SYMBOLS]);
+
+impl Counts {
+    /// The bits that the symbols take, with the best code, and their raw bits.
+    pub(super) fn cost(&self, map: SymbolMap, bits: u32) -> f32 {
+        let present = || self.0.iter().enumerate().filter(|(_, n)| **n > 0);
+        let total: u32 = present().map(|(_, n)| n).sum();
+        let of_total = (total as f32).log2();
+        let cost = present().map(|(symbol, n)| {
+            let raw = map.interval(symbol, bits).map_or(bits, |(_, raw)| raw);
+            // No code has less than a bit, or more than ten; a sole symbol has none.
+            let code = of_total - (*n as f32).log2();
+            let code = if *n == total {
+                0.0
+            } else {
+                code.clamp(0.5, 11.0)
+            };
+            *n as f32 * (code + raw as f32)
+        });
+        cost.sum()
+    }
+}
+
+/// A way, what it costs, and what it was measured by.
+#[derive(Clone)]
+pub(super) struct Candidate {
+    pub(super) model: Model,
+    /// Bits of an element.
+    pub(super) cost: f32,
+    counts: Counts,
+}
+
+impl Candidate {
+    /// With contexts whose thresholds divide the sample.
+    pub(super) fn with_contexts(&self) -> Model {
+        let mut lengths = [0u32; SYMBOLS / 2];
+        for (symbol, n) in self.counts.0.iter().enumerate() {
+            lengths[symbol / 2] += n;
+        }
+        let total: u32 = lengths.iter().sum();
+        let quantile = |percent: u32| {
+            let mut rest = u64::from(total) * u64::from(percent) / 100;
+            let at = lengths.iter().position(|n| {
+                let here = u64::from(*n) > rest;
+                rest = rest.saturating_sub((*n).into());
+                here
+            });
+            at.unwrap_or(0) as u8
+        };
+        let thresholds: [u8; CONTEXTS - 1] = [quantile(20), quantile(50), quantile(80)];
+        Model {
+            contexts: Contexts {
+                thresholds: Some(thresholds),
+            },
+            ..self.model
+        }
+    }
+}
+
+impl<T: Word> Sample<T> {
+    fn lanes<'a>(&'a self, numbers: &'a [T]) -> impl Iterator<Item = &'a [T]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(a, b)| &numbers[a..*b])
+    }
+
+    /// What a model costs, given the numbers of the sample by its source.
+    pub(super) fn evaluate(&self, model: Model, numbers: &[T]) -> Candidate {
+        let mut counts = [0; SYMBOLS];
+        let mut residuals = vec![T::default(); numbers.len()];
+        let from = usize::from(model.predictor != Predictor::None);
+        for lane in self.lanes(numbers) {
+            let residuals = &mut residuals[..lane.len()];
+            model.predictor.residuals(model.stride, lane, residuals);
+            for residual in residuals.iter().skip(from) {
+                counts[model.map.symbol(*residual)] += 1;
+            }
+        }
+        let counts = Counts(counts);
+        let references = (from * self.ends.len()) as f32 * (T::BITS as f32 * 0.65);
+        let cost = (counts.cost(model.map, T::BITS) + references) / numbers.len().max(1) as f32;
+        Candidate {
+            model,
+            cost,
+            counts,
+        }
+    }
+
+    /// The best predictor for numbers.
+    pub(super) fn best_predictor(
+        &self,
+        source: Source,
+        shift: u32,
+        hint: usize,
+        numbers: &[T],
+    ) -> Candidate {
+        let try_one = |predictor, stride| {
+            let model = Model {
+                source,
+                shift,
+                predictor,
+                stride,
+                map: SymbolMap::Signed,
+                contexts: Contexts::ONE,
+            };
+            self.evaluate(model, numbers)
+        };
+        let mut best = try_one(Predictor::First, 1);
+        let mut strides = vec![2, 3, 4];
+        if hint > 4 && hint <= STRIDES {
+            strides.push(hint);
+        }
+        for stride in strides {
+            let other = try_one(Predictor::First, stride);
+            if other.cost < best.cost {
+                best = other;
+            }
+        }
+        let strides = if best.model.stride == 1 {
+            vec![1]
+        } else {
+            vec![1, best.model.stride]
+        };
+        for stride in strides {
+            for predictor in &Predictor::DIFFERENCES[1..] {
+                let other = try_one(*predictor, stride);
+                if other.cost < best.cost {
+                    best = other;
+                }
+            }
+        }
+        best
+    }
+
+    /// The best window for elements that nothing predicts: the exponent, and some bits of the fraction.
+    pub(super) fn best_window(&self, element: ElementType, shift: u32) -> Option<Candidate> {
+        let all_positive = self.words.iter().all(|w| w.extend() >= 0);
+        let source = if all_positive {
+            Source::Ordered
+        } else {
+            Source::Rotated
+        };
+        let numbers: Vec<T> = self
+            .words
+            .iter()
+            .map(|w| number(source, shift, *w))
+            .collect();
+        // A rotated word has the sign below the fraction.
+        let fraction = (element.mantissa_bits() + u32::from(!all_positive)).checked_sub(shift)?;
+        let mut best: Option<Candidate> = None;
+        for finer in 0..3 {
+            let raw = fraction.checked_sub(finer)?;
+            let top = numbers.iter().map(|n| n.bits() >> raw).max()?;
+            let base = top.saturating_sub(ESCAPE as u64 - 1);
+            let map = SymbolMap::Window {
+                raw: raw as u8,
+                base: u16::try_from(base).ok()?,
+            };
+            if raw + 16 < T::BITS {
+                break;
+            }
+            let model = Model {
+                source,
+                shift,
+                predictor: Predictor::None,
+                stride: 1,
+                map,
+                contexts: Contexts::ONE,
+            };
+            let other = self.evaluate(model, &numbers);
+            // Symbols that are finer are more, and the sample does not tell what their lengths cost.
+            if best.as_ref().is_none_or(|b| other.cost < b.cost * 0.998) {
+                best = Some(other);
+            }
+        }
+        best
+    }
+}
+
+/// The number of an element, by a source that needs nothing else.
+#[inline(always)]
+pub(super) fn number<T: Word>(source: Source, shift: u32, word: T) -> T {
+    match source {
+        Source::Rotated => word.rotated(shift),
+        _ => word.ordered(shift),
+    }
+}

@@ -1,0 +1,197 @@
+//! Codecs of other crates behind the one trait: Zstandard, LZ4 and Pcodec.
+//!
+//! Zstandard and LZ4 see bytes. Of numbers the bytes of equal significance resemble each other, not those of one number, so both
+//! are also here behind a *shuffle*, which puts these together. Each piece is a block of its own: 4 KiB is little for Zstandard, whose
+//! tables each piece carries again; a dictionary for all pieces would need training longer than encoding takes.
+//!
+//! ```text
+//!  no parameters in the head
+//!
+//!  a piece          | one frame or block of the other crate |
+//!  shuffled, within | edges | byte 0 of each whole element | byte 1 of each | ... |
+//! ```
+pub(crate) mod pco;
+mod shuffle;
+mod zstd;
+
+pub use pco::Pco;
+
+use crate::container::head::Head;
+use crate::container::{Codec, CodecId, Edges, EncodedContainer, PIECE_LEN};
+use crate::element::Layout;
+use crate::error::CodecError;
+use std::cell::RefCell;
+
+/// A codec of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByteCodec {
+    /// Zstandard, at a level.
+    Zstd(i32),
+    /// LZ4.
+    Lz4,
+}
+
+/// A codec of bytes, as they are or shuffled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct General {
+    /// Which.
+    pub codec: ByteCodec,
+    /// Whether bytes of equal significance are put together before.
+    pub shuffle: bool,
+}
+
+/// The bytes themselves, in pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Raw;
+
+/// Contexts of the other crates, and a piece that is not shuffled back yet. Kept from one piece to the next.
+struct Buffers {
+    zstd: zstd::Contexts,
+    lz4: lz4_flex::block::CompressTable,
+    shuffled: [u8; PIECE_LEN],
+    encoded: Vec<u8>,
+}
+
+thread_local! {
+    static BUFFERS: RefCell<Box<Buffers>> = RefCell::new(Box::new(Buffers {
+        zstd: zstd::Contexts::default(),
+        lz4: lz4_flex::block::CompressTable::default(),
+        shuffled: [0; PIECE_LEN],
+        encoded: vec![0; lz4_flex::block::get_maximum_output_size(PIECE_LEN)],
+    }));
+}
+
+impl Codec for Raw {
+    fn id(&self) -> CodecId {
+        CodecId::Raw
+    }
+
+    fn encode(
+        &self,
+        layout: &Layout,
+        src: &[u8],
+        out: &mut EncodedContainer,
+    ) -> Result<(), CodecError> {
+        out.begin(CodecId::Raw, layout, src.len())?;
+        for raw in src.chunks(PIECE_LEN) {
+            out.push_piece(raw, |_| false);
+        }
+        Ok(())
+    }
+}
+
+impl Codec for General {
+    fn id(&self) -> CodecId {
+        match (self.codec, self.shuffle) {
+            (ByteCodec::Zstd(_), false) => CodecId::Zstd,
+            (ByteCodec::Zstd(_), true) => CodecId::ShuffleZstd,
+            (ByteCodec::Lz4, false) => CodecId::Lz4,
+            (ByteCodec::Lz4, true) => CodecId::ShuffleLz4,
+        }
+    }
+
+    fn encode(
+        &self,
+        layout: &Layout,
+        src: &[u8],
+        out: &mut EncodedContainer,
+    ) -> Result<(), CodecError> {
+        out.begin(self.id(), layout, src.len())?;
+        BUFFERS.with_borrow_mut(|buffers| {
+            let Buffers {
+                zstd,
+                lz4,
+                shuffled,
+                encoded,
+            } = &mut **buffers;
+            if let ByteCodec::Zstd(level) = self.codec {
+                zstd.set_level(level)?;
+            }
+            for raw in src.chunks(PIECE_LEN) {
+                let bytes = if self.shuffle {
+                    let shuffled = &mut shuffled[..raw.len()];
+                    shuffle_piece(layout, raw, shuffled);
+                    shuffled
+                } else {
+                    raw
+                };
+                let len = match self.codec {
+                    ByteCodec::Zstd(_) => zstd.compress(bytes, &mut encoded[..raw.len()]),
+                    ByteCodec::Lz4 => {
+                        lz4_flex::block::compress_into_with_table(bytes, encoded, lz4).ok()
+                    }
+                };
+                out.push_piece(raw, |bytes| {
+                    bytes.extend_from_slice(&encoded[..len.unwrap_or(0)]);
+                    len.is_some()
+                });
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What decoding needs: the head alone says it.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    layout: Layout,
+    zstd: bool,
+    shuffle: bool,
+}
+
+impl Decoder {
+    pub fn open(head: &Head, parameters: &[u8]) -> Result<Decoder, CodecError> {
+        if !parameters.is_empty() {
+            return Err(CodecError::DamagedHead("this codec has no parameters"));
+        }
+        Ok(Decoder {
+            layout: head.layout,
+            zstd: matches!(head.codec, CodecId::Zstd | CodecId::ShuffleZstd),
+            shuffle: matches!(head.codec, CodecId::ShuffleZstd | CodecId::ShuffleLz4),
+        })
+    }
+
+    pub fn decode_piece(&self, encoded: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+        BUFFERS.with_borrow_mut(|buffers| {
+            let Buffers { zstd, shuffled, .. } = &mut **buffers;
+            let shuffled = &mut shuffled[..out.len()];
+            let bytes: &mut [u8] = if self.shuffle { shuffled } else { &mut *out };
+            let len = if self.zstd {
+                zstd.decompress(encoded, bytes)
+            } else {
+                lz4_flex::block::decompress_into(encoded, bytes).ok()
+            };
+            if len != Some(bytes.len()) {
+                return Err(CodecError::DamagedPiece(
+                    "it does not decompress to its raw length",
+                ));
+            }
+            if self.shuffle {
+                unshuffle_piece(&self.layout, shuffled, out);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Puts the bytes of a piece in the order of the grid.
+fn shuffle_piece(layout: &Layout, raw: &[u8], out: &mut [u8]) {
+    let edges = Edges::of(layout, raw.len());
+    let (lead, rest) = raw.split_at(edges.lead);
+    let (elements, tail) = rest.split_at(rest.len() - edges.tail);
+    let (edge_bytes, planes) = out.split_at_mut(edges.len());
+    edge_bytes[..edges.lead].copy_from_slice(lead);
+    edge_bytes[edges.lead..].copy_from_slice(tail);
+    shuffle::shuffle(layout.element.width(), elements, planes);
+}
+
+/// The reverse.
+fn unshuffle_piece(layout: &Layout, shuffled: &[u8], out: &mut [u8]) {
+    let edges = Edges::of(layout, out.len());
+    let (edge_bytes, planes) = shuffled.split_at(edges.len());
+    let (lead, rest) = out.split_at_mut(edges.lead);
+    let (elements, tail) = rest.split_at_mut(rest.len() - edges.tail);
+    lead.copy_from_slice(&edge_bytes[..edges.lead]);
+    tail.copy_from_slice(&edge_bytes[edges.lead..]);
+    shuffle::unshuffle(layout.element.width(), planes, elements);
+}
