@@ -1,11 +1,14 @@
 //! A file's choice, kept for some containers: sampling each would take longer than it gains.
 //!
-//! It is made anew after [`KEPT`] containers, or once one became much longer or shorter than the sample had said.
+//! It is made anew after [`KEPT`] containers, twice as many each time that the codec stays the same, or once one became much longer or shorter than the sample had said.
 use super::{Choice, CostModel, choose};
+use crate::container::Codec;
 use crate::hint::CodecHint;
 
-/// Containers that a choice is kept for.
+/// Containers that a first choice is kept for.
 const KEPT: u32 = 16;
+/// Containers that any choice is kept for at most.
+const MOST_KEPT: u32 = 128;
 /// How far from what was expected is much.
 const SURPRISE: f64 = 0.15;
 
@@ -16,6 +19,8 @@ pub struct Chooser {
     choice: Option<Choice>,
     /// Containers of this choice.
     used: u32,
+    /// How many it is kept for.
+    kept: u32,
     /// Ratio of the first container of this choice: later ones are compared with it.
     first: Option<f64>,
 }
@@ -27,6 +32,7 @@ impl Chooser {
             hint,
             choice: None,
             used: 0,
+            kept: KEPT,
             first: None,
         }
     }
@@ -35,7 +41,7 @@ impl Chooser {
     pub fn next(&mut self, at: u64, raw: &[u8], model: impl FnOnce() -> CostModel) -> Choice {
         self.used += 1;
         if let Some(mut choice) = self.choice
-            && self.used <= KEPT
+            && self.used <= self.kept
         {
             // Containers of a file begin at any offset; those of the choice's own had its phase.
             choice.layout.phase = self.phase(at, &choice);
@@ -43,6 +49,11 @@ impl Chooser {
         }
         let choice = choose(at, raw, &self.hint, &model());
         let width = choice.layout.element.width() as u64;
+        let same = |known: Choice| known.codec.id() == choice.codec.id();
+        self.kept = match self.choice.is_some_and(same) {
+            true => (2 * self.kept).min(MOST_KEPT),
+            false => KEPT,
+        };
         self.used = 1;
         self.first = None;
         let mut kept = choice;
@@ -66,7 +77,7 @@ impl Chooser {
         let ratio = encoded_len as f64 / raw_len as f64;
         let expected = *self.first.get_or_insert(ratio);
         if (ratio - expected).abs() > SURPRISE * expected {
-            self.used = KEPT;
+            self.used = self.kept;
         }
     }
 }
@@ -75,7 +86,7 @@ impl Chooser {
 mod tests {
     use super::super::{Goal, Speeds};
     use super::*;
-    use crate::{Codec, CodecId};
+    use crate::CodecId;
     use forebay_testkit::random::seeded_bytes;
     use std::cell::Cell;
 
@@ -95,7 +106,7 @@ mod tests {
     fn a_choice_is_kept_and_its_phase_follows_the_offset() {
         let mut chooser = Chooser::new("auto,f32".parse().unwrap());
         let (wave, asked) = (wave(10_000), Cell::new(0));
-        for k in 0..40u64 {
+        for k in 0..60u64 {
             let at = k * 4099;
             let raw = &wave[(at % 4) as usize..];
             let choice = chooser.next(at, raw, || {

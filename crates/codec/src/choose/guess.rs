@@ -1,20 +1,22 @@
 //! Which numbers bytes are, if nobody says: their type, stride and phase.
 //!
-//! Some values are looked at as each type. Two costs are counted, in bits a byte of the content: those of a difference from the value
+//! Bits at the end that are zero in all values count nothing. Some values are looked at as each type. Two costs are counted, in bits a byte of the content: those of a difference from the value
 //! `stride` before (as of a field), and those of the exponent's entropy with all other bits (as of weights). Looked at as the
 //! wrong type, exponents are partly bits of a mantissa, which are nearly random, so the right type is the cheapest.
 use crate::element::{ElementType, Layout};
 
 /// Values that are looked at, of each type.
-const VALUES: usize = 512;
-/// Types, a simpler one before one that finds as much in the same bytes: the mantissa of binary16 taken for an exponent of bfloat16
-/// has hardly more entropy in a sample.
+const VALUES: usize = 256;
+/// Types, the true one before one that seems as good in a sample: halves of binary64 taken for pairs of binary32, part of a mantissa
+/// of binary16 taken for an exponent of bfloat16.
 const TYPES: [ElementType; 4] = [
-    ElementType::F32,
     ElementType::F64,
+    ElementType::F32,
     ElementType::F16,
     ElementType::Bf16,
 ];
+/// Runs of values that follow each other.
+const RUNS: usize = 4;
 /// Strides that are tried.
 const STRIDES: [usize; 5] = [1, 2, 3, 4, 6];
 /// Bits of a residual beside its own: its length.
@@ -94,19 +96,19 @@ fn steady_bytes(at: u64, bytes: &[u8]) -> [bool; 8] {
 
 /// The better of the strides, or of that which is known.
 fn best_stride(layout: Layout, bytes: &[u8], stride: Option<u32>) -> Guess {
-    let values = sample(&layout, bytes);
+    let mut buffer = [0; VALUES];
+    let sample = Sample::of(&layout, bytes, &mut buffer);
     let known = stride.map(|stride| [stride as usize]);
     let strides = known.as_ref().map_or(&STRIDES[..], |known| &known[..]);
-    let width = layout.element.width();
     let mut best = Guess {
         layout: Layout {
             stride: stride.unwrap_or(1),
             ..layout
         },
-        cost: exponent_cost(layout.element, &values),
+        cost: sample.exponent_cost(layout.element),
     };
     for stride in strides {
-        let cost = difference_cost(8 * width as u32, &values, *stride);
+        let cost = sample.difference_cost(*stride);
         // A stride that is hardly better is there by chance.
         if cost < best.cost * 0.98 {
             best.cost = cost;
@@ -116,72 +118,91 @@ fn best_stride(layout: Layout, bytes: &[u8], stride: Option<u32>) -> Guess {
     best
 }
 
-/// Values at the beginning, in the middle and at the end, as integers in the order of the numbers.
-fn sample(layout: &Layout, bytes: &[u8]) -> Vec<Vec<u64>> {
-    let width = layout.element.width();
-    let bits = 8 * width as u32;
-    let elements = bytes.get(layout.phase as usize..).unwrap_or_default();
-    let n = elements.len() / width;
-    let ordered = |bytes: &[u8]| {
-        let mut word = [0; 8];
-        word[..width].copy_from_slice(bytes);
-        let value = u64::from_le_bytes(word);
-        let sign = value >> (bits - 1);
-        value ^ (sign.wrapping_neg() & (u64::MAX >> (65 - bits)))
-    };
-    let each = VALUES / 4;
-    let starts = match n {
-        0 => Vec::new(),
-        n if n <= VALUES => vec![(0, n)],
-        n => (0..4).map(|k| (k * (n - each) / 3, each)).collect(),
-    };
-    let run = |(start, len): (usize, usize)| {
-        let run = &elements[start * width..(start + len) * width];
-        run.chunks_exact(width).map(ordered).collect()
-    };
-    starts.into_iter().map(run).collect()
+/// Values at the beginning, within and at the end, as integers in the order of the numbers.
+struct Sample<'a> {
+    values: &'a [u64],
+    /// Values that follow each other.
+    run: usize,
+    bits: u32,
+    /// Bits at the end that are zero in all.
+    zeros: u32,
 }
 
-/// Bits a bit of differences from the value `stride` before.
-fn difference_cost(bits: u32, values: &[Vec<u64>], stride: usize) -> f64 {
-    let (mut sum, mut count) = (0.0, 0u32);
-    for run in values {
-        for (before, value) in run.iter().zip(run.iter().skip(stride)) {
-            // As a signed number of so many bits, sign last.
-            let difference = value.wrapping_sub(*before) << (64 - bits);
-            let folded = (difference << 1) ^ ((difference as i64 >> 63) as u64);
-            let folded = folded >> (64 - bits);
-            sum += f64::from(64 - folded.leading_zeros());
-            count += 1;
+impl<'a> Sample<'a> {
+    fn of(layout: &Layout, bytes: &[u8], buffer: &'a mut [u64; VALUES]) -> Sample<'a> {
+        let width = layout.element.width();
+        let bits = 8 * width as u32;
+        let elements = bytes.get(layout.phase as usize..).unwrap_or_default();
+        let n = elements.len() / width;
+        let (runs, run) = match n {
+            n if n <= VALUES => (1, n),
+            _ => (RUNS, VALUES / RUNS),
+        };
+        let mut all = 0;
+        for (k, values) in buffer[..runs * run].chunks_mut(run.max(1)).enumerate() {
+            let start = k * (n - run) / (RUNS - 1) * width;
+            let elements = elements[start..].chunks_exact(width);
+            for (value, element) in values.iter_mut().zip(elements) {
+                let mut word = [0; 8];
+                word[..width].copy_from_slice(element);
+                let word = u64::from_le_bytes(word);
+                all |= word;
+                let sign = word >> (bits - 1);
+                *value = word ^ (sign.wrapping_neg() & (u64::MAX >> (65 - bits)));
+            }
+        }
+        Sample {
+            values: &buffer[..runs * run],
+            run: run.max(1),
+            bits,
+            zeros: if all == 0 { bits } else { all.trailing_zeros() },
         }
     }
-    if count == 0 {
-        return f64::INFINITY;
-    }
-    (sum / f64::from(count) + LENGTH_BITS) / f64::from(bits)
-}
 
-/// Bits a bit of exponents by their entropy, and all other bits as they are.
-fn exponent_cost(element: ElementType, values: &[Vec<u64>]) -> f64 {
-    let mantissa = element.mantissa_bits();
-    let bits = 8 * element.width() as u32;
-    let mut counts = [0u32; 2048];
-    let mut total = 0u32;
-    for value in values.iter().flatten() {
-        // The sign is gone into the order: it is the top bit, which is cut off.
-        counts[(value >> mantissa) as usize & ((1 << (bits - 1 - mantissa)) - 1)] += 1;
-        total += 1;
+    /// Bits a bit of differences from the value `stride` before.
+    fn difference_cost(&self, stride: usize) -> f64 {
+        let (mut sum, mut count) = (0u32, 0u32);
+        for run in self.values.chunks(self.run) {
+            let later = run.get(stride..).unwrap_or_default();
+            for (before, value) in run.iter().zip(later) {
+                // As a signed number of so many bits, the sign last.
+                let difference = value.wrapping_sub(*before) << (64 - self.bits);
+                let folded = (difference << 1) ^ ((difference as i64 >> 63) as u64);
+                let len = 64 - (folded >> (64 - self.bits)).leading_zeros();
+                sum += len.saturating_sub(self.zeros);
+            }
+            count += later.len() as u32;
+        }
+        if count == 0 {
+            return f64::INFINITY;
+        }
+        (f64::from(sum) / f64::from(count) + LENGTH_BITS) / f64::from(self.bits)
     }
-    if total == 0 {
-        return f64::INFINITY;
+
+    /// Bits a bit of exponents by their entropy, and all other bits as they are.
+    fn exponent_cost(&self, element: ElementType) -> f64 {
+        let mantissa = element.mantissa_bits();
+        let exponents = 1usize << (self.bits - 1 - mantissa);
+        if self.values.is_empty() {
+            return f64::INFINITY;
+        }
+        let mut counts = [0u16; 2048];
+        for value in self.values {
+            // The sign is the bit above.
+            counts[(value >> mantissa) as usize % exponents] += 1;
+        }
+        let total = self.values.len() as f64;
+        let (mut sum, mut used) = (0.0, 0.0);
+        for count in counts[..exponents].iter().filter(|count| **count > 0) {
+            if *count > 1 {
+                sum += f64::from(*count) * f64::from(*count).log2();
+            }
+            used += 1.0;
+        }
+        // A sample has less entropy than what it is of (Miller and Madow).
+        let entropy =
+            total.log2() - sum / total + (used - 1.0) / total / 2.0 * std::f64::consts::LOG2_E;
+        let rest = f64::from(mantissa.saturating_sub(self.zeros));
+        (entropy + 1.0 + rest) / f64::from(self.bits)
     }
-    let total = f64::from(total);
-    let used = counts.iter().filter(|count| **count > 0);
-    let entropy: f64 = used
-        .clone()
-        .map(|count| f64::from(*count) / total * (total / f64::from(*count)).log2())
-        .sum();
-    // A sample has less entropy than what it is of (Miller and Madow).
-    let entropy = entropy + (used.count() as f64 - 1.0) / (2.0 * total) * std::f64::consts::LOG2_E;
-    (entropy + 1.0 + f64::from(mantissa)) / f64::from(bits)
 }

@@ -16,17 +16,19 @@ pub use chooser::Chooser;
 
 use crate::container::{Codec, CodecId, EncodedContainer, Field, PIECE_LEN};
 use crate::cost::{Bandwidths, Seconds, Speed};
-use crate::element::Layout;
+use crate::element::{ElementType, Layout};
 use crate::error::CodecError;
 use crate::general::{ByteCodec, General, Pco, Raw};
 use crate::hint::{CodecHint, HintedCodec};
 use crate::xor::{ReferencePoints, Xor};
-use guess::{Guess, guess};
+use guess::guess;
 
 /// Pieces that are encoded as a sample, at most.
 const SAMPLED_PIECES: usize = 4;
 /// One of so many pieces is sampled.
 const SAMPLED: usize = 32;
+/// A ratio that comes of few distinct values, maybe.
+const FEW_VALUES: f64 = 0.6;
 /// What must be gained for a container not to stay raw.
 const LEAST_GAIN: f64 = 0.01;
 /// The level of Zstandard.
@@ -216,10 +218,15 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
     let guess = guess(at, raw, hint.element, hint.stride, row);
     let mut trial = Trial {
         sample: sample(raw),
-        guess,
+        layout: guess.layout,
         model,
         encoded: EncodedContainer::new(),
-        best: (f64::INFINITY, AnyCodec::Raw(Raw), 1.0),
+        cost: f64::INFINITY,
+        best: Choice {
+            codec: AnyCodec::Raw(Raw),
+            layout: guess.layout,
+            expected: 1.0,
+        },
     };
     let general = |codec, shuffle| AnyCodec::General(General { codec, shuffle });
     let zstd = |shuffle| general(ByteCodec::Zstd(ZSTD_LEVEL), shuffle);
@@ -260,13 +267,26 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
             if repeats < 0.95 {
                 trial.run(zstd(true));
             }
+            // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
+            if repeats < FEW_VALUES && numbers < FEW_VALUES {
+                trial.sample = raw.to_vec();
+                trial.run(AnyCodec::Field(Field));
+                if guess.layout.element == ElementType::F32 && hint.element.is_none() {
+                    trial.layout = wide_layout(&guess.layout);
+                    trial.run(AnyCodec::Field(Field));
+                }
+            }
         }
     }
-    let (_, codec, expected) = trial.best;
-    Choice {
-        codec,
-        layout: guess.layout,
-        expected,
+    trial.best
+}
+
+/// The same bytes as binary64: pairs of binary32 whose halves change together may be these.
+fn wide_layout(layout: &Layout) -> Layout {
+    Layout {
+        element: ElementType::F64,
+        stride: layout.stride.div_ceil(2),
+        ..*layout
     }
 }
 
@@ -289,24 +309,32 @@ fn sample(raw: &[u8]) -> Vec<u8> {
 /// Codecs tried on a sample.
 struct Trial<'a> {
     sample: Vec<u8>,
-    guess: Guess,
+    layout: Layout,
     model: &'a CostModel,
     encoded: EncodedContainer,
-    /// Cost, codec and ratio.
-    best: (f64, AnyCodec, f64),
+    /// The best so far, and what it costs.
+    best: Choice,
+    cost: f64,
 }
 
 impl Trial<'_> {
     /// Encodes the sample; returns the ratio.
     fn run(&mut self, codec: AnyCodec) -> f64 {
-        let encoding = codec.encode(&self.guess.layout, &self.sample, &mut self.encoded);
+        let encoding = codec.encode(&self.layout, &self.sample, &mut self.encoded);
         let ratio = match encoding {
-            // The head is there once for a whole container, of which this is a small part.
-            Ok(()) => self.encoded.bytes().len() as f64 / self.sample.len().max(1) as f64,
+            Ok(()) => self.encoded_len() as f64 / self.sample.len().max(1) as f64,
             Err(_) => f64::INFINITY,
         };
         self.take(codec, ratio);
         ratio
+    }
+
+    /// Without the head of a sample: a container has it once, too, and is much longer.
+    fn encoded_len(&self) -> usize {
+        match self.sample.len() > SAMPLED_PIECES * PIECE_LEN {
+            true => self.encoded.encoded_len(),
+            false => self.encoded.bytes().len(),
+        }
     }
 
     /// Takes a codec if it is the best so far. Raw needs no gain.
@@ -316,8 +344,13 @@ impl Trial<'_> {
             _ => LEAST_GAIN,
         };
         let cost = self.model.cost(codec.id(), ratio + worth);
-        if cost < self.best.0 {
-            self.best = (cost, codec, ratio);
+        if cost < self.cost {
+            self.cost = cost;
+            self.best = Choice {
+                codec,
+                layout: self.layout,
+                expected: ratio,
+            };
         }
     }
 }

@@ -197,12 +197,19 @@ fn take_value<const B: usize>(bits: &[u8], at: &mut usize, width: u8) -> u64 {
         *at += usize::from(width);
         return value;
     }
-    let (low, high) = (width.min(32), width.saturating_sub(32));
-    let value = low_bits(word_at(bits, *at), low);
-    *at += usize::from(low);
-    let value = value | low_bits(word_at(bits, *at), high) << 32;
-    *at += usize::from(high);
-    value
+    // As many as 71 bits with those before it: the ninth byte has the last.
+    let (byte, shift) = (*at / 8, (*at % 8) as u32);
+    let (word, ninth) = match bits.get(byte..byte + 9) {
+        Some(bytes) => (load::<8>(bytes), bytes[8]),
+        None => (
+            last_word(bits, byte),
+            bits.get(byte + 8).copied().unwrap_or(0),
+        ),
+    };
+    *at += usize::from(width);
+    let value = (word >> shift) | (u64::from(ninth) << 1) << (63 - shift);
+    let above = u64::MAX.checked_shl(u32::from(width)).unwrap_or(0);
+    value & !above
 }
 
 #[inline(always)]
