@@ -19,7 +19,7 @@ pub enum FieldsCommand {
         table says what was taken.\n\n\
         Ratio: bytes before, for each byte after. Encode, decode: bytes of numbers a second on one core of this machine, the median of three \
         runs. One value: decoding one number at a random place of what is in memory. Every byte that was encoded is decoded and compared. \
-        Auto: what the automatic choice for fewest bytes takes.\n\n\
+        Auto: what the automatic choice for fewest bytes takes, for each container of up to 1 MiB.\n\n\
         The last line of a table recommends a codec as the attribute `user.forebay.codec` names it. Files are only read: of each at most \
         64 MiB, in pieces of 1 MiB from everywhere in it. It takes up to 160 MiB of memory. Exit codes: 0 done, 1 failed, 2 wrong usage."
 )]

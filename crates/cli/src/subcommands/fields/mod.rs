@@ -166,12 +166,16 @@ impl NumberFile {
 
 /// What part of a file was looked at, for people.
 fn sampled(report: &FileReport) -> String {
-    match report.sampled_bytes + report.offset == report.bytes {
-        true => format!("all {}", size(report.bytes)),
+    let numbers = report.bytes - report.offset;
+    let all = match report.offset {
+        0 => size(numbers),
+        offset => format!("{} from byte {offset} on", size(numbers)),
+    };
+    match report.sampled_bytes == numbers {
+        true => format!("all {all}"),
         false => format!(
-            "a sample of {} from all over {}",
-            size(report.sampled_bytes),
-            size(report.bytes)
+            "a sample of {} from all over {all}",
+            size(report.sampled_bytes)
         ),
     }
 }

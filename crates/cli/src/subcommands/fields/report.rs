@@ -155,11 +155,8 @@ impl FileReport {
         let taken = self.auto_takes.iter();
         let taken: Vec<String> = taken
             .map(|t| {
-                format!(
-                    "{} for {} of 1 MiB",
-                    t.codec,
-                    counted(u64::from(t.containers), "piece")
-                )
+                let containers = counted(u64::from(t.containers), "container");
+                format!("{} for {containers}", t.codec)
             })
             .collect();
         let _ = writeln!(out, "Auto takes {}.\n{}", taken.join(", "), self.sentence);
