@@ -21,7 +21,7 @@ pub enum FieldsCommand {
         runs. One value: decoding one number at a random place of what is in memory. Every byte that was encoded is decoded and compared. \
         Auto: what the automatic choice for fewest bytes takes, for each container of up to 1 MiB.\n\n\
         The last line of a table recommends a codec as the attribute `user.forebay.codec` names it. Files are only read: of each at most \
-        64 MiB, in pieces of 1 MiB from everywhere in it. It takes up to 160 MiB of memory. Exit codes: 0 done, 1 failed, 2 wrong usage."
+        64 MiB, in pieces of 1 MiB from everywhere in it. It takes up to 200 MiB of memory. Exit codes: 0 done, 1 failed, 2 wrong usage."
 )]
 pub struct FieldsAnalyzeArgs {
     /// Files of numbers

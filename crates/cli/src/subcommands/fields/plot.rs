@@ -100,9 +100,15 @@ pub fn svg(report: &FieldsReport) -> String {
         SMALL,
         x.title(),
     );
-    let mut labels: Vec<(f64, f64, f64)> = Vec::new();
+    let point = |sum: &Sum| (across(x.place(sum.decode())), up(y.place(sum.ratio())));
+    // What texts must not cover: left end, base line and width; first the points.
+    let mut taken: Vec<(f64, f64, f64)> = sums
+        .iter()
+        .map(point)
+        .map(|(x, y)| (x - 6.0, y + 4.0, 12.0))
+        .collect();
     for sum in &sums {
-        let at = (across(x.place(sum.decode())), up(y.place(sum.ratio())));
+        let at = point(sum);
         let (shape, colour) = match sum.codec {
             "field" => (PointShape::Circle, OURS),
             "auto" => (PointShape::Diamond, AUTO),
@@ -110,15 +116,15 @@ pub fn svg(report: &FieldsReport) -> String {
         };
         svg.point(shape, at, colour);
         let text = format!("{} {:.2}", sum.codec, sum.ratio());
-        let (left, base) = label_place(at, text_width(&text, TEXT), &labels);
-        labels.push((left, base, text_width(&text, TEXT)));
+        let (left, base) = label_place(at, text_width(&text, TEXT), &taken);
+        taken.push((left, base, text_width(&text, TEXT)));
         svg.text((left, base), LABEL, &text);
     }
     svg.finish()
 }
 
-/// Where a text of this width stands beside a point: the nearest place in steps of a line that covers none of the others.
-fn label_place(point: (f64, f64), wide: f64, labels: &[(f64, f64, f64)]) -> (f64, f64) {
+/// Where a text of this width stands beside a point: the nearest place in steps of a line that covers nothing taken.
+fn label_place(point: (f64, f64), wide: f64, taken: &[(f64, f64, f64)]) -> (f64, f64) {
     let right = point.0 + 8.0;
     let left = match right + wide > WIDTH {
         true => point.0 - 8.0 - wide,
@@ -126,7 +132,7 @@ fn label_place(point: (f64, f64), wide: f64, labels: &[(f64, f64, f64)]) -> (f64
     };
     let free = |base: f64| {
         (TOP..HEIGHT - BOTTOM).contains(&base)
-            && labels.iter().all(|(l, b, w)| {
+            && taken.iter().all(|(l, b, w)| {
                 (base - b).abs() >= TEXT + 1.0 || left >= l + w || *l >= left + wide
             })
     };
