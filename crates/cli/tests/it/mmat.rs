@@ -115,3 +115,25 @@ fn numbers_of_eight_bytes_are_read_and_files_without_any_are_refused() {
         assert!(code > 0 && err.starts_with("usage: "), "{program:?}: {err}");
     }
 }
+
+#[test]
+fn on_a_mount_they_find_what_they_find_in_a_directory() {
+    let Some(place) = Place::mountable() else {
+        return;
+    };
+    place.mount_well(&["--nodes", "2"]);
+    let values = (0..1_200_000u32).map(|i| f64::from(i).sqrt());
+    let bytes: Vec<u8> = values.flat_map(f64::to_le_bytes).collect();
+    // Written through one node, read through the other.
+    let plain = place.text("variable");
+    for file in [&plain, &place.text("m/0/variable")] {
+        fs::write(file, &bytes).unwrap();
+    }
+    for program in programs(&place) {
+        let expected = mmat(&program, &[&plain, "f64", "16", "5"]);
+        let found = mmat(&program, &[&place.text("m/1/variable"), "f64", "16", "5"]);
+        assert_eq!(found, expected);
+        assert_eq!(found.0, 0, "{found:?}");
+    }
+    place.umount_well();
+}
