@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 mod dedup;
+mod fields;
 mod trace;
 
 pub use dedup::*;
+pub use fields::*;
 pub use trace::*;
 
 /// Storage for a parallel job: one shared file system over the disks of its nodes.
@@ -57,6 +59,9 @@ pub enum CliCommand {
     Fsck(FsckArgs),
     /// Count what deduplication would save of any files, for several sizes of chunks
     Dedup(DedupArgs),
+    /// Codecs of floating-point numbers: what they make of your files
+    #[command(subcommand)]
+    Fields(FieldsCommand),
     /// Record, make, describe, draw and replay traces of parallel I/O
     #[command(subcommand)]
     Trace(TraceCommand),

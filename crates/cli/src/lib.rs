@@ -22,7 +22,7 @@ mod subcommands;
 mod table;
 mod usage_errors;
 
-use args::{Cli, CliCommand, ConfigCommand, StageCommand, TraceCommand};
+use args::{Cli, CliCommand, ConfigCommand, FieldsCommand, StageCommand, TraceCommand};
 use clap::{CommandFactory, Parser};
 use forebay_node::{allocator, failure, mount_cleaner, start};
 
@@ -60,6 +60,7 @@ fn dispatch(cli: &Cli) -> failure::Result {
         CliCommand::Stage(StageCommand::Status(args)) => subcommands::stage_status::run(args),
         CliCommand::Fsck(args) => subcommands::fsck::run(args),
         CliCommand::Dedup(args) => subcommands::dedup::run(args),
+        CliCommand::Fields(FieldsCommand::Analyze(args)) => subcommands::fields::analyze(args),
         CliCommand::Trace(TraceCommand::Gen(args)) => subcommands::trace::generate(args),
         CliCommand::Trace(TraceCommand::Stats(args)) => subcommands::trace::stats(args),
         CliCommand::Trace(TraceCommand::Record(args)) => subcommands::record::run(args),

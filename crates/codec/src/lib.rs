@@ -13,6 +13,7 @@
 //! | [`hint`] | what a person says of a file's content |
 //! | [`choose`] | which codec, by a hint and a sample |
 //! | [`cost`] | what reading and writing cost |
+//! | [`analysis`] | what every codec makes of a sample of a file |
 //!
 //! What this crate knows: integers, floating-point numbers and bytes. What it must not know: what a column means, where a block
 //! or a container is stored. It does no I/O, and keeps no state between calls but buffers.
@@ -21,6 +22,7 @@
 //! without more memory than the caller's limit of rows, or a container's length, allows.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod analysis;
 pub mod choose;
 mod column;
 pub mod columns;

@@ -3,6 +3,7 @@ pub mod about;
 pub mod config;
 pub mod convert;
 pub mod dedup;
+pub mod fields;
 pub mod fsck;
 pub mod laminate;
 mod library;

@@ -15,6 +15,7 @@ fn the_help_names_every_verb_and_the_first_two_commands() {
         "stage",
         "fsck",
         "dedup",
+        "fields",
         "trace",
         "config",
         "completions",

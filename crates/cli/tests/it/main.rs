@@ -11,6 +11,7 @@ mod demo;
 mod docs;
 mod dxt;
 mod few_descriptors;
+mod fields;
 mod full_quota;
 mod help;
 mod kill9_under_load;
@@ -20,6 +21,7 @@ mod lifecycle;
 mod many_files;
 mod memory_budget;
 mod metrics;
+mod mmat;
 #[cfg(feature = "mpi")]
 mod mpi_programs;
 mod other_users;

@@ -52,6 +52,23 @@ pub enum AnyCodec {
 }
 
 impl AnyCodec {
+    /// A codec with the levels that a choice gives it, and the reference points that are best for `store`.
+    pub fn of(id: CodecId, store: Bandwidths) -> AnyCodec {
+        let general = |codec, shuffle| AnyCodec::General(General { codec, shuffle });
+        match id {
+            CodecId::Raw => AnyCodec::Raw(Raw),
+            CodecId::Xor => AnyCodec::Xor(Xor {
+                points: ReferencePoints::Best(store),
+            }),
+            CodecId::Field => AnyCodec::Field(Field),
+            CodecId::Zstd => general(ByteCodec::Zstd(ZSTD_LEVEL), false),
+            CodecId::ShuffleZstd => general(ByteCodec::Zstd(ZSTD_LEVEL), true),
+            CodecId::Lz4 => general(ByteCodec::Lz4, false),
+            CodecId::ShuffleLz4 => general(ByteCodec::Lz4, true),
+            CodecId::Pco => AnyCodec::Pco(Pco { level: PCO_LEVEL }),
+        }
+    }
+
     fn as_codec(&self) -> &dyn Codec {
         match self {
             AnyCodec::Raw(codec) => codec,
