@@ -4,7 +4,8 @@ use super::choose_predictor::{Candidate, Counts, Sample, number};
 use super::dictionary::{self, Indexed, PackedDictionary};
 use super::head::{self, CONTAINER, Head, Model, Source};
 use super::huffman::{self, Lengths};
-use super::lanes::{Contexts, LANES, LaneEncoder, SLACK, lane_len};
+use super::lane_encoder::{BLOCK, LaneEncoder, SymbolIndex, block_of};
+use super::lanes::{CONTEXTS, Contexts, LANES, SLACK, lane_len};
 use super::predict::Predictor;
 use super::span::{CONSTANT, Edges, LaneTable, RAW, SPAN};
 use super::symbols::{ESCAPE, SYMBOLS};
@@ -226,7 +227,7 @@ impl<T: Word> Container<'_, T> {
                 }
             }
         }
-        let dictionary = self.dictionary(&sample, &ordered, &mut best);
+        let dictionary = self.dictionary(&sample, &ordered, shift, &mut best);
         let raw = T::BITS as f32 * (1.0 - 1.0 / LEAST_GAIN as f32);
         (best.cost < raw).then_some(Plan {
             candidate: best,
@@ -239,20 +240,22 @@ impl<T: Word> Container<'_, T> {
         &mut self,
         sample: &Sample<T>,
         ordered: &[T],
+        shift: u32,
         best: &mut Candidate,
     ) -> Option<PackedDictionary> {
         let mut distinct = ordered.to_vec();
         distinct.sort_unstable();
         distinct.dedup();
         let elements = self.src.len() / T::BYTES;
-        // A place takes some bits, and a sample with few values more than once is of too many.
-        if best.cost < 6.0 || distinct.len() * 100 > ordered.len() * 93 || elements < 512 {
+        // A place takes some bits, and a sample with few values more than once is of too many. Numbers of 16 bits are hardly
+        // wider than places.
+        let most = if T::BITS == 16 { 25 } else { 93 };
+        if best.cost < 6.0 || distinct.len() * 100 > ordered.len() * most || elements < 512 {
             return None;
         }
-        let shift = self.shift(sample);
         let limit =
             (elements / 8).min(T::truncate(u64::MAX >> 1 >> (64 - T::BITS)).extend() as usize);
-        let indexed = dictionary::index(self.words().map(|w| w.ordered(shift)), limit)?;
+        let indexed = dictionary::index(self.words().map(|w| w.ordered(shift)), elements, limit)?;
         let packed = PackedDictionary::pack(&indexed.values);
         let places = ordered
             .iter()
@@ -277,8 +280,8 @@ impl<T: Word> Container<'_, T> {
         let words = elements.chunks_exact(T::BYTES).map(T::load);
         match (model.source, self.base, &self.indexed) {
             (Source::Dictionary, _, Some(indexed)) => {
-                for (out, place) in out.iter_mut().zip(&indexed.places[first..]) {
-                    *out = T::truncate((*place).into());
+                for (out, place) in out.iter_mut().zip(indexed.places(first)) {
+                    *out = T::truncate(place.into());
                 }
             }
             (source @ (Source::BaseDifference | Source::BaseXor), Some(base), _) => {
@@ -316,11 +319,14 @@ impl<T: Word> Container<'_, T> {
             33..=128 => 4,
             _ => 8,
         };
-        let mut counts = vec![Counts([0; SYMBOLS]); model.contexts.count()];
-        let mut after = [0u8; SYMBOLS];
-        for (symbol, after) in after.iter_mut().enumerate() {
-            *after = model.contexts.after(symbol) as u8;
-        }
+        let index = SymbolIndex::new(model.map, model.contexts);
+        let mut counts = [
+            Counts([0; SYMBOLS]),
+            Counts([0; SYMBOLS]),
+            Counts([0; SYMBOLS]),
+            Counts([0; SYMBOLS]),
+        ];
+        let mut indices = [0; BLOCK];
         let mut numbers = [T::default(); ELEMENTS];
         let mut residuals = [T::default(); ELEMENTS];
         let from = usize::from(model.predictor != Predictor::None);
@@ -330,16 +336,19 @@ impl<T: Word> Container<'_, T> {
             for lane in numbers[..n].chunks(lane_len::<T>()) {
                 let residuals = &mut residuals[..lane.len()];
                 model.predictor.residuals(model.stride, lane, residuals);
-                let mut context = model.contexts.first();
-                for residual in residuals.iter().skip(from) {
-                    let symbol = model.map.symbol(*residual);
-                    counts[context].0[symbol] += 1;
-                    context = after[symbol].into();
+                let mut context = index.first();
+                for block in residuals[from..].chunks(BLOCK) {
+                    context = index.find(&block_of(block), context, &mut indices);
+                    for index in &indices[..block.len()] {
+                        let index = *index as usize;
+                        counts[index / SYMBOLS % CONTEXTS].0[index % SYMBOLS] += 1;
+                    }
                 }
             }
         }
+        let counts = &mut counts[..model.contexts.count()];
         let mut all = Counts([0; SYMBOLS]);
-        for counts in &counts {
+        for counts in counts.iter() {
             for (all, n) in all.0.iter_mut().zip(&counts.0) {
                 *all += n;
             }
@@ -364,7 +373,7 @@ impl<T: Word> Container<'_, T> {
             }
             bits * step as u64 + 8 * head.len() as u64
         };
-        let (with, without) = (cost(&lengths, &counts), cost(&plain_lengths, &[all]));
+        let (with, without) = (cost(&lengths, counts), cost(&plain_lengths, &[all]));
         // Four tables are slower than one.
         if with + without / 100 < without {
             return (model, lengths);

@@ -9,7 +9,7 @@
 //! | `dictionary` | the sorted values of a container that has few |
 //! | `symbols` | a number is a symbol and raw bits |
 //! | `huffman` | codes of symbols |
-//! | `lanes`, `lane_decoder` | numbers as bits, lanes of which are decoded side by side |
+//! | `lanes`, `lane_encoder`, `lane_decoder` | numbers as bits, lanes of which are decoded side by side |
 //! | `encode`, `decode` | containers and spans |
 //! | `dispatch` | the same loops for processors with more instructions |
 //!
@@ -33,6 +33,7 @@ mod failures;
 mod head;
 mod huffman;
 mod lane_decoder;
+mod lane_encoder;
 mod lanes;
 mod predict;
 mod span;
