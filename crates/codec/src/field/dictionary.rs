@@ -84,11 +84,15 @@ impl PackedDictionary {
         values[0] = T::truncate(self.first);
         let rest = &mut values[1..];
         // A buffer no longer than a few times the lane, so that what is allocated is bounded by what was read.
-        let end = match self.lane.len() {
-            0..=SHORT_LANE_MASK => self.decode_lane::<T, SHORT_LANE_MASK>(&decoder, rest),
-            ..=MIDDLE_LANE_MASK => self.decode_lane::<T, MIDDLE_LANE_MASK>(&decoder, rest),
-            ..=LANE_MASK => self.decode_lane::<T, LANE_MASK>(&decoder, rest),
-            _ => return Err(FieldError::Dictionary),
+        let len = self.lane.len();
+        let end = if len <= SHORT_LANE_MASK {
+            self.decode_lane::<T, SHORT_LANE_MASK>(&decoder, rest)
+        } else if len <= MIDDLE_LANE_MASK {
+            self.decode_lane::<T, MIDDLE_LANE_MASK>(&decoder, rest)
+        } else if len <= LANE_MASK {
+            self.decode_lane::<T, LANE_MASK>(&decoder, rest)
+        } else {
+            return Err(FieldError::Dictionary);
         };
         if end.div_ceil(8) != self.lane.len() {
             return Err(FieldError::Dictionary);
@@ -187,7 +191,7 @@ impl<T> Indexed<T> {
 
 /// Distinct values by hash, open addressing. It begins small, as most dictionaries are.
 struct DistinctValues<T> {
-    /// One more than an index into `values`; 0: free. At most half of them are taken.
+    /// One more than an index into `values`; 0: free. At most an eighth of them are taken, so that few probes miss.
     slots: Vec<u16>,
     bits: u32,
     values: Vec<T>,
@@ -195,11 +199,11 @@ struct DistinctValues<T> {
 
 impl<T: Word> DistinctValues<T> {
     fn new() -> Self {
-        let bits = 11;
+        let bits = 13;
         DistinctValues {
             slots: vec![0; 1 << bits],
             bits,
-            values: Vec::with_capacity(1 << (bits - 1)),
+            values: Vec::with_capacity(1 << (bits - 3)),
         }
     }
 
@@ -220,7 +224,7 @@ impl<T: Word> DistinctValues<T> {
     /// Adds a value that is not there.
     #[cold]
     fn insert(&mut self, value: T) {
-        if self.values.len() >= self.slots.len() / 2 {
+        if self.values.len() >= self.slots.len() / 8 {
             self.bits += 1;
             self.slots = vec![0; 1 << self.bits];
             for i in 0..self.values.len() {
@@ -257,14 +261,14 @@ pub(super) fn index<T: Word>(
         Some(())
     });
     within_limit?;
-    let mut values = distinct.values;
+    let values = distinct.values;
     let mut order: Vec<u16> = (0..values.len() as u16).collect();
     order.sort_unstable_by_key(|i| values[usize::from(*i)]);
     let mut ranks = vec![0; values.len()];
     for (rank, i) in order.iter().enumerate() {
         ranks[usize::from(*i)] = rank as u16;
     }
-    values.sort_unstable();
+    let values = order.iter().map(|i| values[usize::from(*i)]).collect();
     Some(Indexed {
         values,
         firsts,
