@@ -3,7 +3,7 @@ use super::FieldError;
 use super::choose_predictor::{Counts, number};
 use super::head::{self, CONTAINER, Head, Model, Source};
 use super::huffman::{self, Lengths};
-use super::lane_encoder::{BLOCK, LaneEncoder, SymbolIndex, block_of};
+use super::lane_encoder::{BLOCK, LaneEncoder, SymbolIndex, first_block};
 use super::lanes::{CONTEXTS, LANES, SLACK, lane_len};
 use super::plan::{Container, LEAST_GAIN, Plan, against};
 use super::predict::Predictor;
@@ -15,6 +15,9 @@ use crate::element::{Layout, Word};
 const LANES_MASK: usize = 8191;
 /// Elements of a span, at most.
 const ELEMENTS: usize = SPAN / 2;
+
+/// Up to so many symbols have a code in every context, also where a part of the spans does not show them.
+const COMMON_SYMBOLS: usize = 64;
 
 /// An encoded container: a head, and spans that are decoded apart.
 #[derive(Debug, Default, Clone)]
@@ -179,6 +182,7 @@ impl<T: Word> Container<'_, T> {
             Counts([0; SYMBOLS]),
         ];
         let mut indices = [0; BLOCK];
+        let mut copy = [T::default(); BLOCK];
         let mut numbers = [T::default(); ELEMENTS];
         let mut residuals = [T::default(); ELEMENTS];
         let from = usize::from(model.predictor != Predictor::None);
@@ -186,12 +190,14 @@ impl<T: Word> Container<'_, T> {
         for span in (0..spans).step_by(step) {
             let n = self.numbers(&model, span, span * per_span, &mut numbers);
             for lane in numbers[..n].chunks(lane_len::<T>()) {
-                let residuals = &mut residuals[..lane.len()];
-                model.predictor.residuals(model.stride, lane, residuals);
+                model
+                    .predictor
+                    .residuals(model.stride, lane, &mut residuals);
                 let mut context = index.first();
-                for block in residuals[from..].chunks(BLOCK) {
-                    context = index.find(&block_of(block), context, &mut indices);
-                    for index in &indices[..block.len()] {
+                for first in (from..lane.len()).step_by(BLOCK) {
+                    let block = first_block(&residuals[first..], &mut copy);
+                    context = index.find(block, context, &mut indices);
+                    for index in &indices[..BLOCK.min(lane.len() - first)] {
                         let index = *index as usize;
                         counts[index / SYMBOLS % CONTEXTS].0[index % SYMBOLS] += 1;
                     }
@@ -207,6 +213,15 @@ impl<T: Word> Container<'_, T> {
         }
         // What is not counted is rare: it has a place of its own, which is given the least.
         if step > 1 {
+            // What is seen after other symbols only is likely to come in each context, and an escape is long and slow. Of many
+            // symbols the codes would become longer.
+            if all.0.iter().filter(|n| **n > 0).count() <= COMMON_SYMBOLS {
+                for counts in counts.iter_mut() {
+                    for (n, all) in counts.0.iter_mut().zip(&all.0) {
+                        *n = (*n).max(1.min(*all));
+                    }
+                }
+            }
             for counts in counts.iter_mut().chain([&mut all]) {
                 let total: u32 = counts.0.iter().sum();
                 counts.0[ESCAPE] += 1 + total / 8192;
@@ -274,9 +289,11 @@ impl<T: Word> Container<'_, T> {
                 let (mut references, mut lens, mut lanes) = ([T::default(); LANES], [0; LANES], 0);
                 let mut at = 0;
                 for lane in numbers[..n].chunks(lane_len::<T>()) {
-                    let residuals = &mut residuals[..lane.len()];
-                    model.predictor.residuals(model.stride, lane, residuals);
-                    let end = encoder.encode::<T, LANES_MASK>(&residuals[from..], &mut buffer, at);
+                    model
+                        .predictor
+                        .residuals(model.stride, lane, &mut residuals);
+                    let (rest, n) = (&residuals[from..], lane.len() - from);
+                    let end = encoder.encode::<T, LANES_MASK>(rest, n, &mut buffer, at);
                     references[lanes] = lane[0];
                     lens[lanes] = end - at;
                     lanes += 1;

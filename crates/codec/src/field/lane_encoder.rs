@@ -67,12 +67,18 @@ impl SymbolIndex {
     }
 }
 
-/// Numbers as a block: what is missing at its end is 0.
+/// The first numbers as a block, in place or, if they are fewer, in a copy that ends with zeros.
 #[inline(always)]
-pub(super) fn block_of<T: Word>(numbers: &[T]) -> [T; BLOCK] {
-    let mut block = [T::default(); BLOCK];
-    block[..numbers.len()].copy_from_slice(numbers);
-    block
+pub(super) fn first_block<'a, T: Word>(
+    numbers: &'a [T],
+    copy: &'a mut [T; BLOCK],
+) -> &'a [T; BLOCK] {
+    if let Some(block) = numbers.first_chunk() {
+        return block;
+    }
+    *copy = [T::default(); BLOCK];
+    copy[..numbers.len()].copy_from_slice(numbers);
+    copy
 }
 
 /// What an encoder of lanes needs of the codes.
@@ -143,12 +149,14 @@ impl LaneEncoder {
         }
     }
 
-    /// Writes a lane to `buffer[at..]`; returns where it ends. `MASK + 1` is a power of two, and the buffer has `MASK + 1 + SLACK`
-    /// bytes; a lane that is longer overwrites its beginning.
+    /// Writes a lane, the first `n` of some numbers, to `buffer[at..]`. What follows them is not written, but saves a copy of the
+    /// last block. Returns where the lane ends. `MASK + 1` is a power of two, and the buffer has `MASK + 1 + SLACK` bytes;
+    /// a lane that is longer overwrites its beginning.
     #[inline(always)]
     pub(super) fn encode<T: Word, const MASK: usize>(
         &self,
         numbers: &[T],
+        n: usize,
         buffer: &mut [u8],
         at: usize,
     ) -> usize {
@@ -160,24 +168,25 @@ impl LaneEncoder {
             count: 0,
         };
         let mut context = self.index.first();
-        for numbers in numbers.chunks(BLOCK) {
-            context = self.encode_block(numbers, context, &mut out);
+        let mut copy = [T::default(); BLOCK];
+        for first in (0..n).step_by(BLOCK) {
+            let block = first_block(&numbers[first..], &mut copy);
+            context = self.encode_block(block, BLOCK.min(n - first), context, &mut out);
         }
         out.at + (out.count > 0) as usize
     }
 
-    /// Appends a block; returns the context after it.
+    /// Appends the first `n` numbers of a block; returns the context after it.
     #[inline(always)]
     fn encode_block<T: Word, const MASK: usize>(
         &self,
-        numbers: &[T],
+        numbers: &[T; BLOCK],
+        n: usize,
         context: u32,
         out: &mut BitAppender<'_, MASK>,
     ) -> u32 {
-        let n = numbers.len();
-        let numbers = block_of(numbers);
         let mut indices = [0; BLOCK];
-        let mut next = self.index.find(&numbers, context, &mut indices);
+        let mut next = self.index.find(numbers, context, &mut indices);
         let mut codes = [0; BLOCK];
         for (code, index) in codes.iter_mut().zip(&indices) {
             *code = self.code(*index);
