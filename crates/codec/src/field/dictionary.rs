@@ -14,7 +14,8 @@ use super::FieldError;
 use super::head::take;
 use super::huffman::{self, Lengths};
 use super::lane_decoder::LaneDecoder;
-use super::lanes::{Contexts, LaneEncoder, SLACK};
+use super::lane_encoder::LaneEncoder;
+use super::lanes::{Contexts, SLACK};
 use super::predict::Predictor;
 use super::symbols::{SYMBOLS, SymbolMap};
 use crate::element::{ElementType, Word};
@@ -23,6 +24,9 @@ use crate::element::{ElementType, Word};
 pub(super) const MOST: usize = 1 << 14;
 /// No lane of so many values is longer than this: 10 and 64 bits each.
 const LANE_MASK: usize = (1 << 18) - 1;
+/// Shorter lanes, which are decoded in shorter buffers.
+const MIDDLE_LANE_MASK: usize = (1 << 15) - 1;
+const SHORT_LANE_MASK: usize = (1 << 12) - 1;
 
 /// A dictionary as a head has it.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +44,7 @@ impl PackedDictionary {
     pub(super) fn pack<T: Word>(values: &[T]) -> PackedDictionary {
         let mut residuals = vec![T::default(); values.len()];
         let mut best: Option<(usize, PackedDictionary)> = None;
+        let mut lane = vec![0; LANE_MASK + 1 + SLACK];
         for predictor in Predictor::DIFFERENCES {
             predictor.residuals(1, values, &mut residuals);
             let mut counts = [0; SYMBOLS];
@@ -48,10 +53,8 @@ impl PackedDictionary {
             }
             let lengths = huffman::lengths(&counts);
             let encoder = LaneEncoder::new::<T>(SymbolMap::Signed, Contexts::ONE, &[lengths]);
-            let mut lane = vec![0; LANE_MASK + 1 + SLACK];
             let rest = residuals.get(1..).unwrap_or_default();
-            let len = encoder.encode::<T, LANE_MASK>(rest, &mut lane, 0);
-            lane.truncate(len);
+            let len = encoder.encode::<T, LANE_MASK>(rest, rest.len(), &mut lane, 0);
             if best.as_ref().is_none_or(|(least, _)| len < *least) {
                 let packed = PackedDictionary {
                     count: values.len(),
@@ -59,7 +62,7 @@ impl PackedDictionary {
                     first: values.first().map_or(0, |v| v.bits()),
                     width: T::BYTES,
                     lengths: Box::new(lengths),
-                    lane,
+                    lane: lane[..len].to_vec(),
                 };
                 best = Some((len, packed));
             }
@@ -77,19 +80,37 @@ impl PackedDictionary {
         let lengths = [*self.lengths];
         let decoder =
             LaneDecoder::new(SymbolMap::Signed, Contexts::ONE, &lengths).ok_or(FieldError::Code)?;
-        let mut buffer = vec![0; LANE_MASK + 1 + SLACK];
-        let lane = buffer
-            .get_mut(..self.lane.len())
-            .ok_or(FieldError::Dictionary)?;
-        lane.copy_from_slice(&self.lane);
         let mut values = vec![T::default(); self.count];
         values[0] = T::truncate(self.first);
-        let [end] = decoder.decode::<1, LANE_MASK>(&buffer, [0], [&mut values[1..]]);
+        let rest = &mut values[1..];
+        // A buffer no longer than a few times the lane, so that what is allocated is bounded by what was read.
+        let len = self.lane.len();
+        let end = if len <= SHORT_LANE_MASK {
+            self.decode_lane::<T, SHORT_LANE_MASK>(&decoder, rest)
+        } else if len <= MIDDLE_LANE_MASK {
+            self.decode_lane::<T, MIDDLE_LANE_MASK>(&decoder, rest)
+        } else if len <= LANE_MASK {
+            self.decode_lane::<T, LANE_MASK>(&decoder, rest)
+        } else {
+            return Err(FieldError::Dictionary);
+        };
         if end.div_ceil(8) != self.lane.len() {
             return Err(FieldError::Dictionary);
         }
         self.predictor.restore(1, [&mut values]);
         Ok(values)
+    }
+
+    /// Decodes the lane, which fits the mask; returns its bits.
+    fn decode_lane<T: Word, const MASK: usize>(
+        &self,
+        decoder: &LaneDecoder<T>,
+        out: &mut [T],
+    ) -> usize {
+        let mut buffer = vec![0; MASK + 1 + SLACK];
+        buffer[..self.lane.len()].copy_from_slice(&self.lane);
+        let [end] = decoder.decode::<1, MASK>(&buffer, [0], [out]);
+        end
     }
 
     /// The bits of a place in it, with a sign.
@@ -154,47 +175,103 @@ impl PackedDictionary {
 pub(super) struct Indexed<T> {
     /// Sorted.
     pub(super) values: Vec<T>,
-    /// Of each element.
-    pub(super) places: Vec<u16>,
+    /// Of each element, the number of its value in the order of first occurrence.
+    firsts: Vec<u16>,
+    /// The place of each such number.
+    ranks: Vec<u16>,
 }
 
-/// Finds the values of some numbers; `None` if there are more than `limit`, which is at most [`MOST`].
-pub(super) fn index<T: Word>(numbers: impl Iterator<Item = T>, limit: usize) -> Option<Indexed<T>> {
-    let limit = limit.min(MOST);
-    let bits = (2 * limit.max(8)).next_power_of_two().trailing_zeros();
-    let mask = (1usize << bits) - 1;
-    // A place is one more than an index into `values`; 0: free.
-    let mut table: Vec<(T, u16)> = vec![(T::default(), 0); mask + 1];
-    let mut values: Vec<T> = Vec::new();
-    let mut places: Vec<u16> = Vec::with_capacity(numbers.size_hint().0);
-    for number in numbers {
-        let hash = number.bits().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits);
-        let mut slot = hash as usize & mask;
-        let place = loop {
-            match &mut table[slot] {
-                (value, place) if *place > 0 && *value == number => break *place,
-                entry if entry.1 == 0 => {
-                    if values.len() == limit {
-                        return None;
-                    }
-                    values.push(number);
-                    *entry = (number, values.len() as u16);
-                    break entry.1;
-                }
-                _ => slot = (slot + 1) & mask,
-            }
-        };
-        places.push(place - 1);
+impl<T> Indexed<T> {
+    /// The places of the elements from the `first` on.
+    pub(super) fn places(&self, first: usize) -> impl Iterator<Item = u16> {
+        let firsts = &self.firsts[first..];
+        firsts.iter().map(|i| self.ranks[usize::from(*i)])
     }
+}
+
+/// Distinct values by hash, open addressing. It begins small, as most dictionaries are.
+struct DistinctValues<T> {
+    /// One more than an index into `values`; 0: free. At most an eighth of them are taken, so that few probes miss.
+    slots: Vec<u16>,
+    bits: u32,
+    values: Vec<T>,
+}
+
+impl<T: Word> DistinctValues<T> {
+    fn new() -> Self {
+        let bits = 13;
+        DistinctValues {
+            slots: vec![0; 1 << bits],
+            bits,
+            values: Vec::with_capacity(1 << (bits - 3)),
+        }
+    }
+
+    /// The slot of a value, or the free one where it belongs.
+    #[inline(always)]
+    fn slot(&self, value: T) -> usize {
+        let mask = self.slots.len() - 1;
+        let hash = value.bits().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - self.bits);
+        let mut slot = hash as usize & mask;
+        while let Some(i) = usize::from(self.slots[slot]).checked_sub(1)
+            && self.values[i] != value
+        {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    /// Adds a value that is not there.
+    #[cold]
+    fn insert(&mut self, value: T) {
+        if self.values.len() >= self.slots.len() / 8 {
+            self.bits += 1;
+            self.slots = vec![0; 1 << self.bits];
+            for i in 0..self.values.len() {
+                let slot = self.slot(self.values[i]);
+                self.slots[slot] = i as u16 + 1;
+            }
+        }
+        let slot = self.slot(value);
+        self.values.push(value);
+        self.slots[slot] = self.values.len() as u16;
+    }
+}
+
+/// Finds the values of `count` numbers; `None` if there are more than `limit`, which is at most [`MOST`].
+pub(super) fn index<T: Word>(
+    mut numbers: impl Iterator<Item = T>,
+    count: usize,
+    limit: usize,
+) -> Option<Indexed<T>> {
+    let limit = limit.min(MOST);
+    let mut distinct: DistinctValues<T> = DistinctValues::new();
+    let mut firsts: Vec<u16> = Vec::with_capacity(count);
+    // Inner iteration: the numbers of a span are a loop of their own.
+    let within_limit = numbers.try_for_each(|number| {
+        let mut place = distinct.slots[distinct.slot(number)];
+        if place == 0 {
+            if distinct.values.len() == limit {
+                return None;
+            }
+            distinct.insert(number);
+            place = distinct.values.len() as u16;
+        }
+        firsts.push(place - 1);
+        Some(())
+    });
+    within_limit?;
+    let values = distinct.values;
     let mut order: Vec<u16> = (0..values.len() as u16).collect();
     order.sort_unstable_by_key(|i| values[usize::from(*i)]);
     let mut ranks = vec![0; values.len()];
     for (rank, i) in order.iter().enumerate() {
         ranks[usize::from(*i)] = rank as u16;
     }
-    for place in &mut places {
-        *place = ranks[usize::from(*place)];
-    }
-    values.sort_unstable();
-    Some(Indexed { values, places })
+    let values = order.iter().map(|i| values[usize::from(*i)]).collect();
+    Some(Indexed {
+        values,
+        firsts,
+        ranks,
+    })
 }

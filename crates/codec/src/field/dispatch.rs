@@ -1,8 +1,10 @@
 //! The loops over numbers, compiled a second time for processors that shift, mask and count zeros in one instruction each (BMI,
 //! LZCNT) and have registers of 32 bytes (AVX2). It is the same code, so that both give the same bytes.
 use super::FieldError;
-use super::decode::{Decoder, SpanJob};
-use super::encode::{Container, Encoded, Plan};
+use super::decode::Decoder;
+use super::decode_span::SpanJob;
+use super::encode::Encoded;
+use super::plan::{Container, Plan};
 use crate::element::Word;
 use std::ops::Range;
 

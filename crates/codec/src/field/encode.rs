@@ -1,21 +1,23 @@
-//! Encodes a container: a model by a sample, codes by a part of its spans, then span by span.
+//! Encodes a container: codes by a part of its spans, then span by span, as `plan` chose.
 use super::FieldError;
-use super::choose_predictor::{Candidate, Counts, Sample, number};
-use super::dictionary::{self, Indexed, PackedDictionary};
+use super::choose_predictor::{Counts, number};
 use super::head::{self, CONTAINER, Head, Model, Source};
 use super::huffman::{self, Lengths};
-use super::lanes::{Contexts, LANES, LaneEncoder, SLACK, lane_len};
+use super::lane_encoder::{BLOCK, LaneEncoder, SymbolIndex, first_block};
+use super::lanes::{CONTEXTS, LANES, SLACK, lane_len};
+use super::plan::{Container, LEAST_GAIN, Plan, against};
 use super::predict::Predictor;
-use super::span::{CONSTANT, Edges, LaneTable, RAW, SPAN};
+use super::span::{CONSTANT, LaneTable, RAW, SPAN};
 use super::symbols::{ESCAPE, SYMBOLS};
-use crate::element::{ElementType, Layout, Word};
+use crate::element::{Layout, Word};
 
 /// The lanes of a span have fewer bytes, whatever the numbers: 2,048 of 16 raw bits and a code of 10.
 const LANES_MASK: usize = 8191;
 /// Elements of a span, at most.
 const ELEMENTS: usize = SPAN / 2;
-/// A container that would shrink by less than one part in so many stays raw.
-const LEAST_GAIN: usize = 64;
+
+/// Up to so many symbols have a code in every context, also where a part of the spans does not show them.
+const COMMON_SYMBOLS: usize = 64;
 
 /// An encoded container: a head, and spans that are decoded apart.
 #[derive(Debug, Default, Clone)]
@@ -103,16 +105,6 @@ fn encode_any(
     Ok(())
 }
 
-/// The elements of a container, as the encoder sees them.
-pub(super) struct Container<'a, T> {
-    src: &'a [u8],
-    base: Option<&'a [u8]>,
-    element: ElementType,
-    phase: usize,
-    hint: usize,
-    indexed: Option<Indexed<T>>,
-}
-
 fn encode_words<T: Word>(
     layout: &Layout,
     src: &[u8],
@@ -133,141 +125,7 @@ fn encode_words<T: Word>(
     super::dispatch::encode_spans(&container, &plan, out)
 }
 
-/// What the spans of a container are encoded by.
-pub(super) struct Plan {
-    candidate: Candidate,
-    dictionary: Option<PackedDictionary>,
-}
-
 impl<T: Word> Container<'_, T> {
-    fn edges(&self, span: usize) -> Edges {
-        let len = (self.src.len() - span * SPAN).min(SPAN);
-        Edges::new(len, self.phase, T::BYTES)
-    }
-
-    /// The bytes of a span's elements, of the container or its base.
-    fn elements<'b>(&self, of: &'b [u8], span: usize) -> &'b [u8] {
-        &of[span * SPAN..][self.edges(span).range()]
-    }
-
-    fn words(&self) -> impl Iterator<Item = T> + '_ {
-        let spans = 0..head::spans(self.src.len());
-        spans.flat_map(|span| {
-            self.elements(self.src, span)
-                .chunks_exact(T::BYTES)
-                .map(T::load)
-        })
-    }
-
-    fn sample(&self, of: &[u8]) -> Sample<T> {
-        let mut sample = Sample {
-            words: Vec::new(),
-            ends: Vec::new(),
-        };
-        let lane = lane_len::<T>();
-        let spans = head::spans(self.src.len());
-        let most = (self.src.len() / T::BYTES / 128).clamp(512, 2048) / lane;
-        let lanes = (spans * (SPAN / T::BYTES / lane)).min(most);
-        for i in 0..lanes {
-            // Spread over the spans and over the lanes of a span.
-            let span = i * spans / lanes;
-            let elements = self.elements(of, span);
-            let of_span = (elements.len() / (lane * T::BYTES)).max(1);
-            let from = (i * 5 % of_span) * lane * T::BYTES;
-            let bytes = &elements[from..elements.len().min(from + lane * T::BYTES)];
-            sample
-                .words
-                .extend(bytes.chunks_exact(T::BYTES).map(T::load));
-            sample.ends.push(sample.words.len());
-        }
-        sample
-    }
-
-    /// The zeros at the end of all elements.
-    fn shift(&self, sample: &Sample<T>) -> u32 {
-        let zeros = |bits: u64| if bits == 0 { 0 } else { bits.trailing_zeros() };
-        let some = zeros(sample.words.iter().fold(0, |all, w| all | w.bits()));
-        if some == 0 {
-            return 0;
-        }
-        zeros(self.words().fold(0, |all, w| all | w.bits())).min(T::BITS - 1)
-    }
-
-    /// Chooses; `None` if nothing helps.
-    fn plan(&mut self) -> Option<Plan> {
-        let sample = self.sample(self.src);
-        if sample.words.is_empty() {
-            return None;
-        }
-        let shift = self.shift(&sample);
-        let ordered: Vec<T> = sample.words.iter().map(|w| w.ordered(shift)).collect();
-        let mut best = sample.best_predictor(Source::Ordered, shift, self.hint, &ordered);
-        if let Some(window) = sample.best_window(self.element, shift)
-            && window.cost < best.cost
-        {
-            best = window;
-        }
-        if let Some(base) = self.base {
-            let base = self.sample(base);
-            for source in [Source::BaseDifference, Source::BaseXor] {
-                let pairs = sample.words.iter().zip(&base.words);
-                let numbers: Vec<T> = pairs.map(|(w, b)| against(source, *w, *b)).collect();
-                let model = Model {
-                    source,
-                    shift: 0,
-                    predictor: Predictor::None,
-                    stride: 1,
-                    map: super::symbols::SymbolMap::Signed,
-                    contexts: Contexts::ONE,
-                };
-                let other = sample.evaluate(model, &numbers);
-                if other.cost < best.cost {
-                    best = other;
-                }
-            }
-        }
-        let dictionary = self.dictionary(&sample, &ordered, &mut best);
-        let raw = T::BITS as f32 * (1.0 - 1.0 / LEAST_GAIN as f32);
-        (best.cost < raw).then_some(Plan {
-            candidate: best,
-            dictionary,
-        })
-    }
-
-    /// A dictionary, if it is better than what is best without.
-    fn dictionary(
-        &mut self,
-        sample: &Sample<T>,
-        ordered: &[T],
-        best: &mut Candidate,
-    ) -> Option<PackedDictionary> {
-        let mut distinct = ordered.to_vec();
-        distinct.sort_unstable();
-        distinct.dedup();
-        let elements = self.src.len() / T::BYTES;
-        // A place takes some bits, and a sample with few values more than once is of too many.
-        if best.cost < 6.0 || distinct.len() * 100 > ordered.len() * 93 || elements < 512 {
-            return None;
-        }
-        let shift = self.shift(sample);
-        let limit =
-            (elements / 8).min(T::truncate(u64::MAX >> 1 >> (64 - T::BITS)).extend() as usize);
-        let indexed = dictionary::index(self.words().map(|w| w.ordered(shift)), limit)?;
-        let packed = PackedDictionary::pack(&indexed.values);
-        let places = ordered
-            .iter()
-            .map(|x| indexed.values.partition_point(|v| v < x));
-        let places: Vec<T> = places.map(|p| T::truncate(p as u64)).collect();
-        let mut other = sample.best_predictor(Source::Dictionary, shift, self.hint, &places);
-        other.cost += (8 * packed.packed_len()) as f32 / elements as f32;
-        if other.cost >= best.cost {
-            return None;
-        }
-        *best = other;
-        self.indexed = Some(indexed);
-        Some(packed)
-    }
-
     /// The numbers of a span.
     #[inline(always)]
     fn numbers(&self, model: &Model, span: usize, first: usize, out: &mut [T; ELEMENTS]) -> usize {
@@ -277,8 +135,8 @@ impl<T: Word> Container<'_, T> {
         let words = elements.chunks_exact(T::BYTES).map(T::load);
         match (model.source, self.base, &self.indexed) {
             (Source::Dictionary, _, Some(indexed)) => {
-                for (out, place) in out.iter_mut().zip(&indexed.places[first..]) {
-                    *out = T::truncate((*place).into());
+                for (out, place) in out.iter_mut().zip(indexed.places(first)) {
+                    *out = T::truncate(place.into());
                 }
             }
             (source @ (Source::BaseDifference | Source::BaseXor), Some(base), _) => {
@@ -316,11 +174,15 @@ impl<T: Word> Container<'_, T> {
             33..=128 => 4,
             _ => 8,
         };
-        let mut counts = vec![Counts([0; SYMBOLS]); model.contexts.count()];
-        let mut after = [0u8; SYMBOLS];
-        for (symbol, after) in after.iter_mut().enumerate() {
-            *after = model.contexts.after(symbol) as u8;
-        }
+        let index = SymbolIndex::new(model.map, model.contexts);
+        let mut counts = [
+            Counts([0; SYMBOLS]),
+            Counts([0; SYMBOLS]),
+            Counts([0; SYMBOLS]),
+            Counts([0; SYMBOLS]),
+        ];
+        let mut indices = [0; BLOCK];
+        let mut copy = [T::default(); BLOCK];
         let mut numbers = [T::default(); ELEMENTS];
         let mut residuals = [T::default(); ELEMENTS];
         let from = usize::from(model.predictor != Predictor::None);
@@ -328,24 +190,38 @@ impl<T: Word> Container<'_, T> {
         for span in (0..spans).step_by(step) {
             let n = self.numbers(&model, span, span * per_span, &mut numbers);
             for lane in numbers[..n].chunks(lane_len::<T>()) {
-                let residuals = &mut residuals[..lane.len()];
-                model.predictor.residuals(model.stride, lane, residuals);
-                let mut context = model.contexts.first();
-                for residual in residuals.iter().skip(from) {
-                    let symbol = model.map.symbol(*residual);
-                    counts[context].0[symbol] += 1;
-                    context = after[symbol].into();
+                model
+                    .predictor
+                    .residuals(model.stride, lane, &mut residuals);
+                let mut context = index.first();
+                for first in (from..lane.len()).step_by(BLOCK) {
+                    let block = first_block(&residuals[first..], &mut copy);
+                    context = index.find(block, context, &mut indices);
+                    for index in &indices[..BLOCK.min(lane.len() - first)] {
+                        let index = *index as usize;
+                        counts[index / SYMBOLS % CONTEXTS].0[index % SYMBOLS] += 1;
+                    }
                 }
             }
         }
+        let counts = &mut counts[..model.contexts.count()];
         let mut all = Counts([0; SYMBOLS]);
-        for counts in &counts {
+        for counts in counts.iter() {
             for (all, n) in all.0.iter_mut().zip(&counts.0) {
                 *all += n;
             }
         }
         // What is not counted is rare: it has a place of its own, which is given the least.
         if step > 1 {
+            // What is seen after other symbols only is likely to come in each context, and an escape is long and slow. Of many
+            // symbols the codes would become longer.
+            if all.0.iter().filter(|n| **n > 0).count() <= COMMON_SYMBOLS {
+                for counts in counts.iter_mut() {
+                    for (n, all) in counts.0.iter_mut().zip(&all.0) {
+                        *n = (*n).max(1.min(*all));
+                    }
+                }
+            }
             for counts in counts.iter_mut().chain([&mut all]) {
                 let total: u32 = counts.0.iter().sum();
                 counts.0[ESCAPE] += 1 + total / 8192;
@@ -364,7 +240,7 @@ impl<T: Word> Container<'_, T> {
             }
             bits * step as u64 + 8 * head.len() as u64
         };
-        let (with, without) = (cost(&lengths, &counts), cost(&plain_lengths, &[all]));
+        let (with, without) = (cost(&lengths, counts), cost(&plain_lengths, &[all]));
         // Four tables are slower than one.
         if with + without / 100 < without {
             return (model, lengths);
@@ -413,9 +289,11 @@ impl<T: Word> Container<'_, T> {
                 let (mut references, mut lens, mut lanes) = ([T::default(); LANES], [0; LANES], 0);
                 let mut at = 0;
                 for lane in numbers[..n].chunks(lane_len::<T>()) {
-                    let residuals = &mut residuals[..lane.len()];
-                    model.predictor.residuals(model.stride, lane, residuals);
-                    let end = encoder.encode::<T, LANES_MASK>(&residuals[from..], &mut buffer, at);
+                    model
+                        .predictor
+                        .residuals(model.stride, lane, &mut residuals);
+                    let (rest, n) = (&residuals[from..], lane.len() - from);
+                    let end = encoder.encode::<T, LANES_MASK>(rest, n, &mut buffer, at);
                     references[lanes] = lane[0];
                     lens[lanes] = end - at;
                     lanes += 1;
@@ -442,14 +320,5 @@ impl<T: Word> Container<'_, T> {
             out.ends.push(out.spans.len() as u32);
         }
         out.total_len() + self.src.len() / LEAST_GAIN < self.src.len()
-    }
-}
-
-/// The number of an element, by a source that has a base.
-#[inline(always)]
-pub(super) fn against<T: Word>(source: Source, word: T, base: T) -> T {
-    match source {
-        Source::BaseXor => T::truncate(word.bits() ^ base.bits()),
-        _ => word.ordered(0).minus(base.ordered(0)),
     }
 }

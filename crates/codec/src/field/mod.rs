@@ -9,8 +9,9 @@
 //! | `dictionary` | the sorted values of a container that has few |
 //! | `symbols` | a number is a symbol and raw bits |
 //! | `huffman` | codes of symbols |
-//! | `lanes`, `lane_decoder` | numbers as bits, lanes of which are decoded side by side |
-//! | `encode`, `decode` | containers and spans |
+//! | `lanes`, `lane_encoder`, `lane_decoder` | numbers as bits, lanes of which are decoded side by side |
+//! | `plan`, `encode` | containers and spans, encoded |
+//! | `decode`, `decode_span` | the same, decoded |
 //! | `dispatch` | the same loops for processors with more instructions |
 //!
 //! A *container* is at most 1 MiB of raw bytes of one layout, and its encoded form is a head and *spans* of 4 KiB raw bytes. A
@@ -25,6 +26,7 @@
 
 mod choose_predictor;
 mod decode;
+mod decode_span;
 mod dictionary;
 mod dispatch;
 mod encode;
@@ -33,7 +35,9 @@ mod failures;
 mod head;
 mod huffman;
 mod lane_decoder;
+mod lane_encoder;
 mod lanes;
+mod plan;
 mod predict;
 mod span;
 mod symbols;

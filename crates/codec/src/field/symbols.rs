@@ -41,6 +41,36 @@ impl SymbolMap {
         }
     }
 
+    /// The symbols of some numbers, by a loop without branches.
+    #[inline(always)]
+    pub(super) fn symbols<T: Word, const N: usize>(self, numbers: &[T; N], out: &mut [u32; N]) {
+        match self {
+            SymbolMap::Signed => {
+                let fits = |x: &T| x.extend() ^ i64::from(x.extend() as i32);
+                if T::BITS > 32 && numbers.iter().fold(0, |all, x| all | fits(x)) != 0 {
+                    for (out, number) in out.iter_mut().zip(numbers) {
+                        *out = self.symbol(*number) as u32;
+                    }
+                    return;
+                }
+                for (out, number) in out.iter_mut().zip(numbers) {
+                    *out = signed_symbol(number.extend() as i32);
+                }
+            }
+            SymbolMap::Window { raw, base } if T::BITS <= 32 => {
+                for (out, number) in out.iter_mut().zip(numbers) {
+                    let above = number.bits() as u32 >> (raw & 31);
+                    *out = above.wrapping_sub(base.into()).min(ESCAPE as u32);
+                }
+            }
+            SymbolMap::Window { .. } => {
+                for (out, number) in out.iter_mut().zip(numbers) {
+                    *out = self.symbol(*number) as u32;
+                }
+            }
+        }
+    }
+
     /// The lower end of a symbol's interval, and how many raw bits it has; `None` if numbers of so many bits have no such symbol.
     pub(super) fn interval(self, symbol: usize, bits: u32) -> Option<(u64, u32)> {
         if symbol == ESCAPE {
@@ -70,6 +100,17 @@ impl SymbolMap {
     }
 }
 
+/// The symbol by bit length and sign of a number of 32 bits, without an instruction that counts zeros, of which processors have
+/// none for vectors: the length is in the exponent of the float. Without the bit below the top one a float is not rounded up to
+/// the next exponent.
+#[inline(always)]
+fn signed_symbol(number: i32) -> u32 {
+    let negative = number >> 31;
+    let magnitude = number ^ negative;
+    let exponent = ((magnitude & !(magnitude >> 1)) as f32).to_bits() >> 23;
+    2 * (exponent.max(126) - 126) + (negative & 1) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,7 +136,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn symbols_by_floats_are_those_by_counted_zeros() {
+        for shift in 0..32 {
+            for below in [0, 1, 2, 3, u32::MAX] {
+                let number = (1u32 << shift).wrapping_sub(below) as i32;
+                for number in [number, !number, number >> 1, number ^ i32::MAX] {
+                    let expected = SymbolMap::Signed.symbol(number) as u32;
+                    assert_eq!(signed_symbol(number), expected, "{number:x}");
+                }
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn symbols_of_some_are_the_symbols_of_each(
+            number: i64,
+            shifts in any::<[u8; 4]>(),
+            raw in 17u8..32,
+            base: u16,
+        ) {
+            let wide = shifts.map(|s| number >> (s & 63));
+            let narrow = wide.map(|x| x as i32);
+            for map in [SymbolMap::Signed, SymbolMap::Window { raw, base }] {
+                let mut out = [0; 4];
+                map.symbols(&wide, &mut out);
+                prop_assert_eq!(out.map(|s| s as usize), wide.map(|x| map.symbol(x)));
+                map.symbols(&narrow, &mut out);
+                prop_assert_eq!(out.map(|s| s as usize), narrow.map(|x| map.symbol(x)));
+            }
+        }
+
         #[test]
         fn numbers_are_their_symbols_and_raw_bits(number: i64, shift in 0u32..64, base: u16, above in 1u8..16) {
             comes_back(SymbolMap::Signed, number >> shift);
