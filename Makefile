@@ -25,7 +25,7 @@ PEERS = $(shell cc -E -x c -include leveldb/c.h -include rocksdb/c.h /dev/null >
 comma := ,
 BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup figures
+.PHONY: help setup build demo test fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -100,3 +100,7 @@ bench-dedup: ## Chains of checkpoints, settled, against borg and restic: bytes s
 	@scripts/setup.sh dedup
 	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench dedup $(ARGS)
+
+bench-fields: setup ## Codecs of floating-point arrays: sizes, speeds, and the time of one value
+	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
+	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench fields $(ARGS)

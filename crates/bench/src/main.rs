@@ -4,9 +4,9 @@
 //! cache, and Forebay; `stage` compares `forebay stage out` with `cp`; `ring` compares collective algorithms (many servers ask
 //! one), measured and simulated; `index` compares the extent index with LevelDB and RocksDB; `pattern` compares indexes of the
 //! same extents; `prefetch` compares ways to fetch what will be read; `checkpoint` compares patterns with records for every
-//! write; `dedup` compares what is stored of chains of checkpoints with borg and restic. What a benchmark measures is a
-//! *subject*; each of its inputs is a *case*. Standard output is a table, or with `--json` one object a line; what a person
-//! should know beside goes to standard error.
+//! write; `dedup` compares what is stored of chains of checkpoints with borg and restic; `fields` compares codecs of
+//! floating-point arrays. What a benchmark measures is a *subject*; each of its inputs is a *case*. Standard output is a table, or
+//! with `--json` one object a line; what a person should know beside goes to standard error.
 
 mod cache;
 mod cases;
@@ -14,6 +14,7 @@ mod checkpoint;
 mod cpu;
 mod dedup;
 mod fail;
+mod fields;
 mod figures;
 mod harness;
 mod index;
@@ -68,6 +69,8 @@ enum Verb {
     Checkpoint(checkpoint::CheckpointArgs),
     /// Chains of checkpoints, settled, against borg and restic: what is stored of them, how fast, and read back
     Dedup(dedup::DedupArgs),
+    /// Arrays of floating-point numbers: how small codecs make them, how fast, and how long one value takes
+    Fields(fields::FieldsArgs),
     /// One rank of the benchmark `ring` under `mpirun`
     #[cfg(feature = "mpi")]
     #[command(name = "__ring-rank", hide = true)]
@@ -147,6 +150,7 @@ fn main() -> ExitCode {
         Verb::Prefetch(args) => prefetch::run(&args),
         Verb::Checkpoint(args) => checkpoint::run(&args),
         Verb::Dedup(args) => dedup::run(&args),
+        Verb::Fields(args) => fields::run(&args),
         #[cfg(feature = "mpi")]
         Verb::RingRank(work) => ring::rank(&work),
         Verb::Passthrough {

@@ -63,8 +63,13 @@ impl Report {
 
     /// What was found of one series, if it is there.
     pub fn spread(&self, case: &str, metric: &str, subject: &str) -> Option<Spread> {
+        self.values(case, metric, subject).map(Spread::of)
+    }
+
+    /// The values of one series, one a round, if it is there.
+    pub fn values(&self, case: &str, metric: &str, subject: &str) -> Option<&[f64]> {
         let same = |s: &&MetricSeries| (s.case, s.metric, s.subject) == (case, metric, subject);
-        self.series.iter().find(same).map(|s| Spread::of(&s.values))
+        self.series.iter().find(same).map(|s| &s.values[..])
     }
 
     /// The median of one series, if it is there.

@@ -1,0 +1,213 @@
+//! The cases: arrays of the datasets, means over their folders, generated arrays, and a training run.
+use crate::fail::{Context, Failure, Result};
+use crate::harness::Case;
+use std::path::{Path, PathBuf};
+
+/// What is encoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FieldsWork {
+    /// An array of a dataset: the path without `.bin.zst`.
+    Array {
+        /// The folder that it is in.
+        folder: &'static str,
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// Nothing: means over the arrays of a folder.
+    Means(&'static str),
+    /// A generated array.
+    Generated(GeneratedArray),
+    /// Checkpoints of a training run: this part of each, or all parts.
+    Adam(Option<CheckpointPart>),
+}
+
+/// Arrays that follow from a seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GeneratedArray {
+    /// Waves in two dimensions.
+    Smooth,
+    /// The same with noise in the lower half of the mantissas.
+    Noisy,
+    /// Random bytes.
+    Random,
+}
+
+/// Parts of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckpointPart {
+    /// Weights as binary32.
+    Weights,
+    /// Weights as bfloat16.
+    Bf16Weights,
+    /// Adam's first moments.
+    FirstMoments,
+    /// Adam's second moments.
+    SecondMoments,
+}
+
+impl CheckpointPart {
+    /// Every part.
+    pub const ALL: [CheckpointPart; 4] = [
+        CheckpointPart::Weights,
+        CheckpointPart::Bf16Weights,
+        CheckpointPart::FirstMoments,
+        CheckpointPart::SecondMoments,
+    ];
+}
+
+/// Folders of datasets.
+const FOLDERS: [&str; 2] = ["fields", "checkpoints"];
+/// How the name of an array's file ends.
+const ARRAY_SUFFIX: &str = ".bin.zst";
+
+/// Every case. Of a folder that is not there the arrays are not, and a word is said.
+///
+/// # Errors
+/// If a folder that is there cannot be read.
+pub fn all(data: &Path) -> Result<Vec<Case<FieldsWork>>> {
+    let mut cases = Vec::new();
+    for folder in FOLDERS {
+        cases.extend(arrays(data, folder)?);
+        cases.push(Case::new(folder, FieldsWork::Means(folder)));
+    }
+    for (name, array) in [
+        ("smooth", GeneratedArray::Smooth),
+        ("noisy", GeneratedArray::Noisy),
+        ("random", GeneratedArray::Random),
+    ] {
+        cases.push(Case::new(name, FieldsWork::Generated(array)));
+    }
+    let names = [
+        "adam-weights",
+        "adam-weights-bf16",
+        "adam-exp-avg",
+        "adam-exp-avg-sq",
+    ];
+    for (name, part) in names.into_iter().zip(CheckpointPart::ALL) {
+        cases.push(Case::new(name, FieldsWork::Adam(Some(part))));
+    }
+    cases.push(Case::new("adam", FieldsWork::Adam(None)));
+    Ok(cases)
+}
+
+/// The arrays of a folder, by name.
+fn arrays(data: &Path, folder: &'static str) -> Result<Vec<Case<FieldsWork>>> {
+    let dir = data.join(folder);
+    if !dir.is_dir() {
+        eprintln!(
+            "skipped: {} is not there; --data DIR says where {folder} are",
+            dir.display()
+        );
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&dir).doing(dir.display())? {
+        let name = entry.doing(dir.display())?.file_name();
+        let array = name.to_str().and_then(|n| n.strip_suffix(ARRAY_SUFFIX));
+        names.extend(array.map(str::to_owned));
+    }
+    names.sort_unstable();
+    let case = |name: String| {
+        let path = dir.join(&name);
+        Case::named(name, FieldsWork::Array { folder, path })
+    };
+    Ok(names.into_iter().map(case).collect())
+}
+
+/// The chosen cases, with the arrays that means are of before them, each case once.
+///
+/// # Errors
+/// If a folder of which the mean was chosen has no arrays, and nothing else was chosen.
+pub fn with_arrays(
+    all: &[Case<FieldsWork>],
+    chosen: Vec<Case<FieldsWork>>,
+) -> Result<Vec<Case<FieldsWork>>> {
+    let mut cases: Vec<Case<FieldsWork>> = Vec::new();
+    for case in chosen {
+        if let FieldsWork::Means(folder) = case.work {
+            let of = arrays_of(all, folder);
+            if of.is_empty() {
+                continue;
+            }
+            for array in of {
+                if !cases.contains(array) {
+                    cases.push(array.clone());
+                }
+            }
+        }
+        if !cases.contains(&case) {
+            cases.push(case);
+        }
+    }
+    match cases.is_empty() {
+        true => Err(Failure::new("nothing to measure: there are no arrays")),
+        false => Ok(cases),
+    }
+}
+
+/// The arrays of a folder.
+pub fn arrays_of<'a>(all: &'a [Case<FieldsWork>], folder: &str) -> Vec<&'a Case<FieldsWork>> {
+    let in_folder = |case: &&Case<FieldsWork>| matches!(&case.work, FieldsWork::Array { folder: f, .. } if *f == folder);
+    all.iter().filter(in_folder).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(cases: &[Case<FieldsWork>]) -> Vec<&'static str> {
+        cases.iter().map(|case| case.name).collect()
+    }
+
+    fn data() -> tempfile::TempDir {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::create_dir(data.path().join("fields")).unwrap();
+        for name in ["b.bin.zst", "b.json", "a.bin.zst", "a.json", "README.md"] {
+            std::fs::write(data.path().join("fields").join(name), "").unwrap();
+        }
+        data
+    }
+
+    #[test]
+    fn arrays_of_a_folder_that_is_there_are_cases_by_name() {
+        let data = data();
+        let all = all(data.path()).unwrap();
+        assert_eq!(
+            names(&all)[..5],
+            ["a", "b", "fields", "checkpoints", "smooth"]
+        );
+        assert_eq!(
+            names(&all)[5..],
+            [
+                "noisy",
+                "random",
+                "adam-weights",
+                "adam-weights-bf16",
+                "adam-exp-avg",
+                "adam-exp-avg-sq",
+                "adam"
+            ]
+        );
+    }
+
+    #[test]
+    fn means_bring_their_arrays_and_each_case_is_run_once() {
+        let data = data();
+        let all = all(data.path()).unwrap();
+        let find = |name: &str| all.iter().find(|c| c.name == name).unwrap().clone();
+        let select = |names: &[&str]| with_arrays(&all, names.iter().map(|n| find(n)).collect());
+        assert_eq!(names(&select(&["fields"]).unwrap()), ["a", "b", "fields"]);
+        let mixed = select(&["b", "random", "fields", "b"]).unwrap();
+        assert_eq!(names(&mixed), ["b", "random", "a", "fields"]);
+    }
+
+    #[test]
+    fn means_over_no_arrays_are_left_out() {
+        let data = data();
+        let all = all(data.path()).unwrap();
+        let rest = with_arrays(&all, all.clone()).unwrap();
+        assert!(!names(&rest).contains(&"checkpoints"));
+        let alone = all.iter().filter(|c| c.name == "checkpoints").cloned();
+        assert!(with_arrays(&all, alone.collect()).is_err());
+    }
+}

@@ -1,0 +1,129 @@
+//! Floating-point arrays encoded in containers: how small they become, how fast they are encoded and decoded, and how long one value
+//! takes; Forebay's codecs against those of others.
+//!
+//! Invariants: all subjects encode the same containers of 1 MiB in pieces of 4 KiB, each of which decodes alone; what is decoded is
+//! compared with the source each time; one thread; each round has every subject in turn.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `cases` | cases by name, and which are run |
+//! | `array` | arrays, and containers of them |
+//! | `generate`, `adam` | generated arrays; a training run |
+//! | `subject`, `whole` | subjects by name, and how they encode |
+//! | `round` | what is measured of a subject |
+//! | `means` | means over folders |
+//! | `table` | the table |
+mod adam;
+mod array;
+mod cases;
+mod generate;
+mod means;
+mod round;
+mod subject;
+mod table;
+mod whole;
+
+use crate::fail::{Context, Result};
+use crate::harness::{Case, RunArgs, in_turn};
+use crate::report::Report;
+use crate::sizes;
+use cases::FieldsWork;
+use round::FieldsRound;
+use std::path::PathBuf;
+use subject::FieldsSubject;
+
+/// What `fields` does.
+#[derive(Debug, clap::Args)]
+pub struct FieldsArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Only these subjects: forebay, field, field-base, paper, zstd-3, shuffle-zstd-3, shuffle-zstd-1, lz4, pco-4, pco-8, raw,
+    /// shuffle-zstd-3-whole
+    #[arg(long = "subject", value_name = "SUBJECT", value_delimiter = ',')]
+    subjects: Vec<String>,
+    /// Bytes of `smooth`, `noisy` and `random`
+    #[arg(long, default_value = "64MiB", value_parser = sizes::parse)]
+    size: u64,
+    /// What generated arrays and the training run follow from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Directory with the folders `fields` and `checkpoints`: arrays as NAME.bin.zst, described in NAME.json
+    #[arg(long, value_name = "DIR", default_value = "../shared/data")]
+    data: PathBuf,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// If there is no such case or subject, an array cannot be read, or a subject fails.
+pub fn run(args: &FieldsArgs) -> Result<()> {
+    let all = cases::all(&args.data)?;
+    let hint = ", --data DIR adds the arrays there";
+    let Some(chosen) = args.run.choose(&all, hint)? else {
+        return Ok(());
+    };
+    let subjects = subject::select(&args.subjects)?;
+    args.run.begin(&header(args), &table::head())?;
+    let mut report = Report::new("fields", "raw");
+    let mut training = None;
+    for case in cases::with_arrays(&all, chosen)? {
+        match case.work {
+            FieldsWork::Means(folder) => {
+                let arrays = cases::arrays_of(&all, folder);
+                let arrays: Vec<&'static str> = arrays.iter().map(|array| array.name).collect();
+                for subject in &subjects {
+                    for means in means::of_subject(&report, &arrays, subject.name) {
+                        report.add_all(case.name, subject.name, means);
+                    }
+                }
+            }
+            _ => {
+                let arrays = array::load(&case.work, args.size, args.seed, &mut training)?;
+                measure(args, &case, &arrays, &subjects, &mut report)?;
+            }
+        }
+        args.run.print(&report, case.name, table::rows)?;
+    }
+    Ok(())
+}
+
+/// Measures all rounds of a case.
+fn measure(
+    args: &FieldsArgs,
+    case: &Case<FieldsWork>,
+    arrays: &[array::FloatArray],
+    subjects: &[FieldsSubject],
+    report: &mut Report,
+) -> Result<()> {
+    let has_base = arrays.iter().all(|array| array.base.is_some());
+    let mut measured: Vec<FieldsSubject> = subjects.to_vec();
+    measured.retain(|subject| subject.takes(has_base));
+    if measured.is_empty() {
+        return Ok(());
+    }
+    let mut one = FieldsRound::new(arrays);
+    for round in 0..args.run.runs {
+        for subject in in_turn(&measured, round) {
+            let what = format!("{} by {}", case.name, subject.name);
+            args.run.progress(&what, round);
+            let values = one
+                .run(&subject, args.seed + u64::from(round))
+                .doing(what)?;
+            report.add_all(case.name, subject.name, values);
+        }
+    }
+    Ok(())
+}
+
+fn header(args: &FieldsArgs) -> String {
+    format!(
+        "# fields: {} runs, generated arrays of {}, seed {}, datasets in {}\n\
+         # all in memory, one thread; containers of 1 MiB in pieces of 4 KiB that decode alone (shuffle-zstd-3-whole: whole arrays)\n\
+         # forebay: what its chooser finds shortest, told the type of the elements; field-base: against the checkpoint before\n\
+         # one value: head parsed; lookup, CRC32C of the encoded piece, decoding; every decode is compared with the source\n",
+        args.run.runs,
+        sizes::show(args.size as f64),
+        args.seed,
+        args.data.display(),
+    )
+}

@@ -1,0 +1,78 @@
+//! The table: a row for each subject of a case, medians and the range of the rounds.
+use crate::report::Report;
+use std::fmt::Write as _;
+
+/// The head.
+pub fn head() -> String {
+    format!(
+        "{:<30} {:<20} {:>8} {:>22} {:>22} {:>22} {:>8} {:>10}\n",
+        "case",
+        "subject",
+        "ratio",
+        "encode MB/s",
+        "decode MB/s",
+        "one value ns",
+        "p99 ns",
+        "expansion"
+    )
+}
+
+/// The rows of a case.
+pub fn rows(report: &Report, case: &str) -> String {
+    let mut out = String::new();
+    for subject in report.subjects(case) {
+        let median = |metric: &str, digits: usize| {
+            let median = report.median(case, metric, subject);
+            median.map_or("-".into(), |value| format!("{value:.digits$}"))
+        };
+        let spread = |metric: &str, scale: f64| {
+            report
+                .spread(case, metric, subject)
+                .map_or("-".into(), |s| {
+                    let [median, min, max] = [s.median, s.min, s.max].map(|value| value / scale);
+                    format!("{median:.0} ({min:.0}-{max:.0})")
+                })
+        };
+        let _ = writeln!(
+            out,
+            "{case:<30} {subject:<20} {:>8} {:>22} {:>22} {:>22} {:>8} {:>10}",
+            median("ratio", 3),
+            spread("encode_bytes_per_s", 1e6),
+            spread("decode_bytes_per_s", 1e6),
+            spread("one_value_ns", 1.0),
+            median("one_value_p99_ns", 0),
+            median("expansion", 5),
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_medians_and_ranges_or_a_dash() {
+        let mut report = Report::new("fields", "raw");
+        for speed in [1e9, 3e9, 2e9] {
+            report.add("smooth", "encode_bytes_per_s", "lz4", "B/s", speed);
+            report.add("smooth", "ratio", "lz4", "ratio", 1.5);
+        }
+        let rows = rows(&report, "smooth");
+        let words: Vec<&str> = rows.split_whitespace().collect();
+        assert_eq!(
+            words,
+            [
+                "smooth",
+                "lz4",
+                "1.500",
+                "2000",
+                "(1000-3000)",
+                "-",
+                "-",
+                "-",
+                "-"
+            ]
+        );
+    }
+}
