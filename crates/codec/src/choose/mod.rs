@@ -27,7 +27,7 @@ use guess::guess;
 const SAMPLED_PIECES: usize = 4;
 /// One of so many pieces is sampled.
 const SAMPLED: usize = 32;
-/// A ratio that comes of few distinct values, maybe.
+/// A ratio of LZ4 that comes of few distinct values, maybe.
 const FEW_VALUES: f64 = 0.6;
 /// What must be gained for a container not to stay raw.
 const LEAST_GAIN: f64 = 0.01;
@@ -268,7 +268,7 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
                 trial.run(zstd(true));
             }
             // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
-            if repeats < FEW_VALUES && numbers < FEW_VALUES {
+            if repeats < FEW_VALUES {
                 trial.sample = raw.to_vec();
                 trial.run(AnyCodec::Field(Field));
                 if guess.layout.element == ElementType::F32 && hint.element.is_none() {

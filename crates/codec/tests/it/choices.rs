@@ -99,6 +99,21 @@ fn numbers_begin_where_the_file_or_its_bytes_say() {
 }
 
 #[test]
+fn few_distinct_values_get_a_dictionary_although_a_sample_is_too_short_for_one() {
+    let mut random = Random::new(5);
+    let mut step = 600.0;
+    let raw = numbers(ElementType::F64, 1 << 17, |_| {
+        step = (step + random.below(41) as f64 - 20.0).clamp(0.0, 1200.0);
+        187.3 + 0.1 * step
+    });
+    for hint in ["auto", "auto,f64"] {
+        let choice = chosen(0, &raw, hint, &BYTES);
+        assert_eq!(choice.codec.id(), CodecId::Field, "{hint}");
+        assert!(choice.expected < 0.15, "{hint}: {choice:?}");
+    }
+}
+
+#[test]
 fn noise_stays_raw_and_text_is_not_numbers() {
     for model in [BYTES, seconds(1e8)] {
         let noise = chosen(0, &seeded_bytes(3, 1 << 20), "auto", &model);
