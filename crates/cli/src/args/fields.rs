@@ -14,7 +14,7 @@ pub enum FieldsCommand {
 /// Arguments of `fields analyze`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: `forebay fields analyze temperature.bin --type f32 --row 1440`. Of a file in which three variables alternate: \
+    after_help = "Example: `forebay fields analyze temperature.bin --type f32`. Of a file in which three variables alternate: \
         `--stride 3`; behind a header of 80 bytes: `--offset 80`. What is not said is guessed from the content, and the first line of the \
         table says what was taken.\n\n\
         Ratio: bytes before, for each byte after. Encode, decode: bytes of numbers a second on one core of this machine, the median of three \
@@ -33,7 +33,7 @@ pub struct FieldsAnalyzeArgs {
     /// Numbers from one to the next of the same variable [default: guessed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub stride: Option<u32>,
-    /// Numbers of a row of the array [default: unknown]
+    /// Numbers of a row of the array; no codec uses it yet [default: unknown]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub row: Option<u32>,
     /// Bytes of a file before its first number

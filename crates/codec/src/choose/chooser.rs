@@ -1,6 +1,7 @@
 //! A file's choice, kept for some containers: sampling each would take longer than it gains.
 //!
-//! It is made anew after [`KEPT`] containers, twice as many each time that the codec stays the same, or once one became much longer or shorter than the sample had said.
+//! It is made anew after [`KEPT`] containers, twice as many each time that the codec stays the same, or once a container became much
+//! longer or shorter than the first one of this choice.
 use super::{Choice, CostModel, choose};
 use crate::container::Codec;
 use crate::hint::CodecHint;

@@ -29,6 +29,8 @@ const SAMPLED_PIECES: usize = 4;
 const SAMPLED: usize = 32;
 /// A ratio of LZ4 that comes of few distinct values, maybe.
 const FEW_VALUES: f64 = 0.6;
+/// A ratio of `field` from which on numbers of several interleaved arrays are likely, which a shuffle may find.
+const POORLY_PREDICTED: f64 = 0.7;
 /// What must be gained for a container not to stay raw.
 const LEAST_GAIN: f64 = 0.01;
 /// The level of Zstandard.
@@ -264,11 +266,11 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
             if repeats < 0.95 || numbers > 0.95 {
                 trial.run(zstd(false));
             }
-            if repeats < 0.95 {
+            if repeats < 0.95 || numbers > POORLY_PREDICTED {
                 trial.run(zstd(true));
             }
             // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
-            if repeats < FEW_VALUES {
+            if repeats < FEW_VALUES || repeats_values(&trial.sample, guess.layout.element) {
                 trial.sample = raw.to_vec();
                 trial.run(AnyCodec::Field(Field));
                 if guess.layout.element == ElementType::F32 && hint.element.is_none() {
@@ -279,6 +281,19 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
         }
     }
     trial.best
+}
+
+/// Whether at most half of the sample's values are distinct. Those of 16 bits are not counted: a dictionary saves little of them.
+fn repeats_values(sample: &[u8], element: ElementType) -> bool {
+    let width = element.width();
+    if width < 4 {
+        return false;
+    }
+    let mut values: Vec<&[u8]> = sample.chunks_exact(width).collect();
+    let count = values.len();
+    values.sort_unstable();
+    values.dedup();
+    values.len() * 2 <= count
 }
 
 /// The same bytes as binary64: pairs of binary32 whose halves change together may be these.

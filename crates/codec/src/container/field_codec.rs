@@ -2,10 +2,11 @@
 //!
 //! A span that `field` leaves raw has a mark of one byte, which a piece does not need: equal length means raw.
 use super::head::Head;
-use super::{Codec, CodecId, EncodedContainer, PIECE_LEN};
+use super::{Codec, CodecId, EncodedContainer, MAX_HEAD_LEN, PIECE_LEN};
 use crate::element::Layout;
 use crate::error::CodecError;
 use crate::field::{self, FieldError};
+use crate::general::Raw;
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -69,6 +70,9 @@ fn encode_with(
     out.begin(CodecId::Field, layout, src.len())?;
     ENCODED.with_borrow_mut(|encoded| {
         encode(encoded).map_err(|_| CodecError::Encoder("field refuses the container"))?;
+        if out.head().len() + encoded.head.len() > MAX_HEAD_LEN {
+            return Raw.encode(layout, src, out);
+        }
         out.head_mut().extend_from_slice(&encoded.head);
         for (k, raw) in src.chunks(PIECE_LEN).enumerate() {
             out.push_piece(raw, |bytes| {

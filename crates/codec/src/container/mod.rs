@@ -53,7 +53,7 @@ pub trait Codec: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// More than [`MAX_CONTAINER_LEN`] bytes, or a level that the codec does not have.
+    /// More than [`MAX_CONTAINER_LEN`] bytes, or settings that the codec refuses.
     fn encode(
         &self,
         layout: &Layout,

@@ -22,6 +22,8 @@ use crate::element::{ElementType, Word};
 
 /// The most values of a dictionary.
 pub(super) const MOST: usize = 1 << 14;
+/// The most bytes of a dictionary in a head, which has other parameters beside it and may be 64 KiB long.
+pub(super) const MAX_PACKED_LEN: usize = 60 << 10;
 /// No lane of so many values is longer than this: 10 and 64 bits each.
 const LANE_MASK: usize = (1 << 18) - 1;
 /// Shorter lanes, which are decoded in shorter buffers.

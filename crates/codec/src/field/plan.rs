@@ -143,6 +143,9 @@ impl<T: Word> Container<'_, T> {
             (elements / 8).min(T::truncate(u64::MAX >> 1 >> (64 - T::BITS)).extend() as usize);
         let indexed = dictionary::index(self.words().map(|w| w.ordered(shift)), elements, limit)?;
         let packed = PackedDictionary::pack(&indexed.values);
+        if packed.packed_len() > dictionary::MAX_PACKED_LEN {
+            return None;
+        }
         let places = ordered
             .iter()
             .map(|x| indexed.values.partition_point(|v| v < x));

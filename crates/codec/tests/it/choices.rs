@@ -114,6 +114,28 @@ fn few_distinct_values_get_a_dictionary_although_a_sample_is_too_short_for_one()
 }
 
 #[test]
+fn few_values_in_no_order_get_a_dictionary_too() {
+    let mut random = Random::new(6);
+    let values: Vec<f64> = (0..300)
+        .map(|_| random.below(1 << 52) as f64 * 1e-3)
+        .collect();
+    let raw = numbers(ElementType::F64, 1 << 17, |_| *random.pick(&values));
+    let choice = chosen(0, &raw, "auto,f64", &BYTES);
+    assert_eq!(choice.codec.id(), CodecId::Field);
+    assert!(choice.expected < 0.2, "{choice:?}");
+}
+
+#[test]
+fn many_interleaved_series_are_shuffled() {
+    let raw = numbers(ElementType::F32, 1 << 18, |i| {
+        let (series, time) = (i % 40, i / 40);
+        (series as f64 + 1.5).exp2() * (1.0 + 1e-4 * (time as f64 * 1e-3).sin())
+    });
+    let choice = chosen(0, &raw, "auto,f32", &BYTES);
+    assert_eq!(choice.codec.id(), CodecId::ShuffleZstd, "{choice:?}");
+}
+
+#[test]
 fn noise_stays_raw_and_text_is_not_numbers() {
     for model in [BYTES, seconds(1e8)] {
         let noise = chosen(0, &seeded_bytes(3, 1 << 20), "auto", &model);

@@ -54,6 +54,24 @@ fn check(codec: &dyn Codec, layout: &Layout, raw: &[u8], random: &mut Random) {
     }
 }
 
+/// A container of a full MiB, of which a tenth or so are numbers that a dictionary would hold: more of them than fit into a head.
+#[test]
+fn sparse_numbers_that_fill_a_dictionary_come_back() {
+    let mut random = Random::new(8);
+    for percent in [3, 8, 10, 12, 14] {
+        let number = |random: &mut Random| match random.below(100) < percent {
+            true => random.below(1 << 52) as f64 / 7.0,
+            false => 0.0,
+        };
+        let raw: Vec<u8> = (0..MAX_CONTAINER_LEN / 8)
+            .flat_map(|_| number(&mut random).to_le_bytes())
+            .collect();
+        for codec in codecs() {
+            check(&*codec, &layout(ElementType::F64, 1, 0), &raw, &mut random);
+        }
+    }
+}
+
 #[test]
 fn every_codec_type_stride_phase_and_length_comes_back() {
     let lens = [
