@@ -10,11 +10,14 @@
 //!
 //! bfloat16 is not a type of pco. Its bits are turned into integers of the same order.
 use crate::container::head::Head;
-use crate::container::{Codec, CodecId, Edges, EncodedContainer, MAX_HEAD_LEN, PIECE_LEN};
+use crate::container::{
+    Codec, CodecId, Edges, EncodedContainer, MAX_CONTAINER_LEN, MAX_HEAD_LEN, PIECE_LEN,
+};
 use crate::element::{ElementType, Layout};
 use crate::error::CodecError;
 use half::f16;
 use pco::data_types::Number;
+use pco::metadata::DeltaEncoding;
 use pco::wrapped::{ChunkDecompressor, FileCompressor, FileDecompressor};
 use pco::{ChunkConfig, DecompressorScratch, PagingSpec};
 use std::cell::RefCell;
@@ -166,14 +169,15 @@ impl fmt::Debug for Decoder {
 
 impl Decoder {
     pub fn open(head: &Head, parameters: &[u8]) -> Result<Decoder, CodecError> {
+        let elements = head.raw_len / head.layout.element.width();
         let chunk = if parameters.is_empty() {
             None
         } else {
             Some(match head.layout.element {
-                ElementType::F32 => Chunk::F32(open_chunk(parameters)?),
-                ElementType::F64 => Chunk::F64(open_chunk(parameters)?),
-                ElementType::F16 => Chunk::F16(open_chunk(parameters)?),
-                ElementType::Bf16 => Chunk::Bf16(open_chunk(parameters)?),
+                ElementType::F32 => Chunk::F32(open_chunk(parameters, elements)?),
+                ElementType::F64 => Chunk::F64(open_chunk(parameters, elements)?),
+                ElementType::F16 => Chunk::F16(open_chunk(parameters, elements)?),
+                ElementType::Bf16 => Chunk::Bf16(open_chunk(parameters, elements)?),
             })
         };
         Ok(Decoder {
@@ -194,12 +198,38 @@ impl Decoder {
     }
 }
 
-fn open_chunk<T: Element>(parameters: &[u8]) -> Result<ChunkDecompressor<T>, CodecError> {
+/// Pcodec's number of the mode with a dictionary, in the first 4 bits of a chunk's metadata; the number of values follows in 25 bits.
+const DICTIONARY_MODE: u32 = 4;
+
+/// Opens the chunk of a container of so many elements. Pcodec allocates what metadata says before it reads on, up to 256 MiB: no more
+/// is let through than a container can have.
+fn open_chunk<T: Element>(
+    parameters: &[u8],
+    elements: usize,
+) -> Result<ChunkDecompressor<T>, CodecError> {
     let damaged = |_| CodecError::DamagedHead("pco does not read its metadata");
     let (file, meta) = FileDecompressor::new(parameters).map_err(damaged)?;
+    let mode = meta
+        .first_chunk()
+        .map_or(0, |bits| u32::from_le_bytes(*bits));
+    let values = (mode >> 4 & ((1 << 25) - 1)) as usize;
+    if mode & 15 == DICTIONARY_MODE && values > elements {
+        return Err(CodecError::DamagedHead(
+            "pco has more values than the container",
+        ));
+    }
     let (chunk, rest) = file.chunk_decompressor(meta).map_err(damaged)?;
     if !rest.is_empty() {
         return Err(CodecError::DamagedHead("it is longer than pco's metadata"));
+    }
+    if let DeltaEncoding::Lookback { config, .. } = &chunk.meta().delta_encoding
+        && 1usize
+            .checked_shl(config.window_n_log)
+            .is_none_or(|window| window > MAX_CONTAINER_LEN)
+    {
+        return Err(CodecError::DamagedHead(
+            "pco looks farther back than a container is long",
+        ));
     }
     Ok(chunk)
 }
@@ -224,4 +254,52 @@ fn take_page<T: Element>(
         value.put(bytes);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dictionary_of_more_values_than_elements_is_refused_before_it_is_allocated() {
+        let mut parameters = Vec::new();
+        FileCompressor::default()
+            .write_header(&mut parameters)
+            .unwrap();
+        let header = parameters.len();
+        let open = |values: u32, bytes: &mut Vec<u8>| {
+            bytes.truncate(header);
+            bytes.extend((DICTIONARY_MODE | values << 4).to_le_bytes());
+            let opened = open_chunk::<f64>(bytes, 1000);
+            match opened.map(drop) {
+                Err(CodecError::DamagedHead(why)) => why,
+                other => panic!("{other:?}"),
+            }
+        };
+        let refused = "pco has more values than the container";
+        assert_eq!(open((1 << 25) - 1, &mut parameters), refused);
+        assert_eq!(open(1001, &mut parameters), refused);
+        assert_ne!(open(1000, &mut parameters), refused);
+    }
+
+    #[test]
+    fn a_dictionary_of_pco_is_where_it_is_looked_for() {
+        let values: Vec<u8> = (0..4096u64)
+            .flat_map(|i| {
+                let value = (i.wrapping_mul(i) % 7).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                (f64::from_bits(value >> 2)).to_le_bytes()
+            })
+            .collect();
+        let layout = Layout::plain(ElementType::F64);
+        let mut encoded = EncodedContainer::new();
+        Pco { level: 8 }
+            .encode(&layout, &values, &mut encoded)
+            .unwrap();
+        let parameters = &encoded.head()[crate::container::head::HEAD_LEN..];
+        let (_, meta) = FileDecompressor::new(parameters).unwrap();
+        let bits = u32::from_le_bytes(*meta.first_chunk().unwrap());
+        let chunk = open_chunk::<f64>(parameters, 4096).unwrap();
+        let has_dictionary = matches!(chunk.meta().mode, pco::metadata::Mode::Dict(_));
+        assert_eq!(bits & 15 == DICTIONARY_MODE, has_dictionary);
+    }
 }
