@@ -26,8 +26,10 @@ static long long number(const char *text, long long least)
     char *end;
     errno = 0;
     long long n = strtoll(text, &end, 10);
-    if (errno || end == text || *end || n < least)
-        fail(text, "is no such number");
+    if (errno || end == text || *end || n < least) {
+        fprintf(stderr, "mmat: %s: is no such number\n", text);
+        exit(2);
+    }
     return n;
 }
 
