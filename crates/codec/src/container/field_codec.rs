@@ -93,6 +93,12 @@ pub(super) fn open(head: &Head, parameters: &[u8]) -> Result<field::Opened, Code
             "field has another length than the container",
         ));
     }
+    if opened
+        .element()
+        .is_some_and(|element| element != head.layout.element)
+    {
+        return Err(CodecError::DamagedHead("field has numbers of another type"));
+    }
     Ok(opened)
 }
 

@@ -157,7 +157,7 @@ impl Head {
         let predictor = Predictor::from_code(predictor).ok_or(FieldError::Head)?;
         let (phase, stride, shift) = (phase.into(), usize::from(stride), u32::from(shift));
         let bits = 8 * element.width() as u32;
-        let shift_fits = shift < bits && (shift == 0 || source != Source::BaseXor);
+        let shift_fits = shift < bits && (shift == 0 || !source.has_base());
         if phase >= element.width() || !(1..=STRIDES).contains(&stride) || !shift_fits {
             return Err(FieldError::Head);
         }
