@@ -1,6 +1,6 @@
 //! Which hint to give a file, by what was measured.
 //!
-//! Of the codecs that are at most [`NEAR`] longer than the shortest, the one that encodes and decodes in the least time; `auto` if it is
+//! Of the codecs that are at most [`NEAR_SHORTEST_FACTOR`] longer than the shortest, the one that encodes and decodes in the least time; `auto` if it is
 //! shorter still, for it takes another codec where the content changes; `raw` if nothing gains.
 use super::{CodecAnalysis, KnownNumbers};
 use crate::container::CodecId;
@@ -8,11 +8,11 @@ use crate::element::Layout;
 use crate::hint::{CodecHint, HintedCodec};
 
 /// What a codec may be longer than the shortest, if it is faster.
-const NEAR: f64 = 1.05;
+const NEAR_SHORTEST_FACTOR: f64 = 1.05;
 /// What must be gained for anything to be encoded: as for an automatic choice.
 const LEAST_GAIN: f64 = 0.01;
 /// What `auto` must gain over the best single codec.
-const MIXED: f64 = 0.01;
+const MIXED_CONTENT_GAIN: f64 = 0.01;
 
 /// Why a hint is recommended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,13 +93,13 @@ pub(super) fn recommend(
         let raw = raw.map_or(least, |(_, analysis)| *analysis);
         return recommended(HintedCodec::Raw, &raw, Reason::NothingGains);
     }
-    if (auto.encoded_len as f64) < limit(least.encoded_len, 1.0 - MIXED) {
+    if (auto.encoded_len as f64) < limit(least.encoded_len, 1.0 - MIXED_CONTENT_GAIN) {
         return recommended(HintedCodec::Auto, auto, Reason::Mixed);
     }
     let near = codecs
         .iter()
         .copied()
-        .filter(|(_, a)| a.encoded_len as f64 <= limit(least.encoded_len, NEAR));
+        .filter(|(_, a)| a.encoded_len as f64 <= limit(least.encoded_len, NEAR_SHORTEST_FACTOR));
     let fastest = near.min_by(|(_, a), (_, b)| seconds(a).total_cmp(&seconds(b)));
     let (codec, analysis) = fastest.unwrap_or((shortest, least));
     let reason = match codec == shortest {

@@ -1,17 +1,17 @@
 //! A file's choice, kept for some containers: sampling each would take longer than it gains.
 //!
-//! It is made anew after [`KEPT`] containers, twice as many each time that the codec stays the same, or once a container became much
+//! It is made anew after [`FIRST_KEPT_CONTAINERS`] containers, twice as many each time that the codec stays the same, or once a container became much
 //! longer or shorter than the first one of this choice.
 use super::{Choice, CostModel, choose};
 use crate::container::Codec;
 use crate::hint::CodecHint;
 
 /// Containers that a first choice is kept for.
-const KEPT: u32 = 16;
+const FIRST_KEPT_CONTAINERS: u32 = 16;
 /// Containers that any choice is kept for at most.
-const MOST_KEPT: u32 = 128;
+const MAX_KEPT_CONTAINERS: u32 = 128;
 /// How far from what was expected is much.
-const SURPRISE: f64 = 0.15;
+const RESAMPLED_DEVIATION: f64 = 0.15;
 
 /// Chooses for the containers of one file, one after the other.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ impl Chooser {
             hint,
             choice: None,
             used: 0,
-            kept: KEPT,
+            kept: FIRST_KEPT_CONTAINERS,
             first: None,
         }
     }
@@ -52,8 +52,8 @@ impl Chooser {
         let width = choice.layout.element.width() as u64;
         let same = |known: Choice| known.codec.id() == choice.codec.id();
         self.kept = match self.choice.is_some_and(same) {
-            true => (2 * self.kept).min(MOST_KEPT),
-            false => KEPT,
+            true => (2 * self.kept).min(MAX_KEPT_CONTAINERS),
+            false => FIRST_KEPT_CONTAINERS,
         };
         self.used = 1;
         self.first = None;
@@ -77,7 +77,7 @@ impl Chooser {
         }
         let ratio = encoded_len as f64 / raw_len as f64;
         let expected = *self.first.get_or_insert(ratio);
-        if (ratio - expected).abs() > SURPRISE * expected {
+        if (ratio - expected).abs() > RESAMPLED_DEVIATION * expected {
             self.used = self.kept;
         }
     }

@@ -28,7 +28,7 @@ const SAMPLED_PIECES: usize = 4;
 /// One of so many pieces is sampled.
 const SAMPLED: usize = 32;
 /// A ratio of LZ4 that comes of few distinct values, maybe.
-const FEW_VALUES: f64 = 0.6;
+const REPEATING_RATIO: f64 = 0.6;
 /// A ratio of `field` from which on numbers of several interleaved arrays are likely, which a shuffle may find.
 const POORLY_PREDICTED: f64 = 0.7;
 /// What must be gained for a container not to stay raw.
@@ -270,7 +270,7 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
                 trial.run(zstd(true));
             }
             // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
-            if repeats < FEW_VALUES || repeats_values(&trial.sample, guess.layout.element) {
+            if repeats < REPEATING_RATIO || repeats_values(&trial.sample, guess.layout.element) {
                 trial.sample = raw.to_vec();
                 trial.run(AnyCodec::Field(Field));
                 if guess.layout.element == ElementType::F32 && hint.element.is_none() {

@@ -9,7 +9,7 @@
 //! Values are ordered integers, shifted as the head says. They are a lane of their own, with a code of its own: values of
 //! measured data are often nearly equally spaced, and then take a byte or less.
 //!
-//! Invariant: a dictionary has at most [`MOST`] values, and no more than its container has elements.
+//! Invariant: a dictionary has at most [`MAX_DICTIONARY_VALUES`] values, and no more than its container has elements.
 use super::FieldError;
 use super::head::take;
 use super::huffman::{self, Lengths};
@@ -21,7 +21,7 @@ use super::symbols::{SYMBOLS, SymbolMap};
 use crate::element::{ElementType, Word};
 
 /// The most values of a dictionary.
-pub(super) const MOST: usize = 1 << 14;
+pub(super) const MAX_DICTIONARY_VALUES: usize = 1 << 14;
 /// The most bytes of a dictionary in a head, which has other parameters beside it and may be 64 KiB long.
 pub(super) const MAX_PACKED_LEN: usize = 60 << 10;
 /// No lane of so many values is longer than this: 10 and 64 bits each.
@@ -147,7 +147,7 @@ impl PackedDictionary {
         let count = usize::from(u16::from_le_bytes([low, high]));
         let predictor = Predictor::from_code(predictor).ok_or(FieldError::Dictionary)?;
         let width = element.width();
-        if !(1..=MOST.min(raw_len / width)).contains(&count) {
+        if !(1..=MAX_DICTIONARY_VALUES.min(raw_len / width)).contains(&count) {
             return Err(FieldError::Dictionary);
         }
         let (value, rest) = bytes.split_at_checked(width).ok_or(FieldError::Truncated)?;
@@ -240,13 +240,13 @@ impl<T: Word> DistinctValues<T> {
     }
 }
 
-/// Finds the values of `count` numbers; `None` if there are more than `limit`, which is at most [`MOST`].
+/// Finds the values of `count` numbers; `None` if there are more than `limit`, which is at most [`MAX_DICTIONARY_VALUES`].
 pub(super) fn index<T: Word>(
     mut numbers: impl Iterator<Item = T>,
     count: usize,
     limit: usize,
 ) -> Option<Indexed<T>> {
-    let limit = limit.min(MOST);
+    let limit = limit.min(MAX_DICTIONARY_VALUES);
     let mut distinct: DistinctValues<T> = DistinctValues::new();
     let mut firsts: Vec<u16> = Vec::with_capacity(count);
     // Inner iteration: the numbers of a span are a loop of their own.

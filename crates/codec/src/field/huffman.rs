@@ -1,4 +1,4 @@
-//! Canonical Huffman codes of at most [`LONGEST`] bits, lengths by package-merge (Larmore, Hirschberg).
+//! Canonical Huffman codes of at most [`MAX_CODE_BITS`] bits, lengths by package-merge (Larmore, Hirschberg).
 //!
 //! The lengths of a code, as heads have them:
 //!
@@ -17,13 +17,13 @@ use super::FieldError;
 use super::symbols::{ESCAPE, SYMBOLS};
 
 /// The longest code, in bits. Four tables of so many bits fit a first-level cache.
-pub(super) const LONGEST: u32 = 10;
+pub(super) const MAX_CODE_BITS: u32 = 10;
 /// Entries of a table.
-pub(super) const TABLE: usize = 1 << LONGEST;
+pub(super) const TABLE: usize = 1 << MAX_CODE_BITS;
 /// The nibble of a sole symbol.
-const SOLE: u8 = 15;
+const SOLE_SYMBOL_LENGTH: u8 = 15;
 
-/// The lengths of a code, by symbol; [`SOLE`] for a sole one.
+/// The lengths of a code, by symbol; [`SOLE_SYMBOL_LENGTH`] for a sole one.
 pub(super) type Lengths = [u8; SYMBOLS];
 
 /// The best lengths for symbols that occur so often.
@@ -35,16 +35,16 @@ pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> Lengths {
         .map(|(symbol, n)| (*n, symbol))
         .collect();
     if let [(_, symbol)] = leaves[..] {
-        lengths[symbol as usize] = SOLE;
+        lengths[symbol as usize] = SOLE_SYMBOL_LENGTH;
     }
     if leaves.len() < 2 {
         return lengths;
     }
     leaves.sort_unstable();
     // Of each level, from the deepest, its items in the order of their weights, and which of them are leaves.
-    let mut levels: Vec<Vec<bool>> = Vec::with_capacity(LONGEST as usize);
+    let mut levels: Vec<Vec<bool>> = Vec::with_capacity(MAX_CODE_BITS as usize);
     let mut packages: Vec<u64> = Vec::new();
-    for _ in 0..LONGEST {
+    for _ in 0..MAX_CODE_BITS {
         let mut weights = Vec::with_capacity(leaves.len() + packages.len());
         let mut is_leaf = Vec::with_capacity(leaves.len() + packages.len());
         let (mut a, mut b) = (leaves.iter().peekable(), packages.iter().peekable());
@@ -81,7 +81,7 @@ pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> Lengths {
 /// The bits that a symbol takes.
 pub(super) fn length(lengths: &Lengths, symbol: usize) -> u32 {
     match lengths[symbol] {
-        SOLE => 0,
+        SOLE_SYMBOL_LENGTH => 0,
         length => length.into(),
     }
 }
@@ -120,13 +120,16 @@ pub(super) fn take(bytes: &mut &[u8]) -> Result<Lengths, FieldError> {
     }
     lengths[ESCAPE] = nibble(count);
     let present = lengths.iter().filter(|l| **l > 0).count();
-    let sole = lengths.contains(&SOLE);
+    let sole = lengths.contains(&SOLE_SYMBOL_LENGTH);
     let mut kraft = 0u32;
-    for length in lengths.into_iter().filter(|l| *l > 0 && *l != SOLE) {
-        if u32::from(length) > LONGEST {
+    for length in lengths
+        .into_iter()
+        .filter(|l| *l > 0 && *l != SOLE_SYMBOL_LENGTH)
+    {
+        if u32::from(length) > MAX_CODE_BITS {
             return Err(FieldError::Code);
         }
-        kraft += 1 << (LONGEST - u32::from(length));
+        kraft += 1 << (MAX_CODE_BITS - u32::from(length));
     }
     match present {
         0 => Ok(lengths),
@@ -140,7 +143,7 @@ pub(super) fn take(bytes: &mut &[u8]) -> Result<Lengths, FieldError> {
 pub(super) fn codes(lengths: &Lengths) -> [u16; SYMBOLS] {
     let mut codes = [0; SYMBOLS];
     let mut next = 0u16;
-    for length in 1..=LONGEST {
+    for length in 1..=MAX_CODE_BITS {
         next <<= 1;
         for (symbol, _) in lengths
             .iter()
@@ -215,7 +218,7 @@ mod tests {
             *count = 1 << i;
         }
         let made = lengths(&counts);
-        assert_eq!(made[..30].iter().max(), Some(&(LONGEST as u8)));
+        assert_eq!(made[..30].iter().max(), Some(&(MAX_CODE_BITS as u8)));
         assert_eq!(made[29], 1);
     }
 

@@ -10,7 +10,7 @@ use super::symbols::{SYMBOLS, SymbolMap};
 use crate::element::Word;
 
 /// The bits that a load gives at least.
-const LOADED: u32 = 57;
+const LOADED_BITS: u32 = 57;
 
 /// What a decoder of lanes needs of the codes.
 pub(super) struct LaneDecoder<T> {
@@ -151,7 +151,7 @@ impl<T: Word> LaneDecoder<T> {
             of_group += of_number;
             *out = self.lower[(entry >> 24) as usize].plus(T::truncate(raw));
         }
-        if of_group > LOADED {
+        if of_group > LOADED_BITS {
             return self.decode_one_by_one::<MASK>(buffer, at, context, out);
         }
         (at + of_group as usize, next)
@@ -171,7 +171,7 @@ impl<T: Word> LaneDecoder<T> {
             let bits = Self::load::<MASK>(buffer, at);
             let entry = self.entry(context, bits);
             let (of_number, length) = ((entry & 63) + (entry >> 12 & 15), entry >> 16 & 63);
-            let raw = if of_number <= LOADED {
+            let raw = if of_number <= LOADED_BITS {
                 low(bits, of_number) >> length
             } else {
                 let at = at + length as usize;

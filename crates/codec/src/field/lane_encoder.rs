@@ -15,7 +15,7 @@ pub(super) const BLOCK: usize = 128;
 /// The symbol has no code in the context, and is coded as [`ESCAPE`].
 const ESCAPED: u32 = 1 << 15;
 /// The most bits that are appended at once: 7 can be held, and a word has 64.
-const APPENDED: u32 = 56;
+const APPENDED_BITS: u32 = 56;
 
 /// Finds where in tables of codes, one for each context, the symbols of some numbers are.
 pub(super) struct SymbolIndex {
@@ -110,7 +110,7 @@ impl<const MASK: usize> BitAppender<'_, MASK> {
     /// Appends two that are together at most 64 bits.
     #[inline(always)]
     fn append_two(&mut self, (a, a_bits): (u64, u32), (b, b_bits): (u64, u32)) {
-        if a_bits + b_bits <= APPENDED {
+        if a_bits + b_bits <= APPENDED_BITS {
             self.append(a | b << (a_bits & 63), a_bits + b_bits);
         } else {
             self.append(a, a_bits);
@@ -215,7 +215,7 @@ impl LaneEncoder {
         }
         let all: u32 = bit_lens.iter().sum();
         let single = |i: usize| (u64::from(bits[i]), bit_lens[i]);
-        if most > APPENDED / 2 {
+        if most > APPENDED_BITS / 2 {
             for i in (0..BLOCK).step_by(2) {
                 out.append_two(single(i), single(i + 1));
             }
@@ -268,7 +268,7 @@ fn append_wide<T: Word, const MASK: usize>(number: T, code: u32, out: &mut BitAp
     let (length, bits) = widths(code);
     let code = u64::from(code & (TABLE as u32 - 1));
     let raw = low(number.bits(), bits);
-    if length + bits <= APPENDED {
+    if length + bits <= APPENDED_BITS {
         out.append(code | raw << length, length + bits);
     } else {
         out.append(code | (raw & 0xffff_ffff) << length, length + 32);
