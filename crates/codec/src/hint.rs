@@ -66,7 +66,7 @@ pub struct CodecHint {
     pub element: Option<ElementType>,
     /// Numbers from one to the next of the same kind; at least 1.
     pub stride: Option<u32>,
-    /// Numbers of a row; at least 1.
+    /// Numbers of a row; at least 1. Kept in the head of a container; no codec uses it yet.
     pub row: Option<u32>,
 }
 

@@ -33,9 +33,6 @@ pub struct FieldsAnalyzeArgs {
     /// Numbers from one to the next of the same variable [default: guessed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub stride: Option<u32>,
-    /// Numbers of a row of the array; no codec uses it yet [default: unknown]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub row: Option<u32>,
     /// Bytes of a file before its first number
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
     pub offset: u64,

@@ -37,8 +37,6 @@ pub struct KnownNumbers {
     pub element: Option<ElementType>,
     /// Numbers from one to the next of the same kind; at least 1.
     pub stride: Option<u32>,
-    /// Numbers of a row; at least 1.
-    pub row: Option<u32>,
     /// Bytes of the file before the first number.
     pub offset: u64,
 }
@@ -169,7 +167,7 @@ fn layout(sample: &[SampledContainer], known: &KnownNumbers) -> Layout {
         codec: HintedCodec::Field,
         element: known.element,
         stride: known.stride,
-        row: known.row,
+        row: None,
     };
     let mut votes: Vec<(Layout, f64)> = Vec::new();
     for container in sample {

@@ -1,7 +1,8 @@
 //! Which hint to give a file, by what was measured.
 //!
-//! Of the codecs that are at most [`NEAR_SHORTEST_FACTOR`] longer than the shortest, the one that encodes and decodes in the least time; `auto` if it is
-//! shorter still, for it takes another codec where the content changes; `raw` if nothing gains.
+//! Of the codecs that are at most [`NEAR_SHORTEST_FACTOR`] times as long as the shortest, the one that encodes and decodes in the least
+//! time; `auto` if it is shorter still, for it takes another codec where the content changes; `raw` if nothing gains. The hints `zstd` and
+//! `lz4` mean the shorter of two codecs, with and without a shuffle: the longer one of them cannot be asked for.
 use super::{CodecAnalysis, KnownNumbers};
 use crate::container::CodecId;
 use crate::element::Layout;
@@ -53,7 +54,7 @@ pub(super) fn hint(codec: HintedCodec, layout: &Layout, known: &KnownNumbers) ->
             stride: known
                 .stride
                 .or((layout.stride > 1).then_some(layout.stride)),
-            row: known.row,
+            row: None,
         },
     }
 }
@@ -99,7 +100,13 @@ pub(super) fn recommend(
     let near = codecs
         .iter()
         .copied()
-        .filter(|(_, a)| a.encoded_len as f64 <= limit(least.encoded_len, NEAR_SHORTEST_FACTOR));
+        .filter(|(_, a)| a.encoded_len as f64 <= limit(least.encoded_len, NEAR_SHORTEST_FACTOR))
+        .filter(|(id, a)| {
+            let shorter = |(other, b): &(CodecId, CodecAnalysis)| {
+                hinted(*other) == hinted(*id) && b.encoded_len < a.encoded_len
+            };
+            !codecs.iter().any(shorter)
+        });
     let fastest = near.min_by(|(_, a), (_, b)| seconds(a).total_cmp(&seconds(b)));
     let (codec, analysis) = fastest.unwrap_or((shortest, least));
     let reason = match codec == shortest {
@@ -140,32 +147,42 @@ mod tests {
             stride: 4,
             ..Layout::plain(ElementType::F32)
         };
-        let known = KnownNumbers {
-            row: Some(360),
-            ..KnownNumbers::default()
-        };
-        let found = recommend(&codecs, &analysis(auto, 1e9), &layout, &known);
+        let auto = analysis(auto, 1e9);
+        let found = recommend(&codecs, &auto, &layout, &KnownNumbers::default());
         (found.hint.to_string(), found.reason)
     }
 
     #[test]
     fn the_shortest_is_recommended_unless_one_about_as_short_is_faster() {
         let (hint, reason) = recommended(500_000, 600_000, 510_000, 500_000);
-        assert_eq!(hint, "field,f32,stride=4,row=360");
+        assert_eq!(hint, "field,f32,stride=4");
         assert_eq!(reason, Reason::Shortest);
         let (hint, reason) = recommended(520_000, 600_000, 500_000, 520_000);
-        assert_eq!(hint, "field,f32,stride=4,row=360");
+        assert_eq!(hint, "field,f32,stride=4");
         assert_eq!(reason, Reason::Faster(CodecId::Pco));
         let (hint, _) = recommended(530_000, 600_000, 500_000, 530_000);
-        assert_eq!(hint, "pco,f32,stride=4,row=360");
+        assert_eq!(hint, "pco,f32,stride=4");
         let (hint, _) = recommended(600_000, 500_000, 530_000, 500_000);
-        assert_eq!(hint, "zstd,f32,stride=4,row=360");
+        assert_eq!(hint, "zstd,f32,stride=4");
+    }
+
+    #[test]
+    fn a_codec_is_not_recommended_by_a_hint_that_means_another() {
+        let codecs = [
+            (CodecId::Raw, analysis(1_000_016, 1e10)),
+            (CodecId::Zstd, analysis(510_000, 9e8)),
+            (CodecId::ShuffleZstd, analysis(500_000, 5e8)),
+        ];
+        let (layout, known) = (Layout::plain(ElementType::F32), KnownNumbers::default());
+        let found = recommend(&codecs, &analysis(500_000, 5e8), &layout, &known);
+        assert_eq!(found.hint.to_string(), "zstd,f32");
+        assert_eq!((found.ratio, found.reason), (2.0, Reason::Shortest));
     }
 
     #[test]
     fn auto_is_recommended_where_it_is_shorter_than_every_codec() {
         let (hint, reason) = recommended(500_000, 600_000, 500_000, 480_000);
-        assert_eq!(hint, "auto,f32,stride=4,row=360");
+        assert_eq!(hint, "auto,f32,stride=4");
         assert_eq!(reason, Reason::Mixed);
     }
 

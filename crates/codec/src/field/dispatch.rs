@@ -15,11 +15,7 @@ fn is_fast() -> bool {
     if tests::PORTABLE.get() {
         return false;
     }
-    // Each of these is a load of what was found out once.
-    is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("bmi1")
-        && is_x86_feature_detected!("bmi2")
-        && is_x86_feature_detected!("lzcnt")
+    crate::cpu::is_v3()
 }
 
 #[cfg(target_arch = "x86_64")]

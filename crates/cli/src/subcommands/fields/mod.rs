@@ -36,7 +36,6 @@ pub fn analyze(args: &FieldsAnalyzeArgs) -> Result {
     let known = KnownNumbers {
         element: args.element.element(),
         stride: args.stride,
-        row: args.row,
         offset: args.offset,
     };
     let files: Result<Vec<NumberFile>> = args

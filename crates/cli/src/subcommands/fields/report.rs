@@ -27,7 +27,6 @@ pub struct FileReport {
     #[serde(rename = "type")]
     pub element: &'static str,
     pub stride: u32,
-    pub row: Option<u32>,
     /// What of these was guessed.
     pub guessed: Vec<&'static str>,
     /// Every codec.
@@ -112,7 +111,6 @@ impl FileReport {
             offset: known.offset,
             element: element_name(found.layout.element),
             stride: found.layout.stride,
-            row: known.row,
             guessed: guessed.iter().filter(|g| g.1).map(|g| g.0).collect(),
             codecs: found
                 .codecs
