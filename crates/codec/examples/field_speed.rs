@@ -5,8 +5,8 @@
 //! ```
 //! Arrays are those of `fields` and `checkpoints` in `../shared/data`, or where `FOREBAY_SHARED` says. With a name, those alone whose
 //! names contain it. Each number is the best of some runs on one core.
-use forebay_codec::element::{ElementType, Layout};
-use forebay_codec::field::{CONTAINER, Encoded, Opened, SPAN, encode, encode_against};
+use forebay_codec::element::{ElementLayout, ElementType};
+use forebay_codec::field::{CONTAINER, Encoded, FieldDecoder, SPAN, encode, encode_against};
 use forebay_testkit::datasets::dataset;
 use forebay_testkit::random::Random;
 use std::io::Read;
@@ -64,7 +64,7 @@ struct Measured {
     decode: f64,
 }
 
-fn measure(name: &str, layout: &Layout, raw: &[u8], base: Option<&[u8]>) -> Measured {
+fn measure(name: &str, layout: &ElementLayout, raw: &[u8], base: Option<&[u8]>) -> Measured {
     let containers: Vec<&[u8]> = raw.chunks(CONTAINER).collect();
     let bases: Vec<&[u8]> = base.map_or(Vec::new(), |b| b.chunks(CONTAINER).collect());
     let mut encoded: Vec<Encoded> = vec![Encoded::default(); containers.len()];
@@ -78,9 +78,9 @@ fn measure(name: &str, layout: &Layout, raw: &[u8], base: Option<&[u8]>) -> Meas
         }
     });
     let len: usize = encoded.iter().map(Encoded::total_len).sum();
-    let opened: Vec<Opened> = encoded
+    let opened: Vec<FieldDecoder> = encoded
         .iter()
-        .map(|e| Opened::parse(&e.head).expect("a head is parsed"))
+        .map(|e| FieldDecoder::parse(&e.head).expect("a head is parsed"))
         .collect();
     let base_of = |i: usize, span: usize, len: usize| {
         bases.get(i).map_or(&[][..], |b| &b[span * SPAN..][..len])
@@ -183,18 +183,23 @@ fn main() {
         let mut all = Vec::new();
         for name in names {
             let raw = read_array(&dir.join(format!("{name}.bin.zst")));
-            all.push(measure(&name, &Layout::plain(element(&name)), &raw, None));
+            all.push(measure(
+                &name,
+                &ElementLayout::plain(element(&name)),
+                &raw,
+                None,
+            ));
             if name == "speaker_weights" {
                 let [before, after, before32, after32] = steps_apart(&raw);
                 measure(
                     "bf16 against base",
-                    &Layout::plain(ElementType::Bf16),
+                    &ElementLayout::plain(ElementType::Bf16),
                     &after,
                     Some(&before),
                 );
                 measure(
                     "f32 against base",
-                    &Layout::plain(ElementType::F32),
+                    &ElementLayout::plain(ElementType::F32),
                     &after32,
                     Some(&before32),
                 );

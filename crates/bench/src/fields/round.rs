@@ -9,7 +9,7 @@ use crate::fail::{Context, Failure, Result};
 use crate::random::SeededNumbers;
 use crate::report::{Spread, Values};
 use forebay_codec::container::PIECE_LEN;
-use forebay_codec::{EncodedContainer, Opened};
+use forebay_codec::{EncodedContainer, OpenedContainer};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -146,7 +146,7 @@ fn decode_containers(
     for (source, encoded) in sources.iter().zip(encoded) {
         let (out, after) = rest.split_at_mut(source.raw.len());
         rest = after;
-        let opened = Opened::open(encoded.head())?;
+        let opened = OpenedContainer::open(encoded.head())?;
         for (piece, out) in out.chunks_mut(PIECE_LEN).enumerate() {
             let base = base_of(&opened, source, piece);
             opened.decode_piece_against(piece, encoded.piece(piece), base, out)?;
@@ -156,7 +156,7 @@ fn decode_containers(
 }
 
 /// Bytes of the base at the place of a piece; none if it was not encoded against one.
-fn base_of<'a>(opened: &Opened, source: &SourceContainer<'a>, piece: usize) -> &'a [u8] {
+fn base_of<'a>(opened: &OpenedContainer, source: &SourceContainer<'a>, piece: usize) -> &'a [u8] {
     match source.base {
         Some(base) if opened.has_base() => {
             let start = piece * PIECE_LEN;
@@ -189,7 +189,7 @@ struct ValueStore<'a> {
 struct StoredContainer<'a> {
     source: &'a SourceContainer<'a>,
     encoded: &'a EncodedContainer,
-    opened: Opened,
+    opened: OpenedContainer,
     checksums: Vec<u32>,
 }
 
@@ -209,7 +209,7 @@ impl<'a> ValueStore<'a> {
             store.containers.push(StoredContainer {
                 source,
                 encoded,
-                opened: Opened::open(encoded.head())?,
+                opened: OpenedContainer::open(encoded.head())?,
                 checksums: pieces.map(|k| crc32c::crc32c(encoded.piece(k))).collect(),
             });
             store.len += source.raw.len() as u64;

@@ -2,7 +2,7 @@
 //!
 //! It is made anew after [`FIRST_KEPT_CONTAINERS`] containers, twice as many each time that the codec stays the same, or once a container became much
 //! longer or shorter than the first one of this choice.
-use super::{Choice, CostModel, choose};
+use super::{CodecChoice, CostModel, choose};
 use crate::container::Codec;
 use crate::hint::CodecHint;
 
@@ -15,9 +15,9 @@ const RESAMPLED_DEVIATION: f64 = 0.15;
 
 /// Chooses for the containers of one file, one after the other.
 #[derive(Debug, Clone)]
-pub struct Chooser {
+pub struct CodecChooser {
     hint: CodecHint,
-    choice: Option<Choice>,
+    choice: Option<CodecChoice>,
     /// Containers of this choice.
     used: u32,
     /// How many it is kept for.
@@ -26,10 +26,10 @@ pub struct Chooser {
     first: Option<f64>,
 }
 
-impl Chooser {
+impl CodecChooser {
     /// For a file with this hint.
-    pub fn new(hint: CodecHint) -> Chooser {
-        Chooser {
+    pub fn new(hint: CodecHint) -> CodecChooser {
+        CodecChooser {
             hint,
             choice: None,
             used: 0,
@@ -39,7 +39,7 @@ impl Chooser {
     }
 
     /// What to encode the container with that begins at this offset of the file. `model` is asked for only if a choice is made.
-    pub fn next(&mut self, at: u64, raw: &[u8], model: impl FnOnce() -> CostModel) -> Choice {
+    pub fn next(&mut self, at: u64, raw: &[u8], model: impl FnOnce() -> CostModel) -> CodecChoice {
         self.used += 1;
         if let Some(mut choice) = self.choice
             && self.used <= self.kept
@@ -50,7 +50,7 @@ impl Chooser {
         }
         let choice = choose(at, raw, &self.hint, &model());
         let width = choice.layout.element.width() as u64;
-        let same = |known: Choice| known.codec.id() == choice.codec.id();
+        let same = |known: CodecChoice| known.codec.id() == choice.codec.id();
         self.kept = match self.choice.is_some_and(same) {
             true => (2 * self.kept).min(MAX_KEPT_CONTAINERS),
             false => FIRST_KEPT_CONTAINERS,
@@ -65,7 +65,7 @@ impl Chooser {
     }
 
     /// Where elements begin in a container at this offset.
-    fn phase(&self, at: u64, kept: &Choice) -> u32 {
+    fn phase(&self, at: u64, kept: &CodecChoice) -> u32 {
         let width = kept.layout.element.width() as u64;
         ((u64::from(kept.layout.phase) + width - at % width) % width) as u32
     }
@@ -85,7 +85,7 @@ impl Chooser {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Goal, Speeds};
+    use super::super::{CodecSpeeds, CostGoal};
     use super::*;
     use crate::CodecId;
     use forebay_testkit::random::seeded_bytes;
@@ -98,14 +98,14 @@ mod tests {
 
     fn model() -> CostModel {
         CostModel {
-            goal: Goal::Bytes,
-            speeds: Speeds::default(),
+            goal: CostGoal::Bytes,
+            speeds: CodecSpeeds::default(),
         }
     }
 
     #[test]
     fn a_choice_is_kept_and_its_phase_follows_the_offset() {
-        let mut chooser = Chooser::new("auto,f32".parse().unwrap());
+        let mut chooser = CodecChooser::new("auto,f32".parse().unwrap());
         let (wave, asked) = (wave(10_000), Cell::new(0));
         for k in 0..60u64 {
             let at = k * 4099;
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_surprise_has_the_next_container_sampled() {
-        let mut chooser = Chooser::new(CodecHint::default());
+        let mut chooser = CodecChooser::new(CodecHint::default());
         let (wave, noise) = (wave(10_000), seeded_bytes(1, 40_000));
         assert_eq!(chooser.next(0, &wave, model).codec.id(), CodecId::Field);
         chooser.encoded(40_000, 20_000);

@@ -7,20 +7,20 @@
 //!
 //! Of a container few pieces are encoded by those codecs that may win, and that is taken which costs least: bytes, or seconds of
 //! writing and reading by the model of [`cost`](crate::cost), with speeds that the caller has measured. What is not tried: Pcodec,
-//! which is slower than [`Field`] by more than it is shorter; Zstandard where LZ4 finds nothing that repeats and numbers are
+//! which is slower than [`FieldCodec`] by more than it is shorter; Zstandard where LZ4 finds nothing that repeats and numbers are
 //! found. A hint names the codec, or parts of the layout; what it leaves open is sampled.
 mod chooser;
 mod guess;
 
-pub use chooser::Chooser;
+pub use chooser::CodecChooser;
 
-use crate::container::{Codec, CodecId, EncodedContainer, Field, PIECE_LEN};
-use crate::cost::{Bandwidths, Seconds, Speed};
-use crate::element::{ElementType, Layout};
+use crate::container::{Codec, CodecId, EncodedContainer, FieldCodec, PIECE_LEN};
+use crate::cost::{Bandwidths, CodecSpeed, StoreSeconds};
+use crate::element::{ElementLayout, ElementType};
 use crate::error::CodecError;
-use crate::general::{ByteCodec, General, Pco, Raw};
+use crate::general::{ByteCodec, GeneralCodec, PcoCodec, RawCodec};
 use crate::hint::{CodecHint, HintedCodec};
-use crate::xor::{ReferencePoints, Xor};
+use crate::xor::{ReferencePoints, XorCodec};
 use guess::guess;
 
 /// Pieces that are encoded as a sample, at most.
@@ -41,33 +41,33 @@ const PCO_LEVEL: usize = 8;
 /// A codec with its settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum AnyCodec {
-    /// See [`Raw`].
-    Raw(Raw),
-    /// See [`Xor`].
-    Xor(Xor),
-    /// See [`Field`].
-    Field(Field),
-    /// See [`General`].
-    General(General),
-    /// See [`Pco`].
-    Pco(Pco),
+    /// See [`RawCodec`].
+    Raw(RawCodec),
+    /// See [`XorCodec`].
+    Xor(XorCodec),
+    /// See [`FieldCodec`].
+    Field(FieldCodec),
+    /// See [`GeneralCodec`].
+    General(GeneralCodec),
+    /// See [`PcoCodec`].
+    Pco(PcoCodec),
 }
 
 impl AnyCodec {
     /// A codec with the levels that a choice gives it, and the reference points that are best for `store`.
     pub fn of(id: CodecId, store: Bandwidths) -> AnyCodec {
-        let general = |codec, shuffle| AnyCodec::General(General { codec, shuffle });
+        let general = |codec, shuffle| AnyCodec::General(GeneralCodec { codec, shuffle });
         match id {
-            CodecId::Raw => AnyCodec::Raw(Raw),
-            CodecId::Xor => AnyCodec::Xor(Xor {
+            CodecId::Raw => AnyCodec::Raw(RawCodec),
+            CodecId::Xor => AnyCodec::Xor(XorCodec {
                 points: ReferencePoints::Best(store),
             }),
-            CodecId::Field => AnyCodec::Field(Field),
+            CodecId::Field => AnyCodec::Field(FieldCodec),
             CodecId::Zstd => general(ByteCodec::Zstd(ZSTD_LEVEL), false),
             CodecId::ShuffleZstd => general(ByteCodec::Zstd(ZSTD_LEVEL), true),
             CodecId::Lz4 => general(ByteCodec::Lz4, false),
             CodecId::ShuffleLz4 => general(ByteCodec::Lz4, true),
-            CodecId::Pco => AnyCodec::Pco(Pco { level: PCO_LEVEL }),
+            CodecId::Pco => AnyCodec::Pco(PcoCodec { level: PCO_LEVEL }),
         }
     }
 
@@ -89,7 +89,7 @@ impl Codec for AnyCodec {
 
     fn encode(
         &self,
-        layout: &Layout,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
@@ -97,27 +97,27 @@ impl Codec for AnyCodec {
     }
 }
 
-/// Speeds of all codecs on one core of this machine, as far as they are known.
+/// CodecSpeeds of all codecs on one core of this machine, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Speeds([Speed; CodecId::ALL.len()]);
+pub struct CodecSpeeds([CodecSpeed; CodecId::ALL.len()]);
 
-impl Default for Speeds {
-    fn default() -> Speeds {
-        Speeds::DEFAULT
+impl Default for CodecSpeeds {
+    fn default() -> CodecSpeeds {
+        CodecSpeeds::DEFAULT
     }
 }
 
 /// In GB/s.
-const fn speed(encode: f64, decode: f64) -> Speed {
-    Speed {
+const fn speed(encode: f64, decode: f64) -> CodecSpeed {
+    CodecSpeed {
         encode: encode * 1e9,
         decode: decode * 1e9,
     }
 }
 
-impl Speeds {
+impl CodecSpeeds {
     /// Of fields of binary32 on a core of 2023, in the order of [`CodecId::ALL`].
-    pub const DEFAULT: Speeds = Speeds([
+    pub const DEFAULT: CodecSpeeds = CodecSpeeds([
         speed(10.0, 10.0),
         speed(1.9, 3.9),
         speed(1.0, 1.8),
@@ -129,12 +129,12 @@ impl Speeds {
     ]);
 
     /// Of a codec.
-    pub fn of(&self, codec: CodecId) -> Speed {
+    pub fn of(&self, codec: CodecId) -> CodecSpeed {
         self.0[codec as usize]
     }
 
     /// Sets what was measured.
-    pub fn set(&mut self, codec: CodecId, speed: Speed) {
+    pub fn set(&mut self, codec: CodecId, speed: CodecSpeed) {
         self.0[codec as usize] = speed;
     }
 
@@ -150,7 +150,7 @@ impl Speeds {
 
 /// What is to be least.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Goal {
+pub enum CostGoal {
     /// Bytes that are stored.
     Bytes,
     /// Seconds of writing and of reading once, on a store of these bandwidths.
@@ -161,19 +161,19 @@ pub enum Goal {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostModel {
     /// What is to be least.
-    pub goal: Goal,
+    pub goal: CostGoal,
     /// What codecs take.
-    pub speeds: Speeds,
+    pub speeds: CodecSpeeds,
 }
 
 impl CostModel {
     /// The cost of a byte that becomes `ratio` bytes.
     fn cost(&self, codec: CodecId, ratio: f64) -> f64 {
         match self.goal {
-            Goal::Bytes => ratio,
-            Goal::Seconds(store) => {
+            CostGoal::Bytes => ratio,
+            CostGoal::Seconds(store) => {
                 let speed = (codec != CodecId::Raw).then(|| self.speeds.of(codec));
-                Seconds::of(1.0, ratio, speed, &store).total()
+                StoreSeconds::of(1.0, ratio, speed, &store).total()
             }
         }
     }
@@ -181,19 +181,19 @@ impl CostModel {
     /// Where reference points are best.
     fn points(&self) -> ReferencePoints {
         ReferencePoints::Best(match self.goal {
-            Goal::Bytes => Bandwidths::both(1.0),
-            Goal::Seconds(store) => store,
+            CostGoal::Bytes => Bandwidths::both(1.0),
+            CostGoal::Seconds(store) => store,
         })
     }
 }
 
 /// A codec for a container, and what is expected of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Choice {
+pub struct CodecChoice {
     /// The codec.
     pub codec: AnyCodec,
     /// How the container's bytes are numbers.
-    pub layout: Layout,
+    pub layout: ElementLayout,
     /// Encoded bytes a raw byte, as far as the sample says.
     pub expected: f64,
 }
@@ -203,11 +203,11 @@ pub struct Choice {
 /// # Examples
 ///
 /// ```
-/// use forebay_codec::choose::{CostModel, Goal, Speeds, choose};
+/// use forebay_codec::choose::{CostModel, CostGoal, CodecSpeeds, choose};
 /// use forebay_codec::{Codec, CodecId, EncodedContainer};
 ///
 /// let field: Vec<u8> = (0..100_000).flat_map(|i| (i as f32 * 1e-3).sin().to_le_bytes()).collect();
-/// let model = CostModel { goal: Goal::Bytes, speeds: Speeds::default() };
+/// let model = CostModel { goal: CostGoal::Bytes, speeds: CodecSpeeds::default() };
 /// let choice = choose(0, &field, &"auto".parse()?, &model);
 /// assert_eq!(choice.codec.id(), CodecId::Field);
 /// let mut encoded = EncodedContainer::new();
@@ -215,37 +215,37 @@ pub struct Choice {
 /// assert!(encoded.encoded_len() < field.len() * 3 / 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choice {
+pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> CodecChoice {
     let row = hint.row.unwrap_or(0);
     let guess = guess(at, raw, hint.element, hint.stride, row);
-    let mut trial = Trial {
+    let mut trial = ChoiceTrial {
         sample: sample(raw),
         layout: guess.layout,
         model,
         encoded: EncodedContainer::new(),
         cost: f64::INFINITY,
-        best: Choice {
-            codec: AnyCodec::Raw(Raw),
+        best: CodecChoice {
+            codec: AnyCodec::Raw(RawCodec),
             layout: guess.layout,
             expected: 1.0,
         },
     };
-    let general = |codec, shuffle| AnyCodec::General(General { codec, shuffle });
+    let general = |codec, shuffle| AnyCodec::General(GeneralCodec { codec, shuffle });
     let zstd = |shuffle| general(ByteCodec::Zstd(ZSTD_LEVEL), shuffle);
     let lz4 = |shuffle| general(ByteCodec::Lz4, shuffle);
-    let xor = AnyCodec::Xor(Xor {
+    let xor = AnyCodec::Xor(XorCodec {
         points: model.points(),
     });
-    let only = |codec| Choice {
+    let only = |codec| CodecChoice {
         codec,
         layout: guess.layout,
         expected: guess.cost.min(1.0),
     };
     match hint.codec {
-        HintedCodec::Raw => return only(AnyCodec::Raw(Raw)),
+        HintedCodec::Raw => return only(AnyCodec::Raw(RawCodec)),
         HintedCodec::Xor => return only(xor),
-        HintedCodec::Field => return only(AnyCodec::Field(Field)),
-        HintedCodec::Pco => return only(AnyCodec::Pco(Pco { level: PCO_LEVEL })),
+        HintedCodec::Field => return only(AnyCodec::Field(FieldCodec)),
+        HintedCodec::Pco => return only(AnyCodec::Pco(PcoCodec { level: PCO_LEVEL })),
         HintedCodec::Zstd => {
             trial.run(zstd(false));
             trial.run(zstd(true));
@@ -255,10 +255,10 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
             trial.run(lz4(true));
         }
         HintedCodec::Auto => {
-            trial.take(AnyCodec::Raw(Raw), 1.0);
+            trial.take(AnyCodec::Raw(RawCodec), 1.0);
             let repeats = trial.run(lz4(false));
-            let numbers = trial.run(AnyCodec::Field(Field));
-            if let Goal::Seconds(_) = model.goal {
+            let numbers = trial.run(AnyCodec::Field(FieldCodec));
+            if let CostGoal::Seconds(_) = model.goal {
                 trial.run(xor);
                 trial.run(lz4(true));
             }
@@ -272,10 +272,10 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
             // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
             if repeats < REPEATING_RATIO || repeats_values(&trial.sample, guess.layout.element) {
                 trial.sample = raw.to_vec();
-                trial.run(AnyCodec::Field(Field));
+                trial.run(AnyCodec::Field(FieldCodec));
                 if guess.layout.element == ElementType::F32 && hint.element.is_none() {
                     trial.layout = wide_layout(&guess.layout);
-                    trial.run(AnyCodec::Field(Field));
+                    trial.run(AnyCodec::Field(FieldCodec));
                 }
             }
         }
@@ -297,8 +297,8 @@ fn repeats_values(sample: &[u8], element: ElementType) -> bool {
 }
 
 /// The same bytes as binary64: pairs of binary32 whose halves change together may be these.
-fn wide_layout(layout: &Layout) -> Layout {
-    Layout {
+fn wide_layout(layout: &ElementLayout) -> ElementLayout {
+    ElementLayout {
         element: ElementType::F64,
         stride: layout.stride.div_ceil(2),
         ..*layout
@@ -322,17 +322,17 @@ fn sample(raw: &[u8]) -> Vec<u8> {
 }
 
 /// Codecs tried on a sample.
-struct Trial<'a> {
+struct ChoiceTrial<'a> {
     sample: Vec<u8>,
-    layout: Layout,
+    layout: ElementLayout,
     model: &'a CostModel,
     encoded: EncodedContainer,
     /// The best so far, and what it costs.
-    best: Choice,
+    best: CodecChoice,
     cost: f64,
 }
 
-impl Trial<'_> {
+impl ChoiceTrial<'_> {
     /// Encodes the sample; returns the ratio.
     fn run(&mut self, codec: AnyCodec) -> f64 {
         let encoding = codec.encode(&self.layout, &self.sample, &mut self.encoded);
@@ -361,7 +361,7 @@ impl Trial<'_> {
         let cost = self.model.cost(codec.id(), ratio + worth);
         if cost < self.cost {
             self.cost = cost;
-            self.best = Choice {
+            self.best = CodecChoice {
                 codec,
                 layout: self.layout,
                 expected: ratio,

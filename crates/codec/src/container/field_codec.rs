@@ -1,32 +1,32 @@
 //! The codec of [`field`](crate::field) as a codec of containers: its head is the parameters, its spans are the pieces.
 //!
 //! A span that `field` leaves raw has a mark of one byte, which a piece does not need: equal length means raw.
-use super::head::Head;
+use super::head::ContainerHead;
 use super::{Codec, CodecId, EncodedContainer, MAX_HEAD_LEN, PIECE_LEN};
-use crate::element::Layout;
+use crate::element::ElementLayout;
 use crate::error::CodecError;
 use crate::field::{self, FieldError};
-use crate::general::Raw;
+use crate::general::RawCodec;
 use std::cell::RefCell;
 use std::ops::Range;
 
 /// Our codec of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Field;
+pub struct FieldCodec;
 
 thread_local! {
     /// What is encoded last, before it is a container.
     static ENCODED: RefCell<field::Encoded> = RefCell::default();
 }
 
-impl Codec for Field {
+impl Codec for FieldCodec {
     fn id(&self) -> CodecId {
         CodecId::Field
     }
 
     fn encode(
         &self,
-        layout: &Layout,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
@@ -36,7 +36,7 @@ impl Codec for Field {
     }
 }
 
-impl Field {
+impl FieldCodec {
     /// Encodes a container against `base`, as many bytes, which are needed to decode it: those of an earlier checkpoint.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Field {
     pub fn encode_against(
         &self,
         base: &[u8],
-        layout: &Layout,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
@@ -62,7 +62,7 @@ impl Field {
 }
 
 fn encode_with(
-    layout: &Layout,
+    layout: &ElementLayout,
     src: &[u8],
     out: &mut EncodedContainer,
     encode: impl FnOnce(&mut field::Encoded) -> Result<(), FieldError>,
@@ -71,7 +71,7 @@ fn encode_with(
     ENCODED.with_borrow_mut(|encoded| {
         encode(encoded).map_err(|_| CodecError::Encoder("field refuses the container"))?;
         if out.head().len() + encoded.head.len() > MAX_HEAD_LEN {
-            return Raw.encode(layout, src, out);
+            return RawCodec.encode(layout, src, out);
         }
         out.head_mut().extend_from_slice(&encoded.head);
         for (k, raw) in src.chunks(PIECE_LEN).enumerate() {
@@ -85,8 +85,11 @@ fn encode_with(
 }
 
 /// Parses the head of `field`.
-pub(super) fn open(head: &Head, parameters: &[u8]) -> Result<field::Opened, CodecError> {
-    let opened = field::Opened::parse(parameters)
+pub(super) fn open(
+    head: &ContainerHead,
+    parameters: &[u8],
+) -> Result<field::FieldDecoder, CodecError> {
+    let opened = field::FieldDecoder::parse(parameters)
         .map_err(|_| CodecError::DamagedHead("field does not read its parameters"))?;
     if opened.raw_len() != head.raw_len {
         return Err(CodecError::DamagedHead(
@@ -104,7 +107,7 @@ pub(super) fn open(head: &Head, parameters: &[u8]) -> Result<field::Opened, Code
 
 /// Decodes some bytes of a span that is not raw.
 pub(super) fn decode_range(
-    opened: &field::Opened,
+    opened: &field::FieldDecoder,
     index: usize,
     encoded: &[u8],
     range: Range<usize>,

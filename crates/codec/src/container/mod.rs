@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Who stores a container keeps the length and a checksum of the head and of each encoded piece. To read one value it reads the
-//! head, which is parsed once and kept ([`Opened`]), and one piece. Pieces need nothing of each other, so each can be freed alone.
+//! head, which is parsed once and kept ([`OpenedContainer`]), and one piece. Pieces need nothing of each other, so each can be freed alone.
 //!
 //! Invariants:
 //! - An encoded piece is shorter than its raw bytes, or it is these bytes: equal length means raw, for every codec. So nothing
@@ -17,13 +17,13 @@
 mod field_codec;
 pub(crate) mod head;
 
-pub use field_codec::Field;
+pub use field_codec::FieldCodec;
 pub use head::CodecId;
 
-use crate::element::Layout;
+use crate::element::ElementLayout;
 use crate::error::CodecError;
 use crate::{field, general, xor};
-use head::Head;
+use head::ContainerHead;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -39,13 +39,13 @@ pub const fn piece_count(raw_len: usize) -> usize {
     raw_len.div_ceil(PIECE_LEN)
 }
 
-/// A way to encode containers. What it writes, [`Opened`] reads: the head says which codec that is.
+/// A way to encode containers. What it writes, [`OpenedContainer`] reads: the head says which codec that is.
 pub trait Codec: Debug + Send + Sync {
     /// Which one it is.
     fn id(&self) -> CodecId;
 
     /// No container of so many raw bytes becomes longer, with its head.
-    fn max_encoded_len(&self, _layout: &Layout, raw_len: usize) -> usize {
+    fn max_encoded_len(&self, _layout: &ElementLayout, raw_len: usize) -> usize {
         MAX_HEAD_LEN + raw_len
     }
 
@@ -56,7 +56,7 @@ pub trait Codec: Debug + Send + Sync {
     /// More than [`MAX_CONTAINER_LEN`] bytes, or settings that the codec refuses.
     fn encode(
         &self,
-        layout: &Layout,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError>;
@@ -111,10 +111,10 @@ impl EncodedContainer {
     pub(crate) fn begin(
         &mut self,
         codec: CodecId,
-        layout: &Layout,
+        layout: &ElementLayout,
         raw_len: usize,
     ) -> Result<(), CodecError> {
-        let head = Head::new(codec, layout, raw_len)?;
+        let head = ContainerHead::new(codec, layout, raw_len)?;
         self.head.clear();
         self.bytes.clear();
         self.ends.clear();
@@ -142,40 +142,42 @@ impl EncodedContainer {
 
 /// A parsed head: decodes pieces.
 #[derive(Debug)]
-pub struct Opened {
-    head: Head,
-    decoder: Decoder,
+pub struct OpenedContainer {
+    head: ContainerHead,
+    decoder: CodecDecoder,
 }
 
 /// What each codec keeps of its parameters.
 #[derive(Debug)]
-enum Decoder {
+enum CodecDecoder {
     Raw,
-    Xor(xor::Decoder),
-    General(general::Decoder),
-    Pco(Box<general::pco::Decoder>),
-    Field(field::Opened),
+    Xor(xor::XorDecoder),
+    General(general::GeneralDecoder),
+    Pco(Box<general::pco::PcoDecoder>),
+    Field(field::FieldDecoder),
 }
 
-impl Opened {
+impl OpenedContainer {
     /// Parses a head.
     ///
     /// # Errors
     ///
     /// A head that this version does not read, or that is damaged.
-    pub fn open(head: &[u8]) -> Result<Opened, CodecError> {
-        let (head, parameters) = Head::take(head)?;
+    pub fn open(head: &[u8]) -> Result<OpenedContainer, CodecError> {
+        let (head, parameters) = ContainerHead::take(head)?;
         let decoder = match head.codec {
-            CodecId::Raw if parameters.is_empty() => Decoder::Raw,
+            CodecId::Raw if parameters.is_empty() => CodecDecoder::Raw,
             CodecId::Raw => return Err(CodecError::DamagedHead("raw bytes have no parameters")),
-            CodecId::Xor => Decoder::Xor(xor::Decoder::open(&head, parameters)?),
+            CodecId::Xor => CodecDecoder::Xor(xor::XorDecoder::open(&head, parameters)?),
             CodecId::Zstd | CodecId::ShuffleZstd | CodecId::Lz4 | CodecId::ShuffleLz4 => {
-                Decoder::General(general::Decoder::open(&head, parameters)?)
+                CodecDecoder::General(general::GeneralDecoder::open(&head, parameters)?)
             }
-            CodecId::Pco => Decoder::Pco(Box::new(general::pco::Decoder::open(&head, parameters)?)),
-            CodecId::Field => Decoder::Field(field_codec::open(&head, parameters)?),
+            CodecId::Pco => {
+                CodecDecoder::Pco(Box::new(general::pco::PcoDecoder::open(&head, parameters)?))
+            }
+            CodecId::Field => CodecDecoder::Field(field_codec::open(&head, parameters)?),
         };
-        Ok(Opened { head, decoder })
+        Ok(OpenedContainer { head, decoder })
     }
 
     /// Which codec encoded the container.
@@ -184,7 +186,7 @@ impl Opened {
     }
 
     /// The layout that it was encoded with.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &ElementLayout {
         &self.head.layout
     }
 
@@ -206,7 +208,7 @@ impl Opened {
 
     /// Whether pieces are decoded against a base: raw bytes of another container.
     pub fn has_base(&self) -> bool {
-        matches!(&self.decoder, Decoder::Field(decoder) if decoder.has_base())
+        matches!(&self.decoder, CodecDecoder::Field(decoder) if decoder.has_base())
     }
 
     /// Decodes a piece. `out` is as long as its raw bytes.
@@ -247,11 +249,11 @@ impl Opened {
             return Ok(());
         }
         match &self.decoder {
-            Decoder::Raw => Err(CodecError::DamagedPiece("it is shorter than its raw bytes")),
-            Decoder::Xor(decoder) => decoder.decode_piece(encoded, out),
-            Decoder::General(decoder) => decoder.decode_piece(encoded, out),
-            Decoder::Pco(decoder) => decoder.decode_piece(encoded, out),
-            Decoder::Field(decoder) => {
+            CodecDecoder::Raw => Err(CodecError::DamagedPiece("it is shorter than its raw bytes")),
+            CodecDecoder::Xor(decoder) => decoder.decode_piece(encoded, out),
+            CodecDecoder::General(decoder) => decoder.decode_piece(encoded, out),
+            CodecDecoder::Pco(decoder) => decoder.decode_piece(encoded, out),
+            CodecDecoder::Field(decoder) => {
                 field_codec::decode_range(decoder, index, encoded, 0..len, base, out)
             }
         }
@@ -302,8 +304,8 @@ impl Opened {
             return Ok(());
         }
         match &self.decoder {
-            Decoder::Xor(decoder) => decoder.decode_range(encoded, len, range, out),
-            Decoder::Field(decoder) => {
+            CodecDecoder::Xor(decoder) => decoder.decode_range(encoded, len, range, out),
+            CodecDecoder::Field(decoder) => {
                 field_codec::decode_range(decoder, index, encoded, range, base, out)
             }
             _ => {
@@ -333,19 +335,19 @@ impl Opened {
 
 /// How a piece is divided: bytes before the first whole element, whole elements, and what is left of the last.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Edges {
+pub(crate) struct PieceEdges {
     pub lead: usize,
     pub elements: usize,
     pub tail: usize,
 }
 
-impl Edges {
+impl PieceEdges {
     /// Those of a piece of so many raw bytes. Every piece has the same phase: pieces are multiples of all element sizes.
-    pub fn of(layout: &Layout, raw_len: usize) -> Edges {
+    pub fn of(layout: &ElementLayout, raw_len: usize) -> PieceEdges {
         let size = layout.element.width();
         let lead = (layout.phase as usize).min(raw_len);
         let elements = (raw_len - lead) / size;
-        Edges {
+        PieceEdges {
             lead,
             elements,
             tail: raw_len - lead - elements * size,

@@ -1,39 +1,39 @@
 //! Containers whose head is parsed, spans of which are decoded.
 use super::FieldError;
 use super::decode_span::SpanJob;
-use super::head::{self, Head, Parsed};
+use super::head::{self, FieldParameters, ParsedHead};
 use super::lane_decoder::LaneDecoder;
-use super::span::{CONSTANT, Edges, RAW, SPAN};
+use super::span::{CONSTANT, RAW, SPAN, SpanEdges};
 use crate::element::{ElementType, Word};
 use std::ops::Range;
 
 /// A container whose head is parsed.
-pub struct Opened {
+pub struct FieldDecoder {
     raw_len: usize,
-    encoded: Option<Box<Codes>>,
+    encoded: Option<Box<OpenedModel>>,
 }
 
-pub(super) struct Codes {
+pub(super) struct OpenedModel {
     pub(super) element: ElementType,
     phase: usize,
-    pub(super) model: head::Model,
+    pub(super) model: head::SymbolModel,
     pub(super) reference_bits: u32,
-    typed: Typed,
+    typed: TypedDecoder,
 }
 
-enum Typed {
-    Bits16(Box<Decoder<i16>>),
-    Bits32(Box<Decoder<i32>>),
-    Bits64(Box<Decoder<i64>>),
+enum TypedDecoder {
+    Bits16(Box<WordDecoder<i16>>),
+    Bits32(Box<WordDecoder<i32>>),
+    Bits64(Box<WordDecoder<i64>>),
 }
 
-pub(super) struct Decoder<T> {
+pub(super) struct WordDecoder<T> {
     pub(super) lanes: LaneDecoder<T>,
     pub(super) dictionary: Vec<T>,
 }
 
-impl<T: Word> Decoder<T> {
-    fn new(head: &Head) -> Result<Decoder<T>, FieldError> {
+impl<T: Word> WordDecoder<T> {
+    fn new(head: &FieldParameters) -> Result<WordDecoder<T>, FieldError> {
         let model = &head.model;
         let lanes =
             LaneDecoder::new(model.map, model.contexts, &head.lengths).ok_or(FieldError::Code)?;
@@ -41,14 +41,14 @@ impl<T: Word> Decoder<T> {
             Some(packed) => packed.unpack()?,
             None => Vec::new(),
         };
-        Ok(Decoder { lanes, dictionary })
+        Ok(WordDecoder { lanes, dictionary })
     }
 }
 
-impl std::fmt::Debug for Opened {
+impl std::fmt::Debug for FieldDecoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let codes = self.encoded.as_ref();
-        f.debug_struct("Opened")
+        f.debug_struct("FieldDecoder")
             .field("raw_len", &self.raw_len)
             .field("element", &codes.map(|codes| codes.element))
             .field("model", &codes.map(|codes| codes.model))
@@ -56,34 +56,34 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-impl Opened {
+impl FieldDecoder {
     /// Parses a head.
     ///
     /// # Errors
     /// If it is none, or of a later version.
-    pub fn parse(head: &[u8]) -> Result<Opened, FieldError> {
-        let head = match Head::parse(head)? {
-            Parsed::Raw(raw_len) => {
-                return Ok(Opened {
+    pub fn parse(head: &[u8]) -> Result<FieldDecoder, FieldError> {
+        let head = match FieldParameters::parse(head)? {
+            ParsedHead::Raw(raw_len) => {
+                return Ok(FieldDecoder {
                     raw_len,
                     encoded: None,
                 });
             }
-            Parsed::Encoded(head) => head,
+            ParsedHead::Encoded(head) => head,
         };
         let typed = match head.element.width() {
-            2 => Typed::Bits16(Box::new(Decoder::new(&head)?)),
-            4 => Typed::Bits32(Box::new(Decoder::new(&head)?)),
-            _ => Typed::Bits64(Box::new(Decoder::new(&head)?)),
+            2 => TypedDecoder::Bits16(Box::new(WordDecoder::new(&head)?)),
+            4 => TypedDecoder::Bits32(Box::new(WordDecoder::new(&head)?)),
+            _ => TypedDecoder::Bits64(Box::new(WordDecoder::new(&head)?)),
         };
-        let codes = Codes {
+        let codes = OpenedModel {
             element: head.element,
             phase: head.phase,
             model: head.model,
             reference_bits: head.reference_bits(),
             typed,
         };
-        Ok(Opened {
+        Ok(FieldDecoder {
             raw_len: head.raw_len,
             encoded: Some(Box::new(codes)),
         })
@@ -185,14 +185,20 @@ impl Opened {
             codes,
             span,
             base,
-            edges: Edges::new(len, codes.phase, codes.element.width()),
+            edges: SpanEdges::new(len, codes.phase, codes.element.width()),
         };
         match (span.first(), &codes.typed) {
             (Some(&RAW), _) => job.raw(range, out),
             (Some(&CONSTANT), _) => job.constant(range, out),
-            (_, Typed::Bits16(decoder)) => super::dispatch::decode(&job, decoder, range, out),
-            (_, Typed::Bits32(decoder)) => super::dispatch::decode(&job, decoder, range, out),
-            (_, Typed::Bits64(decoder)) => super::dispatch::decode(&job, decoder, range, out),
+            (_, TypedDecoder::Bits16(decoder)) => {
+                super::dispatch::decode(&job, decoder, range, out)
+            }
+            (_, TypedDecoder::Bits32(decoder)) => {
+                super::dispatch::decode(&job, decoder, range, out)
+            }
+            (_, TypedDecoder::Bits64(decoder)) => {
+                super::dispatch::decode(&job, decoder, range, out)
+            }
         }
     }
 }

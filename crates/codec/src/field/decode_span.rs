@@ -1,12 +1,12 @@
 //! Decodes a span: all of it, or the bytes of a range, for which only the lanes that hold them are decoded, and each no further
 //! than needed.
 use super::FieldError;
-use super::decode::{Codes, Decoder};
-use super::head::Source;
+use super::decode::{OpenedModel, WordDecoder};
+use super::head::NumberSource;
 use super::lanes::{LANES, SLACK, lane_len};
 use super::plan::against;
 use super::predict::Predictor;
-use super::span::{Edges, LaneTable, SPAN};
+use super::span::{LaneTable, SPAN, SpanEdges};
 use crate::element::Word;
 use std::ops::Range;
 
@@ -21,10 +21,10 @@ const LANE: usize = 256;
 
 /// A span to decode.
 pub(super) struct SpanJob<'a> {
-    pub(super) codes: &'a Codes,
+    pub(super) codes: &'a OpenedModel,
     pub(super) span: &'a [u8],
     pub(super) base: &'a [u8],
-    pub(super) edges: Edges,
+    pub(super) edges: SpanEdges,
 }
 
 impl SpanJob<'_> {
@@ -74,7 +74,7 @@ impl SpanJob<'_> {
     #[inline(always)]
     pub(super) fn decode<T: Word>(
         &self,
-        decoder: &Decoder<T>,
+        decoder: &WordDecoder<T>,
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<(), FieldError> {
@@ -129,7 +129,7 @@ impl SpanJob<'_> {
     #[inline(always)]
     fn decode_all<T: Word>(
         &self,
-        decoder: &Decoder<T>,
+        decoder: &WordDecoder<T>,
         table: &LaneTable<T>,
         out: &mut [u8],
     ) -> Result<(), FieldError> {
@@ -146,7 +146,7 @@ impl SpanJob<'_> {
     #[inline(always)]
     fn decode_into<T: Word>(
         &self,
-        decoder: &Decoder<T>,
+        decoder: &WordDecoder<T>,
         table: &LaneTable<T>,
         buffer: &[u8; SPAN_MASK + 1 + SLACK],
         numbers: &mut [T],
@@ -194,7 +194,7 @@ impl SpanJob<'_> {
     #[inline(always)]
     fn decode_lane<T: Word>(
         &self,
-        decoder: &Decoder<T>,
+        decoder: &WordDecoder<T>,
         table: &LaneTable<T>,
         k: usize,
         all: usize,
@@ -230,7 +230,7 @@ impl SpanJob<'_> {
     #[allow(clippy::too_many_arguments)]
     fn decode_lanes<T: Word, const K: usize, const MASK: usize>(
         &self,
-        decoder: &Decoder<T>,
+        decoder: &WordDecoder<T>,
         table: &LaneTable<T>,
         k: usize,
         buffer: &[u8],
@@ -264,7 +264,7 @@ impl SpanJob<'_> {
     #[inline(always)]
     fn store<T: Word>(
         &self,
-        decoder: &Decoder<T>,
+        decoder: &WordDecoder<T>,
         numbers: &[T],
         base: &[u8],
         out: &mut [u8],
@@ -274,19 +274,19 @@ impl SpanJob<'_> {
         let out = out.chunks_exact_mut(T::BYTES).zip(numbers);
         let base = base.chunks_exact(T::BYTES).map(T::load);
         match model.source {
-            Source::Ordered => out.for_each(|(out, x)| x.unordered(shift).store(out)),
-            Source::Rotated => out.for_each(|(out, x)| x.unrotated(shift).store(out)),
-            Source::BaseDifference => {
+            NumberSource::Ordered => out.for_each(|(out, x)| x.unordered(shift).store(out)),
+            NumberSource::Rotated => out.for_each(|(out, x)| x.unrotated(shift).store(out)),
+            NumberSource::BaseDifference => {
                 for ((out, x), base) in out.zip(base) {
                     x.plus(base.ordered(0)).unordered(0).store(out);
                 }
             }
-            Source::BaseXor => {
+            NumberSource::BaseXor => {
                 for ((out, x), base) in out.zip(base) {
-                    against(Source::BaseXor, *x, base).store(out);
+                    against(NumberSource::BaseXor, *x, base).store(out);
                 }
             }
-            Source::Dictionary => {
+            NumberSource::Dictionary => {
                 let mut outside = false;
                 for (out, x) in out {
                     let value = decoder.dictionary.get(x.bits() as usize);

@@ -12,10 +12,10 @@
 //! Invariant: a dictionary has at most [`MAX_DICTIONARY_VALUES`] values, and no more than its container has elements.
 use super::FieldError;
 use super::head::take;
-use super::huffman::{self, Lengths};
+use super::huffman::{self, CodeLengths};
 use super::lane_decoder::LaneDecoder;
 use super::lane_encoder::LaneEncoder;
-use super::lanes::{Contexts, SLACK};
+use super::lanes::{SLACK, SymbolContexts};
 use super::predict::Predictor;
 use super::symbols::{SYMBOLS, SymbolMap};
 use crate::element::{ElementType, Word};
@@ -37,7 +37,7 @@ pub(super) struct PackedDictionary {
     predictor: Predictor,
     first: u64,
     width: usize,
-    lengths: Box<Lengths>,
+    lengths: Box<CodeLengths>,
     lane: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ impl PackedDictionary {
                 counts[SymbolMap::Signed.symbol(*residual)] += 1;
             }
             let lengths = huffman::lengths(&counts);
-            let encoder = LaneEncoder::new::<T>(SymbolMap::Signed, Contexts::ONE, &[lengths]);
+            let encoder = LaneEncoder::new::<T>(SymbolMap::Signed, SymbolContexts::ONE, &[lengths]);
             let rest = residuals.get(1..).unwrap_or_default();
             let len = encoder.encode::<T, LANE_MASK>(rest, rest.len(), &mut lane, 0);
             if best.as_ref().is_none_or(|(least, _)| len < *least) {
@@ -80,8 +80,8 @@ impl PackedDictionary {
     /// If the lane is none.
     pub(super) fn unpack<T: Word>(&self) -> Result<Vec<T>, FieldError> {
         let lengths = [*self.lengths];
-        let decoder =
-            LaneDecoder::new(SymbolMap::Signed, Contexts::ONE, &lengths).ok_or(FieldError::Code)?;
+        let decoder = LaneDecoder::new(SymbolMap::Signed, SymbolContexts::ONE, &lengths)
+            .ok_or(FieldError::Code)?;
         let mut values = vec![T::default(); self.count];
         values[0] = T::truncate(self.first);
         let rest = &mut values[1..];
@@ -174,7 +174,7 @@ impl PackedDictionary {
 }
 
 /// The places of a container's values in its dictionary.
-pub(super) struct Indexed<T> {
+pub(super) struct IndexedValues<T> {
     /// Sorted.
     pub(super) values: Vec<T>,
     /// Of each element, the number of its value in the order of first occurrence.
@@ -183,7 +183,7 @@ pub(super) struct Indexed<T> {
     ranks: Vec<u16>,
 }
 
-impl<T> Indexed<T> {
+impl<T> IndexedValues<T> {
     /// The places of the elements from the `first` on.
     pub(super) fn places(&self, first: usize) -> impl Iterator<Item = u16> {
         let firsts = &self.firsts[first..];
@@ -245,7 +245,7 @@ pub(super) fn index<T: Word>(
     mut numbers: impl Iterator<Item = T>,
     count: usize,
     limit: usize,
-) -> Option<Indexed<T>> {
+) -> Option<IndexedValues<T>> {
     let limit = limit.min(MAX_DICTIONARY_VALUES);
     let mut distinct: DistinctValues<T> = DistinctValues::new();
     let mut firsts: Vec<u16> = Vec::with_capacity(count);
@@ -271,7 +271,7 @@ pub(super) fn index<T: Word>(
         ranks[usize::from(*i)] = rank as u16;
     }
     let values = order.iter().map(|i| values[usize::from(*i)]).collect();
-    Some(Indexed {
+    Some(IndexedValues {
         values,
         firsts,
         ranks,

@@ -1,10 +1,10 @@
 //! The loops over numbers, compiled a second time for processors that shift, mask and count zeros in one instruction each (BMI,
 //! LZCNT) and have registers of 32 bytes (AVX2). It is the same code, so that both give the same bytes.
 use super::FieldError;
-use super::decode::Decoder;
+use super::decode::WordDecoder;
 use super::decode_span::SpanJob;
 use super::encode::Encoded;
-use super::plan::{Container, Plan};
+use super::plan::{EncodingPlan, FieldContainer};
 use crate::element::Word;
 use std::ops::Range;
 
@@ -21,8 +21,8 @@ fn is_fast() -> bool {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 fn encode_spans_fast<T: Word>(
-    container: &Container<'_, T>,
-    plan: &Plan,
+    container: &FieldContainer<'_, T>,
+    plan: &EncodingPlan,
     out: &mut Encoded,
 ) -> bool {
     container.encode_spans(plan, out)
@@ -30,8 +30,8 @@ fn encode_spans_fast<T: Word>(
 
 /// Encodes the spans of a container; `false` if they do not shrink.
 pub(super) fn encode_spans<T: Word>(
-    container: &Container<'_, T>,
-    plan: &Plan,
+    container: &FieldContainer<'_, T>,
+    plan: &EncodingPlan,
     out: &mut Encoded,
 ) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -46,7 +46,7 @@ pub(super) fn encode_spans<T: Word>(
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 fn decode_fast<T: Word>(
     job: &SpanJob<'_>,
-    decoder: &Decoder<T>,
+    decoder: &WordDecoder<T>,
     range: Range<usize>,
     out: &mut [u8],
 ) -> Result<(), FieldError> {
@@ -56,7 +56,7 @@ fn decode_fast<T: Word>(
 /// Decodes the bytes of a range of a span.
 pub(super) fn decode<T: Word>(
     job: &SpanJob<'_>,
-    decoder: &Decoder<T>,
+    decoder: &WordDecoder<T>,
     range: Range<usize>,
     out: &mut [u8],
 ) -> Result<(), FieldError> {
@@ -71,7 +71,7 @@ pub(super) fn decode<T: Word>(
 #[cfg(test)]
 mod tests {
     use super::super::tests::{decode, random_bytes, random_layout};
-    use super::super::{Encoded, Opened, encode};
+    use super::super::{Encoded, FieldDecoder, encode};
     use crate::element::ElementType;
     use forebay_testkit::random::Random;
     use forebay_testkit::seeds::for_each_seed;
@@ -108,7 +108,7 @@ mod tests {
             assert!(a.head == b.head && a.spans == b.spans && a.ends == b.ends);
             let [a_raw, b_raw] = both(|| decode(&a, &[]));
             assert!(a_raw.as_ref() == Ok(&raw) && b_raw == a_raw);
-            let opened = Opened::parse(&a.head).unwrap();
+            let opened = FieldDecoder::parse(&a.head).unwrap();
             for i in 0..a.ends.len() {
                 let mut span = a.span(i).to_vec();
                 random.mutate(&mut span, a.span(0));

@@ -1,15 +1,15 @@
 //! Encodes a container: codes by a part of its spans, then span by span, as `plan` chose.
 use super::FieldError;
-use super::choose_predictor::{Counts, number};
-use super::head::{self, CONTAINER, Head, Model, Source};
-use super::huffman::{self, Lengths};
+use super::choose_predictor::{SymbolCounts, number};
+use super::head::{self, CONTAINER, FieldParameters, NumberSource, SymbolModel};
+use super::huffman::{self, CodeLengths};
 use super::lane_encoder::{BLOCK, LaneEncoder, SymbolIndex, first_block};
 use super::lanes::{CONTEXTS, LANES, SLACK, lane_len};
-use super::plan::{Container, LEAST_GAIN, Plan, against};
+use super::plan::{EncodingPlan, FieldContainer, LEAST_GAIN, against};
 use super::predict::Predictor;
 use super::span::{CONSTANT, LaneTable, RAW, SPAN};
 use super::symbols::{ESCAPE, SYMBOLS};
-use crate::element::{Layout, Word};
+use crate::element::{ElementLayout, Word};
 
 /// The lanes of a span have fewer bytes, whatever the numbers: 2,048 of 16 raw bits and a code of 10.
 const LANES_MASK: usize = 8191;
@@ -64,7 +64,7 @@ impl Encoded {
 ///
 /// # Errors
 /// [`FieldError::TooLong`] if there are more than [`CONTAINER`] bytes.
-pub fn encode(layout: &Layout, src: &[u8], out: &mut Encoded) -> Result<(), FieldError> {
+pub fn encode(layout: &ElementLayout, src: &[u8], out: &mut Encoded) -> Result<(), FieldError> {
     encode_any(layout, src, None, out)
 }
 
@@ -74,7 +74,7 @@ pub fn encode(layout: &Layout, src: &[u8], out: &mut Encoded) -> Result<(), Fiel
 /// [`FieldError::TooLong`] if there are more than [`CONTAINER`] bytes, [`FieldError::Base`] if `base` has another length.
 pub fn encode_against(
     base: &[u8],
-    layout: &Layout,
+    layout: &ElementLayout,
     src: &[u8],
     out: &mut Encoded,
 ) -> Result<(), FieldError> {
@@ -85,7 +85,7 @@ pub fn encode_against(
 }
 
 fn encode_any(
-    layout: &Layout,
+    layout: &ElementLayout,
     src: &[u8],
     base: Option<&[u8]>,
     out: &mut Encoded,
@@ -106,12 +106,12 @@ fn encode_any(
 }
 
 fn encode_words<T: Word>(
-    layout: &Layout,
+    layout: &ElementLayout,
     src: &[u8],
     base: Option<&[u8]>,
     out: &mut Encoded,
 ) -> bool {
-    let mut container: Container<T> = Container {
+    let mut container: FieldContainer<T> = FieldContainer {
         src,
         base,
         element: layout.element,
@@ -125,21 +125,27 @@ fn encode_words<T: Word>(
     super::dispatch::encode_spans(&container, &plan, out)
 }
 
-impl<T: Word> Container<'_, T> {
+impl<T: Word> FieldContainer<'_, T> {
     /// The numbers of a span.
     #[inline(always)]
-    fn numbers(&self, model: &Model, span: usize, first: usize, out: &mut [T; ELEMENTS]) -> usize {
+    fn numbers(
+        &self,
+        model: &SymbolModel,
+        span: usize,
+        first: usize,
+        out: &mut [T; ELEMENTS],
+    ) -> usize {
         let elements = self.elements(self.src, span);
         let n = elements.len() / T::BYTES;
         let out = &mut out[..n];
         let words = elements.chunks_exact(T::BYTES).map(T::load);
         match (model.source, self.base, &self.indexed) {
-            (Source::Dictionary, _, Some(indexed)) => {
+            (NumberSource::Dictionary, _, Some(indexed)) => {
                 for (out, place) in out.iter_mut().zip(indexed.places(first)) {
                     *out = T::truncate(place.into());
                 }
             }
-            (source @ (Source::BaseDifference | Source::BaseXor), Some(base), _) => {
+            (source @ (NumberSource::BaseDifference | NumberSource::BaseXor), Some(base), _) => {
                 let base = self
                     .elements(base, span)
                     .chunks_exact(T::BYTES)
@@ -148,23 +154,23 @@ impl<T: Word> Container<'_, T> {
                     *out = against(source, word, base);
                 }
             }
-            (Source::Rotated, ..) => {
+            (NumberSource::Rotated, ..) => {
                 for (out, word) in out.iter_mut().zip(words) {
-                    *out = number(Source::Rotated, model.shift, word);
+                    *out = number(NumberSource::Rotated, model.shift, word);
                 }
             }
             _ => {
                 for (out, word) in out.iter_mut().zip(words) {
-                    *out = number(Source::Ordered, model.shift, word);
+                    *out = number(NumberSource::Ordered, model.shift, word);
                 }
             }
         }
         n
     }
 
-    /// Codes for a model with contexts or without, whichever is smaller, by a part of the spans.
+    /// OpenedModel for a model with contexts or without, whichever is smaller, by a part of the spans.
     #[inline(always)]
-    fn codes(&self, plan: &Plan) -> (Model, Vec<Lengths>) {
+    fn codes(&self, plan: &EncodingPlan) -> (SymbolModel, Vec<CodeLengths>) {
         let plain = plan.candidate.model;
         let mut model = plan.candidate.with_contexts();
         let spans = head::spans(self.src.len());
@@ -176,10 +182,10 @@ impl<T: Word> Container<'_, T> {
         };
         let index = SymbolIndex::new(model.map, model.contexts);
         let mut counts = [
-            Counts([0; SYMBOLS]),
-            Counts([0; SYMBOLS]),
-            Counts([0; SYMBOLS]),
-            Counts([0; SYMBOLS]),
+            SymbolCounts([0; SYMBOLS]),
+            SymbolCounts([0; SYMBOLS]),
+            SymbolCounts([0; SYMBOLS]),
+            SymbolCounts([0; SYMBOLS]),
         ];
         let mut indices = [0; BLOCK];
         let mut copy = [T::default(); BLOCK];
@@ -205,7 +211,7 @@ impl<T: Word> Container<'_, T> {
             }
         }
         let counts = &mut counts[..model.contexts.count()];
-        let mut all = Counts([0; SYMBOLS]);
+        let mut all = SymbolCounts([0; SYMBOLS]);
         for counts in counts.iter() {
             for (all, n) in all.0.iter_mut().zip(&counts.0) {
                 *all += n;
@@ -227,9 +233,9 @@ impl<T: Word> Container<'_, T> {
                 counts.0[ESCAPE] += 1 + total / 8192;
             }
         }
-        let lengths: Vec<Lengths> = counts.iter().map(|c| huffman::lengths(&c.0)).collect();
+        let lengths: Vec<CodeLengths> = counts.iter().map(|c| huffman::lengths(&c.0)).collect();
         let plain_lengths = vec![huffman::lengths(&all.0)];
-        let cost = |lengths: &[Lengths], counts: &[Counts]| {
+        let cost = |lengths: &[CodeLengths], counts: &[SymbolCounts]| {
             let mut head = Vec::new();
             let mut bits = 0;
             for (lengths, counts) in lengths.iter().zip(counts) {
@@ -251,10 +257,10 @@ impl<T: Word> Container<'_, T> {
 
     /// Encodes all spans; `false` if they do not shrink.
     #[inline(always)]
-    pub(super) fn encode_spans(&self, plan: &Plan, out: &mut Encoded) -> bool {
+    pub(super) fn encode_spans(&self, plan: &EncodingPlan, out: &mut Encoded) -> bool {
         let (model, lengths) = self.codes(plan);
         let encoder = LaneEncoder::new::<T>(model.map, model.contexts, &lengths);
-        let head = Head {
+        let head = FieldParameters {
             raw_len: self.src.len(),
             element: self.element,
             phase: self.phase,

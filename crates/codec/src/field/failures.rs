@@ -16,13 +16,13 @@ fn corpus() -> Vec<Encoded> {
         encode(&random_layout(&mut random, element), &raw, &mut encoded).unwrap();
         corpus.push(encoded);
     }
-    corpus.retain(|e| Opened::parse(&e.head).unwrap().element().is_some());
+    corpus.retain(|e| FieldDecoder::parse(&e.head).unwrap().element().is_some());
     assert!(corpus.len() > 20, "{}", corpus.len());
     corpus
 }
 
 /// Decodes a span and parts of it, whatever comes of it.
-fn decode_anyhow(opened: &Opened, span: &[u8], index: usize, random: &mut Random) -> bool {
+fn decode_anyhow(opened: &FieldDecoder, span: &[u8], index: usize, random: &mut Random) -> bool {
     let mut out = vec![0; opened.span_len(index)];
     let base = vec![0x3f; out.len()];
     let whole = opened.decode_span_against(span, index, &base, &mut out);
@@ -49,9 +49,9 @@ fn mutated_spans_are_refused_or_give_bytes() {
         .map(|(c, i)| (c, containers[c].span(i).to_vec()))
         .collect();
     let bytes: Vec<Vec<u8>> = spans.iter().map(|(_, s)| s.clone()).collect();
-    let opened: Vec<Opened> = containers
+    let opened: Vec<FieldDecoder> = containers
         .iter()
-        .map(|e| Opened::parse(&e.head).unwrap())
+        .map(|e| FieldDecoder::parse(&e.head).unwrap())
         .collect();
     let mut accepted = 0u64;
     fuzz("field_spans", 20_000, &bytes, |random, first, mutated| {
@@ -72,7 +72,7 @@ fn mutated_heads_are_refused_or_decode_any_span() {
     let heads: Vec<Vec<u8>> = containers.iter().map(|e| e.head.clone()).collect();
     let mut accepted = 0u64;
     fuzz("field_heads", 20_000, &heads, |random, first, mutated| {
-        let Ok(opened) = Opened::parse(&mutated) else {
+        let Ok(opened) = FieldDecoder::parse(&mutated) else {
             return;
         };
         accepted += 1;
@@ -94,12 +94,12 @@ fn mutated_heads_are_refused_or_decode_any_span() {
 fn heads_and_spans_cut_anywhere_are_refused() {
     for encoded in corpus().iter().step_by(7) {
         for cut in 0..encoded.head.len() {
-            assert!(Opened::parse(&encoded.head[..cut]).is_err(), "{cut}");
+            assert!(FieldDecoder::parse(&encoded.head[..cut]).is_err(), "{cut}");
         }
         let mut longer = encoded.head.clone();
         longer.push(0);
-        assert!(Opened::parse(&longer).is_err());
-        let opened = Opened::parse(&encoded.head).unwrap();
+        assert!(FieldDecoder::parse(&longer).is_err());
+        let opened = FieldDecoder::parse(&encoded.head).unwrap();
         let span = encoded.span(0);
         let mut out = vec![0; opened.span_len(0)];
         for cut in 0..span.len() {
@@ -115,11 +115,11 @@ fn heads_and_spans_cut_anywhere_are_refused() {
 #[test]
 fn wrong_arguments_are_refused() {
     let raw = vec![7; 5000];
-    let layout = crate::element::Layout::plain(ElementType::F32);
+    let layout = crate::element::ElementLayout::plain(ElementType::F32);
     let mut encoded = Encoded::default();
     encode(&layout, &raw, &mut encoded).unwrap();
     assert_eq!(decode(&encoded, &[]), Ok(raw.clone()));
-    let opened = Opened::parse(&encoded.head).unwrap();
+    let opened = FieldDecoder::parse(&encoded.head).unwrap();
     let mut out = [0; 8];
     let mut range = |index, range| opened.decode_range(encoded.span(0), index, range, &mut out);
     assert_eq!(range(0, 0..8), Ok(()));
@@ -137,5 +137,8 @@ fn wrong_arguments_are_refused() {
         Err(FieldError::Base)
     );
     let other = [0x20, 0, 0, 0];
-    assert_eq!(Opened::parse(&other).unwrap_err(), FieldError::Version(2));
+    assert_eq!(
+        FieldDecoder::parse(&other).unwrap_err(),
+        FieldError::Version(2)
+    );
 }

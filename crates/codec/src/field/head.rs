@@ -24,8 +24,8 @@
 //! Invariant: what is parsed names no symbol that the map lacks and no shift, phase or stride out of range, and nothing follows it.
 use super::FieldError;
 use super::dictionary::PackedDictionary;
-use super::huffman::{self, Lengths};
-use super::lanes::{CONTEXTS, Contexts};
+use super::huffman::{self, CodeLengths};
+use super::lanes::{CONTEXTS, SymbolContexts};
 use super::predict::Predictor;
 use super::span::SPAN;
 use super::symbols::SymbolMap;
@@ -39,7 +39,7 @@ const VERSION: u8 = 1;
 
 /// How an element becomes a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum NumberSource {
     /// The ordered integer, less the zeros at its end.
     Ordered = 0,
     /// Its place in the sorted dictionary.
@@ -52,43 +52,43 @@ pub(super) enum Source {
     BaseXor = 4,
 }
 
-impl Source {
-    fn from_code(code: u8) -> Option<Source> {
+impl NumberSource {
+    fn from_code(code: u8) -> Option<NumberSource> {
         match code {
-            0 => Some(Source::Ordered),
-            1 => Some(Source::Dictionary),
-            2 => Some(Source::Rotated),
-            3 => Some(Source::BaseDifference),
-            4 => Some(Source::BaseXor),
+            0 => Some(NumberSource::Ordered),
+            1 => Some(NumberSource::Dictionary),
+            2 => Some(NumberSource::Rotated),
+            3 => Some(NumberSource::BaseDifference),
+            4 => Some(NumberSource::BaseXor),
             _ => None,
         }
     }
 
     pub(super) fn has_base(self) -> bool {
-        matches!(self, Source::BaseDifference | Source::BaseXor)
+        matches!(self, NumberSource::BaseDifference | NumberSource::BaseXor)
     }
 }
 
 /// How elements become symbols: the same in all spans of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Model {
-    pub(super) source: Source,
+pub(super) struct SymbolModel {
+    pub(super) source: NumberSource,
     pub(super) shift: u32,
     pub(super) predictor: Predictor,
     pub(super) stride: usize,
     pub(super) map: SymbolMap,
-    pub(super) contexts: Contexts,
+    pub(super) contexts: SymbolContexts,
 }
 
 /// The head of a container whose spans are encoded.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Head {
+pub(super) struct FieldParameters {
     pub(super) raw_len: usize,
     pub(super) element: ElementType,
     pub(super) phase: usize,
-    pub(super) model: Model,
+    pub(super) model: SymbolModel,
     /// One code for each context.
-    pub(super) lengths: Vec<Lengths>,
+    pub(super) lengths: Vec<CodeLengths>,
     pub(super) dictionary: Option<PackedDictionary>,
 }
 
@@ -100,12 +100,12 @@ pub(super) fn put_raw(raw_len: usize, out: &mut Vec<u8>) {
 
 /// A parsed head.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Parsed {
+pub(super) enum ParsedHead {
     Raw(usize),
-    Encoded(Box<Head>),
+    Encoded(Box<FieldParameters>),
 }
 
-impl Head {
+impl FieldParameters {
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         let model = &self.model;
         out.push(VERSION << 4 | 1);
@@ -136,30 +136,30 @@ impl Head {
     ///
     /// # Errors
     /// If it is none.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, FieldError> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<ParsedHead, FieldError> {
         let (&[version, a, b, c], rest) = bytes.split_first_chunk().ok_or(FieldError::Truncated)?;
         if version >> 4 != VERSION {
             return Err(FieldError::Version(version >> 4));
         }
         let raw_len = u32::from_le_bytes([a, b, c, 0]) as usize;
         if raw_len > CONTAINER {
-            return Err(FieldError::Head);
+            return Err(FieldError::FieldParameters);
         }
         match (version & 15, rest) {
-            (0, []) => return Ok(Parsed::Raw(raw_len)),
+            (0, []) => return Ok(ParsedHead::Raw(raw_len)),
             (1, _) => {}
-            _ => return Err(FieldError::Head),
+            _ => return Err(FieldError::FieldParameters),
         }
         let (&[types, map, phase, predictor, stride, shift], mut rest) =
             rest.split_first_chunk().ok_or(FieldError::Truncated)?;
-        let element = ElementType::from_code(types & 15).ok_or(FieldError::Head)?;
-        let source = Source::from_code(types >> 4).ok_or(FieldError::Head)?;
-        let predictor = Predictor::from_code(predictor).ok_or(FieldError::Head)?;
+        let element = ElementType::from_code(types & 15).ok_or(FieldError::FieldParameters)?;
+        let source = NumberSource::from_code(types >> 4).ok_or(FieldError::FieldParameters)?;
+        let predictor = Predictor::from_code(predictor).ok_or(FieldError::FieldParameters)?;
         let (phase, stride, shift) = (phase.into(), usize::from(stride), u32::from(shift));
         let bits = 8 * element.width() as u32;
         let shift_fits = shift < bits && (shift == 0 || !source.has_base());
         if phase >= element.width() || !(1..=STRIDES).contains(&stride) || !shift_fits {
-            return Err(FieldError::Head);
+            return Err(FieldError::FieldParameters);
         }
         let contexts = map >> 4;
         let map = match map & 15 {
@@ -169,27 +169,27 @@ impl Head {
                 let base = u16::from_le_bytes([low, high]);
                 SymbolMap::Window { raw, base }
             }
-            _ => return Err(FieldError::Head),
+            _ => return Err(FieldError::FieldParameters),
         };
         let contexts = match contexts {
-            1 => Contexts::ONE,
-            4 => Contexts {
+            1 => SymbolContexts::ONE,
+            4 => SymbolContexts {
                 thresholds: Some(*take::<{ CONTEXTS - 1 }>(&mut rest)?),
             },
-            _ => return Err(FieldError::Head),
+            _ => return Err(FieldError::FieldParameters),
         };
         let lengths: Result<Vec<_>, _> = (0..contexts.count())
             .map(|_| huffman::take(&mut rest))
             .collect();
         let lengths = lengths?;
         let dictionary = match source {
-            Source::Dictionary => Some(PackedDictionary::take(&mut rest, element, raw_len)?),
+            NumberSource::Dictionary => Some(PackedDictionary::take(&mut rest, element, raw_len)?),
             _ => None,
         };
         if !rest.is_empty() {
-            return Err(FieldError::Head);
+            return Err(FieldError::FieldParameters);
         }
-        let model = Model {
+        let model = SymbolModel {
             source,
             shift,
             predictor,
@@ -197,7 +197,7 @@ impl Head {
             map,
             contexts,
         };
-        Ok(Parsed::Encoded(Box::new(Head {
+        Ok(ParsedHead::Encoded(Box::new(FieldParameters {
             raw_len,
             element,
             phase,

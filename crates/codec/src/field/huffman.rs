@@ -24,10 +24,10 @@ pub(super) const TABLE: usize = 1 << MAX_CODE_BITS;
 const SOLE_SYMBOL_LENGTH: u8 = 15;
 
 /// The lengths of a code, by symbol; [`SOLE_SYMBOL_LENGTH`] for a sole one.
-pub(super) type Lengths = [u8; SYMBOLS];
+pub(super) type CodeLengths = [u8; SYMBOLS];
 
 /// The best lengths for symbols that occur so often.
-pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> Lengths {
+pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> CodeLengths {
     let mut lengths = [0; SYMBOLS];
     let mut leaves: Vec<(u32, u8)> = (0..=255)
         .zip(counts)
@@ -79,7 +79,7 @@ pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> Lengths {
 }
 
 /// The bits that a symbol takes.
-pub(super) fn length(lengths: &Lengths, symbol: usize) -> u32 {
+pub(super) fn length(lengths: &CodeLengths, symbol: usize) -> u32 {
     match lengths[symbol] {
         SOLE_SYMBOL_LENGTH => 0,
         length => length.into(),
@@ -87,7 +87,7 @@ pub(super) fn length(lengths: &Lengths, symbol: usize) -> u32 {
 }
 
 /// Appends the lengths of a code.
-pub(super) fn put(lengths: &Lengths, out: &mut Vec<u8>) {
+pub(super) fn put(lengths: &CodeLengths, out: &mut Vec<u8>) {
     let plain = &lengths[..ESCAPE];
     let first = plain.iter().position(|l| *l > 0).unwrap_or(0);
     let end = plain
@@ -103,7 +103,7 @@ pub(super) fn put(lengths: &Lengths, out: &mut Vec<u8>) {
 }
 
 /// Takes the lengths of a code off `bytes`.
-pub(super) fn take(bytes: &mut &[u8]) -> Result<Lengths, FieldError> {
+pub(super) fn take(bytes: &mut &[u8]) -> Result<CodeLengths, FieldError> {
     let (&[first, count], rest) = bytes.split_first_chunk().ok_or(FieldError::Truncated)?;
     let (first, count) = (usize::from(first), usize::from(count));
     if first + count > ESCAPE {
@@ -140,7 +140,7 @@ pub(super) fn take(bytes: &mut &[u8]) -> Result<Lengths, FieldError> {
 }
 
 /// The canonical codes, each with its first bit lowest.
-pub(super) fn codes(lengths: &Lengths) -> [u16; SYMBOLS] {
+pub(super) fn codes(lengths: &CodeLengths) -> [u16; SYMBOLS] {
     let mut codes = [0; SYMBOLS];
     let mut next = 0u16;
     for length in 1..=MAX_CODE_BITS {

@@ -4,8 +4,8 @@
 //! did is known from their lengths afterwards; else they are decoded again, one by one. What was read beyond the bits of the load
 //! was zeros, and the code of the first number that does not fit makes the lengths exceed 57, whatever it seemed to be: a code
 //! that seems shorter than it is would be the beginning of another.
-use super::huffman::{self, Lengths, TABLE};
-use super::lanes::{CONTEXTS, Contexts, SLACK, low};
+use super::huffman::{self, CodeLengths, TABLE};
+use super::lanes::{CONTEXTS, SLACK, SymbolContexts, low};
 use super::symbols::{SYMBOLS, SymbolMap};
 use crate::element::Word;
 
@@ -36,8 +36,8 @@ impl<T: Word> LaneDecoder<T> {
     /// `lengths` has one code for each context; `None` if it has a symbol that is none of the map's.
     pub(super) fn new(
         map: SymbolMap,
-        contexts: Contexts,
-        lengths: &[Lengths],
+        contexts: SymbolContexts,
+        lengths: &[CodeLengths],
     ) -> Option<LaneDecoder<T>> {
         let mut tables = Box::new([0; CONTEXTS * TABLE]);
         let mut lower = [T::default(); SYMBOLS];

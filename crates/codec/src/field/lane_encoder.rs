@@ -5,8 +5,8 @@
 //! some numbers at once to the bits. Nothing is written by a loop over bits: an append is one unaligned store of 8 bytes.
 //!
 //! Invariant: blocks leave no trace in the bits. They are those of the numbers one by one.
-use super::huffman::{self, Lengths, TABLE};
-use super::lanes::{CONTEXTS, Contexts, SLACK, low};
+use super::huffman::{self, CodeLengths, TABLE};
+use super::lanes::{CONTEXTS, SLACK, SymbolContexts, low};
 use super::symbols::{ESCAPE, SYMBOLS, SymbolMap};
 use crate::element::Word;
 
@@ -25,7 +25,7 @@ pub(super) struct SymbolIndex {
 }
 
 impl SymbolIndex {
-    pub(super) fn new(map: SymbolMap, contexts: Contexts) -> SymbolIndex {
+    pub(super) fn new(map: SymbolMap, contexts: SymbolContexts) -> SymbolIndex {
         SymbolIndex {
             map,
             // No symbol exceeds the largest.
@@ -129,8 +129,8 @@ impl LaneEncoder {
     /// `lengths` has one code for each context. A symbol without a code is coded as [`ESCAPE`].
     pub(super) fn new<T: Word>(
         map: SymbolMap,
-        contexts: Contexts,
-        lengths: &[Lengths],
+        contexts: SymbolContexts,
+        lengths: &[CodeLengths],
     ) -> LaneEncoder {
         let mut codes = Box::new([0; CONTEXTS * SYMBOLS]);
         for (lengths, codes) in lengths.iter().zip(codes.chunks_exact_mut(SYMBOLS)) {

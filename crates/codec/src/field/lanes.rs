@@ -22,13 +22,13 @@ pub(super) const fn lane_len<T: Word>() -> usize {
 
 /// Which table codes the symbol after a symbol: the number of thresholds that its bit length exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Contexts {
+pub(super) struct SymbolContexts {
     /// Ascending; `None`: there is one table.
     pub(super) thresholds: Option<[u8; CONTEXTS - 1]>,
 }
 
-impl Contexts {
-    pub(super) const ONE: Contexts = Contexts { thresholds: None };
+impl SymbolContexts {
+    pub(super) const ONE: SymbolContexts = SymbolContexts { thresholds: None };
 
     pub(super) fn count(self) -> usize {
         self.thresholds.map_or(1, |_| CONTEXTS)

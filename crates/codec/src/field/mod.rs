@@ -44,7 +44,7 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
-pub use decode::Opened;
+pub use decode::FieldDecoder;
 pub use encode::{Encoded, encode, encode_against};
 pub use head::CONTAINER;
 pub use span::SPAN;
@@ -65,7 +65,7 @@ pub enum FieldError {
     /// The head is of this version, which this program does not know.
     Version(u8),
     /// The head is damaged.
-    Head,
+    FieldParameters,
     /// The codes in the head are damaged.
     Code,
     /// The dictionary in the head, or a place in it, is damaged.
@@ -86,7 +86,7 @@ impl fmt::Display for FieldError {
             FieldError::Version(v) => {
                 write!(f, "encoded floats are of version {v}, which is not known")
             }
-            FieldError::Head => f.write_str("the head of encoded floats is damaged"),
+            FieldError::FieldParameters => f.write_str("the head of encoded floats is damaged"),
             FieldError::Code => f.write_str("the codes of encoded floats are damaged"),
             FieldError::Dictionary => f.write_str("the dictionary of encoded floats is damaged"),
             FieldError::Span => f.write_str("a span of encoded floats is damaged"),

@@ -1,35 +1,35 @@
 //! What the spans of a container are encoded by, chosen by a sample of its lanes.
-use super::choose_predictor::{Candidate, Sample};
-use super::dictionary::{self, Indexed, PackedDictionary};
-use super::head::{self, Model, Source};
-use super::lanes::{Contexts, lane_len};
+use super::choose_predictor::{LaneSample, ModelCandidate};
+use super::dictionary::{self, IndexedValues, PackedDictionary};
+use super::head::{self, NumberSource, SymbolModel};
+use super::lanes::{SymbolContexts, lane_len};
 use super::predict::Predictor;
-use super::span::{Edges, SPAN};
+use super::span::{SPAN, SpanEdges};
 use crate::element::{ElementType, Word};
 
 /// A container that would shrink by less than one part in so many stays raw.
 pub(super) const LEAST_GAIN: usize = 64;
 
 /// The elements of a container, as the encoder sees them.
-pub(super) struct Container<'a, T> {
+pub(super) struct FieldContainer<'a, T> {
     pub(super) src: &'a [u8],
     pub(super) base: Option<&'a [u8]>,
     pub(super) element: ElementType,
     pub(super) phase: usize,
     pub(super) hint: usize,
-    pub(super) indexed: Option<Indexed<T>>,
+    pub(super) indexed: Option<IndexedValues<T>>,
 }
 
 /// What the spans of a container are encoded by.
-pub(super) struct Plan {
-    pub(super) candidate: Candidate,
+pub(super) struct EncodingPlan {
+    pub(super) candidate: ModelCandidate,
     pub(super) dictionary: Option<PackedDictionary>,
 }
 
-impl<T: Word> Container<'_, T> {
-    pub(super) fn edges(&self, span: usize) -> Edges {
+impl<T: Word> FieldContainer<'_, T> {
+    pub(super) fn edges(&self, span: usize) -> SpanEdges {
         let len = (self.src.len() - span * SPAN).min(SPAN);
-        Edges::new(len, self.phase, T::BYTES)
+        SpanEdges::new(len, self.phase, T::BYTES)
     }
 
     /// The bytes of a span's elements, of the container or its base.
@@ -46,8 +46,8 @@ impl<T: Word> Container<'_, T> {
         })
     }
 
-    fn sample(&self, of: &[u8]) -> Sample<T> {
-        let mut sample = Sample {
+    fn sample(&self, of: &[u8]) -> LaneSample<T> {
+        let mut sample = LaneSample {
             words: Vec::new(),
             ends: Vec::new(),
         };
@@ -71,7 +71,7 @@ impl<T: Word> Container<'_, T> {
     }
 
     /// The zeros at the end of all elements.
-    fn shift(&self, sample: &Sample<T>) -> u32 {
+    fn shift(&self, sample: &LaneSample<T>) -> u32 {
         let zeros = |bits: u64| if bits == 0 { 0 } else { bits.trailing_zeros() };
         let some = zeros(sample.words.iter().fold(0, |all, w| all | w.bits()));
         if some == 0 {
@@ -81,14 +81,14 @@ impl<T: Word> Container<'_, T> {
     }
 
     /// Chooses; `None` if nothing helps.
-    pub(super) fn plan(&mut self) -> Option<Plan> {
+    pub(super) fn plan(&mut self) -> Option<EncodingPlan> {
         let sample = self.sample(self.src);
         if sample.words.is_empty() {
             return None;
         }
         let shift = self.shift(&sample);
         let ordered: Vec<T> = sample.words.iter().map(|w| w.ordered(shift)).collect();
-        let mut best = sample.best_predictor(Source::Ordered, shift, self.hint, &ordered);
+        let mut best = sample.best_predictor(NumberSource::Ordered, shift, self.hint, &ordered);
         if let Some(window) = sample.best_window(self.element, shift)
             && window.cost < best.cost
         {
@@ -96,16 +96,16 @@ impl<T: Word> Container<'_, T> {
         }
         if let Some(base) = self.base {
             let base = self.sample(base);
-            for source in [Source::BaseDifference, Source::BaseXor] {
+            for source in [NumberSource::BaseDifference, NumberSource::BaseXor] {
                 let pairs = sample.words.iter().zip(&base.words);
                 let numbers: Vec<T> = pairs.map(|(w, b)| against(source, *w, *b)).collect();
-                let model = Model {
+                let model = SymbolModel {
                     source,
                     shift: 0,
                     predictor: Predictor::None,
                     stride: 1,
                     map: super::symbols::SymbolMap::Signed,
-                    contexts: Contexts::ONE,
+                    contexts: SymbolContexts::ONE,
                 };
                 let other = sample.evaluate(model, &numbers);
                 if other.cost < best.cost {
@@ -115,7 +115,7 @@ impl<T: Word> Container<'_, T> {
         }
         let dictionary = self.dictionary(&sample, &ordered, shift, &mut best);
         let raw = T::BITS as f32 * (1.0 - 1.0 / LEAST_GAIN as f32);
-        (best.cost < raw).then_some(Plan {
+        (best.cost < raw).then_some(EncodingPlan {
             candidate: best,
             dictionary,
         })
@@ -124,10 +124,10 @@ impl<T: Word> Container<'_, T> {
     /// A dictionary, if it is better than what is best without.
     fn dictionary(
         &mut self,
-        sample: &Sample<T>,
+        sample: &LaneSample<T>,
         ordered: &[T],
         shift: u32,
-        best: &mut Candidate,
+        best: &mut ModelCandidate,
     ) -> Option<PackedDictionary> {
         let mut distinct = ordered.to_vec();
         distinct.sort_unstable();
@@ -150,7 +150,7 @@ impl<T: Word> Container<'_, T> {
             .iter()
             .map(|x| indexed.values.partition_point(|v| v < x));
         let places: Vec<T> = places.map(|p| T::truncate(p as u64)).collect();
-        let mut other = sample.best_predictor(Source::Dictionary, shift, self.hint, &places);
+        let mut other = sample.best_predictor(NumberSource::Dictionary, shift, self.hint, &places);
         other.cost += (8 * packed.packed_len()) as f32 / elements as f32;
         if other.cost >= best.cost {
             return None;
@@ -163,9 +163,9 @@ impl<T: Word> Container<'_, T> {
 
 /// The number of an element, by a source that has a base.
 #[inline(always)]
-pub(super) fn against<T: Word>(source: Source, word: T, base: T) -> T {
+pub(super) fn against<T: Word>(source: NumberSource, word: T, base: T) -> T {
     match source {
-        Source::BaseXor => T::truncate(word.bits() ^ base.bits()),
+        NumberSource::BaseXor => T::truncate(word.bits() ^ base.bits()),
         _ => word.ordered(0).minus(base.ordered(0)),
     }
 }

@@ -103,10 +103,10 @@ impl Predictor {
     pub(super) fn restore<T: Word, const K: usize>(self, stride: usize, lanes: [&mut [T]; K]) {
         match (self, stride) {
             (Predictor::None, _) => {}
-            (Predictor::First, 0 | 1) => Running::restore::<1, K>(lanes),
-            (Predictor::Half, 0 | 1) => Running::restore::<2, K>(lanes),
-            (Predictor::Second, 0 | 1) => Running::restore::<3, K>(lanes),
-            (Predictor::Third, 0 | 1) => Running::restore::<4, K>(lanes),
+            (Predictor::First, 0 | 1) => RunningPredictor::restore::<1, K>(lanes),
+            (Predictor::Half, 0 | 1) => RunningPredictor::restore::<2, K>(lanes),
+            (Predictor::Second, 0 | 1) => RunningPredictor::restore::<3, K>(lanes),
+            (Predictor::Third, 0 | 1) => RunningPredictor::restore::<4, K>(lanes),
             _ => {
                 for lane in lanes {
                     self.restore_strided(stride, lane);
@@ -143,13 +143,13 @@ impl Predictor {
 
 /// A predictor of stride 1 on its way through a lane: the last value, and its differences to those before.
 #[derive(Debug, Clone, Copy)]
-struct Running<T> {
+struct RunningPredictor<T> {
     value: T,
     first: T,
     second: T,
 }
 
-impl<T: Word> Running<T> {
+impl<T: Word> RunningPredictor<T> {
     /// Restores lanes side by side, so that none waits for its last value alone. `P` is the predictor's code.
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "an index into several lanes")]
@@ -159,7 +159,7 @@ impl<T: Word> Running<T> {
             return;
         }
         let lanes = lanes.map(|lane| &mut lane[..n]);
-        let mut running = lanes.each_ref().map(|lane| Running {
+        let mut running = lanes.each_ref().map(|lane| RunningPredictor {
             value: lane[0],
             first: T::default(),
             second: T::default(),

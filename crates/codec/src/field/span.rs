@@ -33,7 +33,7 @@ pub(super) const CONSTANT: u8 = 129;
 
 /// Which bytes of a span are elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Edges {
+pub(super) struct SpanEdges {
     /// Raw bytes of the span.
     pub(super) len: usize,
     /// Bytes before the first element.
@@ -42,11 +42,11 @@ pub(super) struct Edges {
     pub(super) elements: usize,
 }
 
-impl Edges {
-    pub(super) fn new(len: usize, phase: usize, width: usize) -> Edges {
+impl SpanEdges {
+    pub(super) fn new(len: usize, phase: usize, width: usize) -> SpanEdges {
         let before = phase.min(len);
         let elements = (len - before) / width * width;
-        Edges {
+        SpanEdges {
             len,
             before,
             elements,
@@ -85,13 +85,13 @@ fn sign_extend(bits: u64, width: u32) -> i64 {
 }
 
 /// Bits appended to bytes.
-struct BitWriter<'a> {
+struct PackedBits<'a> {
     out: &'a mut Vec<u8>,
     held: u128,
     count: u32,
 }
 
-impl BitWriter<'_> {
+impl PackedBits<'_> {
     fn put(&mut self, bits: u64, width: u32) {
         let bits = u128::from(bits) & ((1 << width) - 1);
         self.held |= bits << self.count;
@@ -142,7 +142,7 @@ impl<T: Word> LaneTable<T> {
         if lengths.len() > 1 {
             out.extend(((least as u16) | (bits as u16) << 12).to_le_bytes());
         }
-        let mut writer = BitWriter {
+        let mut writer = PackedBits {
             out,
             held: 0,
             count: 0,

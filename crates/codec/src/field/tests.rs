@@ -1,6 +1,6 @@
 //! Containers of any bytes and layouts come back, whole and in parts.
 use super::*;
-use crate::element::{ElementType, Layout};
+use crate::element::{ElementLayout, ElementType};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds::for_each_seed;
 
@@ -53,8 +53,8 @@ pub(super) fn random_bytes(random: &mut Random, element: ElementType, len: usize
     bytes
 }
 
-pub(super) fn random_layout(random: &mut Random, element: ElementType) -> Layout {
-    Layout {
+pub(super) fn random_layout(random: &mut Random, element: ElementType) -> ElementLayout {
+    ElementLayout {
         element,
         stride: *random.pick(&[0, 1, 1, 1, 2, 3, 5, 31, 33, 4000]),
         phase: *random.pick(&[0, 0, 0, 1, 2, 3, 5, 7, 100]),
@@ -75,7 +75,7 @@ fn random_len(random: &mut Random) -> usize {
 
 /// Decodes all spans.
 pub(super) fn decode(encoded: &Encoded, base: &[u8]) -> Result<Vec<u8>, FieldError> {
-    let opened = Opened::parse(&encoded.head)?;
+    let opened = FieldDecoder::parse(&encoded.head)?;
     let mut raw = vec![0; opened.raw_len()];
     for (i, out) in raw.chunks_mut(SPAN).enumerate() {
         let base = if base.is_empty() {
@@ -88,7 +88,7 @@ pub(super) fn decode(encoded: &Encoded, base: &[u8]) -> Result<Vec<u8>, FieldErr
     Ok(raw)
 }
 
-fn check(layout: &Layout, raw: &[u8], base: Option<&[u8]>, random: &mut Random) {
+fn check(layout: &ElementLayout, raw: &[u8], base: Option<&[u8]>, random: &mut Random) {
     let mut encoded = Encoded::default();
     match base {
         Some(base) => encode_against(base, layout, raw, &mut encoded).unwrap(),
@@ -103,7 +103,7 @@ fn check(layout: &Layout, raw: &[u8], base: Option<&[u8]>, random: &mut Random) 
     );
     assert_eq!(encoded.ends.len(), raw.len().div_ceil(SPAN));
     assert!(decode(&encoded, base).unwrap() == raw, "{layout:?}");
-    let opened = Opened::parse(&encoded.head).unwrap();
+    let opened = FieldDecoder::parse(&encoded.head).unwrap();
     for _ in 0..if raw.is_empty() { 0 } else { 20 } {
         let i = random.index(encoded.ends.len());
         let raw = &raw[i * SPAN..][..opened.span_len(i)];
@@ -166,7 +166,7 @@ fn encoded_len(element: ElementType, raw: &[u8]) -> usize {
     let mut len = 0;
     for part in raw.chunks(CONTAINER) {
         let mut encoded = Encoded::default();
-        encode(&Layout::plain(element), part, &mut encoded).unwrap();
+        encode(&ElementLayout::plain(element), part, &mut encoded).unwrap();
         assert!(decode(&encoded, &[]).unwrap() == part);
         len += encoded.total_len();
     }

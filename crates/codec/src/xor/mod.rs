@@ -28,11 +28,11 @@ mod decode;
 mod encode;
 mod points;
 
-pub(crate) use decode::Decoder;
+pub(crate) use decode::XorDecoder;
 pub use points::ReferencePoints;
 
 use crate::container::{Codec, CodecId, EncodedContainer};
-use crate::element::Layout;
+use crate::element::ElementLayout;
 use crate::error::CodecError;
 
 /// Widths that codes name.
@@ -44,19 +44,19 @@ const MAX_STRIDE: usize = 64;
 
 /// The paper's codec.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Xor {
+pub struct XorCodec {
     /// How many reference points a container has.
     pub points: ReferencePoints,
 }
 
-impl Codec for Xor {
+impl Codec for XorCodec {
     fn id(&self) -> CodecId {
         CodecId::Xor
     }
 
     fn encode(
         &self,
-        layout: &Layout,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
