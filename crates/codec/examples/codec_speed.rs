@@ -15,7 +15,7 @@ use std::error::Error;
 use std::fs;
 use std::time::{Duration, Instant};
 
-const RUNS: usize = 5;
+const RUNS: usize = 25;
 /// Random values that are read in a run.
 const VALUES: usize = 20_000;
 
@@ -85,6 +85,9 @@ fn arrays(folder: &str) -> Result<Vec<Array>, Box<dyn Error>> {
 
 fn median(mut times: Vec<Duration>) -> f64 {
     times.sort();
+    if std::env::var_os("FASTEST").is_some() {
+        return times[0].as_secs_f64();
+    }
     times[times.len() / 2].as_secs_f64()
 }
 

@@ -87,13 +87,13 @@ impl Codec for AnyCodec {
         self.as_codec().id()
     }
 
-    fn encode(
+    fn encode_pieces(
         &self,
         layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        self.as_codec().encode(layout, src, out)
+        self.as_codec().encode_pieces(layout, src, out)
     }
 }
 
@@ -337,7 +337,7 @@ impl ChoiceTrial<'_> {
     fn run(&mut self, codec: AnyCodec) -> f64 {
         let encoding = codec.encode(&self.layout, &self.sample, &mut self.encoded);
         let ratio = match encoding {
-            Ok(()) => self.encoded_len() as f64 / self.sample.len().max(1) as f64,
+            Ok(_) => self.encoded_len() as f64 / self.sample.len().max(1) as f64,
             Err(_) => f64::INFINITY,
         };
         self.take(codec, ratio);

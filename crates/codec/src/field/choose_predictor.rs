@@ -1,8 +1,8 @@
 //! Chooses how a container's elements become symbols, by the cost of a sample of its lanes.
 //!
-//! The cost of a way is the entropy of its symbols and their raw bits. SymbolContexts are left out: they gain about as much in all ways.
-use super::head::{NumberSource, STRIDES, SymbolModel};
-use super::lanes::{CONTEXTS, SymbolContexts};
+//! The cost of a way is the entropy of its symbols and their raw bits. Tables by what is before are left out: they gain about as much in all ways.
+use super::parameters::{MAX_STRIDE, NumberSource, SymbolModel};
+use super::lanes::{TABLES, TableUse};
 use super::predict::Predictor;
 use super::symbols::{ESCAPE, SYMBOLS, SymbolMap};
 use crate::element::{ElementType, Word};
@@ -27,12 +27,12 @@ impl SymbolCounts {
         let of_total = (total as f32).log2();
         let cost = present().map(|(symbol, n)| {
             let raw = map.interval(symbol, bits).map_or(bits, |(_, raw)| raw);
-            // No code has less than a bit, or more than ten; a sole symbol has none.
+            // No code has less than a bit, or more than nine; a sole symbol has none.
             let code = of_total - (*n as f32).log2();
             let code = if *n == total {
                 0.0
             } else {
-                code.clamp(0.5, 11.0)
+                code.clamp(0.5, 10.0)
             };
             *n as f32 * (code + raw as f32)
         });
@@ -50,8 +50,8 @@ pub(super) struct ModelCandidate {
 }
 
 impl ModelCandidate {
-    /// With contexts whose thresholds divide the sample.
-    pub(super) fn with_contexts(&self) -> SymbolModel {
+    /// Thresholds of bit lengths that divide the sample, for tables by the symbol before.
+    pub(super) fn thresholds(&self) -> [u8; TABLES - 1] {
         let mut lengths = [0u32; SYMBOLS / 2];
         for (symbol, n) in self.counts.0.iter().enumerate() {
             lengths[symbol / 2] += n;
@@ -66,17 +66,18 @@ impl ModelCandidate {
             });
             at.unwrap_or(0) as u8
         };
-        let thresholds: [u8; CONTEXTS - 1] = [quantile(20), quantile(50), quantile(80)];
-        SymbolModel {
-            contexts: SymbolContexts {
-                thresholds: Some(thresholds),
-            },
-            ..self.model
-        }
+        [quantile(20), quantile(50), quantile(80)]
     }
 }
 
 impl<T: Word> LaneSample<T> {
+    pub(super) fn new() -> LaneSample<T> {
+        LaneSample {
+            words: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
     fn lanes<'a>(&'a self, numbers: &'a [T]) -> impl Iterator<Item = &'a [T]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(a, b)| &numbers[a..*b])
@@ -119,13 +120,14 @@ impl<T: Word> LaneSample<T> {
                 predictor,
                 stride,
                 map: SymbolMap::Signed,
-                contexts: SymbolContexts::ONE,
+                tables: TableUse::One,
+                row: 0,
             };
             self.evaluate(model, numbers)
         };
         let mut best = try_one(Predictor::First, 1);
         let mut strides = vec![2, 3, 4];
-        if hint > 4 && hint <= STRIDES {
+        if hint > 4 && hint <= MAX_STRIDE {
             strides.push(hint);
         }
         for stride in strides {
@@ -183,7 +185,8 @@ impl<T: Word> LaneSample<T> {
                 predictor: Predictor::None,
                 stride: 1,
                 map,
-                contexts: SymbolContexts::ONE,
+                tables: TableUse::One,
+                row: 0,
             };
             let other = self.evaluate(model, &numbers);
             // Symbols that are finer are more, and the sample does not tell what their lengths cost.

@@ -9,7 +9,7 @@
 //! |        |        | symbols from `first` on, then of `ESCAPE`      |
 //! +--------+--------+-----------------------------------------------+
 //! ```
-//! A length is 1 to 10; 0: the symbol does not occur; 15: no other symbol occurs, and it takes no bits.
+//! A length is 1 to 9; 0: the symbol does not occur; 15: no other symbol occurs, and it takes no bits.
 //!
 //! Invariant: a code that is parsed is complete (every sequence of bits is a sequence of symbols), is a sole symbol, or is empty:
 //! there is no fourth case.
@@ -17,7 +17,7 @@ use super::FieldError;
 use super::symbols::{ESCAPE, SYMBOLS};
 
 /// The longest code, in bits. Four tables of so many bits fit a first-level cache.
-pub(super) const MAX_CODE_BITS: u32 = 10;
+pub(super) const MAX_CODE_BITS: u32 = 9;
 /// Entries of a table.
 pub(super) const TABLE: usize = 1 << MAX_CODE_BITS;
 /// The nibble of a sole symbol.
@@ -41,6 +41,10 @@ pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> CodeLengths {
         return lengths;
     }
     leaves.sort_unstable();
+    if put_plain_lengths(&leaves, &mut lengths) <= MAX_CODE_BITS as usize {
+        return lengths;
+    }
+    lengths.fill(0);
     // Of each level, from the deepest, its items in the order of their weights, and which of them are leaves.
     let mut levels: Vec<Vec<bool>> = Vec::with_capacity(MAX_CODE_BITS as usize);
     let mut packages: Vec<u64> = Vec::new();
@@ -76,6 +80,36 @@ pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> CodeLengths {
         taken = 2 * (taken - n);
     }
     lengths
+}
+
+/// The lengths of Huffman's code of sorted leaves, of which there are at least two; returns the longest. Lengths above 255 are not right,
+/// but are not used.
+fn put_plain_lengths(leaves: &[(u32, u8)], lengths: &mut CodeLengths) -> usize {
+    let n = leaves.len();
+    // Leaves, then inner nodes in the order in which they are made, which is that of their weights.
+    let mut weights = [0u64; 2 * SYMBOLS];
+    let mut parents = [0usize; 2 * SYMBOLS];
+    for (weight, (count, _)) in weights.iter_mut().zip(leaves) {
+        *weight = u64::from(*count);
+    }
+    let (mut leaf, mut inner) = (0, n);
+    for made in n..2 * n - 1 {
+        for _ in 0..2 {
+            let take_leaf = leaf < n && (inner >= made || weights[leaf] <= weights[inner]);
+            let child = if take_leaf { &mut leaf } else { &mut inner };
+            weights[made] += weights[*child];
+            parents[*child] = made;
+            *child += 1;
+        }
+    }
+    let mut depths = [0usize; 2 * SYMBOLS];
+    for node in (0..2 * n - 2).rev() {
+        depths[node] = depths[parents[node]] + 1;
+    }
+    for ((_, symbol), depth) in leaves.iter().zip(&depths) {
+        lengths[*symbol as usize] = *depth as u8;
+    }
+    depths[..n].iter().copied().max().unwrap_or(0)
 }
 
 /// The bits that a symbol takes.

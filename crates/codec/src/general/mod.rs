@@ -66,16 +66,13 @@ impl Codec for RawCodec {
         CodecId::Raw
     }
 
-    fn encode(
+    fn encode_pieces(
         &self,
-        layout: &ElementLayout,
+        _layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        out.begin(CodecId::Raw, layout, src.len())?;
-        for raw in src.chunks(PIECE_LEN) {
-            out.push_piece(raw, |_| false);
-        }
+        out.push_raw_pieces(src);
         Ok(())
     }
 }
@@ -90,13 +87,12 @@ impl Codec for GeneralCodec {
         }
     }
 
-    fn encode(
+    fn encode_pieces(
         &self,
         layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        out.begin(self.id(), layout, src.len())?;
         BUFFERS.with_borrow_mut(|buffers| {
             let GeneralBuffers {
                 zstd,

@@ -17,6 +17,7 @@ use crate::element::{ElementLayout, ElementType};
 use crate::error::CodecError;
 use half::f16;
 use pco::data_types::Number;
+use pco::errors::PcoError;
 use pco::metadata::DeltaEncoding;
 use pco::wrapped::{ChunkDecompressor, FileCompressor, FileDecompressor};
 use pco::{ChunkConfig, DecompressorScratch, PagingSpec};
@@ -79,13 +80,12 @@ impl Codec for PcoCodec {
         CodecId::Pco
     }
 
-    fn encode(
+    fn encode_pieces(
         &self,
         layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        out.begin(CodecId::Pco, layout, src.len())?;
         match layout.element {
             ElementType::F32 => self.encode_as::<f32>(layout, src, out),
             ElementType::F64 => self.encode_as::<f64>(layout, src, out),
@@ -102,7 +102,7 @@ impl PcoCodec {
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        let refused = |_| CodecError::Encoder("pco does not have this level");
+        let refused = |e: PcoError| CodecError::RefusedSettings(e.into());
         let mut values: Vec<T> = Vec::with_capacity(src.len() / layout.element.width());
         let mut pages = Vec::new();
         for raw in src.chunks(PIECE_LEN) {
@@ -114,8 +114,7 @@ impl PcoCodec {
         }
         let page_count = pages.len();
         if page_count == 0 {
-            src.chunks(PIECE_LEN)
-                .for_each(|raw| out.push_piece(raw, |_| false));
+            out.push_raw_pieces(src);
             return Ok(());
         }
         let config = ChunkConfig::default()
@@ -207,7 +206,7 @@ fn open_chunk<T: PcoNumber>(
     parameters: &[u8],
     elements: usize,
 ) -> Result<ChunkDecompressor<T>, CodecError> {
-    let damaged = |_| CodecError::DamagedHead("pco does not read its metadata");
+    let damaged = |e: PcoError| CodecError::RefusedHead(e.into());
     let (file, meta) = FileDecompressor::new(parameters).map_err(damaged)?;
     let mode = meta
         .first_chunk()
@@ -239,7 +238,7 @@ fn take_page<T: PcoNumber>(
     page: &[u8],
     elements: &mut [u8],
 ) -> Result<(), CodecError> {
-    let damaged = |_| CodecError::DamagedPiece("pco does not read its page");
+    let damaged = |e: PcoError| CodecError::RefusedPiece(e.into());
     let size = size_of::<T>();
     let n = elements.len() / size;
     let mut values = [T::default(); PIECE_LEN / 2];

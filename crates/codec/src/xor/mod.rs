@@ -54,13 +54,12 @@ impl Codec for XorCodec {
         CodecId::Xor
     }
 
-    fn encode(
+    fn encode_pieces(
         &self,
         layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        out.begin(CodecId::Xor, layout, src.len())?;
         let spacing = self.points.spacing(layout, src.len());
         // A part begins with `stride` values against zero: few enough of it, or the neighbour is the value before.
         let stride = match layout.stride.max(1) as usize {
