@@ -16,7 +16,7 @@ pub use recommend::{Recommendation, RecommendationReason};
 pub use sample::{SampledContainer, sampled_ranges};
 
 use crate::choose::{AnyCodec, CodecChooser, CodecSpeeds, CostGoal, CostModel, choose};
-use crate::container::CodecId;
+use crate::container::{Codec, CodecId};
 use crate::cost::{Bandwidths, CodecSpeed};
 use crate::element::{ElementLayout, ElementType};
 use crate::error::CodecError;
@@ -66,8 +66,10 @@ impl CodecAnalysis {
 pub struct SampleAnalysis {
     /// How the file is numbers, its phase as at the beginning of the file: told, or what most containers look like.
     pub layout: ElementLayout,
-    /// Every codec, in the order of [`CodecId::ALL`].
+    /// Every codec that coded the whole sample, in the order of [`CodecId::ALL`].
     pub codecs: Vec<(CodecId, CodecAnalysis)>,
+    /// Why others did not.
+    pub failed: Vec<AnalysisError>,
     /// The automatic choice for fewest bytes.
     pub auto: CodecAnalysis,
     /// For how many containers the automatic choice took each codec, without those that it took for none.
@@ -80,13 +82,14 @@ pub struct SampleAnalysis {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AnalysisError {
     /// A codec failed.
-    #[error("{} cannot code the container at {at}: {error}", codec.name())]
+    #[error("{} cannot code the container at {at}", codec.name())]
     Codec {
         /// Which.
         codec: CodecId,
         /// Where in the file.
         at: u64,
         /// Why.
+        #[source]
         error: CodecError,
     },
     /// A codec gave other bytes back than it had got.
@@ -109,7 +112,7 @@ pub const fn work(raw_len: u64) -> u64 {
 ///
 /// # Errors
 ///
-/// A codec that fails, or does not give back what it got.
+/// The automatic choice fails, or does not give back what it got. Of a single codec that is in [`SampleAnalysis::failed`].
 pub fn analyze(
     sample: &[SampledContainer],
     known: &KnownNumbers,
@@ -119,17 +122,8 @@ pub fn analyze(
     let layout = layout(sample, known);
     let store = Bandwidths::both(BANDWIDTH);
     let mut measurement = CodecMeasurement::new(sample, layout.element.width(), clock, done);
-    let mut codecs = Vec::with_capacity(CodecId::ALL.len());
-    for id in CodecId::ALL {
-        let codec = AnyCodec::of(id, store);
-        let analysis = measurement.run(|| {
-            move |at: u64, _: &[u8], _| {
-                let phase = phase_at(&layout, at);
-                (codec, ElementLayout { phase, ..layout })
-            }
-        })?;
-        codecs.push((id, analysis));
-    }
+    let all = CodecId::ALL.map(|id| AnyCodec::of(id, store));
+    let (codecs, failed) = measure_codecs(&mut measurement, &all, &layout);
     let model = CostModel {
         goal: CostGoal::Bytes,
         speeds: CodecSpeeds::default(),
@@ -146,14 +140,37 @@ pub fn analyze(
         }
     })?;
     let taken = measurement.taken();
-    let recommended = recommend::recommend(&codecs, &auto, &layout, known);
+    let recommended = recommend::recommend(&codecs, &auto, &taken, &layout, known);
     Ok(SampleAnalysis {
         layout,
         codecs,
+        failed,
         auto,
         taken,
         recommended,
     })
+}
+
+/// Measures each codec. One that fails ends nothing but its own measurement.
+fn measure_codecs<C: Codec + Copy>(
+    measurement: &mut CodecMeasurement<'_>,
+    codecs: &[C],
+    layout: &ElementLayout,
+) -> (Vec<(CodecId, CodecAnalysis)>, Vec<AnalysisError>) {
+    let (mut measured, mut failed) = (Vec::new(), Vec::new());
+    for codec in codecs {
+        let analysis = measurement.run(|| {
+            move |at: u64, _: &[u8], _| {
+                let phase = phase_at(layout, at);
+                (*codec, ElementLayout { phase, ..*layout })
+            }
+        });
+        match analysis {
+            Ok(analysis) => measured.push((codec.id(), analysis)),
+            Err(error) => failed.push(error),
+        }
+    }
+    (measured, failed)
 }
 
 /// How most containers look, with what is known.

@@ -5,7 +5,7 @@
 //! `lz4` mean the shorter of two codecs, with and without a shuffle: the longer one of them cannot be asked for.
 use super::{CodecAnalysis, KnownNumbers};
 use crate::container::CodecId;
-use crate::element::ElementLayout;
+use crate::element::{ElementLayout, ElementType};
 use crate::hint::{CodecHint, HintedCodec};
 
 /// What a codec may be longer than the shortest, if it is faster.
@@ -37,6 +37,17 @@ pub struct Recommendation {
     pub ratio: f64,
     /// Why.
     pub reason: RecommendationReason,
+}
+
+/// A hint of this codec with what is known of the numbers, and nothing that is guessed: where bytes are coded as bytes they may be none.
+pub(super) fn hint_of_bytes(codec: HintedCodec, known: &KnownNumbers) -> CodecHint {
+    let begins_with_one = |element: &ElementType| known.offset % element.width() as u64 == 0;
+    CodecHint {
+        codec,
+        element: known.element.filter(begins_with_one),
+        stride: known.stride,
+        row: None,
+    }
 }
 
 /// A hint of this codec with all that is known of the numbers.
@@ -75,27 +86,34 @@ fn hinted(codec: CodecId) -> HintedCodec {
 pub(super) fn recommend(
     codecs: &[(CodecId, CodecAnalysis)],
     auto: &CodecAnalysis,
+    taken: &[(CodecId, u32)],
     layout: &ElementLayout,
     known: &KnownNumbers,
 ) -> Recommendation {
-    let recommended = |codec, analysis: &CodecAnalysis, reason| Recommendation {
-        hint: hint(codec, layout, known),
+    // Which codec the hint leads to decides whether it is one of numbers.
+    let recommended = |codec, id, analysis: &CodecAnalysis, reason| Recommendation {
+        hint: match id {
+            CodecId::Zstd | CodecId::Lz4 => hint_of_bytes(codec, known),
+            _ => hint(codec, layout, known),
+        },
         ratio: analysis.ratio(),
         reason,
     };
     let seconds = |a: &CodecAnalysis| 1.0 / a.speed.encode + 1.0 / a.speed.decode;
     let shortest = codecs.iter().min_by_key(|(_, a)| a.encoded_len);
     let Some(&(shortest, least)) = shortest else {
-        return recommended(HintedCodec::Raw, auto, RecommendationReason::NothingGains);
+        return recommended(HintedCodec::Raw, CodecId::Raw, auto, RecommendationReason::NothingGains);
     };
     let limit = |bytes: u64, part: f64| bytes as f64 * part;
     if least.encoded_len.min(auto.encoded_len) as f64 >= limit(auto.raw_len, 1.0 - LEAST_GAIN) {
         let raw = codecs.iter().find(|(id, _)| *id == CodecId::Raw);
         let raw = raw.map_or(least, |(_, analysis)| *analysis);
-        return recommended(HintedCodec::Raw, &raw, RecommendationReason::NothingGains);
+        return recommended(HintedCodec::Raw, CodecId::Raw, &raw, RecommendationReason::NothingGains);
     }
     if (auto.encoded_len as f64) < limit(least.encoded_len, 1.0 - MIXED_CONTENT_GAIN) {
-        return recommended(HintedCodec::Auto, auto, RecommendationReason::Mixed);
+        let most = taken.iter().max_by_key(|(_, count)| *count);
+        let id = most.map_or(CodecId::Raw, |(id, _)| *id);
+        return recommended(HintedCodec::Auto, id, auto, RecommendationReason::Mixed);
     }
     let near = codecs
         .iter()
@@ -113,14 +131,13 @@ pub(super) fn recommend(
         true => RecommendationReason::Shortest,
         false => RecommendationReason::Faster(shortest),
     };
-    recommended(hinted(codec), &analysis, reason)
+    recommended(hinted(codec), codec, &analysis, reason)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cost::CodecSpeed;
-    use crate::element::ElementType;
     use std::time::Duration;
 
     fn analysis(encoded_len: u64, rate: f64) -> CodecAnalysis {
@@ -148,7 +165,7 @@ mod tests {
             ..ElementLayout::plain(ElementType::F32)
         };
         let auto = analysis(auto, 1e9);
-        let found = recommend(&codecs, &auto, &layout, &KnownNumbers::default());
+        let found = recommend(&codecs, &auto, &[(CodecId::Field, 1)], &layout, &KnownNumbers::default());
         (found.hint.to_string(), found.reason)
     }
 
@@ -177,12 +194,34 @@ mod tests {
             ElementLayout::plain(ElementType::F32),
             KnownNumbers::default(),
         );
-        let found = recommend(&codecs, &analysis(500_000, 5e8), &layout, &known);
+        let found = recommend(&codecs, &analysis(500_000, 5e8), &[], &layout, &known);
         assert_eq!(found.hint.to_string(), "zstd,f32");
         assert_eq!(
             (found.ratio, found.reason),
             (2.0, RecommendationReason::Shortest)
         );
+    }
+
+    #[test]
+    fn no_type_is_guessed_for_bytes() {
+        let codecs = [
+            (CodecId::Raw, analysis(1_000_016, 1e10)),
+            (CodecId::Zstd, analysis(400_000, 5e8)),
+            (CodecId::ShuffleZstd, analysis(500_000, 5e8)),
+        ];
+        let layout = ElementLayout::plain(ElementType::Bf16);
+        let auto = analysis(400_000, 5e8);
+        let hint = |known| recommend(&codecs, &auto, &[(CodecId::Zstd, 1)], &layout, &known).hint;
+        assert_eq!(hint(KnownNumbers::default()).to_string(), "zstd");
+        let known = KnownNumbers {
+            element: Some(ElementType::F32),
+            ..KnownNumbers::default()
+        };
+        assert_eq!(hint(known).to_string(), "zstd,f32");
+        // Mixed content that is mostly text.
+        let auto = analysis(300_000, 5e8);
+        let mixed = recommend(&codecs, &auto, &[(CodecId::Zstd, 3), (CodecId::Field, 1)], &layout, &KnownNumbers::default());
+        assert_eq!(mixed.hint.to_string(), "auto");
     }
 
     #[test]

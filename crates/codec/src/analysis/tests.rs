@@ -1,6 +1,6 @@
 //! The analysis of arrays of known content, with a clock that is told what time it is.
 use super::*;
-use crate::container::MAX_CONTAINER_LEN;
+use crate::container::{EncodedContainer, MAX_CONTAINER_LEN};
 use forebay_testkit::random::seeded_bytes;
 use std::cell::Cell;
 
@@ -45,6 +45,46 @@ fn every_codec_is_measured_and_raw_has_ratio_one() {
     assert_eq!(analysis.layout, ElementLayout::plain(ElementType::F32));
     assert_eq!(analysis.taken, [(CodecId::Field, 2)]);
     assert_eq!(analysis.recommended.hint.element, Some(ElementType::F32));
+}
+
+/// A codec that copies, or refuses if it has the number of Zstandard.
+#[derive(Debug, Clone, Copy)]
+struct RefusingCodec(CodecId);
+
+impl Codec for RefusingCodec {
+    fn id(&self) -> CodecId {
+        self.0
+    }
+
+    fn encode_pieces(
+        &self,
+        _: &ElementLayout,
+        src: &[u8],
+        out: &mut EncodedContainer,
+    ) -> Result<(), CodecError> {
+        if self.0 == CodecId::Zstd {
+            return Err(CodecError::Encoder("it refuses"));
+        }
+        out.push_raw_pieces(src);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_codec_that_fails_ends_nothing_but_its_own_measurement() {
+    let wave = sample(&wave(30_000), 0);
+    let done = Cell::new(0);
+    let clock = || Duration::ZERO;
+    let mut count = |n| done.set(done.get() + n);
+    let mut measurement = CodecMeasurement::new(&wave, 4, &clock, &mut count);
+    let codecs = [CodecId::Raw, CodecId::Zstd, CodecId::Raw].map(RefusingCodec);
+    let layout = ElementLayout::plain(ElementType::F32);
+    let (measured, failed) = measure_codecs(&mut measurement, &codecs, &layout);
+    assert_eq!(measured.len(), 2);
+    let error = CodecError::Encoder("it refuses");
+    let codec = CodecId::Zstd;
+    assert_eq!(failed, [AnalysisError::Codec { codec, at: 0, error }]);
+    assert_eq!(done.get(), 3 * RUNS as u64 * 120_000);
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //!
 //! It is made anew after [`FIRST_KEPT_CONTAINERS`] containers, twice as many each time that the codec stays the same, or once a container became much
 //! longer or shorter than the first one of this choice.
-use super::{CodecChoice, CostModel, choose};
-use crate::container::Codec;
+use super::{CodecChoice, CostModel, choose, choose_with};
+use crate::container::{Codec, EncodedContainer, StoredForm};
+use crate::error::CodecError;
 use crate::hint::CodecHint;
 
 /// Containers that a first choice is kept for.
@@ -49,6 +50,43 @@ impl CodecChooser {
             return choice;
         }
         let choice = choose(at, raw, &self.hint, &model());
+        self.keep(at, choice);
+        choice
+    }
+
+    /// Chooses for the container that begins at this offset of the file, and encodes it. Where all of it was encoded to choose, it is not
+    /// encoded again. `model` is asked for only if a choice is made.
+    ///
+    /// # Errors
+    ///
+    /// More than a container may have.
+    pub fn encode(
+        &mut self,
+        at: u64,
+        raw: &[u8],
+        model: impl FnOnce() -> CostModel,
+        out: &mut EncodedContainer,
+    ) -> Result<(CodecChoice, StoredForm), CodecError> {
+        let choice = match self.choice {
+            Some(_) if self.used < self.kept => self.next(at, raw, model),
+            _ => {
+                self.used += 1;
+                let (choice, is_encoded) = choose_with(at, raw, &self.hint, &model(), out);
+                self.keep(at, choice);
+                if is_encoded {
+                    self.encoded(raw.len(), out.stored_len());
+                    return Ok((choice, out.stored_form()));
+                }
+                choice
+            }
+        };
+        let stored = choice.codec.encode(&choice.layout, raw, out)?;
+        self.encoded(raw.len(), out.stored_len());
+        Ok((choice, stored))
+    }
+
+    /// Keeps a choice that was made for a container at this offset.
+    fn keep(&mut self, at: u64, choice: CodecChoice) {
         let width = choice.layout.element.width() as u64;
         let same = |known: CodecChoice| known.codec.id() == choice.codec.id();
         self.kept = match self.choice.is_some_and(same) {
@@ -61,7 +99,6 @@ impl CodecChooser {
         // As at offset zero.
         kept.layout.phase = ((u64::from(choice.layout.phase) + at) % width) as u32;
         self.choice = Some(kept);
-        choice
     }
 
     /// Where elements begin in a container at this offset.
@@ -118,6 +155,26 @@ mod tests {
             assert_eq!(choice.codec.id(), CodecId::Field);
         }
         assert_eq!(asked.get(), 3);
+    }
+
+    #[test]
+    fn encoding_at_once_is_choosing_and_encoding() {
+        let few: Vec<u8> = (0..100_000u32)
+            .flat_map(|i| (f64::from(i * 7919 % 600) / 3.0).to_le_bytes())
+            .collect();
+        for raw in [wave(10_000), few, seeded_bytes(2, 50_000)] {
+            let hint: CodecHint = "auto".parse().unwrap();
+            let (mut a, mut b) = (CodecChooser::new(hint), CodecChooser::new(hint));
+            let (mut at_once, mut apart) = (EncodedContainer::new(), EncodedContainer::new());
+            for at in [0, 8 << 20] {
+                let (choice, stored) = a.encode(at, &raw, model, &mut at_once).unwrap();
+                let expected = b.next(at, &raw, model);
+                let form = expected.codec.encode(&expected.layout, &raw, &mut apart);
+                b.encoded(raw.len(), apart.stored_len());
+                assert_eq!((choice, Ok(stored)), (expected, form));
+                assert!(at_once == apart);
+            }
+        }
     }
 
     #[test]

@@ -23,10 +23,19 @@ use crate::hint::{CodecHint, HintedCodec};
 use crate::xor::{ReferencePoints, XorCodec};
 use guess::guess;
 
+/// Slots for values of which it is counted how many repeat: some times as many as a sample has.
+const VALUE_SLOT_BITS: u32 = 13;
 /// Pieces that are encoded as a sample, at most.
 const SAMPLED_PIECES: usize = 4;
 /// One of so many pieces is sampled.
 const SAMPLED: usize = 32;
+/// Pieces of the sample that are looked at for repetitions if numbers are likely.
+const QUICK_PIECES: usize = 2;
+/// What a byte of likely numbers is expected to become, at most, for [`FieldCodec`] to be taken without a trial: where it is more, bytes
+/// may be no numbers, or those of many interleaved arrays.
+const LIKELY_NUMBERS: f64 = 0.88;
+/// A ratio of LZ4 from which on nothing repeats.
+const NOTHING_REPEATS: f64 = 0.95;
 /// A ratio of LZ4 that comes of few distinct values, maybe.
 const REPEATING_RATIO: f64 = 0.6;
 /// A ratio of `field` from which on numbers of several interleaved arrays are likely, which a shuffle may find.
@@ -216,13 +225,25 @@ pub struct CodecChoice {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> CodecChoice {
+    choose_with(at, raw, hint, model, &mut EncodedContainer::new()).0
+}
+
+/// The same; also returns whether `encoded` is the container by the choice, for sometimes the whole of it is a trial.
+fn choose_with(
+    at: u64,
+    raw: &[u8],
+    hint: &CodecHint,
+    model: &CostModel,
+    encoded: &mut EncodedContainer,
+) -> (CodecChoice, bool) {
     let row = hint.row.unwrap_or(0);
     let guess = guess(at, raw, hint.element, hint.stride, row);
     let mut trial = ChoiceTrial {
         sample: sample(raw),
         layout: guess.layout,
         model,
-        encoded: EncodedContainer::new(),
+        encoded,
+        best_is_encoded: false,
         cost: f64::INFINITY,
         best: CodecChoice {
             codec: AnyCodec::Raw(RawCodec),
@@ -236,10 +257,13 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Codec
     let xor = AnyCodec::Xor(XorCodec {
         points: model.points(),
     });
-    let only = |codec| CodecChoice {
-        codec,
-        layout: guess.layout,
-        expected: guess.cost.min(1.0),
+    let only = |codec| {
+        let choice = CodecChoice {
+            codec,
+            layout: guess.layout,
+            expected: guess.cost.min(1.0),
+        };
+        (choice, false)
     };
     match hint.codec {
         HintedCodec::Raw => return only(AnyCodec::Raw(RawCodec)),
@@ -256,6 +280,12 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Codec
         }
         HintedCodec::Auto => {
             trial.take(AnyCodec::Raw(RawCodec), 1.0);
+            if model.goal == CostGoal::Bytes
+                && guess.cost < LIKELY_NUMBERS
+                && trial.nothing_repeats(lz4(false))
+            {
+                return only(AnyCodec::Field(FieldCodec));
+            }
             let repeats = trial.run(lz4(false));
             let numbers = trial.run(AnyCodec::Field(FieldCodec));
             if let CostGoal::Seconds(_) = model.goal {
@@ -263,37 +293,50 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Codec
                 trial.run(lz4(true));
             }
             // Where neither finds anything there is nothing, or text with few repetitions.
-            if repeats < 0.95 || numbers > 0.95 {
+            if repeats < NOTHING_REPEATS || numbers > 0.95 {
                 trial.run(zstd(false));
             }
-            if repeats < 0.95 || numbers > POORLY_PREDICTED {
+            if repeats < NOTHING_REPEATS || numbers > POORLY_PREDICTED {
                 trial.run(zstd(true));
             }
             // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
             if repeats < REPEATING_RATIO || repeats_values(&trial.sample, guess.layout.element) {
-                trial.sample = raw.to_vec();
-                trial.run(AnyCodec::Field(FieldCodec));
                 if guess.layout.element == ElementType::F32 && hint.element.is_none() {
                     trial.layout = wide_layout(&guess.layout);
-                    trial.run(AnyCodec::Field(FieldCodec));
+                    trial.run_whole(raw);
+                    trial.layout = guess.layout;
                 }
+                trial.run_whole(raw);
             }
         }
     }
-    trial.best
+    (trial.best, trial.best_is_encoded)
 }
 
 /// Whether at most half of the sample's values are distinct. Those of 16 bits are not counted: a dictionary saves little of them.
 fn repeats_values(sample: &[u8], element: ElementType) -> bool {
-    let width = element.width();
-    if width < 4 {
-        return false;
+    let repeated = match element.width() {
+        4 => repeated_values::<4>(sample),
+        8 => repeated_values::<8>(sample),
+        _ => return false,
+    };
+    repeated * 2 * element.width() >= sample.len()
+}
+
+/// How many values are like one before, nearly: a slot for each hash knows the last value there.
+fn repeated_values<const W: usize>(sample: &[u8]) -> usize {
+    let mut last = [0u64; 1 << VALUE_SLOT_BITS];
+    let mut repeated = 0;
+    for value in sample.as_chunks::<W>().0 {
+        let mut word = [0; 8];
+        word[..W].copy_from_slice(value);
+        // Zero is no free slot.
+        let hash = (u64::from_le_bytes(word) ^ 0x5bd1_e995).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let slot = &mut last[(hash >> (64 - VALUE_SLOT_BITS)) as usize];
+        repeated += usize::from(*slot == hash);
+        *slot = hash;
     }
-    let mut values: Vec<&[u8]> = sample.chunks_exact(width).collect();
-    let count = values.len();
-    values.sort_unstable();
-    values.dedup();
-    values.len() * 2 <= count
+    repeated
 }
 
 /// The same bytes as binary64: pairs of binary32 whose halves change together may be these.
@@ -326,7 +369,9 @@ struct ChoiceTrial<'a> {
     sample: Vec<u8>,
     layout: ElementLayout,
     model: &'a CostModel,
-    encoded: EncodedContainer,
+    encoded: &'a mut EncodedContainer,
+    /// Whether that is the whole container by the best so far.
+    best_is_encoded: bool,
     /// The best so far, and what it costs.
     best: CodecChoice,
     cost: f64,
@@ -335,31 +380,47 @@ struct ChoiceTrial<'a> {
 impl ChoiceTrial<'_> {
     /// Encodes the sample; returns the ratio.
     fn run(&mut self, codec: AnyCodec) -> f64 {
-        let encoding = codec.encode(&self.layout, &self.sample, &mut self.encoded);
-        let ratio = match encoding {
-            Ok(_) => self.encoded_len() as f64 / self.sample.len().max(1) as f64,
-            Err(_) => f64::INFINITY,
-        };
+        let ratio = self.sample_ratio(codec, self.sample.len());
         self.take(codec, ratio);
         ratio
     }
 
-    /// Without the head of a sample: a container has it once, too, and is much longer.
-    fn encoded_len(&self) -> usize {
-        match self.sample.len() > SAMPLED_PIECES * PIECE_LEN {
-            true => self.encoded.encoded_len(),
-            false => self.encoded.bytes().len(),
+    /// The ratio of the first bytes of the sample. Without the head: a container has it once, too, and is much longer.
+    fn sample_ratio(&mut self, codec: AnyCodec, len: usize) -> f64 {
+        let sample = &self.sample[..len.min(self.sample.len())];
+        self.best_is_encoded = false;
+        match codec.encode(&self.layout, sample, self.encoded) {
+            Ok(_) => self.encoded.bytes().len() as f64 / sample.len().max(1) as f64,
+            Err(_) => f64::INFINITY,
         }
     }
 
-    /// Takes a codec if it is the best so far. Raw needs no gain.
-    fn take(&mut self, codec: AnyCodec, ratio: f64) {
+    /// Whether neither bytes nor values repeat in some pieces.
+    fn nothing_repeats(&mut self, lz4: AnyCodec) -> bool {
+        let len = self.sample.len().min(QUICK_PIECES * PIECE_LEN);
+        !repeats_values(&self.sample[..len], self.layout.element)
+            && self.sample_ratio(lz4, len) > NOTHING_REPEATS
+    }
+
+    /// Encodes a whole container by our codec of fields.
+    fn run_whole(&mut self, raw: &[u8]) {
+        let codec = AnyCodec::Field(FieldCodec);
+        self.best_is_encoded = false;
+        if codec.encode(&self.layout, raw, self.encoded).is_ok() {
+            let ratio = self.encoded.encoded_len() as f64 / raw.len().max(1) as f64;
+            self.best_is_encoded = self.take(codec, ratio);
+        }
+    }
+
+    /// Takes a codec if it is the best so far; returns whether it is. Raw needs no gain.
+    fn take(&mut self, codec: AnyCodec, ratio: f64) -> bool {
         let worth = match codec {
             AnyCodec::Raw(_) => 0.0,
             _ => LEAST_GAIN,
         };
         let cost = self.model.cost(codec.id(), ratio + worth);
-        if cost < self.cost {
+        let is_best = cost < self.cost || (cost == self.cost && codec == self.best.codec);
+        if is_best {
             self.cost = cost;
             self.best = CodecChoice {
                 codec,
@@ -367,5 +428,6 @@ impl ChoiceTrial<'_> {
                 expected: ratio,
             };
         }
+        is_best
     }
 }

@@ -18,7 +18,7 @@ const LANES_MASK: usize = 8191;
 const ELEMENTS: usize = PIECE_LEN / 2;
 /// Up to so many symbols have a code in every table, also where a part of the pieces does not show them.
 const COMMON_SYMBOLS: usize = 64;
-/// Counted pieces of a container from which on lanes have tables of their own: fewer lanes do not tell four kinds apart.
+/// Counted lanes of a container from which on lanes have tables of their own: fewer lanes do not tell four kinds apart.
 const MIN_LANES: usize = 32;
 
 /// Appends parameters and pieces to a container that has its head. `base` has as many bytes as `src`.
@@ -258,9 +258,10 @@ impl<T: Word> FieldContainer<'_, T> {
         if step > 1 {
             allow_uncounted(&mut one, &all);
             allow_uncounted(&mut by_symbol, &all);
-            if let Some(by_lane) = &mut by_lane {
-                allow_uncounted(by_lane, &all);
-            }
+        }
+        // Lanes choose their tables anew, also where all were counted.
+        if let Some(by_lane) = &mut by_lane {
+            allow_uncounted(by_lane, &all);
         }
         let (mut best, mut cost) = codes_of(&one, step);
         model.tables = TableUse::One;

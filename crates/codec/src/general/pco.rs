@@ -272,6 +272,7 @@ mod tests {
             let opened = open_chunk::<f64>(bytes, 1000);
             match opened.map(drop) {
                 Err(CodecError::DamagedHead(why)) => why,
+                Err(CodecError::RefusedHead(_)) => "pco refuses it",
                 other => panic!("{other:?}"),
             }
         };
