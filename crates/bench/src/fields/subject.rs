@@ -8,7 +8,7 @@ use forebay_codec::cost::Bandwidths;
 use forebay_codec::general::{ByteCodec, GeneralCodec, PcoCodec, RawCodec};
 use forebay_codec::hint::HintedCodec;
 use forebay_codec::xor::{ReferencePoints, XorCodec};
-use forebay_codec::{Codec as _, CodecHint, EncodedContainer};
+use forebay_codec::{Codec as _, CodecHint, ElementLayout, EncodedContainer};
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -91,6 +91,23 @@ pub fn select(wanted: &[String]) -> Result<Vec<FieldsSubject>> {
     by_name("subject", &SUBJECTS, |s| s.name, wanted, &hint)
 }
 
+/// What the automatic choice is told.
+pub fn automatic_hint(layout: &ElementLayout) -> CodecHint {
+    CodecHint {
+        codec: HintedCodec::Auto,
+        element: Some(layout.element),
+        ..CodecHint::default()
+    }
+}
+
+/// What it chooses by.
+pub fn automatic_model() -> CostModel {
+    CostModel {
+        goal: CostGoal::Bytes,
+        speeds: CodecSpeeds::default(),
+    }
+}
+
 impl FieldsSubject {
     /// Encodes each container into the one of the same number.
     pub fn encode(&self, sources: &[SourceContainer], out: &mut [EncodedContainer]) -> Result<()> {
@@ -98,7 +115,9 @@ impl FieldsSubject {
         for (source, out) in sources.iter().zip(out) {
             let SourceContainer { raw, layout, .. } = source;
             match self.kind {
-                SubjectKind::Codec(codec) => codec.encode(layout, raw, out)?,
+                SubjectKind::Codec(codec) => {
+                    codec.encode(layout, raw, out)?;
+                }
                 SubjectKind::AgainstBase => {
                     let base = source.base.unwrap_or_default();
                     FieldCodec.encode_against(base, layout, raw, out)?;
@@ -106,18 +125,9 @@ impl FieldsSubject {
                 SubjectKind::Automatic => {
                     if source.at == 0 {
                         // An array is a file of its own.
-                        chooser = CodecChooser::new(CodecHint {
-                            codec: HintedCodec::Auto,
-                            element: Some(layout.element),
-                            ..CodecHint::default()
-                        });
+                        chooser = CodecChooser::new(automatic_hint(layout));
                     }
-                    let choice = chooser.next(source.at, raw, || CostModel {
-                        goal: CostGoal::Bytes,
-                        speeds: CodecSpeeds::default(),
-                    });
-                    choice.codec.encode(&choice.layout, raw, out)?;
-                    chooser.encoded(raw.len(), out.encoded_len());
+                    chooser.encode(source.at, raw, automatic_model, out)?;
                 }
                 SubjectKind::Whole => {}
             }
