@@ -272,7 +272,7 @@ impl LayerWriter {
         let mut log = open.log.lock();
         match *log {
             Some(log) => Ok(log),
-            None => Ok(*log.insert(self.ctx.node.data.create_log(open.file.fid)?)),
+            None => Ok(*log.insert(self.ctx.node.data.create_log(open.file.fid, Default::default())?)),
         }
     }
 
