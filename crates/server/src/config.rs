@@ -106,6 +106,7 @@ impl Config {
             buffer_bytes: self.memory / 6,
             sync_each_flush: self.durability == Durability::Disk,
             reserve,
+            codec_when: Default::default(),
             background: true,
         }
     }

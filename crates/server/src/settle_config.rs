@@ -43,7 +43,6 @@ impl SettleConfig {
             index_bytes,
             anchor_bytes: index_bytes / 2,
             backlog_bytes: self.backlog.unwrap_or(backlog),
-            encode: false,
         })
     }
 }

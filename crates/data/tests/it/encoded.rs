@@ -5,7 +5,7 @@ use forebay_codec::{CodecHint, CodecId};
 use forebay_data::check::{ByteCheck, SegmentFiles, StoredBytes, recount};
 use forebay_data::container::{self, Container};
 use forebay_data::pieces::Pieces;
-use forebay_data::{LogId, LogStoreOptions, SettleOptions, segment_header, span};
+use forebay_data::{CodecWhen, LogId, LogStoreOptions, segment_header, span};
 use forebay_proto::{Error, Fid};
 use forebay_storage::OsIo;
 use forebay_testkit::random::{Random, seeded_bytes};
@@ -16,10 +16,8 @@ const MIB: usize = 1 << 20;
 
 fn encoding() -> LogStoreOptions {
     LogStoreOptions {
-        settle: Some(SettleOptions {
-            encode: true,
-            ..settle_options()
-        }),
+        settle: Some(settle_options()),
+        codec_when: CodecWhen::Settle,
         ..options()
     }
 }
@@ -152,6 +150,54 @@ fn numbers_are_stored_shorter_and_read_the_same() {
         }
         assert_empties(&fixture);
     }
+}
+
+#[test]
+fn what_is_encoded_inline_takes_less_of_the_quota_at_once() {
+    let inline = LogStoreOptions {
+        codec_when: CodecWhen::Inline,
+        quota: Some(20 << 20),
+        ..options()
+    };
+    let mut fixture = Fixture::new(inline.clone());
+    let mut logs = Vec::new();
+    // Twice as many bytes as the quota.
+    for i in 0..10 {
+        let numbers = wave(i, MIB);
+        logs.push((
+            written(
+                &fixture,
+                &numbers,
+                "auto",
+                [4 * MIB, 300_000, 3 * MIB][i as usize % 3],
+            ),
+            numbers,
+        ));
+    }
+    let stats = fixture.logs.stats();
+    assert!(stats.encoded > 0 && stats.live == 40 << 20, "{stats:?}");
+    // In a tail parts may be freed before anything is written out.
+    let log = fixture
+        .logs
+        .create_log(Fid(2), CodecHint::default())
+        .unwrap();
+    let numbers = wave(11, MIB / 16);
+    fixture.logs.append(log, &numbers).unwrap();
+    fixture.logs.free(&[(log, 50_000..120_000)]).unwrap();
+    fixture.logs.flush(log, true).unwrap();
+    for _ in 0..2 {
+        assert_counted(&fixture);
+        assert_eq!(checked(&fixture), (0, 0));
+        for (log, numbers) in &logs {
+            assert_read(&fixture, *log, numbers);
+        }
+        assert!(fixture.read(log, 120_000, 100_000).unwrap() == numbers[120_000..220_000]);
+        assert!(is_gone(&fixture.read(log, 119_999, 1)));
+        fixture.reopen(inline.clone());
+    }
+    // A log that is sealed has its containers synced too.
+    fixture.logs.flush(logs[0].0, true).unwrap();
+    assert_empties(&fixture);
 }
 
 #[test]
