@@ -4,7 +4,8 @@
 //! A token is the asking member's name for one commit or open; it never uses it again for another. Requests can be sent
 //! again after a lost answer: they answer the same.
 use crate::call::service;
-use crate::{Attr, Fid, LogId, Member, OpenFlags, Time};
+use crate::{Attr, Fid, LogId, Member, OpenFlags, Time, hint_text};
+use forebay_codec::CodecHint;
 use forebay_index::{Change, Extent};
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,9 @@ pub struct UnnamedFile {
     pub gid: u32,
     /// It may get a name.
     pub linkable: bool,
+    /// The codec hint of its directory.
+    #[serde(with = "hint_text")]
+    pub codec: Option<CodecHint>,
 }
 
 service! {

@@ -1,6 +1,6 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
 use crate::prefetch_config::PrefetchConfig;
-use crate::{Error, IndexConfig, Member, Result, SettleConfig};
+use crate::{CodecConfig, Error, IndexConfig, Member, Result, SettleConfig};
 use forebay_data::{DiskReserve, LogStoreOptions, SETTLE_RESERVE};
 use forebay_storage::{Durability, Options};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct Config {
     pub prefetch: PrefetchConfig,
     /// Deduplication of what is stored.
     pub settle: SettleConfig,
+    /// Encoding of what is stored.
+    pub codec: CodecConfig,
 }
 
 impl Default for Config {
@@ -53,6 +55,7 @@ impl Default for Config {
             index: IndexConfig::default(),
             prefetch: PrefetchConfig::default(),
             settle: SettleConfig::default(),
+            codec: CodecConfig::default(),
         }
     }
 }

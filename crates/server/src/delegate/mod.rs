@@ -25,6 +25,7 @@
 //! | `DelegateContext` | `context` | what all those above share; owners' views of files |
 //! | `TrafficCounters` | `traffic` | counters of the requests of a mount or library |
 //! | `DeferredCloses` | `deferred_close` | work that closes could not finish, and when it is retried |
+//! | `DirectoryPaths` | `directory_paths` | where directories are, for codec hints by path |
 //! | `KernelLeases` | `kernel_leases` | what this node's kernel may keep because its owner leased it |
 //! | `RequestCombiner` | `combine` | requests of this node that ask another member the same thing at once |
 //! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
@@ -50,6 +51,7 @@ mod context;
 mod counted_open;
 mod deadlock;
 mod deferred_close;
+mod directory_paths;
 mod drop_notes;
 mod file_description;
 mod file_map;
@@ -93,6 +95,7 @@ use combine::RequestCombiner;
 use commit::LayerCommitter;
 use context::DelegateContext;
 use counted_open::TeamOpenClaims;
+use directory_paths::DirectoryPaths;
 pub use file_description::{FileDescription, PatternRow, PatternRows};
 use forebay_data::Counter;
 use forebay_data::buffer_pool::BufferPool;
@@ -175,6 +178,8 @@ impl Delegate {
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
             kernel_leases: KernelLeases::default(),
             noted_files: AtomicUsize::default(),
+            directory_paths: DirectoryPaths::new(config.codec.names.have_paths()),
+            codec_names: config.codec.names.clone(),
             combine: RequestCombiner::new(member),
             posix: config.consistency == Consistency::Posix,
             always_sync: config.durability == Durability::Disk,

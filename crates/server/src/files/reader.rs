@@ -121,7 +121,7 @@ impl ContentReader {
             };
             Ok(Some(FileSurvey {
                 attr: inode.attr(*fid),
-                xattrs: inodes.has_xattrs(*fid)?,
+                xattrs: inodes.has_xattrs(*fid, &inode)?,
                 held: match inode.kind {
                     Kind::File => self.held(*fid, &inode, &mut left)?,
                     _ => Some(Vec::new()),
