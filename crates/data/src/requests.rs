@@ -1,7 +1,8 @@
 //! The requests about log bytes that this member answers.
 use crate::{LogRange, LogStore};
 use forebay_proto::data::{
-    DataService, FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs, VerifyRanges,
+    DataService, FreeRanges, GetStorage, GetUsage, PiecesRead, ReadPieces, RecodeRanges,
+    RecodeReport, StorageReport, StoreUsage, SyncLogs, VerifyRanges,
 };
 use forebay_proto::{Member, Result};
 
@@ -27,6 +28,23 @@ impl DataService for LogStore {
         let ranges = request.ranges.into_iter();
         let readable = |(log, addr, len)| self.reader.is_readable(log, addr, len);
         Ok(ranges.map(readable).collect())
+    }
+
+    fn get_storage(&self, _: Member, request: GetStorage) -> Result<StorageReport> {
+        let unsettled = request.ranges.iter().map(|(_, _, len)| len).sum();
+        Ok(StorageReport {
+            unsettled,
+            ..StorageReport::default()
+        })
+    }
+
+    fn recode_ranges(&self, _: Member, request: RecodeRanges) -> Result<RecodeReport> {
+        let bytes = request.ranges.iter().map(|(_, _, len)| len).sum();
+        Ok(RecodeReport {
+            bytes,
+            before: bytes,
+            after: bytes,
+        })
     }
 
     fn get_usage(&self, _: Member, _: GetUsage) -> Result<StoreUsage> {

@@ -299,6 +299,14 @@ service! {
             /// The file.
             fid: Fid,
         }) -> RemoveProgress;
+
+        /// To the owner or a slice owner: which log addresses of any member the file's extents and patterns name there.
+        get_log_ranges(GetLogRanges {
+            /// The file.
+            fid: Fid,
+            /// Extents from this offset on.
+            from: u64,
+        }) -> FileLogRanges;
     }
 }
 
@@ -365,6 +373,16 @@ pub struct PatternsReply {
 pub struct NamedRanges {
     /// Log, first address, and the one after the last. For a pattern these may include bytes that were freed.
     pub ranges: Vec<(LogId, u64, u64)>,
+    /// Ask again from this offset for more.
+    pub next: Option<u64>,
+}
+
+/// The reply to [`GetLogRanges`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLogRanges {
+    /// Member, log, first address, and the one after the last: by member, log and address, none in two. For a pattern these may
+    /// include bytes that were freed.
+    pub ranges: Vec<(Member, LogId, u64, u64)>,
     /// Ask again from this offset for more.
     pub next: Option<u64>,
 }

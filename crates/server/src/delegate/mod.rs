@@ -17,7 +17,7 @@
 //! | `LockClient`, `LockSessions` | `locks`, `lock_owners`, `deadlock`; `lock_sessions` | advisory locks, who holds what, deadlocks; sessions with the members that keep them |
 //! | `FileSyncer` | `sync` | bringing to disk |
 //! | `Prefetcher` | `prefetch` | fetching what will be read |
-//! | `ByteLocator` | `locate`, `file_description` | which members store a file's bytes; the same for people |
+//! | `ByteLocator` | `locate`, `file_description`, `stored_bytes` | which members store a file's bytes; the same for people; how they store them |
 //! | `LayerReader` | `read`, `runs`, `seek` | reading through the layers; data and holes |
 //! | `OwnerExtents` | `windows`, `patterns` | asking owners for extents and patterns |
 //! | `LayerMemory` | `memory` | keeping the layers of all files small |
@@ -77,6 +77,7 @@ mod prefetch;
 mod read;
 mod runs;
 mod seek;
+mod stored_bytes;
 mod sync;
 mod team;
 mod traffic;
@@ -122,6 +123,7 @@ use read::LayerReader;
 pub use seek::SeekTarget;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+pub use stored_bytes::{FileStorage, RecodePlace, RecodeStep};
 use sync::FileSyncer;
 pub use team::{TeamClient, team_token};
 pub use traffic::{Traffic, TrafficCounters};
