@@ -5,10 +5,10 @@ use super::records::CommitId;
 use crate::inodes::leases::{LeaseChange, LeasedObject};
 use crate::{Attr, Fid, Member, Result};
 use forebay_proto::files::{
-    AbandonOpen, Close, CloseTeam, Commit, CommitReply, DropStaged, ExtentsReply, FileSurvey,
-    FilesService, GetDecision, GetExtents, GetLogRanges, GetNamedRanges, GetPatterns, GetView,
-    Laminate, NamedRanges, Open, OpenTeam, OpenUnnamed, PatternsReply, PublishStaged, Published,
-    RemoveProgress, RemoveSlices, ReserveAppend, StageChanges, SurveyFiles, SyncFile,
+    AbandonOpen, Close, CloseTeam, Commit, CommitReply, DropStaged, ExtentsReply, FileLogRanges,
+    FileSurvey, FilesService, GetDecision, GetExtents, GetLogRanges, GetNamedRanges, GetPatterns,
+    GetView, Laminate, NamedRanges, Open, OpenTeam, OpenUnnamed, PatternsReply, PublishStaged,
+    Published, RemoveProgress, RemoveSlices, ReserveAppend, StageChanges, SurveyFiles, SyncFile,
 };
 
 impl FilesService for FileContent {
