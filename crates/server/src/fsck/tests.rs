@@ -314,12 +314,7 @@ fn removed_directories_are_not_counted() {
         status.iter().map(|m| m.files.unwrap()).sum::<u64>()
     };
     assert_eq!(files(&service), 1, "the root");
-    let new = NewInode {
-        kind: Kind::Dir,
-        mode: 0o755,
-        rdev: 0,
-        target: Vec::new(),
-    };
+    let new = NewInode::new(Kind::Dir, 0o755);
     for i in 0..6 {
         let name = format!("d{i}");
         let delegate = service.delegate(i % 2);
