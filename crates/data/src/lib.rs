@@ -15,7 +15,7 @@
 //! | `write`, `read`, `verified_read` | the paths of a byte into a segment and out of it |
 //! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
 //! | [`span`], `span_table` | the format of a span record; the records and what they count for |
-//! | [`container`] | containers of chunks that spans share: their records, counts and what they count for |
+//! | [`container`] | containers of chunks that spans share: their records, counts and what they count for; encoding and decoding them |
 //! | [`pieces`], `record_cache`, `striped_locks` | stored bytes with checksums, of spans and containers alike; decoded records of both in memory; locks of both |
 //! | `requests` | what other members ask of it |
 //! | `reclaim` | reclaiming disk space in the background |
@@ -75,6 +75,7 @@ pub use space_signal::SpaceSignal;
 use buffer_pool::BufferPool;
 use byte_budget::ByteBudget;
 use container::ContainerTable;
+use forebay_codec::CodecHint;
 use forebay_proto::{Fid, Member, Result};
 use forebay_storage::{Io, Store};
 use foreground::ForegroundCalls;
@@ -110,7 +111,7 @@ pub struct LogStoreOptions {
     pub member: Member,
     /// Most stored bytes, each shared chunk counted once; `None`: what the disk has.
     pub quota: Option<u64>,
-    /// Memory for tails of logs. Decoded spans and containers take up to a quarter of this beside it.
+    /// Memory for tails of logs. Decoded spans and containers, and parsed heads of encoded ones, take up to half of this beside it.
     pub buffer_bytes: u64,
     /// Every flush is one with `sync` (durability `disk`).
     pub sync_each_flush: bool,
@@ -133,11 +134,15 @@ pub struct LogStoreStats {
     pub settled: u64,
     /// Those of them that are zeros, for which nothing is stored.
     pub zeros: u64,
-    /// Those of them that are stored, each once.
+    /// What is stored of them, each once: encoded bytes of what is encoded.
     pub unique: u64,
+    /// Stored bytes of encoded chunks.
+    pub encoded: u64,
+    /// The raw bytes that these decode to.
+    pub encoded_from: u64,
     /// Memory of tails.
     pub buffers: u64,
-    /// Memory of decoded spans and containers.
+    /// Memory of decoded spans and containers, and of parsed heads of encoded ones.
     pub span_cache: u64,
     /// Segment files.
     pub segments: u64,
@@ -190,7 +195,7 @@ impl LogStore {
             live.clone(),
             record_cache,
         ));
-        containers.add_named(found.named);
+        containers.add_found(found.named, &found.encoded);
         let spans = Arc::new(SpanTable::new(
             store.clone(),
             segments.clone(),
@@ -220,6 +225,7 @@ impl LogStore {
                 .map_err(|e| poison::io_error("start a thread for", dir, e))?;
         }
         let foreground = Arc::<ForegroundCalls>::default();
+        let buffers = BufferPool::new(options.buffer_bytes / 8);
         // Whoever opens the store may change what it says.
         let stamp = settle::saved::take_stamp(&store)?;
         settle::saved::remove_unfinished(&*io, dir)?;
@@ -236,6 +242,7 @@ impl LogStore {
                 reclaimer: reclaimer.clone(),
                 poison: poison.clone(),
                 foreground: foreground.clone(),
+                buffers: buffers.clone(),
             };
             let raw = found.live.saturating_sub(found.named);
             Settler::new(parts, settle, options.background, opened, raw).map(Arc::new)
@@ -255,7 +262,7 @@ impl LogStore {
                 spans: spans.clone(),
                 containers,
                 segments: segments.clone(),
-                buffers: BufferPool::new(options.buffer_bytes / 8),
+                buffers,
             },
             writer: LogAppender {
                 logs,
@@ -277,13 +284,13 @@ impl LogStore {
         })
     }
 
-    /// A new log for the file. Nothing is on disk until the first flush.
+    /// A new log for the file. Nothing is on disk until the first flush. `hint`: how its bytes are to be encoded.
     ///
     /// # Errors
     /// As the store.
-    pub fn create_log(&self, fid: Fid) -> Result<LogId> {
+    pub fn create_log(&self, fid: Fid, hint: CodecHint) -> Result<LogId> {
         let id = self.ids.next()?;
-        self.writer.logs.add(id, fid);
+        self.writer.logs.add(id, fid, hint.into());
         Ok(id)
     }
 
@@ -453,8 +460,10 @@ impl LogStore {
             settled,
             zeros,
             unique,
+            encoded: self.reader.containers.encoded().stored(),
+            encoded_from: self.reader.containers.encoded().raw(),
             buffers: self.writer.memory.used(),
-            span_cache: self.writer.spans.cache.bytes() + self.reader.containers.cache.bytes(),
+            span_cache: self.writer.spans.cache.bytes() + self.reader.containers.cache_bytes(),
             segments: self.writer.segments.count(),
             open_logs: self.writer.logs.count(),
             cleaning: self.writer.reclaimer.queue.len() as u64,

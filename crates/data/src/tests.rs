@@ -35,7 +35,7 @@ fn pattern(log: LogId, addr: u64, len: usize) -> Vec<u8> {
 
 /// A log with so many bytes in segments.
 fn written(store: &LogStore, len: usize) -> LogId {
-    let log = store.create_log(Fid(1)).unwrap();
+    let log = store.create_log(Fid(1), Default::default()).unwrap();
     store.append(log, &pattern(log, 0, len)).unwrap();
     store.flush(log, false).unwrap();
     log

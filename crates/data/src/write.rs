@@ -211,7 +211,7 @@ impl LogAppender {
         if self.segments.is_ahead() {
             self.reclaimer.queue.wake();
         }
-        let span = Span::of(log.id, addr, bytes, segment.number, offset);
+        let span = Span::of(log.id, addr, bytes, segment.number, offset).with_hint(log.hint);
         if !state.unsynced.iter().any(|s| s.number == segment.number) {
             state.unsynced.push(segment);
         }

@@ -1,6 +1,6 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
 use crate::prefetch_config::PrefetchConfig;
-use crate::{CodecConfig, Error, IndexConfig, Member, Result, SettleConfig};
+use crate::{CodecConfig, CodecWhen, Error, IndexConfig, Member, Result, SettleConfig};
 use forebay_data::{DiskReserve, LogStoreOptions, SETTLE_RESERVE};
 use forebay_storage::{Durability, Options};
 use std::sync::Arc;
@@ -77,6 +77,11 @@ impl Config {
         let checked = self.index.check();
         let checked = checked.and_then(|()| self.prefetch.check(self.memory));
         checked.map_err(|(name, text)| Error::Refused(format!("`{name}`: {text}")))?;
+        if self.codec.when == CodecWhen::Settle && !self.settle.enabled {
+            return Err(Error::Refused(
+                "`codec_when` is settle and `settle` is off, so nothing would ever be encoded; set `settle` to auto".into(),
+            ));
+        }
         self.index.fits(self.memory).map_err(Error::Refused)
     }
 
@@ -103,7 +108,9 @@ impl Config {
         let disk = disk.map(|total| total / u64::from(self.nodes.max(1)));
         let room = self.quota.or(disk);
         LogStoreOptions {
-            settle: self.settle.options(self.memory, room),
+            settle: self
+                .settle
+                .options(self.memory, room, self.codec.when != CodecWhen::Off),
             member,
             quota: self.quota,
             buffer_bytes: self.memory / 6,

@@ -369,6 +369,10 @@ mod tests {
                 "FOREBAY_CODEC_WHEN: 'on' says not when",
             ),
             (
+                resolve(&[], &[], &[("codec_when", "settle")]),
+                "`codec_when` is settle and `settle` is off",
+            ),
+            (
                 resolve(&[], &[], &[("prefetch_trace", "here.csv")]),
                 "--prefetch-trace",
             ),

@@ -270,7 +270,7 @@ impl LayerWriter {
     /// The handle's log, made at its first write, and anew once the file's codec hint was changed.
     fn log_of(&self, open: &OpenHandle) -> Result<LogId> {
         let hint = open.file.state.lock().attr.codec.unwrap_or_default();
-        let make = || self.ctx.node.data.create_log(open.file.fid);
+        let make = || self.ctx.node.data.create_log(open.file.fid, hint);
         open.logs.lock().for_hint(hint, make)
     }
 

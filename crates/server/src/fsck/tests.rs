@@ -168,7 +168,10 @@ fn killed_with_an_unnamed_span() -> (TempDir, std::path::PathBuf, Span) {
     let dir = service();
     let service = start(dir.path());
     let node = service.nodes()[0].clone();
-    let log = node.data.create_log(Fid::new(0, 77)).unwrap();
+    let log = node
+        .data
+        .create_log(Fid::new(0, 77), Default::default())
+        .unwrap();
     node.data.append(log, &[7; 3000]).unwrap();
     node.data.flush(log, false).unwrap();
     let spans = span::overlapping(&node.store, log, 0..u64::MAX);
