@@ -18,6 +18,7 @@
 //! | [`container`] | containers of chunks that spans share: their records, counts and what they count for; encoding and decoding them |
 //! | [`pieces`], `record_cache`, `striped_locks` | stored bytes with checksums, of spans and containers alike; decoded records of both in memory; locks of both |
 //! | `requests` | what other members ask of it |
+//! | `stored_bytes` | how ranges of logs are stored, by codec |
 //! | `reclaim` | reclaiming disk space in the background |
 //! | `disk_reserve`, `byte_budget`, `space_signal`, `poison` | what may be stored: disk space left to records, limits, news of freed space, the end after a failed write |
 //! | `recover` | what is there when a store is opened |
@@ -55,6 +56,7 @@ mod settle;
 mod space_signal;
 pub mod span;
 mod span_table;
+mod stored_bytes;
 mod striped_locks;
 mod tail;
 mod tail_memory;

@@ -4,7 +4,7 @@ use forebay_proto::data::{
     DataService, FreeRanges, GetStorage, GetUsage, PiecesRead, ReadPieces, RecodeRanges,
     RecodeReport, StorageReport, StoreUsage, SyncLogs, VerifyRanges,
 };
-use forebay_proto::{Member, Result};
+use forebay_proto::{LogId, Member, Result};
 
 impl DataService for LogStore {
     fn read_pieces(&self, _: Member, request: ReadPieces) -> Result<PiecesRead> {
@@ -13,11 +13,7 @@ impl DataService for LogStore {
     }
 
     fn free_ranges(&self, _: Member, request: FreeRanges) -> Result<()> {
-        let ranges = request.ranges.into_iter();
-        let ranges: Vec<LogRange> = ranges
-            .map(|(log, addr, len)| (log, addr..addr.saturating_add(len)))
-            .collect();
-        self.free(&ranges)
+        self.free(&log_ranges(request.ranges))
     }
 
     fn sync_logs(&self, _: Member, _: SyncLogs) -> Result<()> {
@@ -31,11 +27,7 @@ impl DataService for LogStore {
     }
 
     fn get_storage(&self, _: Member, request: GetStorage) -> Result<StorageReport> {
-        let unsettled = request.ranges.iter().map(|(_, _, len)| len).sum();
-        Ok(StorageReport {
-            unsettled,
-            ..StorageReport::default()
-        })
+        self.storage_of(&log_ranges(request.ranges))
     }
 
     fn recode_ranges(&self, _: Member, request: RecodeRanges) -> Result<RecodeReport> {
@@ -51,4 +43,12 @@ impl DataService for LogStore {
         let (live, total, free) = self.space()?;
         Ok(StoreUsage { live, total, free })
     }
+}
+
+/// Ranges as they travel: log, first address, length.
+fn log_ranges(ranges: Vec<(LogId, u64, u64)>) -> Vec<LogRange> {
+    let ranges = ranges.into_iter();
+    ranges
+        .map(|(log, addr, len)| (log, addr..addr.saturating_add(len)))
+        .collect()
 }

@@ -274,3 +274,46 @@ fn a_flipped_bit_is_an_error_that_names_the_part_and_the_same_bytes_heal_it() {
         assert_empties(&fixture);
     }
 }
+
+#[test]
+fn how_ranges_are_stored_is_told_by_codec() {
+    let fixture = Fixture::new(encoding());
+    let numbers = wave(5, MIB / 4);
+    let log = written(&fixture, &numbers, "field,f32", 70_000);
+    let len = numbers.len() as u64;
+    let told = |range: std::ops::Range<u64>| fixture.logs.storage_of(&[(log, range)]).unwrap();
+    let before = told(0..u64::MAX);
+    assert_eq!((before.unsettled, before.stored()), (len, len));
+    assert_eq!(told(100..300).unsettled, 200);
+    assert_eq!(
+        fixture.logs.storage_of(&[(log + 1, 0..9)]).unwrap().bytes(),
+        0
+    );
+    fixture.logs.settle().unwrap();
+    let all = told(0..u64::MAX);
+    let field = all.codecs["field"];
+    assert_eq!((all.bytes(), all.unsettled), (len, 0));
+    assert!(
+        field.bytes > len / 2 && field.stored < field.bytes,
+        "{all:?}"
+    );
+    // Shares are rounded down, once a piece and twice a run.
+    let stats = fixture.logs.stats();
+    let told_encoded: u64 = all.codecs.values().map(|of| of.stored).sum();
+    assert!(told_encoded <= stats.encoded && told_encoded + 1000 > stats.encoded);
+    let half = told(0..len / 2);
+    assert_eq!(half.bytes(), len / 2);
+    assert!(half.stored() < all.stored());
+    fixture.logs.free(&[(log, 0..len / 2)]).unwrap();
+    assert_eq!(told(0..u64::MAX).bytes(), len - len / 2);
+    let zeros = written(&fixture, &[0; 1 << 20], "auto", 1 << 20);
+    let noise = written(&fixture, &seeded_bytes(9, MIB), "raw", MIB);
+    fixture.logs.settle().unwrap();
+    let mib = 0..MIB as u64;
+    let report = fixture
+        .logs
+        .storage_of(&[(zeros, mib.clone()), (noise, mib.clone())])
+        .unwrap();
+    assert_eq!((report.zeros, report.raw), (mib.end, mib.end));
+    assert_eq!(report.codecs.len(), 0);
+}

@@ -11,8 +11,12 @@ use std::collections::BTreeMap;
 
 /// Ranges that are looked at, at most.
 const MAX_RANGES: usize = 1 << 18;
+/// Bytes of one member that are looked at, at most.
+const MAX_BYTES: u64 = 64 << 30;
 /// Ranges in one request.
 const RANGES_PER_REQUEST: usize = 1 << 14;
+/// Bytes in one request, which may be many small pieces.
+const BYTES_PER_REQUEST: u64 = 1 << 30;
 /// Bytes that a member encodes for one request: the slowest codec is done with them long before the deadline of requests.
 const RECODE_BYTES: u64 = 16 << 20;
 
@@ -84,7 +88,10 @@ impl ByteLocator {
         let mut silent = Vec::new();
         for (member, ranges) in by_member {
             match self.storage_at(member, &ranges) {
-                Ok(report) => storage.report.add(report),
+                Ok((report, more)) => {
+                    storage.report.add(report);
+                    storage.more |= more;
+                }
                 Err(e) => {
                     tracing::debug!(member, error = %e, "no answer about how a file is stored");
                     silent.push(member);
@@ -95,13 +102,25 @@ impl ByteLocator {
         Ok(storage)
     }
 
-    fn storage_at(&self, member: Member, ranges: &[AskedRange]) -> Result<StorageReport> {
-        let mut report = StorageReport::default();
+    /// Also whether that is not all of it.
+    fn storage_at(&self, member: Member, ranges: &[AskedRange]) -> Result<(StorageReport, bool)> {
+        let (mut report, mut asked) = (StorageReport::default(), 0);
         for ranges in ranges.chunks(RANGES_PER_REQUEST) {
-            let ranges = ranges.to_vec();
-            report.add(self.ctx.call(member, GetStorage { ranges })?);
+            let mut skip = 0;
+            loop {
+                let ranges = window_of(ranges.iter().copied(), skip, BYTES_PER_REQUEST);
+                if ranges.is_empty() {
+                    break;
+                }
+                if asked >= MAX_BYTES {
+                    return Ok((report, true));
+                }
+                report.add(self.ctx.call(member, GetStorage { ranges })?);
+                skip += BYTES_PER_REQUEST;
+                asked += BYTES_PER_REQUEST;
+            }
         }
-        Ok(report)
+        Ok((report, false))
     }
 
     /// Has the members that store committed bytes of a file encode the next of them by the codec hint that it has now.
@@ -180,21 +199,31 @@ impl ByteLocator {
 
 /// Of each member's ranges of a page the next [`RECODE_BYTES`] behind the first `skip` bytes.
 fn recode_batches(page: &FileLogRanges, skip: u64) -> BTreeMap<Member, Vec<AskedRange>> {
-    let mut passed = BTreeMap::<Member, u64>::new();
-    let mut batches = BTreeMap::<Member, Vec<AskedRange>>::new();
-    let window_end = skip.saturating_add(RECODE_BYTES);
+    let mut by_member = BTreeMap::<Member, Vec<AskedRange>>::new();
     for &(member, log, start, end) in &page.ranges {
-        let len = end.saturating_sub(start);
-        let before = passed.entry(member).or_default();
-        let from = skip.saturating_sub(*before).min(len);
-        let until = window_end.saturating_sub(*before).min(len);
-        *before = before.saturating_add(len);
+        let ranges = by_member.entry(member).or_default();
+        ranges.push((log, start, end.saturating_sub(start)));
+    }
+    let batches = by_member
+        .into_iter()
+        .map(|(member, ranges)| (member, window_of(ranges.into_iter(), skip, RECODE_BYTES)));
+    batches.filter(|(_, batch)| !batch.is_empty()).collect()
+}
+
+/// The `len` bytes of ranges behind their first `skip` bytes.
+fn window_of(ranges: impl Iterator<Item = AskedRange>, skip: u64, len: u64) -> Vec<AskedRange> {
+    let end = skip.saturating_add(len);
+    let mut passed = 0u64;
+    let mut window = Vec::new();
+    for (log, addr, len) in ranges {
+        let from = skip.saturating_sub(passed).min(len);
+        let until = end.saturating_sub(passed).min(len);
+        passed = passed.saturating_add(len);
         if from < until {
-            let batch = batches.entry(member).or_default();
-            batch.push((log, start + from, until - from));
+            window.push((log, addr + from, until - from));
         }
     }
-    batches
+    window
 }
 
 #[cfg(test)]
