@@ -8,7 +8,9 @@
 //! least time for writing and for reading once.
 use crate::chunk::ChunkSize;
 use crate::container::encoder::{ContainerEncoder, RawOrigin};
-use crate::container::{Container, Fingerprints, NewContainer, StoredChunk};
+use crate::container::{
+    Container, ContainerId, EncodedParts, Fingerprints, NewContainer, StoredChunk,
+};
 use crate::counter::Counter;
 use crate::fingerprint::FingerprintKind;
 use crate::segment::{Segment, Segments};
@@ -120,21 +122,10 @@ impl InlineEncoder {
             None => Ok(None),
             Some((encoded, parts)) => write(encoded).and_then(|(segment, offset)| {
                 let id = self.ids.next()?;
-                let chunks = chunks(origin.addr, bytes);
-                let reserved = encoded.len() as u64;
-                let plain = Container::new(id, segment.number, offset, chunks);
-                let container = NewContainer {
-                    fingerprints: Fingerprints::none(plain.count()),
-                    container: plain.into_encoded(parts),
-                    reserved,
-                };
-                let mut runs = Runs::default();
-                runs.push(Run {
-                    len: bytes.len() as u32,
-                    source: RunSource::Container { id, at: 0 },
-                });
+                let place = (segment.number, offset);
+                let (span, container) = encoded_span(origin, bytes, id, parts, place);
                 let written = WrittenSpan {
-                    span: Span::mapped(origin.log, origin.addr, runs),
+                    span,
                     container: Some(container),
                 };
                 Ok(Some((written, segment)))
@@ -143,6 +134,31 @@ impl InlineEncoder {
         self.idle.lock().push(encoder);
         written
     }
+}
+
+/// The container of encoded bytes of a log, and the span that names all of it. `bytes`: before they were encoded; `place`: the segment
+/// and the offset of the encoded ones.
+pub fn encoded_span(
+    origin: &RawOrigin,
+    bytes: &[u8],
+    id: ContainerId,
+    parts: EncodedParts,
+    place: (u32, u32),
+) -> (Span, NewContainer) {
+    let plain = Container::new(id, place.0, place.1, chunks(origin.addr, bytes));
+    let fingerprints = Fingerprints::none(plain.count());
+    let container = plain.into_encoded(parts);
+    let container = NewContainer {
+        fingerprints,
+        reserved: container.stored_len(),
+        container,
+    };
+    let mut runs = Runs::default();
+    runs.push(Run {
+        len: bytes.len() as u32,
+        source: RunSource::Container { id, at: 0 },
+    });
+    (Span::mapped(origin.log, origin.addr, runs), container)
 }
 
 /// The chunks of bytes at an address: on the grid of log addresses, as pieces of raw bytes are.

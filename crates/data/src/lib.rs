@@ -18,12 +18,13 @@
 //! | [`container`] | containers of chunks that spans share: their records, counts and what they count for; encoding and decoding them |
 //! | [`pieces`], `record_cache`, `striped_locks` | stored bytes with checksums, of spans and containers alike; decoded records of both in memory; locks of both |
 //! | `requests` | what other members ask of it |
+//! | `stored_bytes` | how ranges of logs are stored, by codec |
 //! | `reclaim` | reclaiming disk space in the background |
 //! | `disk_reserve`, `byte_budget`, `space_signal`, `poison` | what may be stored: disk space left to records, limits, news of freed space, the end after a failed write |
 //! | `recover` | what is there when a store is opened |
 //! | [`check`] | whether a stopped store holds what it says |
 //! | [`chunk`], [`fingerprint`], [`cit`] | cutting log bytes into chunks; what a chunk is known by; where a chunk with a fingerprint is stored |
-//! | `inline` | encoding bytes when they are written out |
+//! | `inline`, `recode` | encoding bytes when they are written out; again, by another hint |
 //! | `settle`, `foreground` | turning raw spans into shared chunks in the background; what it gives way to |
 //! | [`analysis`] | what deduplication would save of given bytes |
 //! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |
@@ -49,6 +50,7 @@ mod poison;
 pub mod ranges;
 mod read;
 mod reclaim;
+mod recode;
 mod record_cache;
 mod recover;
 mod requests;
@@ -57,6 +59,7 @@ mod settle;
 mod space_signal;
 pub mod span;
 mod span_table;
+mod stored_bytes;
 mod striped_locks;
 mod tail;
 mod tail_memory;
@@ -171,6 +174,7 @@ pub struct LogStore {
     quota: Option<u64>,
     sync_each_flush: bool,
     ids: Counter,
+    container_ids: Arc<Counter>,
     writer: LogAppender,
     reader: LogReader,
     /// Logs that a crash left unsealed and nobody has retained yet.
@@ -276,7 +280,11 @@ impl LogStore {
             writer: LogAppender {
                 logs,
                 memory: TailMemory::new(options.buffer_bytes),
-                inline: InlineEncoder::new(options.codec_when, segments.clone(), container_ids),
+                inline: InlineEncoder::new(
+                    options.codec_when,
+                    segments.clone(),
+                    container_ids.clone(),
+                ),
                 segments,
                 spans,
                 live,
@@ -287,6 +295,7 @@ impl LogStore {
             },
             io,
             ids,
+            container_ids,
             unsealed: Mutex::new(found.unsealed),
             store,
             quota: options.quota,

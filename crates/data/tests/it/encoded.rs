@@ -320,3 +320,129 @@ fn a_flipped_bit_is_an_error_that_names_the_part_and_the_same_bytes_heal_it() {
         assert_empties(&fixture);
     }
 }
+
+#[test]
+fn how_ranges_are_stored_is_told_by_codec() {
+    let fixture = Fixture::new(encoding());
+    let numbers = wave(5, MIB / 4);
+    let log = written(&fixture, &numbers, "field,f32", 70_000);
+    let len = numbers.len() as u64;
+    let told = |range: std::ops::Range<u64>| fixture.logs.storage_of(&[(log, range)]).unwrap();
+    let before = told(0..u64::MAX);
+    assert_eq!((before.unsettled, before.stored()), (len, len));
+    assert_eq!(told(100..300).unsettled, 200);
+    assert_eq!(
+        fixture.logs.storage_of(&[(log + 1, 0..9)]).unwrap().bytes(),
+        0
+    );
+    fixture.logs.settle().unwrap();
+    let all = told(0..u64::MAX);
+    let field = all.codecs["field"];
+    assert_eq!((all.bytes(), all.unsettled), (len, 0));
+    assert!(
+        field.bytes > len / 2 && field.stored < field.bytes,
+        "{all:?}"
+    );
+    // Shares are rounded down, once a piece and twice a run.
+    let stats = fixture.logs.stats();
+    let told_encoded: u64 = all.codecs.values().map(|of| of.stored).sum();
+    assert!(told_encoded <= stats.encoded && told_encoded + 1000 > stats.encoded);
+    let half = told(0..len / 2);
+    assert_eq!(half.bytes(), len / 2);
+    assert!(half.stored() < all.stored());
+    fixture.logs.free(&[(log, 0..len / 2)]).unwrap();
+    assert_eq!(told(0..u64::MAX).bytes(), len - len / 2);
+    let zeros = written(&fixture, &[0; 1 << 20], "auto", 1 << 20);
+    let noise = written(&fixture, &seeded_bytes(9, MIB), "raw", MIB);
+    fixture.logs.settle().unwrap();
+    let mib = 0..MIB as u64;
+    let report = fixture
+        .logs
+        .storage_of(&[(zeros, mib.clone()), (noise, mib.clone())])
+        .unwrap();
+    assert_eq!((report.zeros, report.raw), (mib.end, mib.end));
+    assert_eq!(report.codecs.len(), 0);
+}
+
+#[test]
+fn what_is_stored_is_encoded_again_by_another_hint() {
+    for settles in [true, false] {
+        let settings = LogStoreOptions {
+            settle: settles.then(settle_options),
+            codec_when: CodecWhen::Off,
+            ..options()
+        };
+        let mut fixture = Fixture::new(settings.clone());
+        let (numbers, noise) = (wave(6, MIB / 2), seeded_bytes(6, MIB));
+        let logs = [
+            (written(&fixture, &numbers, "auto", 300_000), &numbers),
+            (written(&fixture, &noise, "auto", MIB), &noise),
+            (written(&fixture, &numbers, "auto", MIB), &numbers),
+        ];
+        fixture.logs.settle().unwrap();
+        fixture.logs.free(&[(logs[0].0, 100_000..200_000)]).unwrap();
+        let all: Vec<_> = logs.iter().map(|(log, _)| (*log, 0..u64::MAX)).collect();
+        let mut stored = vec![fixture.logs.stats().stored];
+        for hint in ["field,f32", "xor,f32", "auto", "raw", "auto"] {
+            let before = fixture.logs.stats().stored;
+            let report = fixture.logs.recode(&all, hint.parse().unwrap()).unwrap();
+            let after = fixture.logs.stats().stored;
+            assert_eq!(report.bytes, fixture.logs.stats().live, "{hint}");
+            assert_eq!(
+                (report.before, report.after),
+                (before, after),
+                "{hint}, settles: {settles}"
+            );
+            stored.push(after);
+            assert_counted(&fixture);
+            assert_eq!(checked(&fixture), (0, 0));
+            let names: Vec<_> = fixture
+                .logs
+                .storage_of(&all)
+                .unwrap()
+                .codecs
+                .into_keys()
+                .collect();
+            let expected: &[&str] = match hint {
+                "field,f32" | "auto" => &["field"],
+                "xor,f32" => &["xor"],
+                _ => &[],
+            };
+            assert_eq!(names, expected);
+            for (log, bytes) in &logs[1..] {
+                assert_read(&fixture, *log, bytes);
+            }
+            assert!(is_gone(&fixture.read(logs[0].0, 150_000, 1)));
+            assert!(
+                fixture.read(logs[0].0, 200_000, 400_000).unwrap() == numbers[200_000..600_000]
+            );
+            fixture.logs.clean(true).unwrap();
+            fixture.crash();
+        }
+        assert!(
+            stored[1] < stored[0] * 9 / 10 && stored[2] < stored[0],
+            "{stored:?}"
+        );
+        assert!(
+            stored[3] <= stored[2] && stored[4] > stored[3] && stored[5] == stored[3],
+            "{stored:?}"
+        );
+        assert_empties(&fixture);
+    }
+}
+
+#[test]
+fn raw_spans_that_will_settle_get_the_new_hint() {
+    let fixture = Fixture::new(encoding());
+    let numbers = wave(7, MIB / 4);
+    let log = written(&fixture, &numbers, "raw", MIB);
+    fixture
+        .logs
+        .recode(&[(log, 0..u64::MAX)], "xor".parse().unwrap())
+        .unwrap();
+    assert_eq!(containers(&fixture), []);
+    fixture.logs.settle().unwrap();
+    assert_eq!(containers(&fixture)[0].codec(), CodecId::Xor);
+    assert_read(&fixture, log, &numbers);
+    assert_empties(&fixture);
+}
