@@ -168,28 +168,26 @@ impl LogStore {
         };
         let chooser = &mut recoder.chooser;
         let encoded = recoder.encoder.encode(chooser, origin, &raw);
-        let (new, after) = match encoded {
+        let new = match encoded {
             Some((bytes, parts)) => {
-                let after = bytes.len() as u64;
-                if !is_taken(&origin.hint, before, after) {
+                if !is_taken(&origin.hint, before, bytes.len() as u64) {
                     return Ok(());
                 }
                 let (segment, offset) = self.write_synced(bytes)?;
                 let moved = old.moved(&counts, segment.number, offset);
-                (moved.into_plain().into_encoded(parts), after)
+                moved.into_plain().into_encoded(parts)
             }
             None if old.encoded().is_none() => return Ok(()),
             None => {
-                let after = old.named_raw_len(&counts);
-                if !is_taken(&origin.hint, before, after) {
+                if !is_taken(&origin.hint, before, old.named_raw_len(&counts)) {
                     return Ok(());
                 }
                 let (segment, offset) = self.write_synced(&named_bytes(&old, &counts, &raw))?;
                 let moved = old.moved(&counts, segment.number, offset);
-                (moved.into_plain(), after)
+                moved.into_plain()
             }
         };
-        let places = new.places(|_| true);
+        let (places, after) = (new.places(|_| true), new.named_len(&counts));
         let mut moves = vec![ContainerMove {
             old: (*old).clone(),
             new,

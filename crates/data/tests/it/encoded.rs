@@ -346,7 +346,11 @@ fn how_ranges_are_stored_is_told_by_codec() {
     // Shares are rounded down, once a piece and twice a run.
     let stats = fixture.logs.stats();
     let told_encoded: u64 = all.codecs.values().map(|of| of.stored).sum();
-    assert!(told_encoded <= stats.encoded && told_encoded + 1000 > stats.encoded);
+    let least = stats.encoded - stats.encoded / 50;
+    assert!(
+        (least..=stats.encoded).contains(&told_encoded),
+        "{told_encoded}, {stats:?}"
+    );
     let half = told(0..len / 2);
     assert_eq!(half.bytes(), len / 2);
     assert!(half.stored() < all.stored());
