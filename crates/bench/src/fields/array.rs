@@ -56,7 +56,7 @@ pub fn containers(arrays: &[FloatArray]) -> Vec<SourceContainer<'_>> {
     arrays.iter().flat_map(of_array).collect()
 }
 
-/// The arrays of a case; none for means. `training` is done once, for the first case that needs it.
+/// The arrays of a case; none for means and stores. `training` is done once, for the first case that needs it.
 ///
 /// # Errors
 /// If an array of a dataset cannot be read.
@@ -68,7 +68,7 @@ pub fn load(
 ) -> Result<Vec<FloatArray>> {
     match work {
         FieldsWork::Array { path, .. } => Ok(vec![read(path).doing(path.display())?]),
-        FieldsWork::Means(_) => Ok(Vec::new()),
+        FieldsWork::Means(_) | FieldsWork::Store(_) => Ok(Vec::new()),
         FieldsWork::Generated(array) => Ok(vec![generate::generate(*array, size, seed)]),
         FieldsWork::Adam(part) => {
             let checkpoints = training.get_or_insert_with(|| adam::train(&adam::SHAPE, seed));

@@ -49,6 +49,34 @@ pub fn rows(report: &Report, case: &str) -> String {
     out
 }
 
+/// The rows of a case with a store.
+pub fn store_rows(report: &Report, case: &str) -> String {
+    let mut out = format!(
+        "{:<30} {:<20} {:>8} {:>22} {:>12} {:>12} {:>12}\n",
+        "case", "subject", "ratio", "I/O time s", "write s", "last ms", "read s"
+    );
+    for subject in report.subjects(case) {
+        let median = |metric: &str, scale: f64| {
+            let median = report.median(case, metric, subject);
+            median.map_or("-".into(), |value| format!("{:.3}", value / scale))
+        };
+        let io_time = report
+            .spread(case, "io_time_s", subject)
+            .map_or("-".into(), |s| {
+                format!("{:.3} ({:.3}-{:.3})", s.median, s.min, s.max)
+            });
+        let _ = writeln!(
+            out,
+            "{case:<30} {subject:<20} {:>8} {io_time:>22} {:>12} {:>12} {:>12}",
+            median("ratio", 1.0),
+            median("write_s", 1.0),
+            median("last_record_s", 1e-3),
+            median("read_s", 1.0),
+        );
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
