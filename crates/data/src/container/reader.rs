@@ -9,7 +9,7 @@ use super::{Container, ContainerTable};
 use crate::pieces::Pieces;
 use crate::record_cache::CachedRecord;
 use crate::verified_read::{self, Mismatch, NearBuffer, WantedPart};
-use forebay_codec::Opened;
+use forebay_codec::OpenedContainer;
 use forebay_codec::container::PIECE_LEN;
 use forebay_proto::{Error, Result};
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub struct ParsedHead {
     container: u64,
     /// Checksum of the bytes that it was parsed from: a container may be encoded again.
     crc: Option<u32>,
-    opened: Opened,
+    opened: OpenedContainer,
     memory: usize,
 }
 
@@ -136,7 +136,7 @@ impl ContainerTable {
         if let Some(bad) = verified_read::read(&self.segments, container, 0, &mut bytes)? {
             return Ok(Err(bad));
         }
-        let opened = Opened::open(&bytes)
+        let opened = OpenedContainer::open(&bytes)
             .map_err(|e| self.undecodable(container, EncodedParts::HEAD, &e))?;
         if opened.raw_len() as u64 != container.bytes() {
             return Err(self.undecodable(
@@ -160,7 +160,7 @@ impl ContainerTable {
         &self,
         container: &Container,
         encoded: &EncodedParts,
-        opened: &Opened,
+        opened: &OpenedContainer,
         parts: Range<usize>,
         buffer: &mut NearBuffer<'_>,
         wanted: &mut [WantedPart<'_>],
