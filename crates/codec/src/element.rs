@@ -71,7 +71,7 @@ impl ElementType {
 
 /// How the bytes of a file are an array. All of it is a hint: any bytes can be coded by any layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Layout {
+pub struct ElementLayout {
     /// The type of the elements.
     pub element: ElementType,
     /// The neighbour of a value is so many elements before it: 1, or the number of interleaved variables. 0 is 1.
@@ -82,10 +82,10 @@ pub struct Layout {
     pub row: u32,
 }
 
-impl Layout {
+impl ElementLayout {
     /// Elements of this type side by side, the first at the first byte.
-    pub const fn plain(element: ElementType) -> Layout {
-        Layout {
+    pub const fn plain(element: ElementType) -> ElementLayout {
+        ElementLayout {
             element,
             stride: 1,
             phase: 0,

@@ -5,7 +5,7 @@ use super::cases::FieldsWork;
 use super::{adam, generate};
 use crate::fail::{Context, Failure, Result};
 use forebay_codec::container::MAX_CONTAINER_LEN;
-use forebay_codec::{ElementType, Layout};
+use forebay_codec::{ElementLayout, ElementType};
 use std::path::Path;
 
 /// An array of floating-point numbers.
@@ -29,7 +29,7 @@ pub struct SourceContainer<'a> {
     /// Bytes at its place in the base.
     pub base: Option<&'a [u8]>,
     /// Whose numbers they are.
-    pub layout: Layout,
+    pub layout: ElementLayout,
 }
 
 /// The containers of all arrays, one behind the other.
@@ -49,7 +49,7 @@ pub fn containers(arrays: &[FloatArray]) -> Vec<SourceContainer<'_>> {
                     at: start as u64,
                     raw,
                     base: base.as_ref().map(|base| &base[start..start + raw.len()]),
-                    layout: Layout::plain(*element),
+                    layout: ElementLayout::plain(*element),
                 }
             })
     };

@@ -2,12 +2,14 @@
 use crate::arrays::{self, codecs};
 use forebay_codec::container::{MAX_CONTAINER_LEN, MAX_HEAD_LEN, PIECE_LEN, piece_count};
 use forebay_codec::general::Raw;
-use forebay_codec::{Codec, CodecError, ElementType, EncodedContainer, Layout, Opened};
+use forebay_codec::{
+    Codec, CodecError, ElementLayout, ElementType, EncodedContainer, OpenedContainer,
+};
 use forebay_testkit::random::{Random, seeded_bytes};
 use forebay_testkit::seeds::for_each_seed;
 
-fn layout(element: ElementType, stride: u32, phase: u32) -> Layout {
-    Layout {
+fn layout(element: ElementType, stride: u32, phase: u32) -> ElementLayout {
+    ElementLayout {
         element,
         stride,
         phase,
@@ -16,7 +18,7 @@ fn layout(element: ElementType, stride: u32, phase: u32) -> Layout {
 }
 
 /// Encodes, and decodes all that there is to decode.
-fn check(codec: &dyn Codec, layout: &Layout, raw: &[u8], random: &mut Random) {
+fn check(codec: &dyn Codec, layout: &ElementLayout, raw: &[u8], random: &mut Random) {
     let mut encoded = EncodedContainer::new();
     codec.encode(layout, raw, &mut encoded).unwrap();
     let what = format!("{codec:?} of {} bytes, {layout:?}", raw.len());
@@ -25,7 +27,7 @@ fn check(codec: &dyn Codec, layout: &Layout, raw: &[u8], random: &mut Random) {
         "{what}"
     );
     assert_eq!(encoded.pieces(), piece_count(raw.len()), "{what}");
-    let opened = Opened::open(encoded.head()).unwrap();
+    let opened = OpenedContainer::open(encoded.head()).unwrap();
     assert_eq!((opened.codec(), opened.layout()), (codec.id(), layout));
     assert_eq!(
         (opened.raw_len(), opened.pieces()),
@@ -192,7 +194,7 @@ fn a_layout_means_what_is_nearest_to_it() {
     for codec in codecs() {
         let odd = layout(ElementType::F32, 0, 7);
         codec.encode(&odd, &[1; 100], &mut out).unwrap();
-        let opened = Opened::open(out.head()).unwrap();
+        let opened = OpenedContainer::open(out.head()).unwrap();
         assert_eq!(*opened.layout(), layout(ElementType::F32, 1, 3));
     }
 }
@@ -216,9 +218,10 @@ fn a_container_is_written_over_the_one_before() {
 fn wrong_pieces_ranges_and_buffers_are_refused() {
     let mut encoded = EncodedContainer::new();
     let layout = layout(ElementType::F32, 1, 0);
-    Raw.encode(&layout, &[7; PIECE_LEN + 10], &mut encoded)
+    RawCodec
+        .encode(&layout, &[7; PIECE_LEN + 10], &mut encoded)
         .unwrap();
-    let opened = Opened::open(encoded.head()).unwrap();
+    let opened = OpenedContainer::open(encoded.head()).unwrap();
     let mut out = [0; 20];
     let refused = |r: Result<(), CodecError>| matches!(r, Err(CodecError::OutOfRange { .. }));
     assert!(refused(opened.decode_piece(2, &[], &mut [])));
@@ -258,12 +261,13 @@ fn wrong_pieces_ranges_and_buffers_are_refused() {
 #[test]
 fn heads_of_other_versions_and_codecs_are_told_apart() {
     let mut encoded = EncodedContainer::new();
-    Raw.encode(&layout(ElementType::F64, 1, 0), &[1; 10], &mut encoded)
+    RawCodec
+        .encode(&layout(ElementType::F64, 1, 0), &[1; 10], &mut encoded)
         .unwrap();
     let with = |at: usize, byte: u8| {
         let mut head = encoded.head().to_vec();
         head[at] = byte;
-        Opened::open(&head).err()
+        OpenedContainer::open(&head).err()
     };
     assert_eq!(with(0, 1), None);
     assert_eq!(with(0, 2), Some(CodecError::UnknownVersion(2)));
@@ -275,7 +279,7 @@ fn heads_of_other_versions_and_codecs_are_told_apart() {
         Some(CodecError::ContainerTooLong { .. })
     ));
     assert!(matches!(
-        Opened::open(&vec![1; MAX_HEAD_LEN + 1]).err(),
+        OpenedContainer::open(&vec![1; MAX_HEAD_LEN + 1]).err(),
         Some(CodecError::DamagedHead(_))
     ));
 }
