@@ -11,7 +11,7 @@
 use crate::element::Element;
 use crate::global::GlobalPattern;
 use crate::loop_distribution::{ShapePart, distribute};
-use crate::overlay::Overlay;
+use crate::range_map::RangeMap;
 use crate::shape::{Arena, ShapeKind};
 use crate::shape_lookup;
 use crate::stack::Term;
@@ -176,16 +176,16 @@ impl PatternMap {
             )
         };
         leaves.sort_by_key(order);
-        let mut overlay = Overlay::default();
+        let mut seen = RangeMap::default();
         for (place, leaf) in leaves.iter().enumerate() {
-            overlay.lay(leaf.lo..leaf.hi, place);
+            seen.insert(leaf.lo..leaf.hi, place);
         }
-        self.entries
-            .extend(overlay.ranges().map(|(range, place)| MapEntry {
-                lo: range.start,
-                hi: range.end,
-                ..leaves[place].clone()
-            }));
+        let visible = seen.iter().map(|(range, place)| MapEntry {
+            lo: range.start,
+            hi: range.end,
+            ..leaves[place].clone()
+        });
+        self.entries.extend(visible);
     }
 
     fn raise(&mut self, from: usize, to: usize) -> u64 {

@@ -8,7 +8,7 @@
 //! Invariants: holes are flat (sorted, disjoint, each with the largest sequence that was cut there); stale ranges are sorted
 //! and disjoint. Outside them the map says of every byte what it is. It never changes but for ranges that become stale.
 use super::intervals::{ByteSource, Intervals, ReadPlan};
-use forebay_pattern::{MapLookup, PatternMap, PlacedExtent};
+use forebay_pattern::{MapLookup, PatternMap, PlacedExtent, RangeValue as _};
 use forebay_proto::files::PatternHole;
 use std::ops::Range;
 use std::sync::Arc;
