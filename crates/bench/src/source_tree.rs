@@ -40,7 +40,7 @@ impl SourceTree {
     /// If the files cannot be written, or `tar` is not there or fails.
     pub fn make(dir: &Path, files: u64) -> Result<SourceTree> {
         let (tree, archive) = (dir.join("source-tree"), dir.join("source-tree.tar"));
-        let bytes = plant(&tree, files)?;
+        let bytes = make_files(&tree, files)?;
         let mut tar = Command::new("tar");
         tar.args(["--create", "--sort=name", "--file"])
             .arg(&archive);
@@ -83,7 +83,7 @@ impl SourceTree {
 }
 
 /// Makes the files; how many bytes they have.
-fn plant(tree: &Path, files: u64) -> Result<u64> {
+fn make_files(tree: &Path, files: u64) -> Result<u64> {
     let mut random = SeededNumbers(SEED);
     let dirs = directories(&mut random, files.div_ceil(FILES_A_DIRECTORY));
     for dir in &dirs {

@@ -191,7 +191,7 @@ impl ServerProcess {
         let read = out.map(|out| BufReader::new(out).read_line(&mut line));
         match read {
             Some(Ok(n)) if n > 0 => Ok(server),
-            _ => Err(server.gone("it ended before it was ready")),
+            _ => Err(server.failure("it ended before it was ready")),
         }
     }
 
@@ -200,11 +200,11 @@ impl ServerProcess {
     /// # Errors
     /// If it has gone; with the end of what it said.
     pub fn cpu(&self) -> Result<f64> {
-        cpu::of_process(self.child.id()).map_err(|e| self.gone(&e.0))
+        cpu::of_process(self.child.id()).map_err(|e| self.failure(&e.0))
     }
 
     /// That it does not serve; with the end of what it said.
-    pub fn gone(&self, why: &str) -> Failure {
+    pub fn failure(&self, why: &str) -> Failure {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let from = log.len().saturating_sub(2000);
         let end = log.get(from..).unwrap_or(&log);

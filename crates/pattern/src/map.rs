@@ -314,7 +314,7 @@ impl PatternMap {
     fn past_holes(&self, offset: u64, above: Option<u64>) -> MapLookup {
         let mut at = offset;
         for _ in 0..MAX_HOLE_STEPS {
-            match self.look(at, above) {
+            match self.lookup_above(at, above) {
                 MapLookup::Data(_) if at > offset => return MapLookup::Hole(at),
                 MapLookup::Hole(end) => at = end,
                 other => return other,
@@ -324,7 +324,7 @@ impl PatternMap {
     }
 
     /// What is at `offset` of the sequences above one, or of all. A hole may go on after its end.
-    pub(crate) fn look(&self, offset: u64, above: Option<u64>) -> MapLookup {
+    pub(crate) fn lookup_above(&self, offset: u64, above: Option<u64>) -> MapLookup {
         let counts = |sequence: u64| above.is_none_or(|above| sequence > above);
         let mut best: Option<(PlacedExtent, &MapEntry)> = None;
         self.around(0, self.entries.len(), offset, &mut |entry| {

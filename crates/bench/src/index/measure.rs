@@ -122,7 +122,7 @@ pub fn run(job: &SubjectJob) -> Result<IndexOutcome> {
     let (start, cpu) = (Instant::now(), cpu::of_self());
     subject.flush()?;
     out.flush_seconds = start.elapsed().as_secs_f64();
-    out.settle_seconds = settle(&*subject)?;
+    out.settle_seconds = wait_until_idle(&*subject)?;
     out.put.cpu += cpu::of_self() - cpu;
     out.memory = out.memory.max(subject.memory());
     out.written = process::written()? - before;
@@ -298,7 +298,7 @@ fn check(batch: &[Record], answers: &[RecordLocation]) -> Result<()> {
 }
 
 /// Waits until the subject has nothing to do in the background; seconds, without the quiet at the end.
-fn settle(subject: &dyn Subject) -> Result<f64> {
+fn wait_until_idle(subject: &dyn Subject) -> Result<f64> {
     let start = Instant::now();
     let mut changed = (start, process::written()?);
     while changed.0.elapsed() < QUIET_TIME {

@@ -83,7 +83,7 @@ fn forgotten_text(forgotten: &[String]) -> String {
 }
 
 fn jobs(client: &mut ControlClient, forget: bool, store: &Path) -> Result<Vec<StageJob>> {
-    again_later(client.stage_jobs(forget, REPLY_TIMEOUT), store)
+    with_resume_hint(client.stage_jobs(forget, REPLY_TIMEOUT), store)
 }
 
 fn text(all: &[(PathBuf, Vec<StageJob>)]) -> String {

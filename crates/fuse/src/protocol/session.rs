@@ -238,7 +238,7 @@ impl<H: Handler> AnsweringThread<H> {
                 break;
             };
             let took = |opcode, caller, arguments: &[u8]| {
-                readers.took(&mut looks, (opcode, caller), arguments, || self.is_asked());
+                readers.request_taken(&mut looks, (opcode, caller), arguments, || self.is_asked());
             };
             if !self.answer(bytes, took)? || !readers.answered() {
                 break;
@@ -263,7 +263,7 @@ impl<H: Handler> AnsweringThread<H> {
             PendingReply::new(head.unique, &self.device).give(&[]);
             return Ok(false);
         }
-        took(opcode, head.pid, arguments);
+        request_taken(opcode, head.pid, arguments);
         let (handler, owner) = (&*self.handler, self.owner);
         dispatch(handler, &self.device, opcode, &head, arguments, owner);
         Ok(true)

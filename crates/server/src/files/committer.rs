@@ -61,7 +61,9 @@ impl Committer {
             self.sync_decided()?;
         }
         let inode = self.components.context.inodes.get(id.fid);
-        let attr = inode.map_err(|e| self.too_late(&e))?.attr(id.fid);
+        let attr = inode
+            .map_err(|e| self.error_after_decision(&e))?
+            .attr(id.fid);
         Ok(CommitReply::Committed(Committed {
             seq,
             previous,
@@ -131,7 +133,7 @@ impl Committer {
                 return Ok(None);
             }
             let own = &mut commit.own;
-            let all = empties(own) && commit.patterns.is_empty();
+            let all = empties_file(own) && commit.patterns.is_empty();
             let done = self
                 .components
                 .patterns
@@ -211,11 +213,11 @@ impl Committer {
     /// Brings a decided commit to disk.
     fn sync_decided(&self) -> Result<()> {
         let synced = self.components.context.store.sync().map_err(Error::from);
-        synced.map_err(|e| self.too_late(&e))
+        synced.map_err(|e| self.error_after_decision(&e))
     }
 
     /// What went wrong after a commit was decided: the writer must ask again, under the same token.
-    fn too_late(&self, error: &Error) -> Error {
+    fn error_after_decision(&self, error: &Error) -> Error {
         Error::Peer {
             member: self.components.context.member(),
             reason: format!("the commit is decided, but could not be finished here: {error}"),
@@ -224,7 +226,7 @@ impl Committer {
 }
 
 /// Whether nothing is left of a file's content after these changes: a truncate to 0, and no put.
-fn empties(changes: &[Change]) -> bool {
+fn empties_file(changes: &[Change]) -> bool {
     let all = |c: &Change| {
         matches!(
             c,

@@ -78,7 +78,9 @@ impl SliceIndex {
             Change::Put(extent) => Some(extent),
             Change::Cut { .. } => None,
         });
-        self.outbox.displaced.wrote(puts.clone().map(|e| e.member));
+        self.outbox
+            .displaced
+            .note_writers(puts.clone().map(|e| e.member));
         let all = before.has_synced_bytes || self.outbox.displaced.has_records(fid);
         let held = DisplacedRecord {
             fid,

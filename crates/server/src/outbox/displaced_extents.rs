@@ -87,7 +87,7 @@ impl DisplacedExtents {
     }
 
     /// These members wrote bytes of a commit, in segments already, that is about to land and need not be on disk.
-    pub fn wrote(&self, writers: impl IntoIterator<Item = Member>) {
+    pub fn note_writers(&self, writers: impl IntoIterator<Item = Member>) {
         self.writers.lock().extend(writers);
     }
 
@@ -165,7 +165,7 @@ impl DisplacedExtents {
     ///
     /// # Errors
     /// When the store cannot be read, or a record is damaged.
-    pub fn left(&self) -> Result<Vec<(u64, DisplacedRecord)>> {
+    pub fn held_back(&self) -> Result<Vec<(u64, DisplacedRecord)>> {
         let mut left = self.records(0)?;
         let first = self.first.load(Ordering::SeqCst);
         left.retain(|(number, _)| *number < first);

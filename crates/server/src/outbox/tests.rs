@@ -172,7 +172,7 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     let hold = |outbox: &Outbox, fid, addr| {
         let mut batch = Batch::new();
-        outbox.displaced.wrote([1]);
+        outbox.displaced.note_writers([1]);
         let held = DisplacedRecord {
             fid: Fid(fid),
             size: Some(10),

@@ -119,7 +119,7 @@ impl<'a> LazyBlock<'a> {
                 if known {
                     return hint;
                 }
-                let near = guess(key.offset, self.first, self.last, rows);
+                let near = interpolate(key.offset, self.first, self.last, rows);
                 from_hint(near, rows, below)
             }
             None => from_hint(hint, rows, |row| {

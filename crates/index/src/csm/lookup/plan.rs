@@ -225,7 +225,7 @@ impl DiskPlan<'_> {
             && starts(near)
             && first.fid == last.fid
         {
-            near = guess(request.at.offset, first.offset, last.offset, firsts.len());
+            near = interpolate(request.at.offset, first.offset, last.offset, firsts.len());
         }
         let above = from_hint(near, tables.len(), starts);
         self.start = above.saturating_sub(1);

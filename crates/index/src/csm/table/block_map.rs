@@ -141,7 +141,7 @@ impl BlockMap {
             if known {
                 return hint;
             }
-            let near = guess(key.offset, *first, *last, firsts.len()) + 1;
+            let near = interpolate(key.offset, *first, *last, firsts.len()) + 1;
             return from_hint(near, firsts.len(), below);
         }
         from_hint(hint, firsts.len(), |i| self.first(i) <= key)

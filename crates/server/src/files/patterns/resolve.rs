@@ -59,7 +59,7 @@ impl PatternStore {
             if more || last {
                 let mut out = seen.out;
                 out.truncate(limit);
-                self.tables.grew(fid, table);
+                self.tables.recount_memory(fid, table);
                 return Ok((out, more));
             }
         }
@@ -94,7 +94,7 @@ impl PatternStore {
             residual: coarse(ranges),
             published: inode.seq,
         };
-        self.tables.grew(fid, table);
+        self.tables.recount_memory(fid, table);
         Ok(reply)
     }
 }
