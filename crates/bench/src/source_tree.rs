@@ -135,8 +135,7 @@ fn directories(random: &mut SeededNumbers, count: u64) -> Vec<PathBuf> {
 /// Bytes of a file.
 fn size(random: &mut SeededNumbers) -> u64 {
     // Twelve numbers between 0 and 1 less 6 are nearly normally distributed (Irwin and Hall).
-    let unit = |n: u64| (n >> 11) as f64 / (1u64 << 53) as f64;
-    let normal = (0..12).map(|_| unit(random.next())).sum::<f64>() - 6.0;
+    let normal = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
     let bytes = MEDIAN_BYTES * (SIZE_SPREAD * normal).exp();
     (bytes as u64).min(MOST_BYTES)
 }

@@ -12,7 +12,7 @@
 
 use crate::global::{GlobalPattern, SlotStarts};
 use crate::lattice::Lattice;
-use crate::loop_distribution::{branches, distribute};
+use crate::loop_distribution::{distribute, has_loop_over_several_items};
 use crate::shape::{Arena, MAX_DEPTH, Shape, ShapeKind};
 use crate::slot_writers::SlotWriters;
 use crate::stack::Term;
@@ -59,7 +59,7 @@ pub fn merge(segments: Vec<Segment>) -> (Vec<GlobalPattern>, Vec<Segment>) {
         segments.iter().any(term)
     };
     if terms <= MAX_TERMS {
-        let (branching, mut taken_apart) = (any(&branches), false);
+        let (branching, mut taken_apart) = (any(&has_loop_over_several_items), false);
         for keep in [MAX_DEPTH, 2, 1] {
             if (taken_apart || !branching) && best.cost(&segments) <= SMALL_MAP_BYTES {
                 break;

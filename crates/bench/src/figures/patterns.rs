@@ -40,7 +40,7 @@ const TRACES_A_PANEL: usize = 6;
 /// Cases, and what is written under their bars.
 type Named<'a> = Vec<(&'a str, String)>;
 
-/// All of them, in order.
+/// The figures, in order.
 pub fn all(results: &Results) -> [(&'static str, Figure); 2] {
     [("figure-01", rates(results)), ("figure-16", milc(results))]
 }

@@ -155,7 +155,7 @@ fn values(o: &IndexOutcome) -> [f64; METRICS.len()] {
     ]
 }
 
-/// One round, for someone who wants to know more.
+/// Prints the outcome of a round on standard error, with more detail than the table.
 fn log_outcome(case: &str, store: &str, round: u32, o: &IndexOutcome) {
     let millions = |n: u64, seconds: f64| n as f64 / seconds / 1e6;
     eprintln!(

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-/// How much is measured.
+/// The load of a measured run.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct RingLoad {
     /// Clients of each server
@@ -24,7 +24,7 @@ pub struct RingLoad {
     pub rounds: u32,
 }
 
-/// Who is measured.
+/// An algorithm that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Subject {
     Ring,
@@ -66,7 +66,7 @@ impl Subject {
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub struct RingMeasurement {
     pub subject: Subject,
-    /// Median over the operations.
+    /// Microseconds, the median over the operations.
     pub latency_us: f64,
     /// Requests that reached the root for one operation.
     pub root_messages: f64,

@@ -1,5 +1,5 @@
 //! `forebay stage status`: running, finished and unfinished stage jobs.
-use super::stage::{REPLY_TIMEOUT, again_later, connect};
+use super::stage::{REPLY_TIMEOUT, connect, with_resume_hint};
 use crate::args::StageStatusArgs;
 use crate::output::{escaped, json, print, tell};
 use crate::subcommands::umount::{store_named, stores};

@@ -263,7 +263,7 @@ impl<H: Handler> AnsweringThread<H> {
             PendingReply::new(head.unique, &self.device).give(&[]);
             return Ok(false);
         }
-        request_taken(opcode, head.pid, arguments);
+        took(opcode, head.pid, arguments);
         let (handler, owner) = (&*self.handler, self.owner);
         dispatch(handler, &self.device, opcode, &head, arguments, owner);
         Ok(true)

@@ -6,7 +6,7 @@
 //!
 //! Invariant: if one process stops, all stop.
 use super::job_member::JobMember;
-use super::launcher::{follow, mount_users, run_process, told};
+use super::launcher::{follow, mount_users, run_process, stop_event};
 use super::server_paths::ServerPaths;
 use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, StartProgress};
 use super::{follow_parent, opening};

@@ -174,7 +174,7 @@ pub fn with_unit_letter(value: f64) -> String {
 }
 
 /// Digits with commas between thousands: `1,234,567`.
-pub(super) fn thousands(digits: &str) -> String {
+pub fn thousands(digits: &str) -> String {
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
         if i > 0 && (digits.len() - i).is_multiple_of(3) {

@@ -3,7 +3,7 @@
 use crate::MAX_EXTENT;
 use crate::csm::block::{COLUMNS, MAX_RECORDS};
 use crate::csm::record::{Key, Record};
-use crate::csm::search::{from_hint, guess};
+use crate::csm::search::{from_hint, interpolate};
 use forebay_codec::{Columns, LazyColumn};
 use std::ops::Range;
 

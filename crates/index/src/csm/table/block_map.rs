@@ -4,7 +4,7 @@
 //! Invariants: blocks ascend by key, and follow each other in the file. The files' ids are kept only if the blocks are of several files.
 use super::region::BlockLocation;
 use crate::csm::record::Key;
-use crate::csm::search::{from_hint, guess};
+use crate::csm::search::{from_hint, interpolate};
 
 /// See the head of this file. Columns are apart, so that searches touch nothing else.
 #[derive(Debug, Default)]

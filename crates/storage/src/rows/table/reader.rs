@@ -245,7 +245,7 @@ impl Table {
             let block = Block::decode(&raw)?;
             is_between(&block, first, last).then_some((block, Lost::Corrected { byte }))
         };
-        match repair_block() {
+        match mended() {
             Some((block, lost)) => (Some(block), lost),
             None => (None, keys_of(&opened.index, i)),
         }
