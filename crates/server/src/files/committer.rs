@@ -1,8 +1,8 @@
 //! Commits at the file's owner: everything that changes content comes through here.
 //!
 //! Order of steps, under the file's commit lock:
-//! 1. Commits of the file decided earlier and not published everywhere are published, or (if a member of them cannot be
-//!    reached) a commit with a part for the same member fails with `EIO`. So a member publishes in sequence order.
+//! 1. Earlier commits of the file that are decided are published where they are not yet. If a member cannot be reached for that, a commit
+//!    with a part for this member fails with `EIO`. So each member publishes in sequence order.
 //! 2. One batch, under the inode's lock: the own part, the inode, the freed bytes, the receipt, and if other members
 //!    have parts the decision. **This batch is the commit**: before it nothing of the commit is visible anywhere and it
 //!    can still fail; after it, it cannot, and every reader sees all of it (see `reader` for how).
