@@ -61,10 +61,12 @@ pub const MEMORY: [Column; 4] = [
 ];
 
 /// Deduplication; in the wide form only.
-pub const SETTLE_COLUMNS: [Column; 7] = [
+pub const SETTLE_COLUMNS: [Column; 9] = [
     ("data", |m| size(m.figures.data_bytes)),
     ("settled", |m| size(m.figures.settled_bytes)),
     ("unique", |m| size(m.figures.unique_bytes)),
+    ("enc. from", |m| size(m.figures.encoded_from_bytes)),
+    ("encoded", |m| size(m.figures.encoded_bytes)),
     ("zeros", |m| size(m.figures.zero_bytes)),
     ("to settle", |m| size(m.figures.settle_backlog_bytes)),
     ("chunks", |m| count(m.figures.indexed_chunks)),

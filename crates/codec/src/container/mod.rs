@@ -204,6 +204,15 @@ impl Opened {
         (self.head.raw_len - start).min(PIECE_LEN)
     }
 
+    /// Memory that it holds beside itself, in bytes, about: tables of a codec that needs some are some 64 KiB.
+    pub fn memory(&self) -> usize {
+        match &self.decoder {
+            Decoder::Field(_) => 64 << 10,
+            Decoder::Pco(_) => 4 << 10,
+            Decoder::Raw | Decoder::Xor(_) | Decoder::General(_) => 0,
+        }
+    }
+
     /// Whether pieces are decoded against a base: raw bytes of another container.
     pub fn has_base(&self) -> bool {
         matches!(&self.decoder, Decoder::Field(decoder) if decoder.has_base())

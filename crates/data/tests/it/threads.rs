@@ -35,7 +35,7 @@ fn write(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, seed: u64, bytes: u
     let mut numbers = Random::new(seed);
     let mut written = 0;
     while written < bytes {
-        let id = fixture.logs.create_log(Fid(1)).unwrap();
+        let id = fixture.logs.create_log(Fid(1), Default::default()).unwrap();
         let log = Arc::new(Known {
             id,
             end: AtomicU64::new(0),

@@ -392,6 +392,7 @@ mod tests {
             generation,
             lamination: Lamination::None,
             layout: ExtentLayout::OwnerOnly,
+            codec: None,
         }
     }
 

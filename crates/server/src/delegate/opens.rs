@@ -127,10 +127,14 @@ impl OpenClient {
         exclusive: bool,
         open: Option<NewOpen>,
     ) -> Result<Created> {
+        let named = new.becomes.as_ref().unwrap_or(&new.name);
         let request = meta::Create {
             parent: new.parent,
             name: new.name.to_vec(),
-            new: NewInode::new(Kind::File, new.mode),
+            new: NewInode {
+                codec: self.ctx.codec_of_name(new.parent, named),
+                ..NewInode::new(Kind::File, new.mode)
+            },
             caller: new.caller,
             exclusive,
             open,

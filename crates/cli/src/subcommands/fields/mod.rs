@@ -1,4 +1,4 @@
-//! `forebay fields analyze`: what every codec makes of the numbers of files, in a table, as JSON and as a picture.
+//! `forebay fields`: `recode` is a module of its own. `analyze`: what every codec makes of the numbers of files, in a table, as JSON and as a picture.
 //!
 //! Invariants: files are only read, of each at most [`SAMPLE`]; a number is shown only of a codec that gave all of it back.
 use crate::args::FieldsAnalyzeArgs;
@@ -17,7 +17,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 mod plot;
+mod recode;
 mod report;
+
+pub use recode::recode;
 
 /// The most bytes of a file that are looked at.
 const SAMPLE: u64 = 64 << 20;
