@@ -287,7 +287,8 @@ impl FileState {
     /// may know it. `asked`: answers for the view of now that the caller holds, below the windows.
     pub fn plan(&self, range: Range<u64>, asked: &FetchedExtents, most: usize) -> ReadPlan {
         let mut plan = ReadPlan::default();
-        let layers: Vec<&Intervals> = self.layers(asked).into_iter().flatten().collect();
+        let layers = self.layers(asked).into_iter().flatten();
+        let layers: Vec<&Intervals> = layers.filter(|layer| !layer.is_empty()).collect();
         resolve(&layers, range, most, &mut plan);
         self.fill_behind_end(&mut plan);
         plan
