@@ -1,6 +1,7 @@
 //! Sizes and durations as people write them. Sizes are bytes inside, durations `std::time::Duration`.
 //!
 //! `K`, `M`, `G`, `T` and `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024; `KB`, `MB`, `GB`, `TB` are powers of 1000.
+pub use forebay_trace::plot::axis::counted;
 use forebay_trace::plot::axis::thousands;
 use std::time::Duration;
 
@@ -80,11 +81,6 @@ pub fn size(bytes: u64) -> String {
 /// A count for people: thousands separated by commas.
 pub fn count(n: u64) -> String {
     thousands(&n.to_string())
-}
-
-/// A count of things for people: `1 member`, `1,234 files`.
-pub fn counted(n: u64, thing: &str) -> String {
-    format!("{} {thing}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
 /// A rate for people: `512.3 MiB/s`.

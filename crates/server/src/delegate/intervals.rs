@@ -5,7 +5,7 @@
 use crate::Member;
 use forebay_data::LogId;
 use forebay_pattern::{RangeMap, RangeValue};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 /// Where the bytes of an interval are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,16 +56,6 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// How many intervals.
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// Whether nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
     /// Bytes in logs, holes not counted.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -93,20 +83,14 @@ impl Intervals {
             displaced(cut, source);
         });
     }
+}
 
-    /// What is known of the range, by offset, clipped to it.
-    pub fn get(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, ByteSource)> + '_ {
-        self.map.get(range)
-    }
+/// Lookups are those of the map.
+impl Deref for Intervals {
+    type Target = RangeMap<ByteSource>;
 
-    /// What is known of the byte at `at`, and up to where that holds.
-    pub fn segment(&self, at: u64) -> (Option<ByteSource>, u64) {
-        self.map.segment(at)
-    }
-
-    /// All of it, by offset.
-    pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, ByteSource)> + '_ {
-        self.map.iter()
+    fn deref(&self) -> &RangeMap<ByteSource> {
+        &self.map
     }
 }
 

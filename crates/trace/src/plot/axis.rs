@@ -173,6 +173,12 @@ pub fn with_unit_letter(value: f64) -> String {
     }
 }
 
+/// A count of things for people: `1 call`, `1,234 calls`.
+pub fn counted(n: u64, thing: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", thousands(&n.to_string()))
+}
+
 /// Digits with commas between thousands: `1,234,567`.
 pub fn thousands(digits: &str) -> String {
     let mut out = String::new();

@@ -132,7 +132,7 @@ impl ExtentResolver<'_> {
     fn patterns(&mut self, range: Range<u64>) {
         let (mut at, end) = (range.start, range.end.min(self.end));
         while at < end && self.out.len() < self.limit {
-            let (seen, until) = self.table.look(at);
+            let (seen, until) = self.table.content_at(at);
             let until = until.min(end);
             let len = until - at;
             match seen {
