@@ -24,6 +24,7 @@
 //! | `recover` | what is there when a store is opened |
 //! | [`check`] | whether a stopped store holds what it says |
 //! | [`chunk`], [`fingerprint`], [`cit`] | cutting log bytes into chunks; what a chunk is known by; where a chunk with a fingerprint is stored |
+//! | `inline`, `recode` | encoding bytes when they are written out; again, by another hint |
 //! | `settle`, `foreground` | turning raw spans into shared chunks in the background; what it gives way to |
 //! | [`analysis`] | what deduplication would save of given bytes |
 //! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |
@@ -41,6 +42,7 @@ pub mod counter;
 mod disk_reserve;
 pub mod fingerprint;
 mod foreground;
+mod inline;
 pub mod keyspaces;
 mod log;
 pub mod pieces;
@@ -48,6 +50,7 @@ mod poison;
 pub mod ranges;
 mod read;
 mod reclaim;
+mod recode;
 mod record_cache;
 mod recover;
 mod requests;
@@ -68,6 +71,7 @@ mod write;
 pub use counter::Counter;
 pub use disk_reserve::DiskReserve;
 pub use forebay_proto::LogId;
+pub use inline::CodecWhen;
 pub use recover::unsealed_logs;
 pub use segment::{SegmentRange, header as segment_header};
 pub use settle::saved::{ANCHORS_FILE, INDEX_FILE};
@@ -81,6 +85,7 @@ use forebay_codec::CodecHint;
 use forebay_proto::{Fid, Member, Result};
 use forebay_storage::{Io, Store};
 use foreground::ForegroundCalls;
+use inline::InlineEncoder;
 use log::OpenLogs;
 use parking_lot::Mutex;
 use poison::Poison;
@@ -121,6 +126,8 @@ pub struct LogStoreOptions {
     pub reserve: Arc<DiskReserve>,
     /// What is written is settled, in such a way; `None`: nothing is, but what was settled before is there.
     pub settle: Option<SettleOptions>,
+    /// When bytes are encoded. `Settle` and `Auto` encode nothing that is not settled.
+    pub codec_when: CodecWhen,
     /// Reclaim disk space, and settle, in threads. If not, that is done when `clean` and `settle` are called.
     pub background: bool,
 }
@@ -167,6 +174,7 @@ pub struct LogStore {
     quota: Option<u64>,
     sync_each_flush: bool,
     ids: Counter,
+    container_ids: Arc<Counter>,
     writer: LogAppender,
     reader: LogReader,
     /// Logs that a crash left unsealed and nobody has retained yet.
@@ -228,6 +236,7 @@ impl LogStore {
         }
         let foreground = Arc::<ForegroundCalls>::default();
         let buffers = BufferPool::new(options.buffer_bytes / 8);
+        let container_ids = Arc::new(Counter::open(store.clone(), b"container", 1)?);
         // Whoever opens the store may change what it says.
         let stamp = settle::saved::take_stamp(&store)?;
         settle::saved::remove_unfinished(&*io, dir)?;
@@ -245,6 +254,8 @@ impl LogStore {
                 poison: poison.clone(),
                 foreground: foreground.clone(),
                 buffers: buffers.clone(),
+                ids: container_ids.clone(),
+                encodes: options.codec_when.settles(),
             };
             let raw = found.live.saturating_sub(found.named);
             Settler::new(parts, settle, options.background, opened, raw).map(Arc::new)
@@ -269,6 +280,11 @@ impl LogStore {
             writer: LogAppender {
                 logs,
                 memory: TailMemory::new(options.buffer_bytes),
+                inline: InlineEncoder::new(
+                    options.codec_when,
+                    segments.clone(),
+                    container_ids.clone(),
+                ),
                 segments,
                 spans,
                 live,
@@ -279,6 +295,7 @@ impl LogStore {
             },
             io,
             ids,
+            container_ids,
             unsealed: Mutex::new(found.unsealed),
             store,
             quota: options.quota,

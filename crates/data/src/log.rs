@@ -5,6 +5,7 @@
 use crate::segment::Segment;
 use crate::span::StoredHint;
 use crate::tail::Tail;
+use forebay_codec::choose::Chooser;
 use forebay_proto::{Error, Fid, LogId, Result};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -44,6 +45,8 @@ pub struct LogState {
     pub fills_tails: bool,
     /// Segments with bytes of this log that may not be on disk.
     pub unsynced: Vec<Arc<Segment>>,
+    /// Chooses codecs for what is encoded inline, once something is.
+    pub chooser: Option<Box<Chooser>>,
 }
 
 impl Log {

@@ -31,12 +31,10 @@ impl DataService for LogStore {
     }
 
     fn recode_ranges(&self, _: Member, request: RecodeRanges) -> Result<RecodeReport> {
-        let bytes = request.ranges.iter().map(|(_, _, len)| len).sum();
-        Ok(RecodeReport {
-            bytes,
-            before: bytes,
-            after: bytes,
-        })
+        self.recode(
+            &log_ranges(request.ranges),
+            request.hint.unwrap_or_default(),
+        )
     }
 
     fn get_usage(&self, _: Member, _: GetUsage) -> Result<StoreUsage> {

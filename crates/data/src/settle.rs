@@ -43,7 +43,6 @@ pub use backlog::SettleBacklog;
 use crate::buffer_pool::BufferPool;
 use crate::chunk::{AnchorTable, ChunkSize, Cutter};
 use crate::cit::{Cit, CitOptions};
-use crate::container::encoder::ContainerEncoder;
 use crate::container::{ContainerTable, MAX_CONTAINER_BYTES};
 use crate::counter::Counter;
 use crate::fingerprint::FingerprintKind;
@@ -55,7 +54,6 @@ use crate::span::Span;
 use crate::span_table::SpanTable;
 use crate::verified_read;
 use cut::ReadSpans;
-use forebay_codec::choose::{CostModel, Goal, Speeds};
 use forebay_proto::Result;
 use forebay_storage::Store;
 use heal::VerifiedContainers;
@@ -68,6 +66,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use writer::SettleEncoder;
 
 /// Raw bytes that are read at once. Also the size of a batch while a writer waits for room.
 const READ_BYTES: u64 = 8 << 20;
@@ -75,11 +74,6 @@ const READ_BYTES: u64 = 8 << 20;
 pub const SETTLE_RESERVE: u64 = READ_BYTES + MAX_CONTAINER_BYTES;
 /// Raw bytes of one batch: each costs a sync of the segments that it names.
 const BATCH_BYTES: u64 = 64 << 20;
-/// Settling happens beside what programs wait for, so containers are to be short rather than fast.
-const LEAST_BYTES: CostModel = CostModel {
-    goal: Goal::Bytes,
-    speeds: Speeds::DEFAULT,
-};
 /// Exponential backoff after a round without progress: the first wait, and the longest one.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(10);
@@ -97,8 +91,6 @@ pub struct SettleOptions {
     pub anchor_bytes: usize,
     /// The bound of the backlog: above it settling does not pause, and writes wait for it.
     pub backlog_bytes: u64,
-    /// New containers are encoded where that makes them shorter.
-    pub encode: bool,
 }
 
 /// Counters of settling; bytes.
@@ -137,7 +129,7 @@ pub struct Settler {
     reclaimer: Arc<Reclaimer>,
     poison: Arc<Poison>,
     /// Numbers of containers.
-    ids: Counter,
+    ids: Arc<Counter>,
     /// Where chunks are stored.
     index: Arc<Cit>,
     anchors: Arc<AnchorTable>,
@@ -165,7 +157,7 @@ pub struct Settler {
 struct SettleWork {
     read: ReadSpans,
     /// `None`: new containers are plain.
-    encoder: Option<ContainerEncoder>,
+    encoder: Option<SettleEncoder>,
 }
 
 /// What a settler works on.
@@ -186,6 +178,10 @@ pub struct SettleParts {
     pub foreground: Arc<ForegroundCalls>,
     /// Buffers for bytes of containers.
     pub buffers: BufferPool,
+    /// Numbers of containers.
+    pub ids: Arc<Counter>,
+    /// New containers are encoded where that makes them shorter.
+    pub encodes: bool,
 }
 
 /// What was saved of a store that was closed.
@@ -216,7 +212,7 @@ impl Settler {
         }));
         parts.containers.keep_index(index.clone());
         let settler = Settler {
-            ids: Counter::open(parts.store.clone(), b"container", 1)?,
+            ids: parts.ids,
             store: parts.store,
             segments: parts.segments,
             spans: parts.spans,
@@ -233,7 +229,7 @@ impl Settler {
             buffers: parts.buffers,
             settling: Mutex::new(SettleWork {
                 read: ReadSpans::default(),
-                encoder: options.encode.then(|| ContainerEncoder::new(LEAST_BYTES)),
+                encoder: parts.encodes.then(SettleEncoder::new),
             }),
             is_at_work: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),

@@ -22,6 +22,7 @@ fn open(disk: &FaultIo, buffer_bytes: u64) -> LogStore {
         sync_each_flush: false,
         reserve: Arc::default(),
         settle: None,
+        codec_when: Default::default(),
         background: false,
     };
     LogStore::open(io, Path::new("/m/data"), records, options).unwrap()

@@ -2,19 +2,7 @@
 use crate::codec_names::CodecNames;
 use std::sync::Arc;
 
-/// When bytes are encoded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum CodecWhen {
-    /// When they are written out, where the disk is slower than the codec; else when they settle.
-    Auto,
-    /// When they are written out.
-    Inline,
-    /// When they settle.
-    Settle,
-    /// Never.
-    #[default]
-    Off,
-}
+pub use forebay_data::CodecWhen;
 
 /// Settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -108,14 +108,13 @@ impl Config {
         let disk = disk.map(|total| total / u64::from(self.nodes.max(1)));
         let room = self.quota.or(disk);
         LogStoreOptions {
-            settle: self
-                .settle
-                .options(self.memory, room, self.codec.when != CodecWhen::Off),
+            settle: self.settle.options(self.memory, room),
             member,
             quota: self.quota,
             buffer_bytes: self.memory / 6,
             sync_each_flush: self.durability == Durability::Disk,
             reserve,
+            codec_when: self.codec.when,
             background: true,
         }
     }

@@ -33,14 +33,8 @@ impl Default for SettleConfig {
 }
 
 impl SettleConfig {
-    /// The options for a member with `memory` bytes of memory and a disk or quota of `total` bytes. `encode`: what settles is encoded.
-    /// `None`: settling is off.
-    pub(crate) fn options(
-        &self,
-        memory: u64,
-        total: Option<u64>,
-        encode: bool,
-    ) -> Option<SettleOptions> {
+    /// The options for a member with `memory` bytes of memory and a disk or quota of `total` bytes. `None`: settling is off.
+    pub(crate) fn options(&self, memory: u64, total: Option<u64>) -> Option<SettleOptions> {
         let backlog = total.map_or(UNKNOWN_BACKLOG, |total| total / 4);
         let index_bytes = (memory / INDEX_SHARE) as usize;
         self.enabled.then(|| SettleOptions {
@@ -49,7 +43,6 @@ impl SettleConfig {
             index_bytes,
             anchor_bytes: index_bytes / 2,
             backlog_bytes: self.backlog.unwrap_or(backlog),
-            encode,
         })
     }
 }

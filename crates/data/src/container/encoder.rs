@@ -6,7 +6,7 @@
 //! Invariant: encoded bytes are shorter than raw ones by at least one in [`LEAST_GAIN_OF`]; else the container stays plain, and
 //! costs nothing to read.
 use super::encoded_parts::EncodedParts;
-use forebay_codec::choose::{Chooser, CostModel};
+use forebay_codec::choose::{Chooser, CostModel, Goal};
 use forebay_codec::container::PIECE_LEN;
 use forebay_codec::{Codec, CodecHint, CodecId, EncodedContainer, Opened};
 use forebay_proto::LogId;
@@ -45,9 +45,29 @@ impl RawOrigin {
 /// See the head of this file. Keeps its memory from one container to the next.
 pub struct ContainerEncoder {
     model: CostModel,
-    choosers: LruCache<LogId, (CodecHint, Chooser)>,
     encoded: EncodedContainer,
     bytes: Vec<u8>,
+}
+
+/// The choosers of logs that were encoded last.
+pub struct LogChoosers(LruCache<LogId, (CodecHint, Chooser)>);
+
+impl Default for LogChoosers {
+    fn default() -> LogChoosers {
+        LogChoosers(LruCache::new(KEPT_CHOOSERS))
+    }
+}
+
+impl LogChoosers {
+    /// The chooser of a log: a new one, if the hint has changed.
+    pub fn of(&mut self, origin: &RawOrigin) -> &mut Chooser {
+        let new = || (origin.hint, Chooser::new(origin.hint));
+        let known = self.0.get_or_insert_mut(origin.log, new);
+        if known.0 != origin.hint {
+            *known = new();
+        }
+        &mut known.1
+    }
 }
 
 impl ContainerEncoder {
@@ -55,34 +75,26 @@ impl ContainerEncoder {
     pub fn new(model: CostModel) -> ContainerEncoder {
         ContainerEncoder {
             model,
-            choosers: LruCache::new(KEPT_CHOOSERS),
             encoded: EncodedContainer::new(),
             bytes: Vec::new(),
         }
     }
 
-    /// Chooses by this model from now on.
-    pub fn set_model(&mut self, model: CostModel) {
-        self.model = model;
+    /// Has choices that are made from now on make this least.
+    pub fn set_goal(&mut self, goal: Goal) {
+        self.model.goal = goal;
     }
 
-    /// Speeds as they were measured.
-    pub fn model(&self) -> &CostModel {
-        &self.model
-    }
-
-    /// Encodes the raw bytes of a container: its stored bytes and their parts. `None`: it is to be plain.
-    pub fn encode(&mut self, origin: &RawOrigin, raw: &[u8]) -> Option<(&[u8], EncodedParts)> {
+    /// Encodes the raw bytes of a container: its stored bytes and their parts. `None`: it is to be plain. `chooser`: the log's.
+    pub fn encode(
+        &mut self,
+        chooser: &mut Chooser,
+        origin: &RawOrigin,
+        raw: &[u8],
+    ) -> Option<(&[u8], EncodedParts)> {
         if raw.len() < MIN_RAW_BYTES {
             return None;
         }
-        let known = self
-            .choosers
-            .get_or_insert_mut(origin.log, || (origin.hint, Chooser::new(origin.hint)));
-        if known.0 != origin.hint {
-            *known = (origin.hint, Chooser::new(origin.hint));
-        }
-        let chooser = &mut known.1;
         let choice = chooser.next(origin.addr, raw, || self.model);
         if choice.codec.id() == CodecId::Raw {
             return None;
@@ -132,7 +144,7 @@ fn decodes_to(encoded: &EncodedContainer, raw: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_codec::choose::{Goal, Speeds};
+    use forebay_codec::choose::Speeds;
     use forebay_testkit::random::seeded_bytes;
 
     fn encoder() -> ContainerEncoder {
@@ -157,31 +169,31 @@ mod tests {
 
     #[test]
     fn what_gains_little_or_is_small_stays_plain() {
-        let mut encoder = encoder();
-        assert!(
-            encoder
-                .encode(&origin("auto"), &seeded_bytes(5, 1 << 20))
-                .is_none()
-        );
-        assert!(
-            encoder
-                .encode(&origin("zstd"), &seeded_bytes(5, 1 << 16))
-                .is_none()
-        );
-        assert!(encoder.encode(&origin("auto"), &wave(1000)).is_none());
-        assert!(encoder.encode(&origin("raw"), &wave(100_000)).is_none());
+        let (mut encoder, mut choosers) = (encoder(), LogChoosers::default());
+        for (hint, bytes) in [
+            ("auto", seeded_bytes(5, 1 << 20)),
+            ("zstd", seeded_bytes(5, 1 << 16)),
+            ("auto", wave(1000)),
+            ("raw", wave(100_000)),
+        ] {
+            let origin = origin(hint);
+            let encoded = encoder.encode(choosers.of(&origin), &origin, &bytes);
+            assert!(encoded.is_none(), "{hint}");
+        }
     }
 
     #[test]
     fn a_hint_that_changes_is_followed() {
-        let mut encoder = encoder();
+        let (mut encoder, mut choosers) = (encoder(), LogChoosers::default());
         let wave = wave(100_000);
         for (hint, codec) in [
             ("field,f32", CodecId::Field),
             ("xor", CodecId::Xor),
             ("auto", CodecId::Field),
         ] {
-            let (bytes, parts) = encoder.encode(&origin(hint), &wave).unwrap();
+            let origin = origin(hint);
+            let encoded = encoder.encode(choosers.of(&origin), &origin, &wave);
+            let (bytes, parts) = encoded.unwrap();
             assert_eq!(parts.codec, codec, "{hint}");
             assert_eq!(parts.range(parts.count() - 1).end, bytes.len() as u64);
             assert!(bytes.len() < wave.len());

@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A container that a batch creates.
+#[derive(Clone)]
 pub struct NewContainer {
     /// Its record.
     pub container: Container,
@@ -195,8 +196,10 @@ impl<'a> LockedContainers<'a> {
             }
             if let Some(new) = &open.new {
                 batch.put(CONTAINERS, key(RecordKind::Chunks), new.container.value());
-                let fingerprints = new.fingerprints.value();
-                batch.put(CONTAINERS, key(RecordKind::Fingerprints), fingerprints);
+                if new.fingerprints.of.iter().any(Option::is_some) {
+                    let fingerprints = new.fingerprints.value();
+                    batch.put(CONTAINERS, key(RecordKind::Fingerprints), fingerprints);
+                }
             }
             if open.now != open.before {
                 batch.put(CONTAINERS, key(RecordKind::Counts), open.now.value());

@@ -7,9 +7,8 @@
 use super::Settler;
 use super::cut::{CutChunk, ReadSpan, ReadSpans};
 use super::lookup::{ChunkLookup, NewChunk};
-use super::writer::{ContainerWriter, FullContainer};
+use super::writer::{ContainerWriter, FullContainer, SettleEncoder};
 use crate::cit::{ChunkLocation, MAX_CONTAINER_CHUNKS};
-use crate::container::encoder::ContainerEncoder;
 use crate::container::{
     Container, ContainerId, Fingerprints, MAX_CONTAINER_BYTES, NewContainer, StoredChunk,
 };
@@ -67,7 +66,7 @@ pub struct SettlePlan<'a> {
 
 impl<'a> SettlePlan<'a> {
     /// An empty plan. `encoder`: encodes new containers.
-    pub fn new(settler: &'a Settler, encoder: Option<&'a mut ContainerEncoder>) -> SettlePlan<'a> {
+    pub fn new(settler: &'a Settler, encoder: Option<&'a mut SettleEncoder>) -> SettlePlan<'a> {
         SettlePlan {
             settler,
             writer: ContainerWriter::new(

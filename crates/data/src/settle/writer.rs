@@ -6,7 +6,7 @@
 //! Invariant: written containers count in their segment as reserved until they are handed over. If the writer is dropped before,
 //! their space is given back.
 use crate::cit::MAX_CONTAINER_CHUNKS;
-use crate::container::encoder::{ContainerEncoder, RawOrigin};
+use crate::container::encoder::{ContainerEncoder, LogChoosers, RawOrigin};
 use crate::container::{
     Container, ContainerId, Fingerprints, MAX_CONTAINER_BYTES, NewContainer, StoredChunk,
 };
@@ -14,6 +14,7 @@ use crate::counter::Counter;
 use crate::fingerprint::{Fingerprint, FingerprintKind};
 use crate::reclaim::Reclaimer;
 use crate::segment::{Lane, Segment, SegmentRange};
+use forebay_codec::choose::{CostModel, Goal, Speeds};
 use forebay_proto::{Error, Result};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -21,6 +22,25 @@ use std::sync::Arc;
 
 /// Chunks of different origins share a container until it has so many bytes.
 const SHARED_BYTES: usize = 64 << 10;
+
+/// Encodes new containers.
+pub struct SettleEncoder {
+    encoder: ContainerEncoder,
+    choosers: LogChoosers,
+}
+
+impl SettleEncoder {
+    /// Settling happens beside what programs wait for, so containers are to be short rather than fast.
+    pub fn new() -> SettleEncoder {
+        SettleEncoder {
+            encoder: ContainerEncoder::new(CostModel {
+                goal: Goal::Bytes,
+                speeds: Speeds::DEFAULT,
+            }),
+            choosers: LogChoosers::default(),
+        }
+    }
+}
 
 /// A container before it is written.
 pub struct FullContainer<'a> {
@@ -51,7 +71,7 @@ pub struct ContainerWriter<'a> {
     ids: &'a Counter,
     kind: FingerprintKind,
     /// `None`: all containers are plain.
-    encoder: Option<&'a mut ContainerEncoder>,
+    encoder: Option<&'a mut SettleEncoder>,
     filling: Option<Filling>,
     /// The buffer of the last one, to be reused.
     memory: Vec<u8>,
@@ -66,7 +86,7 @@ impl<'a> ContainerWriter<'a> {
         reclaimer: &'a Reclaimer,
         ids: &'a Counter,
         kind: FingerprintKind,
-        encoder: Option<&'a mut ContainerEncoder>,
+        encoder: Option<&'a mut SettleEncoder>,
     ) -> ContainerWriter<'a> {
         ContainerWriter {
             reclaimer,
@@ -153,7 +173,10 @@ impl<'a> ContainerWriter<'a> {
     /// As the disk; `ENOSPC` if it is full.
     pub fn write_full(&mut self, full: FullContainer<'_>, only_encoded: bool) -> Result<bool> {
         let encoder = self.encoder.as_mut();
-        let encoded = encoder.and_then(|encoder| encoder.encode(&full.origin, full.bytes));
+        let encoded = encoder.and_then(|encoder| {
+            let chooser = encoder.choosers.of(&full.origin);
+            (encoder.encoder).encode(chooser, &full.origin, full.bytes)
+        });
         let (bytes, parts) = match encoded {
             Some((bytes, parts)) => (bytes, Some(parts)),
             None if only_encoded => return Ok(false),

@@ -1,7 +1,7 @@
 //! A log store in a directory of its own, and bytes that say where they are.
 use forebay_data::chunk::ChunkSize;
 use forebay_data::fingerprint::FingerprintKind;
-use forebay_data::{LogId, LogStore, LogStoreOptions, SettleOptions};
+use forebay_data::{CodecWhen, LogId, LogStore, LogStoreOptions, SettleOptions};
 use forebay_proto::{Error, Result};
 use forebay_storage::{Options, OsIo, Store};
 use forebay_testkit::random::Random;
@@ -25,6 +25,7 @@ pub fn options() -> LogStoreOptions {
         sync_each_flush: false,
         reserve: Arc::default(),
         settle: None,
+        codec_when: CodecWhen::Off,
         background: false,
     }
 }
@@ -37,7 +38,6 @@ pub fn settle_options() -> SettleOptions {
         index_bytes: 1 << 20,
         anchor_bytes: 1 << 20,
         backlog_bytes: 1 << 30,
-        encode: false,
     }
 }
 

@@ -5,7 +5,7 @@ use forebay_codec::{CodecHint, CodecId};
 use forebay_data::check::{ByteCheck, SegmentFiles, StoredBytes, recount};
 use forebay_data::container::{self, Container};
 use forebay_data::pieces::Pieces;
-use forebay_data::{LogId, LogStoreOptions, SettleOptions, segment_header, span};
+use forebay_data::{CodecWhen, LogId, LogStoreOptions, segment_header, span};
 use forebay_proto::{Error, Fid};
 use forebay_storage::OsIo;
 use forebay_testkit::random::{Random, seeded_bytes};
@@ -16,10 +16,8 @@ const MIB: usize = 1 << 20;
 
 fn encoding() -> LogStoreOptions {
     LogStoreOptions {
-        settle: Some(SettleOptions {
-            encode: true,
-            ..settle_options()
-        }),
+        settle: Some(settle_options()),
+        codec_when: CodecWhen::Settle,
         ..options()
     }
 }
@@ -152,6 +150,54 @@ fn numbers_are_stored_shorter_and_read_the_same() {
         }
         assert_empties(&fixture);
     }
+}
+
+#[test]
+fn what_is_encoded_inline_takes_less_of_the_quota_at_once() {
+    let inline = LogStoreOptions {
+        codec_when: CodecWhen::Inline,
+        quota: Some(20 << 20),
+        ..options()
+    };
+    let mut fixture = Fixture::new(inline.clone());
+    let mut logs = Vec::new();
+    // Twice as many bytes as the quota.
+    for i in 0..10 {
+        let numbers = wave(i, MIB);
+        logs.push((
+            written(
+                &fixture,
+                &numbers,
+                "auto",
+                [4 * MIB, 300_000, 3 * MIB][i as usize % 3],
+            ),
+            numbers,
+        ));
+    }
+    let stats = fixture.logs.stats();
+    assert!(stats.encoded > 0 && stats.live == 40 << 20, "{stats:?}");
+    // In a tail parts may be freed before anything is written out.
+    let log = fixture
+        .logs
+        .create_log(Fid(2), CodecHint::default())
+        .unwrap();
+    let numbers = wave(11, MIB / 16);
+    fixture.logs.append(log, &numbers).unwrap();
+    fixture.logs.free(&[(log, 50_000..120_000)]).unwrap();
+    fixture.logs.flush(log, true).unwrap();
+    for _ in 0..2 {
+        assert_counted(&fixture);
+        assert_eq!(checked(&fixture), (0, 0));
+        for (log, numbers) in &logs {
+            assert_read(&fixture, *log, numbers);
+        }
+        assert!(fixture.read(log, 120_000, 100_000).unwrap() == numbers[120_000..220_000]);
+        assert!(is_gone(&fixture.read(log, 119_999, 1)));
+        fixture.reopen(inline.clone());
+    }
+    // A log that is sealed has its containers synced too.
+    fixture.logs.flush(logs[0].0, true).unwrap();
+    assert_empties(&fixture);
 }
 
 #[test]
@@ -316,4 +362,87 @@ fn how_ranges_are_stored_is_told_by_codec() {
         .unwrap();
     assert_eq!((report.zeros, report.raw), (mib.end, mib.end));
     assert_eq!(report.codecs.len(), 0);
+}
+
+#[test]
+fn what_is_stored_is_encoded_again_by_another_hint() {
+    for settles in [true, false] {
+        let settings = LogStoreOptions {
+            settle: settles.then(settle_options),
+            codec_when: CodecWhen::Off,
+            ..options()
+        };
+        let mut fixture = Fixture::new(settings.clone());
+        let (numbers, noise) = (wave(6, MIB / 2), seeded_bytes(6, MIB));
+        let logs = [
+            (written(&fixture, &numbers, "auto", 300_000), &numbers),
+            (written(&fixture, &noise, "auto", MIB), &noise),
+            (written(&fixture, &numbers, "auto", MIB), &numbers),
+        ];
+        fixture.logs.settle().unwrap();
+        fixture.logs.free(&[(logs[0].0, 100_000..200_000)]).unwrap();
+        let all: Vec<_> = logs.iter().map(|(log, _)| (*log, 0..u64::MAX)).collect();
+        let mut stored = vec![fixture.logs.stats().stored];
+        for hint in ["field,f32", "xor,f32", "auto", "raw", "auto"] {
+            let before = fixture.logs.stats().stored;
+            let report = fixture.logs.recode(&all, hint.parse().unwrap()).unwrap();
+            let after = fixture.logs.stats().stored;
+            assert_eq!(report.bytes, fixture.logs.stats().live, "{hint}");
+            assert_eq!(
+                (report.before, report.after),
+                (before, after),
+                "{hint}, settles: {settles}"
+            );
+            stored.push(after);
+            assert_counted(&fixture);
+            assert_eq!(checked(&fixture), (0, 0));
+            let names: Vec<_> = fixture
+                .logs
+                .storage_of(&all)
+                .unwrap()
+                .codecs
+                .into_keys()
+                .collect();
+            let expected: &[&str] = match hint {
+                "field,f32" | "auto" => &["field"],
+                "xor,f32" => &["xor"],
+                _ => &[],
+            };
+            assert_eq!(names, expected);
+            for (log, bytes) in &logs[1..] {
+                assert_read(&fixture, *log, bytes);
+            }
+            assert!(is_gone(&fixture.read(logs[0].0, 150_000, 1)));
+            assert!(
+                fixture.read(logs[0].0, 200_000, 400_000).unwrap() == numbers[200_000..600_000]
+            );
+            fixture.logs.clean(true).unwrap();
+            fixture.crash();
+        }
+        assert!(
+            stored[1] < stored[0] * 9 / 10 && stored[2] < stored[0],
+            "{stored:?}"
+        );
+        assert!(
+            stored[3] <= stored[2] && stored[4] > stored[3] && stored[5] == stored[3],
+            "{stored:?}"
+        );
+        assert_empties(&fixture);
+    }
+}
+
+#[test]
+fn raw_spans_that_will_settle_get_the_new_hint() {
+    let fixture = Fixture::new(encoding());
+    let numbers = wave(7, MIB / 4);
+    let log = written(&fixture, &numbers, "raw", MIB);
+    fixture
+        .logs
+        .recode(&[(log, 0..u64::MAX)], "xor".parse().unwrap())
+        .unwrap();
+    assert_eq!(containers(&fixture), []);
+    fixture.logs.settle().unwrap();
+    assert_eq!(containers(&fixture)[0].codec(), CodecId::Xor);
+    assert_read(&fixture, log, &numbers);
+    assert_empties(&fixture);
 }

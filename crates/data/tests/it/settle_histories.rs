@@ -5,7 +5,7 @@ use crate::common::{options, settle_options, wave};
 use forebay_data::check::recount;
 use forebay_data::fingerprint::FingerprintKind;
 use forebay_data::ranges::{merge, subtract};
-use forebay_data::{LogId, LogStore, LogStoreOptions, SettleOptions, container, span};
+use forebay_data::{CodecWhen, LogId, LogStore, LogStoreOptions, SettleOptions, container, span};
 use forebay_proto::{Error, Fid, Result};
 use forebay_storage::fault::{FaultIo, Image};
 use forebay_storage::{Durability, Io, Options, Store};
@@ -54,6 +54,10 @@ fn kind_of(seed: u64) -> FingerprintKind {
     }
 }
 
+fn when_of(seed: u64) -> CodecWhen {
+    [CodecWhen::Off, CodecWhen::Settle, CodecWhen::Inline][(seed % 3) as usize]
+}
+
 impl Machine {
     fn start(disk: FaultIo, durability: Durability, seed: u64) -> Result<Machine> {
         let options = LogStoreOptions {
@@ -61,9 +65,9 @@ impl Machine {
             sync_each_flush: durability == Durability::Disk,
             settle: Some(SettleOptions {
                 fingerprint: kind_of(seed),
-                encode: seed % 4 < 2,
                 ..settle_options()
             }),
+            codec_when: when_of(seed),
             ..options()
         };
         let records = Options {
