@@ -11,6 +11,7 @@
 //! | `table` | the records of all containers, decoded ones in memory, and what they count for |
 //! | `locked` | containers whose chunks a batch counts up and down |
 //! | `damaged` | chunks that were read in vain |
+//! | `decoded_cache` | decoded pieces in memory |
 //! | `keys` | the keys of their records |
 //!
 //! A container is a space of **positions**, from 0 to the lengths of its chunks together. Runs of spans name positions; they
@@ -23,6 +24,7 @@
 //! a counted chunk has no records.
 mod counts;
 mod damaged;
+mod decoded_cache;
 mod encoded_parts;
 pub mod encoder;
 mod fingerprints;

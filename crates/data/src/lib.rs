@@ -118,7 +118,8 @@ pub struct LogStoreOptions {
     pub member: Member,
     /// Most stored bytes, each shared chunk counted once; `None`: what the disk has.
     pub quota: Option<u64>,
-    /// Memory for tails of logs. Decoded spans and containers, and parsed heads of encoded ones, take up to half of this beside it.
+    /// Memory for tails of logs. Decoded spans and containers, and of encoded ones parsed heads and decoded pieces, take up to five
+    /// eighths of this beside it.
     pub buffer_bytes: u64,
     /// Every flush is one with `sync` (durability `disk`).
     pub sync_each_flush: bool,
@@ -151,7 +152,7 @@ pub struct LogStoreStats {
     pub encoded_from: u64,
     /// Memory of tails.
     pub buffers: u64,
-    /// Memory of decoded spans and containers, and of parsed heads of encoded ones.
+    /// Memory of decoded spans and containers, and of heads and pieces of encoded ones.
     pub span_cache: u64,
     /// Segment files.
     pub segments: u64,

@@ -11,11 +11,11 @@ use std::path::Path;
 /// An array of floating-point numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FloatArray {
-    /// Their type.
+    /// The type of its elements.
     pub element: ElementType,
-    /// Their bytes.
+    /// All its bytes.
     pub bytes: Vec<u8>,
-    /// The array as it was before.
+    /// An earlier version of the array, to encode it against.
     pub base: Option<Vec<u8>>,
 }
 
@@ -28,7 +28,7 @@ pub struct SourceContainer<'a> {
     pub raw: &'a [u8],
     /// Bytes at its place in the base.
     pub base: Option<&'a [u8]>,
-    /// Whose numbers they are.
+    /// The type of its elements.
     pub layout: ElementLayout,
 }
 

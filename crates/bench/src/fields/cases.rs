@@ -4,14 +4,14 @@ use crate::fail::{Context, Failure, Result};
 use crate::harness::Case;
 use std::path::{Path, PathBuf};
 
-/// What is encoded.
+/// The input of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FieldsWork {
     /// An array of a dataset: the path without `.bin.zst`.
     Array {
         /// The folder that it is in.
         folder: &'static str,
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
     },
     /// Nothing: means over the arrays of a folder.
@@ -63,7 +63,7 @@ const FOLDERS: [&str; 2] = ["fields", "checkpoints"];
 /// How the name of an array's file ends.
 const ARRAY_SUFFIX: &str = ".bin.zst";
 
-/// Every case. Of a folder that is not there the arrays are not, and a word is said.
+/// The cases of `fields`. A folder that is missing is reported, and has no arrays.
 ///
 /// # Errors
 /// If a folder that is there cannot be read.

@@ -10,12 +10,12 @@ use forebay_codec::hint::HintedCodec;
 use forebay_codec::xor::{ReferencePoints, XorCodec};
 use forebay_codec::{Codec as _, CodecHint, ElementLayout, EncodedContainer};
 
-/// What is measured.
+/// A subject of `fields`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FieldsSubject {
     /// Its name.
     pub name: &'static str,
-    /// How it encodes.
+    /// How it encodes arrays.
     pub kind: SubjectKind,
 }
 
@@ -51,7 +51,7 @@ const fn pco(name: &'static str, level: usize) -> FieldsSubject {
     codec(name, AnyCodec::Pco(PcoCodec { level }))
 }
 
-/// All of them.
+/// The subjects of `fields`.
 pub const SUBJECTS: [FieldsSubject; 12] = [
     FieldsSubject {
         name: "forebay",

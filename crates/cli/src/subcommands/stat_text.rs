@@ -100,7 +100,7 @@ fn encoded(out: &mut String, storage: &FileStorage) {
 
 fn rows(out: &mut String, of: &PatternRows) {
     for row in &of.rows {
-        let _ = writeln!(out, "  {}{}", row.text, whose(row));
+        let _ = writeln!(out, "  {}{}", row.text, source_text(row));
     }
     if of.left_out > 0 {
         let _ = writeln!(out, "  and {} smaller ones", count(of.left_out));
@@ -108,7 +108,7 @@ fn rows(out: &mut String, of: &PatternRows) {
 }
 
 /// Such as ` (512 logs of nodes 0-3)`.
-fn whose(row: &PatternRow) -> String {
+fn source_text(row: &PatternRow) -> String {
     let span = |&(first, last): &(u16, u16)| match last - first {
         0 => first.to_string(),
         _ => format!("{first}-{last}"),

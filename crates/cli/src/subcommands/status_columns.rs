@@ -13,7 +13,7 @@ fn known(value: Option<u64>, show: fn(u64) -> String) -> String {
 }
 
 /// A number of requests a second.
-fn often(rate: f64) -> String {
+fn rate_text(rate: f64) -> String {
     match rate {
         // What is seldom is not nothing.
         0.001..10.0 => format!("{rate:.1}"),
@@ -125,11 +125,11 @@ pub const PATTERNS: [Column; 5] = [
 /// What it does.
 pub const ACTIVITY_COLUMNS: [Column; 14] = [
     ("open", |m| count(m.figures.open_files)),
-    ("reads/s", |m| often(m.rates.reads)),
+    ("reads/s", |m| rate_text(m.rates.reads)),
     ("read", |m| bytes(m.rates.read_bytes)),
-    ("writes/s", |m| often(m.rates.writes)),
+    ("writes/s", |m| rate_text(m.rates.writes)),
     ("written", |m| bytes(m.rates.written_bytes)),
-    ("other/s", |m| often(m.rates.others)),
+    ("other/s", |m| rate_text(m.rates.others)),
     ("mount", |m| count(m.figures.working)),
     ("served", |m| count(m.figures.serving)),
     ("sent", |m| count(m.figures.asking)),

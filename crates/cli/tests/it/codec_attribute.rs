@@ -101,6 +101,16 @@ fn files_are_encoded_again_and_shown() {
     assert_eq!(code, 0);
     let shown: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(shown["codec"], "field,f32");
+    let field = &shown["storage"]["report"]["codecs"]["field"];
+    assert_eq!(field["bytes"], 1 << 20, "{out}");
+    assert!(field["stored"].as_u64().unwrap() < 1 << 18, "{out}");
+    let (code, out, _) = forebay(&["stat", &file]);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((code, lines[1]), (0, "codec: field,f32"), "{out}");
+    assert!(lines[2].starts_with("encoded: 1.0 MiB -> "), "{out}");
+    let (_, out, _) = forebay(&["status", &place.store(), "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(status["members"][0]["encoded_from_bytes"], 1 << 20, "{out}");
     assert_eq!(std::fs::read(&file).unwrap(), numbers);
 
     let (code, out, err) = forebay(&["fields", "recode", "--json", &place.text("m/d")]);

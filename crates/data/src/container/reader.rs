@@ -1,16 +1,17 @@
 //! Reads chunks of containers, plain and encoded, verified.
 //!
 //! Of an encoded container only the pieces that hold wanted bytes are read, verified and decoded. Its head is parsed once and kept
-//! in memory, under a budget of its own.
+//! in memory, under a budget of its own; pieces that are read again in small parts are kept decoded (`decoded_cache`).
 //!
 //! Invariant: a byte is handed out only after the checksums of its stored piece, and of the head, were right.
+use super::decoded_cache::PieceKey;
 use super::encoded_parts::EncodedParts;
 use super::{Container, ContainerTable};
 use crate::pieces::Pieces;
 use crate::record_cache::CachedRecord;
 use crate::verified_read::{self, Mismatch, NearBuffer, WantedPart};
-use forebay_codec::OpenedContainer;
 use forebay_codec::container::PIECE_LEN;
+use forebay_codec::{CodecError, OpenedContainer};
 use forebay_proto::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +20,10 @@ use std::sync::Arc;
 const READ_STEP: u64 = 256 << 10;
 /// Pieces between wanted ones, up to so many stored bytes, are read too, instead of making another call.
 const READ_OVER_BYTES: u64 = 16 << 10;
+
+/// Wanted parts of one piece, up to this length, may come from decoded pieces in memory. For longer ones decoding costs no more than
+/// what else is done for a read.
+const SMALL_PART: usize = PIECE_LEN;
 
 /// The parsed head of an encoded container.
 pub struct ParsedHead {
@@ -66,6 +71,10 @@ impl ContainerTable {
         };
         let mut first = 0;
         while first < wanted.len() {
+            if self.read_decoded(container, encoded, &mut wanted[first]) {
+                first += 1;
+                continue;
+            }
             let mut parts = EncodedParts::over(&positions(&wanted[first]));
             let mut last = first;
             while let Some(next) = wanted.get(last + 1) {
@@ -119,6 +128,27 @@ impl ContainerTable {
             Some(bad) => Err(bad),
             None => Ok(bytes),
         })
+    }
+
+    /// Copies a small part from a decoded piece in memory, if that is there.
+    fn read_decoded(
+        &self,
+        container: &Container,
+        encoded: &EncodedParts,
+        wanted: &mut WantedPart<'_>,
+    ) -> bool {
+        let parts = EncodedParts::over(&positions(wanted));
+        if wanted.into.len() > SMALL_PART || parts.len() > 1 {
+            return false;
+        }
+        let key = piece_key(container, encoded, parts.start);
+        let Some(piece) = self.decoded.get(&key) else {
+            return false;
+        };
+        let raw = EncodedParts::raw_positions(parts.start, container.bytes());
+        let (range, into) = overlap(&raw, wanted);
+        wanted.into[into].copy_from_slice(&piece[range]);
+        true
     }
 
     /// The parsed head of an encoded container.
@@ -200,13 +230,25 @@ impl ContainerTable {
                 if found.is_none() || found != encoded.crc(part) {
                     return Ok(Some(Mismatch { piece: part, found }));
                 }
+                let stored = &stored[place];
+                let undecodable = |e: CodecError| self.undecodable(container, part, &e);
                 for w in touching {
-                    let (from, to) = (w.at.max(raw.start), w.end().min(raw.end));
-                    let range = (from - raw.start) as usize..(to - raw.start) as usize;
-                    let into = (from - w.at) as usize..(to - w.at) as usize;
-                    opened
-                        .decode_range(part - 1, &stored[place.clone()], range, &mut w.into[into])
-                        .map_err(|e| self.undecodable(container, part, &e))?;
+                    let (range, into) = overlap(&raw, w);
+                    let key = piece_key(container, encoded, part);
+                    let is_small = range.len() == w.into.len() && range.len() <= SMALL_PART;
+                    if is_small && self.decoded.touch(key) {
+                        let mut piece = [0; PIECE_LEN];
+                        let piece = &mut piece[..(raw.end - raw.start) as usize];
+                        opened
+                            .decode_piece(part - 1, stored, piece)
+                            .map_err(undecodable)?;
+                        w.into[into].copy_from_slice(&piece[range]);
+                        self.decoded.insert(key, piece);
+                    } else {
+                        opened
+                            .decode_range(part - 1, stored, range, &mut w.into[into])
+                            .map_err(undecodable)?;
+                    }
                 }
             }
             step = end;
@@ -234,4 +276,20 @@ impl ContainerTable {
 
 fn positions(wanted: &WantedPart<'_>) -> Range<u64> {
     wanted.at..wanted.end()
+}
+
+/// What a piece with these raw positions has of a wanted part: bytes of the piece, and of the part.
+fn overlap(raw: &Range<u64>, wanted: &WantedPart<'_>) -> (Range<usize>, Range<usize>) {
+    let (from, to) = (wanted.at.max(raw.start), wanted.end().min(raw.end));
+    let within = |start: u64| (from - start) as usize..(to - start) as usize;
+    (within(raw.start), within(wanted.at))
+}
+
+fn piece_key(container: &Container, encoded: &EncodedParts, part: usize) -> PieceKey {
+    PieceKey {
+        container: container.id,
+        // There are 257 parts at most.
+        part: part as u32,
+        crc: encoded.crc(part).unwrap_or_default(),
+    }
 }

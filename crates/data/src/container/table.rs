@@ -8,6 +8,7 @@
 //! - A container's records change only under its lock.
 //! - Chunks with a count above 0, and no others, count in their segment and against the quota, and may be in the index of chunks.
 //! - No decoded container outlives its record.
+use super::decoded_cache::DecodedCache;
 use super::keys::RecordKind;
 use super::reader::ParsedHead;
 use super::{Container, ContainerId, Counts, DamagedChunks, Fingerprints, LockedContainers};
@@ -32,6 +33,8 @@ pub struct ContainerTable {
     pub cache: RecordCache<Container>,
     /// Parsed heads of encoded containers in memory.
     pub(super) heads: RecordCache<ParsedHead>,
+    /// Decoded pieces of these in memory.
+    pub(super) decoded: DecodedCache,
     /// Chunks that are known to be damaged.
     pub damaged: DamagedChunks,
     locks: StripedLocks,
@@ -87,7 +90,7 @@ pub struct ContainerMove {
 }
 
 impl ContainerTable {
-    /// Over the records in `store`. `cache_bytes`: most memory for decoded containers, and twice that for parsed heads.
+    /// Over the records in `store`. `cache_bytes`: most memory for decoded records, the same for decoded pieces, and twice that for parsed heads.
     pub fn new(
         store: Arc<Store>,
         segments: Arc<Segments>,
@@ -100,6 +103,7 @@ impl ContainerTable {
             live,
             cache: RecordCache::new(cache_bytes),
             heads: RecordCache::new(2 * cache_bytes),
+            decoded: DecodedCache::new(cache_bytes),
             damaged: DamagedChunks::default(),
             locks: StripedLocks::default(),
             named: AtomicU64::new(0),
@@ -147,9 +151,9 @@ impl ContainerTable {
         }
     }
 
-    /// Memory of decoded containers and parsed heads, bytes.
+    /// Memory of decoded records, parsed heads and decoded pieces, bytes.
     pub fn cache_bytes(&self) -> u64 {
-        self.cache.bytes() + self.heads.bytes()
+        self.cache.bytes() + self.heads.bytes() + self.decoded.bytes()
     }
 
     /// Forgets what is in memory of a container that is gone, or stored in another form.

@@ -483,7 +483,7 @@ impl NamespaceClient {
                 } else {
                     state.show(attr)
                 };
-                state.tells(shown.size);
+                state.forget_other_kernel_size(shown.size);
                 (shown, changes)
             }
             _ => (attr, false),

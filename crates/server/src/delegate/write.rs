@@ -134,13 +134,13 @@ impl LayerWriter {
         };
         drop(appending);
         self.committer.free_bytes(&dropped);
-        self.ctx.counters.wrote(data.len());
+        self.ctx.counters.count_write(data.len());
         if self.ctx.posix {
             self.committer.publish(file)?;
             return Ok(range.start);
         }
         if grown > 0 {
-            self.memory.grew(grown, true);
+            self.memory.layer_grew(grown, true);
         }
         if crowded {
             self.committer.publish_early(file);

@@ -28,6 +28,9 @@ const VALUE_MAX: usize = 64 << 10;
 /// All names of one inode together, each with its closing NUL, in bytes: what `listxattr` can return.
 const LIST_MAX: usize = 64 << 10;
 
+/// No codec hint is longer; of what is none no more is shown.
+const MAX_SHOWN_HINT: usize = 100;
+
 fn key(fid: Fid, name: &[u8]) -> Vec<u8> {
     let mut key = fid.0.to_be_bytes().to_vec();
     key.extend_from_slice(name);
@@ -61,7 +64,12 @@ fn is_codec(name: &[u8]) -> bool {
 /// # Errors
 /// `EINVAL` with what is wrong, and what may be written.
 pub(crate) fn parse_codec(value: &[u8]) -> Result<CodecHint> {
-    let hint = String::from_utf8_lossy(value).parse::<CodecHint>();
+    // The text would say all of it again.
+    let shown = &value[..value.len().min(MAX_SHOWN_HINT)];
+    let hint = match shown.len() == value.len() {
+        true => String::from_utf8_lossy(value).parse::<CodecHint>(),
+        false => format!("{}...", String::from_utf8_lossy(shown)).parse(),
+    };
     hint.map_err(|e| Error::Invalid(format!("{CODEC_XATTR}: {e}")))
 }
 
@@ -134,6 +142,8 @@ impl LocalNamespace {
         for item in keys::records_of(&self.store, keys::XATTRS, fid) {
             names.push(item?.0[8..].to_vec());
         }
+        // Stores of before it was a field may have one of that name.
+        names.retain(|name| !is_codec(name));
         if self.inodes.get(fid)?.codec.is_some() {
             names.push(CODEC_XATTR.into());
         }
