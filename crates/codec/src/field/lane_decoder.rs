@@ -193,7 +193,7 @@ impl<T: Word> LaneDecoder<T> {
     #[inline(always)]
     fn entry(&self, table: usize, bits: u64) -> u64 {
         let table = table >> TABLE_SHIFT & (TABLES - 1);
-        self.entries[table * TABLE | bits as usize & (TABLE - 1)]
+        self.entries[(table * TABLE) | bits as usize & (TABLE - 1)]
     }
 
     /// The number of an entry and raw bits.
