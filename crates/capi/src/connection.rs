@@ -1,5 +1,5 @@
 //! Connections to the service of a store.
-use crate::call::{Failure, Outcome, exclusive, give, path, shared, status, take};
+use crate::call::{Outcome, exclusive, give, path, shared, status, take};
 use crate::stat::Space;
 use forebay_client::Client;
 use libc::{c_char, c_int};
@@ -32,8 +32,30 @@ pub unsafe extern "C" fn forebay_connect(
         let connect = || {
             // SAFETY: a string, as the caller says.
             let store = unsafe { path(store) }?;
-            let client =
-                Client::connect(store).map_err(|e| Failure::new(e.errno(), e.to_string()))?;
+            let client = Client::connect(store)?;
+            Ok(Connection { client })
+        };
+        // SAFETY: may be written, as the caller says.
+        unsafe { give(connection, connect) }
+    })
+}
+
+/// The same for one of several members that one process runs: the nodes of `forebay mount --nodes`. forebay_connect() takes the
+/// lowest.
+///
+/// # Safety
+/// As forebay_connect().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_connect_member(
+    store: *const c_char,
+    member: u16,
+    connection: *mut *mut Connection,
+) -> c_int {
+    status(|| {
+        let connect = || {
+            // SAFETY: a string, as the caller says.
+            let store = unsafe { path(store) }?;
+            let client = Client::connect_member(store, member)?;
             Ok(Connection { client })
         };
         // SAFETY: may be written, as the caller says.

@@ -7,7 +7,7 @@
 //! | module | what |
 //! |---|---|
 //! | `call` | the edge: results, the message of a failure, checked pointers |
-//! | `connection`, `file`, `dir`, `names`, `team` | functions, by what their first argument is |
+//! | `connection`, `file`, `lock`, `dir`, `names`, `team` | functions, by what their first argument is |
 //! | `stat` | the attributes of a file as C sees them |
 //!
 //! Invariants: no panic leaves a function; each becomes `-EIO` with a message. A pointer that this library gave is valid until the
@@ -17,6 +17,7 @@ mod call;
 mod connection;
 mod dir;
 mod file;
+mod lock;
 mod names;
 mod stat;
 mod team;
