@@ -1,6 +1,7 @@
 //! Files, staging and teams of a process: one binary, a module for each behaviour.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod backends;
 mod damage;
 mod files;
 mod stage;
