@@ -4,7 +4,7 @@ use crate::call::{status, take};
 use crate::connection::{Connection, client};
 use crate::stat::Stat;
 use forebay_client::{File, OpenOptions};
-use libc::{c_char, c_int, iovec};
+use libc::{c_char, c_int, c_void, iovec};
 use rustix::io::Errno;
 
 /// An open file.
@@ -101,13 +101,13 @@ pub unsafe extern "C" fn forebay_close(file: *mut OpenFile) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forebay_pread(
     file: *const OpenFile,
-    buffer: *mut u8,
+    buffer: *mut c_void,
     length: usize,
     offset: u64,
 ) -> i64 {
     count(|| {
         // SAFETY: as the caller says.
-        let (file, buffer) = unsafe { (self::file(file)?, bytes_mut(buffer, length)?) };
+        let (file, buffer) = unsafe { (self::file(file)?, bytes_mut(buffer.cast(), length)?) };
         Ok(file.read_at(buffer, offset)?)
     })
 }
@@ -120,13 +120,13 @@ pub unsafe extern "C" fn forebay_pread(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forebay_pwrite(
     file: *const OpenFile,
-    buffer: *const u8,
+    buffer: *const c_void,
     length: usize,
     offset: u64,
 ) -> i64 {
     count(|| {
         // SAFETY: as the caller says.
-        let (file, data) = unsafe { (self::file(file)?, bytes(buffer, length)?) };
+        let (file, data) = unsafe { (self::file(file)?, bytes(buffer.cast(), length)?) };
         file.write_at(data, offset)?;
         Ok(length)
     })

@@ -216,7 +216,7 @@ pub unsafe extern "C" fn forebay_symlink(
 pub unsafe extern "C" fn forebay_readlink(
     connection: *const Connection,
     name: *const c_char,
-    buffer: *mut u8,
+    buffer: *mut c_char,
     length: usize,
 ) -> i64 {
     count(|| {
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn forebay_readlink(
         let target = client.read_link(name)?;
         let target = target.as_os_str().as_bytes();
         // SAFETY: as the caller says.
-        let buffer = unsafe { bytes_mut(buffer, length) }?;
+        let buffer = unsafe { bytes_mut(buffer.cast(), length) }?;
         let fits = target.len().min(buffer.len());
         buffer[..fits].copy_from_slice(&target[..fits]);
         Ok(target.len())

@@ -30,4 +30,3 @@ mod _native {
     #[pymodule_export]
     use crate::team::NativeTeam;
 }
-

@@ -23,7 +23,8 @@ fn ask<T: Send>(
                 "start it with `forebay mount`",
             )
         };
-        let mut client = ControlClient::connect(store).map_err(|e| (e.failure(not_running), true))?;
+        let mut client =
+            ControlClient::connect(store).map_err(|e| (e.failure(not_running), true))?;
         question(&mut client).map_err(|e| (e, false))
     });
     answer.map_err(|(failure, unreached)| {

@@ -1,0 +1,82 @@
+//! What the functions do, as programs in C and Fortran call them.
+use crate::common::{World, built, compiled, run, source};
+use std::process::Command;
+
+#[test]
+fn a_program_in_c_finds_every_function_as_the_header_says() {
+    let world = World::start();
+    let to = world.dir.path().join("calls");
+    let strict = ["-std=c17", "-Wall", "-Wextra", "-pedantic", "-Werror", "-g"];
+    let Some(program) = compiled("gcc", &strict, &[source("tests/it/calls.c")], &to) else {
+        return;
+    };
+    let said = run(Command::new(program).arg(world.place()));
+    assert_eq!(said, "all right\n");
+    // What it wrote on one node is there on the other.
+    assert_eq!(world.clients[1].read("/c/kept").unwrap(), b"from C");
+}
+
+#[test]
+fn the_examples_in_c_and_fortran_write_what_they_read() {
+    let world = World::start();
+    let examples = source("../../examples/clients");
+    let programs = [
+        compiled(
+            "gcc",
+            &["-O1", "-Wall", "-Wextra", "-Werror"],
+            &[examples.join("checkpoint.c")],
+            &world.dir.path().join("c"),
+        ),
+        compiled(
+            "gfortran",
+            &["-O1", "-Wall", "-Wextra"],
+            &[
+                source("fortran/forebay.f90"),
+                examples.join("checkpoint.f90"),
+            ],
+            &world.dir.path().join("f"),
+        ),
+    ];
+    let expected: Vec<u8> = (0..1000u32)
+        .flat_map(|i| (f64::from(i) * f64::from(i)).to_le_bytes())
+        .collect();
+    for (n, program) in programs.iter().flatten().enumerate() {
+        let path = format!("/made{n}");
+        let said = run(Command::new(program).args([world.place(), &path, "1000"]));
+        assert_eq!(said.trim().parse::<f64>().unwrap(), 332_833_500.0);
+        assert_eq!(world.clients[1].read(&path).unwrap(), expected);
+        assert!(!world.clients[0].exists(format!("{path}.tmp")));
+        let failed = Command::new(program)
+            .args(["/nonexistent", &path, "1"])
+            .output()
+            .unwrap();
+        let words = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert!(
+            !failed.status.success() && words.contains("checkpoint: connect: cannot connect to"),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn the_library_exports_its_functions_alone_and_knows_its_name() {
+    let library = built().join("libforebay.so");
+    let symbols = run(Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(&library));
+    let names: Vec<&str> = symbols
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .collect();
+    assert!(names.contains(&"forebay_pwritev"), "{names:?}");
+    let others: Vec<_> = names
+        .iter()
+        .filter(|n| !n.starts_with("forebay_"))
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+    let dynamic = run(Command::new("readelf").arg("-d").arg(&library));
+    assert!(
+        dynamic.contains("Library soname: [libforebay.so.0]"),
+        "{dynamic}"
+    );
+}
