@@ -59,6 +59,23 @@ fn the_examples_in_c_and_fortran_write_what_they_read() {
 }
 
 #[test]
+fn the_program_on_the_page_says_what_it_wrote() {
+    let page = std::fs::read_to_string(source("../../docs/c.md")).unwrap();
+    let (_, from) = page.split_once("```c\n").unwrap();
+    let (text, _) = from.split_once("```").unwrap();
+    let world = World::start();
+    let file = world.dir.path().join("hello.c");
+    std::fs::write(&file, text).unwrap();
+    let to = world.dir.path().join("hello");
+    let Some(program) = compiled("gcc", &["-Wall", "-Wextra", "-Werror"], &[file], &to) else {
+        return;
+    };
+    assert_eq!(run(Command::new(&program).arg(world.place())), "hello\n");
+    assert_eq!(world.clients[1].read("/hello").unwrap(), b"hello");
+    assert!(!Command::new(&program).status().unwrap().success());
+}
+
+#[test]
 fn the_library_exports_its_functions_alone_and_knows_its_name() {
     let library = built().join("libforebay.so");
     let symbols = run(Command::new("nm")

@@ -94,7 +94,7 @@ def test_six_checkpoints_of_a_model_that_changes_take_little():
     values = MODEL_BYTES // 4 // layers
     generator = torch.Generator().manual_seed(3)
     model = {f"layer{n}": torch.randn(values, generator=generator) for n in range(layers)}
-    with conftest.running(1, "--settle", "on") as service:
+    with conftest.running(1, "--settle", "auto") as service:
         connection = service.connect()
         for step in range(6):
             if step:
@@ -131,3 +131,14 @@ def test_a_slot_is_written_in_order_whatever_the_pieces(near, place):
         assert stream.seek(-9, 2) == writer.tell() - 9 and stream.read() == pieces[-1]
         with pytest.raises(forebay.torch._SlotOverflow):
             writer.write(b"x" * (3 << 20))
+
+
+def test_the_block_of_the_page_runs(near):
+    import pathlib
+    import re
+
+    page = pathlib.Path(__file__).parents[4] / "docs" / "python.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    blocks = [block for block in blocks if "import torch" in block]
+    assert len(blocks) == 1
+    exec(compile(blocks[0], str(page), "exec"), {"fs": near})

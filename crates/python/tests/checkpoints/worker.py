@@ -113,6 +113,9 @@ def main():
         dcp.save(state(mesh, 10), storage_writer=StorageWriter(connection, "/ckpt/over"))
         # Each rank by itself.
         dcp.save(state(mesh, 11), storage_writer=StorageWriter(connection, "/ckpt/alone"), use_collectives=False)
+        found = state(mesh, 0, filled=False)
+        dcp.load(found, storage_reader=StorageReader(connection, "/ckpt/alone"))
+        check(found, 11)
         try:
             dcp.save(state(mesh, 0), storage_writer=StorageWriter(connection, "/ckpt/first", overwrite=False))
         except dcp.CheckpointException:
