@@ -28,7 +28,7 @@ PEERS = $(shell cc -E -x c -include leveldb/c.h -include rocksdb/c.h /dev/null >
 comma := ,
 BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test test-python test-torch python c install-c fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields figures
+.PHONY: help setup build demo test test-python test-torch python c install-c fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields bench-dcp figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -125,3 +125,8 @@ bench-dedup: ## Chains of checkpoints, settled, against borg and restic: bytes s
 bench-fields: setup ## Codecs of floating-point arrays: sizes, speeds, and the time of one value
 	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench fields $(ARGS)
+
+bench-dcp: setup ## Checkpoints of PyTorch over the link, through the mount and on the disk: saved by 4 ranks, loaded by 1, 2, 3, 6
+	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
+	@$(STEP) "PyTorch" scripts/python.sh bench
+	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench dcp --python $${CARGO_TARGET_DIR:-target}/python/torch/bin/python $(ARGS)

@@ -12,6 +12,7 @@ mod cache;
 mod cases;
 mod checkpoint;
 mod cpu;
+mod dcp;
 mod dedup;
 mod fail;
 mod fields;
@@ -71,6 +72,8 @@ enum Verb {
     Dedup(dedup::DedupArgs),
     /// Arrays of floating-point numbers: how small codecs make them, how fast, and how long one value takes
     Fields(fields::FieldsArgs),
+    /// Checkpoints of PyTorch: over the link, through the mount, on the disk; saved by four ranks, loaded by 1, 2, 3 and 6
+    Dcp(dcp::DcpArgs),
     /// One rank of the benchmark `ring` under `mpirun`
     #[cfg(feature = "mpi")]
     #[command(name = "__ring-rank", hide = true)]
@@ -151,6 +154,7 @@ fn main() -> ExitCode {
         Verb::Checkpoint(args) => checkpoint::run(&args),
         Verb::Dedup(args) => dedup::run(&args),
         Verb::Fields(args) => fields::run(&args),
+        Verb::Dcp(args) => dcp::run(&args),
         #[cfg(feature = "mpi")]
         Verb::RingRank(work) => ring::rank(&work),
         Verb::Passthrough {
