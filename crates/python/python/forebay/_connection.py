@@ -289,7 +289,8 @@ class Connection:
 
     def walk(self, top: Path = "/") -> Iterator[tuple[str, list[str], list[str]]]:
         """Directories from ``top`` down, each with its directories and other names, as ``os.walk``."""
-        directories, others = [], []
+        directories: list[str] = []
+        others: list[str] = []
         for entry in self.scandir(top):
             (directories if entry.is_dir(follow_symlinks=False) else others).append(entry.name)
         yield os.fspath(top), directories, others

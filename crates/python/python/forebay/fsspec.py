@@ -5,7 +5,7 @@
 >>> fsspec.open("forebay:///a.csv", store="/local/nvme/store")                          # doctest: +SKIP
 
 Paths start at the root of the file system: ``forebay:///a/b``. Without ``store`` it is the service that ``forebay run`` started for this
-command. Importing ``forebay`` is enough for nothing here: fsspec finds this class by the package's entry point.
+command. fsspec finds this class by the package's entry point.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COPY_BYTES = 4 << 20
 TEMPORARY = ".forebay-tmp-"
 
 
-class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
+class ForebayFileSystem(AbstractFileSystem):
     """Files of a Forebay service, as fsspec has file systems.
 
     Parameters: ``store`` and ``member`` as of :func:`forebay.connect`; ``auto_mkdir``: directories that are missing are made when a file is
@@ -65,7 +65,8 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @classmethod
     def _parent(cls, path: Any) -> str:
-        return os.path.dirname(cls._strip_protocol(path))
+        parent: str = os.path.dirname(cls._strip_protocol(path))
+        return parent
 
     # Looking
 
