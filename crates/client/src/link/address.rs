@@ -46,6 +46,21 @@ pub(super) fn find_socket(place: &Path) -> Result<PathBuf, LinkError> {
     }
 }
 
+/// Removes the sockets that a killed server of `store` has left. The caller holds the store's lock.
+pub fn remove_left_sockets(store: &Path) {
+    let entries = std::fs::read_dir(store).into_iter().flatten().flatten();
+    let left = entries.filter(|entry| {
+        entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(SOCKET_PREFIX)
+    });
+    for entry in left.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket())) {
+        // The next server removes it too, so it does not matter if this fails.
+        let _ = std::fs::remove_file(entry.path());
+    }
+}
+
 /// Uses a socket's address, which may not be longer than 107 bytes: that of a longer path goes through its open directory.
 fn with_address<T>(
     socket: &Path,

@@ -26,7 +26,7 @@ mod socket;
 mod team;
 pub mod wire;
 
-pub use address::{SOCKET_VARIABLE, socket_of};
+pub use address::{SOCKET_VARIABLE, remove_left_sockets, socket_of};
 pub(crate) use client::LinkClient;
 pub(crate) use error::CallError;
 pub use error::LinkError;

@@ -38,6 +38,12 @@ impl Client {
     }
 }
 
+impl From<EmbeddedTeam> for Team {
+    fn from(team: EmbeddedTeam) -> Team {
+        Team(TeamBackend::Embedded(team))
+    }
+}
+
 impl Team {
     /// The attributes of a file; follows symbolic links.
     ///
