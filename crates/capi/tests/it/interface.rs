@@ -1,5 +1,6 @@
 //! What the functions do, as programs in C and Fortran call them.
 use crate::common::{World, built, compiled, run, source};
+use std::io::Write;
 use std::process::Command;
 
 #[test]
@@ -56,6 +57,57 @@ fn the_examples_in_c_and_fortran_write_what_they_read() {
             "{words}"
         );
     }
+}
+
+#[test]
+fn the_worker_of_the_benchmark_does_its_job() {
+    let world = World::start();
+    let to = world.dir.path().join("worker");
+    let sources = [source("../bench/clients/worker.c")];
+    let strict = ["-std=gnu17", "-Wall", "-Wextra", "-Werror", "-O1"];
+    let Some(program) = compiled("gcc", &strict, &sources, &to) else {
+        return;
+    };
+    world.clients[0].create_dir_all("/b/0").unwrap();
+    let job = |rank: u32, task: &str| {
+        let job = format!(
+            r#"{{"dir":"/b","rank":{rank},"of":2,"task":{task},"link":"{}"}}"#,
+            world.place()
+        );
+        let mut child = Command::new(&program)
+            .arg(job)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && said.starts_with("ready\n{\"start\":"),
+            "{said}"
+        );
+        said[said.rfind(':').unwrap() + 1..]
+            .trim_end_matches("}\n")
+            .to_string()
+    };
+    for layout in ["Own", "Segments", "Strided", "Random"] {
+        let records = format!(r#"{{"layout":"{layout}","record":4096,"bytes":65536}}"#);
+        if layout != "Random" {
+            for rank in 0..2 {
+                assert_eq!(job(rank, &format!(r#"{{"Write":{records}}}"#)), "32768");
+            }
+        }
+        for rank in 0..2 {
+            assert_eq!(job(rank, &format!(r#"{{"Read":{records}}}"#)), "32768");
+        }
+    }
+    assert_eq!(world.clients[1].metadata("/b/data").unwrap().len(), 65536);
+    assert_eq!(job(0, r#"{"Create":10}"#), "5");
+    assert!(world.clients[1].exists("/b/0/f0.4"));
+    assert_eq!(job(1, r#"{"Stat":10}"#), "5");
+    assert_eq!(job(0, r#"{"Unlink":10}"#), "5");
+    assert!(!world.clients[1].exists("/b/0/f0.4"));
 }
 
 #[test]
