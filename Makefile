@@ -28,7 +28,7 @@ PEERS = $(shell cc -E -x c -include leveldb/c.h -include rocksdb/c.h /dev/null >
 comma := ,
 BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test test-python test-torch python c install-c fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields bench-dcp figures
+.PHONY: help setup build demo test test-python test-torch python c install-c fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields bench-clients bench-dcp figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -125,6 +125,17 @@ bench-dedup: ## Chains of checkpoints, settled, against borg and restic: bytes s
 bench-fields: setup ## Codecs of floating-point arrays: sizes, speeds, and the time of one value
 	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench fields $(ARGS)
+
+# Words of a subject that is a program: NAME=PROGRAM ARGUMENTS.
+BENCH_CLIENTS = crates/bench/clients
+bench-clients: setup c ## The ways to files: disk, mount, link, and over the link from C, Python and fsspec
+	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
+	@$(STEP) "worker in C" cc -std=gnu17 -O2 -Icrates/capi/include $(BENCH_CLIENTS)/worker.c -L$${CARGO_TARGET_DIR:-target}/release -lforebay \
+		-Wl,-rpath,"$$(cd $${CARGO_TARGET_DIR:-target}/release && pwd)" -o $${CARGO_TARGET_DIR:-target}/release/forebay-bench-c
+	@$(STEP) "Python package" scripts/python.sh install
+	@t=$${CARGO_TARGET_DIR:-target}; python="$$t/python/venv/bin/python $(BENCH_CLIENTS)/worker.py"; \
+		"$$t/release/forebay-bench" clients --subject disk --subject mount --subject link --subject "c=$$t/release/forebay-bench-c" \
+		--subject "python=$$python python" --subject "fsspec=$$python fsspec" $(ARGS)
 
 bench-dcp: setup ## Checkpoints of PyTorch over the link, through the mount and on the disk: saved by 4 ranks, loaded by 1, 2, 3, 6
 	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
