@@ -17,6 +17,8 @@ mod client;
 mod connection;
 mod error;
 mod file;
+#[cfg(test)]
+mod fuzz;
 mod process_local;
 mod request;
 pub mod server;
