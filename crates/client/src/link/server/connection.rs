@@ -37,6 +37,10 @@ pub(super) fn serve(
 ) -> io::Result<()> {
     let credentials = socket_peercred(&socket)?;
     let socket = PacketSocket::new(socket, sessions.limits.deadline)?;
+    socket.limit_receive(Some(HELLO_LIMIT))?;
+    let mut buffer = vec![0; MAX_PACKET_BYTES];
+    // Received before anyone is refused: closing a connection on which something is unread would cost the client the answer.
+    let received = socket.receive(&mut buffer)?;
     let own = rustix::process::geteuid();
     if credentials.uid != own {
         let (peer, own) = (credentials.uid.as_raw(), own.as_raw());
@@ -44,9 +48,6 @@ pub(super) fn serve(
         let why = format!("it belongs to user {own}, and you are user {peer}; use the mount");
         return refuse(&socket, Refusal::User, why);
     }
-    socket.limit_receive(Some(HELLO_LIMIT))?;
-    let mut buffer = vec![0; MAX_PACKET_BYTES];
-    let received = socket.receive(&mut buffer)?;
     let Some(hello) = Hello::decode(&buffer[..received.bytes]) else {
         let why = "it was sent something else than a hello; use a client of Forebay".into();
         return refuse(&socket, Refusal::NoHello, why);
