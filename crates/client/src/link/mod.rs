@@ -19,6 +19,7 @@ mod error;
 mod file;
 #[cfg(test)]
 mod fuzz;
+mod polling;
 mod process_local;
 mod request;
 pub mod server;

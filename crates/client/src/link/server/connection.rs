@@ -2,6 +2,7 @@
 use super::connections::Permit;
 use super::gate::{Gate, Watched, process_end};
 use super::session::{ReplyBytes, ServedReply, Session, Sessions};
+use crate::link::polling::Polling;
 use crate::link::request::Request;
 use crate::link::shared_buffer::SharedBuffer;
 use crate::link::socket::PacketSocket;
@@ -102,6 +103,7 @@ pub(super) fn serve(
         session: &session,
         connection: &connection,
         shared: None,
+        polling: Polling::new(),
         buffer,
     };
     while requests.serve_one()? {}
@@ -117,13 +119,15 @@ struct Requests<'a> {
     session: &'a Session,
     connection: &'a ServedConnection,
     shared: Option<SharedBuffer>,
+    polling: Polling,
     buffer: Vec<u8>,
 }
 
 impl Requests<'_> {
     /// Receives a request, carries it out and answers it; `false`: the client is gone.
     fn serve_one(&mut self) -> io::Result<bool> {
-        let received = self.connection.socket.receive(&mut self.buffer)?;
+        let socket = &self.connection.socket;
+        let received = self.polling.receive(socket, &mut self.buffer)?;
         if received.bytes == 0 {
             return Ok(false);
         }
