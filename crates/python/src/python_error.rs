@@ -18,7 +18,7 @@ pub(crate) fn os_error(error: &Error) -> PyErr {
         true => plain,
         false => text,
     };
-    PyOSError::new_err((errno, text, error.path().to_path_buf()))
+    PyOSError::new_err((errno, text, error.path().as_os_str().to_os_string()))
 }
 
 /// An error of the streaming calls, which may have one of the library within.
@@ -27,7 +27,7 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> PyErr {
         return os_error(inner);
     }
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
-    PyOSError::new_err((errno, system_text(errno), path.to_path_buf()))
+    PyOSError::new_err((errno, system_text(errno), path.as_os_str().to_os_string()))
 }
 
 /// What Python raises for a file that is closed.

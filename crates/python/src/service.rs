@@ -32,7 +32,7 @@ fn ask<T: Send>(
             true => libc::ECONNREFUSED,
             false => libc::EIO,
         };
-        PyOSError::new_err((errno, failure.text, store.to_path_buf()))
+        PyOSError::new_err((errno, failure.text, store.as_os_str().to_os_string()))
     })
 }
 

@@ -1,6 +1,7 @@
 //! The client's end of one connection: one call at a time, each a request and its reply.
 use super::address;
 use super::error::LinkError;
+use super::polling::Polling;
 use super::process_local::this_process;
 use super::request::{Failure, Request};
 use super::shared_buffer::SharedBuffer;
@@ -27,6 +28,7 @@ pub(super) struct Connection {
     pub number: u64,
     last_request: u32,
     shared: Option<SharedBuffer>,
+    polling: Polling,
     /// Where requests are written.
     head: Box<[u8]>,
     /// Where replies come.
@@ -103,6 +105,7 @@ impl Connection {
                     number: served.connection,
                     last_request: 0,
                     shared: None,
+                    polling: Polling::new(),
                     head: vec![0; MAX_HEAD_BYTES].into(),
                     buffer,
                 };
@@ -249,7 +252,7 @@ impl Connection {
         check: ProgressCheck<'_>,
     ) -> Result<Received, ConnectionError> {
         loop {
-            match self.socket.receive(&mut self.buffer) {
+            match self.polling.receive(&self.socket, &mut self.buffer) {
                 Ok(received) if received.bytes == 0 => return Err(broken(LinkError::Closed)),
                 Ok(received) => {
                     let answers = Packet::decode(&self.buffer[..received.bytes])

@@ -17,6 +17,9 @@ mod client;
 mod connection;
 mod error;
 mod file;
+#[cfg(test)]
+mod fuzz;
+mod polling;
 mod process_local;
 mod request;
 pub mod server;

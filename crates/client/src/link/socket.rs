@@ -105,11 +105,14 @@ impl PacketSocket {
     fn receive_with(&self, buffer: &mut [u8], flags: RecvFlags) -> io::Result<Received> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut reset = false;
         let message = loop {
             let mut parts = [IoSliceMut::new(buffer)];
             let flags = flags | RecvFlags::CMSG_CLOEXEC;
             match rustix::net::recvmsg(&self.0, &mut parts, &mut control, flags) {
                 Err(Errno::INTR) => {}
+                // The other end was closed with something unread. What it had sent before comes after that.
+                Err(Errno::CONNRESET) if !reset => reset = true,
                 Err(Errno::CONNRESET) => {
                     return Ok(Received {
                         bytes: 0,

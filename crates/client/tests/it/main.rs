@@ -4,6 +4,7 @@
 mod backends;
 mod damage;
 mod files;
+mod link;
 mod stage;
 mod staging;
 mod team;

@@ -2,6 +2,7 @@
 use super::connections::Permit;
 use super::gate::{Gate, Watched, process_end};
 use super::session::{ReplyBytes, ServedReply, Session, Sessions};
+use crate::link::polling::Polling;
 use crate::link::request::Request;
 use crate::link::shared_buffer::SharedBuffer;
 use crate::link::socket::PacketSocket;
@@ -37,6 +38,10 @@ pub(super) fn serve(
 ) -> io::Result<()> {
     let credentials = socket_peercred(&socket)?;
     let socket = PacketSocket::new(socket, sessions.limits.deadline)?;
+    socket.limit_receive(Some(HELLO_LIMIT))?;
+    let mut buffer = vec![0; MAX_PACKET_BYTES];
+    // Received before anyone is refused: closing a connection on which something is unread would cost the client the answer.
+    let received = socket.receive(&mut buffer)?;
     let own = rustix::process::geteuid();
     if credentials.uid != own {
         let (peer, own) = (credentials.uid.as_raw(), own.as_raw());
@@ -44,9 +49,6 @@ pub(super) fn serve(
         let why = format!("it belongs to user {own}, and you are user {peer}; use the mount");
         return refuse(&socket, Refusal::User, why);
     }
-    socket.limit_receive(Some(HELLO_LIMIT))?;
-    let mut buffer = vec![0; MAX_PACKET_BYTES];
-    let received = socket.receive(&mut buffer)?;
     let Some(hello) = Hello::decode(&buffer[..received.bytes]) else {
         let why = "it was sent something else than a hello; use a client of Forebay".into();
         return refuse(&socket, Refusal::NoHello, why);
@@ -101,6 +103,7 @@ pub(super) fn serve(
         session: &session,
         connection: &connection,
         shared: None,
+        polling: Polling::new(),
         buffer,
     };
     while requests.serve_one()? {}
@@ -116,13 +119,15 @@ struct Requests<'a> {
     session: &'a Session,
     connection: &'a ServedConnection,
     shared: Option<SharedBuffer>,
+    polling: Polling,
     buffer: Vec<u8>,
 }
 
 impl Requests<'_> {
     /// Receives a request, carries it out and answers it; `false`: the client is gone.
     fn serve_one(&mut self) -> io::Result<bool> {
-        let received = self.connection.socket.receive(&mut self.buffer)?;
+        let socket = &self.connection.socket;
+        let received = self.polling.receive(socket, &mut self.buffer)?;
         if received.bytes == 0 {
             return Ok(false);
         }

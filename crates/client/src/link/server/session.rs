@@ -83,14 +83,19 @@ impl Sessions {
         self.open.lock().by_secret.get(secret).cloned()
     }
 
-    /// Sessions, and files that they have open.
+    /// Sessions, those included that are closing what they had, and files that the others have open.
     pub fn count(&self) -> (usize, usize) {
-        let sessions: Vec<_> = self.open.lock().by_secret.values().cloned().collect();
+        let (sessions, ending) = {
+            let open = self.open.lock();
+            let sessions: Vec<_> = open.by_secret.values().cloned().collect();
+            (sessions, open.ending)
+        };
         let files = |session: &Arc<Session>| {
             let has = session.has.lock();
             has.as_ref().map_or(0, |has| has.files.len())
         };
-        (sessions.len(), sessions.iter().map(files).sum())
+        let files = sessions.iter().map(files).sum();
+        (sessions.len() + ending, files)
     }
 
     /// The client of a session is gone: what it had is closed on another thread.

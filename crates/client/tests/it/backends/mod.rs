@@ -2,6 +2,7 @@
 use forebay_client::Client;
 use forebay_client::link::server::{LinkLimits, LinkServer};
 use forebay_client::link::socket_of;
+use forebay_server::fsck::{self, ByteCheck};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
 use std::path::PathBuf;
@@ -86,10 +87,25 @@ impl World {
         &self.links[usize::from(node)]
     }
 
-    pub fn stop(self) {
+    /// Stops, and looks at the store.
+    pub fn stop_and_check(self) {
+        self.stop_links();
+        let World { service, dir, .. } = self;
+        service.stop().unwrap();
+        let stores = [dir.path().join("store")];
+        let bytes = ByteCheck::Bytes;
+        let report = fsck::check(Arc::new(OsIo), &stores, bytes, &mut |_| {}).unwrap();
+        assert!(report.is_sound(), "{report:?}");
+    }
+
+    fn stop_links(&self) {
         self.links
             .iter()
             .for_each(|link| link.stop(Duration::from_secs(10)));
+    }
+
+    pub fn stop(self) {
+        self.stop_links();
         self.service.stop().unwrap();
     }
 }
