@@ -355,12 +355,20 @@ class Connection:
         return Team(self, self._client.team(number, here))
 
     def stage_in(self, *sources: Path, target: Path = "/", verify: bool = False, sync: bool = True) -> StageResult:
-        """Copies files and directories of another file system into the directory ``target`` of this one, by all nodes."""
+        """Copies files and directories of another file system into the directory ``target`` of this one, by all nodes.
+
+        The directory is made if it is missing.
+        """
+        self._client.makedirs(os.path.join("/", target))
         pairs = [(os.path.abspath(s), os.path.join("/", target, _last(s))) for s in sources]
         return run_stage(self.store, True, pairs, verify, sync)
 
     def stage_out(self, *sources: Path, target: Path, verify: bool = False, sync: bool = True) -> StageResult:
-        """Copies files and directories into the directory ``target`` of another file system, by all nodes."""
+        """Copies files and directories into the directory ``target`` of another file system, by all nodes.
+
+        The directory is made if it is missing.
+        """
+        os.makedirs(target, exist_ok=True)
         pairs = [(os.path.join("/", s), os.path.join(os.path.abspath(target), _last(s))) for s in sources]
         return run_stage(self.store, False, pairs, verify, sync)
 

@@ -48,6 +48,6 @@ def run_stage(store: str, into: bool, pairs: list[tuple[str, str]], verify: bool
         _native.cancel_stage_job(store, job)
         raise
     if seen["state"] != "done":
-        what = seen["why"] or f"{seen['counts']['failed']} names could not be copied"
+        what = seen["why"] or f"{seen['counts']['failed']} names could not be copied: {'; '.join(lines[:3])}"
         raise StageError(f"staging ended as {seen['state']}: {what}", lines)
     return StageResult(seen["counts"]["files"], seen["counts"]["bytes"], seen["seconds"], lines)

@@ -168,6 +168,8 @@ class ForebayFileSystem(AbstractFileSystem):
     ) -> Any:
         path = self._strip_protocol(path)
         self._make_parent(path, mode)
+        if mode == "rb":
+            return _Reader(self.connection.open_raw(path), forebay._connection.BUFFER_BYTES)
         if autocommit or "r" in mode or "a" in mode:
             return self.connection.open(path, mode, forebay._connection.BUFFER_BYTES)
         return _DeferredFile(self.connection, path, mode)
@@ -297,6 +299,16 @@ class ForebayFileSystem(AbstractFileSystem):
     def laminate(self, path: Any) -> None:
         """Makes a file read-only for ever, so that every node may cache all of it."""
         self.connection.laminate(self._strip_protocol(path))
+
+
+class _Reader(io.BufferedReader):
+    """A file that is read, with what fsspec asks of it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        raw: Any = self.raw
+        return int(raw.stat().st_size)
 
 
 class _DeferredFile(io.BufferedWriter):

@@ -22,10 +22,13 @@ def test_what_is_written_is_read_on_another_node(near, far, place):
 def test_the_same_node_sees_a_write_before_it_is_published(service, near, far, place):
     with near.open_raw(f"{place}/f", "wb") as file:
         file.write(b"early")
-        assert service.connect(0).read_bytes(f"{place}/f") == b"early"
+        assert far.stat(f"{place}/f").st_size == 0
+        other = service.connect(0).open_raw(f"{place}/f")
+        assert other.readall() == b"early"
         assert far.stat(f"{place}/f").st_size == 0
         file.commit()
         assert far.read_bytes(f"{place}/f") == b"early"
+        other.close()
 
 
 def test_the_raw_file_is_a_whole_raw_file(near, place):
