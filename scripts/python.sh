@@ -39,7 +39,7 @@ environment() {
   fi
 }
 
-# Builds the wheel with cargo's options `$2`, and puts it into the environment `$1`, where maturin is installed or not.
+# Builds the wheel with cargo's options `$2`, and puts it into the environment `$1`, which maturin in the environment `build` makes.
 wheel() {
   local venv=$place/$1 wheels=$place/wheels-$1
   shift
@@ -65,8 +65,9 @@ install)
   ;;
 test | torch)
   case $what in
-  test) venv=tests tests=package ;;
-  torch) venv=torch tests=checkpoints ;;
+  # zarr's tests are of coroutines.
+  test) venv=tests tests=package plugins=(-o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function) ;;
+  torch) venv=torch tests=checkpoints plugins=() ;;
   esac
   environment "$venv" "$package/requirements/$venv.txt"
   wheel "$venv"
@@ -77,7 +78,7 @@ test | torch)
     "$place/$venv/bin/python" -m mypy --config-file "$package/pyproject.toml" "$package/python/forebay" --cache-dir "$place/mypy"
   fi
   "$place/$venv/bin/python" -m pytest -p no:cacheprovider -c "$package/pyproject.toml" --rootdir "$package" -q \
-    "$package/tests/$tests" "$@"
+    "${plugins[@]}" "$package/tests/$tests" "$@"
   ;;
 bench)
   environment torch "$package/requirements/torch.txt"

@@ -99,12 +99,12 @@ def _path(checkpoint_id: str | os.PathLike[str]) -> str:
     return os.path.join("/", os.fspath(checkpoint_id).removeprefix("forebay://"))
 
 
-class _SlotOverflow(Exception):
-    """An object is longer than its slot."""
-
-
 class _SlotWriter(io.RawIOBase):
-    """Writes an object into a slot, in order; short pieces are gathered."""
+    """Writes an object into a slot, in order; short pieces are gathered.
+
+    Of an object that outgrows the slot nothing more is written, and ``overflowed`` says so: torch would make another error of one that
+    is raised within ``torch.save``.
+    """
 
     def __init__(self, file: forebay.File, start: int, length: int) -> None:
         self._file = file
@@ -112,6 +112,7 @@ class _SlotWriter(io.RawIOBase):
         self._end = start + length
         self._next = start
         self._short = bytearray()
+        self.overflowed = False
 
     def writable(self) -> bool:
         return True
@@ -121,8 +122,9 @@ class _SlotWriter(io.RawIOBase):
 
     def write(self, data: Any, /) -> int:
         view = memoryview(data).cast("B")
-        if self._next + len(self._short) + len(view) > self._end:
-            raise _SlotOverflow
+        self.overflowed = self.overflowed or self._next + len(self._short) + len(view) > self._end
+        if self.overflowed:
+            return len(view)
         if len(view) < SMALL_BYTES:
             self._short += view
             if len(self._short) >= SMALL_BYTES:
@@ -319,11 +321,11 @@ class StorageWriter(BlockingAsyncStager, _TorchStorageWriter):
                 if length == 0:
                     rest.append((item, _serialized(data)))
                     continue
-                try:
-                    written = _write_slot(file, start, length, data)
-                    results.append(_result(item, name, start, written))
-                except _SlotOverflow:
+                written = _write_slot(file, start, length, data)
+                if written is None:
                     rest.append((item, _serialized(data)))
+                else:
+                    results.append(_result(item, name, start, written))
                 start += length
             results.extend(self._write_tail(file, name, rest))
             if self.sync_files:
@@ -381,9 +383,12 @@ def _serialized(data: Any) -> Any:
     return buffer.getbuffer()
 
 
-def _write_slot(file: forebay.File, start: int, length: int, data: torch.Tensor) -> int:
+def _write_slot(file: forebay.File, start: int, length: int, data: torch.Tensor) -> int | None:
+    """Bytes that the object takes; none if the slot is too short for it."""
     writer = _SlotWriter(file, start, length)
     torch.save(data, writer)
+    if writer.overflowed:
+        return None
     writer.flush()
     return writer.tell()
 
