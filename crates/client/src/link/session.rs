@@ -7,6 +7,7 @@ use super::error::{CallError, LinkError};
 use super::request::{Failure, Progress, Request};
 use super::wire::Served;
 use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -205,7 +206,12 @@ impl LinkSession {
         if self.find_end() {
             return Err(LinkError::Closed);
         }
-        let (mut asking, _) = Connection::open(&self.socket, Some(self.served.session))?;
+        let mut asking = match Connection::open(&self.socket, Some(self.served.session)) {
+            Ok((asking, _)) => asking,
+            // It answers, if only that it has no connection left.
+            Err(LinkError::Refused { errno, .. }) if errno == Errno::AGAIN => return Ok(()),
+            Err(error) => return Err(error),
+        };
         asking.limit(self.deadline())?;
         let read = |head: &[u8]| {
             postcard::from_bytes::<Result<Progress, Failure>>(head)
