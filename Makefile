@@ -25,7 +25,7 @@ PEERS = $(shell cc -E -x c -include leveldb/c.h -include rocksdb/c.h /dev/null >
 comma := ,
 BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields figures
+.PHONY: help setup build demo test fresh soak bench-mount bench-clients bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -63,6 +63,10 @@ soak: setup ## The full counts of the randomised tests; goes on where it stopped
 bench-mount: setup ## The mount against a pass-through file system and the plain disk
 	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench mount $(ARGS)
+
+bench-clients: setup ## The ways of a program to its files: the link, the mount, the plain disk
+	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
+	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench clients $(ARGS)
 
 bench-stage: setup ## Staging out against cp of the same data from the same disk
 	@$(STEP) "build" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) build --release $(WITH_MPI) -p forebay-cli -p forebay-bench
