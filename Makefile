@@ -85,10 +85,6 @@ bench-mount: setup ## The mount against a pass-through file system and the plain
 	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench mount $(ARGS)
 
-bench-clients: setup ## The ways of a program to its files: the link, the mount, the plain disk
-	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
-	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench clients $(ARGS)
-
 bench-stage: setup ## Staging out against cp of the same data from the same disk
 	@$(STEP) "build" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) build --release $(WITH_MPI) -p forebay-cli -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench stage $(ARGS)
