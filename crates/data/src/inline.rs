@@ -15,7 +15,7 @@ use crate::counter::Counter;
 use crate::fingerprint::FingerprintKind;
 use crate::segment::{Segment, Segments};
 use crate::span::{PIECE_BYTES, Run, RunSource, Runs, Span};
-use forebay_codec::choose::{Chooser, CostModel, Goal, Speeds};
+use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel};
 use forebay_codec::cost::Bandwidths;
 use forebay_proto::Result;
 use parking_lot::Mutex;
@@ -83,12 +83,12 @@ impl InlineEncoder {
     }
 
     /// What a choice is to make least. `None`: the disk is not known to be slow.
-    fn goal(&self) -> Option<Goal> {
+    fn goal(&self) -> Option<CostGoal> {
         if self.always {
-            return Some(Goal::Bytes);
+            return Some(CostGoal::Bytes);
         }
         let rate = self.segments.rate.bytes_per_second()?;
-        Some(Goal::Seconds(Bandwidths::both(rate)))
+        Some(CostGoal::Seconds(Bandwidths::both(rate)))
     }
 
     /// Encodes bytes of a log and has `write` write them to a segment, which returns where. `None`: they are to be written raw.
@@ -99,7 +99,7 @@ impl InlineEncoder {
     pub fn write(
         &self,
         origin: &RawOrigin,
-        chooser: &mut Option<Box<Chooser>>,
+        chooser: &mut Option<Box<CodecChooser>>,
         bytes: &[u8],
         write: impl FnOnce(&[u8]) -> Result<(Arc<Segment>, u32)>,
     ) -> Result<Option<(WrittenSpan, Arc<Segment>)>> {
@@ -113,11 +113,11 @@ impl InlineEncoder {
         let mut encoder = encoder.unwrap_or_else(|| {
             ContainerEncoder::new(CostModel {
                 goal,
-                speeds: Speeds::default(),
+                speeds: CodecSpeeds::default(),
             })
         });
         encoder.set_goal(goal);
-        let chooser = chooser.get_or_insert_with(|| Box::new(Chooser::new(origin.hint)));
+        let chooser = chooser.get_or_insert_with(|| Box::new(CodecChooser::new(origin.hint)));
         let written = match encoder.encode(chooser, origin, bytes) {
             None => Ok(None),
             Some((encoded, parts)) => write(encoded).and_then(|(segment, offset)| {

@@ -5,7 +5,7 @@
 use crate::segment::Segment;
 use crate::span::StoredHint;
 use crate::tail::Tail;
-use forebay_codec::choose::Chooser;
+use forebay_codec::choose::CodecChooser;
 use forebay_proto::{Error, Fid, LogId, Result};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -46,7 +46,7 @@ pub struct LogState {
     /// Segments with bytes of this log that may not be on disk.
     pub unsynced: Vec<Arc<Segment>>,
     /// Chooses codecs for what is encoded inline, once something is.
-    pub chooser: Option<Box<Chooser>>,
+    pub chooser: Option<Box<CodecChooser>>,
 }
 
 impl Log {

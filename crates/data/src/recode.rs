@@ -13,7 +13,7 @@ use crate::span_table::{SettleBatch, SettledSpan};
 use crate::verified_read::{self, NearBuffer, damage};
 use crate::{LogRange, LogStore};
 use forebay_codec::CodecHint;
-use forebay_codec::choose::{Chooser, CostModel, Goal, Speeds};
+use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel};
 use forebay_codec::hint::HintedCodec;
 use forebay_proto::Result;
 use forebay_proto::data::RecodeReport;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 struct Recoder {
     hint: CodecHint,
     encoder: ContainerEncoder,
-    chooser: Chooser,
+    chooser: CodecChooser,
     /// Containers that this call has looked at.
     seen: HashSet<ContainerId>,
     report: RecodeReport,
@@ -46,10 +46,10 @@ impl LogStore {
         let mut recoder = Recoder {
             hint,
             encoder: ContainerEncoder::new(CostModel {
-                goal: Goal::Bytes,
-                speeds: Speeds::default(),
+                goal: CostGoal::Bytes,
+                speeds: CodecSpeeds::default(),
             }),
-            chooser: Chooser::new(hint),
+            chooser: CodecChooser::new(hint),
             seen: HashSet::new(),
             report: RecodeReport::default(),
         };

@@ -270,7 +270,8 @@ impl<'a> ValueStore<'a> {
                 continue;
             };
             let first = phase + element * width;
-            let piece = offset - within..container.source.raw.len().min(offset - within + PIECE_LEN);
+            let piece =
+                offset - within..container.source.raw.len().min(offset - within + PIECE_LEN);
             if first + width > piece.len() {
                 continue;
             }

@@ -54,7 +54,12 @@ impl<'a> CodecMeasurement<'a> {
         let mut told = 0;
         let measured = self.run_all(chooser, &mut told);
         // What a failure left out is done, too.
-        let all = RUNS as u64 * self.sample.iter().map(|c| c.bytes.len() as u64).sum::<u64>();
+        let all = RUNS as u64
+            * self
+                .sample
+                .iter()
+                .map(|c| c.bytes.len() as u64)
+                .sum::<u64>();
         (self.done)(all - told);
         measured
     }

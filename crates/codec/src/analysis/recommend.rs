@@ -102,13 +102,23 @@ pub(super) fn recommend(
     let seconds = |a: &CodecAnalysis| 1.0 / a.speed.encode + 1.0 / a.speed.decode;
     let shortest = codecs.iter().min_by_key(|(_, a)| a.encoded_len);
     let Some(&(shortest, least)) = shortest else {
-        return recommended(HintedCodec::Raw, CodecId::Raw, auto, RecommendationReason::NothingGains);
+        return recommended(
+            HintedCodec::Raw,
+            CodecId::Raw,
+            auto,
+            RecommendationReason::NothingGains,
+        );
     };
     let limit = |bytes: u64, part: f64| bytes as f64 * part;
     if least.encoded_len.min(auto.encoded_len) as f64 >= limit(auto.raw_len, 1.0 - LEAST_GAIN) {
         let raw = codecs.iter().find(|(id, _)| *id == CodecId::Raw);
         let raw = raw.map_or(least, |(_, analysis)| *analysis);
-        return recommended(HintedCodec::Raw, CodecId::Raw, &raw, RecommendationReason::NothingGains);
+        return recommended(
+            HintedCodec::Raw,
+            CodecId::Raw,
+            &raw,
+            RecommendationReason::NothingGains,
+        );
     }
     if (auto.encoded_len as f64) < limit(least.encoded_len, 1.0 - MIXED_CONTENT_GAIN) {
         let most = taken.iter().max_by_key(|(_, count)| *count);
@@ -165,7 +175,13 @@ mod tests {
             ..ElementLayout::plain(ElementType::F32)
         };
         let auto = analysis(auto, 1e9);
-        let found = recommend(&codecs, &auto, &[(CodecId::Field, 1)], &layout, &KnownNumbers::default());
+        let found = recommend(
+            &codecs,
+            &auto,
+            &[(CodecId::Field, 1)],
+            &layout,
+            &KnownNumbers::default(),
+        );
         (found.hint.to_string(), found.reason)
     }
 
@@ -220,7 +236,13 @@ mod tests {
         assert_eq!(hint(known).to_string(), "zstd,f32");
         // Mixed content that is mostly text.
         let auto = analysis(300_000, 5e8);
-        let mixed = recommend(&codecs, &auto, &[(CodecId::Zstd, 3), (CodecId::Field, 1)], &layout, &KnownNumbers::default());
+        let mixed = recommend(
+            &codecs,
+            &auto,
+            &[(CodecId::Zstd, 3), (CodecId::Field, 1)],
+            &layout,
+            &KnownNumbers::default(),
+        );
         assert_eq!(mixed.hint.to_string(), "auto");
     }
 

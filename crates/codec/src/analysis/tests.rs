@@ -83,7 +83,14 @@ fn a_codec_that_fails_ends_nothing_but_its_own_measurement() {
     assert_eq!(measured.len(), 2);
     let error = CodecError::Encoder("it refuses");
     let codec = CodecId::Zstd;
-    assert_eq!(failed, [AnalysisError::Codec { codec, at: 0, error }]);
+    assert_eq!(
+        failed,
+        [AnalysisError::Codec {
+            codec,
+            at: 0,
+            error
+        }]
+    );
     assert_eq!(done.get(), 3 * RUNS as u64 * 120_000);
 }
 

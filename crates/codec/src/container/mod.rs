@@ -283,9 +283,9 @@ impl OpenedContainer {
     /// Memory that it holds beside itself, in bytes, about: tables of a codec that needs some are some 64 KiB.
     pub fn memory(&self) -> usize {
         match &self.decoder {
-            Decoder::Field(_) => 64 << 10,
-            Decoder::Pco(_) => 4 << 10,
-            Decoder::Raw | Decoder::Xor(_) | Decoder::General(_) => 0,
+            CodecDecoder::Field(_) => 64 << 10,
+            CodecDecoder::Pco(_) => 4 << 10,
+            CodecDecoder::Raw | CodecDecoder::Xor(_) | CodecDecoder::General(_) => 0,
         }
     }
 
@@ -336,9 +336,7 @@ impl OpenedContainer {
             CodecDecoder::Xor(decoder) => decoder.decode_piece(encoded, out),
             CodecDecoder::General(decoder) => decoder.decode_piece(encoded, out),
             CodecDecoder::Pco(decoder) => decoder.decode_piece(encoded, out),
-            CodecDecoder::Field(decoder) => {
-                decoder.decode_range(index, encoded, 0..len, base, out)
-            }
+            CodecDecoder::Field(decoder) => decoder.decode_range(index, encoded, 0..len, base, out),
         }
     }
 
@@ -388,9 +386,7 @@ impl OpenedContainer {
         }
         match &self.decoder {
             CodecDecoder::Xor(decoder) => decoder.decode_range(encoded, len, range, out),
-            CodecDecoder::Field(decoder) => {
-                decoder.decode_range(index, encoded, range, base, out)
-            }
+            CodecDecoder::Field(decoder) => decoder.decode_range(index, encoded, range, base, out),
             _ => {
                 let mut whole = [0; PIECE_LEN];
                 self.decode_piece(index, encoded, &mut whole[..len])?;

@@ -1,8 +1,8 @@
 //! Chooses how a container's elements become symbols, by the cost of a sample of its lanes.
 //!
 //! The cost of a way is the entropy of its symbols and their raw bits. Tables by what is before are left out: they gain about as much in all ways.
-use super::parameters::{MAX_STRIDE, NumberSource, SymbolModel};
 use super::lanes::{TABLES, TableUse};
+use super::parameters::{MAX_STRIDE, NumberSource, SymbolModel};
 use super::predict::Predictor;
 use super::symbols::{ESCAPE, SYMBOLS, SymbolMap};
 use crate::element::{ElementType, Word};

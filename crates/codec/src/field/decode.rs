@@ -68,7 +68,10 @@ impl fmt::Debug for FieldDecoder {
 
 impl FieldDecoder {
     /// Parses the parameters in a head.
-    pub(crate) fn open(head: &ContainerHead, parameters: &[u8]) -> Result<FieldDecoder, CodecError> {
+    pub(crate) fn open(
+        head: &ContainerHead,
+        parameters: &[u8],
+    ) -> Result<FieldDecoder, CodecError> {
         Self::parse(head, parameters).map_err(|e| CodecError::RefusedHead(e.into()))
     }
 

@@ -144,9 +144,27 @@ impl PieceJob<'_> {
         buffer[..self.piece.len()].copy_from_slice(self.piece);
         // As many rows as a lane has numbers.
         match T::BYTES {
-            2 => self.decode_rows::<T, B, LANES>(decoder, table, &buffer, &mut [[T::default(); LANES]; 256], out),
-            4 => self.decode_rows::<T, B, LANES>(decoder, table, &buffer, &mut [[T::default(); LANES]; 128], out),
-            _ => self.decode_rows::<T, B, 4>(decoder, table, &buffer, &mut [[T::default(); 4]; 128], out),
+            2 => self.decode_rows::<T, B, LANES>(
+                decoder,
+                table,
+                &buffer,
+                &mut [[T::default(); LANES]; 256],
+                out,
+            ),
+            4 => self.decode_rows::<T, B, LANES>(
+                decoder,
+                table,
+                &buffer,
+                &mut [[T::default(); LANES]; 128],
+                out,
+            ),
+            _ => self.decode_rows::<T, B, 4>(
+                decoder,
+                table,
+                &buffer,
+                &mut [[T::default(); 4]; 128],
+                out,
+            ),
         }
     }
 
@@ -214,7 +232,9 @@ impl PieceJob<'_> {
                 let mut buffer = [0; $mask + 1 + SLACK];
                 let copy = buffer.get_mut(..lane.len()).ok_or(FieldError::Piece)?;
                 copy.copy_from_slice(lane);
-                self.decode_lanes::<T, B, 1, $mask>(decoder, table, k, &buffer, start, counts, numbers)
+                self.decode_lanes::<T, B, 1, $mask>(
+                    decoder, table, k, &buffer, start, counts, numbers,
+                )
             }};
         }
         match T::BYTES {
@@ -245,9 +265,10 @@ impl PieceJob<'_> {
         let has_references = model.predictor != Predictor::None;
         let from = usize::from(has_references);
         let rest = counts.map(|count| count.saturating_sub(from));
-        let ends = decoder
-            .lanes
-            .decode_rows::<B, K, MASK>(buffer, cursors, rest, &mut rows[from..]);
+        let ends =
+            decoder
+                .lanes
+                .decode_rows::<B, K, MASK>(buffer, cursors, rest, &mut rows[from..]);
         if has_references {
             rows[0] = std::array::from_fn(|i| table.references[lane(i)]);
         }

@@ -11,11 +11,11 @@
 //!
 //! Invariant: a dictionary has at most [`MAX_DICTIONARY_VALUES`] values, and no more than its container has elements.
 use super::FieldError;
-use super::parameters::take;
 use super::huffman::{self, CodeLengths};
-use super::lane_encoder::LaneEncoder;
 use super::lane_decoder::{LaneCursor, LaneDecoder, PortableExtraction};
+use super::lane_encoder::LaneEncoder;
 use super::lanes::{SLACK, TableUse};
+use super::parameters::take;
 use super::predict::Predictor;
 use super::symbols::{SYMBOLS, SymbolMap};
 use crate::element::{ElementType, Word};
@@ -80,8 +80,8 @@ impl PackedDictionary {
     /// If the lane is none.
     pub(super) fn unpack<T: Word>(&self) -> Result<Vec<T>, FieldError> {
         let lengths = [*self.lengths];
-        let decoder = LaneDecoder::new(SymbolMap::Signed, TableUse::One, &lengths)
-            .ok_or(FieldError::Code)?;
+        let decoder =
+            LaneDecoder::new(SymbolMap::Signed, TableUse::One, &lengths).ok_or(FieldError::Code)?;
         let mut values = vec![[T::default()]; self.count];
         values[0] = [T::truncate(self.first)];
         let rest = &mut values[1..];
@@ -112,7 +112,8 @@ impl PackedDictionary {
         let mut buffer = vec![0; MASK + 1 + SLACK];
         buffer[..self.lane.len()].copy_from_slice(&self.lane);
         let cursor = LaneCursor::new(0, 0);
-        let [end] = decoder.decode_rows::<PortableExtraction, 1, MASK>(&buffer, [cursor], [out.len()], out);
+        let [end] =
+            decoder.decode_rows::<PortableExtraction, 1, MASK>(&buffer, [cursor], [out.len()], out);
         end.end()
     }
 

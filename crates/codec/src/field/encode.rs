@@ -92,7 +92,8 @@ impl CountedLanes {
         let mut counts = no_counts();
         for (lane, mean) in self.lanes().zip(&means) {
             let table = limits.iter().filter(|limit| *mean > **limit).count();
-            lane.iter().for_each(|s| counts[table].0[usize::from(*s)] += 1);
+            lane.iter()
+                .for_each(|s| counts[table].0[usize::from(*s)] += 1);
         }
         // Rarely is a symbol where it was not seen.
         for counts in &mut counts {
@@ -191,7 +192,12 @@ impl<T: Word> FieldContainer<'_, T> {
 
     /// The symbols of every `step`th piece; `counts` are those in tables by the symbol before.
     #[inline(always)]
-    fn count_lanes(&self, model: &SymbolModel, step: usize, counts: &mut TableCounts) -> CountedLanes {
+    fn count_lanes(
+        &self,
+        model: &SymbolModel,
+        step: usize,
+        counts: &mut TableCounts,
+    ) -> CountedLanes {
         let pieces = piece_count(self.src.len());
         let index = SymbolIndex::new(model.map, model.tables);
         let mut counted = CountedLanes {
@@ -277,7 +283,11 @@ impl<T: Word> FieldContainer<'_, T> {
         };
         try_tables(TableUse::BySymbolBefore(thresholds), &by_symbol, 0);
         if let Some(by_lane) = &by_lane {
-            try_tables(TableUse::ByLane, by_lane, (2 * counted.ends.len() * step) as u64);
+            try_tables(
+                TableUse::ByLane,
+                by_lane,
+                (2 * counted.ends.len() * step) as u64,
+            );
         }
         (model, best)
     }

@@ -15,7 +15,10 @@ fn corpus() -> Vec<EncodedContainer> {
         let raw = random_bytes(&mut random, element, len);
         let mut encoded = EncodedContainer::new();
         let layout = random_layout(&mut random, element);
-        let base: Vec<u8> = raw.iter().map(|byte| byte ^ u8::from(random.chance(10))).collect();
+        let base: Vec<u8> = raw
+            .iter()
+            .map(|byte| byte ^ u8::from(random.chance(10)))
+            .collect();
         match i % 5 {
             0 => FieldCodec.encode_against(&base, &layout, &raw, &mut encoded),
             _ => FieldCodec.encode(&layout, &raw, &mut encoded),
@@ -30,7 +33,12 @@ fn corpus() -> Vec<EncodedContainer> {
 }
 
 /// Decodes a piece and parts of it, whatever comes of it.
-fn decode_anyhow(opened: &OpenedContainer, piece: &[u8], index: usize, random: &mut Random) -> bool {
+fn decode_anyhow(
+    opened: &OpenedContainer,
+    piece: &[u8],
+    index: usize,
+    random: &mut Random,
+) -> bool {
     let mut out = vec![0; opened.piece_len(index)];
     let base = vec![0x3f; out.len()];
     let whole = opened.decode_piece_against(index, piece, &base, &mut out);
@@ -104,7 +112,10 @@ fn heads_and_pieces_cut_anywhere_are_refused() {
         let head = encoded.head();
         for cut in 0..head.len() {
             // No parameters are parameters: all pieces are raw.
-            assert!(cut == 16 || OpenedContainer::open(&head[..cut]).is_err(), "{cut}");
+            assert!(
+                cut == 16 || OpenedContainer::open(&head[..cut]).is_err(),
+                "{cut}"
+            );
         }
         let mut longer = head.to_vec();
         longer.push(0);

@@ -81,10 +81,12 @@ pub(super) struct TableCosts([u64; SYMBOLS]);
 impl TableCosts {
     /// Of a code for each table.
     pub(super) fn of_codes(lengths: &[CodeLengths]) -> TableCosts {
-        Self::new(lengths.len(), |table, symbol| match lengths[table][symbol] {
-            // Of a symbol without code, an escape, which is long.
-            0 => NO_CODE_COST,
-            _ => huffman::length(&lengths[table], symbol) * COST_UNITS,
+        Self::new(lengths.len(), |table, symbol| {
+            match lengths[table][symbol] {
+                // Of a symbol without code, an escape, which is long.
+                0 => NO_CODE_COST,
+                _ => huffman::length(&lengths[table], symbol) * COST_UNITS,
+            }
         })
     }
 

@@ -88,7 +88,12 @@ impl<T: Word> FieldContainer<'_, T> {
         }
         let shift = self.shift(&sample);
         let ordered: Vec<T> = sample.words.iter().map(|w| w.ordered(shift)).collect();
-        let mut best = sample.best_predictor(NumberSource::Ordered, shift, self.layout.stride as usize, &ordered);
+        let mut best = sample.best_predictor(
+            NumberSource::Ordered,
+            shift,
+            self.layout.stride as usize,
+            &ordered,
+        );
         if let Some(window) = sample.best_window(self.layout.element, shift)
             && window.cost < best.cost
         {
@@ -134,7 +139,9 @@ impl<T: Word> FieldContainer<'_, T> {
         let stride = Some(self.layout.stride as usize).filter(|stride| *stride > MAX_STRIDE / 4);
         let rows = [Some(self.layout.row as usize), stride];
         let most = max_row(self.layout.element);
-        rows.into_iter().flatten().filter(move |row| (2..=most).contains(row))
+        rows.into_iter()
+            .flatten()
+            .filter(move |row| (2..=most).contains(row))
     }
 
     /// The best predictor of differences from the row before, by the lanes of some whole pieces; `None` if it is no better there than the
@@ -194,7 +201,12 @@ impl<T: Word> FieldContainer<'_, T> {
             .iter()
             .map(|x| indexed.values.partition_point(|v| v < x));
         let places: Vec<T> = places.map(|p| T::truncate(p as u64)).collect();
-        let mut other = sample.best_predictor(NumberSource::Dictionary, shift, self.layout.stride as usize, &places);
+        let mut other = sample.best_predictor(
+            NumberSource::Dictionary,
+            shift,
+            self.layout.stride as usize,
+            &places,
+        );
         other.cost += (8 * packed.packed_len()) as f32 / elements as f32;
         if other.cost >= best.cost {
             return None;

@@ -213,7 +213,8 @@ fn real_checkpoints_shrink_as_far_as_promised() {
     let Some(raw) = array("data/checkpoints", "speaker_weights_bf16") else {
         return;
     };
-    let ratio = raw.len() as f64 / encoded_len(&ElementLayout::plain(ElementType::Bf16), &raw) as f64;
+    let ratio =
+        raw.len() as f64 / encoded_len(&ElementLayout::plain(ElementType::Bf16), &raw) as f64;
     assert!(ratio >= 1.45, "{ratio}");
 }
 
@@ -294,10 +295,15 @@ fn an_error_has_what_the_codec_says_as_its_source() {
     FieldCodec.encode(&layout, &wave, &mut encoded).unwrap();
     let head = encoded.head();
     let cut = OpenedContainer::open(&head[..head.len() - 1]).unwrap_err();
-    assert_eq!(cut.source().map(ToString::to_string), Some(FieldError::Truncated.to_string()));
+    assert_eq!(
+        cut.source().map(ToString::to_string),
+        Some(FieldError::Truncated.to_string())
+    );
     let opened = OpenedContainer::open(head).unwrap();
     let piece = &encoded.piece(0)[..100];
-    let cut = opened.decode_piece(0, piece, &mut [0; PIECE_LEN]).unwrap_err();
+    let cut = opened
+        .decode_piece(0, piece, &mut [0; PIECE_LEN])
+        .unwrap_err();
     let source = cut.source().map(ToString::to_string);
     assert_eq!(source, Some(FieldError::Truncated.to_string()));
 }

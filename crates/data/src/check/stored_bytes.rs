@@ -4,7 +4,7 @@ use crate::container::{self, Container, ContainerId, Counts, EncodedParts};
 use crate::pieces::Pieces;
 use crate::ranges::{merge, subtract};
 use crate::span::{Run, RunSource, Runs, Span, SpanBytes};
-use forebay_codec::Opened;
+use forebay_codec::OpenedContainer;
 use forebay_codec::container::PIECE_LEN;
 use forebay_proto::Result;
 use forebay_storage::Store;
@@ -108,7 +108,7 @@ impl<'a> StoredBytes<'a> {
         let decoded = file.read_at(&mut stored, offset).map_err(|e| e.to_string());
         let decoded = decoded.and_then(|_| {
             let head = part(&stored, EncodedParts::HEAD).unwrap_or_default();
-            let opened = Opened::open(&head).map_err(|e| e.to_string())?;
+            let opened = OpenedContainer::open(&head).map_err(|e| e.to_string())?;
             for (i, raw) in raw.chunks_mut(PIECE_LEN).enumerate() {
                 if parts.crc(i + 1).is_none() {
                     continue;

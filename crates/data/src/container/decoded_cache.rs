@@ -10,7 +10,6 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const SHARDS: usize = 16;
 /// Memory of a piece beside its bytes: its key and the links of the list.
@@ -36,7 +35,6 @@ struct Shard {
 pub struct DecodedCache {
     /// Empty: the budget is too small for any.
     shards: Vec<Mutex<Shard>>,
-    hits: AtomicU64,
 }
 
 impl DecodedCache {
@@ -53,7 +51,6 @@ impl DecodedCache {
             shards: pieces.map_or_else(Vec::new, |pieces| {
                 (0..SHARDS).map(|_| shard(pieces)).collect()
             }),
-            hits: AtomicU64::new(0),
         }
     }
 
@@ -64,9 +61,7 @@ impl DecodedCache {
 
     /// The piece, if it is here.
     pub fn get(&self, key: &PieceKey) -> Option<Arc<[u8]>> {
-        let found = self.shard(key)?.lock().pieces.get(key).cloned();
-        self.hits.fetch_add(found.is_some().into(), Relaxed);
-        found
+        self.shard(key)?.lock().pieces.get(key).cloned()
     }
 
     /// Notes that a piece is read which is not here. `true`: it was read before not long ago, so it is to be decoded whole and
@@ -88,11 +83,6 @@ impl DecodedCache {
         if let Some(shard) = self.shard(&key) {
             shard.lock().pieces.put(key, piece.into());
         }
-    }
-
-    /// Reads that were answered from here.
-    pub fn hits(&self) -> u64 {
-        self.hits.load(Relaxed)
     }
 
     /// Memory held, bytes, about.
@@ -124,7 +114,6 @@ mod tests {
         // The same part in another form is another piece.
         let other = PieceKey { crc: 2, ..key(1) };
         assert!(cache.get(&other).is_none() && !cache.touch(other));
-        assert_eq!(cache.hits(), 1);
     }
 
     #[test]

@@ -6,9 +6,9 @@
 //! Invariant: encoded bytes are shorter than raw ones by at least one in [`LEAST_GAIN_OF`]; else the container stays plain, and
 //! costs nothing to read.
 use super::encoded_parts::EncodedParts;
-use forebay_codec::choose::{Chooser, CostModel, Goal};
+use forebay_codec::choose::{CodecChooser, CostGoal, CostModel};
 use forebay_codec::container::PIECE_LEN;
-use forebay_codec::{Codec, CodecHint, CodecId, EncodedContainer, Opened};
+use forebay_codec::{Codec, CodecHint, CodecId, EncodedContainer, OpenedContainer};
 use forebay_proto::LogId;
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -50,7 +50,7 @@ pub struct ContainerEncoder {
 }
 
 /// The choosers of logs that were encoded last.
-pub struct LogChoosers(LruCache<LogId, (CodecHint, Chooser)>);
+pub struct LogChoosers(LruCache<LogId, (CodecHint, CodecChooser)>);
 
 impl Default for LogChoosers {
     fn default() -> LogChoosers {
@@ -60,8 +60,8 @@ impl Default for LogChoosers {
 
 impl LogChoosers {
     /// The chooser of a log: a new one, if the hint has changed.
-    pub fn of(&mut self, origin: &RawOrigin) -> &mut Chooser {
-        let new = || (origin.hint, Chooser::new(origin.hint));
+    pub fn of(&mut self, origin: &RawOrigin) -> &mut CodecChooser {
+        let new = || (origin.hint, CodecChooser::new(origin.hint));
         let known = self.0.get_or_insert_mut(origin.log, new);
         if known.0 != origin.hint {
             *known = new();
@@ -81,14 +81,14 @@ impl ContainerEncoder {
     }
 
     /// Has choices that are made from now on make this least.
-    pub fn set_goal(&mut self, goal: Goal) {
+    pub fn set_goal(&mut self, goal: CostGoal) {
         self.model.goal = goal;
     }
 
     /// Encodes the raw bytes of a container: its stored bytes and their parts. `None`: it is to be plain. `chooser`: the log's.
     pub fn encode(
         &mut self,
-        chooser: &mut Chooser,
+        chooser: &mut CodecChooser,
         origin: &RawOrigin,
         raw: &[u8],
     ) -> Option<(&[u8], EncodedParts)> {
@@ -130,7 +130,7 @@ impl ContainerEncoder {
 
 /// Whether an encoded container has these raw bytes.
 fn decodes_to(encoded: &EncodedContainer, raw: &[u8]) -> bool {
-    let Ok(opened) = Opened::open(encoded.head()) else {
+    let Ok(opened) = OpenedContainer::open(encoded.head()) else {
         return false;
     };
     let mut piece = [0; PIECE_LEN];
@@ -144,13 +144,13 @@ fn decodes_to(encoded: &EncodedContainer, raw: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_codec::choose::Speeds;
+    use forebay_codec::choose::CodecSpeeds;
     use forebay_testkit::random::seeded_bytes;
 
     fn encoder() -> ContainerEncoder {
         ContainerEncoder::new(CostModel {
-            goal: Goal::Bytes,
-            speeds: Speeds::default(),
+            goal: CostGoal::Bytes,
+            speeds: CodecSpeeds::default(),
         })
     }
 

@@ -11,7 +11,7 @@ use crate::pieces::Pieces;
 use crate::record_cache::CachedRecord;
 use crate::verified_read::{self, Mismatch, NearBuffer, WantedPart};
 use forebay_codec::container::PIECE_LEN;
-use forebay_codec::{CodecError, Opened};
+use forebay_codec::{CodecError, OpenedContainer};
 use forebay_proto::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct ParsedHead {
     container: u64,
     /// Checksum of the bytes that it was parsed from: a container may be encoded again.
     crc: Option<u32>,
-    opened: Opened,
+    opened: OpenedContainer,
     memory: usize,
 }
 
@@ -166,7 +166,7 @@ impl ContainerTable {
         if let Some(bad) = verified_read::read(&self.segments, container, 0, &mut bytes)? {
             return Ok(Err(bad));
         }
-        let opened = Opened::open(&bytes)
+        let opened = OpenedContainer::open(&bytes)
             .map_err(|e| self.undecodable(container, EncodedParts::HEAD, &e))?;
         if opened.raw_len() as u64 != container.bytes() {
             return Err(self.undecodable(
@@ -190,7 +190,7 @@ impl ContainerTable {
         &self,
         container: &Container,
         encoded: &EncodedParts,
-        opened: &Opened,
+        opened: &OpenedContainer,
         parts: Range<usize>,
         buffer: &mut NearBuffer<'_>,
         wanted: &mut [WantedPart<'_>],

@@ -14,7 +14,7 @@ use crate::counter::Counter;
 use crate::fingerprint::{Fingerprint, FingerprintKind};
 use crate::reclaim::Reclaimer;
 use crate::segment::{Lane, Segment, SegmentRange};
-use forebay_codec::choose::{CostModel, Goal, Speeds};
+use forebay_codec::choose::{CodecSpeeds, CostGoal, CostModel};
 use forebay_proto::{Error, Result};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -34,8 +34,8 @@ impl SettleEncoder {
     pub fn new() -> SettleEncoder {
         SettleEncoder {
             encoder: ContainerEncoder::new(CostModel {
-                goal: Goal::Bytes,
-                speeds: Speeds::DEFAULT,
+                goal: CostGoal::Bytes,
+                speeds: CodecSpeeds::DEFAULT,
             }),
             choosers: LogChoosers::default(),
         }

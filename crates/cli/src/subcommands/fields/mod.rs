@@ -150,7 +150,9 @@ impl NumberFile {
         let found = analysis::analyze(&sample, known, &|| start.elapsed(), &mut |n| bar.inc(n))
             .or_fail(format!("cannot analyze {shown}"), "report this")?;
         for failed in &found.failed {
-            let source = failed.source().map_or(String::new(), |why| format!(": {why}"));
+            let source = failed
+                .source()
+                .map_or(String::new(), |why| format!(": {why}"));
             let what = format!("of {shown} a codec is missing: {failed}{source}");
             bar.suspend(|| tell(Failure::new(what, "report this")));
         }
