@@ -78,7 +78,7 @@ pub struct ElementLayout {
     pub stride: u32,
     /// Bytes before the first whole element of each span. What is not below the width is taken modulo the width.
     pub phase: u32,
-    /// Elements in a row of the array; 0: unknown. No codec uses it yet.
+    /// Elements in a row of the array; 0: unknown. Used by `field` if at most half a piece, which decodes alone.
     pub row: u32,
 }
 

@@ -41,7 +41,8 @@ pub struct Recommendation {
 
 /// A hint of this codec with what is known of the numbers, and nothing that is guessed: where bytes are coded as bytes they may be none.
 pub(super) fn hint_of_bytes(codec: HintedCodec, known: &KnownNumbers) -> CodecHint {
-    let begins_with_one = |element: &ElementType| known.offset % element.width() as u64 == 0;
+    let begins_with_one =
+        |element: &ElementType| known.offset.is_multiple_of(element.width() as u64);
     CodecHint {
         codec,
         element: known.element.filter(begins_with_one),

@@ -280,10 +280,10 @@ impl OpenedContainer {
         (self.head.raw_len - start).min(PIECE_LEN)
     }
 
-    /// Memory that it holds beside itself, in bytes, about: tables of a codec that needs some are some 64 KiB.
+    /// Memory that it holds beside itself, in bytes, about.
     pub fn memory(&self) -> usize {
         match &self.decoder {
-            CodecDecoder::Field(_) => 64 << 10,
+            CodecDecoder::Field(decoder) => decoder.memory(),
             CodecDecoder::Pco(_) => 4 << 10,
             CodecDecoder::Raw | CodecDecoder::Xor(_) | CodecDecoder::General(_) => 0,
         }

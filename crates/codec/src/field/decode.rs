@@ -55,6 +55,10 @@ impl<T: Word> WordDecoder<T> {
         };
         Ok(WordDecoder { lanes, dictionary })
     }
+
+    fn memory(&self) -> usize {
+        size_of::<WordDecoder<T>>() + self.lanes.memory() + size_of_val(&*self.dictionary)
+    }
 }
 
 impl fmt::Debug for FieldDecoder {
@@ -96,6 +100,19 @@ impl FieldDecoder {
             by_width,
         });
         Ok(decoder)
+    }
+
+    /// Memory that it holds, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let Some(opened) = &self.opened else {
+            return size_of::<FieldDecoder>();
+        };
+        let of_width = match &opened.by_width {
+            DecoderByWidth::Bits16(decoder) => decoder.memory(),
+            DecoderByWidth::Bits32(decoder) => decoder.memory(),
+            DecoderByWidth::Bits64(decoder) => decoder.memory(),
+        };
+        size_of::<FieldDecoder>() + of_width + size_of_val(&*opened.base_checksums)
     }
 
     /// Whether pieces are decoded against a base.

@@ -130,6 +130,11 @@ impl<T: Word> LaneDecoder<T> {
         })
     }
 
+    /// Memory that it holds beside itself, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(&*self.entries)
+    }
+
     /// Decodes `K` lanes side by side, `counts[k]` numbers of each, into the column `k` of `rows`. Returns where they end. `MASK` is
     /// as for the encoder; at most as many numbers as there are rows are decoded.
     #[inline(always)]
@@ -188,7 +193,7 @@ impl<T: Word> LaneDecoder<T> {
     #[inline(always)]
     fn entry(&self, table: usize, bits: u64) -> u64 {
         let table = table >> TABLE_SHIFT & (TABLES - 1);
-        self.entries[table * TABLE | bits as usize & (TABLE - 1)]
+        self.entries[(table * TABLE) | bits as usize & (TABLE - 1)]
     }
 
     /// The number of an entry and raw bits.

@@ -226,9 +226,9 @@ impl LaneEncoder {
         TableCosts::least(sum)
     }
 
-    /// Writes a lane, the first `n` of some numbers, coded by this table if lanes have one of their own, to `buffer[at..]`. What follows them is not written, but saves a copy of the
-    /// last block. Returns where the lane ends. `MASK + 1` is a power of two, and the buffer has `MASK + 1 + SLACK` bytes;
-    /// a lane that is longer overwrites its beginning.
+    /// Writes a lane, the first `n` of some numbers, to `buffer[at..]`, coded by this table if lanes have one of their own. What follows
+    /// them is not written, but saves a copy of the last block. Returns where the lane ends. `MASK + 1` is a power of two, and the buffer
+    /// has `MASK + 1 + SLACK` bytes; a lane that is longer overwrites its beginning.
     #[inline(always)]
     pub(super) fn encode<T: Word, const MASK: usize>(
         &self,

@@ -1,9 +1,10 @@
 //! Containers of every codec come back as they were, whole, by piece and by range, whatever their layout says.
 use crate::arrays::{self, codecs};
 use forebay_codec::container::{MAX_CONTAINER_LEN, MAX_HEAD_LEN, PIECE_LEN, piece_count};
-use forebay_codec::general::Raw;
+use forebay_codec::general::RawCodec;
 use forebay_codec::{
-    Codec, CodecError, ElementLayout, ElementType, EncodedContainer, OpenedContainer,
+    Codec, CodecError, CodecId, ElementLayout, ElementType, EncodedContainer, OpenedContainer,
+    StoredForm,
 };
 use forebay_testkit::random::{Random, seeded_bytes};
 use forebay_testkit::seeds::for_each_seed;
@@ -172,6 +173,32 @@ fn a_whole_container_comes_back_and_random_bytes_grow_by_the_head_alone() {
             let grown = encoded.encoded_len() - raw.len();
             assert!(grown <= raw.len() / 1000, "{codec:?} grows by {grown}");
         }
+    }
+}
+
+#[test]
+fn a_container_that_does_not_shrink_is_to_be_stored_raw() {
+    let (noise, wave) = (
+        seeded_bytes(6, 3000),
+        (0..750).map(|i| (i as f32 * 1e-3).sin()),
+    );
+    let wave: Vec<u8> = wave.flat_map(f32::to_le_bytes).collect();
+    for codec in codecs() {
+        let layout = layout(ElementType::F32, 1, 0);
+        let mut encoded = EncodedContainer::new();
+        let form = codec.encode(&layout, &noise, &mut encoded).unwrap();
+        assert_eq!(form, StoredForm::Raw, "{codec:?}");
+        assert_eq!(encoded.stored_len(), noise.len());
+        check(&*codec, &layout, &noise, &mut Random::new(1));
+        let form = codec.encode(&layout, &wave, &mut encoded).unwrap();
+        let expected = match codec.id() {
+            CodecId::Raw | CodecId::Zstd | CodecId::Lz4 => None,
+            _ => Some(StoredForm::Encoded),
+        };
+        assert!(
+            expected.is_none_or(|expected| form == expected),
+            "{codec:?}"
+        );
     }
 }
 

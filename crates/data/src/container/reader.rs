@@ -219,8 +219,9 @@ impl ContainerTable {
                 while wanted.get(first).is_some_and(|w| w.end() <= raw.start) {
                     first += 1;
                 }
-                let mut touching = wanted[first..].iter_mut();
-                let mut touching = touching.by_ref().take_while(|w| w.at < raw.end).peekable();
+                // Sorted by their begin; they may overlap, where a span names a chunk twice.
+                let begun = wanted[first..].iter_mut().take_while(|w| w.at < raw.end);
+                let mut touching = begun.filter(|w| w.end() > raw.start).peekable();
                 if touching.peek().is_none() {
                     continue;
                 }

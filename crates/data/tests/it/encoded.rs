@@ -226,6 +226,20 @@ fn a_log_is_encoded_as_its_file_says() {
 }
 
 #[test]
+fn a_span_that_names_chunks_twice_is_read() {
+    let fixture = Fixture::new(encoding());
+    let numbers = wave(8, MIB / 16);
+    // In one span: a part of the chunks again, of which the reads begin at the same places.
+    let twice = [&numbers[..], &numbers[..4096], &numbers[..100_000]].concat();
+    let log = written(&fixture, &twice, "field,f32", MIB);
+    fixture.logs.settle().unwrap();
+    assert!(fixture.logs.stats().encoded > 0);
+    assert_read(&fixture, log, &twice);
+    assert_counted(&fixture);
+    assert_empties(&fixture);
+}
+
+#[test]
 fn duplicates_of_encoded_chunks_are_found() {
     for kind in [
         forebay_data::fingerprint::FingerprintKind::Blake3,
