@@ -4,6 +4,9 @@ SHELL := /bin/bash
 CARGO ?= cargo
 ARGS ?=
 STEP := scripts/step.sh
+# Where `make install-c` installs, and more words for pytest.
+PREFIX ?= /usr/local
+PYTEST ?=
 # Where `make soak` keeps what it has done, so that it can go on after a break.
 SOAK_DIR ?= target/soak
 
@@ -25,7 +28,7 @@ PEERS = $(shell cc -E -x c -include leveldb/c.h -include rocksdb/c.h /dev/null >
 comma := ,
 BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields figures
+.PHONY: help setup build demo test test-python test-torch python c install-c fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint bench-dedup bench-fields bench-clients bench-dcp figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,7 +53,25 @@ test: setup ## Format, lints, all tests, documentation
 	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) test --workspace $(WITH_MPI) $(ARGS)
 	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) $(CARGO) test $(MPICH_APART) $(MPICH_TESTS))
 	@$(STEP) "tests of all benchmarks" $(CARGO) test -p forebay-bench $(BENCH) -- index figures
+	@$(MAKE) --no-print-directory test-python
 	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc --workspace --no-deps $(WITH_MPI)
+
+test-python: ## Tests of the Python package, with fsspec, h5py, zarr, dask, ...; part of `make test`; skipped without a Python
+	@$(STEP) "command for the tests of Python" $(CARGO) build -p forebay-cli
+	@$(STEP) "tests of Python" scripts/python.sh test $(PYTEST)
+
+test-torch: ## Checkpoints of PyTorch: sets up torch (5 GB) in target/python/torch once, saves and loads below torchrun
+	@$(STEP) "command for the tests of PyTorch" $(CARGO) build -p forebay-cli
+	@$(STEP) "tests of PyTorch" scripts/python.sh torch $(PYTEST)
+
+python: ## Build the Python package, and install it into target/python/venv
+	@$(STEP) "Python package" scripts/python.sh install
+
+c: ## Build libforebay for C, C++ and Fortran (target/release/libforebay.so, libforebay.a)
+	@$(STEP) "libforebay" $(CARGO) build --release -p forebay-capi
+
+install-c: c ## Install libforebay, its header and forebay.pc below PREFIX (and DESTDIR)
+	@scripts/install-c.sh "$(abspath $(PREFIX))" "$${CARGO_TARGET_DIR:-target}/release"
 
 fresh: ## `make demo` and `make test` in a new Debian 12 root, from a clone of the last commit (root, 15 GB, some 40 minutes)
 	@scripts/setup.sh fresh
@@ -104,3 +125,19 @@ bench-dedup: ## Chains of checkpoints, settled, against borg and restic: bytes s
 bench-fields: setup ## Codecs of floating-point arrays: sizes, speeds, and the time of one value
 	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench fields $(ARGS)
+
+# Words of a subject that is a program: NAME=PROGRAM ARGUMENTS.
+BENCH_CLIENTS = crates/bench/clients
+bench-clients: setup c ## The ways to files: disk, mount, link, and over the link from C, Python and fsspec
+	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
+	@$(STEP) "worker in C" cc -std=gnu17 -O2 -Icrates/capi/include $(BENCH_CLIENTS)/worker.c -L$${CARGO_TARGET_DIR:-target}/release -lforebay \
+		-Wl,-rpath,"$$(cd $${CARGO_TARGET_DIR:-target}/release && pwd)" -o $${CARGO_TARGET_DIR:-target}/release/forebay-bench-c
+	@$(STEP) "Python package" scripts/python.sh install
+	@t=$${CARGO_TARGET_DIR:-target}; python="$$t/python/venv/bin/python $(BENCH_CLIENTS)/worker.py"; \
+		"$$t/release/forebay-bench" clients --subject disk --subject mount --subject link --subject "c=$$t/release/forebay-bench-c" \
+		--subject "python=$$python python" --subject "fsspec=$$python fsspec" $(ARGS)
+
+bench-dcp: setup ## Checkpoints of PyTorch over the link, through the mount and on the disk: saved by 4 ranks, loaded by 1, 2, 3, 6
+	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
+	@$(STEP) "PyTorch" scripts/python.sh bench
+	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench dcp --python $${CARGO_TARGET_DIR:-target}/python/torch/bin/python $(ARGS)

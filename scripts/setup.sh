@@ -20,6 +20,9 @@ missing=()
 need_command fusermount3 fuse3
 need_command cc gcc
 need_command gcc gcc
+# Programs in C++ and Fortran that use libforebay.
+need_command g++ g++
+need_command gfortran gfortran
 need_command make make
 need_command fio fio
 need_command rsync rsync
@@ -40,6 +43,8 @@ need_package fonts-dejavu-core
 need_command chromium chromium
 [ -x /usr/bin/python3 ] || missing+=(python3)
 need_python numpy python3-numpy
+# Environments for the tests of the Python package.
+need_python ensurepip python3-venv
 need_python h5py python3-h5py
 # The service over MPI: to build it, to start it, and programs that use it.
 for package in libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich \

@@ -1,13 +1,12 @@
 //! One measured process: a child that reports that it is ready, waits for a line, does its job, and reports the outcome.
+use crate::access::{self, FileAccess, OpenData};
 use crate::cases::RecordLayout;
 use crate::cpu;
 use crate::fail::{Context, Failure, Result};
 use crate::random::SeededNumbers;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
 use std::io::{BufRead, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// What the child does.
@@ -21,6 +20,9 @@ pub struct WorkerJob {
     pub of: u64,
     /// The measured task.
     pub task: WorkerTask,
+    /// Files are reached by the link of this store; `None`: by the kernel.
+    #[serde(default)]
+    pub link: Option<PathBuf>,
 }
 
 /// A task that is measured.
@@ -74,6 +76,7 @@ pub fn work(text: &str) -> Result<()> {
     let job: WorkerJob = serde_json::from_str(text).doing("the job")?;
     let mut buffer = vec![0u8; job.record() as usize];
     SeededNumbers(SEED).fill(&mut buffer);
+    let access = access::choose(job.link.as_deref())?;
     println!("ready");
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
@@ -81,7 +84,7 @@ pub fn work(text: &str) -> Result<()> {
         return Err(Failure::new("the benchmark went away"));
     }
     let (cpu, start) = (cpu::of_self(), cpu::seconds(ClockId::Monotonic));
-    let done = job.run(&mut buffer)?;
+    let done = job.run(&*access, &mut buffer)?;
     let outcome = WorkerOutcome {
         start,
         end: cpu::seconds(ClockId::Monotonic),
@@ -101,32 +104,27 @@ impl WorkerJob {
         }
     }
 
-    fn run(&self, buffer: &mut [u8]) -> Result<u64> {
+    fn run(&self, access: &dyn FileAccess, buffer: &mut [u8]) -> Result<u64> {
         match self.task {
             WorkerTask::Write(records) => {
                 let path = self.data_file(records.layout);
-                let mut options = OpenOptions::new();
-                options.write(true).create(true).truncate(false);
-                let file = options.open(&path).doing(path.display())?;
-                self.write(&file, records, buffer).doing(path.display())
+                let file = access.open(&path, true).doing(path.display())?;
+                self.write(&*file, records, buffer).doing(path.display())
             }
             WorkerTask::Read(records) => {
                 let path = self.data_file(records.layout);
-                let file = File::open(&path).doing(path.display())?;
-                self.read(&file, records, buffer).doing(path.display())
+                let file = access.open(&path, false).doing(path.display())?;
+                self.read(&*file, records, buffer).doing(path.display())
             }
-            WorkerTask::Create(files) => self.each(self.rank, files, |path| {
-                OpenOptions::new()
-                    .write(true)
-                    .create_new(true)
-                    .open(path)
-                    .map(drop)
-            }),
-            WorkerTask::Stat(files) => self.each((self.rank + 1) % self.of, files, |path| {
-                path.symlink_metadata().map(drop)
-            }),
+            WorkerTask::Create(files) => {
+                self.each(access, self.rank, files, |path| access.create(path))
+            }
+            WorkerTask::Stat(files) => {
+                let next = (self.rank + 1) % self.of;
+                self.each(access, next, files, |path| access.stat(path))
+            }
             WorkerTask::Unlink(files) => {
-                self.each(self.rank, files, |path| std::fs::remove_file(path))
+                self.each(access, self.rank, files, |path| access.unlink(path))
             }
         }
     }
@@ -154,22 +152,32 @@ impl WorkerJob {
         }
     }
 
-    fn write(&self, file: &File, records: Records, buffer: &mut [u8]) -> std::io::Result<u64> {
+    fn write(
+        &self,
+        file: &dyn OpenData,
+        records: Records,
+        buffer: &mut [u8],
+    ) -> std::io::Result<u64> {
         let mut done = 0;
         for offset in self.offsets(records) {
             buffer[..8].copy_from_slice(&offset.to_le_bytes());
-            file.write_all_at(buffer, offset)?;
+            file.write(buffer, offset)?;
             done += buffer.len() as u64;
         }
-        file.sync_data()?;
+        file.sync()?;
         Ok(done)
     }
 
     /// The first 8 bytes of a record say where it lies, so that a subject that reads something else does not win.
-    fn read(&self, file: &File, records: Records, buffer: &mut [u8]) -> std::io::Result<u64> {
+    fn read(
+        &self,
+        file: &dyn OpenData,
+        records: Records,
+        buffer: &mut [u8],
+    ) -> std::io::Result<u64> {
         let mut done = 0;
         for offset in self.offsets(records) {
-            file.read_exact_at(buffer, offset)?;
+            file.read(buffer, offset)?;
             let says = buffer.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
             // Random records were written as parts of larger ones, so only some of them say.
             let says_nothing = records.layout == RecordLayout::Random && offset % (1 << 20) != 0;
@@ -186,12 +194,17 @@ impl WorkerJob {
     /// Files of one process: in the directory of that process, or in the shared one.
     fn each(
         &self,
+        access: &dyn FileAccess,
         rank: u64,
         files: u64,
         mut act: impl FnMut(&Path) -> std::io::Result<()>,
     ) -> Result<u64> {
         let own = self.dir.join(rank.to_string());
-        let dir = if own.is_dir() { own } else { self.dir.clone() };
+        let dir = if access.is_dir(&own) {
+            own
+        } else {
+            self.dir.clone()
+        };
         let mut path = dir.join("f");
         for i in 0..files / self.of {
             path.set_file_name(format!("f{rank}.{i}"));
@@ -204,6 +217,9 @@ impl WorkerJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::ByKernel;
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt;
 
     fn job(rank: u64, of: u64, task: WorkerTask, dir: &Path) -> WorkerJob {
         WorkerJob {
@@ -211,6 +227,7 @@ mod tests {
             rank,
             of,
             task,
+            link: None,
         }
     }
 
@@ -251,17 +268,17 @@ mod tests {
         let mut buffer = vec![7; record as usize];
         for rank in 0..2 {
             let write = job(rank, 2, WorkerTask::Write(records), dir.path());
-            assert_eq!(write.run(&mut buffer).unwrap(), bytes / 2);
+            assert_eq!(write.run(&ByKernel, &mut buffer).unwrap(), bytes / 2);
         }
         let read = job(1, 2, WorkerTask::Read(records), dir.path());
-        assert_eq!(read.run(&mut buffer).unwrap(), bytes / 2);
+        assert_eq!(read.run(&ByKernel, &mut buffer).unwrap(), bytes / 2);
         let file = OpenOptions::new()
             .write(true)
             .open(dir.path().join("data"))
             .unwrap();
         file.write_all_at(&[1], record).unwrap();
         assert!(
-            read.run(&mut buffer)
+            read.run(&ByKernel, &mut buffer)
                 .is_err_and(|e| e.to_string().contains("wrong bytes at 47008"))
         );
     }
@@ -272,7 +289,7 @@ mod tests {
         for rank in 0..2 {
             assert_eq!(
                 job(rank, 2, WorkerTask::Create(10), dir.path())
-                    .run(&mut [])
+                    .run(&ByKernel, &mut [])
                     .unwrap(),
                 5
             );
@@ -280,19 +297,19 @@ mod tests {
         assert_eq!(dir.path().read_dir().unwrap().count(), 10);
         assert_eq!(
             job(1, 2, WorkerTask::Stat(10), dir.path())
-                .run(&mut [])
+                .run(&ByKernel, &mut [])
                 .unwrap(),
             5
         );
         for rank in 0..2 {
             job(rank, 2, WorkerTask::Unlink(10), dir.path())
-                .run(&mut [])
+                .run(&ByKernel, &mut [])
                 .unwrap();
         }
         assert_eq!(dir.path().read_dir().unwrap().count(), 0);
         assert!(
             job(0, 2, WorkerTask::Stat(10), dir.path())
-                .run(&mut [])
+                .run(&ByKernel, &mut [])
                 .is_err()
         );
     }

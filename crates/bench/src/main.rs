@@ -1,17 +1,20 @@
 //! `forebay-bench`: Forebay measured against its peers, both sides in one run.
 //!
 //! `mount` compares four subjects: the plain disk, a minimal pass-through file system without and with the kernel's writeback
-//! cache, and Forebay; `stage` compares `forebay stage out` with `cp`; `ring` compares collective algorithms (many servers ask
+//! cache, and Forebay; `clients` compares the link with the mount; `stage` compares `forebay stage out` with `cp`; `ring` compares collective algorithms (many servers ask
 //! one), measured and simulated; `index` compares the extent index with LevelDB and RocksDB; `pattern` compares indexes of the
 //! same extents; `prefetch` compares ways to fetch what will be read; `checkpoint` compares patterns with records for every
 //! write; `dedup` compares what is stored of chains of checkpoints with borg and restic; `fields` compares codecs of
 //! floating-point arrays. What a benchmark measures is a *subject*; each of its inputs is a *case*. Standard output is a table, or
 //! with `--json` one object a line; what a person should know beside goes to standard error.
 
+mod access;
 mod cache;
 mod cases;
 mod checkpoint;
+mod clients;
 mod cpu;
+mod dcp;
 mod dedup;
 mod fail;
 mod fields;
@@ -50,6 +53,8 @@ struct Cli {
 enum Verb {
     /// Files through the mount, against the plain disk and a minimal pass-through file system, without and with the writeback cache
     Mount(MountArgs),
+    /// The ways of a program to its files: the link against the mount and the plain disk, with one and with four processes
+    Clients(ClientsArgs),
     /// `forebay stage out` against `cp -a` and `sync` of the same data from the same disk
     Stage(StageArgs),
     /// Many servers that ask one the same thing at once: log-ring, direct, each client by itself, and the best tree there is
@@ -71,6 +76,8 @@ enum Verb {
     Dedup(dedup::DedupArgs),
     /// Arrays of floating-point numbers: how small codecs make them, how fast, and how long one value takes
     Fields(fields::FieldsArgs),
+    /// Checkpoints of PyTorch: over the link, through the mount, on the disk; saved by four ranks, loaded by 1, 2, 3 and 6
+    Dcp(dcp::DcpArgs),
     /// One rank of the benchmark `ring` under `mpirun`
     #[cfg(feature = "mpi")]
     #[command(name = "__ring-rank", hide = true)]
@@ -120,6 +127,30 @@ pub struct MountArgs {
     durability: String,
 }
 
+/// What `clients` does.
+#[derive(Debug, Args)]
+pub struct ClientsArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Only these subjects: disk, mount, link, or NAME=PROGRAM for a program that is given a job and the store as `__worker` is
+    #[arg(long = "subject", value_name = "SUBJECT")]
+    subjects: Vec<String>,
+    /// Bytes of a case with 1 MiB records; small records use a quarter
+    #[arg(long, default_value = "256MiB", value_parser = sizes::parse)]
+    size: u64,
+    /// Files of a case that counts operations
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    files: u64,
+    #[command(flatten)]
+    dir: DirArgs,
+    /// The program to measure [default: `forebay` beside this program]
+    #[arg(long)]
+    forebay: Option<PathBuf>,
+    /// Node servers of Forebay; all processes use the first. With 1 the kernel may hold written pages of the mount back
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    nodes: u16,
+}
+
 /// What `stage` does.
 #[derive(Debug, Args)]
 pub struct StageArgs {
@@ -141,6 +172,7 @@ pub struct StageArgs {
 fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Mount(args) => mount::run(&args),
+        Verb::Clients(args) => clients::run(&args),
         Verb::Stage(args) => stage::run(&args),
         Verb::Ring(args) => ring::run(&args),
         Verb::Figures(args) => figures::run(&args),
@@ -151,6 +183,7 @@ fn main() -> ExitCode {
         Verb::Checkpoint(args) => checkpoint::run(&args),
         Verb::Dedup(args) => dedup::run(&args),
         Verb::Fields(args) => fields::run(&args),
+        Verb::Dcp(args) => dcp::run(&args),
         #[cfg(feature = "mpi")]
         Verb::RingRank(work) => ring::rank(&work),
         Verb::Passthrough {

@@ -1,6 +1,7 @@
 //! Measured processes that run together: all are started, then released at once; timed from the first start to the last end.
 use crate::fail::{Context, Failure, Result};
 use crate::job::{WorkerJob, WorkerOutcome, WorkerTask};
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -47,12 +48,43 @@ impl MeasuredProcess {
     }
 }
 
+/// The program that a measured process runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkerProgram {
+    /// The program and its first arguments, after which comes a [`WorkerJob`] in JSON; none: this program. It says what
+    /// [`crate::job::work`] does.
+    pub command: Vec<OsString>,
+    /// See [`WorkerJob::link`].
+    pub link: Option<PathBuf>,
+}
+
 /// Runs the task in `of` processes of this program, to which `dirs`, of which there is at least one, are dealt out in turn.
 ///
 /// # Errors
 /// If one fails; says why.
 pub fn run(dirs: &[PathBuf], of: u64, task: &WorkerTask) -> Result<GroupResult> {
-    let program = std::env::current_exe().doing("the path of this program")?;
+    run_program(&WorkerProgram::default(), dirs, of, task)
+}
+
+/// The same with another program.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_program(
+    program: &WorkerProgram,
+    dirs: &[PathBuf],
+    of: u64,
+    task: &WorkerTask,
+) -> Result<GroupResult> {
+    let own = std::env::current_exe().doing("the path of this program")?;
+    let own = [own.into_os_string(), "__worker".into()];
+    let words = match program.command.as_slice() {
+        [] => &own[..],
+        words => words,
+    };
+    let Some((program_path, arguments)) = words.split_first() else {
+        return Err(Failure::new("no program to measure"));
+    };
     let mut members = Vec::new();
     for (rank, dir) in (0..of).zip(dirs.iter().cycle()) {
         let job = WorkerJob {
@@ -60,9 +92,11 @@ pub fn run(dirs: &[PathBuf], of: u64, task: &WorkerTask) -> Result<GroupResult> 
             rank,
             of,
             task: task.clone(),
+            link: program.link.clone(),
         };
-        let mut child = Command::new(&program)
-            .args(["__worker", &serde_json::to_string(&job)?])
+        let mut child = Command::new(program_path)
+            .args(arguments)
+            .arg(serde_json::to_string(&job)?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

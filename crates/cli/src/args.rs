@@ -186,8 +186,8 @@ pub struct MountArgs {
 #[command(
     after_help = "The servers run in one process on this machine, unless --hosts or --launcher says otherwise or this is a Slurm \
         job. {rank} in the paths becomes the number of the server. The command finds the mounts of this machine in \
-        FOREBAY_MOUNT (the first) and FOREBAY_MOUNTS (all, separated by colons), and in FOREBAY_TEAM the number of the team of \
-        all ranks of the job. What the command leaves running is ended. Exit \
+        FOREBAY_MOUNT (the first) and FOREBAY_MOUNTS (all, separated by colons), in FOREBAY_SOCKET the server for programs that \
+        use Forebay's libraries, and in FOREBAY_TEAM the number of the team of all ranks of the job. What the command leaves running is ended. Exit \
         code: the command's, 128 and the number of the signal that ended it, or 1 if the service failed."
 )]
 pub struct RunArgs {
@@ -195,8 +195,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub store: PathBuf,
     /// Existing directory to mount on, the same path on every node
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub mount: PathBuf,
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "no_mount")]
+    pub mount: Option<PathBuf>,
+    /// Mount nothing: the command reaches its files by Forebay's libraries. So it is, with a warning, where there is no /dev/fuse
+    #[arg(long, conflicts_with_all = ["mount", "hosts", "stage_in", "stage_out"])]
+    pub no_mount: bool,
     /// Start one server on each host of this file, with mpirun; a line is HOST or HOST slots=N
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub hosts: Option<PathBuf>,

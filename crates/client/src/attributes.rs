@@ -1,8 +1,9 @@
 //! Setting attributes of files: permissions, owners, times, lamination, extended attributes.
 use crate::Client;
+use crate::client::bytes;
 use crate::error::{Result, WithPath};
-use forebay_server::{Attr, Delegate, SetAttr, SetTime};
-use rustix::io::Errno;
+use crate::link::{GetXattr, Laminate, ListXattrs, PathCall, RemoveXattr, SetAttributes, SetXattr};
+use forebay_server::{SetAttr, SetTime};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ impl PathAttributes<'_> {
             mode: Some(mode & 0o7777),
             ..SetAttr::default()
         };
-        self.set("set mode of", &set)
+        self.set("set mode of", set)
     }
 
     /// Sets owner and group.
@@ -49,7 +50,7 @@ impl PathAttributes<'_> {
             gid,
             ..SetAttr::default()
         };
-        self.set("set owner of", &set)
+        self.set("set owner of", set)
     }
 
     /// Sets the time of the last change of the content.
@@ -61,7 +62,7 @@ impl PathAttributes<'_> {
             mtime: Some(SetTime::At(to.into())),
             ..SetAttr::default()
         };
-        self.set("set time of", &set)
+        self.set("set time of", set)
     }
 
     /// Makes a file read-only for ever, so that every node may cache it whole.
@@ -70,13 +71,7 @@ impl PathAttributes<'_> {
     /// `EBUSY` while a writer is open anywhere, `EPERM` for a file of another user, `EISDIR` or `EINVAL` for what is not
     /// a regular file.
     pub fn laminate(&self) -> Result<()> {
-        let own = self.client.caller.uid;
-        self.with_file("laminate", |delegate, attr| {
-            if own != 0 && own != attr.uid {
-                return Err(Errno::PERM.into());
-            }
-            delegate.names.laminate(attr.fid)
-        })
+        self.call("laminate", Laminate { path: self.bytes() })
     }
 
     /// The value of an extended attribute.
@@ -84,9 +79,8 @@ impl PathAttributes<'_> {
     /// # Errors
     /// `ENODATA` if the file has none of this name.
     pub fn xattr(&self, name: &str) -> Result<Vec<u8>> {
-        self.with_file("read attribute of", |delegate, attr| {
-            delegate.names.getxattr(attr.fid, name.as_bytes())
-        })
+        let (path, name) = (self.bytes(), name.as_bytes());
+        self.call("read attribute of", GetXattr { path, name })
     }
 
     /// Sets an extended attribute.
@@ -94,11 +88,8 @@ impl PathAttributes<'_> {
     /// # Errors
     /// `ENOSPC` or `E2BIG` for values that do not fit.
     pub fn set_xattr(&self, name: &str, value: &[u8]) -> Result<()> {
-        self.with_file("set attribute of", |delegate, attr| {
-            delegate
-                .names
-                .setxattr(attr.fid, name.as_bytes(), value, false, false)
-        })
+        let (path, name) = (self.bytes(), name.as_bytes());
+        self.call("set attribute of", SetXattr { path, name, value })
     }
 
     /// The names of all extended attributes.
@@ -106,9 +97,7 @@ impl PathAttributes<'_> {
     /// # Errors
     /// Those of the look-up.
     pub fn list_xattrs(&self) -> Result<Vec<OsString>> {
-        let names = self.with_file("list attributes of", |delegate, attr| {
-            delegate.names.listxattr(attr.fid)
-        })?;
+        let names = self.call("list attributes of", ListXattrs { path: self.bytes() })?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
@@ -117,26 +106,20 @@ impl PathAttributes<'_> {
     /// # Errors
     /// `ENODATA` if the file has none of this name.
     pub fn remove_xattr(&self, name: &str) -> Result<()> {
-        self.with_file("remove attribute of", |delegate, attr| {
-            delegate.names.removexattr(attr.fid, name.as_bytes())
-        })
+        let (path, name) = (self.bytes(), name.as_bytes());
+        self.call("remove attribute of", RemoveXattr { path, name })
     }
 
-    fn set(&self, operation: &'static str, set: &SetAttr) -> Result<()> {
-        let caller = self.client.caller;
-        self.with_file(operation, |delegate, attr| {
-            let changed = delegate.names.setattr(attr.fid, set, None, caller);
-            delegate.kernel_pages.refresh_kernel(attr.fid);
-            changed.map(drop)
-        })
+    fn set(&self, operation: &'static str, set: SetAttr) -> Result<()> {
+        let path = self.bytes();
+        self.call(operation, SetAttributes { path, set })
     }
 
-    fn with_file<T>(
-        &self,
-        operation: &'static str,
-        f: impl FnOnce(&Delegate, Attr) -> forebay_server::Result<T>,
-    ) -> Result<T> {
-        let attr = self.client.attr(operation, &self.path, true)?;
-        f(&self.client.delegate, attr).at(operation, &self.path)
+    fn bytes(&self) -> &[u8] {
+        bytes(&self.path)
+    }
+
+    fn call<'a, C: PathCall<'a>>(&self, operation: &'static str, call: C) -> Result<C::Reply> {
+        self.client.call(call).at(operation, &self.path)
     }
 }

@@ -1,40 +1,121 @@
 //! The client of one node: every operation on names.
+use crate::embedded::EmbeddedClient;
 use crate::error::{Result, WithPath};
-use crate::path::{brought_back, walk};
+use crate::link::{
+    CallError, Describe, HardLink, LinkClient, LinkError, Make, PathCall, ReadLink, RemoveDir,
+    RemoveFile, Rename, SOCKET_VARIABLE, Space, Stat, socket_of,
+};
 use crate::{File, Metadata, OpenOptions, ReadDir};
 use forebay_server::delegate::FileDescription;
-use forebay_server::{Attr, Caller, Delegate, Kind, NewInode, RenameFlags, SpaceTotals};
+use forebay_server::{Attr, Caller, Delegate, Kind, Member, SpaceTotals};
 use rustix::io::Errno;
-use std::ffi::{OsStr, OsString};
-use std::io::Read;
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Bytes that are asked for at a time when a whole file is read.
+const READ_STEP: u32 = 1 << 20;
 
 /// Files of the service, seen from one node. Cheap to clone; any thread may use it.
 ///
 /// Paths start at the root of the file system (`/a/b`).
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) delegate: Arc<Delegate>,
-    pub(crate) caller: Caller,
+    pub(crate) backend: Backend,
+}
+
+/// Where calls are carried out.
+#[derive(Clone)]
+pub(crate) enum Backend {
+    /// In this process, which is the server.
+    Embedded(EmbeddedClient),
+    /// By the server of this node.
+    Link(LinkClient),
 }
 
 impl Client {
     /// A client of `delegate`'s node; new files belong to this process's user and group.
     pub fn new(delegate: Arc<Delegate>) -> Client {
-        let caller = Caller {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-        };
-        Client { delegate, caller }
+        let client = EmbeddedClient::new(delegate, own_user());
+        Client {
+            backend: Backend::Embedded(client),
+        }
+    }
+
+    /// A client of a server in another process of this machine and user, by the server's socket, or by the store that has it. Of a
+    /// process with several members, the lowest; [`Client::connect_member`] takes another. New files belong to this process's
+    /// user and group.
+    ///
+    /// When the server has ended, calls under way fail with `ENOTCONN`, and files that were open with `ESTALE`; the next call on a
+    /// path connects to the server that has taken its place. A forked child connects for itself; a file that its parent had opened it
+    /// opens again, by its id, when it first uses it. Neither shares positions or locks with the other.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED` if no server answers there; `EPERM` for another user's; `EPROTO` for one of another version; `EAGAIN` for one
+    /// that has too many clients.
+    pub fn connect(store_or_socket: impl AsRef<Path>) -> Result<Client> {
+        let place = store_or_socket.as_ref();
+        let connected = LinkClient::connect(place, own_user());
+        let client = connected.map_err(CallError::from).at("connect to", place)?;
+        Ok(Client {
+            backend: Backend::Link(client),
+        })
+    }
+
+    /// The same for one of several members of a process.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_member(store: impl AsRef<Path>, member: u16) -> Result<Client> {
+        Client::connect(socket_of(store.as_ref(), member))
+    }
+
+    /// The same for the server that `FOREBAY_SOCKET` names, as `forebay run` sets it for its command.
+    ///
+    /// # Errors
+    /// `ENOENT` if it is not set, and those of [`Client::connect`].
+    pub fn connect_env() -> Result<Client> {
+        match std::env::var_os(SOCKET_VARIABLE) {
+            Some(place) => Client::connect(place),
+            None => Err(CallError::from(LinkError::NoVariable))
+                .at("find the server by", SOCKET_VARIABLE.as_ref()),
+        }
     }
 
     /// The same client for another owner of new files.
     pub fn with_owner(&self, uid: u32, gid: u32) -> Client {
-        Client {
-            delegate: self.delegate.clone(),
-            caller: Caller { uid, gid },
+        let mut client = self.clone();
+        match &mut client.backend {
+            Backend::Embedded(embedded) => embedded.caller = Caller { uid, gid },
+            Backend::Link(link) => link.caller = Caller { uid, gid },
+        }
+        client
+    }
+
+    /// Members of the service.
+    pub fn members(&self) -> Member {
+        match &self.backend {
+            Backend::Embedded(client) => client.delegate.members(),
+            Backend::Link(client) => client.members,
+        }
+    }
+
+    /// The backend in this process; the error of calls that need it.
+    pub(crate) fn embedded(&self, what: &'static str) -> Result<&EmbeddedClient> {
+        match &self.backend {
+            Backend::Embedded(client) => Ok(client),
+            Backend::Link(_) => {
+                Err(CallError::from(LinkError::EmbeddedOnly(what))).at(what, Path::new("/"))
+            }
+        }
+    }
+
+    /// Makes a call on a path.
+    pub(crate) fn call<'a, C: PathCall<'a>>(&self, call: C) -> Result<C::Reply, CallError> {
+        match &self.backend {
+            Backend::Embedded(client) => Ok(call.run(client)?),
+            Backend::Link(client) => client.path(call),
         }
     }
 
@@ -63,12 +144,15 @@ impl Client {
     /// # Errors
     /// As [`OpenOptions::open`] and [`File::read_at`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        let mut file = self.open(&path)?;
+        let file = self.open(&path)?;
         let mut content = Vec::new();
-        file.read_to_end(&mut content)
-            .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO).into())
-            .at("read", path.as_ref())?;
-        Ok(content)
+        loop {
+            let bytes = file.read_bytes_at(content.len() as u64, READ_STEP)?;
+            content.extend_from_slice(&bytes);
+            if bytes.len() < READ_STEP as usize {
+                return Ok(content);
+            }
+        }
     }
 
     /// Replaces the content of a file and publishes it.
@@ -107,12 +191,7 @@ impl Client {
     /// # Errors
     /// As [`Client::metadata`], and `ENOTDIR`. Reading an entry may fail with `EIO`.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        let path = path.as_ref();
-        let attr = self.attr("list", path, true)?;
-        if attr.kind != Kind::Dir {
-            return Err(Errno::NOTDIR.into()).at("list", path);
-        }
-        Ok(ReadDir::new(self.delegate.clone(), attr.fid, path))
+        ReadDir::begin(self, path.as_ref())
     }
 
     /// Makes a directory with mode `0o755`.
@@ -121,7 +200,7 @@ impl Client {
     /// `EEXIST`, `ENOENT` if the parent does not exist, `ENOTDIR`, `ENOSPC`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let (path, kind) = (path.as_ref(), Kind::Dir);
-        self.make("make directory", path, kind, 0o755, Vec::new())
+        self.make("make directory", path, kind, 0o755, &[])
     }
 
     /// Makes a directory and all its missing parents; one that exists already is fine.
@@ -152,17 +231,8 @@ impl Client {
     /// `ENOENT`, `EISDIR`, `EPERM` in a sticky directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        if path.as_os_str().as_bytes().ends_with(b"/") {
-            // A trailing slash names a directory.
-            let dir = self.attr("remove", path, false)?.kind == Kind::Dir;
-            let outcome = if dir { Errno::ISDIR } else { Errno::NOTDIR };
-            return Err(outcome.into()).at("remove", path);
-        }
-        let (parent, name) = self.entry("remove", path, Errno::ISDIR)?;
-        self.delegate
-            .names
-            .unlink(parent, &name, self.caller)
-            .at("remove", path)
+        let removed = self.call(RemoveFile { path: bytes(path) });
+        removed.at("remove", path)
     }
 
     /// Removes an empty directory.
@@ -171,13 +241,8 @@ impl Client {
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, `EBUSY` for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let (parent, name) = self.entry("remove directory", path, Errno::BUSY)?;
-        self.delegate
-            .names
-            .rmdir(parent, &name, self.caller)
-            .at("remove directory", path)?;
-        self.delegate.kernel_pages.expire_name(parent, &name);
-        Ok(())
+        let removed = self.call(RemoveDir { path: bytes(path) });
+        removed.at("remove directory", path)
     }
 
     /// Removes a directory with everything in it; does not follow symbolic links.
@@ -205,17 +270,8 @@ impl Client {
     /// `ENOENT`, `ENOTEMPTY`, `EISDIR`, `ENOTDIR`, `EINVAL` for a directory moved into itself.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let (old, old_name) = self.entry("rename", from, Errno::BUSY)?;
-        let (new, new_name) = self.entry("rename to", to, Errno::BUSY)?;
-        let flags = RenameFlags::default();
-        self.delegate
-            .names
-            .rename(old, &old_name, new, &new_name, flags, self.caller)
-            .at("rename", from)?;
-        for (parent, name) in [(old, &old_name), (new, &new_name)] {
-            self.delegate.kernel_pages.expire_name(parent, name);
-        }
-        Ok(())
+        let (path, to) = (bytes(from), bytes(to));
+        self.call(Rename { path, to }).at("rename", from)
     }
 
     /// Makes the symbolic link `link` that says `target`.
@@ -223,10 +279,7 @@ impl Client {
     /// # Errors
     /// `EEXIST`, `ENOENT` if the link's directory does not exist or `target` is empty.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let target = target.as_ref().as_os_str().as_bytes().to_vec();
-        if target.is_empty() {
-            return Err(Errno::NOENT.into()).at("link", link.as_ref());
-        }
+        let target = bytes(target.as_ref());
         self.make("link", link.as_ref(), Kind::Symlink, 0o777, target)
     }
 
@@ -236,15 +289,8 @@ impl Client {
     /// `EINVAL` if it is not one, and those of [`Client::metadata`].
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
-        let attr = self.attr("read link", path, false)?;
-        if attr.kind != Kind::Symlink {
-            return Err(Errno::INVAL.into()).at("read link", path);
-        }
-        let target = self
-            .delegate
-            .names
-            .readlink(attr.fid)
-            .at("read link", path)?;
+        let target = self.call(ReadLink { path: bytes(path) });
+        let target = target.at("read link", path)?;
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
@@ -253,10 +299,9 @@ impl Client {
     /// # Errors
     /// `EEXIST`, `ENOENT`, `EPERM` for directories, `EMLINK`.
     pub fn hard_link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let attr = self.attr("link", from.as_ref(), false)?;
-        let (parent, name) = self.entry("link to", to.as_ref(), Errno::EXIST)?;
-        let linked = self.delegate.names.link(attr.fid, parent, &name);
-        linked.map(drop).at("link", from.as_ref())
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let (path, to) = (bytes(from), bytes(to));
+        self.call(HardLink { path, to }).at("link", from)
     }
 
     /// Where the committed bytes of a file are: its patterns, and what the index has.
@@ -265,11 +310,8 @@ impl Client {
     /// As [`Client::metadata`]; `EISDIR` or `EINVAL` for what is not a regular file.
     pub fn describe(&self, path: impl AsRef<Path>) -> Result<FileDescription> {
         let path = path.as_ref();
-        let attr = self.attr("describe", path, true)?;
-        self.delegate
-            .locator
-            .describe(attr.fid)
-            .at("describe", path)
+        let described = self.call(Describe { path: bytes(path) });
+        described.at("describe", path)
     }
 
     /// Room of the whole service.
@@ -277,28 +319,16 @@ impl Client {
     /// # Errors
     /// `EIO` if a member cannot answer.
     pub fn space(&self) -> Result<SpaceTotals> {
-        self.delegate.names.statfs().at("measure", Path::new("/"))
+        let path = b"/".as_slice();
+        self.call(Space { path }).at("measure", Path::new("/"))
     }
 
-    pub(crate) fn attr(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Attr> {
-        walk(&self.delegate, path, follow)
-            .and_then(|walked| brought_back(&self.delegate, walked.file()?))
-            .at(operation, path)
-    }
-
-    fn entry(
-        &self,
-        operation: &'static str,
-        path: &Path,
-        end: Errno,
-    ) -> Result<(forebay_server::Fid, Vec<u8>)> {
-        // A trailing slash would follow a link as the last name; these calls act on the name itself.
-        let bytes = path.as_os_str().as_bytes();
-        let last = bytes.iter().rposition(|b| *b != b'/');
-        let trimmed = &bytes[..last.map_or(bytes.len(), |last| last + 1)];
-        walk(&self.delegate, OsStr::from_bytes(trimmed).as_ref(), false)
-            .and_then(|walked| walked.entry(end))
-            .at(operation, path)
+    fn attr(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Attr> {
+        let stat = Stat {
+            path: bytes(path),
+            follow,
+        };
+        self.call(stat).at(operation, path)
     }
 
     fn make(
@@ -307,14 +337,27 @@ impl Client {
         path: &Path,
         kind: Kind,
         mode: u32,
-        target: Vec<u8>,
+        target: &[u8],
     ) -> Result<()> {
-        let (parent, name) = self.entry(operation, path, Errno::EXIST)?;
-        let new = NewInode {
+        let make = Make {
+            path: bytes(path),
+            kind,
+            mode,
             target,
-            ..NewInode::new(kind, mode)
         };
-        let made = self.delegate.names.make(parent, &name, new, self.caller);
-        made.map(drop).at(operation, path)
+        self.call(make).at(operation, path)
     }
+}
+
+/// The user and group of this process.
+fn own_user() -> Caller {
+    Caller {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    }
+}
+
+/// A path as calls carry it.
+pub(crate) fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
 }

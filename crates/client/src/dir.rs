@@ -1,13 +1,16 @@
 //! Listing a directory in batches, so that a directory of any size needs little memory.
+use crate::Client;
+use crate::client::bytes;
+use crate::embedded::DirBatch;
 use crate::error::{Result, WithPath};
-use forebay_server::{Delegate, Fid, Kind};
+use crate::link::{List, ListAfter};
+use forebay_server::{Fid, Kind};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-/// Entries asked for at a time.
-const NAMES_PER_REQUEST: u32 = 1024;
+/// What one request brings, at most: fits a packet of the link.
+const BATCH_BYTES: u32 = 48 << 10;
 
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,24 +42,42 @@ impl DirEntry {
 
 /// The entries of a directory in name order, without `.` and `..`.
 pub struct ReadDir {
-    delegate: Arc<Delegate>,
-    fid: Fid,
+    client: Client,
+    dir: Fid,
     path: PathBuf,
     batch: std::vec::IntoIter<forebay_server::DirEntry>,
-    after: Option<Vec<u8>>,
-    done: bool,
+    /// No entry follows the batch.
+    last: bool,
+    after: Vec<u8>,
 }
 
 impl ReadDir {
-    pub(crate) fn new(delegate: Arc<Delegate>, fid: Fid, path: &Path) -> ReadDir {
-        ReadDir {
-            delegate,
-            fid,
+    pub(crate) fn begin(client: &Client, path: &Path) -> Result<ReadDir> {
+        let first = client.call(List {
+            path: bytes(path),
+            bytes: BATCH_BYTES,
+        });
+        let DirBatch { dir, entries, last } = first.at("list", path)?;
+        Ok(ReadDir {
+            client: client.clone(),
+            dir,
             path: path.to_path_buf(),
-            batch: Vec::new().into_iter(),
-            after: None,
-            done: false,
-        }
+            batch: entries.into_iter(),
+            last,
+            after: Vec::new(),
+        })
+    }
+
+    fn fetch(&mut self) -> Result<()> {
+        let next = self.client.call(ListAfter {
+            path: &self.after,
+            dir: self.dir,
+            bytes: BATCH_BYTES,
+        });
+        let next = next.at("list", &self.path)?;
+        self.last = next.last || next.entries.is_empty();
+        self.batch = next.entries.into_iter();
+        Ok(())
     }
 }
 
@@ -64,25 +85,17 @@ impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
-        if self.batch.as_slice().is_empty() && !self.done {
-            match self
-                .delegate
-                .names
-                .readdir(self.fid, self.after.as_deref(), NAMES_PER_REQUEST)
-                .at("list", &self.path)
-            {
-                Ok(entries) => {
-                    self.done = entries.is_empty();
-                    self.batch = entries.into_iter();
-                }
-                Err(e) => {
-                    self.done = true;
-                    return Some(Err(e));
-                }
-            }
+        if self.batch.as_slice().is_empty()
+            && !self.last
+            && let Err(e) = self.fetch()
+        {
+            self.last = true;
+            return Some(Err(e));
         }
         let entry = self.batch.next()?;
-        self.after = Some(entry.name.clone());
+        if self.batch.as_slice().is_empty() {
+            self.after.clone_from(&entry.name);
+        }
         Some(Ok(DirEntry {
             dir: self.path.clone(),
             name: OsString::from_vec(entry.name),

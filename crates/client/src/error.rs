@@ -1,4 +1,5 @@
 //! Errors of the library: the operation, the path, and the errno of the corresponding system call.
+use crate::link::{CallError, LinkError};
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,16 @@ pub enum Error {
         /// The outcome.
         source: forebay_server::Error,
     },
+    /// There is no server, or no answer of it.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Link {
+        /// What was asked, such as `open`.
+        operation: &'static str,
+        /// The path as the caller gave it.
+        path: PathBuf,
+        /// Why not, and what to do.
+        source: LinkError,
+    },
 }
 
 impl Error {
@@ -40,13 +51,14 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Error::Name { source, .. } | Error::Bytes { source, .. } => source.errno(),
+            Error::Link { source, .. } => source.errno(),
         }
     }
 
     /// The path the failed call named.
     pub fn path(&self) -> &Path {
         match self {
-            Error::Name { path, .. } | Error::Bytes { path, .. } => path,
+            Error::Name { path, .. } | Error::Bytes { path, .. } | Error::Link { path, .. } => path,
         }
     }
 
@@ -62,28 +74,46 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Adds the operation and the path to an outcome of the delegate.
+/// Adds the operation and the path to the outcome of a call.
 pub(crate) trait WithPath<T> {
     fn at(self, operation: &'static str, path: &Path) -> Result<T>;
     /// The same for `len` bytes at `offset`.
     fn at_bytes(self, operation: &'static str, path: &Path, offset: u64, len: u64) -> Result<T>;
 }
 
-impl<T> WithPath<T> for forebay_server::Result<T> {
+impl<T, E: Into<CallError>> WithPath<T> for Result<T, E> {
     fn at(self, operation: &'static str, path: &Path) -> Result<T> {
-        self.map_err(|source| Error::Name {
-            operation,
-            path: path.to_path_buf(),
-            source,
+        self.map_err(|e| {
+            let path = path.to_path_buf();
+            match e.into() {
+                CallError::Service(source) => Error::Name {
+                    operation,
+                    path,
+                    source,
+                },
+                CallError::Link(source) => Error::Link {
+                    operation,
+                    path,
+                    source,
+                },
+            }
         })
     }
+
     fn at_bytes(self, operation: &'static str, path: &Path, offset: u64, len: u64) -> Result<T> {
-        self.map_err(|source| Error::Bytes {
-            operation,
-            path: path.to_path_buf(),
-            offset,
-            len,
-            source,
+        self.map_err(|e| match e.into() {
+            CallError::Service(source) => Error::Bytes {
+                operation,
+                path: path.to_path_buf(),
+                offset,
+                len,
+                source,
+            },
+            CallError::Link(source) => Error::Link {
+                operation,
+                path: path.to_path_buf(),
+                source,
+            },
         })
     }
 }

@@ -1,69 +1,78 @@
 //! An open file: positional and streaming reads and writes, and commit.
+use crate::Metadata;
+use crate::embedded::EmbeddedFile;
 use crate::error::{Result, WithPath};
-use crate::{Client, Metadata};
+use crate::link::{CallError, LinkFile};
+use crate::stream_position::{Position, StreamPosition};
 use bytes::Bytes;
-use forebay_server::delegate::{Fallocate, Handle, OpenedFile, SeekTarget};
-use forebay_server::{Caller, Delegate, Fid, OpenFlags, SetAttr};
-use parking_lot::Mutex;
+use forebay_server::OpenFlags;
+use forebay_server::delegate::{Fallocate, SeekTarget};
 use rustix::io::Errno;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most bytes one request to the delegate carries.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
-
-/// The position of the streaming calls.
-#[derive(Debug, Clone, Copy)]
-enum Position {
-    At(u64),
-    /// After an append: the end of the file, wherever the owner put it.
-    End,
-}
 
 /// An open file of this node.
 ///
 /// Dropping it commits and closes without a report; call [`File::close`] to learn whether that worked.
 pub struct File {
-    delegate: Arc<Delegate>,
-    caller: Caller,
-    handle: Handle,
-    fid: Fid,
+    pub(crate) backend: FileBackend,
     flags: OpenFlags,
     path: PathBuf,
-    position: Mutex<Position>,
-    /// Content was changed since the last commit: programs of this node's mount are to see it.
-    changed: AtomicBool,
-    open: bool,
+    position: StreamPosition,
+}
+
+/// Where calls are carried out. Its end closes the file.
+pub(crate) enum FileBackend {
+    /// In this process, which is the server.
+    Embedded(EmbeddedFile),
+    /// By the server of this node.
+    Link(LinkFile),
+}
+
+/// Makes a call of either backend.
+macro_rules! either {
+    ($backend:expr, $file:ident => $call:expr) => {
+        match $backend {
+            FileBackend::Embedded($file) => $call.map_err(CallError::from),
+            FileBackend::Link($file) => $call,
+        }
+    };
+}
+
+/// The file was not opened for this.
+fn not_opened_so() -> CallError {
+    forebay_server::Error::from(Errno::BADF).into()
 }
 
 impl File {
-    pub(crate) fn new(client: &Client, opened: OpenedFile, flags: OpenFlags, path: &Path) -> File {
+    pub(crate) fn new(backend: FileBackend, flags: OpenFlags, path: &Path) -> File {
         File {
-            delegate: client.delegate.clone(),
-            caller: client.caller,
-            handle: opened.handle,
-            fid: opened.attr.fid,
+            backend,
             flags,
             path: path.to_path_buf(),
-            position: Mutex::new(Position::At(0)),
-            changed: AtomicBool::new(false),
-            open: true,
+            position: StreamPosition::new(),
         }
     }
 
-    /// Reads up to `len` bytes at `offset`; fewer only at the end of the file.
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads up to `len` bytes at `offset`; fewer only at the end of the file, or of 1 MiB.
     ///
     /// # Errors
     /// `EBADF` if the file is not open for reading; `EIO` if a member that holds bytes of it cannot answer, or if stored
     /// bytes are damaged.
     pub fn read_bytes_at(&self, offset: u64, len: u32) -> Result<Bytes> {
         if !self.flags.read {
-            return Err(Errno::BADF.into()).at_bytes("read", &self.path, offset, len.into());
+            return Err(not_opened_so()).at_bytes("read", &self.path, offset, len.into());
         }
-        self.delegate.kernel_pages.write_back_dirty(self.fid);
-        let read = self.delegate.read(self.handle, offset, len);
+        let len = len.min(MAX_REQUEST_BYTES as u32);
+        let read = either!(&self.backend, file => file.read(offset, len));
         read.at_bytes("read", &self.path, offset, len.into())
     }
 
@@ -72,13 +81,26 @@ impl File {
     /// # Errors
     /// As [`File::read_bytes_at`].
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        if !self.flags.read {
+            let len = buffer.len() as u64;
+            return Err(not_opened_so()).at_bytes("read", &self.path, offset, len);
+        }
         let mut done = 0;
         for piece in buffer.chunks_mut(MAX_REQUEST_BYTES) {
-            let bytes =
-                self.read_bytes_at(offset.saturating_add(done as u64), piece.len() as u32)?;
-            piece[..bytes.len()].copy_from_slice(&bytes);
-            done += bytes.len();
-            if bytes.len() < piece.len() {
+            let (at, len) = (offset.saturating_add(done as u64), piece.len());
+            let came = match &self.backend {
+                FileBackend::Embedded(file) => file
+                    .read(at, len as u32)
+                    .map(|bytes| {
+                        piece[..bytes.len()].copy_from_slice(&bytes);
+                        bytes.len()
+                    })
+                    .map_err(CallError::from),
+                FileBackend::Link(file) => file.read_into(piece, at),
+            };
+            let came = came.at_bytes("read", &self.path, at, len as u64)?;
+            done += came;
+            if came < len {
                 break;
             }
         }
@@ -93,16 +115,21 @@ impl File {
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         if !(self.flags.write || self.flags.append) {
             let len = data.len() as u64;
-            return Err(Errno::BADF.into()).at_bytes("write", &self.path, offset, len);
+            return Err(not_opened_so()).at_bytes("write", &self.path, offset, len);
         }
-        self.change();
         for (n, piece) in data.chunks(MAX_REQUEST_BYTES).enumerate() {
             let at = offset.saturating_add((n * MAX_REQUEST_BYTES) as u64);
-            let written = self.delegate.write(self.handle, at, piece, self.caller);
+            let written = either!(&self.backend, file => file.write(piece, at));
             written.at_bytes("write", &self.path, at, piece.len() as u64)?;
         }
-        let shown = self.delegate.kernel_pages.show_elsewhere(self.fid);
-        shown.at_bytes("write", &self.path, offset, data.len() as u64)
+        match &self.backend {
+            FileBackend::Embedded(file) => {
+                file.show_elsewhere()
+                    .at_bytes("write", &self.path, offset, data.len() as u64)
+            }
+            // The server has done so for each piece.
+            FileBackend::Link(_) => Ok(()),
+        }
     }
 
     /// Publishes what this node wrote to the file: opens that follow on other nodes see it. It is on disk when this
@@ -111,10 +138,7 @@ impl File {
     /// # Errors
     /// `ENOSPC`, `EIO`; nothing of the commit is visible then.
     pub fn commit(&self) -> Result<()> {
-        let synced = self.delegate.fsync(self.handle);
-        self.show_changes();
-        // A library has no pages that could be old.
-        synced.map(|_| ()).at("commit", &self.path)
+        either!(&self.backend, file => file.commit()).at("commit", &self.path)
     }
 
     /// Cuts or extends the file to `len` bytes.
@@ -123,20 +147,9 @@ impl File {
     /// `EBADF` if the file is not open for writing, `EFBIG`, `EIO`.
     pub fn set_len(&self, len: u64) -> Result<()> {
         if !(self.flags.write || self.flags.append) {
-            return Err(Errno::BADF.into()).at("truncate", &self.path);
+            return Err(not_opened_so()).at("truncate", &self.path);
         }
-        let set = SetAttr {
-            size: Some(len),
-            ..SetAttr::default()
-        };
-        self.change();
-        let cut = self
-            .delegate
-            .names
-            .setattr(self.fid, &set, Some(self.handle), self.caller)
-            .and_then(|_| self.delegate.kernel_pages.show_elsewhere(self.fid));
-        self.show_changes();
-        cut.at("truncate", &self.path)
+        either!(&self.backend, file => file.set_len(len)).at("truncate", &self.path)
     }
 
     /// The file's attributes, with this node's uncommitted writes.
@@ -144,12 +157,8 @@ impl File {
     /// # Errors
     /// `EIO` if the file's owner cannot answer.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.delegate.kernel_pages.write_back_dirty(self.fid);
-        self.delegate
-            .names
-            .getattr(self.fid)
-            .map(Metadata)
-            .at("stat", &self.path)
+        let attr = either!(&self.backend, file => file.attr());
+        attr.map(Metadata).at("stat", &self.path)
     }
 
     /// Punches out, zeroes or reserves `len` bytes at `offset`.
@@ -157,9 +166,7 @@ impl File {
     /// # Errors
     /// `EBADF`, `EINVAL` for an empty range, `ENOSPC`, `EIO`.
     pub fn allocate(&self, what: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.change();
-        self.delegate
-            .fallocate(self.handle, what, offset, len)
+        either!(&self.backend, file => file.allocate(what, offset, len))
             .at_bytes("allocate", &self.path, offset, len)
     }
 
@@ -168,10 +175,12 @@ impl File {
     /// # Errors
     /// `ENXIO` if there is none.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        self.delegate.kernel_pages.write_back_dirty(self.fid);
-        self.delegate
-            .seek(self.handle, offset, SeekTarget::Data)
-            .at_bytes("seek data in", &self.path, offset, 0)
+        either!(&self.backend, file => file.seek(offset, SeekTarget::Data)).at_bytes(
+            "seek data in",
+            &self.path,
+            offset,
+            0,
+        )
     }
 
     /// The first offset at or after `offset` that is a hole; the end of the file counts as one.
@@ -179,47 +188,20 @@ impl File {
     /// # Errors
     /// `ENXIO` if `offset` lies after the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
-        self.delegate.kernel_pages.write_back_dirty(self.fid);
-        self.delegate
-            .seek(self.handle, offset, SeekTarget::Hole)
-            .at_bytes("seek a hole in", &self.path, offset, 0)
+        either!(&self.backend, file => file.seek(offset, SeekTarget::Hole)).at_bytes(
+            "seek a hole in",
+            &self.path,
+            offset,
+            0,
+        )
     }
 
     /// Commits and closes.
     ///
     /// # Errors
     /// Those of [`File::commit`].
-    pub fn close(mut self) -> Result<()> {
-        self.end().at("close", &self.path)
-    }
-
-    /// The handle, which is the caller's to close, and the path.
-    pub(crate) fn into_parts(mut self) -> (Handle, PathBuf) {
-        self.open = false;
-        (self.handle, std::mem::take(&mut self.path))
-    }
-
-    fn end(&mut self) -> forebay_server::Result<()> {
-        if !std::mem::take(&mut self.open) {
-            return Ok(());
-        }
-        let flushed = self.delegate.flush(self.handle);
-        let released = self.delegate.release(self.handle);
-        self.show_changes();
-        released.and(flushed)
-    }
-
-    /// The content is about to be changed, above what programs of the mount have written.
-    fn change(&self) {
-        self.delegate.kernel_pages.write_back_dirty(self.fid);
-        self.changed.store(true, Ordering::SeqCst);
-    }
-
-    /// Programs of the mount see what was changed.
-    fn show_changes(&self) {
-        if self.changed.swap(false, Ordering::SeqCst) {
-            self.delegate.kernel_pages.refresh_kernel(self.fid);
-        }
+    pub fn close(self) -> Result<()> {
+        either!(&self.backend, file => file.close()).at("close", &self.path)
     }
 
     fn offset(&self, position: Position) -> Result<u64> {
@@ -230,36 +212,28 @@ impl File {
     }
 }
 
-impl Drop for File {
-    fn drop(&mut self) {
-        // A caller who needs the outcome calls `close`.
-        let _ = self.end();
-    }
-}
-
 impl Read for &File {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut position = self.position.lock();
-        let offset = self.offset(*position)?;
-        let n = self.read_at(buffer, offset)?;
-        *position = Position::At(offset + n as u64);
-        Ok(n)
+        self.position.step(|position| {
+            let offset = self.offset(position)?;
+            let n = self.read_at(buffer, offset)?;
+            Ok((n, Position::At(offset + n as u64)))
+        })
     }
 }
 
 impl Write for &File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let mut position = self.position.lock();
-        let data = &data[..data.len().min(MAX_REQUEST_BYTES)];
-        if self.flags.append {
-            self.write_at(data, 0)?;
-            *position = Position::End;
-        } else {
-            let offset = self.offset(*position)?;
+        self.position.step(|position| {
+            let data = &data[..data.len().min(MAX_REQUEST_BYTES)];
+            if self.flags.append {
+                self.write_at(data, 0)?;
+                return Ok((data.len(), Position::End));
+            }
+            let offset = self.offset(position)?;
             self.write_at(data, offset)?;
-            *position = Position::At(offset + data.len() as u64);
-        }
-        Ok(data.len())
+            Ok((data.len(), Position::At(offset + data.len() as u64)))
+        })
     }
 
     /// Nothing is buffered here: this node already sees the writes. [`File::commit`] shows them to others.
@@ -270,19 +244,19 @@ impl Write for &File {
 
 impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let mut position = self.position.lock();
-        let (base, by) = match to {
-            SeekFrom::Start(offset) => (offset, 0),
-            SeekFrom::Current(by) => (self.offset(*position)?, by),
-            SeekFrom::End(by) => (self.metadata()?.len(), by),
-        };
-        let offset = base
-            .checked_add_signed(by)
-            .filter(|o| i64::try_from(*o).is_ok());
-        let offset =
-            offset.ok_or_else(|| io::Error::from_raw_os_error(Errno::INVAL.raw_os_error()))?;
-        *position = Position::At(offset);
-        Ok(offset)
+        self.position.step(|position| {
+            let (base, by) = match to {
+                SeekFrom::Start(offset) => (offset, 0),
+                SeekFrom::Current(by) => (self.offset(position)?, by),
+                SeekFrom::End(by) => (self.metadata()?.len(), by),
+            };
+            let offset = base
+                .checked_add_signed(by)
+                .filter(|o| i64::try_from(*o).is_ok());
+            let offset =
+                offset.ok_or_else(|| io::Error::from_raw_os_error(Errno::INVAL.raw_os_error()))?;
+            Ok((offset, Position::At(offset)))
+        })
     }
 }
 

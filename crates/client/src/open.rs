@@ -1,57 +1,12 @@
-//! Opening files: the builder, and the steps of an open that may create.
+//! Opening files: the builder.
+use crate::client::Backend;
 use crate::error::{Result, WithPath};
-use crate::path::{MAX_LINKS, PathWalk, walk};
+use crate::file::FileBackend;
+use crate::link::CallError;
 use crate::{Client, File};
-use forebay_server::delegate::OpenedFile;
-use forebay_server::{Attr, Fid, Kind, OpenFlags};
+use forebay_server::OpenFlags;
 use rustix::io::Errno;
 use std::path::Path;
-
-/// Refuses what the library cannot open, as the mount would: it has no devices, FIFOs or sockets of its own.
-fn check_opens(kind: Kind) -> forebay_server::Result<()> {
-    match kind {
-        Kind::File => Ok(()),
-        Kind::Dir => Err(Errno::ISDIR.into()),
-        Kind::Symlink => Err(Errno::LOOP.into()),
-        Kind::Fifo | Kind::Socket => Err(Errno::NXIO.into()),
-        // As on a mount, which is `nodev`.
-        Kind::CharDevice | Kind::BlockDevice => Err(Errno::ACCESS.into()),
-    }
-}
-
-/// The steps of an open that may create a file, and with `create_new` must. `walk` is told whether a link as the last name is
-/// followed. `make` gives `None` if somebody made a link or a directory of this name meanwhile. A name that changes between two
-/// steps is looked for again, so that an open with `create` never answers ENOENT because of such a race.
-pub(crate) fn open_or_create<T>(
-    (create, create_new): (bool, bool),
-    walk: impl Fn(bool) -> forebay_server::Result<PathWalk>,
-    open: impl Fn(&Attr) -> forebay_server::Result<T>,
-    make: impl Fn(Fid, &[u8]) -> forebay_server::Result<Option<T>>,
-) -> forebay_server::Result<T> {
-    for _ in 0..MAX_LINKS {
-        let walked = walk(!create_new)?;
-        let opened = match &walked.found {
-            Some(_) if create_new => return Err(Errno::EXIST.into()),
-            Some(attr) => {
-                check_opens(attr.kind)?;
-                open(attr).map(Some)
-            }
-            None if !create && !create_new => return Err(Errno::NOENT.into()),
-            None if walked.slash => return Err(Errno::ISDIR.into()),
-            None => {
-                let (parent, name) = walked.entry(Errno::ISDIR)?;
-                make(parent, &name)
-            }
-        };
-        match opened {
-            Ok(None) => {}
-            Err(e) if create && matches!(e.errno(), Errno::NOENT | Errno::STALE) => {}
-            Ok(Some(opened)) => return Ok(opened),
-            Err(e) => return Err(e),
-        }
-    }
-    Err(Errno::LOOP.into())
-}
 
 /// Options of an open; starts with everything off, as `std::fs::OpenOptions` does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,11 +77,14 @@ impl OpenOptions {
     /// file opened for writing what the mount answers.
     pub fn open(&self, client: &Client, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
-        let opened = self.steps(client, path).at("open", path)?;
-        if self.flags.truncate && !opened.made {
-            client.delegate.kernel_pages.refresh_kernel(opened.attr.fid);
-        }
-        Ok(File::new(client, opened, self.flags, path))
+        let opened = match &client.backend {
+            Backend::Embedded(client) => client
+                .open(path, self)
+                .map(FileBackend::Embedded)
+                .map_err(CallError::from),
+            Backend::Link(client) => client.open(path, self).map(FileBackend::Link),
+        };
+        Ok(File::new(opened.at("open", path)?, self.flags, path))
     }
 
     /// What a handle opened so may do, whatever happens to the file at the open.
@@ -175,23 +133,5 @@ impl OpenOptions {
             true => Ok(flags),
             false => Err(Errno::INVAL.into()),
         }
-    }
-
-    fn steps(&self, client: &Client, path: &Path) -> forebay_server::Result<OpenedFile> {
-        let (flags, delegate) = (self.effective()?, &client.delegate);
-        open_or_create(
-            (self.create, self.create_new),
-            |follow| walk(delegate, path, follow),
-            |attr| delegate.open(attr.fid, flags),
-            |parent, name| {
-                let (mode, new) = (self.mode, self.create_new);
-                let opened = delegate.create(parent, name, mode, new, flags, client.caller)?;
-                if opened.attr.kind == Kind::File {
-                    return Ok(Some(opened));
-                }
-                delegate.release(opened.handle)?;
-                Ok(None)
-            },
-        )
     }
 }

@@ -5,6 +5,7 @@ use crate::control::{
     ProcessStatus, Status,
 };
 use crate::events::ServerEvent;
+use crate::links::Links;
 use crate::members::LocalMembers;
 use crate::mount_table;
 use crate::open_files;
@@ -44,6 +45,8 @@ pub struct ControlService {
     pub stages: Arc<StageService>,
     /// Its recordings.
     pub recordings: Arc<RecordingService>,
+    /// Its connections to other programs.
+    pub links: Arc<Links>,
     /// What goes through it.
     pub rates: RateSampler,
     /// Where its metrics are served.
@@ -184,7 +187,7 @@ impl ControlService {
     }
 
     /// What speaks against stopping this process: a stage job, or open files, as `/proc` shows them of one's own processes, and
-    /// as the mounts know of everyone's. `asker` does not count.
+    /// as the mounts and links know of everyone's. `asker` does not count.
     fn stop_obstacle(&self, asker: u32) -> Option<String> {
         let seen = || {
             let mut points = self.server.mounts.iter().map(|mount| &mount.path);
@@ -195,7 +198,9 @@ impl ControlService {
             let mut mounts = self.server.mounts.iter().zip(&self.handles);
             mounts.find_map(|(mount, handles)| open_files::refusal_if_open(mount, handles))
         };
-        self.stages.stop_obstacle().or_else(seen).or_else(held)
+        let linked = || self.links.stop_obstacle();
+        let stages = self.stages.stop_obstacle();
+        stages.or_else(seen).or_else(held).or_else(linked)
     }
 
     /// The same for all processes of the service, for all stop together. One that does not answer has nothing to say.

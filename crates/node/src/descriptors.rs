@@ -1,8 +1,8 @@
 //! Divides the file descriptors of a server process among their users when it starts.
 //!
 //! 1. The process itself, each member and each mount get what they always need.
-//! 2. Connections to the control socket and to the metrics have fixed shares, so that clients cannot take descriptors that writing
-//!    needs.
+//! 2. Connections to the control socket, to the metrics and to the links have fixed shares, so that clients cannot take descriptors
+//!    that writing needs.
 //! 3. Three quarters of the rest keep segments and tables open (`forebay_storage::PooledIo`).
 //! 4. The last quarter is for files that are open briefly, for example those of a stage job.
 use crate::failure::{Failure, Result};
@@ -18,6 +18,10 @@ const MPI_DESCRIPTORS: u64 = 64;
 const MEMBER_DESCRIPTORS: u64 = 12;
 /// A service cannot work with fewer open segments and tables.
 const MIN_OPEN_FILES: u64 = 4;
+/// Connections to the links of a process at most: each has a thread.
+const MAX_LINK_CONNECTIONS: usize = 1024;
+/// With fewer connections no program could do much.
+const MIN_LINK_CONNECTIONS: usize = 8;
 /// Files kept open for reading, for each member at most.
 const MAX_OPEN_FILES_PER_MEMBER: u64 = 256;
 
@@ -47,6 +51,23 @@ pub fn metrics_connections() -> usize {
     share(limit(), 8)
 }
 
+/// Connections that the link of each of `members` members of this process serves at once; 0: there are too few descriptors.
+pub fn link_connections(members: usize) -> usize {
+    link_share(limit()) / members.max(1)
+}
+
+/// Connections to all links. Each takes two descriptors: its socket, and the memory or the process of its client. Where few files
+/// may be open there are none: the mounts come first.
+fn link_share(limit: u64) -> usize {
+    let share =
+        usize::try_from(limit / 32).map_or(MAX_LINK_CONNECTIONS, |n| n.min(MAX_LINK_CONNECTIONS));
+    if share < MIN_LINK_CONNECTIONS {
+        0
+    } else {
+        share
+    }
+}
+
 fn share(limit: u64, most: usize) -> usize {
     usize::try_from(limit / 16).map_or(most, |n| n.clamp(2, most))
 }
@@ -68,6 +89,7 @@ fn open_files_of(limit: u64, members: u64, threads: u64, mpi: bool) -> Result<us
         let connections = share(limit, 32) + share(limit, 8);
         let needed = PROCESS_DESCRIPTORS
             + connections as u64
+            + 2 * link_share(limit) as u64
             + u64::from(mpi) * MPI_DESCRIPTORS
             + members * (MEMBER_DESCRIPTORS + threads);
         let kept = (limit.saturating_sub(needed) / 4 * 3).min(members * MAX_OPEN_FILES_PER_MEMBER);
@@ -102,6 +124,7 @@ mod tests {
                     let connections = (share(limit, 32) + share(limit, 8)) as u64;
                     let all = open_files as u64
                         + connections
+                        + 2 * link_share(limit) as u64
                         + members * (MEMBER_DESCRIPTORS + threads)
                         + PROCESS_DESCRIPTORS;
                     assert!(

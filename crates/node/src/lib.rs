@@ -16,6 +16,7 @@ pub mod descriptors;
 mod events;
 pub mod failure;
 pub mod limits;
+mod links;
 mod log;
 mod members;
 pub mod metrics;

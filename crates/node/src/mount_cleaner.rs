@@ -130,6 +130,7 @@ pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
         result = result.and(mount_table::detach(&mount.point));
     }
     crate::control::remove_left(store);
+    forebay_client::link::remove_left_sockets(store);
     result
 }
 

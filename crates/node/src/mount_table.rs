@@ -6,7 +6,8 @@ use crate::failure::{Context, Failure, Result};
 use crate::limits::within;
 use rustix::event::{PollFd, PollFlags};
 use rustix::mount::UnmountFlags;
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -60,12 +61,18 @@ pub fn of_store(dir: &Path) -> Result<Vec<MountEntry>> {
     Ok(mounts)
 }
 
+/// Major 10, minor 229: the same on every Linux.
+const FUSE_DEVICE: u64 = 10 << 8 | 229;
+
 /// Whether anything can be mounted on this machine.
 ///
 /// # Errors
 /// If the kernel has no FUSE.
 pub fn need_fuse() -> Result {
-    match Path::new("/dev/fuse").exists() {
+    // Where it is hidden from a container another file may have its name.
+    let is_fuse =
+        |found: Metadata| found.file_type().is_char_device() && found.rdev() == FUSE_DEVICE;
+    match std::fs::metadata("/dev/fuse").is_ok_and(is_fuse) {
         true => Ok(()),
         false => Err(Failure::new(
             "this machine has no /dev/fuse, so nothing can be mounted",

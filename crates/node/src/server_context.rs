@@ -13,6 +13,8 @@ pub struct ServerContext {
     pub store: PathBuf,
     /// The settings as texts.
     pub settings: BTreeMap<String, String>,
+    /// How long a request to a member may take.
+    pub deadline: Duration,
     /// How long a stop may take.
     pub stop_limit: Duration,
     /// The mounts of this process.

@@ -5,6 +5,7 @@ use crate::control::{ControlReply, Listener};
 use crate::control_service::ControlService;
 use crate::events::{self, ServerEvent, StopCause};
 use crate::failure::{Context, Failure, Result};
+use crate::links::Links;
 use crate::members::LocalMembers;
 use crate::metrics::{MetricsEndpoint, MetricsServer};
 use crate::mount_cleaner;
@@ -75,6 +76,7 @@ struct RunningServer {
     recordings: Arc<RecordingService>,
     control: Arc<ControlService>,
     metrics: Option<MetricsServer>,
+    links: Arc<Links>,
     listener: Listener,
 }
 
@@ -85,12 +87,14 @@ impl RunningServer {
         let stages = Arc::new(StageService::new(server.clone()));
         let recordings = mounts.iter().map(Mount::recording).collect();
         let recordings = Arc::new(RecordingService::new(server.clone(), recordings));
+        let links = Arc::new(Links::start(&server)?);
         let control = Arc::new(ControlService {
             server: server.clone(),
             handles: mounts.iter().map(Mount::open_handles).collect(),
             since: Instant::now(),
             stages: stages.clone(),
             recordings: recordings.clone(),
+            links: links.clone(),
             rates: RateSampler::start(server.clone())?,
             metrics: parts.metrics.as_ref().map(MetricsEndpoint::url),
             events: Mutex::new(events.clone()),
@@ -111,6 +115,7 @@ impl RunningServer {
             recordings,
             control,
             metrics,
+            links,
             listener,
         })
     }
@@ -178,6 +183,8 @@ impl RunningServer {
         drop((self.metrics, self.control));
         watchdog.step("ending stage jobs");
         self.stages.stop();
+        watchdog.step("ending the connections of programs");
+        self.links.stop(LINK_STOP_LIMIT.min(server.stop_limit));
         server.rpc.close();
         let members = server.members.lock().take();
         if let Some(members) = &members {
@@ -219,6 +226,9 @@ impl RunningServer {
 
 /// How long the last requests on the control socket may take to be answered.
 const LAST_REPLIES_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long the files of connected programs may take to be closed; what is not closed then is published when the members stop.
+const LINK_STOP_LIMIT: Duration = Duration::from_secs(10);
 
 fn unmount(watchdog: &Watchdog, mounts: Vec<Mount>, points: &[PathBuf]) {
     for (mount, point) in mounts.into_iter().zip(points) {

@@ -148,6 +148,22 @@ impl ServerSpec {
         Ok(spec)
     }
 
+    /// The service of `store`, which only programs reach that use Forebay's libraries.
+    ///
+    /// # Errors
+    /// As [`ServerSpec::new`].
+    pub fn without_mounts(store: &Path, settings: BTreeMap<String, String>) -> Result<ServerSpec> {
+        let store = crate::mount_table::absolute(store)?;
+        outside_stores(&store)?;
+        Ok(ServerSpec {
+            store,
+            mounts: Vec::new(),
+            settings,
+            with_parent: false,
+            salvage: None,
+        })
+    }
+
     /// What is whole of the stores, mounted at one place; the first of them has the log and the socket.
     ///
     /// # Errors

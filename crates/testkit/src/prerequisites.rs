@@ -9,6 +9,7 @@
 //! | `FOREBAY_REQUIRE_SLURM` | a Slurm that can be started |
 //! | `FOREBAY_REQUIRE_HOSTS` | what [`hosts`](crate::hosts) need |
 //! | `FOREBAY_REQUIRE_DISK` | what a [`disk`](crate::disk) needs |
+//! | `FOREBAY_REQUIRE_PYTHON` | a Python from 3.11 on, with `venv`: `scripts/python.sh` looks |
 use std::fmt::Display;
 use std::io;
 use std::os::unix::fs::PermissionsExt;

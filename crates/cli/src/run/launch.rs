@@ -28,7 +28,7 @@ use rustix::process::{Pid, Signal};
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -67,6 +67,7 @@ struct Launched {
 /// What the first server reports; that there is no launcher; that the servers are not ready in time.
 pub fn start(
     args: &RunArgs,
+    mount: &Path,
     settings: &Resolved,
     launcher: Launcher,
     hosts: Option<Vec<Host>>,
@@ -88,7 +89,7 @@ pub fn start(
     exec::program(&mut command, program.as_os_str());
     command.arg("serve").arg("--launched");
     command.arg("--store").arg(&args.store);
-    command.arg("--mount").arg(&args.mount);
+    command.arg("--mount").arg(mount);
     command.args(settings.flags(|key| key != "nodes"));
     let random = || u128::from_be_bytes(forebay_server::superblock::random_id());
     let secret = format!("{:032x}{:032x}", random(), random());

@@ -23,6 +23,7 @@ use crate::config_file;
 use crate::output::tell;
 use crate::progress::start_server;
 use crate::settings::{Resolved, Source};
+use forebay_client::link::SOCKET_VARIABLE;
 use forebay_client::team_ioctl;
 use forebay_node::failure::{Context, FAILED, Failure, Result};
 use forebay_node::mount_table;
@@ -53,10 +54,10 @@ trait Servers {
 /// Wrong settings (2); a service that does not start or stop (1); the command's own exit code.
 pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
     let settings = config_file::resolve(config, &args.settings)?;
-    mount_table::need_fuse()?;
-    let staging = Staging::plan(args)?;
+    let mount = mount_point(args)?;
+    let staging = Staging::plan(args, mount)?;
     let signals = Signals::catch()?;
-    let servers = start(args, &settings)?;
+    let servers = start(args, mount, &settings)?;
     let outcome = work(args, &staging, &*servers, &signals);
     let stopped = servers.stop();
     let code = match outcome {
@@ -121,6 +122,32 @@ fn work(
     }))
 }
 
+/// Where is mounted; `None`: nowhere, by the user's wish or because this machine cannot.
+fn mount_point(args: &RunArgs) -> Result<Option<&Path>> {
+    let embedded = launcher(args) == Launcher::Embedded;
+    let Some(mount) = args.mount.as_deref() else {
+        return match embedded {
+            true => Ok(None),
+            false => Err(Failure::usage(
+                "--no-mount is for servers in one process",
+                "name a --mount, or say `--launcher embedded`",
+            )),
+        };
+    };
+    match mount_table::need_fuse() {
+        Ok(()) => Ok(Some(mount)),
+        Err(_) if embedded && args.stage_in.is_empty() && args.stage_out.is_empty() => {
+            tell(format!(
+                "forebay: warning: this machine has no /dev/fuse, so nothing is mounted on {}: what is written there is not in the \
+                 store; only programs that use Forebay's libraries reach it (FOREBAY_SOCKET)",
+                mount.display()
+            ));
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Which launcher, if nobody says: mpirun for hosts, srun in a Slurm job, else none.
 fn launcher(args: &RunArgs) -> Launcher {
     let slurm = std::env::var_os("SLURM_JOB_ID").is_some();
@@ -132,7 +159,7 @@ fn launcher(args: &RunArgs) -> Launcher {
     }
 }
 
-fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
+fn start(args: &RunArgs, mount: Option<&Path>, settings: &Resolved) -> Result<Box<dyn Servers>> {
     let launcher = launcher(args);
     if args.hosts.is_some() && launcher != Launcher::Mpirun {
         return Err(Failure::usage(
@@ -141,8 +168,11 @@ fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
         ));
     }
     if launcher == Launcher::Embedded {
-        return Embedded::start(args, settings);
+        return Embedded::start(args, mount, settings);
     }
+    let Some(mount) = mount else {
+        return Err(Failure::new("there is no mount point", "report this"));
+    };
     let hosts = args.hosts.as_deref().map(hosts::read).transpose()?;
     let nodes = u32::from(settings.values.service.nodes);
     let servers = match &hosts {
@@ -156,7 +186,7 @@ fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
         ));
     }
     match transport::IS_BUILT_IN {
-        true => launch::start(args, settings, launcher, hosts, servers),
+        true => launch::start(args, mount, settings, launcher, hosts, servers),
         false => Err(crate::subcommands::serve::no_mpi()),
     }
 }
@@ -173,9 +203,15 @@ fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<O
     let joined = all.collect::<Vec<OsString>>().join(&OsString::from(":"));
     // The service is this run's, so no other job has a team of this number.
     let team = (team_ioctl::TEAM_VARIABLE, OsString::from("1"));
-    let mut environment = vec![(team_ioctl::MOUNTS_VARIABLE, joined), team];
+    let mut environment = vec![team];
     if let Some(first) = mounts.first() {
+        environment.push((team_ioctl::MOUNTS_VARIABLE, joined));
         environment.push(("FOREBAY_MOUNT", first.as_os_str().to_owned()));
+    }
+    // The servers of one machine may have several stores; the path of one is the same on all machines.
+    if !args.store.to_string_lossy().contains("{rank}") {
+        let store = mount_table::absolute(&args.store)?;
+        environment.push((SOCKET_VARIABLE, store.into_os_string()));
     }
     let guard = Guard::start(&args.command, &environment)?;
     let cut = guard.end_with(servers.ended()?)?;
@@ -195,7 +231,11 @@ struct Embedded {
 }
 
 impl Embedded {
-    fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
+    fn start(
+        args: &RunArgs,
+        mount: Option<&Path>,
+        settings: &Resolved,
+    ) -> Result<Box<dyn Servers>> {
         // One process has one store; what mpirun calls ranks are its nodes.
         let whole = |path: &Path| path.to_string_lossy().replace("{rank}", "{node}");
         if whole(&args.store).contains("{node}") {
@@ -207,8 +247,10 @@ impl Embedded {
                 "name one directory, or say `--launcher mpirun`",
             ));
         }
-        let mount = PathBuf::from(whole(&args.mount));
-        let mut spec = settings.spec(&args.store, &mount)?;
+        let mut spec = match mount {
+            Some(mount) => settings.spec(&args.store, Path::new(&whole(mount)))?,
+            None => settings.unmounted_spec(&args.store)?,
+        };
         spec.with_parent = true;
         Ok(Box::new(Embedded {
             server: start_server(&spec, settings.values.start_limit)?,

@@ -35,7 +35,7 @@ impl Staging {
     ///
     /// # Errors
     /// What cannot be understood (2); a source, or a directory for a target, that is not there.
-    pub fn plan(args: &RunArgs) -> Result<Staging> {
+    pub fn plan(args: &RunArgs, mount: Option<&Path>) -> Result<Staging> {
         let all = |texts: &[String], into| -> Result<Vec<CopySpec>> {
             let flag = if into { "--stage-in" } else { "--stage-out" };
             let mut copies = Vec::new();
@@ -44,7 +44,7 @@ impl Staging {
                 copies.extend(copies_of(text, into).map_err(told)?);
             }
             for copy in &copies {
-                refuse_own(args, flag, copy)?;
+                refuse_own(args, mount, flag, copy)?;
             }
             Ok(copies)
         };
@@ -155,8 +155,13 @@ fn copy(from: &Path, to: &Path, into: bool) -> Result<CopySpec> {
 }
 
 /// The plain side must not lie in the store or on the mount; where these differ by server, the service itself finds it.
-fn refuse_own(args: &RunArgs, flag: &str, copy: &CopySpec) -> Result {
-    for (what, place) in [("store", &args.store), ("mount", &args.mount)] {
+fn refuse_own(args: &RunArgs, mount: Option<&Path>, flag: &str, copy: &CopySpec) -> Result {
+    let store = Some(args.store.as_path());
+    let places = [("store", store), ("mount", mount)];
+    for (what, place) in places
+        .into_iter()
+        .filter_map(|(what, place)| Some((what, place?)))
+    {
         let whole = !place.to_string_lossy().contains('{');
         let place = mount_table::absolute(place)?;
         if whole && copy.plain.starts_with(&place) {

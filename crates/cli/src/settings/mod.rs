@@ -182,6 +182,15 @@ impl Resolved {
         ServerSpec::new(store, mountpoint, nodes, self.texts())
     }
 
+    /// The service of `store` without a mount.
+    ///
+    /// # Errors
+    /// As [`Resolved::spec`].
+    pub fn unmounted_spec(&self, store: &Path) -> Result<ServerSpec> {
+        self.fits_machine(u64::from(self.values.service.nodes))?;
+        ServerSpec::without_mounts(store, self.texts())
+    }
+
     /// The text of every setting, to hand to another process.
     pub fn texts(&self) -> BTreeMap<String, String> {
         self.texts

@@ -2,6 +2,7 @@
 use crate::common::left::nothing;
 use crate::common::{Place, assert_fails, command, forebay, has_fuse, kill};
 use forebay_testkit::wait::until;
+use std::path::Path;
 use std::process::Stdio;
 
 /// `forebay run` of a shell script on the place's store and mount point.
@@ -196,4 +197,69 @@ fn wrong_input_is_one_line_and_starts_nothing() {
         assert_fails(&got, 1, &["does not exist", "mkdir"]);
         assert!(!place.path("s").exists());
     }
+}
+
+#[test]
+fn without_a_mount_the_command_is_told_where_the_server_is() {
+    let (place, store, mount) = place();
+    let script = "test -z \"$FOREBAY_MOUNT$FOREBAY_MOUNTS\" && test -S $FOREBAY_SOCKET/link-1 && echo $FOREBAY_SOCKET";
+    let words = ["run", "--store", &store, "--no-mount", "--nodes", "2", "--"];
+    let (code, out, err) = forebay(&[&words[..], &["sh", "-c", script]].concat());
+    assert_eq!((code, &*err), (0, ""), "{out}");
+    assert_eq!(out.trim_end(), store);
+    // Both flags contradict each other, and one is needed.
+    for flags in [&["--no-mount", "--mount", &mount][..], &[]] {
+        let words = [&["run", "--store", &store], flags, &["--", "true"]].concat();
+        assert_eq!(forebay(&words).0, 2, "{flags:?}");
+    }
+    let words = [
+        "run",
+        "--store",
+        &store,
+        "--no-mount",
+        "--launcher",
+        "mpirun",
+        "--",
+        "true",
+    ];
+    assert_fails(&forebay(&words), 2, &["--no-mount", "embedded"]);
+    assert!(!Path::new(&store).join("link-0").exists());
+    drop(place);
+}
+
+#[test]
+fn where_there_is_no_fuse_the_command_runs_with_a_warning_and_reaches_the_server() {
+    let (place, store, mount) = place();
+    let program = env!("CARGO_BIN_EXE_forebay");
+    // Hides the device in a namespace of mounts of its own.
+    let hide = "mount --bind /dev/null /dev/fuse && exec \"$@\"";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", hide, "sh", program, "run"]);
+    command.args(["--store", &store, "--mount", &mount, "--"]);
+    command.args(["sh", "-c", "test -S $FOREBAY_SOCKET/link-0 && echo reached"]);
+    let ran = command.output();
+    let hidden = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", "mount --bind /dev/null /dev/fuse"])
+        .output();
+    if !hidden.is_ok_and(|hidden| hidden.status.success()) {
+        forebay_testkit::prerequisites::skip(
+            "a run without FUSE",
+            "the device cannot be hidden here",
+        );
+        return;
+    }
+    let ran = ran.unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{err}");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "reached\n", "{err}");
+    for word in [
+        "warning",
+        "no /dev/fuse",
+        &mount,
+        "not in the store",
+        "FOREBAY_SOCKET",
+    ] {
+        assert!(err.contains(word), "'{word}' is missing in: {err}");
+    }
+    drop(place);
 }

@@ -84,7 +84,7 @@ impl StageRun {
     /// `description` is kept in the journals for people ([`super::unfinished`]).
     ///
     /// # Errors
-    /// If a journal cannot be opened.
+    /// If a journal cannot be opened; `EOPNOTSUPP` for a client that is not in the process of its server.
     pub fn new(
         direction: Direction,
         pairs: Vec<PathPair>,
@@ -110,7 +110,7 @@ impl StageRun {
             broken: Mutex::default(),
         });
         let worker = |local: LocalNode| {
-            let service: Arc<dyn CopyEndpoint> = Arc::new(ServiceEndpoint::new(&local.client));
+            let service: Arc<dyn CopyEndpoint> = Arc::new(ServiceEndpoint::new(&local.client)?);
             let (from, to) = match direction {
                 Direction::In => (plain.clone(), service),
                 Direction::Out => (service, plain.clone()),

@@ -20,82 +20,71 @@ mod mount_user;
 mod request;
 mod root;
 
-use crate::error::{Result, WithPath};
-use crate::{Client, File, Metadata, OpenOptions};
-use forebay_server::delegate::{Handle, team_token};
+mod public;
+
+use crate::OpenOptions;
+use crate::embedded::{EmbeddedClient, EmbeddedFile};
+use forebay_server::delegate::{Handle, OpenedFile, team_token};
 use forebay_server::team::TeamMembership;
 pub use forebay_server::team::TeamSpec;
-use forebay_server::{Attr, Error, Fid, Member};
+use forebay_server::{Attr, Error, Fid, Member, Result};
 use mount_user::MountUser;
+pub use public::Team;
 use request::{TeamAction, TeamAnswer, TeamRequest, combine, decode, encode};
 use root::RootExecutor;
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// One client's place in a team.
-pub struct Team {
-    client: Client,
+/// One client's place in a team, in the process of its server.
+pub struct EmbeddedTeam {
+    client: EmbeddedClient,
     membership: TeamMembership,
     /// Whose permissions count, if not all is permitted.
     user: Option<MountUser>,
 }
 
-impl Client {
+impl EmbeddedClient {
     /// Joins a team as one of its clients at this node; waits for a place as long as a request may take.
     ///
     /// # Errors
-    /// `EIO` with the reason for a plan that cannot be; `EBUSY` if all places at this node stay taken, or the number is another team's
-    /// that has clients here.
-    pub fn team(&self, plan: &TeamSpec) -> Result<Team> {
-        let membership = self
-            .delegate
-            .team
-            .join(plan)
-            .at("join a team at", Path::new("/"))?;
-        Ok(Team {
+    /// As [`Client::team`](crate::Client::team).
+    pub fn team(&self, plan: &TeamSpec) -> Result<EmbeddedTeam> {
+        Ok(EmbeddedTeam {
             client: self.clone(),
-            membership,
+            membership: self.delegate.team.join(plan)?,
             user: None,
         })
     }
 
-    /// The plan of team `number` with clients at all nodes of the service, `here` of them at this one.
+    /// As [`Client::plan_of_all`](crate::Client::plan_of_all).
     pub fn plan_of_all(&self, number: u32, here: u32) -> TeamSpec {
-        TeamSpec {
-            number,
-            members: (0..self.delegate.members()).collect(),
-            here,
-        }
+        plan_of_all(self.delegate.members(), number, here)
     }
 }
 
-impl Team {
+fn plan_of_all(members: Member, number: u32, here: u32) -> TeamSpec {
+    TeamSpec {
+        number,
+        members: (0..members).collect(),
+        here,
+    }
+}
+
+impl EmbeddedTeam {
     /// For a process that asks through a mount: as for the kernel, modes decide which directories it gets through and creates files
     /// in, and which files it opens for writing. `groups`: those of the process, besides the client's.
-    #[doc(hidden)]
     #[must_use]
-    pub fn by_mode(self, groups: Vec<u32>) -> Team {
+    pub fn by_mode(self, groups: Vec<u32>) -> EmbeddedTeam {
         let user = MountUser::new(self.client.caller, groups);
-        Team { user, ..self }
+        EmbeddedTeam { user, ..self }
     }
 
     /// The attributes of a file; follows symbolic links.
     ///
     /// # Errors
-    /// As [`Client::metadata`]; `EINVAL` if the clients do not ask the same; `EIO` if one does not ask in time, or asks about another
-    /// directory.
-    pub fn stat(&mut self, path: impl AsRef<Path>) -> Result<Metadata> {
-        let path = path.as_ref();
-        self.stat_attr(path).map(Metadata).at("stat", path)
-    }
-
-    /// The same, as the mount needs it.
-    ///
-    /// # Errors
     /// As [`Team::stat`].
-    #[doc(hidden)]
-    pub fn stat_attr(&mut self, path: &Path) -> forebay_server::Result<Attr> {
+    pub fn stat(&mut self, path: &Path) -> Result<Attr> {
         let request = self.request(TeamAction::Stat {
             path: path.as_os_str().as_bytes().to_vec(),
         });
@@ -105,38 +94,17 @@ impl Team {
         }
     }
 
-    /// Opens a file for writing; creates it, or empties it.
+    /// Opens a file.
+    pub(crate) fn open_file(&mut self, path: &Path, options: &OpenOptions) -> Result<EmbeddedFile> {
+        let opened = self.open(path, options)?;
+        Ok(EmbeddedFile::new(&self.client, opened))
+    }
+
+    /// Opens a handle.
     ///
     /// # Errors
     /// As [`Team::open`].
-    pub fn create(&mut self, path: impl AsRef<Path>) -> Result<File> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        self.open(path, &options)
-    }
-
-    /// Opens a file. Clients may differ in what they want to do with it (read, write, append, truncate), not in
-    /// [`OpenOptions::create`] and [`OpenOptions::create_new`].
-    ///
-    /// # Errors
-    /// As [`OpenOptions::open`]; `EINVAL` if the clients do not ask the same, or one asks what cannot be; `EIO` if one does not ask
-    /// in time, or asks about another directory.
-    pub fn open(&mut self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
-        let path = path.as_ref();
-        let opened = self.open_handle(path, options).at("open", path)?;
-        Ok(File::new(&self.client, opened, options.flags, path))
-    }
-
-    /// The same, as the mount needs it.
-    ///
-    /// # Errors
-    /// As [`Team::open`].
-    #[doc(hidden)]
-    pub fn open_handle(
-        &mut self,
-        path: &Path,
-        options: &OpenOptions,
-    ) -> forebay_server::Result<forebay_server::delegate::OpenedFile> {
+    pub fn open(&mut self, path: &Path, options: &OpenOptions) -> Result<OpenedFile> {
         let mut request = self.request(TeamAction::Open {
             path: path.as_os_str().as_bytes().to_vec(),
             create: options.create,
@@ -182,25 +150,11 @@ impl Team {
         }
     }
 
-    /// Publishes what this node wrote, and closes; the file as it is when all have done so. Files that one call
-    /// of this team opened are closed by one request; others by each client alone, once all have come.
-    ///
-    /// # Errors
-    /// Those of [`File::commit`], of this node. A client that does not come in time does not make the close of others fail.
-    pub fn close(&mut self, file: File) -> Result<Metadata> {
-        let (handle, path) = file.into_parts();
-        let attr = self.close_handle(handle);
-        let released = self.client.delegate.release(handle);
-        let attr = attr.and_then(|attr| released.map(|()| attr));
-        attr.map(Metadata).at("close", &path)
-    }
-
-    /// The same, as the mount needs it: the handle remains to be released, which costs no message if all went well.
+    /// Publishes what this node wrote, and closes for all; the handle remains to be released, which costs no message if all went well.
     ///
     /// # Errors
     /// As [`Team::close`].
-    #[doc(hidden)]
-    pub fn close_handle(&mut self, handle: Handle) -> forebay_server::Result<Attr> {
+    pub fn close(&mut self, handle: Handle) -> Result<Attr> {
         let delegate = self.client.delegate.clone();
         let (fid, token) = match delegate.team.team_open(handle) {
             Ok(open) => open,
@@ -227,8 +181,21 @@ impl Team {
         }
     }
 
+    /// Publishes what this node wrote, and closes.
+    pub(crate) fn close_file(&mut self, file: &EmbeddedFile) -> Result<Attr> {
+        let handle = match file.take_handle() {
+            Ok(handle) => handle,
+            Err(e) => {
+                self.skip();
+                return Err(e);
+            }
+        };
+        let attr = self.close(handle);
+        let released = self.client.delegate.release(handle);
+        attr.and_then(|attr| released.map(|()| attr))
+    }
+
     /// Takes part in the next call without asking for anything: it fails for all, or is done by each alone, but nobody waits.
-    #[doc(hidden)]
     pub fn skip(&mut self) {
         let mut request = self.request(TeamAction::Close {
             fid: Fid(0),
@@ -260,7 +227,7 @@ impl Team {
         self.membership.root(owner)
     }
 
-    fn call(&mut self, root: Member, request: TeamRequest) -> forebay_server::Result<TeamAnswer> {
+    fn call(&mut self, root: Member, request: TeamRequest) -> Result<TeamAnswer> {
         let delegate = self.client.delegate.clone();
         let token = self.token();
         let members = self.membership.plan().members.clone();

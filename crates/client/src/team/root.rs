@@ -4,7 +4,7 @@
 //! in one request. So whatever the number of clients and servers, each owner gets one request for each step of the path.
 use super::mount_user::{WRITE, permit, permit_entry, walk};
 use super::request::{TeamAction, TeamAnswer, TeamRequest, decode, encode};
-use crate::open::open_or_create;
+use crate::embedded::open_or_create;
 use bytes::Bytes;
 use forebay_server::delegate::NewFile;
 use forebay_server::proto::WireError;

@@ -1,35 +1,20 @@
 //! The library against a running service.
 
-use forebay_client::{Client, Fallocate, Kind, Lamination, OpenOptions};
-use forebay_server::{Config, Service};
-use forebay_storage::OsIo;
+use crate::backends::{BackendKind, World, over_both_backends};
+use forebay_client::{Fallocate, Kind, Lamination, OpenOptions};
 use rustix::io::Errno;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::sync::Arc;
 
-struct Running(Service, Vec<Client>, #[allow(dead_code)] tempfile::TempDir);
+over_both_backends![
+    paths_links_and_their_errors,
+    streaming_positional_and_shared_over_nodes,
+    names_attributes_and_lamination,
+    a_codec_hint_that_is_none_is_refused_with_those_there_are,
+];
 
-fn start(nodes: u16) -> Running {
-    let dir = tempfile::tempdir().unwrap();
-    let service = Service::start(
-        Arc::new(OsIo),
-        &dir.path().join("store"),
-        Config {
-            nodes,
-            ..Config::default()
-        },
-    )
-    .unwrap();
-    let clients = (0..nodes)
-        .map(|n| Client::new(service.delegate(n)))
-        .collect();
-    Running(service, clients, dir)
-}
-
-#[test]
-fn a_codec_hint_that_is_none_is_refused_with_those_there_are() {
-    let run = start(2);
-    let (a, b) = (&run.1[0], &run.1[1]);
+fn a_codec_hint_that_is_none_is_refused_with_those_there_are(kind: BackendKind) {
+    let run = World::start(2, kind);
+    let (a, b) = (&run.clients[0], &run.clients[1]);
     const CODEC: &str = "user.forebay.codec";
     for (client, path) in [(a, "/d"), (b, "/e")] {
         client.create_dir(path).unwrap();
@@ -53,13 +38,12 @@ fn a_codec_hint_that_is_none_is_refused_with_those_there_are() {
     a.attributes("/d/f").remove_xattr(CODEC).unwrap();
     let none = b.attributes("/d/f").xattr(CODEC);
     assert_eq!(none.unwrap_err().errno(), Errno::NODATA);
-    run.0.stop().unwrap();
+    run.stop();
 }
 
-#[test]
-fn paths_links_and_their_errors() {
-    let run = start(3);
-    let c = &run.1[1];
+fn paths_links_and_their_errors(kind: BackendKind) {
+    let run = World::start(3, kind);
+    let c = &run.clients[1];
     c.create_dir_all("/a/b/c").unwrap();
     c.create_dir_all("/a/b/c").unwrap();
     c.write("/a/b/f", b"text").unwrap();
@@ -112,14 +96,13 @@ fn paths_links_and_their_errors() {
         std::io::ErrorKind::NotFound
     );
     c.remove_dir_all("/a").unwrap();
-    assert!(!run.1[2].exists("/a"));
-    run.0.stop().unwrap();
+    assert!(!run.clients[2].exists("/a"));
+    run.stop();
 }
 
-#[test]
-fn streaming_positional_and_shared_over_nodes() {
-    let run = start(3);
-    let (a, b) = (&run.1[0], &run.1[2]);
+fn streaming_positional_and_shared_over_nodes(kind: BackendKind) {
+    let run = World::start(3, kind);
+    let (a, b) = (&run.clients[0], &run.clients[2]);
     let mut f = OpenOptions::new()
         .read(true)
         .write(true)
@@ -171,13 +154,12 @@ fn streaming_positional_and_shared_over_nodes() {
             .errno(),
         Errno::BADF
     );
-    run.0.stop().unwrap();
+    run.stop();
 }
 
-#[test]
-fn names_attributes_and_lamination() {
-    let run = start(2);
-    let (a, b) = (&run.1[0], &run.1[1]);
+fn names_attributes_and_lamination(kind: BackendKind) {
+    let run = World::start(2, kind);
+    let (a, b) = (&run.clients[0], &run.clients[1]);
     a.create_dir("/d").unwrap();
     for n in 0..2500 {
         a.create(format!("/d/{n:04}")).unwrap().close().unwrap();
@@ -217,5 +199,5 @@ fn names_attributes_and_lamination() {
     );
     assert!(OpenOptions::new().write(true).open(b, "/h").is_err());
     assert!(b.space().unwrap().total > 0);
-    run.0.stop().unwrap();
+    run.stop();
 }

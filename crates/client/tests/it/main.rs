@@ -1,8 +1,10 @@
 //! Files, staging and teams of a process: one binary, a module for each behaviour.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod backends;
 mod damage;
 mod files;
+mod link;
 mod stage;
 mod staging;
 mod team;

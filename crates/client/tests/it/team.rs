@@ -1,13 +1,26 @@
 //! Teams over a service in one process: what a call of many clients gives is what each would have got alone.
+use crate::backends::{BackendKind, over_both_backends};
 use crate::teams::{TeamCluster, all_same};
-use forebay_client::{Lamination, OpenOptions, TeamSpec};
+use forebay_client::{Lamination, OpenOptions, Team, TeamSpec};
 use forebay_fabric::ring::topology::fan_in;
 use rustix::io::Errno;
 
-#[test]
-fn every_client_sees_the_same_file() {
+over_both_backends![
+    every_client_sees_the_same_file,
+    a_file_is_made_once_written_by_all_and_closed_by_all,
+    the_root_hears_the_logarithm_and_an_owner_once,
+    what_one_alone_is_refused_the_team_is,
+    some_may_write_and_some_only_read,
+    a_file_is_emptied_once_and_keeps_what_is_written_after,
+    a_removed_file_lives_until_the_last_client_closes_it_alone,
+    a_team_of_some_nodes_works_on_files_of_others,
+    a_number_is_used_again_by_other_members_at_once,
+    members_that_made_different_numbers_of_calls_hear_what_to_do,
+];
+
+fn every_client_sees_the_same_file(kind: BackendKind) {
     for n in 1..=9 {
-        let cluster = TeamCluster::new(n, &[3, 1]);
+        let cluster = TeamCluster::new(n, &[3, 1]).over(kind);
         cluster.client(n - 1).create_dir("/d").unwrap();
         cluster.client(0).write("/d/f", b"twelve bytes").unwrap();
         let attrs = cluster.all(|team| {
@@ -21,10 +34,9 @@ fn every_client_sees_the_same_file() {
     }
 }
 
-#[test]
-fn a_file_is_made_once_written_by_all_and_closed_by_all() {
+fn a_file_is_made_once_written_by_all_and_closed_by_all(kind: BackendKind) {
     for n in [1, 2, 3, 5, 9] {
-        let cluster = TeamCluster::new(n, &[2, 1]);
+        let cluster = TeamCluster::new(n, &[2, 1]).over(kind);
         let clients = cluster.clients();
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o640);
@@ -52,10 +64,9 @@ fn a_file_is_made_once_written_by_all_and_closed_by_all() {
     }
 }
 
-#[test]
-fn the_root_hears_the_logarithm_and_an_owner_once() {
+fn the_root_hears_the_logarithm_and_an_owner_once(kind: BackendKind) {
     for n in [2u16, 3, 4, 5, 8, 9, 16] {
-        let cluster = TeamCluster::new(n, &[2]);
+        let cluster = TeamCluster::new(n, &[2]).over(kind);
         cluster.client(0).write("/f", b"x").unwrap();
         let values = || -> Vec<u64> {
             let nodes = cluster.service().nodes();
@@ -87,9 +98,8 @@ fn the_root_hears_the_logarithm_and_an_owner_once() {
     }
 }
 
-#[test]
-fn what_one_alone_is_refused_the_team_is() {
-    let cluster = TeamCluster::new(3, &[2, 1]);
+fn what_one_alone_is_refused_the_team_is(kind: BackendKind) {
+    let cluster = TeamCluster::new(3, &[2, 1]).over(kind);
     let owner = cluster.client(0);
     owner.create_dir_all("/a/b").unwrap();
     owner.symlink("f", "/a/link").unwrap();
@@ -130,9 +140,8 @@ fn what_one_alone_is_refused_the_team_is() {
     cluster.stop();
 }
 
-#[test]
-fn some_may_write_and_some_only_read() {
-    let cluster = TeamCluster::new(3, &[2, 1]);
+fn some_may_write_and_some_only_read(kind: BackendKind) {
+    let cluster = TeamCluster::new(3, &[2, 1]).over(kind);
     cluster.client(0).write("/f", b"0123456789").unwrap();
     let options = |place: u64| {
         let mut options = OpenOptions::new();
@@ -192,9 +201,9 @@ fn what_a_user_may_not_write_is_neither_emptied_nor_opened_for_writing() {
     let open = |uid: u32, number: u32| {
         std::thread::scope(|scope| {
             let seats = [0, 1].map(|node| {
-                let client = cluster.client(node).with_owner(uid, 7);
+                let client = cluster.embedded(node, uid, 7);
                 let team = client.team(&client.plan_of_all(number, 1)).unwrap();
-                let mut team = team.by_mode(Vec::new());
+                let mut team = Team::from(team.by_mode(Vec::new()));
                 scope.spawn(move || {
                     let mut options = OpenOptions::new();
                     options.read(true).write(node == 0).truncate(node == 0);
@@ -221,9 +230,8 @@ fn what_a_user_may_not_write_is_neither_emptied_nor_opened_for_writing() {
     cluster.stop();
 }
 
-#[test]
-fn a_file_is_emptied_once_and_keeps_what_is_written_after() {
-    let cluster = TeamCluster::new(4, &[1, 3]);
+fn a_file_is_emptied_once_and_keeps_what_is_written_after(kind: BackendKind) {
+    let cluster = TeamCluster::new(4, &[1, 3]).over(kind);
     cluster.client(3).write("/f", &[9; 5000]).unwrap();
     let clients = cluster.clients();
     cluster.all(|team| {
@@ -241,9 +249,8 @@ fn a_file_is_emptied_once_and_keeps_what_is_written_after() {
     cluster.stop();
 }
 
-#[test]
-fn a_removed_file_lives_until_the_last_client_closes_it_alone() {
-    let cluster = TeamCluster::new(3, &[2]);
+fn a_removed_file_lives_until_the_last_client_closes_it_alone(kind: BackendKind) {
+    let cluster = TeamCluster::new(3, &[2]).over(kind);
     cluster.client(0).write("/f", b"kept").unwrap();
     let turn = std::sync::Barrier::new(6);
     cluster.all(|team| {
@@ -267,9 +274,8 @@ fn a_removed_file_lives_until_the_last_client_closes_it_alone() {
     cluster.stop();
 }
 
-#[test]
-fn a_team_of_some_nodes_works_on_files_of_others() {
-    let cluster = TeamCluster::new(5, &[1]);
+fn a_team_of_some_nodes_works_on_files_of_others(kind: BackendKind) {
+    let cluster = TeamCluster::new(5, &[1]).over(kind);
     let members = vec![3, 1, 4];
     cluster.client(0).create_dir("/d").unwrap();
     let inodes: Vec<u64> = std::thread::scope(|scope| {
@@ -325,9 +331,8 @@ fn nine<T: Send>(
     })
 }
 
-#[test]
-fn a_number_is_used_again_by_other_members_at_once() {
-    let cluster = TeamCluster::new(4, &[1]);
+fn a_number_is_used_again_by_other_members_at_once(kind: BackendKind) {
+    let cluster = TeamCluster::new(4, &[1]).over(kind);
     let mut kept = Vec::new();
     for (k, members) in [
         &[0u16, 1][..],
@@ -360,9 +365,8 @@ fn a_number_is_used_again_by_other_members_at_once() {
     cluster.stop();
 }
 
-#[test]
-fn members_that_made_different_numbers_of_calls_hear_what_to_do() {
-    let cluster = TeamCluster::hasty(2, &[1], std::time::Duration::from_secs(1));
+fn members_that_made_different_numbers_of_calls_hear_what_to_do(kind: BackendKind) {
+    let cluster = TeamCluster::hasty(2, &[1], std::time::Duration::from_secs(1)).over(kind);
     // One stays away from the first call.
     nine(&cluster, &[0, 1], |node, team| {
         if node == 0 {

@@ -1,11 +1,18 @@
 //! Teams when servers die, are slow, or messages get lost: every call ends, with what happened or with `EIO`; no file is made twice,
 //! and no open stays counted for a client that does not have it.
+use crate::backends::{BackendKind, over_both_backends};
 use crate::teams::TeamCluster;
 use forebay_client::OpenOptions;
 use forebay_fabric::fault::FaultRates;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+over_both_backends![
+    any_server_may_die_at_any_step,
+    lost_and_late_messages_end_in_the_outcome_or_an_error,
+    a_client_that_stays_away_fails_it_for_all_and_makes_nothing,
+];
 
 /// Short, so that the tests are: what fails has waited for it.
 const DEADLINE: Duration = Duration::from_millis(200);
@@ -61,9 +68,8 @@ fn recovers(cluster: &TeamCluster, name: &str, heard: &[Option<u64>]) {
     cluster.nothing_open();
 }
 
-#[test]
-fn any_server_may_die_at_any_step() {
-    let cluster = TeamCluster::hasty(4, &[2, 1], DEADLINE);
+fn any_server_may_die_at_any_step(kind: BackendKind) {
+    let cluster = TeamCluster::hasty(4, &[2, 1], DEADLINE).over(kind);
     let mut failed = 0;
     for victim in 0..4u32 {
         for step in 0..30u32 {
@@ -83,11 +89,10 @@ fn any_server_may_die_at_any_step() {
     cluster.stop();
 }
 
-#[test]
-fn lost_and_late_messages_end_in_the_outcome_or_an_error() {
+fn lost_and_late_messages_end_in_the_outcome_or_an_error(kind: BackendKind) {
     let mut failed = 0;
     for seed in 0..if soak() { 40 } else { 2 } {
-        let cluster = TeamCluster::seeded(5, &[1, 2], DEADLINE, seed);
+        let cluster = TeamCluster::seeded(5, &[1, 2], DEADLINE, seed).over(kind);
         for k in 0..5 {
             let name = format!("/f{k}");
             cluster.faults.set(FaultRates {
@@ -113,9 +118,8 @@ fn lost_and_late_messages_end_in_the_outcome_or_an_error() {
     assert!(failed > 0, "faults hit nobody");
 }
 
-#[test]
-fn a_client_that_stays_away_fails_it_for_all_and_makes_nothing() {
-    let cluster = TeamCluster::hasty(3, &[2], DEADLINE);
+fn a_client_that_stays_away_fails_it_for_all_and_makes_nothing(kind: BackendKind) {
+    let cluster = TeamCluster::hasty(3, &[2], DEADLINE).over(kind);
     let options = OpenOptions::new().write(true).create_new(true).clone();
     for away in 0..6 {
         let heard = cluster.some(

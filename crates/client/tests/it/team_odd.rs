@@ -1,11 +1,21 @@
 //! What a careless or hostile program asks of a team: odd names, teams that cannot be, very many at once. Each call ends at once,
 //! with what one client alone would hear or with a reason.
+use crate::backends::{BackendKind, over_both_backends};
 use crate::teams::{TeamCluster, all_same};
 use forebay_client::{Client, OpenOptions, Team, TeamSpec};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+over_both_backends![
+    odd_paths_are_answered_as_one_alone_would_be,
+    teams_that_cannot_be_are_refused_with_the_reason,
+    a_team_of_one_needs_nobody,
+    members_with_lists_of_other_orders_hear_so_at_once,
+    very_many_teams_at_once_do_not_get_in_each_others_way,
+    members_that_ask_for_different_things_all_fail_and_nothing_is_done,
+];
 
 fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
@@ -95,10 +105,12 @@ fn ways() -> [OpenOptions; 4] {
     [read, make, new, none]
 }
 
-#[test]
-fn odd_paths_are_answered_as_one_alone_would_be() {
+fn odd_paths_are_answered_as_one_alone_would_be(kind: BackendKind) {
     // Two services with the same content: what is made in one is not there in the other.
-    let (cluster, other) = (TeamCluster::new(3, &[2, 1]), TeamCluster::new(3, &[1]));
+    let (cluster, other) = (
+        TeamCluster::new(3, &[2, 1]).over(kind),
+        TeamCluster::new(3, &[1]).over(kind),
+    );
     furnish(&cluster.client(0));
     furnish(&other.client(0));
     let alone = other.client(1);
@@ -146,9 +158,8 @@ fn join(
     cluster.client(node).team(&plan).map_err(|e| e.to_string())
 }
 
-#[test]
-fn teams_that_cannot_be_are_refused_with_the_reason() {
-    let cluster = TeamCluster::new(3, &[1]);
+fn teams_that_cannot_be_are_refused_with_the_reason(kind: BackendKind) {
+    let cluster = TeamCluster::new(3, &[1]).over(kind);
     for (members, here, reason) in [
         (&[0u16, 0][..], 1, "twice"),
         (&[0, 1, 2, 1], 1, "twice"),
@@ -169,9 +180,8 @@ fn teams_that_cannot_be_are_refused_with_the_reason() {
     cluster.stop();
 }
 
-#[test]
-fn a_team_of_one_needs_nobody() {
-    let cluster = TeamCluster::new(3, &[1]);
+fn a_team_of_one_needs_nobody(kind: BackendKind) {
+    let cluster = TeamCluster::new(3, &[1]).over(kind);
     let before: u64 = cluster
         .service()
         .nodes()
@@ -196,10 +206,9 @@ fn a_team_of_one_needs_nobody() {
     cluster.stop();
 }
 
-#[test]
-fn members_with_lists_of_other_orders_hear_so_at_once() {
+fn members_with_lists_of_other_orders_hear_so_at_once(kind: BackendKind) {
     // The deadline is far longer than a test may take.
-    let cluster = TeamCluster::new(3, &[1]);
+    let cluster = TeamCluster::new(3, &[1]).over(kind);
     let lists = [[0u16, 1, 2], [0, 1, 2], [2, 1, 0]];
     let heard = std::thread::scope(|scope| {
         let seats = [0, 1, 2].map(|node: u16| {
@@ -215,10 +224,9 @@ fn members_with_lists_of_other_orders_hear_so_at_once() {
     cluster.stop();
 }
 
-#[test]
-fn very_many_teams_at_once_do_not_get_in_each_others_way() {
+fn very_many_teams_at_once_do_not_get_in_each_others_way(kind: BackendKind) {
     let teams = forebay_testkit::seeds::count(60, 400);
-    let cluster = TeamCluster::new(4, &[1]);
+    let cluster = TeamCluster::new(4, &[1]).over(kind);
     cluster.client(0).create_dir("/d").unwrap();
     std::thread::scope(|scope| {
         for number in 0..teams {
@@ -245,9 +253,8 @@ fn very_many_teams_at_once_do_not_get_in_each_others_way() {
     cluster.stop();
 }
 
-#[test]
-fn members_that_ask_for_different_things_all_fail_and_nothing_is_done() {
-    let cluster = TeamCluster::hasty(4, &[1], std::time::Duration::from_millis(200));
+fn members_that_ask_for_different_things_all_fail_and_nothing_is_done(kind: BackendKind) {
+    let cluster = TeamCluster::hasty(4, &[1], std::time::Duration::from_millis(200)).over(kind);
     let client = cluster.client(0);
     for k in 0..4 {
         client.create_dir(format!("/d{k}")).unwrap();

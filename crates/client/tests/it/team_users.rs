@@ -49,9 +49,9 @@ impl UserTeams {
         let seats = std::thread::scope(|scope| {
             let seats = [0, 1].map(|node: u16| {
                 let (uid, gid, groups) = users[usize::from(node)];
-                let client = self.cluster.client(node).with_owner(uid, gid);
+                let client = self.cluster.embedded(node, uid, gid);
                 let team = client.team(&client.plan_of_all(number, 1)).unwrap();
-                let (mut team, f) = (team.by_mode(groups.to_vec()), &f);
+                let (mut team, f) = (Team::from(team.by_mode(groups.to_vec())), &f);
                 scope.spawn(move || f(&mut team))
             });
             seats.map(|seat| seat.join().unwrap())

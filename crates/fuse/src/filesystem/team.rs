@@ -20,8 +20,9 @@ use crate::attempt::{TEAM_DIRECTORY, attempt};
 use crate::protocol::{EntryAnswer, FileHandle, IoctlAnswer, Reply, Request};
 use crate::thread_status::ThreadStatus;
 use calls::TeamCalls;
+use forebay_client::embedded::EmbeddedClient;
 use forebay_client::team_ioctl::wire::{FileAttributes, TeamOp, grant};
-use forebay_client::{Client, Team, TeamSpec};
+use forebay_client::{EmbeddedTeam, TeamSpec};
 use forebay_server::delegate::{Handle, OpenedFile};
 use forebay_server::proto::Inode;
 use forebay_server::{Attr, Caller, Fid, Kind, Lamination, OpenFlags, Result, Time};
@@ -55,7 +56,7 @@ pub(super) struct TeamDirectory {
 #[derive(Default)]
 struct TeamProcess {
     /// None while a call is under way, and before the first.
-    team: Option<Team>,
+    team: Option<EmbeddedTeam>,
     /// The last handle on each file.
     open: HashMap<u64, Handle>,
 }
@@ -65,7 +66,7 @@ enum TeamIoctl {
     /// To become a member of a team; with the groups of the process.
     Join(Vec<u32>),
     /// A call of the team that it is in.
-    Of(Team),
+    Of(EmbeddedTeam),
 }
 
 struct OpenedForThread {
@@ -162,7 +163,7 @@ impl TeamDirectory {
             Entry::Occupied(_) => return Err(Errno::ISCONN),
             Entry::Vacant(entry) => _ = entry.insert(TeamProcess::default()),
         }
-        let client = Client::new(self.ctx.delegate.clone()).with_owner(caller.uid, caller.gid);
+        let client = EmbeddedClient::new(self.ctx.delegate.clone(), caller);
         let all = client.plan_of_all(*number, *here);
         let plan = match members.is_empty() {
             true => all,
@@ -193,7 +194,7 @@ impl TeamDirectory {
     /// Makes a call of a team for a process.
     fn call(
         &self,
-        team: &mut Team,
+        team: &mut EmbeddedTeam,
         directory: u64,
         op: &TeamOp,
         thread: u32,
@@ -201,12 +202,12 @@ impl TeamDirectory {
         match op {
             TeamOp::Join { .. } => Ok(FileAttributes::default()),
             TeamOp::Stat { path } => {
-                let seen = team.stat_attr(OsStr::from_bytes(path).as_ref())?;
+                let seen = team.stat(OsStr::from_bytes(path).as_ref())?;
                 Ok(shown(&seen))
             }
             TeamOp::Open { path, options } => {
                 let path = OsStr::from_bytes(path);
-                let opened = team.open_handle(path.as_ref(), options)?;
+                let opened = team.open(path.as_ref(), options)?;
                 let answer = shown(&opened.attr);
                 self.grant(OpenedForThread {
                     directory,
@@ -224,7 +225,7 @@ impl TeamDirectory {
                         .and_then(|s| s.open.remove(ino))
                 };
                 match handle {
-                    Some(handle) => Ok(shown(&team.close_handle(handle)?)),
+                    Some(handle) => Ok(shown(&team.close(handle)?)),
                     None => {
                         team.skip();
                         Err(Errno::BADF.into())

@@ -175,6 +175,7 @@ fn serve(
         server: ServerContext {
             store: store.clone(),
             settings: plan.texts.clone(),
+            deadline: settings.service.deadline,
             stop_limit: settings.stop_limit,
             mounts: points.clone(),
             members: Mutex::new(Some(joined.members)),

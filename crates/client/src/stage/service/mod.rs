@@ -31,11 +31,15 @@ pub struct ServiceEndpoint {
 
 impl ServiceEndpoint {
     /// As the client's node and owner.
-    pub fn new(client: &crate::Client) -> ServiceEndpoint {
-        ServiceEndpoint {
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the client is not in the process of its server.
+    pub fn new(client: &crate::Client) -> io::Result<ServiceEndpoint> {
+        let client = client.embedded("staging")?;
+        Ok(ServiceEndpoint {
             delegate: client.delegate.clone(),
             caller: client.caller,
-        }
+        })
     }
 }
 

@@ -1,8 +1,12 @@
 //! A service in one process with a team of clients at all of its nodes, each client a thread.
+use crate::backends::BackendKind;
+use forebay_client::embedded::EmbeddedClient;
+use forebay_client::link::server::{LinkLimits, LinkServer};
+use forebay_client::link::socket_of;
 use forebay_client::{Client, Team};
 use forebay_fabric::fault::{Faults, Intercept, InterceptedCall, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank};
-use forebay_server::{Config, Service};
+use forebay_server::{Caller, Config, Service};
 use forebay_storage::OsIo;
 use forebay_testkit::prerequisites::scratch;
 use forebay_testkit::wait::until;
@@ -19,7 +23,10 @@ pub struct TeamCluster {
     teams: AtomicU32,
     /// How many clients at each node.
     here: Vec<u32>,
-    _dir: TempDir,
+    links: Vec<LinkServer>,
+    /// A client of each node's link, if that is the backend.
+    linked: Vec<Client>,
+    dir: TempDir,
 }
 
 /// A client in its team.
@@ -127,8 +134,25 @@ impl TeamCluster {
             death: death.clone(),
             teams: AtomicU32::new(1),
             here: here.iter().copied().cycle().take(n.into()).collect(),
-            _dir: dir,
+            links: Vec::new(),
+            linked: Vec::new(),
+            dir,
         }
+    }
+
+    /// Its clients use this backend from now on.
+    #[must_use]
+    pub fn over(mut self, kind: BackendKind) -> TeamCluster {
+        if kind == BackendKind::Link {
+            for node in 0..self.nodes() {
+                let socket = socket_of(self.dir.path(), node);
+                let limits = LinkLimits::default();
+                let link = LinkServer::start(&socket, self.service.delegate(node), limits);
+                self.links.push(link.unwrap());
+                self.linked.push(Client::connect(&socket).unwrap());
+            }
+        }
+        self
     }
 
     /// The server dies before the `step`th message from now.
@@ -156,7 +180,13 @@ impl TeamCluster {
     }
 
     pub fn client(&self, node: u16) -> Client {
-        Client::new(self.service.delegate(node))
+        let linked = self.linked.get(usize::from(node)).cloned();
+        linked.unwrap_or_else(|| Client::new(self.service.delegate(node)))
+    }
+
+    /// For what only the process of the server can ask.
+    pub fn embedded(&self, node: u16, uid: u32, gid: u32) -> EmbeddedClient {
+        EmbeddedClient::new(self.service.delegate(node), Caller { uid, gid })
     }
 
     /// Each client in a thread of its own, as one team; what they return, by place.
@@ -209,6 +239,7 @@ impl TeamCluster {
     }
 
     pub fn stop(self) {
+        drop((self.linked, self.links));
         self.service.stop().unwrap();
     }
 }

@@ -1,0 +1,200 @@
+//! An open file of the backend in the server's process.
+//!
+//! Invariant: what programs of the mount have written is fetched from the kernel before a call reads or changes the file, and they
+//! see what was changed once it is published.
+use super::EmbeddedClient;
+use bytes::Bytes;
+use forebay_server::delegate::{
+    Fallocate, Handle, LockOutcome, OpenedFile, SeekTarget, WantedLock,
+};
+use forebay_server::proto::locks::{HeldLock, LockMode, LockSpace};
+use forebay_server::{Attr, Caller, Delegate, Fid, Result, SetAttr};
+use rustix::io::Errno;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Numbers lock owners of this process that are not the kernel's, which are scrambled addresses and use all bits.
+static NEXT_LOCK_OWNER: AtomicU64 = AtomicU64::new(0xF0EB << 48);
+
+/// An open handle. Dropping it commits and closes without a report.
+pub struct EmbeddedFile {
+    delegate: Arc<Delegate>,
+    caller: Caller,
+    handle: Handle,
+    fid: Fid,
+    /// Who holds the locks taken through this handle.
+    lock_owner: u64,
+    /// Content was changed since the last commit: programs of this node's mount are to see it.
+    changed: AtomicBool,
+    open: AtomicBool,
+}
+
+impl EmbeddedFile {
+    pub(crate) fn new(client: &EmbeddedClient, opened: OpenedFile) -> EmbeddedFile {
+        EmbeddedFile {
+            delegate: client.delegate.clone(),
+            caller: client.caller,
+            handle: opened.handle,
+            fid: opened.attr.fid,
+            lock_owner: NEXT_LOCK_OWNER.fetch_add(1, Ordering::Relaxed),
+            changed: AtomicBool::new(false),
+            open: AtomicBool::new(true),
+        }
+    }
+
+    pub(crate) fn fid(&self) -> Fid {
+        self.fid
+    }
+
+    pub(crate) fn read(&self, offset: u64, len: u32) -> Result<Bytes> {
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
+        self.delegate.read(self.handle, offset, len)
+    }
+
+    /// Writes some bytes; [`EmbeddedFile::show_elsewhere`] follows the last.
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.change();
+        let written = self.delegate.write(self.handle, offset, data, self.caller);
+        written.map(drop)
+    }
+
+    /// Returns once kernels of other nodes show nothing older, in posix consistency.
+    pub(crate) fn show_elsewhere(&self) -> Result<()> {
+        self.delegate.kernel_pages.show_elsewhere(self.fid)
+    }
+
+    pub(crate) fn commit(&self) -> Result<()> {
+        let synced = self.delegate.fsync(self.handle);
+        self.show_changes();
+        // A library has no pages that could be old.
+        synced.map(drop)
+    }
+
+    pub(crate) fn set_len(&self, len: u64) -> Result<()> {
+        let set = SetAttr {
+            size: Some(len),
+            ..SetAttr::default()
+        };
+        self.change();
+        let cut = self
+            .delegate
+            .names
+            .setattr(self.fid, &set, Some(self.handle), self.caller)
+            .and_then(|_| self.delegate.kernel_pages.show_elsewhere(self.fid));
+        self.show_changes();
+        cut
+    }
+
+    pub(crate) fn attr(&self) -> Result<Attr> {
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
+        self.delegate.names.getattr(self.fid)
+    }
+
+    pub(crate) fn allocate(&self, what: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.change();
+        self.delegate.fallocate(self.handle, what, offset, len)
+    }
+
+    pub(crate) fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64> {
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
+        self.delegate.seek(self.handle, offset, target)
+    }
+
+    /// Locks; `wait`: asked some times a second whether to go on waiting, `None` does not wait.
+    pub(crate) fn lock(
+        &self,
+        lock: &FileLock,
+        pid: u32,
+        wait: Option<&mut dyn FnMut() -> bool>,
+    ) -> Result<()> {
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
+        let (locks, wanted) = (&self.delegate.locks, self.wanted(lock, pid));
+        let granted = match wait {
+            None => locks.lock(self.handle, &wanted),
+            Some(goes_on) => match locks.lock_or_wait(self.handle, &wanted)? {
+                LockOutcome::Granted(stale) => Ok(stale),
+                LockOutcome::Waiting(wait) => locks.wait_for_lock(wait, &mut || !goes_on()),
+            },
+        };
+        self.show_changes();
+        granted.map(drop)
+    }
+
+    pub(crate) fn unlock(&self, space: LockSpace, range: Range<u64>) -> Result<()> {
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
+        let (owner, handle) = (self.lock_owner, self.handle);
+        let locks = &self.delegate.locks;
+        let unlocked = locks.unlock(handle, owner, space, range.start, range.end);
+        self.show_changes();
+        unlocked
+    }
+
+    pub(crate) fn test_lock(&self, lock: &FileLock, pid: u32) -> Result<Option<HeldLock>> {
+        let wanted = self.wanted(lock, pid);
+        self.delegate.locks.test_lock(self.handle, &wanted)
+    }
+
+    fn wanted(&self, lock: &FileLock, pid: u32) -> WantedLock {
+        WantedLock {
+            owner: self.lock_owner,
+            space: lock.space,
+            start: lock.range.start,
+            end: lock.range.end,
+            mode: lock.mode,
+            pid,
+            detect: lock.space == LockSpace::Record,
+        }
+    }
+
+    /// Commits and closes; only the first call does anything.
+    pub(crate) fn close(&self) -> Result<()> {
+        if !self.take() {
+            return Ok(());
+        }
+        let flushed = self.delegate.flush(self.handle);
+        let released = self.delegate.release(self.handle);
+        self.show_changes();
+        released.and(flushed)
+    }
+
+    /// The handle, which is the caller's to close; `EBADF` if it is closed.
+    pub(crate) fn take_handle(&self) -> Result<Handle> {
+        match self.take() {
+            true => Ok(self.handle),
+            false => Err(Errno::BADF.into()),
+        }
+    }
+
+    fn take(&self) -> bool {
+        self.open.swap(false, Ordering::SeqCst)
+    }
+
+    /// The content is about to be changed, above what programs of the mount have written.
+    fn change(&self) {
+        self.delegate.kernel_pages.write_back_dirty(self.fid);
+        self.changed.store(true, Ordering::SeqCst);
+    }
+
+    /// Programs of the mount see what was changed.
+    fn show_changes(&self) {
+        if self.changed.swap(false, Ordering::SeqCst) {
+            self.delegate.kernel_pages.refresh_kernel(self.fid);
+        }
+    }
+}
+
+impl Drop for EmbeddedFile {
+    fn drop(&mut self) {
+        // A caller who needs the outcome calls `close`.
+        let _ = self.close();
+    }
+}
+
+/// A lock that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct FileLock {
+    pub space: LockSpace,
+    pub range: Range<u64>,
+    pub mode: LockMode,
+}

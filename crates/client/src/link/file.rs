@@ -1,0 +1,183 @@
+//! An open file of a process that is not the server.
+//!
+//! A forked child opens its own, by the file's id, at its first call: what its parent does with the file is nothing to it, and its
+//! own locks are none of its parent's. A file that has lost its last name and that the parent has closed is gone for it.
+use super::LinkClient;
+use super::connection::Bulk;
+use super::error::{CallError, LinkError};
+use super::process_local::ProcessLocal;
+use super::request::{FileRequest, Opened, ReopenFile, Request};
+use super::session::{LinkSession, SessionError};
+use crate::OpenOptions;
+use crate::embedded::FileLock;
+use bytes::Bytes;
+use forebay_server::delegate::{Fallocate, SeekTarget};
+use forebay_server::proto::locks::{HeldLock, LockSpace};
+use forebay_server::{Attr, Fid};
+use serde::de::DeserializeOwned;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// See the head of this file.
+pub(crate) struct LinkFile {
+    client: LinkClient,
+    fid: Fid,
+    /// As it is opened again.
+    options: u32,
+    opened: ProcessLocal<OnceLock<OpenedHere>>,
+}
+
+struct OpenedHere {
+    session: Arc<LinkSession>,
+    file: u64,
+    open: AtomicBool,
+}
+
+impl LinkFile {
+    pub(super) fn new(
+        client: LinkClient,
+        session: Arc<LinkSession>,
+        opened: Opened,
+        options: &OpenOptions,
+    ) -> LinkFile {
+        let again = OpenOptions {
+            flags: options.handle_flags(),
+            ..OpenOptions::new()
+        };
+        LinkFile {
+            client,
+            fid: opened.fid,
+            options: again.bits(),
+            opened: ProcessLocal::new(OnceLock::from(OpenedHere {
+                session,
+                file: opened.file,
+                open: AtomicBool::new(true),
+            })),
+        }
+    }
+
+    fn opened(&self) -> Result<&OpenedHere, CallError> {
+        let here = self.opened.get(|_| OnceLock::new());
+        if let Some(opened) = here.get() {
+            return Ok(opened);
+        }
+        let again = ReopenFile {
+            fid: self.fid,
+            options: self.options,
+        };
+        let (opened, session): (Opened, _) = self
+            .client
+            .call(&Request::Reopen(self.client.caller, again))?;
+        let opened = OpenedHere {
+            session,
+            file: opened.file,
+            open: AtomicBool::new(true),
+        };
+        // If another thread was faster, this one is closed again.
+        Ok(here.get_or_init(|| opened))
+    }
+
+    fn call<T: DeserializeOwned>(
+        &self,
+        request: FileRequest,
+        bulk: Bulk<'_>,
+    ) -> Result<T, CallError> {
+        Ok(self.opened()?.call(request, bulk)?.0)
+    }
+
+    /// Reads into the first bytes of `into`; how many came.
+    pub fn read_into(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
+        let len = into.len() as u32;
+        let read = FileRequest::Read { offset, len };
+        let ((), came) = self.opened()?.call(read, Bulk::Read(into))?;
+        Ok(came)
+    }
+
+    pub fn read(&self, offset: u64, len: u32) -> Result<Bytes, CallError> {
+        let mut bytes = vec![0; len as usize];
+        let came = self.read_into(&mut bytes, offset)?;
+        bytes.truncate(came);
+        Ok(bytes.into())
+    }
+
+    pub fn write(&self, data: &[u8], offset: u64) -> Result<(), CallError> {
+        self.call(FileRequest::Write { offset }, Bulk::Write(data))
+    }
+
+    pub fn commit(&self) -> Result<(), CallError> {
+        self.call(FileRequest::Commit, Bulk::None)
+    }
+
+    pub fn set_len(&self, len: u64) -> Result<(), CallError> {
+        self.call(FileRequest::SetLen(len), Bulk::None)
+    }
+
+    pub fn attr(&self) -> Result<Attr, CallError> {
+        self.call(FileRequest::Attributes, Bulk::None)
+    }
+
+    pub fn allocate(&self, what: Fallocate, offset: u64, len: u64) -> Result<(), CallError> {
+        self.call(FileRequest::allocate(what, offset, len), Bulk::None)
+    }
+
+    pub fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64, CallError> {
+        let hole = target == SeekTarget::Hole;
+        self.call(FileRequest::Seek { offset, hole }, Bulk::None)
+    }
+
+    pub fn lock(&self, lock: FileLock, wait: bool) -> Result<(), CallError> {
+        self.call(FileRequest::Lock { lock, wait }, Bulk::None)
+    }
+
+    pub fn unlock(&self, space: LockSpace, range: Range<u64>) -> Result<(), CallError> {
+        self.call(FileRequest::Unlock { space, range }, Bulk::None)
+    }
+
+    pub fn test_lock(&self, lock: FileLock) -> Result<Option<HeldLock>, CallError> {
+        self.call(FileRequest::TestLock(lock), Bulk::None)
+    }
+
+    /// Commits and closes; only the first call of a process does anything. A child that did not use the file has nothing to close.
+    pub fn close(&self) -> Result<(), CallError> {
+        match self.opened.own().and_then(OnceLock::get) {
+            Some(opened) => opened.close(),
+            None => Ok(()),
+        }
+    }
+
+    /// Its number in its session, which is the caller's to close.
+    pub(super) fn take(&self) -> Result<(Arc<LinkSession>, u64), CallError> {
+        let opened = self.opened()?;
+        opened.open.store(false, Ordering::SeqCst);
+        Ok((opened.session.clone(), opened.file))
+    }
+}
+
+impl OpenedHere {
+    fn call<T: DeserializeOwned>(
+        &self,
+        request: FileRequest,
+        bulk: Bulk<'_>,
+    ) -> Result<(T, usize), CallError> {
+        let request = Request::File(self.file, request);
+        self.session.call(&request, bulk).map_err(|e| match e {
+            SessionError::NotMade => LinkError::Stale.into(),
+            SessionError::Failed(error) => error,
+        })
+    }
+
+    fn close(&self) -> Result<(), CallError> {
+        match self.open.swap(false, Ordering::SeqCst) {
+            true => Ok(self.call(FileRequest::Close, Bulk::None)?.0),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for OpenedHere {
+    fn drop(&mut self) {
+        // A caller who needs the outcome calls `close`. The parent's one is not dropped in a child.
+        let _ = self.close();
+    }
+}

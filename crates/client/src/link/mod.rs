@@ -1,0 +1,42 @@
+//! The link: the backend of a process that is not the server, over a socket of its node's server.
+//!
+//! ```text
+//!  Client, File, Team                                server process
+//!  LinkClient     one a Client; connects anew        LinkServer   accepts, and watches for ends
+//!  LinkSession    this process at one server    ->   Session      what the process has open there
+//!  Connection     one call at a time            ->   thread       the same calls of the embedded backend
+//! ```
+//!
+//! Invariants:
+//! - A call means what it means in the server's process, because that is where it is carried out, by the same functions.
+//! - When a process ends, or its server does, nothing waits for it: the server closes its files, gives its locks back and leaves
+//!   its teams; the process gets errors, and its next call on a path goes to the next server.
+//! - A forked child shares no connection with its parent ([`process_local`]).
+mod address;
+mod client;
+mod connection;
+mod error;
+mod file;
+#[cfg(test)]
+mod fuzz;
+mod polling;
+mod process_local;
+mod request;
+pub mod server;
+mod session;
+mod shared_buffer;
+mod socket;
+mod team;
+pub mod wire;
+
+pub use address::{SOCKET_VARIABLE, remove_left_sockets, socket_of};
+pub(crate) use client::LinkClient;
+pub(crate) use error::CallError;
+pub use error::LinkError;
+pub(crate) use file::LinkFile;
+pub(crate) use process_local::ProcessLocal;
+pub(crate) use request::{
+    Describe, GetXattr, HardLink, Laminate, List, ListAfter, ListXattrs, Make, PathCall, ReadLink,
+    RemoveDir, RemoveFile, RemoveXattr, Rename, SetAttributes, SetXattr, Space, Stat,
+};
+pub(crate) use team::LinkTeam;

@@ -1,0 +1,112 @@
+//! The server's end of the link: one socket for each member of the process.
+//!
+//! | part | what |
+//! |---|---|
+//! | `LinkServer` | starts and stops it |
+//! | `gate` | one thread: accepts connections, and watches for the ends of clients |
+//! | `connections` | how many there may be, each with a thread of its own |
+//! | `connection` | the packets of one connection |
+//! | `session` | what one client process has open, and its calls |
+//!
+//! A client is a process of the server's own user, by the kernel's word: another is refused before it is listened to. What a client sends
+//! is checked whole before anything of it is used; a connection that sends anything else is closed. A client's end is noticed by
+//! the first connection of its session, and by its process where the kernel shows it, because a forked child may have that
+//! connection too.
+mod connection;
+mod connections;
+mod gate;
+mod session;
+
+use super::address;
+use forebay_server::Delegate;
+use gate::Gate;
+use parking_lot::Mutex;
+use session::Sessions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What clients of one server may take.
+#[derive(Debug, Clone, Copy)]
+pub struct LinkLimits {
+    /// Connections at once: one for each session, and one for each call that is under way, or was lately.
+    pub connections: usize,
+    /// Open files of one session.
+    pub files: usize,
+    /// Teams that one session is in.
+    pub teams: usize,
+    /// How long an answer may take before a client asks what keeps it; how long a client may take to read one.
+    pub deadline: Duration,
+}
+
+impl Default for LinkLimits {
+    fn default() -> LinkLimits {
+        LinkLimits {
+            connections: 1024,
+            files: 1 << 16,
+            teams: 256,
+            deadline: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The link of one member, served until this value goes.
+pub struct LinkServer {
+    socket: PathBuf,
+    sessions: Arc<Sessions>,
+    gate: Gate,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl LinkServer {
+    /// Serves `delegate` at `socket`. The caller holds the lock of the store whose directory that is in: what is left there is a dead
+    /// server's.
+    ///
+    /// # Errors
+    /// If the socket cannot be made, or there is no thread.
+    pub fn start(
+        socket: &Path,
+        delegate: Arc<Delegate>,
+        limits: LinkLimits,
+    ) -> io::Result<LinkServer> {
+        let listening = address::listen(socket)?;
+        let sessions = Arc::new(Sessions::new(delegate, limits));
+        let (gate, thread) = gate::open(listening, sessions.clone())?;
+        Ok(LinkServer {
+            socket: socket.to_path_buf(),
+            sessions,
+            gate,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Client processes that are connected, and files that they have open.
+    pub fn clients(&self) -> (usize, usize) {
+        self.sessions.count()
+    }
+
+    /// Accepts nothing any more, ends all connections, and closes what they left open; waits for that at most `limit`.
+    pub fn stop(&self, limit: Duration) {
+        // A socket left behind is removed by the next server.
+        let _ = std::fs::remove_file(&self.socket);
+        self.gate.close();
+        if let Some(thread) = self.thread.lock().take() {
+            // It ends at once: the gate is closed, and it waits for nobody. A panic of it was printed.
+            let _ = thread.join();
+        }
+        self.sessions.end_all(limit);
+    }
+}
+
+impl Drop for LinkServer {
+    fn drop(&mut self) {
+        self.stop(Duration::from_secs(5));
+    }
+}

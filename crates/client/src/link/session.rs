@@ -1,0 +1,229 @@
+//! This process at one server: a connection that lasts as long as the session, and one for each call that is under way.
+//!
+//! Calls of several threads do not wait for each other: a call takes an idle connection, or opens one. What the process has open at
+//! the server belongs to the session, and ends with it.
+use super::connection::{Bulk, Connection, ConnectionError};
+use super::error::{CallError, LinkError};
+use super::request::{Failure, Progress, Request};
+use super::wire::Served;
+use parking_lot::{Condvar, Mutex};
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Calls of one process that can be under way at once.
+const MAX_CONNECTIONS: usize = 128;
+/// Connections that stay open without a call.
+const MAX_IDLE: usize = 16;
+/// How often a request that has not arrived, though the server answers, is waited for once more.
+const MAX_UNKNOWN: u32 = 3;
+
+/// See the head of this file.
+pub(super) struct LinkSession {
+    socket: PathBuf,
+    /// What the server said of it.
+    pub served: Served,
+    /// Says by its end that the session has ended. A forked child closes it.
+    life: Mutex<Option<Connection>>,
+    connections: Mutex<Connections>,
+    returned: Condvar,
+    ended: AtomicBool,
+}
+
+#[derive(Default)]
+struct Connections {
+    /// The one used last is used next.
+    idle: Vec<Connection>,
+    open: usize,
+}
+
+/// A call that is not made, because the server has ended: it can be made at the next one.
+pub(super) enum SessionError {
+    NotMade,
+    Failed(CallError),
+}
+
+impl From<LinkError> for SessionError {
+    fn from(error: LinkError) -> SessionError {
+        SessionError::Failed(error.into())
+    }
+}
+
+impl LinkSession {
+    /// Begins a session.
+    pub fn begin(socket: PathBuf) -> Result<LinkSession, LinkError> {
+        let (life, served) = Connection::open(&socket, None)?;
+        Ok(LinkSession {
+            socket,
+            served,
+            life: Mutex::new(Some(life)),
+            connections: Mutex::default(),
+            returned: Condvar::new(),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the server has ended it, as far as is known.
+    pub fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Closes the descriptors that a forked child has of its parent's session, as far as no other thread had them locked.
+    pub fn forget_in_child(&self) {
+        if let Some(mut life) = self.life.try_lock() {
+            *life = None;
+        }
+        if let Some(mut connections) = self.connections.try_lock() {
+            connections.idle.clear();
+        }
+    }
+
+    /// Makes a call; the reply, and how many bytes came with it. `NotMade` only if the server has ended before it got the request.
+    pub fn call<T: DeserializeOwned>(
+        &self,
+        request: &Request<'_>,
+        bulk: Bulk<'_>,
+    ) -> Result<(T, usize), SessionError> {
+        if self.is_ended() {
+            return Err(SessionError::NotMade);
+        }
+        let mut connection = self.take()?;
+        let read = |head: &[u8]| {
+            postcard::from_bytes::<Result<T, Failure>>(head)
+                .map_err(|_| LinkError::Unreadable("a reply"))
+        };
+        let outcome = connection.call(request, bulk, &|c, n| self.check(c, n), read);
+        match outcome {
+            Ok((reply, came)) => {
+                self.give_back(connection);
+                let failed = |failure: Failure| {
+                    let error = failure.into_error(self.served.member);
+                    SessionError::Failed(error.into())
+                };
+                Ok((reply.map_err(failed)?, came))
+            }
+            Err(ConnectionError::Refused(error)) => {
+                self.give_back(connection);
+                Err(error.into())
+            }
+            Err(ConnectionError::Unsent) => {
+                self.drop_connection(connection);
+                match self.find_end() {
+                    true => Err(SessionError::NotMade),
+                    false => Err(self.ended_error().into()),
+                }
+            }
+            Err(ConnectionError::Broken(LinkError::Closed)) => {
+                self.drop_connection(connection);
+                self.find_end();
+                Err(self.ended_error().into())
+            }
+            Err(ConnectionError::Broken(error)) => {
+                self.drop_connection(connection);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn ended_error(&self) -> LinkError {
+        LinkError::Ended {
+            socket: self.socket.clone(),
+        }
+    }
+
+    /// Whether the session has ended; all its connections go then.
+    fn find_end(&self) -> bool {
+        let ended = self.life.lock().as_ref().is_none_or(Connection::is_ended);
+        if ended {
+            self.ended.store(true, Ordering::SeqCst);
+            self.connections.lock().idle.clear();
+        }
+        ended
+    }
+
+    fn deadline(&self) -> Duration {
+        Duration::from_millis(u64::from(self.served.deadline_ms).max(1))
+    }
+
+    fn take(&self) -> Result<Connection, SessionError> {
+        let end = Instant::now() + self.deadline();
+        {
+            let mut connections = self.connections.lock();
+            loop {
+                if let Some(connection) = connections.idle.pop() {
+                    return Ok(connection);
+                }
+                if connections.open < MAX_CONNECTIONS {
+                    connections.open += 1;
+                    break;
+                }
+                if self.returned.wait_until(&mut connections, end).timed_out() {
+                    return Err(LinkError::Busy(MAX_CONNECTIONS).into());
+                }
+            }
+        }
+        let opened = Connection::open(&self.socket, Some(self.served.session))
+            .and_then(|(connection, _)| connection.limit(self.deadline()).map(|()| connection));
+        opened.map_err(|error| {
+            self.count_out();
+            match (&error, self.find_end()) {
+                // Another server may be there, or none.
+                (_, true) => SessionError::NotMade,
+                (_, false) => error.into(),
+            }
+        })
+    }
+
+    fn give_back(&self, connection: Connection) {
+        let mut connections = self.connections.lock();
+        if connections.idle.len() >= MAX_IDLE || self.is_ended() {
+            drop(connections);
+            return self.drop_connection(connection);
+        }
+        connections.idle.push(connection);
+        drop(connections);
+        self.returned.notify_one();
+    }
+
+    fn drop_connection(&self, connection: Connection) {
+        drop(connection);
+        self.count_out();
+    }
+
+    fn count_out(&self) {
+        self.connections.lock().open -= 1;
+        self.returned.notify_one();
+    }
+
+    /// A reply has not come in time: asks, by another connection, whether the request is being carried out.
+    fn check(&self, connection: u64, request: u32) -> Result<(), LinkError> {
+        let silent = || LinkError::Silent {
+            socket: self.socket.clone(),
+            after: 2 * self.deadline(),
+        };
+        if self.find_end() {
+            return Err(LinkError::Closed);
+        }
+        let (mut asking, _) = Connection::open(&self.socket, Some(self.served.session))?;
+        asking.limit(self.deadline())?;
+        let read = |head: &[u8]| {
+            postcard::from_bytes::<Result<Progress, Failure>>(head)
+                .map_err(|_| LinkError::Unreadable("a reply"))
+        };
+        let give_up = |_, _| Err(silent());
+        for _ in 0..MAX_UNKNOWN {
+            let request = Request::Progress(connection, request);
+            let progress = asking.call(&request, Bulk::None, &give_up, read);
+            match progress {
+                Ok((Ok(Progress::Working | Progress::Answered), _)) => return Ok(()),
+                Ok(_) => std::thread::sleep(self.deadline() / MAX_UNKNOWN),
+                Err(ConnectionError::Broken(error) | ConnectionError::Refused(error)) => {
+                    return Err(error);
+                }
+                Err(ConnectionError::Unsent) => return Err(LinkError::Closed),
+            }
+        }
+        Err(silent())
+    }
+}

@@ -1,0 +1,103 @@
+//! A client's place in a team, over the link.
+//!
+//! A forked child has none: it has to join for itself.
+use super::LinkClient;
+use super::connection::Bulk;
+use super::error::{CallError, LinkError};
+use super::file::LinkFile;
+use super::process_local::ProcessLocal;
+use super::request::{JoinTeam, OpenPath, Opened, Request, TeamRequest};
+use super::session::{LinkSession, SessionError};
+use crate::{OpenOptions, TeamSpec};
+use forebay_server::Attr;
+use serde::de::DeserializeOwned;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A number that no open file of a session has.
+const NO_FILE: u64 = 0;
+
+/// See the head of this file.
+pub(crate) struct LinkTeam {
+    client: LinkClient,
+    joined: ProcessLocal<Option<Joined>>,
+}
+
+struct Joined {
+    session: Arc<LinkSession>,
+    team: u64,
+}
+
+impl LinkClient {
+    pub fn team(&self, plan: &TeamSpec) -> Result<LinkTeam, CallError> {
+        let join = JoinTeam {
+            number: plan.number,
+            members: plan.members.clone(),
+            here: plan.here,
+        };
+        let (team, session) = self.call(&Request::Join(self.caller, join))?;
+        Ok(LinkTeam {
+            client: self.clone(),
+            joined: ProcessLocal::new(Some(Joined { session, team })),
+        })
+    }
+}
+
+impl LinkTeam {
+    fn call<T: DeserializeOwned>(&self, request: TeamRequest<'_>) -> Result<T, CallError> {
+        match self.joined.get(|_| None) {
+            Some(joined) => joined.call(request),
+            None => Err(LinkError::Stale.into()),
+        }
+    }
+
+    pub fn stat(&mut self, path: &Path) -> Result<Attr, CallError> {
+        let path = path.as_os_str().as_bytes();
+        self.call(TeamRequest::Stat { path })
+    }
+
+    pub fn open(&mut self, path: &Path, options: &OpenOptions) -> Result<LinkFile, CallError> {
+        let opened: Opened = self.call(TeamRequest::Open(OpenPath {
+            path: path.as_os_str().as_bytes(),
+            options: options.bits(),
+            mode: options.mode,
+        }))?;
+        let Some(joined) = self.joined.own().and_then(Option::as_ref) else {
+            return Err(LinkError::Stale.into());
+        };
+        let (client, session) = (self.client.clone(), joined.session.clone());
+        Ok(LinkFile::new(client, session, opened, options))
+    }
+
+    pub fn close(&mut self, file: &LinkFile) -> Result<Attr, CallError> {
+        let (session, number) = file.take()?;
+        let joined = self.joined.own().and_then(Option::as_ref);
+        let same = joined.is_some_and(|joined| Arc::ptr_eq(&joined.session, &session));
+        let file = if same { number } else { NO_FILE };
+        self.call(TeamRequest::Close { file })
+    }
+
+    /// Takes part in the next call with a file that is none: `EBADF`.
+    pub fn skip(&mut self) -> Result<Attr, CallError> {
+        self.call(TeamRequest::Close { file: NO_FILE })
+    }
+}
+
+impl Joined {
+    fn call<T: DeserializeOwned>(&self, request: TeamRequest<'_>) -> Result<T, CallError> {
+        let request = Request::Team(self.team, request);
+        match self.session.call(&request, Bulk::None) {
+            Ok((reply, _)) => Ok(reply),
+            Err(SessionError::NotMade) => Err(LinkError::Stale.into()),
+            Err(SessionError::Failed(error)) => Err(error),
+        }
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        // A place that the server does not give back now goes with the session.
+        let _: Result<(), _> = self.call(TeamRequest::Leave);
+    }
+}

@@ -1,0 +1,152 @@
+//! Processes that use a link: this test program again, which does one job.
+use forebay_client::{Client, LockMode, LockRange, OpenOptions};
+use forebay_testkit::random::{Random, seeded_bytes};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// Says which job; unset: this is no child.
+const JOB: &str = "FOREBAY_TEST_LINK_JOB";
+const PLACE: &str = "FOREBAY_TEST_LINK_PLACE";
+
+/// A child; it is killed when dropped.
+pub struct JobProcess {
+    pub child: Child,
+    pub lines: BufReader<ChildStdout>,
+}
+
+impl JobProcess {
+    pub fn start(job: &str, place: &Path) -> JobProcess {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "link::children::the_job_of_a_child",
+                "--nocapture",
+                "-q",
+            ])
+            .env(JOB, job)
+            .env(PLACE, place)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        JobProcess { child, lines }
+    }
+
+    /// The next line that it says, without what the test program says.
+    pub fn line(&mut self) -> Option<String> {
+        loop {
+            let mut line = String::new();
+            if self.lines.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            // One that was cut off by a kill is none.
+            if let Some(said) = line.strip_suffix('\n').and_then(|l| l.split_once("job: ")) {
+                return Some(said.1.to_string());
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for JobProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub fn say(line: std::fmt::Arguments<'_>) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "job: {line}").unwrap();
+    out.flush().unwrap();
+}
+
+/// The bytes that a writer writes in its step `n` of file `file`.
+pub fn step_bytes(file: u64, n: u64) -> Vec<u8> {
+    let len = [10, 4096, 20_000, 200_000][(file + n) as usize % 4];
+    seeded_bytes(file << 32 | n, len)
+}
+
+/// Not a test of its own: a child's job.
+#[test]
+fn the_job_of_a_child() {
+    let (Ok(job), Ok(place)) = (std::env::var(JOB), std::env::var(PLACE)) else {
+        return;
+    };
+    let (job, argument) = job.split_once(' ').unwrap_or((&job, ""));
+    let client = Client::connect(place).unwrap();
+    match job {
+        "write" => write(&client, argument.parse().unwrap()),
+        "hold" => hold(&client, argument),
+        "fork" => super::forks::job(&client, argument),
+        "user" => unreachable!("refused before"),
+        other => panic!("no job {other}"),
+    }
+}
+
+/// Writes for ever, and says what has returned.
+fn write(client: &Client, seed: u64) {
+    let mut random = Random::new(seed);
+    client.create_dir_all(format!("/w{seed}")).unwrap();
+    for file in 0.. {
+        let path = format!("/w{seed}/{file}");
+        let mut options = OpenOptions::new();
+        let open = options.read(true).write(true).create_new(true);
+        let opened = open.open(client, &path).unwrap();
+        let lock = LockRange::bytes(0..10);
+        opened.lock(&lock, LockMode::Exclusive).unwrap();
+        let mut end = 0;
+        for n in 0..1 + random.below(6) {
+            let bytes = step_bytes(file, n);
+            opened.write_at(&bytes, end).unwrap();
+            end += bytes.len() as u64;
+            say(format_args!("wrote {file} {n} {end}"));
+        }
+        match random.below(4) {
+            0 => {
+                opened.commit().unwrap();
+                opened.close().unwrap();
+            }
+            // Stays open for ever.
+            1 => std::mem::forget(opened),
+            _ => opened.close().unwrap(),
+        }
+        if random.chance(20) {
+            client.remove_file(&path).unwrap();
+            say(format_args!("removed {file}"));
+        }
+    }
+}
+
+/// Takes what its words say and waits: `lock`, `open`.
+fn hold(client: &Client, what: &str) {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true);
+    let file = file.open(client, "/held").unwrap();
+    file.write_at(b"held", 0).unwrap();
+    if what == "lock" {
+        file.lock(&LockRange::WholeFile, LockMode::Exclusive)
+            .unwrap();
+        file.lock(&LockRange::bytes(..), LockMode::Exclusive)
+            .unwrap();
+    }
+    if what == "wait" {
+        say(format_args!("waits"));
+        file.lock(&LockRange::bytes(..), LockMode::Exclusive)
+            .unwrap();
+    }
+    say(format_args!("holds"));
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}

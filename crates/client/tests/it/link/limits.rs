@@ -1,0 +1,171 @@
+//! What a client may take at most, and large and many things.
+use crate::backends::{BackendKind, World, over_both_backends};
+use forebay_client::link::server::LinkLimits;
+use forebay_client::{Client, OpenOptions};
+use forebay_server::Config;
+use forebay_testkit::random::seeded_bytes;
+use rustix::io::Errno;
+use std::time::Duration;
+
+over_both_backends![
+    large_values_long_names_and_whole_directories_come_back,
+    threads_do_not_wait_for_each_other,
+    a_removed_open_file_lives_and_a_renamed_one_is_the_same,
+];
+
+fn large_values_long_names_and_whole_directories_come_back(kind: BackendKind) {
+    let world = World::start(2, kind);
+    let c = &world.clients[1];
+    // Around the ends of packets and of the shared buffer.
+    for len in [
+        0,
+        1,
+        65_535,
+        65_536,
+        65_537,
+        1 << 20,
+        (1 << 20) + 1,
+        3_000_001,
+    ] {
+        let content = seeded_bytes(len as u64, len);
+        c.write("/f", &content).unwrap();
+        assert!(c.read("/f").unwrap() == content, "{len}");
+        let file = c.open("/f").unwrap();
+        let mut tail = vec![0; 70_000];
+        let from = len.saturating_sub(66_000);
+        let n = file.read_at(&mut tail, from as u64).unwrap();
+        assert!(tail[..n] == content[from..], "{len}");
+    }
+    let value = seeded_bytes(1, 60_000);
+    let attributes = c.attributes("/f");
+    attributes.set_xattr("user.large", &value).unwrap();
+    assert!(attributes.xattr("user.large").unwrap() == value);
+    for n in 0..200 {
+        let name = format!("user.{n:0>200}");
+        if attributes.set_xattr(&name, b"x").is_err() {
+            break;
+        }
+    }
+    let names = attributes.list_xattrs().unwrap();
+    assert!(names.len() > 1 && names.iter().any(|name| name == "user.large"));
+    c.create_dir("/d").unwrap();
+    for n in 0..700 {
+        // Many fill more than a packet.
+        c.create(format!("/d/{n:0>250}")).unwrap().close().unwrap();
+    }
+    let listed: Vec<_> = c.read_dir("/d").unwrap().map(|e| e.unwrap()).collect();
+    assert_eq!(listed.len(), 700);
+    assert!(listed.is_sorted_by(|a, b| a.file_name() < b.file_name()));
+    let long = format!("/{}", "x/".repeat(2047));
+    assert_eq!(c.metadata(&long).unwrap_err().errno(), Errno::NOENT);
+    let too_long = "/x".repeat(2100);
+    assert_eq!(
+        c.metadata(&too_long).unwrap_err().errno(),
+        Errno::NAMETOOLONG
+    );
+    assert!(c.describe("/f").is_ok());
+    world.stop();
+}
+
+fn threads_do_not_wait_for_each_other(kind: BackendKind) {
+    let world = World::start(1, kind);
+    let c = &world.clients[0];
+    let shared = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .open(c, "/shared")
+        .unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let shared = &shared;
+            scope.spawn(move || {
+                for n in 0..50u64 {
+                    let bytes = seeded_bytes(thread << 8 | n, 5000);
+                    let at = (n * 8 + thread) * 5000;
+                    shared.write_at(&bytes, at).unwrap();
+                    assert!(shared.read_bytes_at(at, 5000).unwrap() == bytes);
+                    let path = format!("/{thread}.{n}");
+                    c.write(&path, &bytes).unwrap();
+                    assert!(c.read(&path).unwrap() == bytes);
+                    c.remove_file(&path).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(shared.metadata().unwrap().len(), 8 * 50 * 5000);
+    shared.close().unwrap();
+    world.stop();
+}
+
+fn a_removed_open_file_lives_and_a_renamed_one_is_the_same(kind: BackendKind) {
+    let world = World::start(2, kind);
+    let (a, b) = (&world.clients[0], &world.clients[1]);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .open(a, "/f")
+        .unwrap();
+    file.write_at(b"one", 0).unwrap();
+    file.commit().unwrap();
+    b.rename("/f", "/g").unwrap();
+    file.write_at(b"two", 3).unwrap();
+    file.commit().unwrap();
+    assert_eq!(b.read("/g").unwrap(), b"onetwo");
+    b.remove_file("/g").unwrap();
+    file.write_at(b"three", 6).unwrap();
+    assert_eq!(&file.read_bytes_at(0, 100).unwrap()[..], b"onetwothree");
+    file.close().unwrap();
+    assert!(!a.exists("/g"));
+    // Emptied at the open, and appended to by two.
+    a.write("/h", b"old content").unwrap();
+    let mut options = OpenOptions::new();
+    let emptied = options.write(true).truncate(true).open(a, "/h").unwrap();
+    assert_eq!(a.metadata("/h").unwrap().len(), 0);
+    let appends = [a, b].map(|c| OpenOptions::new().append(true).open(c, "/h").unwrap());
+    for n in 0..10 {
+        appends[n % 2].write_at(b"0123456789", 0).unwrap();
+        appends[n % 2].commit().unwrap();
+    }
+    drop((emptied, appends));
+    assert_eq!(b.read("/h").unwrap(), b"0123456789".repeat(10));
+    world.stop();
+}
+
+#[test]
+fn more_connections_and_files_than_may_be_are_refused_with_the_reason() {
+    let limits = LinkLimits {
+        connections: 6,
+        files: 3,
+        ..LinkLimits::default()
+    };
+    let config = Config {
+        deadline: Duration::from_secs(2),
+        ..Config::default()
+    };
+    let world = World::with(config, limits, BackendKind::Embedded);
+    let client = Client::connect(world.place()).unwrap();
+    let open: Vec<_> = (0..3)
+        .map(|n| client.create(format!("/{n}")).unwrap())
+        .collect();
+    assert_eq!(client.create("/more").err().unwrap().errno(), Errno::MFILE);
+    assert!(!client.exists("/more"));
+    // Two connections are this client's.
+    let others: Vec<_> = (0..4)
+        .map(|_| Client::connect(world.place()).unwrap())
+        .collect();
+    let error = Client::connect(world.place()).err().unwrap();
+    assert_eq!(error.errno(), Errno::AGAIN, "{error}");
+    assert!(error.to_string().contains("6 connections"), "{error}");
+    // Those that are there work.
+    open[0].write_at(b"x", 0).unwrap();
+    drop(others);
+    forebay_testkit::wait::until("there is room again", || {
+        Client::connect(world.place()).is_ok()
+    });
+    drop(open);
+    client.create("/more").unwrap().close().unwrap();
+    drop(client);
+    world.stop();
+}

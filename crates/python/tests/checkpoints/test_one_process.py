@@ -1,0 +1,146 @@
+"""Checkpoints and files of torch in one process."""
+
+import io
+import json
+import time
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+import conftest
+import forebay.torch
+from forebay.torch import StorageReader, StorageWriter
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+MODEL_BYTES = 48 << 20
+CHANGED = 0.2
+
+
+@pytest.fixture(autouse=True)
+def no_sync(monkeypatch):
+    def sync():
+        raise AssertionError("os.sync was called")
+
+    monkeypatch.setattr("os.sync", sync)
+
+
+def test_torch_saves_and_loads_files(near, far, place):
+    module = torch.nn.Linear(300, 400)
+    with near.open(f"{place}/m.pt", "wb") as file:
+        torch.save(module.state_dict(), file)
+    with far.open(f"{place}/m.pt", "rb") as file:
+        found = torch.load(file, weights_only=True)
+    assert all(torch.equal(found[k], v) for k, v in module.state_dict().items())
+    with far.open_raw(f"{place}/m.pt") as file:
+        assert torch.equal(torch.load(file, weights_only=True)["weight"], module.weight)
+
+
+def test_safetensors_of_torch(service, near, far, place):
+    import safetensors.torch
+
+    tensors = {"w": torch.randn(100, 100), "b": torch.arange(7, dtype=torch.bfloat16)}
+    near.write_bytes(f"{place}/t", safetensors.torch.save(tensors))
+    found = safetensors.torch.load(far.read_bytes(f"{place}/t"))
+    assert all(torch.equal(found[k], v) for k, v in tensors.items())
+    mounted = safetensors.torch.load_file(f"{service.mounts[1]}{place}/t")
+    assert torch.equal(mounted["w"], tensors["w"])
+
+
+def test_what_does_not_fit_its_slot_goes_to_the_tail(near, far, place, monkeypatch):
+    state = {"t": torch.randn(50), "large": torch.randn(600_000), "words": "x" * 3_000_000, "empty": torch.empty(0)}
+    for overhead in (4096, 0):
+        monkeypatch.setattr(forebay.torch, "OVERHEAD", overhead)
+        dcp.save(state, storage_writer=StorageWriter(near, f"{place}/{overhead}"), no_dist=True)
+        found = {"t": torch.zeros(50), "large": torch.zeros(600_000), "words": "", "empty": torch.empty(0)}
+        dcp.load(found, storage_reader=StorageReader(far, f"{place}/{overhead}"), no_dist=True)
+        assert torch.equal(found["t"], state["t"]) and torch.equal(found["large"], state["large"])
+        assert found["words"] == state["words"]
+
+
+def test_a_failed_save_is_no_checkpoint(near, place):
+    class Broken(StorageWriter):
+        def finish(self, metadata, results):
+            raise OSError("broken")
+
+    with pytest.raises(dcp.CheckpointException):
+        dcp.save({"t": torch.ones(9)}, storage_writer=Broken(near, f"{place}/c"), no_dist=True)
+    with pytest.raises(dcp.CheckpointException):
+        dcp.load({"t": torch.ones(9)}, storage_reader=StorageReader(near, f"{place}/c"), no_dist=True)
+    StorageWriter(near).reset(f"{place}/c")
+    assert near.listdir(place) == []
+
+
+def test_ranks_whose_plans_do_not_fit_are_refused():
+    info = torch.distributed.checkpoint.filesystem._StorageInfo
+    forebay.torch._check_apart([info("a", 0, 10), info("b", 5, 10), info("a", 10, 1)])
+    with pytest.raises(RuntimeError):
+        forebay.torch._check_apart([info("a", 0, 10), info("a", 9, 10)])
+
+
+def test_a_writer_travels_to_another_process_by_its_store(near, place):
+    import pickle
+
+    writer = pickle.loads(pickle.dumps(StorageWriter(near, f"{place}/c")))
+    dcp.save({"t": torch.ones(9)}, storage_writer=writer, no_dist=True)
+    found = {"t": torch.zeros(9)}
+    dcp.load(found, storage_reader=pickle.loads(pickle.dumps(StorageReader(near, f"{place}/c"))), no_dist=True)
+    assert torch.equal(found["t"], torch.ones(9))
+
+
+def test_six_checkpoints_of_a_model_that_changes_take_little():
+    layers = 12
+    values = MODEL_BYTES // 4 // layers
+    generator = torch.Generator().manual_seed(3)
+    model = {f"layer{n}": torch.randn(values, generator=generator) for n in range(layers)}
+    with conftest.running(1, "--settle", "auto") as service:
+        connection = service.connect()
+        for step in range(6):
+            if step:
+                for layer in model.values():
+                    start = torch.randint(int(values * (1 - CHANGED)), (), generator=generator).item()
+                    layer[start : start + int(values * CHANGED)].normal_(generator=generator)
+            dcp.save({"model": model}, storage_writer=StorageWriter(connection, f"/step{step}"), no_dist=True)
+        written = 6 * MODEL_BYTES
+        end = time.monotonic() + 120
+        while True:
+            total = json.loads(conftest.run("status", service.store, "--json"))["total"]
+            if total["data_bytes"] - total["settled_bytes"] <= 1 << 20 and not total["settle_backlog_bytes"]:
+                break
+            assert time.monotonic() < end, total
+            time.sleep(0.2)
+        assert total["data_bytes"] >= written
+        stored = total["unique_bytes"] + total["data_bytes"] - total["settled_bytes"]
+        assert stored <= 0.4 * written, stored / written
+        found = {"model": {name: torch.zeros(values) for name in model}}
+        dcp.load(found, storage_reader=StorageReader(connection, "/step5"), no_dist=True)
+        assert all(torch.equal(found["model"][name], layer) for name, layer in model.items())
+
+
+def test_a_slot_is_written_in_order_whatever_the_pieces(near, place):
+    with near.open_raw(f"{place}/f", "w+b") as file:
+        writer = forebay.torch._SlotWriter(file, 4096, 3 << 20)
+        pieces = [bytes([n]) * size for n, size in enumerate([1, 70, 0, 1 << 20, 5, 600_000, 600_000, 9])]
+        for piece in pieces:
+            writer.write(piece)
+        writer.flush()
+        assert writer.tell() == sum(map(len, pieces))
+        stream = io.BufferedReader(forebay.torch._Slice(file, 4096, writer.tell()))
+        assert stream.read() == b"".join(pieces)
+        assert stream.seek(-9, 2) == writer.tell() - 9 and stream.read() == pieces[-1]
+        size = file.stat().st_size
+        assert writer.write(b"x" * (3 << 20)) == 3 << 20 and writer.write(b"y") == 1
+        writer.flush()
+        assert writer.overflowed and file.stat().st_size == size
+
+
+def test_the_block_of_the_page_runs(near):
+    import pathlib
+    import re
+
+    page = pathlib.Path(__file__).parents[4] / "docs" / "python.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    blocks = [block for block in blocks if "import torch" in block]
+    assert len(blocks) == 1
+    exec(compile(blocks[0], str(page), "exec"), {"fs": near})

@@ -1,0 +1,59 @@
+"""Checkpoints of several ranks: saved by four, loaded by any number, right to the bit; and what a killed rank leaves."""
+
+import os
+import pathlib
+import pickle
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from forebay.torch import StorageWriter
+
+WORKER = pathlib.Path(__file__).with_name("worker.py")
+RANKS = 4
+
+
+def torchrun(ranks, what, service, fails=False):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={ranks}"]
+    command += ["--master-addr=127.0.0.1", f"--master-port={port}", str(WORKER), what, service.store, *service.mounts]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    assert (done.returncode != 0) == fails, done.stdout[-4000:] + done.stderr[-12000:]
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def saved(service):
+    torchrun(RANKS, "save", service)
+    return service
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 6])
+def test_what_four_ranks_saved_is_loaded_by(saved, ranks):
+    torchrun(ranks, "load", saved)
+
+
+def test_a_checkpoint_is_one_file_and_what_describes_it(saved, near):
+    for path in ("first", "twice", "async", "cached", "over"):
+        names = near.listdir(f"/ckpt/{path}")
+        assert len(names) == 2 and names[0] == ".metadata" and names[1].startswith("__all_"), (path, names)
+        metadata = pickle.loads(near.read_bytes(f"/ckpt/{path}/.metadata"))
+        assert {info.relative_path for info in metadata.storage_data.values()} == {names[1]}
+    alone = near.listdir("/ckpt/alone")
+    assert sum(n.endswith(".metadata") for n in alone) == RANKS and len(alone) == 2 * RANKS
+
+
+def test_a_rank_that_is_killed_leaves_the_checkpoint_before(service, near, far):
+    torchrun(RANKS, "killed", service, fails=True)
+    before = [n for n in near.listdir("/ckpt/killed") if n == ".metadata" or n == "__all_0.distcp"]
+    assert len(before) == 2
+    # What is left goes with the next save, or when it is asked for.
+    StorageWriter(far).reset("/ckpt/killed")
+    assert near.listdir("/ckpt/killed") == before
+    torchrun(2, "after", service)
+    assert len(near.listdir("/ckpt/killed")) == 2
