@@ -455,6 +455,8 @@ impl CachedRecord for Container {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_codec::general::{ByteCodec, GeneralCodec};
+    use forebay_codec::{Codec, ElementLayout, ElementType, EncodedContainer};
     use proptest::prelude::*;
 
     fn chunks() -> impl Strategy<Value = Vec<StoredChunk>> {
@@ -510,6 +512,45 @@ mod tests {
             let stretches = moved.stretches(|_| true);
             prop_assert_eq!(stretches.iter().map(|s| s.end - s.start).sum::<u64>(), at - 70_000);
             prop_assert!(stretches.windows(2).all(|w| w[0].end < w[1].start));
+        }
+
+        #[test]
+        fn an_encoded_container_reads_back_and_keeps_the_parts_that_named_chunks_need(
+            chunks in chunks(), named in prop::collection::vec(0u64..3, 40), again in prop::collection::vec(0u64..2, 40),
+        ) {
+            let all = chunks.iter().map(|c| StoredChunk { crc: Some(7), ..*c });
+            let plain = Container::new(9, 3, 4096, all);
+            // Every other piece is shorter than its raw bytes.
+            let raw: Vec<u8> = (0..plain.bytes()).map(|i| (i >> 12 & 1) as u8 * (i * 31 >> 3) as u8).collect();
+            let mut encoded = EncodedContainer::new();
+            let codec = GeneralCodec { codec: ByteCodec::Lz4, shuffle: false };
+            codec.encode(&ElementLayout::plain(ElementType::F32), &raw, &mut encoded).unwrap();
+            let whole = plain.into_encoded(EncodedParts::of(CodecId::Lz4, &encoded));
+            prop_assert_eq!(Container::decode(9, &whole.value()), Ok(whole.clone()));
+            prop_assert_eq!(whole.stored_len(), encoded.encoded_len() as u64);
+            let counts = |counts: &[u64]| Counts(counts[..chunks.len()].into());
+            let (first, second) = (counts(&named), counts(&named.iter().zip(&again).map(|(a, b)| a * b).collect::<Vec<_>>()));
+            prop_assume!(!first.are_zero());
+            let moved = whole.moved(&first, 5, 70_000);
+            let value = moved.value();
+            prop_assert_eq!(Container::decode(9, &value), Ok(moved.clone()));
+            prop_assert!(Container::decode(9, &value[..value.len() - 1]).is_err());
+            prop_assert_eq!(moved.stored_len(), whole.named_len(&first));
+            prop_assert_eq!((moved.bytes(), moved.named_raw_len(&first)), (whole.bytes(), whole.named_raw_len(&first)));
+            // What is freed and what is still needed are all there is, and nothing twice.
+            let len = |places: &[SegmentRange]| places.iter().map(|r| r.end - r.start).sum::<u64>();
+            let (kept, freed) = (moved.places(|i| second.0[i] > 0), moved.freed_places(&first, &second));
+            prop_assert_eq!(len(&kept), moved.named_len(&second));
+            prop_assert_eq!(len(&kept) + len(&freed), moved.stored_len());
+            let mut both = [kept, freed].concat();
+            both.sort_unstable();
+            prop_assert!(both.windows(2).all(|w| w[0].end <= w[1].start));
+            for i in (0..chunks.len()).filter(|i| first.0[*i] > 0) {
+                for part in EncodedParts::over(&moved.positions(i)) {
+                    prop_assert!(moved.chunks_of_part(part).contains(&i));
+                    prop_assert_eq!(moved.checksum(part), crc32c::crc32c(encoded.piece(part - 1)));
+                }
+            }
         }
 
         #[test]

@@ -55,7 +55,7 @@ use std::sync::Arc;
 /// The manifest's version is the store's: a newer store is refused here.
 pub const KIND: FileKind = FileKind {
     magic: *b"FBYMAN\r\n",
-    version: 4,
+    version: 3,
     oldest: 3,
 };
 /// Blocks owned ahead of the end, bytes.
