@@ -97,7 +97,8 @@ fn random_bytes_do_not_grow_and_the_table_says_so() {
         ["forebay", "paper"]
     );
     for row in rows {
-        let expansion: f64 = row.last().unwrap().parse().unwrap();
+        // Before what choosing takes.
+        let expansion: f64 = row[row.len() - 2].parse().unwrap();
         assert!((1.0..1.001).contains(&expansion), "{row:?}");
     }
 }
