@@ -14,7 +14,7 @@ pub enum CacheDropping {
 }
 
 impl CacheDropping {
-    /// The best this process may do.
+    /// The most thorough way that this process is allowed.
     pub fn choose() -> CacheDropping {
         rustix::fs::sync();
         match std::fs::write("/proc/sys/vm/drop_caches", "3") {
@@ -23,7 +23,7 @@ impl CacheDropping {
         }
     }
 
-    /// For the header.
+    /// Its description, for the header.
     pub fn text(self) -> &'static str {
         match self {
             CacheDropping::Dropped => "cold (sync, then /proc/sys/vm/drop_caches)",

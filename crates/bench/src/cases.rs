@@ -5,12 +5,12 @@ use crate::harness::Case;
 /// if the case needs its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessWork {
-    /// Processes.
+    /// The number of processes.
     pub processes: u64,
     /// Nodes that it needs, with a mount each; processes are dealt out to the mounts in turn, and read through another mount
     /// than they wrote through. `None`: all processes use one mount, whatever the number of nodes.
     pub nodes: Option<u16>,
-    /// What they do.
+    /// The work that they share.
     pub kind: CaseWork,
 }
 
@@ -28,7 +28,7 @@ pub enum CaseWork {
     },
     /// Create, stat, unlink; in a directory of each process's own, or all in one.
     Files {
-        /// All in one directory.
+        /// All processes use one directory.
         shared: bool,
     },
     /// `tar` unpacks an archive of many small files.
@@ -89,7 +89,7 @@ impl ProcessWork {
     }
 }
 
-/// Every case.
+/// The cases of `mount`.
 pub const CASES: &[Case<ProcessWork>] = &[
     bytes("seq-1m-1p", 1, RecordLayout::Own, 1 << 20, 1),
     bytes("seq-1m-4p", 4, RecordLayout::Own, 1 << 20, 1),

@@ -4,12 +4,12 @@ use std::fmt;
 /// A result with a [`Failure`].
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Why it stopped.
+/// Why a benchmark failed.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
 impl Failure {
-    /// From text.
+    /// With this text.
     pub fn new(text: impl Into<String>) -> Failure {
         Failure(text.into())
     }
@@ -27,7 +27,7 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Says what was being done.
+/// Adds to an error what was being done.
 pub trait Context<T> {
     /// Puts `what` in front of the error.
     fn doing(self, what: impl fmt::Display) -> Result<T>;

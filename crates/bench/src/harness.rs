@@ -9,27 +9,27 @@ use std::process::{Command, Stdio};
 /// A case of a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case<W> {
-    /// Its name.
+    /// As on the command line and in results.
     pub name: &'static str,
-    /// What is measured.
+    /// The input of what is measured.
     pub work: W,
-    /// It takes minutes, or gigabytes: only by name.
+    /// It takes minutes or gigabytes, so it runs only if it is named.
     pub large: bool,
 }
 
 impl<W> Case<W> {
-    /// One that is run if none is named.
+    /// A case that runs if none is named.
     pub const fn new(name: &'static str, work: W) -> Case<W> {
         let large = false;
         Case { name, work, large }
     }
 
-    /// One with a name that is made at run time: a few, for the life of the program.
+    /// A case whose name is made at run time; the name is never freed.
     pub fn named(name: String, work: W) -> Case<W> {
         Case::new(name.leak(), work)
     }
 
-    /// One that is not.
+    /// A case that runs only if it is named.
     pub const fn large(name: &'static str, work: W) -> Case<W> {
         let large = true;
         Case { name, work, large }
@@ -114,14 +114,14 @@ impl RunArgs {
     }
 }
 
-/// All, another one first in each round.
+/// All items, beginning with another one in each round.
 pub fn in_turn<T: Clone>(all: &[T], round: u32) -> Vec<T> {
     let mut order = all.to_vec();
     order.rotate_left(round as usize % all.len());
     order
 }
 
-/// Does the work of each item in a thread of its own; what they give, in the order of the items.
+/// Does the work of each item in a thread of its own. The results are in the order of the items.
 ///
 /// # Errors
 /// The first that failed, or panicked.
@@ -141,7 +141,7 @@ pub fn in_threads<I: Send, T: Send>(
     })
 }
 
-/// Runs it; what it says is told only if it fails.
+/// Runs a program; its output is shown only if it fails.
 ///
 /// # Errors
 /// If it cannot be started or fails; with what it said.
@@ -149,7 +149,7 @@ pub fn run_program(command: &mut Command) -> Result<()> {
     program_output(command).map(drop)
 }
 
-/// Runs it; what it says on standard output.
+/// Runs a program, and returns its standard output.
 ///
 /// # Errors
 /// As [`run_program`].
@@ -194,7 +194,7 @@ fn progress(what: &str) {
     }
 }
 
-/// Where on the disk.
+/// The directory that is measured.
 #[derive(Debug, clap::Args)]
 pub struct DirArgs {
     /// Directory on the disk to measure [default: a new one in /var/tmp]
@@ -203,7 +203,7 @@ pub struct DirArgs {
 }
 
 impl DirArgs {
-    /// A new directory there.
+    /// Makes a new directory in it.
     ///
     /// # Errors
     /// If it cannot be made.

@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 /// What the child does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerJob {
-    /// Where: the case's directory on the subject.
+    /// The directory of the case on the subject.
     pub dir: PathBuf,
-    /// Which process of how many.
+    /// The number of this process, from 0.
     pub rank: u64,
-    /// How many.
+    /// The number of all processes.
     pub of: u64,
-    /// What.
+    /// The measured task.
     pub task: WorkerTask,
     /// Files are reached by the link of this store; `None`: by the kernel.
     #[serde(default)]
     pub link: Option<PathBuf>,
 }
 
-/// The measured part.
+/// A task that is measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerTask {
     /// Write these over all processes, then fdatasync and close.
@@ -43,24 +43,24 @@ pub enum WorkerTask {
 /// The records of all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
-    /// Where they lie.
+    /// Which file a process uses, and where in it.
     pub layout: RecordLayout,
-    /// Bytes of one.
+    /// Bytes of a record.
     pub record: u64,
     /// Bytes of all processes together.
     pub bytes: u64,
 }
 
-/// What the child says at the end.
+/// The outcome that the child prints at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WorkerOutcome {
     /// Monotonic seconds when it began.
     pub start: f64,
-    /// And when it was done.
+    /// Monotonic seconds when it ended.
     pub end: f64,
-    /// Its processor time between, seconds.
+    /// Its processor time in between, seconds.
     pub cpu: f64,
-    /// Bytes or files done.
+    /// Bytes read or written, or files created, asked about or removed.
     pub done: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct WorkerOutcome {
 const RANDOM_READS: u64 = 4096;
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The child's life.
+/// Runs the child: waits for its line, does the job, prints the outcome.
 ///
 /// # Errors
 /// What failed, with the path.

@@ -1,9 +1,9 @@
-//! Benchmark `mount`: every case, some rounds; in a round every subject in turn, in alternating order, so that a slow drift of
-//! the machine touches all alike. All subjects start anew before a case that needs another number of nodes than the one before.
+//! Benchmark `mount`: every case, some rounds; in a round every subject in turn, another one first each time, so that a slow
+//! drift of the machine touches all alike. All subjects start anew before a case that needs another number of nodes than the one before.
 use crate::cache::CacheDropping;
 use crate::cases::{CASES, CaseWork, ProcessWork, RecordLayout};
 use crate::fail::{Context, Failure, Result};
-use crate::harness::Case;
+use crate::harness::{Case, in_turn};
 use crate::job::{Records, WorkerTask};
 use crate::report::{Report, cpu_metric};
 use crate::source_tree::SourceTree;
@@ -62,11 +62,8 @@ pub fn run(args: &MountArgs) -> Result<()> {
         }
         for round in 0..args.run.runs {
             args.run.progress(case.name, round);
-            let mut order: Vec<&Subject> = running.iter().collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for subject in order {
+            let subjects: Vec<&Subject> = running.iter().collect();
+            for subject in in_turn(&subjects, round) {
                 let what = format!("{} on {}", case.name, subject.kind.name());
                 measure(case, subject, &conditions, round, &mut report).doing(what)?;
             }

@@ -6,14 +6,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// What the processes did.
+/// The outcomes of all processes together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupResult {
     /// From the first start to the last end.
     pub seconds: f64,
     /// Processor time of the processes.
     pub cpu: f64,
-    /// Bytes or files.
+    /// Bytes or files of all processes.
     pub done: u64,
 }
 

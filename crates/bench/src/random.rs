@@ -18,6 +18,11 @@ impl SeededNumbers {
         self.next() % n
     }
 
+    /// One from 0 to 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// Fills the bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for word in bytes.chunks_mut(8) {

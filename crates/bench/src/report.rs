@@ -12,10 +12,10 @@ struct MetricSeries {
     values: Vec<f64>,
 }
 
-/// What one run of a subject found: metric, unit, value.
+/// The results of one run of a subject: metric, unit, value.
 pub type Values = Vec<(&'static str, &'static str, f64)>;
 
-/// What several runs found: `min <= median <= max`.
+/// The spread of several runs: `min <= median <= max`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Spread {
     pub median: f64,
@@ -47,7 +47,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of a benchmark, without results; ratios are against `base`.
+    /// A report without results; ratios are against the subject `base`.
     pub fn new(bench: &'static str, base: &'static str) -> Report {
         Report {
             bench,
@@ -61,18 +61,18 @@ impl Report {
         self.base = base;
     }
 
-    /// What was found of one series, if it is there.
+    /// The spread of one series, if it has values.
     pub fn spread(&self, case: &str, metric: &str, subject: &str) -> Option<Spread> {
         self.values(case, metric, subject).map(Spread::of)
     }
 
-    /// The values of one series, one a round, if it is there.
+    /// The values of one series, one for each round, if it has any.
     pub fn values(&self, case: &str, metric: &str, subject: &str) -> Option<&[f64]> {
         let same = |s: &&MetricSeries| (s.case, s.metric, s.subject) == (case, metric, subject);
         self.series.iter().find(same).map(|s| &s.values[..])
     }
 
-    /// The median of one series, if it is there.
+    /// The median of one series, if it has values.
     pub fn median(&self, case: &str, metric: &str, subject: &str) -> Option<f64> {
         self.spread(case, metric, subject).map(|s| s.median)
     }
@@ -82,7 +82,7 @@ impl Report {
         self.distinct(case, |s| s.subject)
     }
 
-    /// Its metrics and their units, likewise.
+    /// The metrics of a case and their units, in the order in which they first came.
     pub fn metrics(&self, case: &str) -> Vec<(&'static str, &'static str)> {
         self.distinct(case, |s| (s.metric, s.unit))
     }
@@ -97,14 +97,14 @@ impl Report {
         found
     }
 
-    /// What one more run of a subject found.
+    /// Adds the results of a run of a subject.
     pub fn add_all(&mut self, case: &'static str, subject: &'static str, found: Values) {
         for (metric, unit, value) in found {
             self.add(case, metric, subject, unit, value);
         }
     }
 
-    /// One more value.
+    /// Adds a value.
     pub fn add(
         &mut self,
         case: &'static str,
@@ -147,7 +147,8 @@ impl Report {
     /// The rows of one case.
     pub fn table(&self, case: &str) -> String {
         let mut out = String::new();
-        let rates = self.series.iter().filter(|s| s.case == case && !is_cpu(s));
+        let of_case = self.series.iter().filter(|s| s.case == case);
+        let rates = of_case.filter(|s| s.unit != "s/GiB");
         let mut rates: Vec<&MetricSeries> = rates.collect();
         rates.sort_by_key(|s| {
             self.series
@@ -162,9 +163,11 @@ impl Report {
                 "s" => base / median,
                 _ => median / base,
             };
-            let ratio = self.base(s);
-            let ratio = ratio.map_or("-".into(), |b| format!("{:.2}x", faster(b)));
-            let cpu = self.cpu_of(s).map_or("-".into(), |c| format!("{c:.2}"));
+            // Reading through another node is compared with the base's plain reading.
+            let base = self.median(case, root(s.metric), self.base);
+            let ratio = base.map_or("-".into(), |b| format!("{:.2}x", faster(b)));
+            let cpu = cpu_metric(s.metric).and_then(|cpu| self.median(case, cpu, s.subject));
+            let cpu = cpu.map_or("-".into(), |c| format!("{c:.2}"));
             let spread = format!("{} - {}", show(s.unit, min), show(s.unit, max));
             let _ = writeln!(
                 out,
@@ -185,16 +188,6 @@ impl Report {
             "{:<19} {:<23} {:<21} {:>13} {:>29} {:>7} {:>7}\n",
             "case", "metric", "subject", "median", "min - max", "ratio", "cpu"
         )
-    }
-
-    /// Median of what this is compared with: the same metric of the base; reading through another node is compared with the
-    /// base's plain reading.
-    fn base(&self, of: &MetricSeries) -> Option<f64> {
-        self.median(of.case, root(of.metric), self.base)
-    }
-
-    fn cpu_of(&self, of: &MetricSeries) -> Option<f64> {
-        self.median(of.case, cpu_metric(of.metric)?, of.subject)
     }
 }
 
@@ -226,10 +219,6 @@ pub fn cpu_metric(metric: &str) -> Option<&'static str> {
         "read_other_bytes_per_s" => "read_other_cpu_s_per_gib",
         _ => return None,
     })
-}
-
-fn is_cpu(s: &MetricSeries) -> bool {
-    s.unit == "s/GiB"
 }
 
 /// `read_other_...` belongs to `read_...`.

@@ -40,7 +40,7 @@ impl SourceTree {
     /// If the files cannot be written, or `tar` is not there or fails.
     pub fn make(dir: &Path, files: u64) -> Result<SourceTree> {
         let (tree, archive) = (dir.join("source-tree"), dir.join("source-tree.tar"));
-        let bytes = plant(&tree, files)?;
+        let bytes = make_files(&tree, files)?;
         let mut tar = Command::new("tar");
         tar.args(["--create", "--sort=name", "--file"])
             .arg(&archive);
@@ -83,7 +83,7 @@ impl SourceTree {
 }
 
 /// Makes the files; how many bytes they have.
-fn plant(tree: &Path, files: u64) -> Result<u64> {
+fn make_files(tree: &Path, files: u64) -> Result<u64> {
     let mut random = SeededNumbers(SEED);
     let dirs = directories(&mut random, files.div_ceil(FILES_A_DIRECTORY));
     for dir in &dirs {
@@ -135,8 +135,7 @@ fn directories(random: &mut SeededNumbers, count: u64) -> Vec<PathBuf> {
 /// Bytes of a file.
 fn size(random: &mut SeededNumbers) -> u64 {
     // Twelve numbers between 0 and 1 less 6 are nearly normally distributed (Irwin and Hall).
-    let unit = |n: u64| (n >> 11) as f64 / (1u64 << 53) as f64;
-    let normal = (0..12).map(|_| unit(random.next())).sum::<f64>() - 6.0;
+    let normal = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
     let bytes = MEDIAN_BYTES * (SIZE_SPREAD * normal).exp();
     (bytes as u64).min(MOST_BYTES)
 }

@@ -35,7 +35,7 @@ pub fn run(args: &StageArgs) -> Result<()> {
     let work = args.dir.make()?;
     let cold = CacheDropping::choose();
     let source = work.0.join("source");
-    let bytes = plant(&source, args.files, args.size)?;
+    let bytes = make_files(&source, args.files, args.size)?;
     header(args, &work.0, cold, bytes)?;
     let mut report = Report::new("stage", "cp");
     for Case {
@@ -91,7 +91,7 @@ fn header(args: &StageArgs, dir: &Path, cold: CacheDropping, bytes: u64) -> Resu
 }
 
 /// Makes the tree; how many bytes it has.
-fn plant(dir: &Path, files: u64, size: u64) -> Result<u64> {
+fn make_files(dir: &Path, files: u64, size: u64) -> Result<u64> {
     let mut total = size;
     let mut random = SeededNumbers(1);
     let mut block = vec![0; CHUNK];
@@ -207,7 +207,7 @@ mod tests {
     fn a_copy_is_compared_and_a_wrong_one_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("a"), dir.path().join("b"));
-        assert_eq!(plant(&from, 3, 3_000_000).unwrap(), 3_024_300);
+        assert_eq!(make_files(&from, 3, 3_000_000).unwrap(), 3_024_300);
         copy(&from, &to).unwrap();
         same(&from, &to).unwrap();
         std::fs::write(to.join("d1/f1"), "x").unwrap();

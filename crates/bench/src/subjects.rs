@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Which one.
+/// A subject of `mount`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SubjectKind {
     /// A directory of the disk.
@@ -39,7 +39,7 @@ impl SubjectKind {
         matches!(self, SubjectKind::Forebay | SubjectKind::PatternsOff)
     }
 
-    /// Its name.
+    /// Its name, as in results and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             SubjectKind::Disk => "disk",
@@ -69,17 +69,17 @@ pub fn select(names: &[String]) -> Result<Vec<SubjectKind>> {
 /// How Forebay is started.
 #[derive(Debug, Clone)]
 pub struct ForebayOptions {
-    /// The program.
+    /// The program `forebay`.
     pub program: PathBuf,
-    /// Node servers.
+    /// The number of node servers.
     pub nodes: u16,
-    /// Its level.
+    /// Its durability.
     pub durability: String,
 }
 
-/// One subject at work.
+/// A running subject.
 pub struct Subject {
-    /// Which.
+    /// The subject.
     pub kind: SubjectKind,
     /// Where the processes write and read: the same files through each. Forebay has one for each node, the others have one.
     pub mounts: Vec<PathBuf>,
@@ -191,7 +191,7 @@ impl ServerProcess {
         let read = out.map(|out| BufReader::new(out).read_line(&mut line));
         match read {
             Some(Ok(n)) if n > 0 => Ok(server),
-            _ => Err(server.gone("it ended before it was ready")),
+            _ => Err(server.failure("it ended before it was ready")),
         }
     }
 
@@ -200,11 +200,11 @@ impl ServerProcess {
     /// # Errors
     /// If it has gone; with the end of what it said.
     pub fn cpu(&self) -> Result<f64> {
-        cpu::of_process(self.child.id()).map_err(|e| self.gone(&e.0))
+        cpu::of_process(self.child.id()).map_err(|e| self.failure(&e.0))
     }
 
-    /// That it does not serve; with the end of what it said.
-    pub fn gone(&self, why: &str) -> Failure {
+    /// The failure of a server that does not serve, with the end of its log.
+    pub fn failure(&self, why: &str) -> Failure {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let from = log.len().saturating_sub(2000);
         let end = log.get(from..).unwrap_or(&log);

@@ -1,4 +1,4 @@
-//! The configuration file: TOML, one key a setting, nothing else.
+//! The configuration file: TOML, one key a setting, nothing else. A setting that is a list may be written as one.
 //!
 //! It is the one named by `--config` or `FOREBAY_CONFIG`, or else `forebay/config.toml` in the user's configuration
 //! directory if that exists. An unknown key is an error, for a silently ignored one is worse.
@@ -9,6 +9,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+/// The setting that may be a list.
+const LIST_SETTING: &str = "codec_names";
+/// Between its entries where it is one text.
+const LIST_SEPARATOR: &str = "; ";
 /// Longest configuration file, bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -103,6 +107,17 @@ fn parse(text: &str, path: &Path) -> Result<BTreeMap<String, String>> {
             toml::Value::Integer(n) => n.to_string(),
             toml::Value::Float(n) => n.to_string(),
             toml::Value::Boolean(b) => b.to_string(),
+            toml::Value::Array(entries) if key == LIST_SETTING => {
+                let texts = entries.iter().map(toml::Value::as_str);
+                let texts: Option<Vec<&str>> = texts.collect();
+                let texts = texts.ok_or_else(|| {
+                    Failure::usage(
+                        format!("{file}: the setting '{key}' has an entry that is no string"),
+                        "write each as a string, such as \"*.nc=field,f32\"",
+                    )
+                })?;
+                texts.join(LIST_SEPARATOR)
+            }
             other => {
                 return Err(Failure::usage(
                     format!("{file}: the setting '{key}' is a {}", other.type_str()),
@@ -154,6 +169,20 @@ mod tests {
             (get("nodes"), get("memory"), get("allow_other")),
             ("4".into(), "1G".into(), "true".into())
         );
+    }
+
+    #[test]
+    fn patterns_of_codecs_may_be_a_list() {
+        let list = "codec_names = [\"*.nc=field,f32\", \"ckpt/*=zstd\"]\n";
+        let texts = parse(list, Path::new("c")).unwrap();
+        assert_eq!(texts["codec_names"], "*.nc=field,f32; ckpt/*=zstd");
+        for (text, part) in [
+            ("codec_names = [1]", "no string"),
+            ("memory = [\"1G\"]", "'memory' is a array"),
+        ] {
+            let failure = parse(text, Path::new("c")).unwrap_err();
+            assert!(failure.text.contains(part), "{failure}");
+        }
     }
 
     #[test]

@@ -61,6 +61,7 @@ fn dispatch(cli: &Cli) -> failure::Result {
         CliCommand::Fsck(args) => subcommands::fsck::run(args),
         CliCommand::Dedup(args) => subcommands::dedup::run(args),
         CliCommand::Fields(FieldsCommand::Analyze(args)) => subcommands::fields::analyze(args),
+        CliCommand::Fields(FieldsCommand::Recode(args)) => subcommands::fields::recode(args),
         CliCommand::Trace(TraceCommand::Gen(args)) => subcommands::trace::generate(args),
         CliCommand::Trace(TraceCommand::Stats(args)) => subcommands::trace::stats(args),
         CliCommand::Trace(TraceCommand::Record(args)) => subcommands::record::run(args),

@@ -1,12 +1,14 @@
 //! Ratio, speeds and the time of one value of every codec, over each array of the datasets: medians of five.
 //!
 //! `cargo run --release -p forebay-codec --example codec_speed [array or codec, or a part of its name]...`
-use forebay_codec::choose::{Chooser, CostModel, Goal, Speeds, choose};
-use forebay_codec::container::{Field, MAX_CONTAINER_LEN, PIECE_LEN};
+use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel, choose};
+use forebay_codec::container::{FieldCodec, MAX_CONTAINER_LEN, PIECE_LEN};
 use forebay_codec::cost::Bandwidths;
-use forebay_codec::general::{ByteCodec, General, Pco};
-use forebay_codec::xor::{ReferencePoints, Xor};
-use forebay_codec::{Codec, CodecHint, ElementType, EncodedContainer, Layout, Opened};
+use forebay_codec::general::{ByteCodec, GeneralCodec, PcoCodec};
+use forebay_codec::xor::{ReferencePoints, XorCodec};
+use forebay_codec::{
+    Codec, CodecHint, ElementLayout, ElementType, EncodedContainer, OpenedContainer,
+};
 use forebay_testkit::datasets::dataset;
 use forebay_testkit::random::{Random, seeded_bytes};
 use std::error::Error;
@@ -31,18 +33,18 @@ struct Measured {
 }
 
 fn codecs() -> Vec<(&'static str, Box<dyn Codec>)> {
-    let general = |codec, shuffle| Box::new(General { codec, shuffle });
+    let general = |codec, shuffle| Box::new(GeneralCodec { codec, shuffle });
     let points = ReferencePoints::Best(Bandwidths::both(1e9));
     vec![
-        ("field", Box::new(Field)),
-        ("paper", Box::new(Xor { points })),
+        ("field", Box::new(FieldCodec)),
+        ("paper", Box::new(XorCodec { points })),
         ("zstd-3", general(ByteCodec::Zstd(3), false)),
         ("shuffle-zstd-3", general(ByteCodec::Zstd(3), true)),
         ("shuffle-zstd-1", general(ByteCodec::Zstd(1), true)),
         ("lz4", general(ByteCodec::Lz4, false)),
         ("shuffle-lz4", general(ByteCodec::Lz4, true)),
-        ("pco-4", Box::new(Pco { level: 4 })),
-        ("pco-8", Box::new(Pco { level: 8 })),
+        ("pco-4", Box::new(PcoCodec { level: 4 })),
+        ("pco-8", Box::new(PcoCodec { level: 8 })),
     ]
 }
 
@@ -89,14 +91,14 @@ fn median(mut times: Vec<Duration>) -> f64 {
 /// What is chosen for each container, and how long choosing takes of encoding: with `chooser` sampled now and then, else each time.
 fn measure_choices(array: &Array) -> Result<(), Box<dyn Error>> {
     let goals = [
-        Goal::Bytes,
-        Goal::Seconds(Bandwidths::both(2e8)),
-        Goal::Seconds(Bandwidths::both(1e9)),
+        CostGoal::Bytes,
+        CostGoal::Seconds(Bandwidths::both(2e8)),
+        CostGoal::Seconds(Bandwidths::both(1e9)),
     ];
     for goal in goals {
         let model = CostModel {
             goal,
-            speeds: Speeds::default(),
+            speeds: CodecSpeeds::default(),
         };
         let mut out = EncodedContainer::new();
         let (mut choosing, mut sampling) = (Duration::ZERO, Duration::ZERO);
@@ -104,7 +106,7 @@ fn measure_choices(array: &Array) -> Result<(), Box<dyn Error>> {
         let mut stored = 0;
         let mut last = None;
         for _ in 0..RUNS {
-            let mut chooser = Chooser::new(CodecHint::default());
+            let mut chooser = CodecChooser::new(CodecHint::default());
             stored = 0;
             for (k, raw) in array.bytes.chunks(MAX_CONTAINER_LEN).enumerate() {
                 let at = (k * MAX_CONTAINER_LEN) as u64;
@@ -117,8 +119,8 @@ fn measure_choices(array: &Array) -> Result<(), Box<dyn Error>> {
                 let start = Instant::now();
                 choice.codec.encode(&choice.layout, raw, &mut out)?;
                 encoding += start.elapsed();
-                stored += out.encoded_len();
-                chooser.encoded(raw.len(), out.encoded_len());
+                stored += out.stored_len();
+                chooser.encoded(raw.len(), out.stored_len());
                 last = Some((choice.codec.id().name(), choice.layout));
             }
         }
@@ -135,7 +137,7 @@ fn measure_choices(array: &Array) -> Result<(), Box<dyn Error>> {
 }
 
 fn measure(codec: &dyn Codec, array: &Array) -> Result<Measured, Box<dyn Error>> {
-    let layout = Layout {
+    let layout = ElementLayout {
         element: array.element,
         stride: 1,
         phase: 0,
@@ -157,7 +159,7 @@ fn measure(codec: &dyn Codec, array: &Array) -> Result<Measured, Box<dyn Error>>
     for _ in 0..=RUNS {
         let start = Instant::now();
         for (out, encoded) in decoded.chunks_mut(MAX_CONTAINER_LEN).zip(&encoded) {
-            let opened = Opened::open(encoded.head())?;
+            let opened = OpenedContainer::open(encoded.head())?;
             for (k, out) in out.chunks_mut(PIECE_LEN).enumerate() {
                 opened.decode_piece(k, encoded.piece(k), out)?;
             }
@@ -166,7 +168,10 @@ fn measure(codec: &dyn Codec, array: &Array) -> Result<Measured, Box<dyn Error>>
     }
     assert!(decoded == array.bytes, "{} differs", array.name);
     let decode = median(times.split_off(1));
-    let opened: Result<Vec<Opened>, _> = encoded.iter().map(|c| Opened::open(c.head())).collect();
+    let opened: Result<Vec<OpenedContainer>, _> = encoded
+        .iter()
+        .map(|c| OpenedContainer::open(c.head()))
+        .collect();
     let opened = opened?;
     let size = array.element.width();
     let mut times = Vec::new();
@@ -184,7 +189,7 @@ fn measure(codec: &dyn Codec, array: &Array) -> Result<Measured, Box<dyn Error>>
         }
         times.push(start.elapsed());
     }
-    let stored: usize = encoded.iter().map(EncodedContainer::encoded_len).sum();
+    let stored: usize = encoded.iter().map(EncodedContainer::stored_len).sum();
     let raw = array.bytes.len() as f64;
     Ok(Measured {
         ratio: raw / stored as f64,

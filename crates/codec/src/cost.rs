@@ -4,7 +4,7 @@
 //! the last entry comes `(S - S/R) / Br` sooner. The difference `F(R)` is largest at `sqrt(N Bw / Br)`, or the better of the
 //! whole numbers beside it.
 //!
-//! It leaves out how much shorter the file became, and how long encoding and decoding take. [`Seconds`] counts these.
+//! It leaves out how much shorter the file became, and how long encoding and decoding take. [`StoreSeconds`] counts these.
 use std::ops::Add;
 
 /// Measured bandwidths of the store, in bytes a second.
@@ -50,7 +50,7 @@ impl Bandwidths {
 
 /// How fast a codec is on one core, in raw bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Speed {
+pub struct CodecSpeed {
     /// Encoding.
     pub encode: f64,
     /// Decoding.
@@ -59,18 +59,23 @@ pub struct Speed {
 
 /// Seconds of writing and of reading again. Encoding runs beside the disk, so the slower of the two counts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Seconds {
+pub struct StoreSeconds {
     /// Encoding and writing.
     pub write: f64,
     /// Reading and decoding.
     pub read: f64,
 }
 
-impl Seconds {
+impl StoreSeconds {
     /// Of so many raw bytes, which become so many encoded ones. `speed` is `None` for raw bytes.
-    pub fn of(raw: f64, encoded: f64, speed: Option<Speed>, store: &Bandwidths) -> Seconds {
-        let codec = |rate: fn(Speed) -> f64| speed.map_or(0.0, |speed| raw / rate(speed));
-        Seconds {
+    pub fn of(
+        raw: f64,
+        encoded: f64,
+        speed: Option<CodecSpeed>,
+        store: &Bandwidths,
+    ) -> StoreSeconds {
+        let codec = |rate: fn(CodecSpeed) -> f64| speed.map_or(0.0, |speed| raw / rate(speed));
+        StoreSeconds {
             write: (encoded / store.write).max(codec(|speed| speed.encode)),
             read: (encoded / store.read).max(codec(|speed| speed.decode)),
         }
@@ -82,11 +87,11 @@ impl Seconds {
     }
 }
 
-impl Add for Seconds {
-    type Output = Seconds;
+impl Add for StoreSeconds {
+    type Output = StoreSeconds;
 
-    fn add(self, other: Seconds) -> Seconds {
-        Seconds {
+    fn add(self, other: StoreSeconds) -> StoreSeconds {
+        StoreSeconds {
             write: self.write + other.write,
             read: self.read + other.read,
         }

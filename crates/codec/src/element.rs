@@ -71,21 +71,21 @@ impl ElementType {
 
 /// How the bytes of a file are an array. All of it is a hint: any bytes can be coded by any layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Layout {
+pub struct ElementLayout {
     /// The type of the elements.
     pub element: ElementType,
     /// The neighbour of a value is so many elements before it: 1, or the number of interleaved variables. 0 is 1.
     pub stride: u32,
     /// Bytes before the first whole element of each span. What is not below the width is taken modulo the width.
     pub phase: u32,
-    /// Elements in a row of the array; 0: unknown. No codec uses it yet.
+    /// Elements in a row of the array; 0: unknown. Used by `field` if at most half a piece, which decodes alone.
     pub row: u32,
 }
 
-impl Layout {
+impl ElementLayout {
     /// Elements of this type side by side, the first at the first byte.
-    pub const fn plain(element: ElementType) -> Layout {
-        Layout {
+    pub const fn plain(element: ElementType) -> ElementLayout {
+        ElementLayout {
             element,
             stride: 1,
             phase: 0,

@@ -1,5 +1,18 @@
 //! Why a container could not be encoded or decoded.
+use crate::field::FieldError;
+use pco::errors::PcoError;
 use thiserror::Error;
+
+/// What the codec itself says of bytes that it refuses.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CodecFailure {
+    /// Our codec of fields.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// Pcodec.
+    #[error(transparent)]
+    Pco(#[from] PcoError),
+}
 
 /// An error of a codec of containers.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -48,6 +61,18 @@ pub enum CodecError {
         /// Bytes that it has.
         found: usize,
     },
+    /// The base has the right length, but is not what the container was coded against.
+    #[error("the base is not the one that the container was coded against")]
+    OtherBase,
+    /// The codec does not read its parameters in the head.
+    #[error("the codec does not read the head of the container")]
+    RefusedHead(#[source] CodecFailure),
+    /// The codec does not read a piece.
+    #[error("the codec does not read a piece of the container")]
+    RefusedPiece(#[source] CodecFailure),
+    /// The codec does not encode with its settings.
+    #[error("the codec does not encode with these settings")]
+    RefusedSettings(#[source] CodecFailure),
     /// A codec of another crate refused to encode.
     #[error("the encoder failed: {0}")]
     Encoder(&'static str),

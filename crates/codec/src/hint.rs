@@ -66,7 +66,8 @@ pub struct CodecHint {
     pub element: Option<ElementType>,
     /// Numbers from one to the next of the same kind; at least 1.
     pub stride: Option<u32>,
-    /// Numbers of a row; at least 1. Kept in the head of a container; no codec uses it yet.
+    /// Numbers of a row; at least 1. The codec `field` expects a number from the one a row before, if a row is at most
+    /// half a piece of 4 KiB: a piece decodes alone, so longer rows cannot be used.
     pub row: Option<u32>,
 }
 

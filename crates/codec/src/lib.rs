@@ -40,7 +40,7 @@ pub mod xor;
 
 pub use column::LazyColumn;
 pub use columns::{Columns, Encoder};
-pub use container::{Codec, CodecId, EncodedContainer, Opened};
-pub use element::{ElementType, Layout};
-pub use error::CodecError;
+pub use container::{Codec, CodecId, EncodedContainer, OpenedContainer, StoredForm};
+pub use element::{ElementLayout, ElementType};
+pub use error::{CodecError, CodecFailure};
 pub use hint::CodecHint;

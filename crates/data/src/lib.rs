@@ -15,14 +15,16 @@
 //! | `write`, `read`, `verified_read` | the paths of a byte into a segment and out of it |
 //! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
 //! | [`span`], `span_table` | the format of a span record; the records and what they count for |
-//! | [`container`] | containers of chunks that spans share: their records, counts and what they count for |
+//! | [`container`] | containers of chunks that spans share: their records, counts and what they count for; encoding and decoding them |
 //! | [`pieces`], `record_cache`, `striped_locks` | stored bytes with checksums, of spans and containers alike; decoded records of both in memory; locks of both |
 //! | `requests` | what other members ask of it |
+//! | `stored_bytes` | how ranges of logs are stored, by codec |
 //! | `reclaim` | reclaiming disk space in the background |
 //! | `disk_reserve`, `byte_budget`, `space_signal`, `poison` | what may be stored: disk space left to records, limits, news of freed space, the end after a failed write |
 //! | `recover` | what is there when a store is opened |
 //! | [`check`] | whether a stopped store holds what it says |
 //! | [`chunk`], [`fingerprint`], [`cit`] | cutting log bytes into chunks; what a chunk is known by; where a chunk with a fingerprint is stored |
+//! | `inline`, `recode` | encoding bytes when they are written out; again, by another hint |
 //! | `settle`, `foreground` | turning raw spans into shared chunks in the background; what it gives way to |
 //! | [`analysis`] | what deduplication would save of given bytes |
 //! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |
@@ -40,6 +42,7 @@ pub mod counter;
 mod disk_reserve;
 pub mod fingerprint;
 mod foreground;
+mod inline;
 pub mod keyspaces;
 mod log;
 pub mod pieces;
@@ -47,6 +50,7 @@ mod poison;
 pub mod ranges;
 mod read;
 mod reclaim;
+mod recode;
 mod record_cache;
 mod recover;
 mod requests;
@@ -55,6 +59,7 @@ mod settle;
 mod space_signal;
 pub mod span;
 mod span_table;
+mod stored_bytes;
 mod striped_locks;
 mod tail;
 mod tail_memory;
@@ -66,6 +71,7 @@ mod write;
 pub use counter::Counter;
 pub use disk_reserve::DiskReserve;
 pub use forebay_proto::LogId;
+pub use inline::CodecWhen;
 pub use recover::unsealed_logs;
 pub use segment::{SegmentRange, header as segment_header};
 pub use settle::saved::{ANCHORS_FILE, INDEX_FILE};
@@ -75,9 +81,11 @@ pub use space_signal::SpaceSignal;
 use buffer_pool::BufferPool;
 use byte_budget::ByteBudget;
 use container::ContainerTable;
+use forebay_codec::CodecHint;
 use forebay_proto::{Fid, Member, Result};
 use forebay_storage::{Io, Store};
 use foreground::ForegroundCalls;
+use inline::InlineEncoder;
 use log::OpenLogs;
 use parking_lot::Mutex;
 use poison::Poison;
@@ -110,7 +118,8 @@ pub struct LogStoreOptions {
     pub member: Member,
     /// Most stored bytes, each shared chunk counted once; `None`: what the disk has.
     pub quota: Option<u64>,
-    /// Memory for tails of logs. Decoded spans and containers take up to a quarter of this beside it.
+    /// Memory for tails of logs. Decoded spans and containers, and of encoded ones parsed heads and decoded pieces, take up to five
+    /// eighths of this beside it.
     pub buffer_bytes: u64,
     /// Every flush is one with `sync` (durability `disk`).
     pub sync_each_flush: bool,
@@ -118,6 +127,8 @@ pub struct LogStoreOptions {
     pub reserve: Arc<DiskReserve>,
     /// What is written is settled, in such a way; `None`: nothing is, but what was settled before is there.
     pub settle: Option<SettleOptions>,
+    /// When bytes are encoded. `Settle` and `Auto` encode nothing that is not settled.
+    pub codec_when: CodecWhen,
     /// Reclaim disk space, and settle, in threads. If not, that is done when `clean` and `settle` are called.
     pub background: bool,
 }
@@ -133,11 +144,15 @@ pub struct LogStoreStats {
     pub settled: u64,
     /// Those of them that are zeros, for which nothing is stored.
     pub zeros: u64,
-    /// Those of them that are stored, each once.
+    /// What is stored of them, each once: encoded bytes of what is encoded.
     pub unique: u64,
+    /// Stored bytes of encoded chunks.
+    pub encoded: u64,
+    /// The raw bytes that these decode to.
+    pub encoded_from: u64,
     /// Memory of tails.
     pub buffers: u64,
-    /// Memory of decoded spans and containers.
+    /// Memory of decoded spans and containers, and of heads and pieces of encoded ones.
     pub span_cache: u64,
     /// Segment files.
     pub segments: u64,
@@ -160,6 +175,7 @@ pub struct LogStore {
     quota: Option<u64>,
     sync_each_flush: bool,
     ids: Counter,
+    container_ids: Arc<Counter>,
     writer: LogAppender,
     reader: LogReader,
     /// Logs that a crash left unsealed and nobody has retained yet.
@@ -190,7 +206,7 @@ impl LogStore {
             live.clone(),
             record_cache,
         ));
-        containers.add_named(found.named);
+        containers.add_found(found.named, &found.encoded);
         let spans = Arc::new(SpanTable::new(
             store.clone(),
             segments.clone(),
@@ -220,6 +236,8 @@ impl LogStore {
                 .map_err(|e| poison::io_error("start a thread for", dir, e))?;
         }
         let foreground = Arc::<ForegroundCalls>::default();
+        let buffers = BufferPool::new(options.buffer_bytes / 8);
+        let container_ids = Arc::new(Counter::open(store.clone(), b"container", 1)?);
         // Whoever opens the store may change what it says.
         let stamp = settle::saved::take_stamp(&store)?;
         settle::saved::remove_unfinished(&*io, dir)?;
@@ -236,6 +254,9 @@ impl LogStore {
                 reclaimer: reclaimer.clone(),
                 poison: poison.clone(),
                 foreground: foreground.clone(),
+                buffers: buffers.clone(),
+                ids: container_ids.clone(),
+                encodes: options.codec_when.settles(),
             };
             let raw = found.live.saturating_sub(found.named);
             Settler::new(parts, settle, options.background, opened, raw).map(Arc::new)
@@ -255,11 +276,16 @@ impl LogStore {
                 spans: spans.clone(),
                 containers,
                 segments: segments.clone(),
-                buffers: BufferPool::new(options.buffer_bytes / 8),
+                buffers,
             },
             writer: LogAppender {
                 logs,
                 memory: TailMemory::new(options.buffer_bytes),
+                inline: InlineEncoder::new(
+                    options.codec_when,
+                    segments.clone(),
+                    container_ids.clone(),
+                ),
                 segments,
                 spans,
                 live,
@@ -270,6 +296,7 @@ impl LogStore {
             },
             io,
             ids,
+            container_ids,
             unsealed: Mutex::new(found.unsealed),
             store,
             quota: options.quota,
@@ -277,13 +304,13 @@ impl LogStore {
         })
     }
 
-    /// A new log for the file. Nothing is on disk until the first flush.
+    /// A new log for the file. Nothing is on disk until the first flush. `hint`: how its bytes are to be encoded.
     ///
     /// # Errors
     /// As the store.
-    pub fn create_log(&self, fid: Fid) -> Result<LogId> {
+    pub fn create_log(&self, fid: Fid, hint: CodecHint) -> Result<LogId> {
         let id = self.ids.next()?;
-        self.writer.logs.add(id, fid);
+        self.writer.logs.add(id, fid, hint.into());
         Ok(id)
     }
 
@@ -453,8 +480,10 @@ impl LogStore {
             settled,
             zeros,
             unique,
+            encoded: self.reader.containers.encoded().stored(),
+            encoded_from: self.reader.containers.encoded().raw(),
             buffers: self.writer.memory.used(),
-            span_cache: self.writer.spans.cache.bytes() + self.reader.containers.cache.bytes(),
+            span_cache: self.writer.spans.cache.bytes() + self.reader.containers.cache_bytes(),
             segments: self.writer.segments.count(),
             open_logs: self.writer.logs.count(),
             cleaning: self.writer.reclaimer.queue.len() as u64,

@@ -3,7 +3,9 @@
 //! Lock order: a log's state, then span locks (`span_table`), then the small locks below them. A thread that holds one log's state
 //! never waits for another's (it uses `try_lock`).
 use crate::segment::Segment;
+use crate::span::StoredHint;
 use crate::tail::Tail;
+use forebay_codec::choose::CodecChooser;
 use forebay_proto::{Error, Fid, LogId, Result};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -20,6 +22,8 @@ pub struct Log {
     pub id: LogId,
     /// Whose bytes are in it.
     pub fid: Fid,
+    /// How its bytes are to be encoded.
+    pub hint: StoredHint,
     /// Address of the first byte not in a recorded span; read without the lock.
     written: AtomicU64,
     /// What appends change.
@@ -41,6 +45,8 @@ pub struct LogState {
     pub fills_tails: bool,
     /// Segments with bytes of this log that may not be on disk.
     pub unsynced: Vec<Arc<Segment>>,
+    /// Chooses codecs for what is encoded inline, once something is.
+    pub chooser: Option<Box<CodecChooser>>,
 }
 
 impl Log {
@@ -65,10 +71,11 @@ impl OpenLogs {
         &self.shards[id as usize % SHARDS]
     }
     /// Opens a new log.
-    pub fn add(&self, id: LogId, fid: Fid) {
+    pub fn add(&self, id: LogId, fid: Fid, hint: StoredHint) {
         let log = Log {
             id,
             fid,
+            hint,
             written: AtomicU64::new(0),
             state: Mutex::default(),
         };
@@ -136,7 +143,7 @@ mod tests {
     #[test]
     fn a_tail_is_read_from_where_spans_end_and_freed_bytes_are_named() {
         let logs = OpenLogs::default();
-        logs.add(7, Fid(1));
+        logs.add(7, Fid(1), StoredHint::default());
         let log = logs.get(7).unwrap();
         log.state.lock().tail.advance(100);
         log.state.lock().tail.push(&[5; 50]);

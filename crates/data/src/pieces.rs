@@ -2,8 +2,9 @@
 //! what is stored, moved and given back is made of whole pieces.
 //!
 //! Two things are stored so: the raw bytes of a span ([`RawBytes`](crate::span::RawBytes), whose positions are log addresses) and
-//! a container of chunks ([`Container`](crate::container::Container), whose positions begin at 0). Reading (`verified_read`),
-//! moving (`reclaim/evacuate`) and checking go by this trait alone.
+//! the stored parts of a container ([`Container`](crate::container::Container), whose positions begin at 0; those of an encoded one
+//! are offsets of encoded bytes). Reading stored bytes (`verified_read`), moving them (`reclaim/evacuate`) and checking them go by
+//! this trait alone.
 use crate::segment::SegmentRange;
 use std::ops::Range;
 
@@ -11,9 +12,6 @@ use std::ops::Range;
 pub trait Pieces {
     /// The segment file.
     fn segment(&self) -> u32;
-
-    /// Positions that are stored, from the first one to after the last.
-    fn stored(&self) -> Range<u64>;
 
     /// Number of the piece that holds this position.
     fn piece_of(&self, at: u64) -> usize;

@@ -173,11 +173,13 @@ impl LogReader {
             let Some(c) = container.filter(|c| parts.iter().all(|part| has(c, part))) else {
                 break;
             };
-            let bad = verified_read::read_parts(&self.segments, &*c, buffer, parts)?;
+            let bad = self.containers.read_parts(&c, buffer, parts)?;
             let Some(bad) = bad else { return Ok(None) };
             container = self.containers.load(id)?;
             if container.as_ref() == Some(&c) {
-                self.containers.damaged.add(id, bad.piece);
+                for chunk in c.chunks_of_part(bad.piece) {
+                    self.containers.damaged.add(id, chunk);
+                }
                 return Ok(Some(damage(&self.segments, &*c, &user(), &bad)));
             }
         }

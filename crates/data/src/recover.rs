@@ -6,7 +6,7 @@
 //!
 //! A damaged record of a span or container makes its bytes unreadable, and nothing else. Which bytes it named is not known, so then
 //! every segment is kept whole, and all of it counts as live.
-use crate::container;
+use crate::container::{self, EncodedBytes};
 use crate::keyspaces::LOGS;
 use crate::pieces::Pieces;
 use crate::segment::header::{self, HEADER_BYTES};
@@ -27,6 +27,8 @@ pub struct RecoveredState {
     pub live: u64,
     /// Those of them that are chunks.
     pub named: u64,
+    /// Those of them in encoded containers.
+    pub encoded: EncodedBytes,
     /// Live bytes of mapped spans.
     pub mapped: u64,
     /// Those of them that are zeros.
@@ -66,6 +68,7 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
     let mut found = RecoveredState {
         live: 0,
         named: 0,
+        encoded: EncodedBytes::default(),
         mapped: 0,
         zeros: 0,
         table: HashMap::new(),
@@ -113,6 +116,7 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
         };
         let named = container.named_len(&counts);
         found.named += named;
+        found.encoded.add(&container, &counts);
         found.live += named;
         found.count(container.segment, named);
         stored.extend(container.places(|i| counts.0[i] > 0));

@@ -1,9 +1,10 @@
 //! The requests about log bytes that this member answers.
 use crate::{LogRange, LogStore};
 use forebay_proto::data::{
-    DataService, FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs, VerifyRanges,
+    DataService, FreeRanges, GetStorage, GetUsage, PiecesRead, ReadPieces, RecodeRanges,
+    RecodeReport, StorageReport, StoreUsage, SyncLogs, VerifyRanges,
 };
-use forebay_proto::{Member, Result};
+use forebay_proto::{LogId, Member, Result};
 
 impl DataService for LogStore {
     fn read_pieces(&self, _: Member, request: ReadPieces) -> Result<PiecesRead> {
@@ -12,11 +13,7 @@ impl DataService for LogStore {
     }
 
     fn free_ranges(&self, _: Member, request: FreeRanges) -> Result<()> {
-        let ranges = request.ranges.into_iter();
-        let ranges: Vec<LogRange> = ranges
-            .map(|(log, addr, len)| (log, addr..addr.saturating_add(len)))
-            .collect();
-        self.free(&ranges)
+        self.free(&log_ranges(request.ranges))
     }
 
     fn sync_logs(&self, _: Member, _: SyncLogs) -> Result<()> {
@@ -29,8 +26,27 @@ impl DataService for LogStore {
         Ok(ranges.map(readable).collect())
     }
 
+    fn get_storage(&self, _: Member, request: GetStorage) -> Result<StorageReport> {
+        self.storage_of(&log_ranges(request.ranges))
+    }
+
+    fn recode_ranges(&self, _: Member, request: RecodeRanges) -> Result<RecodeReport> {
+        self.recode(
+            &log_ranges(request.ranges),
+            request.hint.unwrap_or_default(),
+        )
+    }
+
     fn get_usage(&self, _: Member, _: GetUsage) -> Result<StoreUsage> {
         let (live, total, free) = self.space()?;
         Ok(StoreUsage { live, total, free })
     }
+}
+
+/// Ranges as they travel: log, first address, length.
+fn log_ranges(ranges: Vec<(LogId, u64, u64)>) -> Vec<LogRange> {
+    let ranges = ranges.into_iter();
+    ranges
+        .map(|(log, addr, len)| (log, addr..addr.saturating_add(len)))
+        .collect()
 }

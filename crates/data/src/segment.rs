@@ -4,6 +4,7 @@
 //! Space is reserved by moving the end of a segment under a small lock (one per lane, so that a few logs write to different
 //! files at once); the write itself happens outside.
 pub mod header;
+mod rate;
 mod sync;
 
 use crate::poison::io_error;
@@ -11,11 +12,13 @@ use forebay_proto::{LogId, Member, Result};
 use forebay_storage::{File, Io, IoContext, is_unsupported};
 use header::{HEADER_BYTES, header, name};
 use parking_lot::Mutex;
+use rate::WriteRate;
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 /// Size of a segment file, header included, bytes.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -126,6 +129,8 @@ pub struct Segments {
     io: Arc<dyn Io>,
     /// Where their files lie.
     pub dir: PathBuf,
+    /// How fast the disk takes bytes.
+    pub rate: WriteRate,
     member: Member,
     next: AtomicU32,
     lanes: [Mutex<Filling>; Lane::COUNT],
@@ -150,6 +155,7 @@ impl Segments {
         Segments {
             io,
             dir: dir.to_owned(),
+            rate: WriteRate::default(),
             member,
             next: AtomicU32::new(next),
             lanes: [const { Mutex::new(None) }; Lane::COUNT],
@@ -228,10 +234,12 @@ impl Segments {
     /// # Errors
     /// As the disk; the reservation stays.
     pub fn write(&self, segment: &Arc<Segment>, offset: u32, bytes: &[u8]) -> Result<()> {
+        let begin = Instant::now();
         segment
             .file
             .write_at(bytes, u64::from(offset))
             .context("write", &segment.path)?;
+        self.rate.observe(bytes.len(), begin.elapsed());
         self.written.lock().insert(segment.number);
         let len = bytes.len() as u64;
         if segment.unstarted.fetch_add(len, Relaxed) + len >= START_SYNC_BYTES {

@@ -14,7 +14,7 @@
 //! | `pace` | when settling pauses for the foreground |
 //! | `cut` | raw spans that were read, cut into chunks |
 //! | `lookup`, `heal` | finds stored chunks with the same bytes; heals damaged ones |
-//! | `plan`, `writer` | what becomes of each chunk; new containers |
+//! | `plan`, `writer` | what becomes of each chunk; new containers, encoded where that makes them shorter |
 //! | `index` | fills the index of chunks when the store is opened |
 //! | `saved` | the index in files while the store is closed |
 //! | `room` | writers that wait for settling |
@@ -40,6 +40,7 @@ mod writer;
 
 pub use backlog::SettleBacklog;
 
+use crate::buffer_pool::BufferPool;
 use crate::chunk::{AnchorTable, ChunkSize, Cutter};
 use crate::cit::{Cit, CitOptions};
 use crate::container::{ContainerTable, MAX_CONTAINER_BYTES};
@@ -65,6 +66,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use writer::SettleEncoder;
 
 /// Raw bytes that are read at once. Also the size of a batch while a writer waits for room.
 const READ_BYTES: u64 = 8 << 20;
@@ -127,7 +129,7 @@ pub struct Settler {
     reclaimer: Arc<Reclaimer>,
     poison: Arc<Poison>,
     /// Numbers of containers.
-    ids: Counter,
+    ids: Arc<Counter>,
     /// Where chunks are stored.
     index: Arc<Cit>,
     anchors: Arc<AnchorTable>,
@@ -138,8 +140,10 @@ pub struct Settler {
     /// `None`: there is no thread, callers settle; then settling does not pause.
     pacer: Option<Mutex<Pacer>>,
     index_filled: Mutex<bool>,
+    /// Buffers for bytes of containers.
+    buffers: BufferPool,
     /// Held by whoever settles.
-    settling: Mutex<ReadSpans>,
+    settling: Mutex<SettleWork>,
     /// Spans are picked and not settled yet.
     is_at_work: AtomicBool,
     /// The last round made no progress, or failed.
@@ -147,6 +151,13 @@ pub struct Settler {
     rounds_without_progress: AtomicU64,
     done: AtomicU64,
     undone: AtomicU64,
+}
+
+/// Memory of a round, kept from one to the next.
+struct SettleWork {
+    read: ReadSpans,
+    /// `None`: new containers are plain.
+    encoder: Option<SettleEncoder>,
 }
 
 /// What a settler works on.
@@ -165,6 +176,12 @@ pub struct SettleParts {
     pub poison: Arc<Poison>,
     /// Reads and syncs for which settling pauses.
     pub foreground: Arc<ForegroundCalls>,
+    /// Buffers for bytes of containers.
+    pub buffers: BufferPool,
+    /// Numbers of containers.
+    pub ids: Arc<Counter>,
+    /// New containers are encoded where that makes them shorter.
+    pub encodes: bool,
 }
 
 /// What was saved of a store that was closed.
@@ -195,7 +212,7 @@ impl Settler {
         }));
         parts.containers.keep_index(index.clone());
         let settler = Settler {
-            ids: Counter::open(parts.store.clone(), b"container", 1)?,
+            ids: parts.ids,
             store: parts.store,
             segments: parts.segments,
             spans: parts.spans,
@@ -209,7 +226,11 @@ impl Settler {
             backlog: SettleBacklog::default(),
             pacer: background.then(|| Mutex::new(Pacer::new())),
             index_filled: Mutex::new(is_filled),
-            settling: Mutex::default(),
+            buffers: parts.buffers,
+            settling: Mutex::new(SettleWork {
+                read: ReadSpans::default(),
+                encoder: parts.encodes.then(SettleEncoder::new),
+            }),
             is_at_work: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
             rounds_without_progress: AtomicU64::new(0),
@@ -243,34 +264,35 @@ impl Settler {
     /// # Errors
     /// As disk and store: then the picked spans wait again, except those that were settled before the disk was full.
     pub fn settle_some(&self) -> Result<SettleRound> {
-        let mut read = self.settling.lock();
+        let mut work = self.settling.lock();
         self.is_at_work.store(true, Relaxed);
-        let settled = self.settle_batch(&mut read);
+        let settled = self.settle_batch(&mut work);
         let is_stuck = matches!(settled, Ok(SettleRound::NoProgress) | Err(_));
         self.is_stuck.store(is_stuck, Relaxed);
         self.rounds_without_progress
             .fetch_add(is_stuck.into(), Relaxed);
         self.is_at_work.store(false, Relaxed);
         if !matches!(settled, Ok(SettleRound::Progress)) {
-            read.shrink();
+            work.read.shrink();
         }
         // Also if nothing was given up: who waits for it looks whether more may come.
         self.reclaimer.space_freed.notify();
         settled
     }
 
-    fn settle_batch(&self, read: &mut ReadSpans) -> Result<SettleRound> {
+    fn settle_batch(&self, work: &mut SettleWork) -> Result<SettleRound> {
         self.poison.check()?;
         self.fill_index()?;
         let picked = Cell::new(0);
-        let settled = self.settle_picked(read, &picked);
+        let settled = self.settle_picked(work, &picked);
         self.backlog.done(picked.get());
         settled
     }
 
     /// The round. `bytes`: counts the picked bytes.
-    fn settle_picked(&self, read: &mut ReadSpans, bytes: &Cell<u64>) -> Result<SettleRound> {
-        let mut plan = SettlePlan::new(self);
+    fn settle_picked(&self, work: &mut SettleWork, bytes: &Cell<u64>) -> Result<SettleRound> {
+        let SettleWork { read, encoder } = work;
+        let mut plan = SettlePlan::new(self, encoder.as_mut());
         let most = match self.options.fingerprint.needs_compare() {
             true => READ_BYTES,
             false => BATCH_BYTES.min(self.options.backlog_bytes / 4).max(1),

@@ -12,7 +12,7 @@
 //!
 //! value  0  1  version = 2
 //!        1  1  kind: 0 raw, 1 mapped
-//!        2  2  zero
+//!        2  2  of a raw span its hint (`hint`), u16 little-endian; else zero
 //!        4  8  live start: address of the first live byte, u64 little-endian
 //!       12     raw bytes (`raw`), or runs (`runs`)
 //! ```
@@ -20,9 +20,11 @@
 //!
 //! Invariants: `live` is not empty; of raw bytes it is inside what is stored, and the first and the last piece hold a live byte;
 //! runs are as long as it; spans of one log never overlap.
+pub mod hint;
 pub mod raw;
 pub mod runs;
 
+pub use hint::StoredHint;
 pub use raw::{PIECE_BYTES, RawBytes, checksums};
 pub use runs::{Run, RunSource, Runs};
 
@@ -72,8 +74,17 @@ impl Span {
                 segment,
                 offset,
                 crcs: checksums(addr, bytes),
+                hint: StoredHint::default(),
             }),
         }
+    }
+
+    /// The same with this hint, if it is raw.
+    pub fn with_hint(mut self, hint: StoredHint) -> Span {
+        if let SpanBytes::Raw(raw) = &mut self.bytes {
+            raw.hint = hint;
+        }
+        self
     }
 
     /// A span whose bytes are in containers, from `addr` on.
@@ -139,7 +150,8 @@ impl Span {
             SpanBytes::Raw(_) => RAW,
             SpanBytes::Mapped(_) => MAPPED,
         };
-        let mut v = vec![VERSION, kind, 0, 0];
+        let [low, high] = self.raw().map_or(0, |raw| raw.hint.0).to_le_bytes();
+        let mut v = vec![VERSION, kind, low, high];
         v.extend_from_slice(&self.live.start.to_le_bytes());
         match &self.bytes {
             SpanBytes::Raw(raw) => raw.encode(&mut v),
@@ -174,8 +186,9 @@ impl Span {
             return Err(bad("addresses out of order"));
         }
         let rest = &value[VALUE_HEAD..];
+        let hint = StoredHint(u16::from_le_bytes([value[2], value[3]]));
         let bytes = match value[1] {
-            RAW => RawBytes::decode(log, &live, rest).map(SpanBytes::Raw),
+            RAW => RawBytes::decode(log, &live, hint, rest).map(SpanBytes::Raw),
             MAPPED => Runs::decode(end - start, rest).map(SpanBytes::Mapped),
             _ => Err("unknown kind"),
         };
@@ -274,7 +287,7 @@ mod tests {
             addr in 0u64..20_000, len in 1usize..20_000, a in any::<prop::sample::Index>(), b in any::<prop::sample::Index>(),
         ) {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
-            let span = Span::of(7, addr, &bytes, 3, 4096);
+            let span = Span::of(7, addr, &bytes, 3, 4096).with_hint(StoredHint(len as u16));
             prop_assert_eq!(&Span::decode(&span.key(), &span.value()).unwrap(), &span);
             let (a, b) = (a.index(len) as u64, b.index(len) as u64);
             let live = addr + a.min(b)..addr + a.max(b) + 1;

@@ -16,15 +16,16 @@ pub use settle::{SettleBatch, SettledSpan};
 
 use crate::byte_budget::ByteBudget;
 use crate::container::ContainerTable;
+use crate::inline::WrittenSpan;
 use crate::keyspaces::{LOGS, SPANS};
 use crate::pieces::Pieces;
 use crate::poison::Poison;
 use crate::ranges::{merge, subtract};
-use crate::record_cache::RecordCache;
+use crate::record_cache::{Epoch, RecordCache};
 use crate::segment::{SegmentRange, Segments};
-use crate::span::{self, RawBytes, Span};
+use crate::span::{self, RawBytes, Runs, Span};
 use crate::striped_locks::StripedLocks;
-use forebay_proto::{Fid, LogId, Result};
+use forebay_proto::{Error, Fid, LogId, Result};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -109,28 +110,73 @@ impl SpanTable {
         Ok(span)
     }
 
-    /// The segments that hold raw bytes of a log. Containers are on disk before a span names them.
+    /// The segments that hold bytes of a log, raw or in containers. (What settling made is on disk before a span names it, but not
+    /// what was encoded inline.)
     ///
     /// # Errors
     /// As `find`.
     pub fn segments_of(&self, log: LogId) -> Result<BTreeSet<u32>> {
-        span::overlapping(&self.store, log, 0..u64::MAX)
-            .filter_map(|span| match span {
-                Ok(span) => span.raw().map(|raw| Ok(raw.segment)),
-                Err(e) => Some(Err(e)),
-            })
-            .collect()
+        let mut segments = BTreeSet::new();
+        let mut last = None;
+        for span in span::overlapping(&self.store, log, 0..u64::MAX) {
+            let span = span?;
+            segments.extend(span.raw().map(|raw| raw.segment));
+            let runs = span.runs().into_iter().flat_map(Runs::iter);
+            for (id, _) in runs.filter_map(|run| run.in_container()) {
+                if last.replace(id) != Some(id)
+                    && let Some(container) = self.containers.find(id)?
+                {
+                    segments.insert(container.segment);
+                }
+            }
+        }
+        Ok(segments)
     }
 
-    /// Records spans of one log whose bytes are in their segments, in one batch; and the log itself, if it is the first one
-    /// (`new_log`). Takes the spans if it succeeds.
+    /// Records spans of one log whose bytes are in their segments, in one batch, with the containers that some of them name; and the
+    /// log itself, if it is the first one (`new_log`). Answers segment ranges that are not needed: of chunks that were freed before.
     ///
     /// # Errors
-    /// As the store: then none is recorded.
-    pub fn record(&self, log: LogId, new_log: Option<Fid>, spans: &mut Vec<Span>) -> Result<()> {
+    /// As the store: then none is recorded, and they come back.
+    pub fn record(
+        &self,
+        log: LogId,
+        new_log: Option<Fid>,
+        spans: Vec<WrittenSpan>,
+    ) -> std::result::Result<Vec<SegmentRange>, (Error, Vec<WrittenSpan>)> {
+        match self.try_record(log, new_log, &spans) {
+            Ok((epoch, dead)) => {
+                let spans = spans.into_iter().map(|written| Arc::new(written.span));
+                spans.for_each(|span| self.cache.keep(epoch, span));
+                Ok(dead)
+            }
+            Err(e) => Err((e, spans)),
+        }
+    }
+
+    fn try_record(
+        &self,
+        log: LogId,
+        new_log: Option<Fid>,
+        spans: &[WrittenSpan],
+    ) -> Result<(Epoch, Vec<SegmentRange>)> {
         let epoch = self.cache.epoch(log);
         let mut batch = Batch::new();
-        spans.iter().for_each(|s| s.put(&mut batch));
+        let new = || {
+            spans
+                .iter()
+                .filter_map(|written| written.container.as_ref())
+        };
+        let mut locked = self.containers.lock(new().map(|new| new.container.id));
+        new().for_each(|new| locked.create(new.clone()));
+        for written in spans {
+            if let Some(runs) = written.span.runs() {
+                // Of containers that this batch creates: there is none that is gone.
+                locked.take(runs)?;
+            }
+            written.span.put(&mut batch);
+        }
+        locked.put(&mut batch)?;
         if let Some(fid) = new_log {
             batch.put(
                 LOGS,
@@ -139,10 +185,15 @@ impl SpanTable {
             );
         }
         self.apply(batch)?;
-        for span in spans.drain(..) {
-            self.cache.keep(epoch, Arc::new(span));
+        let dead = locked.applied();
+        for span in spans.iter().map(|written| &written.span) {
+            if span.runs().is_some() {
+                // Counted when it was accepted; from now on its container counts.
+                self.live.give(span.live_len());
+                self.count_mapped(std::slice::from_ref(span));
+            }
         }
-        Ok(())
+        Ok((epoch, dead))
     }
 
     /// Has a later batch delete the record of this log.
@@ -326,7 +377,12 @@ mod tests {
         fn record(&self, addr: u64, len: usize) -> Span {
             let span = self.reserve(addr, len);
             self.live.take(len as u64);
-            self.table.record(7, None, &mut vec![span.clone()]).unwrap();
+            let written = WrittenSpan {
+                span: span.clone(),
+                container: None,
+            };
+            let recorded = self.table.record(7, None, vec![written]);
+            assert!(recorded.is_ok_and(|dead| dead.is_empty()));
             span
         }
 

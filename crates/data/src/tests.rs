@@ -22,6 +22,7 @@ fn open(disk: &FaultIo, buffer_bytes: u64) -> LogStore {
         sync_each_flush: false,
         reserve: Arc::default(),
         settle: None,
+        codec_when: Default::default(),
         background: false,
     };
     LogStore::open(io, Path::new("/m/data"), records, options).unwrap()
@@ -35,7 +36,7 @@ fn pattern(log: LogId, addr: u64, len: usize) -> Vec<u8> {
 
 /// A log with so many bytes in segments.
 fn written(store: &LogStore, len: usize) -> LogId {
-    let log = store.create_log(Fid(1)).unwrap();
+    let log = store.create_log(Fid(1), Default::default()).unwrap();
     store.append(log, &pattern(log, 0, len)).unwrap();
     store.flush(log, false).unwrap();
     log

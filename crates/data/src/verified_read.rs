@@ -20,7 +20,14 @@ pub struct Mismatch {
     /// Its number.
     pub piece: usize,
     /// The checksum of what is there. `None`: its bytes are not there.
-    found: Option<u32>,
+    pub found: Option<u32>,
+}
+
+impl Mismatch {
+    /// A piece whose bytes are not there.
+    pub fn missing(piece: usize) -> Mismatch {
+        Mismatch { piece, found: None }
+    }
 }
 
 /// Memory for a piece of which only a part is wanted.
@@ -62,10 +69,7 @@ pub fn read(
     let end = at + buf.len() as u64;
     let (first, last) = (pieces.piece_of(at), pieces.piece_of(end - 1));
     let Some(file) = segments.file(pieces.segment())? else {
-        return Ok(Some(Mismatch {
-            piece: first,
-            found: None,
-        }));
+        return Ok(Some(Mismatch::missing(first)));
     };
     // Pieces cut by the wanted range go through a buffer, whole pieces straight into `buf`; all of them
     // come from the disk together and in order, so that the kernel sees a stream and reads ahead.
@@ -125,7 +129,7 @@ impl NearBuffer<'_> {
     }
 
     /// A buffer of `len` bytes, with any content.
-    fn bytes(&mut self, len: usize) -> &mut [u8] {
+    pub fn bytes(&mut self, len: usize) -> &mut [u8] {
         let is_enough = self
             .buffer
             .as_ref()
@@ -148,7 +152,8 @@ pub struct WantedPart<'a> {
 }
 
 impl WantedPart<'_> {
-    fn end(&self) -> u64 {
+    /// The position after the last byte.
+    pub fn end(&self) -> u64 {
         self.at + self.into.len() as u64
     }
 }
@@ -196,17 +201,12 @@ fn read_near(
     };
     let first = pieces.piece_of(start);
     let Some(file) = segments.file(pieces.segment())? else {
-        return Ok(Some(Mismatch {
-            piece: first,
-            found: None,
-        }));
+        return Ok(Some(Mismatch::missing(first)));
     };
     let from = pieces.segment_offset(pieces.piece(first).start);
     let to = pieces.segment_offset(pieces.piece(pieces.piece_of(end - 1)).end - 1) + 1;
     let buffer = buffer.bytes((to - from) as usize);
-    let n = file
-        .read_at(buffer, from)
-        .map_err(|e| io_error("read", &segments.path(pieces.segment()), e))?;
+    let n = read_at(segments, pieces, &*file, from, buffer)?;
     let place = |at: u64| (pieces.segment_offset(at) - from) as usize;
     // The last piece that was verified.
     let mut verified = None;
@@ -232,6 +232,18 @@ fn read_near(
     Ok(None)
 }
 
+/// Reads bytes of the segment of `pieces`, unverified. Returns how many there were.
+pub fn read_at(
+    segments: &Segments,
+    pieces: &impl Pieces,
+    file: &dyn File,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<usize> {
+    file.read_at(into, offset)
+        .map_err(|e| io_error("read", &segments.path(pieces.segment()), e))
+}
+
 /// Whole pieces, each inside one of the parts, in one call.
 fn read_pieces(
     segments: &Segments,
@@ -255,7 +267,7 @@ fn read_pieces(
                 (p.end - p.start) as usize
             };
             if rest.len() < len {
-                return Ok(Some(Mismatch { piece, found: None }));
+                return Ok(Some(Mismatch::missing(piece)));
             }
             let (bytes, more) = rest.split_at(len);
             let found = crc32c::crc32c(bytes);

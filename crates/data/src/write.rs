@@ -7,8 +7,11 @@
 //! Invariants: an accepted byte counts against the quota until it is freed, and in the disk reserve until it is in a segment or
 //! dropped. A failed append leaves nothing behind; a failed write-out leaves the tail as it was.
 use crate::byte_budget::ByteBudget;
+use crate::container::encoder::RawOrigin;
 use crate::disk_reserve::DiskReserve;
+use crate::inline::{InlineEncoder, WrittenSpan};
 use crate::log::{Log, LogState, OpenLogs};
+use crate::pieces::Pieces;
 use crate::poison::Poison;
 use crate::reclaim::Reclaimer;
 use crate::segment::{Lane, Segment, Segments};
@@ -43,6 +46,8 @@ pub struct LogAppender {
     pub reclaimer: Arc<Reclaimer>,
     /// Closed by a failed write.
     pub poison: Arc<Poison>,
+    /// Encodes what is written, if that is on.
+    pub inline: Option<InlineEncoder>,
     /// Settles written spans, if settling is on.
     pub settler: Option<Arc<Settler>>,
 }
@@ -176,9 +181,9 @@ impl LogAppender {
         let mut at = start;
         for chunk in bytes.chunks(MAX_SPAN_BYTES) {
             match self.store_bytes(log, state, at, chunk) {
-                Ok(span) => spans.push(span),
+                Ok(written) => spans.push(written),
                 Err(e) => {
-                    self.reclaimer.discard(&spans);
+                    self.discard(&spans);
                     return Err(e);
                 }
             }
@@ -193,29 +198,68 @@ impl LogAppender {
         Ok(())
     }
 
-    /// Writes bytes to a segment, where they count as live. The returned span is not recorded yet.
+    /// Writes bytes to a segment, where they count as live; encoded, if that is on and worth it. The returned span is not recorded
+    /// yet.
     fn store_bytes(
         &self,
         log: &Log,
         state: &mut LogState,
         addr: u64,
         bytes: &[u8],
-    ) -> Result<Span> {
-        let (segment, offset) = self.reserve_in_segment(log.id, bytes.len() as u64)?;
+    ) -> Result<WrittenSpan> {
+        let encoded = match &self.inline {
+            None => None,
+            Some(inline) => {
+                let origin = RawOrigin {
+                    log: log.id,
+                    addr,
+                    hint: log.hint.into(),
+                };
+                let write = |encoded: &[u8]| self.write_to_segment(log.id, encoded);
+                inline.write(&origin, &mut state.chooser, bytes, write)?
+            }
+        };
+        let (written, segment) = match encoded {
+            Some(written) => written,
+            None => {
+                let (segment, offset) = self.write_to_segment(log.id, bytes)?;
+                let span = Span::of(log.id, addr, bytes, segment.number, offset);
+                let written = WrittenSpan {
+                    span: span.with_hint(log.hint),
+                    container: None,
+                };
+                (written, segment)
+            }
+        };
+        if self.segments.is_ahead() {
+            self.reclaimer.queue.wake();
+        }
+        if !state.unsynced.iter().any(|s| s.number == segment.number) {
+            state.unsynced.push(segment);
+        }
+        Ok(written)
+    }
+
+    /// Writes bytes to a segment, where they count as live.
+    fn write_to_segment(&self, log: LogId, bytes: &[u8]) -> Result<(Arc<Segment>, u32)> {
+        let (segment, offset) = self.reserve_in_segment(log, bytes.len() as u64)?;
         let write = || self.segments.write(&segment, offset, bytes);
         if let Err(e) = self.with_space(write) {
             self.reserve.revoke();
             self.segments.release(segment.number, bytes.len() as u64);
             return Err(self.poison.note(e));
         }
-        if self.segments.is_ahead() {
-            self.reclaimer.queue.wake();
-        }
-        let span = Span::of(log.id, addr, bytes, segment.number, offset);
-        if !state.unsynced.iter().any(|s| s.number == segment.number) {
-            state.unsynced.push(segment);
-        }
-        Ok(span)
+        Ok((segment, offset))
+    }
+
+    /// Gives back the space of spans that will not be recorded.
+    fn discard(&self, written: &[WrittenSpan]) {
+        let raw = written.iter().filter_map(|w| w.span.raw());
+        self.reclaimer
+            .discard_bytes(raw.map(|raw| raw.segment_range(&raw.stored)));
+        let containers = written.iter().filter_map(|w| w.container.as_ref());
+        let places = containers.flat_map(|new| new.container.places(|_| true));
+        self.reclaimer.discard_bytes(places);
     }
 
     /// Tries once more on a full disk, if reclaiming may have helped.
@@ -241,11 +285,19 @@ impl LogAppender {
             let tail = std::mem::take(&mut state.tail);
             let stored = self.store_bytes(log, state, start, tail.bytes());
             state.tail = tail;
-            let whole = stored?;
-            let parts: Vec<Span> = live.into_iter().map(|l| whole.part(l)).collect();
+            let WrittenSpan { span, container } = stored?;
+            let mut container = container;
+            let parts: Vec<WrittenSpan> = live
+                .into_iter()
+                .map(|live| WrittenSpan {
+                    span: span.part(live),
+                    // Recorded once, with the first of them.
+                    container: container.take(),
+                })
+                .collect();
             // Two parts may both hold the piece between them, so parts can count more than the whole.
-            let counted = parts.iter().map(Span::stored_len).sum();
-            if let Some(raw) = whole.raw() {
+            let counted = parts.iter().map(|part| part.span.stored_len()).sum();
+            if let Some(raw) = span.raw() {
                 self.segments
                     .recount(raw.segment, raw.stored_len(), counted);
             }
@@ -262,23 +314,34 @@ impl LogAppender {
         &self,
         log: &Log,
         state: &mut LogState,
-        mut spans: Vec<Span>,
+        spans: Vec<WrittenSpan>,
         sync: bool,
     ) -> Result<()> {
         let new_log = (!state.recorded).then_some(log.fid);
-        let raw = spans.first().zip(spans.last());
-        let raw = raw.map(|(first, last)| (first.live.start, last.live.end - first.live.start));
+        let raw: Vec<(u64, u64)> = (spans.iter())
+            .filter(|written| written.span.raw().is_some())
+            .map(|written| (written.span.live.start, written.span.live_len()))
+            .collect();
         let synced = if sync {
             self.sync_segments(state)
         } else {
             Ok(())
         };
-        synced
-            .and_then(|()| self.spans.record(log.id, new_log, &mut spans))
-            .inspect_err(|_| self.reclaimer.discard(&spans))?;
+        if let Err(e) = synced {
+            self.discard(&spans);
+            return Err(e);
+        }
+        match self.spans.record(log.id, new_log, spans) {
+            Ok(dead) => self.reclaimer.queue.add(dead),
+            Err((e, spans)) => {
+                self.discard(&spans);
+                return Err(e);
+            }
+        }
         state.recorded = true;
-        if let (Some(settler), Some((from, bytes))) = (&self.settler, raw) {
-            settler.backlog.note(log.id, from, bytes);
+        if let (Some(settler), Some((from, _))) = (&self.settler, raw.first()) {
+            let bytes = raw.iter().map(|(_, bytes)| bytes).sum();
+            settler.backlog.note(log.id, *from, bytes);
         }
         Ok(())
     }

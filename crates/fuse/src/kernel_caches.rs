@@ -67,7 +67,7 @@ impl KernelCaches {
     ///
     /// # Errors
     /// `EIO`: they are not.
-    pub fn catch_up(
+    pub fn refresh_size_and_pages(
         &self,
         delegate: &Delegate,
         fid: Fid,
@@ -219,7 +219,7 @@ impl KernelCaches {
                     let seen = delegate.names.seen(fid);
                     let same = seen.is_none_or(|attr| attr.size == size);
                     if same {
-                        delegate.kernel_pages.told_size(fid, size);
+                        delegate.kernel_pages.note_kernel_size(fid, size);
                     }
                     same
                 });

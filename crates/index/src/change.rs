@@ -40,7 +40,7 @@ impl ExtentIndex {
     /// # Errors
     /// Those of reading the store. `batch` may then hold a part of the changes: do not apply it.
     pub fn change(&self, batch: &mut Batch, fid: u64, changes: &[Change]) -> Result<Vec<Extent>> {
-        self.lay(batch, fid, changes, Self::unoverlapped)
+        self.apply_changes(batch, fid, changes, Self::unoverlapped)
     }
 
     /// The same for a file of which nothing was ever stored here: no stored record is looked at. That is the common small file, which
@@ -54,11 +54,11 @@ impl ExtentIndex {
         fid: u64,
         changes: &[Change],
     ) -> Result<Vec<Extent>> {
-        self.lay(batch, fid, changes, Self::all_free)
+        self.apply_changes(batch, fid, changes, Self::all_free)
     }
 
     /// Applies changes to the stored extents. `free`: for each piece, whether no stored extent overlaps it or joins with it.
-    fn lay(
+    fn apply_changes(
         &self,
         batch: &mut Batch,
         fid: u64,
@@ -87,7 +87,7 @@ impl ExtentIndex {
             let view = view.get_or_insert_with(|| self.engine.view());
             while !rest.is_empty() {
                 let (group, old) = self.group(view, fid, rest)?;
-                let new = lay_over(&old, group, &mut displaced);
+                let new = overlay_run(&old, group, &mut displaced);
                 write_differences(fid, &old, &new, &mut records);
                 rest = &rest[group.len()..];
             }
@@ -166,7 +166,7 @@ fn near_pieces(pieces: &[Piece]) -> &[Piece] {
 }
 
 /// The extents after `run` is laid over `old`, ready to be stored; displaced parts of `old` go to `displaced`.
-fn lay_over(old: &[Extent], run: &[Piece], displaced: &mut Vec<Extent>) -> Vec<Extent> {
+fn overlay_run(old: &[Extent], run: &[Piece], displaced: &mut Vec<Extent>) -> Vec<Extent> {
     let mut out = Joined::default();
     let mut olds = old.iter().copied();
     let mut left = olds.next();
@@ -176,7 +176,7 @@ fn lay_over(old: &[Extent], run: &[Piece], displaced: &mut Vec<Extent>) -> Vec<E
                 out.push(before, false);
             }
             let covered = extent.clip(&(piece.start..piece.end));
-            displaced.extend(covered.filter(|e| !piece.keeps(e)));
+            displaced.extend(covered.filter(|e| !piece.keeps_log_bytes(e)));
             left = extent.clip(&(piece.end..u64::MAX));
             if left.is_some() {
                 break;

@@ -28,7 +28,7 @@ impl Piece {
     }
 
     /// Grows by a piece that continues it.
-    fn take_in(&mut self, next: &Piece) {
+    fn extend_by(&mut self, next: &Piece) {
         self.end = next.end;
         if let Some(source) = &mut self.source {
             source.len = self.end - self.start;
@@ -50,7 +50,7 @@ impl Piece {
     }
 
     /// Whether `extent`, which overlaps this piece, keeps its log bytes in use where they overlap.
-    pub fn keeps(&self, extent: &Extent) -> bool {
+    pub fn keeps_log_bytes(&self, extent: &Extent) -> bool {
         self.source.is_some_and(|s| s.same_bytes(extent))
     }
 }
@@ -79,7 +79,7 @@ pub(crate) fn fold(changes: &[Change]) -> (Vec<Piece>, Vec<Extent>) {
     pieces.dedup_by(|piece, last| {
         let continues = last.continues_with(piece);
         if continues {
-            last.take_in(piece);
+            last.extend_by(piece);
         }
         continues
     });
@@ -113,7 +113,7 @@ impl Overlay {
         match last.as_mut().map(|l| l.get_mut()) {
             Some(last) if last.end > piece.start => self.cover(piece.start, piece.end),
             Some(last) if last.continues_with(&piece) => {
-                last.take_in(&piece);
+                last.extend_by(&piece);
                 return;
             }
             _ => {}
@@ -147,7 +147,7 @@ impl Overlay {
             for piece in self.pieces.range(from..old.end()).map(|(_, p)| p) {
                 unused.extend(
                     old.clip(&(piece.start..piece.end))
-                        .filter(|part| !piece.keeps(part)),
+                        .filter(|part| !piece.keeps_log_bytes(part)),
                 );
             }
         }

@@ -16,6 +16,8 @@ use crate::server_rpc::{PeerHandler, PeerReply, PeerRequest, reply};
 use crate::spec::host;
 use crate::stage::StageService;
 use forebay_fuse::OpenHandles;
+use forebay_server::Fid;
+use forebay_server::delegate::{RecodePlace, RecodeStep};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,6 +65,9 @@ impl ControlHandler for ControlService {
             ControlRequest::Stop { force } => self.stop(force, asker),
             ControlRequest::Stage(ask) => self.stages.answer(ask, asker),
             ControlRequest::Record(ask) => self.recordings.answer(ask),
+            ControlRequest::Recode { fid, place } => self
+                .recode(Fid(fid), place)
+                .map_or_else(ControlReply::Refused, ControlReply::Recoded),
         }
     }
 }
@@ -84,6 +89,28 @@ impl PeerHandler for ControlService {
 }
 
 impl ControlService {
+    /// A step of encoding a file again, through a delegate of this process.
+    fn recode(&self, fid: Fid, place: RecodePlace) -> Result<RecodeStep, String> {
+        let shown = self.server.store.display();
+        let found = self.server.with_members(|members| {
+            let delegate = members.delegates().into_iter().next();
+            (delegate, members.is_read_only())
+        });
+        let delegate = match found {
+            Some((_, true)) => {
+                return Err(format!(
+                    "the salvaged store {shown} is read-only; copy its files into a new service"
+                ));
+            }
+            Some((Some((_, delegate)), false)) => delegate,
+            Some((None, false)) | None => {
+                return Err(format!("the service of {shown} is stopping; try again"));
+            }
+        };
+        let step = delegate.locator.recode_step(fid, place);
+        step.map_err(|e| format!("cannot encode it again: {e}; see the log of {shown}"))
+    }
+
     /// Of all processes of the service.
     fn status(&self) -> Result<Status, String> {
         let mut status = self.own_status()?;

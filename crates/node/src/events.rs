@@ -38,7 +38,7 @@ pub struct StopCause {
 
 impl StopCause {
     /// For this reason.
-    pub fn because(why: impl Into<String>) -> StopCause {
+    pub fn for_reason(why: impl Into<String>) -> StopCause {
         StopCause {
             why: why.into(),
             over: false,
@@ -61,7 +61,7 @@ pub fn signals(send: impl Fn(ServerEvent) + Send + 'static) -> Result {
             );
             std::process::exit(i32::from(crate::failure::FAILED));
         }
-        send(ServerEvent::Stop(StopCause::because(format!(
+        send(ServerEvent::Stop(StopCause::for_reason(format!(
             "signal {signal}"
         ))));
     })
@@ -80,7 +80,7 @@ pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<ServerEvent
         wait_for_any(&[], &[changes.ready()], MOUNTS_RECHECK);
         match mount_table::of_store(&store) {
             Ok(mounts) if !mounts.iter().any(|m| points.contains(&m.point)) => {
-                let cause = StopCause::because("every mount was unmounted");
+                let cause = StopCause::for_reason("every mount was unmounted");
                 let _ = events.send(ServerEvent::Stop(cause));
                 return;
             }

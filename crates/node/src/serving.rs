@@ -62,7 +62,7 @@ pub fn until_stopped(
     tracing::info!("ready");
     let cause = match heard {
         true => server.wait(&events),
-        false => StopCause::because("whoever started it is gone"),
+        false => StopCause::for_reason("whoever started it is gone"),
     };
     Ok(server.stop(cause)?)
 }
@@ -141,12 +141,12 @@ impl RunningServer {
                     return StopCause {
                         over: starter == Some(asker),
                         reply: Some(reply),
-                        ..StopCause::because("asked to")
+                        ..StopCause::for_reason("asked to")
                     };
                 }
             }
         }
-        StopCause::because("nobody can ask any more")
+        StopCause::for_reason("nobody can ask any more")
     }
 
     /// Stops in order: nobody is answered any more, mounts go, the members commit and close.

@@ -1,6 +1,8 @@
 //! Sizes and durations as people write them. Sizes are bytes inside, durations `std::time::Duration`.
 //!
 //! `K`, `M`, `G`, `T` and `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024; `KB`, `MB`, `GB`, `TB` are powers of 1000.
+pub use forebay_trace::plot::axis::counted;
+use forebay_trace::plot::axis::thousands;
 use std::time::Duration;
 
 /// Reads a size: a number, perhaps with a fraction, and perhaps a unit.
@@ -78,20 +80,7 @@ pub fn size(bytes: u64) -> String {
 
 /// A count for people: thousands separated by commas.
 pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
-}
-
-/// A count of things for people: `1 member`, `1,234 files`.
-pub fn counted(n: u64, thing: &str) -> String {
-    format!("{} {thing}{}", count(n), if n == 1 { "" } else { "s" })
+    thousands(&n.to_string())
 }
 
 /// A rate for people: `512.3 MiB/s`.

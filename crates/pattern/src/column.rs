@@ -70,7 +70,7 @@ impl Column {
 
     /// The same, if the values may repeat after as many as one of `turns`, shifted, or each go on by a step of its own: whatever takes
     /// least memory.
-    pub(crate) fn turning(values: Vec<u64>, turns: &[u64]) -> Column {
+    pub(crate) fn with_periods(values: Vec<u64>, turns: &[u64]) -> Column {
         let count = values.len() as u64;
         let periods = turns.iter().filter(|t| (2..count).contains(*t));
         let others = periods.filter_map(|&period| {

@@ -73,7 +73,7 @@ impl PlacedTerm<'_> {
         match Lattice::new(self.arena, shape) {
             Some(lattice) if lattice.increasing => true,
             _ => match self.paths(&mut search.left) {
-                Some(paths) => search.none_shared(paths),
+                Some(paths) => search.leaves_disjoint(paths),
                 None => false,
             },
         }

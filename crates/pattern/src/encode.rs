@@ -196,7 +196,7 @@ impl<'a> BodyForm<'a> {
         distances(self.arena, parts).for_each(|d| self.signed(out, d));
         let place = self.order.len() as u64;
         self.shapes(out, &mut recent, place, self.terms.iter().map(|t| t.shape));
-        let (count, breaks) = self.breaks();
+        let (count, breaks) = self.address_breaks();
         if count > 0 {
             flags |= BREAKS;
             varint::put(out, count);
@@ -234,7 +234,7 @@ impl<'a> BodyForm<'a> {
         }
     }
 
-    fn breaks(&self) -> (u64, Vec<u8>) {
+    fn address_breaks(&self) -> (u64, Vec<u8>) {
         let mut list = Vec::new();
         let (mut at, mut count) = (0, 0);
         let mut end = self.terms.first().map_or(0, |t| t.addr);

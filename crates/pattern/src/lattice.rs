@@ -1,25 +1,29 @@
-//! A shape whose elements lie in a lattice: nested loops whose strides, sorted by size, each leave room for all that is inside.
-//! Then one division for each loop finds the place of an offset, whichever loop is the outer one.
+//! Lattices: nested loops whose cells do not overlap, so that the element at an offset is found with one division for each loop.
+//!
+//! The loops with more than one iteration are the dimensions (`Dim`); what they repeat is the cell. The dimensions are sorted by stride,
+//! whichever loop is the outer one, and each stride has room for all that lies inside:
 //!
 //! ```text
-//! base + k0 * stride0 + k1 * stride1 + ... + rest       stride0 >= (count1 - 1) * stride1 + ... + extent of the inner part
+//! offset = base + k0 * stride0 + k1 * stride1 + ... + rest       rest: inside the cell
+//!          stride0 >= (count1 - 1) * stride1 + ... + bytes of a cell
 //! ```
 //!
 //! # Invariants
 //! 1. Strides are positive: a loop that goes down is counted from its end (`flip`).
-//! 2. No two cells overlap, so at most one holds a byte.
+//! 2. Cells do not overlap, so at most one of them holds a byte.
 
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::shape::{Arena, LoopItem, MAX_DEPTH, Shape, ShapeKind};
 use crate::shape_lookup::{ElementHit, hit_body, next_start_body};
 
-/// A direction of the lattice that comes from a loop.
+/// A dimension of the lattice: a loop with more than one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dim {
     pub(crate) stride: u64,
     pub(crate) count: u64,
-    /// Its loop's place among the levels.
+    /// Its loop's index in `levels`.
     level: u8,
+    /// Its loop goes down.
     flip: bool,
 }
 

@@ -34,7 +34,7 @@
 //! | `global_codec`, `column` | the encoded form of a global pattern; of a column of its numbers |
 //! | `patterns` | [`Patterns`]: all of a file, as they are stored and sent |
 //! | `range_iterator`, `row_iterator` | [`Pieces`]: all extents of a range of a map, in order; those of a global pattern, a row at a time |
-//! | `extent_skip`, `overlay` | where bytes without a hole end; laying ranges over each other |
+//! | `range_map`, `extent_skip` | [`RangeMap`]: an ordered map from ranges to values; where bytes without a hole end |
 //! | `disjoint`, `commit_validation` | whether two patterns surely share no byte; whether all elements of a commit are disjoint |
 //! | `path`, `path_search` | shapes as plain steps to their leaves, and whether two such paths have a byte in common |
 //! | `display`, `error` | patterns as text; what can be wrong |
@@ -61,7 +61,6 @@ mod loop_distribution;
 mod map;
 mod measure;
 mod merge;
-mod overlay;
 mod parse;
 mod path;
 mod path_search;
@@ -69,6 +68,7 @@ mod pattern;
 mod patterns;
 mod predict;
 mod range_iterator;
+mod range_map;
 mod range_query;
 mod row_iterator;
 mod segment;
@@ -89,4 +89,5 @@ pub use pattern::{Elements, Pattern};
 pub use patterns::{FrameLoss, Patterns, decode_all};
 pub use predict::{Predictor, ReadRequest};
 pub use range_iterator::Pieces;
+pub use range_map::{RangeMap, RangeValue};
 pub use segment::{LogSource, PlacedExtent, Segment};

@@ -23,11 +23,11 @@ pub(crate) struct ShapePart {
 }
 
 /// Whether a shape has a loop over several items.
-pub(crate) fn branches(arena: &Arena, shape: Shape) -> bool {
+pub(crate) fn has_loop_over_several_items(arena: &Arena, shape: Shape) -> bool {
     match shape.kind() {
         ShapeKind::Leaf(_) => false,
         ShapeKind::Loop(id) => match arena.body(arena.get(id)) {
-            [item] => branches(arena, item.shape),
+            [item] => has_loop_over_several_items(arena, item.shape),
             _ => true,
         },
     }

@@ -11,7 +11,7 @@
 use crate::element::Element;
 use crate::global::GlobalPattern;
 use crate::loop_distribution::{ShapePart, distribute};
-use crate::overlay::Overlay;
+use crate::range_map::RangeMap;
 use crate::shape::{Arena, ShapeKind};
 use crate::shape_lookup;
 use crate::stack::Term;
@@ -176,16 +176,16 @@ impl PatternMap {
             )
         };
         leaves.sort_by_key(order);
-        let mut overlay = Overlay::default();
+        let mut seen = RangeMap::default();
         for (place, leaf) in leaves.iter().enumerate() {
-            overlay.lay(leaf.lo..leaf.hi, place);
+            seen.insert(leaf.lo..leaf.hi, place);
         }
-        self.entries
-            .extend(overlay.ranges().map(|(range, place)| MapEntry {
-                lo: range.start,
-                hi: range.end,
-                ..leaves[place].clone()
-            }));
+        let visible = seen.iter().map(|(range, place)| MapEntry {
+            lo: range.start,
+            hi: range.end,
+            ..leaves[place].clone()
+        });
+        self.entries.extend(visible);
     }
 
     fn raise(&mut self, from: usize, to: usize) -> u64 {
@@ -314,7 +314,7 @@ impl PatternMap {
     fn past_holes(&self, offset: u64, above: Option<u64>) -> MapLookup {
         let mut at = offset;
         for _ in 0..MAX_HOLE_STEPS {
-            match self.look(at, above) {
+            match self.lookup_above(at, above) {
                 MapLookup::Data(_) if at > offset => return MapLookup::Hole(at),
                 MapLookup::Hole(end) => at = end,
                 other => return other,
@@ -324,7 +324,7 @@ impl PatternMap {
     }
 
     /// What is at `offset` of the sequences above one, or of all. A hole may go on after its end.
-    pub(crate) fn look(&self, offset: u64, above: Option<u64>) -> MapLookup {
+    pub(crate) fn lookup_above(&self, offset: u64, above: Option<u64>) -> MapLookup {
         let counts = |sequence: u64| above.is_none_or(|above| sequence > above);
         let mut best: Option<(PlacedExtent, &MapEntry)> = None;
         self.around(0, self.entries.len(), offset, &mut |entry| {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 impl Loop {
     /// Iterations that reach into `from..to`, relative to the loop's start, as if it had no ends. Its stride is not 0.
-    pub(crate) fn reaching(&self, from: i128, to: i128) -> Range<i128> {
+    pub(crate) fn iterations_reaching(&self, from: i128, to: i128) -> Range<i128> {
         let (lo, hi) = (i128::from(self.body.0), i128::from(self.body.1));
         let (stride, below, above) = match i128::from(self.steps.stride) {
             stride @ 0.. => (stride, from - hi, to - lo),
@@ -14,7 +14,7 @@ impl Loop {
         below.div_euclid(stride) + 1..-(-above).div_euclid(stride)
     }
 
-    /// Iterations that lie in `from..to` whole; as [`Loop::reaching`]. Empty, with any start, if there are none.
+    /// Iterations that lie in `from..to` whole; as [`Loop::iterations_reaching`]. Empty, with any start, if there are none.
     pub(crate) fn inside(&self, from: i128, to: i128) -> Range<i128> {
         let (lo, hi) = (i128::from(self.body.0), i128::from(self.body.1));
         let (stride, below, above) = match i128::from(self.steps.stride) {

@@ -12,7 +12,7 @@
 
 use crate::global::{GlobalPattern, SlotStarts};
 use crate::lattice::Lattice;
-use crate::loop_distribution::{branches, distribute};
+use crate::loop_distribution::{distribute, has_loop_over_several_items};
 use crate::shape::{Arena, MAX_DEPTH, Shape, ShapeKind};
 use crate::slot_writers::SlotWriters;
 use crate::stack::Term;
@@ -59,7 +59,7 @@ pub fn merge(segments: Vec<Segment>) -> (Vec<GlobalPattern>, Vec<Segment>) {
         segments.iter().any(term)
     };
     if terms <= MAX_TERMS {
-        let (branching, mut taken_apart) = (any(&branches), false);
+        let (branching, mut taken_apart) = (any(&has_loop_over_several_items), false);
         for keep in [MAX_DEPTH, 2, 1] {
             if (taken_apart || !branching) && best.cost(&segments) <= SMALL_MAP_BYTES {
                 break;
@@ -77,7 +77,7 @@ pub fn merge(segments: Vec<Segment>) -> (Vec<GlobalPattern>, Vec<Segment>) {
         mut globals, taken, ..
     } = best;
     globals.sort_by_key(|g| (g.bounds(), g.writers.newest));
-    (globals, left(segments, &taken))
+    (globals, without_taken_terms(segments, &taken))
 }
 
 /// One way to merge.
@@ -128,7 +128,7 @@ impl Merger {
         let parts = match &lattice {
             None => Vec::new(),
             Some(_)
-                if even(slots)
+                if as_nested_strides(slots)
                     .is_some_and(|p| slots.len() >= least && self.keep(shape, limit, slots, p)) =>
             {
                 return;
@@ -143,7 +143,7 @@ impl Merger {
                 let starts: Vec<u64> = part.iter().map(|s| s.term.start - first).collect();
                 let table = parts || part.len() >= least_in_table;
                 let table = || table.then(|| SlotStarts::Table(starts.into()));
-                let Some(places) = even(part).or_else(table) else {
+                let Some(places) = as_nested_strides(part).or_else(table) else {
                     continue;
                 };
                 let kept = self.keep(shape, limit, part, places);
@@ -212,8 +212,9 @@ impl Merger {
                 });
             };
             for (j, term) in segment.pattern.terms.iter().enumerate() {
-                let pieces = apart
-                    .filter(|keep| branches(from, term.shape) || from.depth(term.shape) > *keep);
+                let pieces = apart.filter(|keep| {
+                    has_loop_over_several_items(from, term.shape) || from.depth(term.shape) > *keep
+                });
                 let pieces =
                     pieces.and_then(|keep| distribute(from, &mut self.arena, term.shape, keep));
                 count += pieces.as_ref().map_or(1, Vec::len);
@@ -259,7 +260,7 @@ impl Merger {
 type TermGroups = Vec<((Shape, Option<u64>), Vec<MergeSlot>)>;
 
 /// The nested strides from start to start, found by folding. `None`: the starts are not one nest of strides.
-fn even(slots: &[MergeSlot]) -> Option<SlotStarts> {
+fn as_nested_strides(slots: &[MergeSlot]) -> Option<SlotStarts> {
     let first = slots.first()?.term.start;
     let mut folder = Folder::new();
     for slot in slots {
@@ -328,7 +329,7 @@ fn clusters<'a>(lattice: &Lattice, slots: &'a [MergeSlot]) -> Vec<&'a [MergeSlot
 }
 
 /// The segments without the terms that were taken.
-fn left(segments: Vec<Segment>, taken: &[Vec<bool>]) -> Vec<Segment> {
+fn without_taken_terms(segments: Vec<Segment>, taken: &[Vec<bool>]) -> Vec<Segment> {
     let mut out = Vec::new();
     for (mut segment, taken) in segments.into_iter().zip(taken) {
         if taken.iter().any(|t| *t) {

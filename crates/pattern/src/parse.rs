@@ -34,9 +34,9 @@ pub(crate) fn parse(flags: u8, bytes: &[u8], addr: u64) -> Result<Pattern, &'sta
         if flags & GRAINS != 0 {
             (reader.grain, reader.len_grain) = (reader.next()?, reader.next()?);
         }
-        let loops = reader.given(LOOPS)?;
+        let loops = reader.number_if_flagged(LOOPS)?;
         for _ in 0..loops {
-            reader.looped()?;
+            reader.parse_loop()?;
         }
         reader.terms(addr)?
     };
@@ -63,7 +63,7 @@ impl Reader<'_> {
     }
 
     /// A number that is there with a flag, else 0.
-    fn given(&mut self, flag: u8) -> Result<u64, &'static str> {
+    fn number_if_flagged(&mut self, flag: u8) -> Result<u64, &'static str> {
         if self.flags & flag == 0 {
             Ok(0)
         } else {
@@ -85,10 +85,10 @@ impl Reader<'_> {
         grains.checked_mul(grain).ok_or("a distance is too large")
     }
 
-    fn looped(&mut self) -> Result<(), &'static str> {
+    fn parse_loop(&mut self) -> Result<(), &'static str> {
         let elements = self.next()?;
         let stride = self.signed()?;
-        let gap = self.given(GAPS)?;
+        let gap = self.number_if_flagged(GAPS)?;
         let steps = Steps {
             stride,
             elements,
@@ -164,7 +164,7 @@ impl Reader<'_> {
             distances.push(self.signed()?);
         }
         let shapes = self.shapes(count)?;
-        let mut skips = self.given(BREAKS)?;
+        let mut skips = self.number_if_flagged(BREAKS)?;
         let mut skip_in = if skips > 0 { self.next()? } else { u64::MAX };
         let (mut end, mut addr, mut elements) = (0i64, addr, 0u64);
         let mut terms = Vec::with_capacity(count);

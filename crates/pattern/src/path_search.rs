@@ -69,7 +69,7 @@ impl PathSearch {
     }
 
     /// Whether it is certain that no byte of these paths is in two of their leaves.
-    pub(crate) fn none_shared(&mut self, paths: &[Path]) -> bool {
+    pub(crate) fn leaves_disjoint(&mut self, paths: &[Path]) -> bool {
         let mut others = paths.iter().enumerate();
         paths.iter().all(Path::nests)
             && others.all(|(i, a)| paths[..i].iter().all(|b| self.disjoint(a, b)))
@@ -142,7 +142,7 @@ fn most(steps: &mut &[(u64, u64)], stride: u64) -> i64 {
 }
 
 /// What these steps add together, at least and at most.
-fn reach(steps: &[SearchStep]) -> (i64, i64) {
+fn sum_bounds(steps: &[SearchStep]) -> (i64, i64) {
     steps.first().map_or((0, 0), |s| s.reach)
 }
 
@@ -151,7 +151,7 @@ fn unreached(steps: &[SearchStep], at: i64, window: (i64, i64), left: &mut usize
     let Some((step, rest)) = steps.split_first() else {
         return at < window.0 || window.1 < at;
     };
-    let (low, high) = reach(rest);
+    let (low, high) = sum_bounds(rest);
     let from = ceil(window.0 - high - at, step.stride).max(step.low);
     let to = (window.1 - low - at).div_euclid(step.stride).min(step.high);
     if from > to {
@@ -160,7 +160,7 @@ fn unreached(steps: &[SearchStep], at: i64, window: (i64, i64), left: &mut usize
     if rest.is_empty() {
         return false;
     }
-    if to - from >= MIN_STEPS_FOR_RESIDUES && missed(steps, at, window) {
+    if to - from >= MIN_STEPS_FOR_RESIDUES && window_has_no_residue(steps, at, window) {
         return true;
     }
     (from..=to).all(|k| match left.checked_sub(1) {
@@ -173,7 +173,7 @@ fn unreached(steps: &[SearchStep], at: i64, window: (i64, i64), left: &mut usize
 }
 
 /// Whether for a common divisor of the largest strides no residue is in the window, however far the other steps widen it.
-fn missed(steps: &[SearchStep], at: i64, window: (i64, i64)) -> bool {
+fn window_has_no_residue(steps: &[SearchStep], at: i64, window: (i64, i64)) -> bool {
     let mut modulus = 0;
     steps.iter().any(|step| {
         modulus = gcd(modulus, step.stride);

@@ -82,7 +82,7 @@ impl<'a> Pieces<'a> {
                 self.add(entry);
             }
             if self.rough > self.at {
-                self.look(&mut out);
+                self.lookup_at_offset(&mut out);
                 continue;
             }
             let at = self.at;
@@ -130,8 +130,8 @@ impl<'a> Pieces<'a> {
     }
 
     /// Looks up the piece or hole at the offset.
-    fn look(&mut self, out: &mut PieceBuffer<'_>) {
-        match self.map.look(self.at, None) {
+    fn lookup_at_offset(&mut self, out: &mut PieceBuffer<'_>) {
+        match self.map.lookup_above(self.at, None) {
             MapLookup::End => self.at = self.end,
             MapLookup::Hole(end) => self.at = end,
             MapLookup::Data(piece) => {

@@ -238,7 +238,7 @@ impl RunGatherer<'_> {
         let (from, to) = (from - start, to - start);
         let (reach, inside) = match l.steps.stride {
             0 => (0..full, 0..0),
-            _ => (l.reaching(from, to), l.inside(from, to)),
+            _ => (l.iterations_reaching(from, to), l.inside(from, to)),
         };
         let clamp = |r: Range<i128>| r.start.clamp(0, full)..r.end.clamp(0, full);
         let (reach, mut inside) = (clamp(reach), clamp(inside));

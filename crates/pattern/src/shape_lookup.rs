@@ -134,7 +134,7 @@ fn candidates(l: &Loop, elements: u64, rel: i64) -> (u64, u64) {
     if l.steps.stride == 0 {
         return (0, if rel < l.body.1 { count } else { 0 });
     }
-    let here = l.reaching(rel.into(), i128::from(rel) + 1);
+    let here = l.iterations_reaching(rel.into(), i128::from(rel) + 1);
     let clamp = |k: i128| k.clamp(0, i128::from(count)) as u64;
     (clamp(here.start), clamp(here.end))
 }

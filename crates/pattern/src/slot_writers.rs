@@ -36,15 +36,15 @@ impl SlotWriters {
             });
             numbered.push(number);
         }
-        let writer = Column::turning(numbered, turns);
-        let addr = Column::turning(slots.iter().map(|s| s.2).collect(), turns);
+        let writer = Column::with_periods(numbered, turns);
+        let addr = Column::with_periods(slots.iter().map(|s| s.2).collect(), turns);
         // Where each slot has a writer of its own, what repeats after a turn of slots may do so here too.
         let turns = match writers.len() == slots.len() {
             true => turns,
             false => &[],
         };
         let table = |of: fn(&(LogSource, u64)) -> u64| {
-            Column::turning(writers.iter().map(of).collect(), turns)
+            Column::with_periods(writers.iter().map(of).collect(), turns)
         };
         SlotWriters::with(
             [

@@ -93,7 +93,8 @@ impl Stack {
             let same = a.shape == b.shape
                 && b.shape == c.shape
                 && b.start.wrapping_sub(a.start) == c.start.wrapping_sub(b.start);
-            return (same && self.shallow(n - 1, n, arena)).then_some(Repeat { size, copies });
+            return (same && self.may_nest_deeper(n - 1, n, arena))
+                .then_some(Repeat { size, copies });
         }
         for k in (last + 1..n).rev() {
             *budget = budget.checked_sub(1)?;
@@ -108,11 +109,11 @@ impl Stack {
         let same = |k: usize| {
             self.terms[k].shape == self.terms[k - size].shape && distance(k) == distance(last)
         };
-        (joined && (last..n).all(same) && self.shallow(last, n, arena))
+        (joined && (last..n).all(same) && self.may_nest_deeper(last, n, arena))
             .then_some(Repeat { size, copies })
     }
 
-    fn shallow(&self, from: usize, to: usize, arena: &Arena) -> bool {
+    fn may_nest_deeper(&self, from: usize, to: usize, arena: &Arena) -> bool {
         let terms = &self.terms[from..to];
         terms.iter().all(|t| arena.depth(t.shape) < MAX_DEPTH)
     }

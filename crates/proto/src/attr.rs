@@ -1,5 +1,6 @@
 //! Attributes of files, shared by all parts, and the argument types of operations: open flags, changes of attributes, new inodes.
-use crate::Fid;
+use crate::{Fid, hint_text};
+use forebay_codec::CodecHint;
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
@@ -131,6 +132,9 @@ pub struct Attr {
     pub lamination: Lamination,
     /// Files: where the extents are kept.
     pub layout: ExtentLayout,
+    /// Files: how new content is to be encoded. Directories: how that of what is made in them is. `None`: nobody said anything.
+    #[serde(with = "hint_text")]
+    pub codec: Option<CodecHint>,
 }
 
 /// A time to set.
@@ -223,6 +227,9 @@ pub struct NewInode {
     pub rdev: u32,
     /// Symlinks: where to.
     pub target: Vec<u8>,
+    /// Files: the codec hint, if the directory has none.
+    #[serde(with = "hint_text")]
+    pub codec: Option<CodecHint>,
 }
 
 impl NewInode {
@@ -233,6 +240,7 @@ impl NewInode {
             mode,
             rdev: 0,
             target: Vec::new(),
+            codec: None,
         }
     }
 }

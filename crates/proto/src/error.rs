@@ -16,6 +16,9 @@ pub enum Error {
     /// The outcome POSIX names for this call.
     #[error("{0}")]
     Posix(Errno),
+    /// What was given is not possible (`EINVAL`); the text says what is.
+    #[error("{0}")]
+    Invalid(String),
     /// The bytes at this address were freed; ask the index again.
     #[error("log {log} address {addr} of member {member} was given back")]
     Gone {
@@ -82,6 +85,7 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Error::Posix(e) => *e,
+            Error::Invalid(_) => Errno::INVAL,
             Error::Storage(Storage::NoSpace { .. }) => Errno::NOSPC,
             Error::Storage(Storage::NoDescriptors { .. }) => Errno::NFILE,
             Error::TeamTaken(_) => Errno::BUSY,
@@ -129,6 +133,8 @@ pub enum WireError {
     Replan,
     /// See [`Error::Refused`].
     Refused(String),
+    /// See [`Error::Invalid`].
+    Invalid(String),
     /// The member could not reach that rank.
     Dead(u32),
     /// That rank did not answer the member in time.
@@ -152,6 +158,7 @@ impl From<&Error> for WireError {
             Error::Corrupt(text) => WireError::Corrupt(text.clone()),
             Error::Replan => WireError::Replan,
             Error::Refused(text) => WireError::Refused(text.clone()),
+            Error::Invalid(text) => WireError::Invalid(text.clone()),
             Error::Storage(e @ Storage::Corrupt { .. }) => WireError::Corrupt(e.to_string()),
             Error::Fabric(Fabric::Dead(rank)) => WireError::Dead(*rank),
             Error::Fabric(Fabric::Deadline { rank, after }) => WireError::Deadline(*rank, *after),
@@ -175,6 +182,7 @@ impl WireError {
             WireError::Corrupt(text) => Error::Corrupt(text),
             WireError::Replan => Error::Replan,
             WireError::Refused(text) => Error::Refused(text),
+            WireError::Invalid(text) => Error::Invalid(text),
             WireError::Dead(rank) => Error::Fabric(Fabric::Dead(rank)),
             WireError::Deadline(rank, after) => Error::Fabric(Fabric::Deadline { rank, after }),
             WireError::Other(reason) => Error::Peer { member, reason },

@@ -4,7 +4,8 @@
 //! A token is the asking member's name for one commit or open; it never uses it again for another. Requests can be sent
 //! again after a lost answer: they answer the same.
 use crate::call::service;
-use crate::{Attr, Fid, LogId, Member, OpenFlags, Time};
+use crate::{Attr, Fid, LogId, Member, OpenFlags, Time, hint_text};
+use forebay_codec::CodecHint;
 use forebay_index::{Change, Extent};
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,9 @@ pub struct UnnamedFile {
     pub gid: u32,
     /// It may get a name.
     pub linkable: bool,
+    /// The codec hint of its directory.
+    #[serde(with = "hint_text")]
+    pub codec: Option<CodecHint>,
 }
 
 service! {
@@ -295,6 +299,14 @@ service! {
             /// The file.
             fid: Fid,
         }) -> RemoveProgress;
+
+        /// To the owner or a slice owner: which log addresses of any member the file's extents and patterns name there.
+        get_log_ranges(GetLogRanges {
+            /// The file.
+            fid: Fid,
+            /// Extents from this offset on.
+            from: u64,
+        }) -> FileLogRanges;
     }
 }
 
@@ -361,6 +373,16 @@ pub struct PatternsReply {
 pub struct NamedRanges {
     /// Log, first address, and the one after the last. For a pattern these may include bytes that were freed.
     pub ranges: Vec<(LogId, u64, u64)>,
+    /// Ask again from this offset for more.
+    pub next: Option<u64>,
+}
+
+/// The reply to [`GetLogRanges`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLogRanges {
+    /// Member, log, first address, and the one after the last: by member, log and address, none in two. For a pattern these may
+    /// include bytes that were freed.
+    pub ranges: Vec<(Member, LogId, u64, u64)>,
     /// Ask again from this offset for more.
     pub next: Option<u64>,
 }

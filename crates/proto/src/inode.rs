@@ -1,5 +1,6 @@
 //! The record of one inode: as its owner stores it, and as members send each other a new one.
-use crate::{Attr, ExtentLayout, Fid, Kind, Lamination, Result, Time};
+use crate::{Attr, ExtentLayout, Fid, Kind, Lamination, Result, Time, hint_text};
+use forebay_codec::CodecHint;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,9 @@ pub struct Inode {
     pub target: Vec<u8>,
     /// Files: where the extents are kept.
     pub layout: ExtentLayout,
+    /// Files and directories: the codec hint, as [`Attr::codec`].
+    #[serde(with = "hint_text")]
+    pub codec: Option<CodecHint>,
 }
 
 impl Inode {
@@ -63,6 +67,7 @@ impl Inode {
             dead: false,
             target: Vec::new(),
             layout: ExtentLayout::OwnerOnly,
+            codec: None,
         }
     }
 
@@ -105,6 +110,7 @@ impl Inode {
             generation: self.seq,
             lamination: self.lamination,
             layout: self.layout,
+            codec: self.codec,
         }
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ids` | numbers of members, files, logs |
 //! | `error` | what an operation can fail with, and its form on the wire |
+//! | `hint_text` | the codec hint of a file, as it travels and is stored |
 //! | `attr`, `inode` | attributes of files, and what a caller wants to do with them |
 //! | `placement` | which rank a member runs at; which member has which slices of a file |
 //! | `call` | a request and the one reply it has; how requests are declared and encoded |
@@ -21,6 +22,7 @@ pub mod call;
 pub mod data;
 mod error;
 pub mod files;
+mod hint_text;
 mod ids;
 mod inode;
 pub mod intents;

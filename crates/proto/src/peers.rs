@@ -268,8 +268,8 @@ fn encode<T: serde::Serialize>(to: Member, value: &T) -> Result<Bytes> {
 mod tests {
     use super::*;
     use crate::data::{
-        DataService, FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs,
-        VerifyRanges,
+        DataService, FreeRanges, GetStorage, GetUsage, PiecesRead, ReadPieces, RecodeRanges,
+        RecodeReport, StorageReport, StoreUsage, SyncLogs, VerifyRanges,
     };
     use crate::files::FilesService;
     use crate::locks::LocksService;
@@ -306,6 +306,12 @@ mod tests {
                 total: n + 1,
                 free: n + 2,
             })
+        }
+        fn get_storage(&self, _: Member, _: GetStorage) -> Result<StorageReport> {
+            Err(Errno::NOSYS.into())
+        }
+        fn recode_ranges(&self, _: Member, _: RecodeRanges) -> Result<RecodeReport> {
+            Err(Errno::NOSYS.into())
         }
     }
 

@@ -1,6 +1,6 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
 use crate::prefetch_config::PrefetchConfig;
-use crate::{Error, IndexConfig, Member, Result, SettleConfig};
+use crate::{CodecConfig, CodecWhen, Error, IndexConfig, Member, Result, SettleConfig};
 use forebay_data::{DiskReserve, LogStoreOptions, SETTLE_RESERVE};
 use forebay_storage::{Durability, Options};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct Config {
     pub prefetch: PrefetchConfig,
     /// Deduplication of what is stored.
     pub settle: SettleConfig,
+    /// Encoding of what is stored.
+    pub codec: CodecConfig,
 }
 
 impl Default for Config {
@@ -53,6 +55,7 @@ impl Default for Config {
             index: IndexConfig::default(),
             prefetch: PrefetchConfig::default(),
             settle: SettleConfig::default(),
+            codec: CodecConfig::default(),
         }
     }
 }
@@ -74,6 +77,11 @@ impl Config {
         let checked = self.index.check();
         let checked = checked.and_then(|()| self.prefetch.check(self.memory));
         checked.map_err(|(name, text)| Error::Refused(format!("`{name}`: {text}")))?;
+        if self.codec.when == CodecWhen::Settle && !self.settle.enabled {
+            return Err(Error::Refused(
+                "`codec_when` is settle and `settle` is off, so nothing would ever be encoded; set `settle` to auto".into(),
+            ));
+        }
         self.index.fits(self.memory).map_err(Error::Refused)
     }
 
@@ -106,6 +114,7 @@ impl Config {
             buffer_bytes: self.memory / 6,
             sync_each_flush: self.durability == Durability::Disk,
             reserve,
+            codec_when: self.codec.when,
             background: true,
         }
     }

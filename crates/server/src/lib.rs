@@ -15,7 +15,8 @@
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
 //! | `service`, `service_directory` | a service in one process and its directory | |
 //! | `joined_member`, `member_barrier`, `member_directory` | one member among members in other processes, and its directory | which transport they use |
-//! | `superblock`, `config`, `index_config`, `prefetch_config`, `settle_config` | what a directory is; settings | |
+//! | `superblock`, `config`, `index_config`, `prefetch_config`, `settle_config`, `codec_config` | what a directory is; settings | |
+//! | `codec_names` | codec hints by the names of files | what a hint does |
 //! | `status`, `merged_stats`, `cached_stats`, `stats_scans` | the statistics of a member, and the scans that some of them take | how they are shown |
 //! | `worker_thread`, `escape` | a background thread of a part; texts from outside, made safe to show | |
 //! | `offline_stores`, `fsck`, `finding`, `index_files` | opening and checking the stores of a service that does not run | how a running one is reached |
@@ -26,6 +27,8 @@
 //! and `delegate` are the same whether members share a process or not.
 
 mod cached_stats;
+mod codec_config;
+mod codec_names;
 pub mod config;
 pub mod delegate;
 pub mod escape;
@@ -65,6 +68,8 @@ pub mod team;
 mod tests;
 mod worker_thread;
 
+pub use codec_config::{CodecConfig, CodecWhen};
+pub use codec_names::{CodecNames, CodecNamesError};
 pub use config::{Config, Consistency, LEAST_MEMORY};
 pub use delegate::Delegate;
 pub use forebay_data::chunk::ChunkSize;
@@ -83,6 +88,7 @@ pub use joined_member::JoinedMember;
 pub use member_barrier::MemberBarrier;
 pub use member_directory::MemberDirectory;
 pub use member_parts::MemberParts;
+pub use meta::CODEC_XATTR;
 pub use node_server::NodeServer;
 pub use prefetch_config::PrefetchConfig;
 pub use service::Service;

@@ -1,11 +1,11 @@
 //! A durable queue of messages that must arrive: log bytes to free, sent to the member that stores them, at least once.
 //!
 //! Invariants:
-//! - A message is written in the batch that made it true (an index change that displaced extents), and leaves the store
-//!   only after the member has answered. So it arrives at least once; freeing twice is harmless.
-//! - The store is synced before a message goes out: after a crash of the machine the index must not name bytes that the
-//!   other member has already freed. For the same reason what a commit without a sync displaced becomes a message only
-//!   once the bytes of that commit are on disk (`displaced_extents`).
+//! - A message is written in the batch of the index change that displaced the bytes, and deleted only after the member has answered. So
+//!   it arrives at least once. Freeing twice changes nothing.
+//! - The store is synced before a message is sent. Else the index could name, after a power cut, bytes that the other member has
+//!   freed. For the same reason the extents that a commit without a sync displaced become messages only once the bytes of that commit
+//!   are on disk (`displaced_extents`).
 //!
 //! ```text
 //! OUTBOX   key  | member 2 | number 8 |    numbers grow, also across restarts

@@ -147,7 +147,7 @@ impl KnownReads {
     }
 
     /// The readers that begin so, in the order given.
-    pub(crate) fn beginning(
+    pub(crate) fn readers_starting_with(
         &self,
         first: ReadRequest,
     ) -> impl Iterator<Item = &Arc<[ReadRequest]>> {

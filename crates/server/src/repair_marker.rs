@@ -65,7 +65,7 @@ fn decode(b: &[u8]) -> Option<u64> {
 }
 
 /// An error while marks are there.
-fn under_way<T>(path: &Path, error: &std::io::Error) -> Result<T> {
+fn interrupted_repair<T>(path: &Path, error: &std::io::Error) -> Result<T> {
     Err(Error::Refused(format!(
         "{}: {error}; the repair is under way: some members may have new records and others old ones, all of them are kept, and no \
          service starts. Check the disk and who may write there, then run `forebay fsck --repair` again, which finishes it",
@@ -192,18 +192,18 @@ pub fn finish(io: &dyn Io, nodes: &[PathBuf], fallback: u64) -> Result<Option<u6
     for node in nodes {
         exchange(io, node, &node.join(damaged_dir_name(time)))?;
     }
-    remove_marks(io, nodes).or_else(|(path, e)| under_way(&path, &e))?;
+    remove_marks(io, nodes).or_else(|(path, e)| interrupted_repair(&path, &e))?;
     Ok(Some(time))
 }
 
 /// The node's new records take the place of the old ones, which go to `aside/kv`; as far as that is not done.
 fn exchange(io: &dyn Io, node: &Path, aside: &Path) -> Result<()> {
     let (kv, new) = (node.join("kv"), node.join(NEW_RECORDS));
-    let there = |path: &Path| io.exists(path).or_else(|e| under_way(path, &e));
+    let there = |path: &Path| io.exists(path).or_else(|e| interrupted_repair(path, &e));
     let rename = |from: &Path, to: &Path, dirs: &[&Path]| {
         let renamed = io.rename(from, to);
         let synced = renamed.and_then(|()| dirs.iter().try_for_each(|dir| io.sync_dir(dir)));
-        synced.or_else(|e| under_way(to, &e))
+        synced.or_else(|e| interrupted_repair(to, &e))
     };
     if !there(&new)? {
         return Ok(());
@@ -211,7 +211,7 @@ fn exchange(io: &dyn Io, node: &Path, aside: &Path) -> Result<()> {
     if there(&kv)? {
         let made = io.create_dir_all(aside);
         let synced = made.and_then(|()| io.sync_dir(node));
-        synced.or_else(|e| under_way(aside, &e))?;
+        synced.or_else(|e| interrupted_repair(aside, &e))?;
         rename(&kv, &aside.join("kv"), &[aside, node])?;
     }
     rename(&new, &kv, &[node])

@@ -57,6 +57,12 @@ MemberStatus {
     /// What is stored for what is settled: each chunk once.
     #[serde(default)]
     unique_bytes: u64 = Add::add,
+    /// Those of them that are encoded.
+    #[serde(default)]
+    encoded_bytes: u64 = Add::add,
+    /// What these were before.
+    #[serde(default)]
+    encoded_from_bytes: u64 = Add::add,
     /// File data that waits to be settled.
     #[serde(default)]
     settle_backlog_bytes: u64 = Add::add,

@@ -103,7 +103,7 @@ impl DamageNotes {
 
 impl Damage {
     /// Damage that costs nothing.
-    pub fn harmless(error: Error) -> Damage {
+    pub fn without_loss(error: Error) -> Damage {
         Damage {
             error,
             lost: Lost::Nothing,

@@ -2,7 +2,7 @@
 use super::chain::{ChainShape, ChangedBytes};
 use crate::harness::Case;
 
-/// What is done.
+/// The work of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DedupWork {
     /// A chain is written, settled, and read.
@@ -37,7 +37,7 @@ const fn shifted(long: u64, short: u64) -> DedupWork {
     })
 }
 
-/// Every case.
+/// The cases of `dedup`.
 pub const CASES: &[Case<DedupWork>] = &[
     Case::new("chain-inplace", DedupWork::Files(CHAIN_INPLACE)),
     Case::new("chain-shifted-256k", shifted(20, 0)),

@@ -28,16 +28,16 @@ const HEADER: u64 = u64::MAX >> 8;
 pub enum ChangedBytes {
     /// So many percent in runs of [`LONG_RUN_BYTES`] and so many in runs of [`BLOCK_BYTES`], at multiples of their lengths.
     Runs { long: u64, short: u64 },
-    /// All.
+    /// All bytes.
     All,
 }
 
-/// What a chain is like.
+/// The shape of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainShape {
     /// Checkpoints, at most 256.
     pub checkpoints: usize,
-    /// From one to the next.
+    /// The bytes that change from one checkpoint to the next.
     pub changed: ChangedBytes,
     /// Bytes of a header before each one, in turn; none if there is no length.
     pub headers: &'static [u64],
@@ -57,7 +57,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// At its first checkpoint.
+    /// A chain at its first checkpoint.
     pub fn new(shape: ChainShape, size: u64, seed: u64) -> Chain {
         let chain = Chain {
             shape,
@@ -72,7 +72,7 @@ impl Chain {
         Chain { distinct, ..chain }
     }
 
-    /// On to the next checkpoint.
+    /// Goes to the next checkpoint.
     pub fn advance(&mut self) {
         self.checkpoint += 1;
         let changed = match self.shape.changed {
@@ -85,7 +85,7 @@ impl Chain {
         self.distinct += changed + self.header_bytes();
     }
 
-    /// How many bytes changed.
+    /// Changes runs of blocks; returns how many bytes changed.
     fn change_runs(&mut self, long: u64, short: u64) -> u64 {
         let runs = |percent: u64, bytes: u64| (self.size * percent + bytes * 50) / (bytes * 100);
         let (long, short) = (runs(long, LONG_RUN_BYTES), runs(short, BLOCK_BYTES));
@@ -106,7 +106,7 @@ impl Chain {
         long.len() as u64 * LONG_RUN_BYTES + short.len() as u64 * BLOCK_BYTES
     }
 
-    /// So many of the places, or all; each is as likely.
+    /// `count` of the places, or all if there are fewer, each with the same probability.
     fn pick(&mut self, mut places: Vec<u32>, count: u64) -> Vec<u32> {
         let count = places.len().min(count as usize);
         for i in 0..count {
@@ -127,7 +127,7 @@ impl Chain {
         self.distinct
     }
 
-    /// Bytes before the checkpoint.
+    /// Bytes of the header before this checkpoint.
     pub fn header_bytes(&self) -> u64 {
         let headers = self.shape.headers.iter().cycle();
         headers.copied().nth(self.checkpoint).unwrap_or(0)

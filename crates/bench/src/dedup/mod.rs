@@ -29,7 +29,7 @@ mod table;
 
 use crate::cache::CacheDropping;
 use crate::fail::{Context, Result};
-use crate::harness::{Case, DirArgs, RunArgs};
+use crate::harness::{Case, DirArgs, RunArgs, in_turn};
 use crate::report::Report;
 use crate::{sizes, subjects};
 use cases::{CASES, DedupWork};
@@ -149,11 +149,7 @@ impl ChainCase<'_> {
         let source = SourceFiles::make(&made, self.shape, self.args.size, self.args.seed);
         let source = source.doing("the checkpoints")?;
         for round in 0..self.args.run.runs {
-            let mut order: Vec<&DedupSubject> = subjects.iter().collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for subject in order {
+            for subject in in_turn(subjects, round) {
                 let what = format!("{} on {}", self.name, subject.name);
                 self.args.run.progress(&what, round);
                 let one = ChainRound {
@@ -162,7 +158,7 @@ impl ChainCase<'_> {
                     cold: self.cold,
                     compare: round == 0,
                 };
-                let values = one.run(subject, &dir.join(subject.name)).doing(what)?;
+                let values = one.run(&subject, &dir.join(subject.name)).doing(what)?;
                 report.add_all(self.name, subject.name, values);
             }
         }

@@ -3,7 +3,7 @@ use crate::fail::{Context, Failure, Result};
 use serde::Deserialize;
 use std::fmt;
 
-/// Three numbers.
+/// Major, minor and patch version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32, pub u32, pub u32);
 
@@ -31,12 +31,12 @@ impl fmt::Display for Version {
     }
 }
 
-/// What became of a file.
+/// The program's report on a stored file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BackupSummary {
-    /// What the program calls it.
+    /// Its name in the repository.
     pub archive: String,
-    /// Bytes that it has read of it.
+    /// Bytes that the program has read of it.
     pub bytes: u64,
 }
 

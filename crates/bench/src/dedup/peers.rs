@@ -18,7 +18,7 @@ use std::time::Instant;
 /// From this one on restic has repositories that may be compressed; older ones have none that are.
 const RESTIC_COMPRESSES: Version = Version(0, 14, 0);
 
-/// Which program, and how.
+/// A backup program, and its way of cutting chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerKind {
     /// borg with these parameters of its chunker; `None`: its default, cut by a rolling hash.
@@ -54,15 +54,15 @@ impl PeerKind {
     }
 }
 
-/// What taking a file cost.
+/// What storing a file cost.
 pub struct TakenFile {
-    /// Until it is stored as it stays.
+    /// Seconds until it is in its final form.
     pub seconds: f64,
     /// Processor seconds.
     pub cpu: f64,
 }
 
-/// A repository.
+/// A repository of a backup program.
 pub struct Peer {
     kind: PeerKind,
     version: Version,
@@ -72,7 +72,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A new one.
+    /// Makes a new repository.
     ///
     /// # Errors
     /// If the program is not there or fails.
@@ -97,7 +97,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// What it stores.
+    /// The directory with all that it stores.
     pub fn repository(&self) -> PathBuf {
         self.home.join("repository")
     }

@@ -12,9 +12,9 @@ use std::time::Instant;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What a round is done with.
+/// The inputs of a round.
 pub struct ChainRound<'a> {
-    /// What is stored.
+    /// The files that are stored.
     pub source: &'a SourceFiles,
     /// How services are started.
     pub options: &'a ServiceOptions,

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
-/// How a service is started.
+/// Options of a service.
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
-    /// The program.
+    /// The program `forebay`.
     pub program: PathBuf,
     /// It has the setting `settle`.
     pub has_setting: bool,
@@ -31,7 +31,7 @@ pub struct SettlingService {
 }
 
 impl SettlingService {
-    /// With a new store in `home`.
+    /// Starts a service with a new store in `home`.
     ///
     /// # Errors
     /// If it does not come up.
@@ -70,17 +70,17 @@ impl SettlingService {
         Ok(())
     }
 
-    /// Its last figures; it is stopped then.
+    /// Stops it; returns its last figures.
     ///
     /// # Errors
-    /// If it does not tell them.
+    /// If it does not report them.
     pub fn stop(&mut self) -> Result<ServiceFigures> {
         let figures = ServiceFigures::ask(&self.options.program, &self.store());
         self.server = None;
         figures
     }
 
-    /// What it stores.
+    /// The directory of its store.
     pub fn store(&self) -> PathBuf {
         self.home.join("store")
     }

@@ -5,16 +5,16 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a call.
+/// Bytes of a read or write call.
 pub const COPY_BYTES: usize = 1 << 20;
 
 /// The files, oldest first.
 pub struct SourceFiles {
-    /// Where they are.
+    /// Their directory.
     pub dir: PathBuf,
-    /// Their names and bytes.
+    /// Name and length of each.
     pub files: Vec<(String, u64)>,
-    /// Different bytes of all.
+    /// Distinct bytes of all files.
     pub distinct: u64,
 }
 
@@ -48,7 +48,7 @@ impl SourceFiles {
         })
     }
 
-    /// Bytes of all.
+    /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|(_, bytes)| bytes).sum()
     }
@@ -62,7 +62,7 @@ impl SourceFiles {
         each_piece(&mut file, |_| Ok(())).map(drop).doing(name)
     }
 
-    /// Opens one.
+    /// Opens a file.
     ///
     /// # Errors
     /// If it is gone.
@@ -102,7 +102,7 @@ impl Comparison {
         }
     }
 
-    /// Nothing may be missing.
+    /// Checks that no bytes are missing.
     ///
     /// # Errors
     /// If it is.

@@ -23,10 +23,10 @@ struct StatusReply {
 pub struct ServiceFigures {
     /// Freed places of segments that still take disk space.
     cleaning: u64,
-    /// File data.
+    /// Bytes of file data.
     #[serde(default)]
     data_bytes: u64,
-    /// That of it which is settled.
+    /// Settled bytes of file data.
     #[serde(default)]
     settled_bytes: u64,
     /// What waits to be settled, without what is being settled. `None`: the service knows no settling.
@@ -45,7 +45,7 @@ impl ServiceFigures {
         Ok(reply.total)
     }
 
-    /// What the service on this store says.
+    /// Asks the service on this store.
     ///
     /// # Errors
     /// If it does not answer.
@@ -73,7 +73,7 @@ impl ServiceFigures {
     }
 }
 
-/// Whether the program has the setting.
+/// Whether the program has the setting `settle`.
 ///
 /// # Errors
 /// If it does not say what settings it has.

@@ -8,21 +8,21 @@ use crate::harness::by_name;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What kind of thing a subject is.
+/// How a subject stores files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubjectKind {
-    /// Forebay; whether it settles.
+    /// Forebay, with or without settling.
     Service { settles: bool },
-    /// Another program.
+    /// A backup program.
     Peer(PeerKind),
 }
 
-/// A subject.
+/// A subject of `dedup`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DedupSubject {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// How it stores files.
     pub kind: SubjectKind,
     /// What it gives up, and what it does besides, for the header.
     pub about: &'static str,
@@ -118,24 +118,24 @@ pub fn select(
 
 /// What taking a file cost, in seconds.
 pub struct StoredFile {
-    /// Until it was written and closed.
+    /// Seconds until it was written and closed.
     pub written: f64,
     /// Until it was stored as it stays. `None`: it stays as it was written.
     pub settled: Option<f64>,
-    /// Of processors, until then.
+    /// Processor seconds until then.
     pub cpu: f64,
 }
 
-/// A subject at work.
+/// A running subject.
 pub enum RunningSubject {
-    /// Forebay; whether it settles.
+    /// Forebay, with or without settling.
     Service(SettlingService, bool),
-    /// Another program.
+    /// A backup program.
     Peer(Peer),
 }
 
 impl RunningSubject {
-    /// With nothing stored.
+    /// Starts a subject with an empty store.
     ///
     /// # Errors
     /// If it does not start.
@@ -177,7 +177,7 @@ impl RunningSubject {
     /// Stops what runs; a service's last figures.
     ///
     /// # Errors
-    /// If it does not tell them.
+    /// If it does not report them.
     pub fn stop(&mut self) -> Result<Option<ServiceFigures>> {
         match self {
             RunningSubject::Service(service, _) => service.stop().map(Some),
@@ -196,7 +196,7 @@ impl RunningSubject {
         }
     }
 
-    /// Gives a file back; how many bytes.
+    /// Reads a file back; returns its length.
     ///
     /// # Errors
     /// If it cannot be read, or as `take`.

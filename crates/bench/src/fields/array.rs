@@ -5,17 +5,17 @@ use super::cases::FieldsWork;
 use super::{adam, generate};
 use crate::fail::{Context, Failure, Result};
 use forebay_codec::container::MAX_CONTAINER_LEN;
-use forebay_codec::{ElementType, Layout};
+use forebay_codec::{ElementLayout, ElementType};
 use std::path::Path;
 
 /// An array of floating-point numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FloatArray {
-    /// Their type.
+    /// The type of its elements.
     pub element: ElementType,
-    /// Their bytes.
+    /// All its bytes.
     pub bytes: Vec<u8>,
-    /// The array as it was before.
+    /// An earlier version of the array, to encode it against.
     pub base: Option<Vec<u8>>,
 }
 
@@ -28,8 +28,8 @@ pub struct SourceContainer<'a> {
     pub raw: &'a [u8],
     /// Bytes at its place in the base.
     pub base: Option<&'a [u8]>,
-    /// Whose numbers they are.
-    pub layout: Layout,
+    /// The type of its elements.
+    pub layout: ElementLayout,
 }
 
 /// The containers of all arrays, one behind the other.
@@ -49,14 +49,14 @@ pub fn containers(arrays: &[FloatArray]) -> Vec<SourceContainer<'_>> {
                     at: start as u64,
                     raw,
                     base: base.as_ref().map(|base| &base[start..start + raw.len()]),
-                    layout: Layout::plain(*element),
+                    layout: ElementLayout::plain(*element),
                 }
             })
     };
     arrays.iter().flat_map(of_array).collect()
 }
 
-/// The arrays of a case; none for means. `training` is done once, for the first case that needs it.
+/// The arrays of a case; none for means and stores. `training` is done once, for the first case that needs it.
 ///
 /// # Errors
 /// If an array of a dataset cannot be read.
@@ -68,7 +68,7 @@ pub fn load(
 ) -> Result<Vec<FloatArray>> {
     match work {
         FieldsWork::Array { path, .. } => Ok(vec![read(path).doing(path.display())?]),
-        FieldsWork::Means(_) => Ok(Vec::new()),
+        FieldsWork::Means(_) | FieldsWork::Store(_) => Ok(Vec::new()),
         FieldsWork::Generated(array) => Ok(vec![generate::generate(*array, size, seed)]),
         FieldsWork::Adam(part) => {
             let checkpoints = training.get_or_insert_with(|| adam::train(&adam::SHAPE, seed));

@@ -1,16 +1,17 @@
-//! The cases: arrays of the datasets, means over their folders, generated arrays, and a training run.
+//! The cases: arrays of the datasets, means over their folders, generated arrays, a training run, and a store on a slow disk.
+use super::store_run::{StoreArrays, StoreReads, StoreRun};
 use crate::fail::{Context, Failure, Result};
 use crate::harness::Case;
 use std::path::{Path, PathBuf};
 
-/// What is encoded.
+/// The input of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FieldsWork {
     /// An array of a dataset: the path without `.bin.zst`.
     Array {
         /// The folder that it is in.
         folder: &'static str,
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
     },
     /// Nothing: means over the arrays of a folder.
@@ -19,6 +20,8 @@ pub enum FieldsWork {
     Generated(GeneratedArray),
     /// Checkpoints of a training run: this part of each, or all parts.
     Adam(Option<CheckpointPart>),
+    /// Arrays written to a store and read again.
+    Store(StoreRun),
 }
 
 /// Arrays that follow from a seed.
@@ -60,7 +63,7 @@ const FOLDERS: [&str; 2] = ["fields", "checkpoints"];
 /// How the name of an array's file ends.
 const ARRAY_SUFFIX: &str = ".bin.zst";
 
-/// Every case. Of a folder that is not there the arrays are not, and a word is said.
+/// The cases of `fields`. A folder that is missing is reported, and has no arrays.
 ///
 /// # Errors
 /// If a folder that is there cannot be read.
@@ -87,6 +90,27 @@ pub fn all(data: &Path) -> Result<Vec<Case<FieldsWork>>> {
         cases.push(Case::new(name, FieldsWork::Adam(Some(part))));
     }
     cases.push(Case::new("adam", FieldsWork::Adam(None)));
+    let last = StoreReads::LastThenAll;
+    for (name, disk, arrays, reads) in [
+        ("e2e-50", Some(50), StoreArrays::Fields, last),
+        ("e2e-200", Some(200), StoreArrays::Fields, last),
+        ("e2e-1000", Some(1000), StoreArrays::Fields, last),
+        ("e2e-disk", None, StoreArrays::Fields, last),
+        ("e2e-random-200", Some(200), StoreArrays::Random, last),
+        (
+            "mmat-200",
+            Some(200),
+            StoreArrays::Fields,
+            StoreReads::MinMaxAverage,
+        ),
+    ] {
+        let run = StoreRun {
+            disk,
+            arrays,
+            reads,
+        };
+        cases.push(Case::new(name, FieldsWork::Store(run)));
+    }
     Ok(cases)
 }
 
@@ -185,7 +209,13 @@ mod tests {
                 "adam-weights-bf16",
                 "adam-exp-avg",
                 "adam-exp-avg-sq",
-                "adam"
+                "adam",
+                "e2e-50",
+                "e2e-200",
+                "e2e-1000",
+                "e2e-disk",
+                "e2e-random-200",
+                "mmat-200"
             ]
         );
     }

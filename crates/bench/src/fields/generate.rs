@@ -33,19 +33,14 @@ pub fn generate(array: GeneratedArray, size: u64, seed: u64) -> FloatArray {
     }
 }
 
-/// From 0 to 1.
-fn unit(numbers: &mut SeededNumbers) -> f64 {
-    (numbers.next() >> 11) as f64 / (1u64 << 53) as f64
-}
-
 /// A sum of products of waves along rows and columns, with noise of at most so much.
 fn waves(count: usize, numbers: &mut SeededNumbers, noise: f64) -> Vec<u8> {
     let rows = count.div_ceil(ROW);
     let mut wave = |len: usize| -> Vec<[f64; WAVES]> {
         let shape: [(f64, f64); WAVES] = std::array::from_fn(|k| {
             // Shorter ones are lower.
-            let length = 1000.0 / (k + 1) as f64 * (0.75 + 0.5 * unit(numbers));
-            (std::f64::consts::TAU / length, unit(numbers))
+            let length = 1000.0 / (k + 1) as f64 * (0.75 + 0.5 * numbers.unit());
+            (std::f64::consts::TAU / length, numbers.unit())
         });
         let at = |i: usize| shape.map(|(step, phase)| (i as f64 * step + phase).sin());
         (0..len).map(at).collect()
@@ -59,7 +54,7 @@ fn waves(count: usize, numbers: &mut SeededNumbers, noise: f64) -> Vec<u8> {
                 .map(|(k, (d, a))| 16.0 / (k + 1) as f64 * d * a)
                 .sum::<f64>();
         if noise > 0.0 {
-            value += noise * (2.0 * unit(numbers) - 1.0);
+            value += noise * (2.0 * numbers.unit() - 1.0);
         }
         bytes.extend_from_slice(&(value as f32).to_le_bytes());
     }

@@ -12,13 +12,16 @@
 //! | `subject`, `whole` | subjects by name, and how they encode |
 //! | `round` | what is measured of a subject |
 //! | `means` | means over folders |
-//! | `table` | the table |
+//! | `store_run`, `disk_model` | arrays written to a store and read again; the disk that it waits for |
+//! | `table` | the tables |
 mod adam;
 mod array;
 mod cases;
+mod disk_model;
 mod generate;
 mod means;
 mod round;
+mod store_run;
 mod subject;
 mod table;
 mod whole;
@@ -27,9 +30,10 @@ use crate::fail::{Context, Result};
 use crate::harness::{Case, RunArgs, in_turn};
 use crate::report::Report;
 use crate::sizes;
-use cases::FieldsWork;
+use cases::{FieldsWork, GeneratedArray};
 use round::FieldsRound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use store_run::{StoreArrays, StoreRun};
 use subject::FieldsSubject;
 
 /// What `fields` does.
@@ -50,6 +54,9 @@ pub struct FieldsArgs {
     /// Directory with the folders `fields` and `checkpoints`: arrays as NAME.bin.zst, described in NAME.json
     #[arg(long, value_name = "DIR", default_value = "../shared/data")]
     data: PathBuf,
+    /// Directory on the disk of `e2e-disk`
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    dir: PathBuf,
 }
 
 /// Runs the subcommand.
@@ -68,6 +75,11 @@ pub fn run(args: &FieldsArgs) -> Result<()> {
     let mut training = None;
     for case in cases::with_arrays(&all, chosen)? {
         match case.work {
+            FieldsWork::Store(run) => {
+                measure_store(args, &case, run, &all, &subjects, &mut report)?;
+                args.run.print(&report, case.name, table::store_rows)?;
+                continue;
+            }
             FieldsWork::Means(folder) => {
                 let arrays = cases::arrays_of(&all, folder);
                 let arrays: Vec<&'static str> = arrays.iter().map(|array| array.name).collect();
@@ -83,6 +95,50 @@ pub fn run(args: &FieldsArgs) -> Result<()> {
             }
         }
         args.run.print(&report, case.name, table::rows)?;
+    }
+    Ok(())
+}
+
+/// Measures all rounds of a case with a store.
+fn measure_store(
+    args: &FieldsArgs,
+    case: &Case<FieldsWork>,
+    run: StoreRun,
+    all: &[Case<FieldsWork>],
+    subjects: &[FieldsSubject],
+    report: &mut Report,
+) -> Result<()> {
+    let mut arrays = Vec::new();
+    let load = |work: &FieldsWork| array::load(work, args.size, args.seed, &mut None);
+    match run.arrays {
+        StoreArrays::Random => arrays.extend(load(&FieldsWork::Generated(GeneratedArray::Random))?),
+        StoreArrays::Fields => {
+            for case in cases::arrays_of(all, "fields") {
+                arrays.extend(load(&case.work)?);
+            }
+            if arrays.is_empty() {
+                for generated in [GeneratedArray::Smooth, GeneratedArray::Noisy] {
+                    arrays.extend(load(&FieldsWork::Generated(generated))?);
+                }
+            }
+        }
+    }
+    let mut measured: Vec<FieldsSubject> = subjects.to_vec();
+    measured.retain(store_run::takes);
+    // What the bytes take on the disk of the model is the model's.
+    let parent = match run.disk {
+        Some(_) if Path::new("/dev/shm").is_dir() => Path::new("/dev/shm"),
+        _ => &args.dir,
+    };
+    std::fs::create_dir_all(parent).doing(parent.display())?;
+    for round in 0..args.run.runs {
+        for subject in in_turn(&measured, round) {
+            let what = format!("{} by {}", case.name, subject.name);
+            args.run.progress(&what, round);
+            let dir = tempfile::tempdir_in(parent).doing(parent.display())?;
+            let values = run.measure(dir.path(), &subject, &arrays).doing(what)?;
+            report.add_all(case.name, subject.name, values);
+        }
     }
     Ok(())
 }
@@ -120,6 +176,7 @@ fn header(args: &FieldsArgs) -> String {
         "# fields: {} runs, generated arrays of {}, seed {}, datasets in {}\n\
          # all in memory, one thread; containers of 1 MiB in pieces of 4 KiB that decode alone (shuffle-zstd-3-whole: whole arrays)\n\
          # forebay: what its chooser finds shortest, told the type of the elements; field-base: against the checkpoint before\n\
+         # choosing: what it adds to encoding a container that is the only one of its file\n\
          # one value: head parsed; lookup, CRC32C of the encoded piece, decoding; every decode is compared with the source\n",
         args.run.runs,
         sizes::show(args.size as f64),

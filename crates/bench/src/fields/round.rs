@@ -3,13 +3,14 @@
 //! Passes are repeated until they took [`MIN_SECONDS`], and the median one counts; the first, which has new memory, never does.
 //! What a pass decoded is compared with the source before the next one.
 use super::array::{FloatArray, SourceContainer, containers};
-use super::subject::{FieldsSubject, SubjectKind};
+use super::subject::{FieldsSubject, SubjectKind, automatic_hint, automatic_model};
 use super::whole;
 use crate::fail::{Context, Failure, Result};
 use crate::random::SeededNumbers;
 use crate::report::{Spread, Values};
+use forebay_codec::choose::CodecChooser;
 use forebay_codec::container::PIECE_LEN;
-use forebay_codec::{EncodedContainer, Opened};
+use forebay_codec::{Codec as _, EncodedContainer, OpenedContainer};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -74,11 +75,16 @@ impl<'a> FieldsRound<'a> {
             Ok(took)
         })?;
         let raw = decoded.len() as f64;
-        let stored: usize = encoded.iter().map(EncodedContainer::encoded_len).sum();
+        let stored: usize = encoded.iter().map(EncodedContainer::stored_len).sum();
         let pairs = sources.iter().zip(&*encoded);
-        let largest = pairs.map(|(s, e)| e.encoded_len() as f64 / s.raw.len() as f64);
+        let largest = pairs.map(|(s, e)| e.stored_len() as f64 / s.raw.len() as f64);
         let mut values = speeds(raw, stored as f64, encode, decode);
         values.push(("expansion", "ratio", largest.fold(0.0, f64::max)));
+        let choosing = match subject.kind {
+            SubjectKind::Automatic => Some(choosing_share(sources)?),
+            _ => None,
+        };
+        values.extend(choosing.map(|share| ("choosing_share", "ratio", share)));
         let times = ValueStore::new(sources, encoded)?.read_values(seed)?;
         values.push(("one_value_ns", "ns", quantile(&times, 0.5)));
         values.push(("one_value_p99_ns", "ns", quantile(&times, 0.99)));
@@ -116,6 +122,31 @@ impl<'a> FieldsRound<'a> {
     }
 }
 
+/// What choosing for each container adds to encoding it, if it is the only one of its file.
+fn choosing_share(sources: &[SourceContainer]) -> Result<f64> {
+    let mut out = EncodedContainer::new();
+    let mut choices = Vec::new();
+    let both = median_pass(|| {
+        choices.clear();
+        let start = Instant::now();
+        for source in sources {
+            let mut chooser = CodecChooser::new(automatic_hint(&source.layout));
+            let (choice, _) = chooser.encode(source.at, source.raw, automatic_model, &mut out)?;
+            choices.push(choice);
+        }
+        Ok(start.elapsed())
+    })?;
+    let encoding = median_pass(|| {
+        let start = Instant::now();
+        for (source, choice) in sources.iter().zip(&choices) {
+            choice.codec.encode(&choice.layout, source.raw, &mut out)?;
+        }
+        Ok(start.elapsed())
+    })?;
+    // Noise may make it less than nothing.
+    Ok((both / encoding - 1.0).max(1e-4))
+}
+
 fn speeds(raw: f64, stored: f64, encode: f64, decode: f64) -> Values {
     vec![
         ("ratio", "ratio", raw / stored),
@@ -146,7 +177,7 @@ fn decode_containers(
     for (source, encoded) in sources.iter().zip(encoded) {
         let (out, after) = rest.split_at_mut(source.raw.len());
         rest = after;
-        let opened = Opened::open(encoded.head())?;
+        let opened = OpenedContainer::open(encoded.head())?;
         for (piece, out) in out.chunks_mut(PIECE_LEN).enumerate() {
             let base = base_of(&opened, source, piece);
             opened.decode_piece_against(piece, encoded.piece(piece), base, out)?;
@@ -156,7 +187,7 @@ fn decode_containers(
 }
 
 /// Bytes of the base at the place of a piece; none if it was not encoded against one.
-fn base_of<'a>(opened: &Opened, source: &SourceContainer<'a>, piece: usize) -> &'a [u8] {
+fn base_of<'a>(opened: &OpenedContainer, source: &SourceContainer<'a>, piece: usize) -> &'a [u8] {
     match source.base {
         Some(base) if opened.has_base() => {
             let start = piece * PIECE_LEN;
@@ -189,7 +220,7 @@ struct ValueStore<'a> {
 struct StoredContainer<'a> {
     source: &'a SourceContainer<'a>,
     encoded: &'a EncodedContainer,
-    opened: Opened,
+    opened: OpenedContainer,
     checksums: Vec<u32>,
 }
 
@@ -209,7 +240,7 @@ impl<'a> ValueStore<'a> {
             store.containers.push(StoredContainer {
                 source,
                 encoded,
-                opened: Opened::open(encoded.head())?,
+                opened: OpenedContainer::open(encoded.head())?,
                 checksums: pieces.map(|k| crc32c::crc32c(encoded.piece(k))).collect(),
             });
             store.len += source.raw.len() as u64;
@@ -228,12 +259,23 @@ impl<'a> ValueStore<'a> {
     fn read_values(&self, seed: u64) -> Result<Vec<f64>> {
         let mut numbers = SeededNumbers(seed);
         let mut times = Vec::with_capacity(VALUES);
-        for _ in 0..VALUES {
+        while times.len() < VALUES {
             let at = numbers.below(self.len);
             let (container, offset) = self.find(at);
-            // The whole element that the byte is of.
-            let width = container.source.layout.element.width();
-            let (at, offset) = (at - (offset % width) as u64, offset - offset % width);
+            // The whole element that the byte is of, in its piece; bytes before the first one and after the last are of none.
+            let layout = &container.source.layout;
+            let (width, phase) = (layout.element.width(), layout.phase as usize);
+            let within = offset % PIECE_LEN;
+            let Some(element) = within.checked_sub(phase).map(|bytes| bytes / width) else {
+                continue;
+            };
+            let first = phase + element * width;
+            let piece =
+                offset - within..container.source.raw.len().min(offset - within + PIECE_LEN);
+            if first + width > piece.len() {
+                continue;
+            }
+            let (at, offset) = (at - within as u64 + first as u64, piece.start + first);
             let expected = &container.source.raw[offset..offset + width];
             let mut value = [0; 8];
             let start = Instant::now();

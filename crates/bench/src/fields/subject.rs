@@ -2,20 +2,20 @@
 use super::array::SourceContainer;
 use crate::fail::Result;
 use crate::harness::by_name;
-use forebay_codec::choose::{AnyCodec, Chooser, CostModel, Goal, Speeds};
-use forebay_codec::container::Field;
+use forebay_codec::choose::{AnyCodec, CodecChooser, CodecSpeeds, CostGoal, CostModel};
+use forebay_codec::container::FieldCodec;
 use forebay_codec::cost::Bandwidths;
-use forebay_codec::general::{ByteCodec, General, Pco, Raw};
+use forebay_codec::general::{ByteCodec, GeneralCodec, PcoCodec, RawCodec};
 use forebay_codec::hint::HintedCodec;
-use forebay_codec::xor::{ReferencePoints, Xor};
-use forebay_codec::{Codec as _, CodecHint, EncodedContainer};
+use forebay_codec::xor::{ReferencePoints, XorCodec};
+use forebay_codec::{Codec as _, CodecHint, ElementLayout, EncodedContainer};
 
-/// What is measured.
+/// A subject of `fields`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FieldsSubject {
     /// Its name.
     pub name: &'static str,
-    /// How it encodes.
+    /// How it encodes arrays.
     pub kind: SubjectKind,
 }
 
@@ -44,27 +44,27 @@ const fn codec(name: &'static str, codec: AnyCodec) -> FieldsSubject {
 }
 
 const fn general(name: &'static str, codec: ByteCodec, shuffle: bool) -> FieldsSubject {
-    self::codec(name, AnyCodec::General(General { codec, shuffle }))
+    self::codec(name, AnyCodec::General(GeneralCodec { codec, shuffle }))
 }
 
 const fn pco(name: &'static str, level: usize) -> FieldsSubject {
-    codec(name, AnyCodec::Pco(Pco { level }))
+    codec(name, AnyCodec::Pco(PcoCodec { level }))
 }
 
-/// All of them.
+/// The subjects of `fields`.
 pub const SUBJECTS: [FieldsSubject; 12] = [
     FieldsSubject {
         name: "forebay",
         kind: SubjectKind::Automatic,
     },
-    codec("field", AnyCodec::Field(Field)),
+    codec("field", AnyCodec::Field(FieldCodec)),
     FieldsSubject {
         name: "field-base",
         kind: SubjectKind::AgainstBase,
     },
     codec(
         "paper",
-        AnyCodec::Xor(Xor {
+        AnyCodec::Xor(XorCodec {
             points: ReferencePoints::Best(EQUAL),
         }),
     ),
@@ -74,7 +74,7 @@ pub const SUBJECTS: [FieldsSubject; 12] = [
     general("lz4", ByteCodec::Lz4, false),
     pco("pco-4", 4),
     pco("pco-8", 8),
-    codec("raw", AnyCodec::Raw(Raw)),
+    codec("raw", AnyCodec::Raw(RawCodec)),
     FieldsSubject {
         name: "shuffle-zstd-3-whole",
         kind: SubjectKind::Whole,
@@ -91,33 +91,43 @@ pub fn select(wanted: &[String]) -> Result<Vec<FieldsSubject>> {
     by_name("subject", &SUBJECTS, |s| s.name, wanted, &hint)
 }
 
+/// What the automatic choice is told.
+pub fn automatic_hint(layout: &ElementLayout) -> CodecHint {
+    CodecHint {
+        codec: HintedCodec::Auto,
+        element: Some(layout.element),
+        ..CodecHint::default()
+    }
+}
+
+/// What it chooses by.
+pub fn automatic_model() -> CostModel {
+    CostModel {
+        goal: CostGoal::Bytes,
+        speeds: CodecSpeeds::default(),
+    }
+}
+
 impl FieldsSubject {
     /// Encodes each container into the one of the same number.
     pub fn encode(&self, sources: &[SourceContainer], out: &mut [EncodedContainer]) -> Result<()> {
-        let mut chooser = Chooser::new(CodecHint::default());
+        let mut chooser = CodecChooser::new(CodecHint::default());
         for (source, out) in sources.iter().zip(out) {
             let SourceContainer { raw, layout, .. } = source;
             match self.kind {
-                SubjectKind::Codec(codec) => codec.encode(layout, raw, out)?,
+                SubjectKind::Codec(codec) => {
+                    codec.encode(layout, raw, out)?;
+                }
                 SubjectKind::AgainstBase => {
                     let base = source.base.unwrap_or_default();
-                    Field.encode_against(base, layout, raw, out)?;
+                    FieldCodec.encode_against(base, layout, raw, out)?;
                 }
                 SubjectKind::Automatic => {
                     if source.at == 0 {
                         // An array is a file of its own.
-                        chooser = Chooser::new(CodecHint {
-                            codec: HintedCodec::Auto,
-                            element: Some(layout.element),
-                            ..CodecHint::default()
-                        });
+                        chooser = CodecChooser::new(automatic_hint(layout));
                     }
-                    let choice = chooser.next(source.at, raw, || CostModel {
-                        goal: Goal::Bytes,
-                        speeds: Speeds::default(),
-                    });
-                    choice.codec.encode(&choice.layout, raw, out)?;
-                    chooser.encoded(raw.len(), out.encoded_len());
+                    chooser.encode(source.at, raw, automatic_model, out)?;
                 }
                 SubjectKind::Whole => {}
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// The head.
 pub fn head() -> String {
     format!(
-        "{:<30} {:<20} {:>8} {:>22} {:>22} {:>22} {:>8} {:>10}\n",
+        "{:<30} {:<20} {:>8} {:>22} {:>22} {:>22} {:>8} {:>10} {:>9}\n",
         "case",
         "subject",
         "ratio",
@@ -13,7 +13,8 @@ pub fn head() -> String {
         "decode MB/s",
         "one value ns",
         "p99 ns",
-        "expansion"
+        "expansion",
+        "choosing"
     )
 }
 
@@ -35,13 +36,42 @@ pub fn rows(report: &Report, case: &str) -> String {
         };
         let _ = writeln!(
             out,
-            "{case:<30} {subject:<20} {:>8} {:>22} {:>22} {:>22} {:>8} {:>10}",
+            "{case:<30} {subject:<20} {:>8} {:>22} {:>22} {:>22} {:>8} {:>10} {:>9}",
             median("ratio", 3),
             spread("encode_bytes_per_s", 1e6),
             spread("decode_bytes_per_s", 1e6),
             spread("one_value_ns", 1.0),
             median("one_value_p99_ns", 0),
             median("expansion", 5),
+            median("choosing_share", 3),
+        );
+    }
+    out
+}
+
+/// The rows of a case with a store.
+pub fn store_rows(report: &Report, case: &str) -> String {
+    let mut out = format!(
+        "{:<30} {:<20} {:>8} {:>22} {:>12} {:>12} {:>12}\n",
+        "case", "subject", "ratio", "I/O time s", "write s", "last ms", "read s"
+    );
+    for subject in report.subjects(case) {
+        let median = |metric: &str, scale: f64| {
+            let median = report.median(case, metric, subject);
+            median.map_or("-".into(), |value| format!("{:.3}", value / scale))
+        };
+        let io_time = report
+            .spread(case, "io_time_s", subject)
+            .map_or("-".into(), |s| {
+                format!("{:.3} ({:.3}-{:.3})", s.median, s.min, s.max)
+            });
+        let _ = writeln!(
+            out,
+            "{case:<30} {subject:<20} {:>8} {io_time:>22} {:>12} {:>12} {:>12}",
+            median("ratio", 1.0),
+            median("write_s", 1.0),
+            median("last_record_s", 1e-3),
+            median("read_s", 1.0),
         );
     }
     out
@@ -68,6 +98,7 @@ mod tests {
                 "1.500",
                 "2000",
                 "(1000-3000)",
+                "-",
                 "-",
                 "-",
                 "-",

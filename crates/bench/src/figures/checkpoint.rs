@@ -54,7 +54,7 @@ const INDEX: [PanelMetric; 2] = [
 const HOW: &str = "Only the index is written and read: no bytes of the writes move, so a bandwidth says how fast writes are indexed and found. Four nodes \
                    in one process.";
 
-/// All of them, in order.
+/// The figures, in order.
 pub fn all(results: &Results) -> [(&'static str, Figure); 3] {
     let thirteen = "Write of 512 processes, 4 KiB a write (Pattern PLFS, Figure 13)";
     let fourteen =

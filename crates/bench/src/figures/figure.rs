@@ -8,7 +8,7 @@ use forebay_trace::plot::svg::{Anchor, Svg, TextStyle, text_width, wrap};
 pub struct Figure {
     pub title: String,
     pub panels: Vec<Panel>,
-    /// Panels side by side.
+    /// Panels in a row.
     pub columns: usize,
     /// What was measured.
     pub caption: String,
@@ -26,7 +26,7 @@ const LEGEND_STYLE: TextStyle = TextStyle::new(Anchor::Start, LEGEND);
 const CAPTION_STYLE: TextStyle = TextStyle::new(Anchor::Start, CAPTION);
 
 impl Figure {
-    /// Without panels so far.
+    /// A figure without panels.
     pub fn new(title: &str, columns: usize, caption: impl Into<String>) -> Figure {
         Figure {
             title: title.into(),
@@ -45,7 +45,7 @@ impl Figure {
         }
     }
 
-    /// Who is in it, each once.
+    /// The series of all panels, each once.
     fn styles(&self) -> Vec<Series> {
         let mut styles: Vec<Series> = Vec::new();
         for style in self.panels.iter().flat_map(Panel::styles) {
@@ -95,7 +95,7 @@ impl Figure {
         out.finish()
     }
 
-    /// In rows that fit.
+    /// The series of the legend, in rows that fit.
     fn legend(&self, width: f64) -> Vec<Vec<Series>> {
         let mut rows: Vec<Vec<Series>> = Vec::new();
         let mut used = f64::INFINITY;
@@ -112,7 +112,7 @@ impl Figure {
         rows
     }
 
-    /// A piece of what the legend names.
+    /// Draws the sample of a series beside its name in the legend.
     fn sample(&self, out: &mut Svg, at: (f64, f64), style: &Series) {
         let bars = |p: &Panel| matches!(p.content, PanelContent::Bars { .. });
         if self.panels.iter().all(bars) {

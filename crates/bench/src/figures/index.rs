@@ -49,7 +49,7 @@ const CAPTION: &str = "One server that holds the index. All stores get the same 
 /// Gets may have been measured with a part of the records.
 const CURVES: &str = "Time: the number of records over the measured rate.";
 
-/// All of them, in order.
+/// The figures, in order.
 pub fn all(results: &Results) -> [(&'static str, Figure); 5] {
     let orders: Vec<(String, String)> = ORDERS
         .iter()
@@ -161,7 +161,7 @@ fn missing_ior(results: &Results, subjects: &[&str]) -> Vec<String> {
     missing
 }
 
-/// What is not there of a case.
+/// The results of a case that are missing.
 fn absent(results: &Results, case: &str, subjects: &[&str]) -> Vec<String> {
     let has = |who: &str, metric: &str| results.get(BENCH, case, metric, who).is_some();
     if !subjects.iter().any(|s| METRICS.iter().any(|m| has(s, m.0))) {

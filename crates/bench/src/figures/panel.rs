@@ -6,7 +6,7 @@ use crate::report::Spread;
 use forebay_trace::plot::axis::{Axis, three_digits, with_unit_letter};
 use forebay_trace::plot::svg::{Anchor, PointShape, Stroke, Svg, TextStyle};
 
-/// Whose results are drawn, and how.
+/// A series: the results of one subject, and how they are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Series {
     /// As in results.
@@ -181,7 +181,7 @@ impl Panel {
         })
     }
 
-    /// Who is in it.
+    /// Its series.
     pub fn styles(&self) -> Vec<Series> {
         match &self.content {
             PanelContent::Curves { curves, .. } => curves.iter().map(|c| c.0).collect(),
@@ -208,7 +208,7 @@ impl Panel {
         }
     }
 
-    /// Draws all of it.
+    /// Draws the panel.
     pub fn draw(&self, out: &mut Svg, frame: PanelFrame) {
         let inner = PanelFrame {
             left: frame.left + LEFT,
@@ -291,7 +291,7 @@ impl Panel {
         }
     }
 
-    /// The thin line from the least to the most; none where they are the same to the eye.
+    /// Draws the thin line from the least to the most value; none if they look the same.
     fn spread(&self, out: &mut Svg, inner: PanelFrame, x: f64, spread: Spread, cap: f64) {
         let [low, high] = [spread.min, spread.max].map(|v| inner.y(self.y.place(v)));
         if low - high < 1.0 {

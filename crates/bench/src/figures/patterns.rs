@@ -40,7 +40,7 @@ const TRACES_A_PANEL: usize = 6;
 /// Cases, and what is written under their bars.
 type Named<'a> = Vec<(&'a str, String)>;
 
-/// All of them, in order.
+/// The figures, in order.
 pub fn all(results: &Results) -> [(&'static str, Figure); 2] {
     [("figure-01", rates(results)), ("figure-16", milc(results))]
 }
@@ -59,10 +59,10 @@ fn rates(results: &Results) -> Figure {
         .map(|(case, name)| (*case, name.to_string()));
     let traces = measured.iter().copied();
     let traces: Vec<&str> = traces.filter(|c| NAMES.iter().all(|n| n.0 != *c)).collect();
-    let mut numbers: Vec<&str> = traces.iter().map(|c| sides(c).0).collect();
+    let mut numbers: Vec<&str> = traces.iter().map(|c| split_direction(c).0).collect();
     numbers.dedup();
     let number = |case: &str| {
-        let (name, side) = sides(case);
+        let (name, side) = split_direction(case);
         let at = numbers.iter().position(|n| *n == name).unwrap_or_default();
         format!("{}{side}", at + 1)
     };
@@ -111,7 +111,7 @@ fn rates(results: &Results) -> Figure {
 }
 
 /// A trace's name, and a letter for its reads or its writes.
-fn sides(case: &str) -> (&str, &str) {
+fn split_direction(case: &str) -> (&str, &str) {
     match case.rsplit_once('-') {
         Some((name, "reads")) => (name, "r"),
         Some((name, "writes")) => (name, "w"),
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn a_trace_has_two_sides() {
-        assert_eq!(sides("a.posix-reads"), ("a.posix", "r"));
-        assert_eq!(sides("a-b-writes"), ("a-b", "w"));
-        assert_eq!(sides("plain"), ("plain", ""));
+        assert_eq!(split_direction("a.posix-reads"), ("a.posix", "r"));
+        assert_eq!(split_direction("a-b-writes"), ("a-b", "w"));
+        assert_eq!(split_direction("plain"), ("plain", ""));
     }
 }

@@ -29,7 +29,7 @@ const METRICS: [(&str, &str, f64); 2] = [
     ("read_p99_s", "99 % of reads within (µs)", 1e6),
 ];
 
-/// Both, in order.
+/// The figures, in order.
 pub fn all(results: &Results) -> [(&'static str, Figure); 2] {
     [
         ("figure-20", requests(results)),

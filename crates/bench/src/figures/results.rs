@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 impl Spread {
-    /// A number that is not measured.
+    /// Of a computed number: no spread.
     pub fn exact(value: f64) -> Spread {
         Spread {
             median: value,
@@ -19,7 +19,7 @@ impl Spread {
         }
     }
 
-    /// In units of which there are so many to one.
+    /// In a unit `scale` times smaller.
     pub fn times(self, scale: f64) -> Spread {
         Spread {
             median: self.median * scale,
@@ -40,7 +40,7 @@ impl Spread {
     }
 }
 
-/// Bench, case, metric, subject.
+/// Names a result: bench, case, metric, subject.
 type ResultKey = (String, String, String, String);
 
 /// All results of some files.

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the process does.
+/// The job of the child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SubjectJob {
     /// The name of the case.
@@ -26,15 +26,15 @@ pub struct SubjectJob {
     pub store: String,
     /// Its settings.
     pub tuning: Tuning,
-    /// How it is asked.
+    /// The load, the same for all subjects.
     pub load: IndexLoad,
-    /// Of the orders of arrival.
+    /// Seed of the order of arrival.
     pub seed: u64,
     /// An empty directory, or none yet.
     pub dir: PathBuf,
 }
 
-/// How a subject is asked; the same for all.
+/// The load of a subject; the same for all.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 pub struct IndexLoad {
     /// Records of a batch
@@ -51,16 +51,16 @@ pub struct IndexLoad {
     pub commit_batches: bool,
 }
 
-/// What it says at the end; times in seconds, sizes in bytes.
+/// The outcome that the child prints; times in seconds, sizes in bytes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct IndexOutcome {
     /// Records put.
     pub puts: u64,
     /// Until all were accepted; the processor time of the process until everything had settled.
     pub put: WorkTime,
-    /// Then until all were in table files.
+    /// From then until all were in table files.
     pub flush_seconds: f64,
-    /// Then until nothing was written any more.
+    /// From then until nothing was written any more.
     pub settle_seconds: f64,
     /// Table files then.
     pub table_bytes: u64,
@@ -72,7 +72,7 @@ pub struct IndexOutcome {
     pub gets: u64,
     /// Cold: pages dropped, store opened anew.
     pub cold: WorkTime,
-    /// The same again.
+    /// The same gets again: warm.
     pub warm: WorkTime,
     /// The most that the subject ever counted.
     pub memory: u64,
@@ -93,7 +93,7 @@ const QUIET_TIME: Duration = Duration::from_millis(600);
 /// How often that is looked at.
 const QUIET_POLL: Duration = Duration::from_millis(100);
 
-/// Does the job.
+/// Runs the job.
 ///
 /// # Errors
 /// Those of the subject; or it answered wrongly.
@@ -122,7 +122,7 @@ pub fn run(job: &SubjectJob) -> Result<IndexOutcome> {
     let (start, cpu) = (Instant::now(), cpu::of_self());
     subject.flush()?;
     out.flush_seconds = start.elapsed().as_secs_f64();
-    out.settle_seconds = settle(&*subject)?;
+    out.settle_seconds = wait_until_idle(&*subject)?;
     out.put.cpu += cpu::of_self() - cpu;
     out.memory = out.memory.max(subject.memory());
     out.written = process::written()? - before;
@@ -298,7 +298,7 @@ fn check(batch: &[Record], answers: &[RecordLocation]) -> Result<()> {
 }
 
 /// Waits until the subject has nothing to do in the background; seconds, without the quiet at the end.
-fn settle(subject: &dyn Subject) -> Result<f64> {
+fn wait_until_idle(subject: &dyn Subject) -> Result<f64> {
     let start = Instant::now();
     let mut changed = (start, process::written()?);
     while changed.0.elapsed() < QUIET_TIME {

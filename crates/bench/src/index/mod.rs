@@ -78,7 +78,7 @@ pub fn run(args: &IndexArgs) -> Result<()> {
                     dir: dir.0.join(format!("{}-{round}-{name}", case.name)),
                 };
                 let outcome = in_child(&job).doing(format!("{} on {name}", case.name))?;
-                tell(case.name, name, round, &outcome);
+                log_outcome(case.name, name, round, &outcome);
                 for (Metric(metric, unit, _), value) in METRICS.iter().zip(values(&outcome)) {
                     report.add(case.name, metric, name, unit, value);
                 }
@@ -155,8 +155,8 @@ fn values(o: &IndexOutcome) -> [f64; METRICS.len()] {
     ]
 }
 
-/// One round, for someone who wants to know more.
-fn tell(case: &str, store: &str, round: u32, o: &IndexOutcome) {
+/// Prints the outcome of a round on standard error, with more detail than the table.
+fn log_outcome(case: &str, store: &str, round: u32, o: &IndexOutcome) {
     let millions = |n: u64, seconds: f64| n as f64 / seconds / 1e6;
     eprintln!(
         "# {case} {store} round {}: puts {:.3} M/s, flush {:.2} s, settle {:.2} s, {} gets: cold {:.3} M/s, warm {:.3} M/s; {:.2} B a record; memory {}, resident {}",

@@ -13,7 +13,7 @@ pub struct OptimalTreeTimes {
 }
 
 impl OptimalTreeTimes {
-    /// For up to `last` servers.
+    /// The times for every number of servers up to `last`.
     pub fn new(network: &Network, last: u32) -> OptimalTreeTimes {
         let (hop, gap) = (network.hop() + network.work, network.between_receptions());
         // A reduction is a broadcast backwards.

@@ -22,7 +22,7 @@ const PIECES_AT_ONCE: usize = 4096;
 /// A way to index: its name, and what does it once.
 pub type Subject = (&'static str, fn(&[FileLogs]) -> Result<Values>);
 
-/// All of them.
+/// The subjects of `pattern`.
 pub const SUBJECTS: [Subject; 4] = [
     ("forebay", forebay),
     ("published", published),

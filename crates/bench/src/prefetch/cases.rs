@@ -14,10 +14,10 @@ const MAX_CALL_BYTES: u64 = 1 << 20;
 /// Ranks of it on one node.
 const RANKS_PER_NODE: usize = 16;
 
-/// What is read.
+/// The reads of a case, before they are loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadWork {
-    /// For the header.
+    /// Its description, for the header.
     pub about: &'static str,
     /// The generated workload; none: the real trace.
     workload: Option<&'static str>,
@@ -31,7 +31,7 @@ const fn case(
     Case::new(name, ReadWork { about, workload })
 }
 
-/// All of them.
+/// The cases of `prefetch`.
 pub const CASES: [Case<ReadWork>; 3] = [
     case(
         "pagoda",
@@ -53,7 +53,7 @@ pub const CASES: [Case<ReadWork>; 3] = [
 /// The reads of a case.
 #[derive(Debug)]
 pub struct Reads {
-    /// Of each rank, in order.
+    /// The reads of each rank, in order.
     pub readers: Vec<Vec<ReadRequest>>,
     /// How many ranks read at a time.
     pub together: usize,

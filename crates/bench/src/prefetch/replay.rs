@@ -21,14 +21,14 @@ const FILE: &str = "/data";
 const READER: u16 = 0;
 const WRITER: u16 = 1;
 
-/// What a replay found.
+/// What was measured in a replay.
 #[derive(Debug, Default)]
 pub struct ReplayMeasurement {
     /// How long each read took.
     pub times: Vec<Duration>,
     /// Bytes read.
     pub bytes: u64,
-    /// What was fetched ahead.
+    /// Counters of the prefetcher.
     pub ahead: PrefetchStats,
 }
 
@@ -51,12 +51,12 @@ impl ReplayMeasurement {
     }
 }
 
-/// How a replay is done.
+/// Settings of a replay.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplaySettings {
-    /// Who foresees.
+    /// What predicts the reads.
     pub policy: PrefetchPolicy,
-    /// What a rank computes before each read, or rather sleeps.
+    /// How long a rank sleeps before each read, in place of computing.
     pub delay: Duration,
     /// Between the members, each way of a request and its answer together.
     pub latency: Duration,

@@ -5,18 +5,18 @@ use crate::harness::Case;
 /// Where the servers are, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseServers {
-    /// In this process.
+    /// Threads of this process.
     Local(u32),
     /// Processes of an MPI job on this machine.
     #[cfg(feature = "mpi")]
     Mpi(u32),
-    /// Simulated.
+    /// So many, simulated.
     Simulated(u32),
     /// Simulated, every number from 2 to this.
     Every(u32),
 }
 
-/// Every case.
+/// The cases of `ring`.
 pub fn all() -> Vec<Case<CaseServers>> {
     let case = |transport, n, work| Case::named(format!("ring-{transport}-{n}"), work);
     let mut cases = Vec::new();

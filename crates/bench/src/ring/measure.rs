@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-/// How much is measured.
+/// The load of a measured run.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct RingLoad {
     /// Clients of each server
@@ -24,7 +24,7 @@ pub struct RingLoad {
     pub rounds: u32,
 }
 
-/// Who is measured.
+/// An algorithm that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Subject {
     Ring,
@@ -66,7 +66,7 @@ impl Subject {
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub struct RingMeasurement {
     pub subject: Subject,
-    /// Median over the operations.
+    /// Microseconds, the median over the operations.
     pub latency_us: f64,
     /// Requests that reached the root for one operation.
     pub root_messages: f64,
@@ -154,7 +154,7 @@ impl MeetingPoint {
     }
 
     /// Returns when every server has called it as often as this one.
-    fn meet(&mut self) -> Result<()> {
+    fn wait_for_all(&mut self) -> Result<()> {
         let nothing = Bytes::new();
         self.collectives
             .reduce(&self.operation, nothing, |a, _| a, |all| all)?;
@@ -187,7 +187,7 @@ pub fn serve(
             replier.reply(Message::new(number(size)));
         }
     });
-    meeting.meet()?;
+    meeting.wait_for_all()?;
     let mut found = Vec::new();
     for subject in Subject::ALL {
         let part = ServerPart {
@@ -199,7 +199,7 @@ pub fn serve(
         };
         found.extend(part.measure(&mut meeting)?);
     }
-    meeting.meet()?;
+    meeting.wait_for_all()?;
     end.close();
     // Its queue ends with the handler.
     server
@@ -285,14 +285,14 @@ impl ServerPart<'_> {
                 .collect();
             for (round, operation) in operations.iter().enumerate() {
                 let before = self.messages();
-                meeting.meet()?;
+                meeting.wait_for_all()?;
                 steps.wait();
                 let begun = Instant::now();
                 self.client(0, operation, &steps)?;
                 let latency = begun.elapsed().as_nanos() as u64;
                 // A collective is over at the root when all its messages came; counted before those of the next come.
                 let reduced = self.messages() - before;
-                meeting.meet()?;
+                meeting.wait_for_all()?;
                 // Clients by themselves are done when all have met.
                 let came = match self.subject {
                     Subject::Mdhim => self.messages() - before,

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 pub enum FieldsCommand {
     /// Measure what every codec makes of the numbers of files, and recommend one
     Analyze(FieldsAnalyzeArgs),
+    /// Encode what is stored of files again, by their attribute user.forebay.codec as it is now
+    Recode(FieldsRecodeArgs),
 }
 
 /// Arguments of `fields analyze`.
@@ -42,6 +44,23 @@ pub struct FieldsAnalyzeArgs {
     /// Draw ratio against decode speed of all files together into this file, an SVG
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,
+}
+
+/// Arguments of `fields recode`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: `setfattr -n user.forebay.codec -v field,f32 run/t.nc; forebay fields recode run/t.nc`. A change of the \
+        attribute alone is for what is written after it. Of a directory all files below it are taken, links are not followed. Files may be \
+        read and written meanwhile. It works whatever the setting codec_when says, and may be stopped at any time: what is done stays.\n\n\
+        Exit codes: 0 done, 1 a file could not be encoded again, 2 wrong usage, such as a path that is on no mount."
+)]
+pub struct FieldsRecodeArgs {
+    /// Files on a Forebay mount, or directories
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Print one JSON object a file instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A type of numbers, or none said.

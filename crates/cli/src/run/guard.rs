@@ -2,7 +2,7 @@
 //!
 //! The guard is the command's parent, and orphans below it become its children (`PR_SET_CHILD_SUBREAPER`). When `run` ends first,
 //! or once the command has ended, it kills every process below itself.
-use super::signals::pass_on;
+use super::signals::forward_signal;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::{ProcessHandle, wait_for_any};
 use forebay_node::processes;
@@ -146,7 +146,9 @@ pub fn run(parent: u32, command: &[OsString]) -> Result {
     })?;
     let pid = Pid::from_child(&child);
     spawn("signals", "a thread", move || {
-        signals.forever().for_each(|signal| pass_on(signal, pid));
+        signals
+            .forever()
+            .for_each(|signal| forward_signal(signal, pid));
     })?;
     let status = child
         .wait()

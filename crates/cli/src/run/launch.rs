@@ -165,20 +165,20 @@ fn names() -> &'static [&'static str] {
 }
 
 /// The first of them that there is.
-fn usual() -> Option<PathBuf> {
+fn installed_launcher() -> Option<PathBuf> {
     names().iter().map(PathBuf::from).find(|name| found(name))
 }
 
 /// Whether `--launcher mpirun` finds an `mpirun`.
 pub fn has_mpirun() -> bool {
-    usual().is_some()
+    installed_launcher().is_some()
 }
 
 fn mpirun(args: &RunArgs, hosts: Option<&[Host]>, servers: u32) -> Result<Command> {
     let open = open_mpi();
     let program = match &args.mpirun {
         Some(program) => program.clone(),
-        None => usual().ok_or_else(|| {
+        None => installed_launcher().ok_or_else(|| {
             missing(
                 names()[0],
                 &std::io::Error::new(std::io::ErrorKind::NotFound, "not in PATH"),

@@ -58,7 +58,7 @@ impl Signals {
                 }
             }
             SignalReceiver::Guard(guard) => {
-                pass_on(signal, *guard);
+                forward_signal(signal, *guard);
             }
             SignalReceiver::Nobody => {}
         }
@@ -88,7 +88,7 @@ impl Signals {
 }
 
 /// Passes a signal on to the command or its guard. Those from the terminal are left out: they reach it without `run`.
-pub(super) fn pass_on(signal: i32, process: Pid) {
+pub(super) fn forward_signal(signal: i32, process: Pid) {
     let sent = match signal {
         SIGTERM => Signal::TERM,
         SIGHUP => Signal::HUP,

@@ -366,6 +366,22 @@ mod tests {
                 "--prefetch-trace",
             ),
             (
+                resolve(&[("codec_names", "*.nc=field; *.x")], &[], &[]),
+                "codec_names in c.toml: `*.x`: ",
+            ),
+            (
+                resolve(&[], &[], &[("codec_names", "*.nc=f32")]),
+                "--codec-names: `*.nc=f32`: `f32` is not known",
+            ),
+            (
+                resolve(&[], &[("FOREBAY_CODEC_WHEN", "on")], &[]),
+                "FOREBAY_CODEC_WHEN: 'on' says not when",
+            ),
+            (
+                resolve(&[], &[], &[("codec_when", "settle")]),
+                "`codec_when` is settle and `settle` is off",
+            ),
+            (
                 resolve(&[], &[], &[("prefetch_trace", "here.csv")]),
                 "--prefetch-trace",
             ),

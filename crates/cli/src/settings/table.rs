@@ -65,6 +65,10 @@ settings! {
         "What tells chunks apart: blake3, or sha1, which also compares bytes"
     "settle_backlog" "settle-backlog" "SIZE" = "auto", service.settle.backlog = values::budget;
         "File data that may wait to be deduplicated before writes wait for it; auto: a quarter of the quota, or of the disk"
+    "codec_when" "codec-when" "MODE" = "off", service.codec.when = values::codec_when;
+        "Encode file data by the codecs of files: auto (where the disk is slower than the codec when it is written, else when it settles), inline (always when it is written), settle (when it settles) or off"
+    "codec_names" "codec-names" "PATTERNS" = "none", service.codec.names = values::codec_names;
+        "Codecs of new files by name, where neither file nor directory has the attribute user.forebay.codec, such as `*.nc=field,f32; ckpt/*.bf16=auto,bf16`: the first pattern that fits decides; one with a slash is a path below the root, ** any directories; in the file also a list of strings"
     "memory" "memory" "SIZE" = "192MiB", service.memory = values::memory;
         "Memory budget of each node, caches and buffers together; at least 16MiB"
     "index_alpha" "index-alpha" "FACTOR" = "0.8", service.index.alpha = values::alpha;

@@ -2,7 +2,9 @@
 use forebay_node::units::{parse_duration, parse_size};
 use forebay_pattern::ReadRequest;
 use forebay_server::delegate::KnownReads;
-use forebay_server::{Alpha, ChunkSize, Consistency, FingerprintKind};
+use forebay_server::{
+    Alpha, ChunkSize, CodecNames, CodecNamesError, CodecWhen, Consistency, FingerprintKind,
+};
 use forebay_storage::Durability;
 use forebay_trace::{Kind, NO_OFFSET};
 use std::collections::BTreeMap;
@@ -107,6 +109,29 @@ pub(super) fn fingerprint(text: &str) -> Result<FingerprintKind, String> {
         ("sha1", FingerprintKind::Sha1),
     ];
     one_of(text, &words, "is no such hash; write blake3 or sha1")
+}
+
+/// When file data is encoded.
+pub(super) fn codec_when(text: &str) -> Result<CodecWhen, String> {
+    let words = [
+        ("auto", CodecWhen::Auto),
+        ("inline", CodecWhen::Inline),
+        ("settle", CodecWhen::Settle),
+        ("off", CodecWhen::Off),
+    ];
+    let wrong = "says not when to encode; write auto, inline, settle or off";
+    one_of(text, &words, wrong)
+}
+
+/// Codecs of files by name.
+pub(super) fn codec_names(text: &str) -> Result<Arc<CodecNames>, String> {
+    match text {
+        "none" => Ok(Arc::default()),
+        _ => text
+            .parse()
+            .map(Arc::new)
+            .map_err(|e: CodecNamesError| e.to_string()),
+    }
 }
 
 pub(super) fn on_off(text: &str) -> Result<bool, String> {

@@ -38,7 +38,7 @@ fn laminate(file: &Path) -> Result {
         Err(Errno::PERM | Errno::ACCESS) => {
             ("it belongs to another user".to_string(), "ask its owner")
         }
-        Err(e) => on_mount::why(e),
+        Err(e) => on_mount::explain(e),
     };
     Err(Failure::new(
         format!("cannot laminate {}: {why}", file.display()),

@@ -54,7 +54,7 @@ pub fn call<T: Send + 'static>(
 }
 
 /// What such a call's failure means, whatever the call, and what to do.
-pub fn why(error: Errno) -> (String, &'static str) {
+pub fn explain(error: Errno) -> (String, &'static str) {
     match error {
         Errno::OPNOTSUPP => (
             "it is not on a Forebay mount".to_string(),

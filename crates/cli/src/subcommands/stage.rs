@@ -44,7 +44,7 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
         jobs: args.jobs.unwrap_or(0),
     };
     let synced = spec.sync;
-    let job = again_later(client.start_stage_job(spec, REPLY_TIMEOUT), &resolved.store)?;
+    let job = with_resume_hint(client.start_stage_job(spec, REPLY_TIMEOUT), &resolved.store)?;
     if args.background {
         let store = name(&resolved.store);
         return match args.json {
@@ -69,7 +69,7 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
 pub fn copy(spec: StageSpec, store: &Path, asked: &AtomicBool) -> Result<String> {
     let (into, synced) = (spec.into, spec.sync);
     let mut client = connect(store)?;
-    let job = again_later(client.start_stage_job(spec, REPLY_TIMEOUT), store)?;
+    let job = with_resume_hint(client.start_stage_job(spec, REPLY_TIMEOUT), store)?;
     let seen = follow(&mut client, store, job, asked)?;
     outcome(&seen)?;
     Ok(summary(&seen, into, synced))
@@ -91,7 +91,7 @@ fn follow(
             client.cancel_stage_job(job, REPLY_TIMEOUT)?;
         }
         let from = lines.len();
-        let seen = again_later(client.stage_job(job, from, REPLY_TIMEOUT), store)?;
+        let seen = with_resume_hint(client.stage_job(job, from, REPLY_TIMEOUT), store)?;
         show(&bar, &seen.counts);
         if !seen.lines.is_empty() {
             let tell_line = |line| tell(format!("forebay: {}", line_text(line)));
@@ -202,7 +202,7 @@ pub fn connect(store: &Path) -> Result<ControlClient> {
 ///
 /// # Errors
 /// The failure.
-pub fn again_later<T>(result: Result<T>, store: &Path) -> Result<T> {
+pub fn with_resume_hint<T>(result: Result<T>, store: &Path) -> Result<T> {
     // Most likely the service is ending. Whether it has ended already says nothing more, and changes meanwhile.
     let store = store.display();
     result.map_err(|Failure { code, text }| Failure {

@@ -1,5 +1,5 @@
 //! `forebay stage status`: running, finished and unfinished stage jobs.
-use super::stage::{REPLY_TIMEOUT, again_later, connect};
+use super::stage::{REPLY_TIMEOUT, connect, with_resume_hint};
 use crate::args::StageStatusArgs;
 use crate::output::{escaped, json, print, tell};
 use crate::subcommands::umount::{store_named, stores};
@@ -83,7 +83,7 @@ fn forgotten_text(forgotten: &[String]) -> String {
 }
 
 fn jobs(client: &mut ControlClient, forget: bool, store: &Path) -> Result<Vec<StageJob>> {
-    again_later(client.stage_jobs(forget, REPLY_TIMEOUT), store)
+    with_resume_hint(client.stage_jobs(forget, REPLY_TIMEOUT), store)
 }
 
 fn text(all: &[(PathBuf, Vec<StageJob>)]) -> String {

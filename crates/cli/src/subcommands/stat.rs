@@ -66,7 +66,7 @@ fn describe(file: &Path) -> Result<FileDescription> {
             "you may not read it".to_string(),
             "ask its owner for the right to read it",
         ),
-        Err(e) => on_mount::why(e),
+        Err(e) => on_mount::explain(e),
     };
     Err(Failure::new(
         format!("cannot stat {}: {why}", file.display()),

@@ -13,7 +13,7 @@ fn known(value: Option<u64>, show: fn(u64) -> String) -> String {
 }
 
 /// A number of requests a second.
-fn often(rate: f64) -> String {
+fn rate_text(rate: f64) -> String {
     match rate {
         // What is seldom is not nothing.
         0.001..10.0 => format!("{rate:.1}"),
@@ -61,10 +61,12 @@ pub const MEMORY: [Column; 4] = [
 ];
 
 /// Deduplication; in the wide form only.
-pub const SETTLE_COLUMNS: [Column; 7] = [
+pub const SETTLE_COLUMNS: [Column; 9] = [
     ("data", |m| size(m.figures.data_bytes)),
     ("settled", |m| size(m.figures.settled_bytes)),
     ("unique", |m| size(m.figures.unique_bytes)),
+    ("enc. from", |m| size(m.figures.encoded_from_bytes)),
+    ("encoded", |m| size(m.figures.encoded_bytes)),
     ("zeros", |m| size(m.figures.zero_bytes)),
     ("to settle", |m| size(m.figures.settle_backlog_bytes)),
     ("chunks", |m| count(m.figures.indexed_chunks)),
@@ -123,11 +125,11 @@ pub const PATTERNS: [Column; 5] = [
 /// What it does.
 pub const ACTIVITY_COLUMNS: [Column; 14] = [
     ("open", |m| count(m.figures.open_files)),
-    ("reads/s", |m| often(m.rates.reads)),
+    ("reads/s", |m| rate_text(m.rates.reads)),
     ("read", |m| bytes(m.rates.read_bytes)),
-    ("writes/s", |m| often(m.rates.writes)),
+    ("writes/s", |m| rate_text(m.rates.writes)),
     ("written", |m| bytes(m.rates.written_bytes)),
-    ("other/s", |m| often(m.rates.others)),
+    ("other/s", |m| rate_text(m.rates.others)),
     ("mount", |m| count(m.figures.working)),
     ("served", |m| count(m.figures.serving)),
     ("sent", |m| count(m.figures.asking)),

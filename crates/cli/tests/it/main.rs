@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bad_input;
+mod codec_attribute;
 mod common;
 mod corrupted_block;
 #[cfg(feature = "mpi")]

@@ -133,7 +133,9 @@ fn copy_range(
         true => worker.read_xattrs(&task.from, &from_path, stat)?,
         false => Vec::new(),
     };
-    let created = worker.to.create(&task.folder.to, temporary, is_whole);
+    let created = worker
+        .to
+        .create(&task.folder.to, temporary, &task.target, is_whole);
     let mut target = created.on_target("create", &to_path)?;
     let mut sums = Vec::new();
     let mut end = 0;

@@ -184,11 +184,12 @@ pub trait CopyEndpoint: Send + Sync {
 
     /// Makes a directory for its user only; one that is there is fine. Gives it, and whether it was made.
     fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)>;
-    /// Creates or opens a file for writing, for its user only. `truncate`: empty.
+    /// Creates or opens a file for writing, for its user only. `becomes`: the name that it will have. `truncate`: empty.
     fn create(
         &self,
         dir: &ObjectRef,
         name: &OsStr,
+        becomes: &OsStr,
         truncate: bool,
     ) -> io::Result<Box<dyn TargetFile>>;
     /// Makes a symbolic link.

@@ -95,7 +95,7 @@ fn finish_large(worker: &NodeWorker, task: &CopyTask, finished: bool) -> Result<
         return Err(StageError::Changed { path });
     }
     if written.size != task.stat.size {
-        let file = worker.to.create(dir, &temporary, false);
+        let file = worker.to.create(dir, &temporary, &task.target, false);
         let mut file = file.on_target("open", &path)?;
         let set = file.set_len(task.stat.size);
         set.on_target("set the length of", &path)?;

@@ -93,6 +93,7 @@ impl RootExecutor<'_> {
                 let file = NewFile {
                     parent,
                     name: name.into(),
+                    becomes: None,
                     mode,
                     caller,
                 };

@@ -9,7 +9,37 @@ over_both_backends![
     paths_links_and_their_errors,
     streaming_positional_and_shared_over_nodes,
     names_attributes_and_lamination,
+    a_codec_hint_that_is_none_is_refused_with_those_there_are,
 ];
+
+fn a_codec_hint_that_is_none_is_refused_with_those_there_are(kind: BackendKind) {
+    let run = World::start(2, kind);
+    let (a, b) = (&run.clients[0], &run.clients[1]);
+    const CODEC: &str = "user.forebay.codec";
+    for (client, path) in [(a, "/d"), (b, "/e")] {
+        client.create_dir(path).unwrap();
+        let refused = client.attributes(path).set_xattr(CODEC, b"field,f33");
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.errno(), Errno::INVAL);
+        let text = refused.to_string();
+        for part in [path, "`f33`", "auto|raw|xor|field|zstd|lz4|pco[,f32|f64"] {
+            assert!(text.contains(part), "{text}");
+        }
+        client.attributes(path).set_xattr(CODEC, b"xor").unwrap();
+        let file = format!("{path}/f");
+        client.write(&file, b"1").unwrap();
+        assert_eq!(b.attributes(&file).xattr(CODEC).unwrap(), b"xor");
+        assert_eq!(a.attributes(&file).list_xattrs().unwrap(), [CODEC]);
+    }
+    // It is an attribute of what is laminated, too.
+    a.attributes("/d/f").laminate().unwrap();
+    b.attributes("/d/f").set_xattr(CODEC, b"raw").unwrap();
+    assert_eq!(a.attributes("/d/f").xattr(CODEC).unwrap(), b"raw");
+    a.attributes("/d/f").remove_xattr(CODEC).unwrap();
+    let none = b.attributes("/d/f").xattr(CODEC);
+    assert_eq!(none.unwrap_err().errno(), Errno::NODATA);
+    run.stop();
+}
 
 fn paths_links_and_their_errors(kind: BackendKind) {
     let run = World::start(3, kind);

@@ -1,10 +1,11 @@
 //! One codec over all containers of a sample, with the time it takes, and every byte compared.
 use super::sample::SampledContainer;
 use super::{AnalysisError, CodecAnalysis, RUNS};
-use crate::choose::AnyCodec;
-use crate::container::{Codec, CodecId, EncodedContainer, MAX_CONTAINER_LEN, Opened, PIECE_LEN};
-use crate::cost::Speed;
-use crate::element::Layout;
+use crate::container::{
+    Codec, CodecId, EncodedContainer, MAX_CONTAINER_LEN, OpenedContainer, PIECE_LEN,
+};
+use crate::cost::CodecSpeed;
+use crate::element::ElementLayout;
 use crate::error::CodecError;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 const VALUES: u64 = 2000;
 
 /// The sample, and what is kept from one codec to the next.
-pub(super) struct Measurement<'a> {
+pub(super) struct CodecMeasurement<'a> {
     sample: &'a [SampledContainer],
     /// Bytes of a number.
     width: usize,
@@ -23,14 +24,14 @@ pub(super) struct Measurement<'a> {
     decoded: Vec<u8>,
 }
 
-impl<'a> Measurement<'a> {
+impl<'a> CodecMeasurement<'a> {
     pub fn new(
         sample: &'a [SampledContainer],
         width: usize,
         clock: &'a dyn Fn() -> Duration,
         done: &'a mut dyn FnMut(u64),
-    ) -> Measurement<'a> {
-        Measurement {
+    ) -> CodecMeasurement<'a> {
+        CodecMeasurement {
             sample,
             width,
             clock,
@@ -43,9 +44,34 @@ impl<'a> Measurement<'a> {
 
     /// Encodes and decodes all, [`RUNS`] times, each with a new `chooser`: it says how a container of these bytes, which begins at this
     /// offset, is encoded; it also hears how long the one before was and became. Its time counts as encoding.
-    pub fn run<C>(&mut self, chooser: impl Fn() -> C) -> Result<CodecAnalysis, AnalysisError>
+    pub fn run<C, D: Codec>(
+        &mut self,
+        chooser: impl Fn() -> C,
+    ) -> Result<CodecAnalysis, AnalysisError>
     where
-        C: FnMut(u64, &[u8], Option<(usize, usize)>) -> (AnyCodec, Layout),
+        C: FnMut(u64, &[u8], Option<(usize, usize)>) -> (D, ElementLayout),
+    {
+        let mut told = 0;
+        let measured = self.run_all(chooser, &mut told);
+        // What a failure left out is done, too.
+        let all = RUNS as u64
+            * self
+                .sample
+                .iter()
+                .map(|c| c.bytes.len() as u64)
+                .sum::<u64>();
+        (self.done)(all - told);
+        measured
+    }
+
+    /// The same; adds to `told` the bytes that `done` heard of.
+    fn run_all<C, D: Codec>(
+        &mut self,
+        chooser: impl Fn() -> C,
+        told: &mut u64,
+    ) -> Result<CodecAnalysis, AnalysisError>
+    where
+        C: FnMut(u64, &[u8], Option<(usize, usize)>) -> (D, ElementLayout),
     {
         let (mut encoding, mut decoding) = ([Duration::ZERO; RUNS], [Duration::ZERO; RUNS]);
         for (encoding, decoding) in encoding.iter_mut().zip(&mut decoding) {
@@ -78,15 +104,16 @@ impl<'a> Measurement<'a> {
                 }
                 before = Some((raw.len(), out.encoded_len()));
                 (self.done)(raw.len() as u64);
+                *told += raw.len() as u64;
             }
         }
         let raw_len: usize = self.sample.iter().map(|c| c.bytes.len()).sum();
-        let encoded_len = self.encoded.iter().map(EncodedContainer::encoded_len);
+        let encoded_len = self.encoded.iter().map(EncodedContainer::stored_len);
         let rate = |time: [Duration; RUNS]| raw_len as f64 / median(time).as_secs_f64().max(1e-9);
         Ok(CodecAnalysis {
             raw_len: raw_len as u64,
             encoded_len: encoded_len.sum::<usize>() as u64,
-            speed: Speed {
+            speed: CodecSpeed {
                 encode: rate(encoding),
                 decode: rate(decoding),
             },
@@ -109,7 +136,7 @@ impl<'a> Measurement<'a> {
         };
         let mut opened = Vec::with_capacity(self.encoded.len());
         for (k, container) in self.encoded.iter().enumerate() {
-            opened.push(Opened::open(container.head()).map_err(failed(k))?);
+            opened.push(OpenedContainer::open(container.head()).map_err(failed(k))?);
         }
         let mut random = 1u64;
         let mut below = |n: usize| {
@@ -124,7 +151,7 @@ impl<'a> Measurement<'a> {
             let mut places = Vec::with_capacity(VALUES as usize);
             for _ in 0..VALUES {
                 let k = below(opened.len());
-                let piece = below(opened.get(k).map_or(0, Opened::pieces));
+                let piece = below(opened.get(k).map_or(0, OpenedContainer::pieces));
                 let len = opened.get(k).map_or(0, |o| o.piece_len(piece));
                 if len >= self.width {
                     places.push((k, piece, below(len / self.width) * self.width));
@@ -149,7 +176,7 @@ impl<'a> Measurement<'a> {
 
 /// Decodes a container piece by piece, as it is read.
 fn decode(encoded: &EncodedContainer, out: &mut [u8]) -> Result<(), CodecError> {
-    let opened = Opened::open(encoded.head())?;
+    let opened = OpenedContainer::open(encoded.head())?;
     for (k, out) in out.chunks_mut(PIECE_LEN).enumerate() {
         opened.decode_piece(k, encoded.piece(k), out)?;
     }

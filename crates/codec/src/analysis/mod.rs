@@ -12,16 +12,16 @@ mod measure;
 mod recommend;
 mod sample;
 
-pub use recommend::{Reason, Recommendation};
+pub use recommend::{Recommendation, RecommendationReason};
 pub use sample::{SampledContainer, sampled_ranges};
 
-use crate::choose::{AnyCodec, Chooser, CostModel, Goal, Speeds, choose};
-use crate::container::CodecId;
-use crate::cost::{Bandwidths, Speed};
-use crate::element::{ElementType, Layout};
+use crate::choose::{AnyCodec, CodecChooser, CodecSpeeds, CostGoal, CostModel, choose};
+use crate::container::{Codec, CodecId};
+use crate::cost::{Bandwidths, CodecSpeed};
+use crate::element::{ElementLayout, ElementType};
 use crate::error::CodecError;
 use crate::hint::{CodecHint, HintedCodec};
-use measure::Measurement;
+use measure::CodecMeasurement;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -49,7 +49,7 @@ pub struct CodecAnalysis {
     /// Bytes that they become, heads included.
     pub encoded_len: u64,
     /// On one core, with all work of choosing if there was any.
-    pub speed: Speed,
+    pub speed: CodecSpeed,
     /// Decoding one number at a random place, from an encoded piece in memory and a head that was parsed.
     pub one_value: Duration,
 }
@@ -63,11 +63,13 @@ impl CodecAnalysis {
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Analysis {
+pub struct SampleAnalysis {
     /// How the file is numbers, its phase as at the beginning of the file: told, or what most containers look like.
-    pub layout: Layout,
-    /// Every codec, in the order of [`CodecId::ALL`].
+    pub layout: ElementLayout,
+    /// Every codec that coded the whole sample, in the order of [`CodecId::ALL`].
     pub codecs: Vec<(CodecId, CodecAnalysis)>,
+    /// Why others did not.
+    pub failed: Vec<AnalysisError>,
     /// The automatic choice for fewest bytes.
     pub auto: CodecAnalysis,
     /// For how many containers the automatic choice took each codec, without those that it took for none.
@@ -80,13 +82,14 @@ pub struct Analysis {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AnalysisError {
     /// A codec failed.
-    #[error("{} cannot code the container at {at}: {error}", codec.name())]
+    #[error("{} cannot code the container at {at}", codec.name())]
     Codec {
         /// Which.
         codec: CodecId,
         /// Where in the file.
         at: u64,
         /// Why.
+        #[source]
         error: CodecError,
     },
     /// A codec gave other bytes back than it had got.
@@ -109,34 +112,25 @@ pub const fn work(raw_len: u64) -> u64 {
 ///
 /// # Errors
 ///
-/// A codec that fails, or does not give back what it got.
+/// The automatic choice fails, or does not give back what it got. Of a single codec that is in [`SampleAnalysis::failed`].
 pub fn analyze(
     sample: &[SampledContainer],
     known: &KnownNumbers,
     clock: &dyn Fn() -> Duration,
     done: &mut dyn FnMut(u64),
-) -> Result<Analysis, AnalysisError> {
+) -> Result<SampleAnalysis, AnalysisError> {
     let layout = layout(sample, known);
     let store = Bandwidths::both(BANDWIDTH);
-    let mut measurement = Measurement::new(sample, layout.element.width(), clock, done);
-    let mut codecs = Vec::with_capacity(CodecId::ALL.len());
-    for id in CodecId::ALL {
-        let codec = AnyCodec::of(id, store);
-        let analysis = measurement.run(|| {
-            move |at: u64, _: &[u8], _| {
-                let phase = phase_at(&layout, at);
-                (codec, Layout { phase, ..layout })
-            }
-        })?;
-        codecs.push((id, analysis));
-    }
+    let mut measurement = CodecMeasurement::new(sample, layout.element.width(), clock, done);
+    let all = CodecId::ALL.map(|id| AnyCodec::of(id, store));
+    let (codecs, failed) = measure_codecs(&mut measurement, &all, &layout);
     let model = CostModel {
-        goal: Goal::Bytes,
-        speeds: Speeds::default(),
+        goal: CostGoal::Bytes,
+        speeds: CodecSpeeds::default(),
     };
     let hint = recommend::hint(HintedCodec::Auto, &layout, known);
     let auto = measurement.run(|| {
-        let mut chooser = Chooser::new(hint);
+        let mut chooser = CodecChooser::new(hint);
         move |at: u64, raw: &[u8], before| {
             if let Some((raw_len, encoded_len)) = before {
                 chooser.encoded(raw_len, encoded_len);
@@ -146,22 +140,45 @@ pub fn analyze(
         }
     })?;
     let taken = measurement.taken();
-    let recommended = recommend::recommend(&codecs, &auto, &layout, known);
-    Ok(Analysis {
+    let recommended = recommend::recommend(&codecs, &auto, &taken, &layout, known);
+    Ok(SampleAnalysis {
         layout,
         codecs,
+        failed,
         auto,
         taken,
         recommended,
     })
 }
 
+/// Measures each codec. One that fails ends nothing but its own measurement.
+fn measure_codecs<C: Codec + Copy>(
+    measurement: &mut CodecMeasurement<'_>,
+    codecs: &[C],
+    layout: &ElementLayout,
+) -> (Vec<(CodecId, CodecAnalysis)>, Vec<AnalysisError>) {
+    let (mut measured, mut failed) = (Vec::new(), Vec::new());
+    for codec in codecs {
+        let analysis = measurement.run(|| {
+            move |at: u64, _: &[u8], _| {
+                let phase = phase_at(layout, at);
+                (*codec, ElementLayout { phase, ..*layout })
+            }
+        });
+        match analysis {
+            Ok(analysis) => measured.push((codec.id(), analysis)),
+            Err(error) => failed.push(error),
+        }
+    }
+    (measured, failed)
+}
+
 /// How most containers look, with what is known.
-fn layout(sample: &[SampledContainer], known: &KnownNumbers) -> Layout {
+fn layout(sample: &[SampledContainer], known: &KnownNumbers) -> ElementLayout {
     // What a container takes if nothing else is known.
     let model = CostModel {
-        goal: Goal::Bytes,
-        speeds: Speeds::default(),
+        goal: CostGoal::Bytes,
+        speeds: CodecSpeeds::default(),
     };
     let hint = CodecHint {
         codec: HintedCodec::Field,
@@ -169,14 +186,14 @@ fn layout(sample: &[SampledContainer], known: &KnownNumbers) -> Layout {
         stride: known.stride,
         row: None,
     };
-    let mut votes: Vec<(Layout, f64)> = Vec::new();
+    let mut votes: Vec<(ElementLayout, f64)> = Vec::new();
     for container in sample {
         // As if the file began with its first number: a phase of zero is then the likely one.
         let at = container.at - known.offset.min(container.at);
         let choice = choose(at, &container.bytes, &hint, &model);
         let width = choice.layout.element.width() as u64;
         let phase = (u64::from(choice.layout.phase) + container.at) % width;
-        let layout = Layout {
+        let layout = ElementLayout {
             // Less than 8.
             phase: phase as u32,
             ..choice.layout
@@ -189,11 +206,11 @@ fn layout(sample: &[SampledContainer], known: &KnownNumbers) -> Layout {
         }
     }
     let most = votes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
-    most.map_or(Layout::plain(ElementType::F32), |vote| vote.0)
+    most.map_or(ElementLayout::plain(ElementType::F32), |vote| vote.0)
 }
 
 /// The phase of a container that begins at `at`, of a layout whose phase is that of the file.
-fn phase_at(layout: &Layout, at: u64) -> u32 {
+fn phase_at(layout: &ElementLayout, at: u64) -> u32 {
     let width = layout.element.width() as u64;
     ((u64::from(layout.phase) + width - at % width) % width) as u32
 }

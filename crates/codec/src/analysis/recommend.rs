@@ -5,7 +5,7 @@
 //! `lz4` mean the shorter of two codecs, with and without a shuffle: the longer one of them cannot be asked for.
 use super::{CodecAnalysis, KnownNumbers};
 use crate::container::CodecId;
-use crate::element::Layout;
+use crate::element::{ElementLayout, ElementType};
 use crate::hint::{CodecHint, HintedCodec};
 
 /// What a codec may be longer than the shortest, if it is faster.
@@ -17,7 +17,7 @@ const MIXED_CONTENT_GAIN: f64 = 0.01;
 
 /// Why a hint is recommended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum RecommendationReason {
     /// No codec makes the sample shorter by more than a hundredth.
     NothingGains,
     /// No single codec is as short as one for each part.
@@ -36,11 +36,23 @@ pub struct Recommendation {
     /// Raw bytes for an encoded byte with it.
     pub ratio: f64,
     /// Why.
-    pub reason: Reason,
+    pub reason: RecommendationReason,
+}
+
+/// A hint of this codec with what is known of the numbers, and nothing that is guessed: where bytes are coded as bytes they may be none.
+pub(super) fn hint_of_bytes(codec: HintedCodec, known: &KnownNumbers) -> CodecHint {
+    let begins_with_one =
+        |element: &ElementType| known.offset.is_multiple_of(element.width() as u64);
+    CodecHint {
+        codec,
+        element: known.element.filter(begins_with_one),
+        stride: known.stride,
+        row: None,
+    }
 }
 
 /// A hint of this codec with all that is known of the numbers.
-pub(super) fn hint(codec: HintedCodec, layout: &Layout, known: &KnownNumbers) -> CodecHint {
+pub(super) fn hint(codec: HintedCodec, layout: &ElementLayout, known: &KnownNumbers) -> CodecHint {
     // A hint with a type says that the file begins with a number; otherwise the type is guessed, and where the first one begins.
     let begins_with_one = layout.phase == 0;
     match codec {
@@ -75,27 +87,44 @@ fn hinted(codec: CodecId) -> HintedCodec {
 pub(super) fn recommend(
     codecs: &[(CodecId, CodecAnalysis)],
     auto: &CodecAnalysis,
-    layout: &Layout,
+    taken: &[(CodecId, u32)],
+    layout: &ElementLayout,
     known: &KnownNumbers,
 ) -> Recommendation {
-    let recommended = |codec, analysis: &CodecAnalysis, reason| Recommendation {
-        hint: hint(codec, layout, known),
+    // Which codec the hint leads to decides whether it is one of numbers.
+    let recommended = |codec, id, analysis: &CodecAnalysis, reason| Recommendation {
+        hint: match id {
+            CodecId::Zstd | CodecId::Lz4 => hint_of_bytes(codec, known),
+            _ => hint(codec, layout, known),
+        },
         ratio: analysis.ratio(),
         reason,
     };
     let seconds = |a: &CodecAnalysis| 1.0 / a.speed.encode + 1.0 / a.speed.decode;
     let shortest = codecs.iter().min_by_key(|(_, a)| a.encoded_len);
     let Some(&(shortest, least)) = shortest else {
-        return recommended(HintedCodec::Raw, auto, Reason::NothingGains);
+        return recommended(
+            HintedCodec::Raw,
+            CodecId::Raw,
+            auto,
+            RecommendationReason::NothingGains,
+        );
     };
     let limit = |bytes: u64, part: f64| bytes as f64 * part;
     if least.encoded_len.min(auto.encoded_len) as f64 >= limit(auto.raw_len, 1.0 - LEAST_GAIN) {
         let raw = codecs.iter().find(|(id, _)| *id == CodecId::Raw);
         let raw = raw.map_or(least, |(_, analysis)| *analysis);
-        return recommended(HintedCodec::Raw, &raw, Reason::NothingGains);
+        return recommended(
+            HintedCodec::Raw,
+            CodecId::Raw,
+            &raw,
+            RecommendationReason::NothingGains,
+        );
     }
     if (auto.encoded_len as f64) < limit(least.encoded_len, 1.0 - MIXED_CONTENT_GAIN) {
-        return recommended(HintedCodec::Auto, auto, Reason::Mixed);
+        let most = taken.iter().max_by_key(|(_, count)| *count);
+        let id = most.map_or(CodecId::Raw, |(id, _)| *id);
+        return recommended(HintedCodec::Auto, id, auto, RecommendationReason::Mixed);
     }
     let near = codecs
         .iter()
@@ -110,24 +139,23 @@ pub(super) fn recommend(
     let fastest = near.min_by(|(_, a), (_, b)| seconds(a).total_cmp(&seconds(b)));
     let (codec, analysis) = fastest.unwrap_or((shortest, least));
     let reason = match codec == shortest {
-        true => Reason::Shortest,
-        false => Reason::Faster(shortest),
+        true => RecommendationReason::Shortest,
+        false => RecommendationReason::Faster(shortest),
     };
-    recommended(hinted(codec), &analysis, reason)
+    recommended(hinted(codec), codec, &analysis, reason)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::Speed;
-    use crate::element::ElementType;
+    use crate::cost::CodecSpeed;
     use std::time::Duration;
 
     fn analysis(encoded_len: u64, rate: f64) -> CodecAnalysis {
         CodecAnalysis {
             raw_len: 1_000_000,
             encoded_len,
-            speed: Speed {
+            speed: CodecSpeed {
                 encode: rate,
                 decode: rate,
             },
@@ -136,19 +164,25 @@ mod tests {
     }
 
     /// Raw, Field, ShuffleZstd and Pco become so long, at falling speeds.
-    fn recommended(field: u64, zstd: u64, pco: u64, auto: u64) -> (String, Reason) {
+    fn recommended(field: u64, zstd: u64, pco: u64, auto: u64) -> (String, RecommendationReason) {
         let codecs = [
             (CodecId::Raw, analysis(1_000_016, 1e10)),
             (CodecId::Field, analysis(field, 1e9)),
             (CodecId::ShuffleZstd, analysis(zstd, 5e8)),
             (CodecId::Pco, analysis(pco, 1e8)),
         ];
-        let layout = Layout {
+        let layout = ElementLayout {
             stride: 4,
-            ..Layout::plain(ElementType::F32)
+            ..ElementLayout::plain(ElementType::F32)
         };
         let auto = analysis(auto, 1e9);
-        let found = recommend(&codecs, &auto, &layout, &KnownNumbers::default());
+        let found = recommend(
+            &codecs,
+            &auto,
+            &[(CodecId::Field, 1)],
+            &layout,
+            &KnownNumbers::default(),
+        );
         (found.hint.to_string(), found.reason)
     }
 
@@ -156,10 +190,10 @@ mod tests {
     fn the_shortest_is_recommended_unless_one_about_as_short_is_faster() {
         let (hint, reason) = recommended(500_000, 600_000, 510_000, 500_000);
         assert_eq!(hint, "field,f32,stride=4");
-        assert_eq!(reason, Reason::Shortest);
+        assert_eq!(reason, RecommendationReason::Shortest);
         let (hint, reason) = recommended(520_000, 600_000, 500_000, 520_000);
         assert_eq!(hint, "field,f32,stride=4");
-        assert_eq!(reason, Reason::Faster(CodecId::Pco));
+        assert_eq!(reason, RecommendationReason::Faster(CodecId::Pco));
         let (hint, _) = recommended(530_000, 600_000, 500_000, 530_000);
         assert_eq!(hint, "pco,f32,stride=4");
         let (hint, _) = recommended(600_000, 500_000, 530_000, 500_000);
@@ -173,22 +207,59 @@ mod tests {
             (CodecId::Zstd, analysis(510_000, 9e8)),
             (CodecId::ShuffleZstd, analysis(500_000, 5e8)),
         ];
-        let (layout, known) = (Layout::plain(ElementType::F32), KnownNumbers::default());
-        let found = recommend(&codecs, &analysis(500_000, 5e8), &layout, &known);
+        let (layout, known) = (
+            ElementLayout::plain(ElementType::F32),
+            KnownNumbers::default(),
+        );
+        let found = recommend(&codecs, &analysis(500_000, 5e8), &[], &layout, &known);
         assert_eq!(found.hint.to_string(), "zstd,f32");
-        assert_eq!((found.ratio, found.reason), (2.0, Reason::Shortest));
+        assert_eq!(
+            (found.ratio, found.reason),
+            (2.0, RecommendationReason::Shortest)
+        );
+    }
+
+    #[test]
+    fn no_type_is_guessed_for_bytes() {
+        let codecs = [
+            (CodecId::Raw, analysis(1_000_016, 1e10)),
+            (CodecId::Zstd, analysis(400_000, 5e8)),
+            (CodecId::ShuffleZstd, analysis(500_000, 5e8)),
+        ];
+        let layout = ElementLayout::plain(ElementType::Bf16);
+        let auto = analysis(400_000, 5e8);
+        let hint = |known| recommend(&codecs, &auto, &[(CodecId::Zstd, 1)], &layout, &known).hint;
+        assert_eq!(hint(KnownNumbers::default()).to_string(), "zstd");
+        let known = KnownNumbers {
+            element: Some(ElementType::F32),
+            ..KnownNumbers::default()
+        };
+        assert_eq!(hint(known).to_string(), "zstd,f32");
+        // Mixed content that is mostly text.
+        let auto = analysis(300_000, 5e8);
+        let mixed = recommend(
+            &codecs,
+            &auto,
+            &[(CodecId::Zstd, 3), (CodecId::Field, 1)],
+            &layout,
+            &KnownNumbers::default(),
+        );
+        assert_eq!(mixed.hint.to_string(), "auto");
     }
 
     #[test]
     fn auto_is_recommended_where_it_is_shorter_than_every_codec() {
         let (hint, reason) = recommended(500_000, 600_000, 500_000, 480_000);
         assert_eq!(hint, "auto,f32,stride=4");
-        assert_eq!(reason, Reason::Mixed);
+        assert_eq!(reason, RecommendationReason::Mixed);
     }
 
     #[test]
     fn raw_is_recommended_where_less_than_a_hundredth_is_gained() {
         let (hint, reason) = recommended(995_000, 999_000, 991_000, 999_000);
-        assert_eq!((&*hint, reason), ("raw", Reason::NothingGains));
+        assert_eq!(
+            (&*hint, reason),
+            ("raw", RecommendationReason::NothingGains)
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The analysis of arrays of known content, with a clock that is told what time it is.
 use super::*;
-use crate::container::MAX_CONTAINER_LEN;
+use crate::container::{EncodedContainer, MAX_CONTAINER_LEN};
 use forebay_testkit::random::seeded_bytes;
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ fn sample(bytes: &[u8], offset: u64) -> Vec<SampledContainer> {
     ranges.into_iter().map(container).collect()
 }
 
-fn analyze_bytes(bytes: &[u8], known: &KnownNumbers) -> Analysis {
+fn analyze_bytes(bytes: &[u8], known: &KnownNumbers) -> SampleAnalysis {
     let ticks = Cell::new(0);
     let clock = || {
         ticks.set(ticks.get() + 1);
@@ -42,16 +42,66 @@ fn every_codec_is_measured_and_raw_has_ratio_one() {
     // With this clock everything takes a microsecond for each container.
     assert_eq!(raw.speed.encode, 540_000.0 / 1e-6);
     assert!(analysis.codecs.iter().all(|(_, a)| a.raw_len == 1_080_000));
-    assert_eq!(analysis.layout, Layout::plain(ElementType::F32));
+    assert_eq!(analysis.layout, ElementLayout::plain(ElementType::F32));
     assert_eq!(analysis.taken, [(CodecId::Field, 2)]);
     assert_eq!(analysis.recommended.hint.element, Some(ElementType::F32));
+}
+
+/// A codec that copies, or refuses if it has the number of Zstandard.
+#[derive(Debug, Clone, Copy)]
+struct RefusingCodec(CodecId);
+
+impl Codec for RefusingCodec {
+    fn id(&self) -> CodecId {
+        self.0
+    }
+
+    fn encode_pieces(
+        &self,
+        _: &ElementLayout,
+        src: &[u8],
+        out: &mut EncodedContainer,
+    ) -> Result<(), CodecError> {
+        if self.0 == CodecId::Zstd {
+            return Err(CodecError::Encoder("it refuses"));
+        }
+        out.push_raw_pieces(src);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_codec_that_fails_ends_nothing_but_its_own_measurement() {
+    let wave = sample(&wave(30_000), 0);
+    let done = Cell::new(0);
+    let clock = || Duration::ZERO;
+    let mut count = |n| done.set(done.get() + n);
+    let mut measurement = CodecMeasurement::new(&wave, 4, &clock, &mut count);
+    let codecs = [CodecId::Raw, CodecId::Zstd, CodecId::Raw].map(RefusingCodec);
+    let layout = ElementLayout::plain(ElementType::F32);
+    let (measured, failed) = measure_codecs(&mut measurement, &codecs, &layout);
+    assert_eq!(measured.len(), 2);
+    let error = CodecError::Encoder("it refuses");
+    let codec = CodecId::Zstd;
+    assert_eq!(
+        failed,
+        [AnalysisError::Codec {
+            codec,
+            at: 0,
+            error
+        }]
+    );
+    assert_eq!(done.get(), 3 * RUNS as u64 * 120_000);
 }
 
 #[test]
 fn random_bytes_are_to_stay_raw() {
     let analysis = analyze_bytes(&seeded_bytes(1, 200_000), &KnownNumbers::default());
     assert_eq!(analysis.recommended.hint.to_string(), "raw");
-    assert_eq!(analysis.recommended.reason, Reason::NothingGains);
+    assert_eq!(
+        analysis.recommended.reason,
+        RecommendationReason::NothingGains
+    );
     assert_eq!(analysis.taken, [(CodecId::Raw, 1)]);
 }
 
@@ -81,7 +131,7 @@ fn numbers_behind_a_header_are_found_and_no_type_is_recommended_that_would_mispl
     assert_eq!(analysis.layout.phase, 2);
     assert_eq!(analysis.recommended.hint.element, None);
     let plain = analyze_bytes(&wave(30_000), &KnownNumbers::default());
-    let field = |analysis: &Analysis| analysis.codecs[CodecId::Field as usize].1.encoded_len;
+    let field = |analysis: &SampleAnalysis| analysis.codecs[CodecId::Field as usize].1.encoded_len;
     assert!(field(&analysis).abs_diff(field(&plain)) < 100);
     // A header of whole numbers misplaces nothing.
     let known = KnownNumbers {
@@ -108,6 +158,10 @@ fn a_stride_is_found_and_recommended() {
 fn files_shorter_than_a_number_are_analyzed() {
     for len in 1..20 {
         let analysis = analyze_bytes(&seeded_bytes(4, len), &KnownNumbers::default());
-        assert_eq!(analysis.recommended.reason, Reason::NothingGains, "{len}");
+        assert_eq!(
+            analysis.recommended.reason,
+            RecommendationReason::NothingGains,
+            "{len}"
+        );
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! It is made anew after [`FIRST_KEPT_CONTAINERS`] containers, twice as many each time that the codec stays the same, or once a container became much
 //! longer or shorter than the first one of this choice.
-use super::{Choice, CostModel, choose};
-use crate::container::Codec;
+use super::{CodecChoice, CostModel, choose, choose_with};
+use crate::container::{Codec, EncodedContainer, StoredForm};
+use crate::error::CodecError;
 use crate::hint::CodecHint;
 
 /// Containers that a first choice is kept for.
@@ -15,9 +16,9 @@ const RESAMPLED_DEVIATION: f64 = 0.15;
 
 /// Chooses for the containers of one file, one after the other.
 #[derive(Debug, Clone)]
-pub struct Chooser {
+pub struct CodecChooser {
     hint: CodecHint,
-    choice: Option<Choice>,
+    choice: Option<CodecChoice>,
     /// Containers of this choice.
     used: u32,
     /// How many it is kept for.
@@ -26,10 +27,10 @@ pub struct Chooser {
     first: Option<f64>,
 }
 
-impl Chooser {
+impl CodecChooser {
     /// For a file with this hint.
-    pub fn new(hint: CodecHint) -> Chooser {
-        Chooser {
+    pub fn new(hint: CodecHint) -> CodecChooser {
+        CodecChooser {
             hint,
             choice: None,
             used: 0,
@@ -39,7 +40,7 @@ impl Chooser {
     }
 
     /// What to encode the container with that begins at this offset of the file. `model` is asked for only if a choice is made.
-    pub fn next(&mut self, at: u64, raw: &[u8], model: impl FnOnce() -> CostModel) -> Choice {
+    pub fn next(&mut self, at: u64, raw: &[u8], model: impl FnOnce() -> CostModel) -> CodecChoice {
         self.used += 1;
         if let Some(mut choice) = self.choice
             && self.used <= self.kept
@@ -49,8 +50,45 @@ impl Chooser {
             return choice;
         }
         let choice = choose(at, raw, &self.hint, &model());
+        self.keep(at, choice);
+        choice
+    }
+
+    /// Chooses for the container that begins at this offset of the file, and encodes it. Where all of it was encoded to choose, it is not
+    /// encoded again. `model` is asked for only if a choice is made.
+    ///
+    /// # Errors
+    ///
+    /// More than a container may have.
+    pub fn encode(
+        &mut self,
+        at: u64,
+        raw: &[u8],
+        model: impl FnOnce() -> CostModel,
+        out: &mut EncodedContainer,
+    ) -> Result<(CodecChoice, StoredForm), CodecError> {
+        let choice = match self.choice {
+            Some(_) if self.used < self.kept => self.next(at, raw, model),
+            _ => {
+                self.used += 1;
+                let (choice, is_encoded) = choose_with(at, raw, &self.hint, &model(), out);
+                self.keep(at, choice);
+                if is_encoded {
+                    self.encoded(raw.len(), out.stored_len());
+                    return Ok((choice, out.stored_form()));
+                }
+                choice
+            }
+        };
+        let stored = choice.codec.encode(&choice.layout, raw, out)?;
+        self.encoded(raw.len(), out.stored_len());
+        Ok((choice, stored))
+    }
+
+    /// Keeps a choice that was made for a container at this offset.
+    fn keep(&mut self, at: u64, choice: CodecChoice) {
         let width = choice.layout.element.width() as u64;
-        let same = |known: Choice| known.codec.id() == choice.codec.id();
+        let same = |known: CodecChoice| known.codec.id() == choice.codec.id();
         self.kept = match self.choice.is_some_and(same) {
             true => (2 * self.kept).min(MAX_KEPT_CONTAINERS),
             false => FIRST_KEPT_CONTAINERS,
@@ -61,11 +99,10 @@ impl Chooser {
         // As at offset zero.
         kept.layout.phase = ((u64::from(choice.layout.phase) + at) % width) as u32;
         self.choice = Some(kept);
-        choice
     }
 
     /// Where elements begin in a container at this offset.
-    fn phase(&self, at: u64, kept: &Choice) -> u32 {
+    fn phase(&self, at: u64, kept: &CodecChoice) -> u32 {
         let width = kept.layout.element.width() as u64;
         ((u64::from(kept.layout.phase) + width - at % width) % width) as u32
     }
@@ -85,7 +122,7 @@ impl Chooser {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Goal, Speeds};
+    use super::super::{CodecSpeeds, CostGoal};
     use super::*;
     use crate::CodecId;
     use forebay_testkit::random::seeded_bytes;
@@ -98,14 +135,14 @@ mod tests {
 
     fn model() -> CostModel {
         CostModel {
-            goal: Goal::Bytes,
-            speeds: Speeds::default(),
+            goal: CostGoal::Bytes,
+            speeds: CodecSpeeds::default(),
         }
     }
 
     #[test]
     fn a_choice_is_kept_and_its_phase_follows_the_offset() {
-        let mut chooser = Chooser::new("auto,f32".parse().unwrap());
+        let mut chooser = CodecChooser::new("auto,f32".parse().unwrap());
         let (wave, asked) = (wave(10_000), Cell::new(0));
         for k in 0..60u64 {
             let at = k * 4099;
@@ -121,8 +158,28 @@ mod tests {
     }
 
     #[test]
+    fn encoding_at_once_is_choosing_and_encoding() {
+        let few: Vec<u8> = (0..100_000u32)
+            .flat_map(|i| (f64::from(i * 7919 % 600) / 3.0).to_le_bytes())
+            .collect();
+        for raw in [wave(10_000), few, seeded_bytes(2, 50_000)] {
+            let hint: CodecHint = "auto".parse().unwrap();
+            let (mut a, mut b) = (CodecChooser::new(hint), CodecChooser::new(hint));
+            let (mut at_once, mut apart) = (EncodedContainer::new(), EncodedContainer::new());
+            for at in [0, 8 << 20] {
+                let (choice, stored) = a.encode(at, &raw, model, &mut at_once).unwrap();
+                let expected = b.next(at, &raw, model);
+                let form = expected.codec.encode(&expected.layout, &raw, &mut apart);
+                b.encoded(raw.len(), apart.stored_len());
+                assert_eq!((choice, Ok(stored)), (expected, form));
+                assert!(at_once == apart);
+            }
+        }
+    }
+
+    #[test]
     fn a_surprise_has_the_next_container_sampled() {
-        let mut chooser = Chooser::new(CodecHint::default());
+        let mut chooser = CodecChooser::new(CodecHint::default());
         let (wave, noise) = (wave(10_000), seeded_bytes(1, 40_000));
         assert_eq!(chooser.next(0, &wave, model).codec.id(), CodecId::Field);
         chooser.encoded(40_000, 20_000);

@@ -3,7 +3,7 @@
 //! Bits at the end that are zero in all values count nothing. Some values are looked at as each type. Two costs are counted, in bits a byte of the content: those of a difference from the value
 //! `stride` before (as of a field), and those of the exponent's entropy with all other bits (as of weights). Looked at as the
 //! wrong type, exponents are partly bits of a mantissa, which are nearly random, so the right type is the cheapest.
-use crate::element::{ElementType, Layout};
+use crate::element::{ElementLayout, ElementType};
 
 /// Values that are looked at, of each type.
 const VALUES: usize = 256;
@@ -23,8 +23,8 @@ const STRIDES: [usize; 5] = [1, 2, 3, 4, 6];
 const LENGTH_BITS: f64 = 2.0;
 /// A layout, and what a byte is expected to become with it: 1 if nothing is gained.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Guess {
-    pub layout: Layout,
+pub(super) struct LayoutGuess {
+    pub layout: ElementLayout,
     pub cost: f64,
 }
 
@@ -35,12 +35,12 @@ pub(super) fn guess(
     element: Option<ElementType>,
     stride: Option<u32>,
     row: u32,
-) -> Guess {
+) -> LayoutGuess {
     let types = match &element {
         Some(element) => std::slice::from_ref(element),
         None => &TYPES[..],
     };
-    let layout = |element: ElementType, stride, first: u64| Layout {
+    let layout = |element: ElementType, stride, first: u64| ElementLayout {
         element,
         stride,
         // Less than an element.
@@ -69,9 +69,9 @@ pub(super) fn guess(
     best
 }
 
-impl Guess {
+impl LayoutGuess {
     /// The other if it is cheaper by more than chance.
-    fn or(self, other: Guess) -> Guess {
+    fn or(self, other: LayoutGuess) -> LayoutGuess {
         if other.cost < self.cost * 0.98 {
             other
         } else {
@@ -95,13 +95,13 @@ fn steady_bytes(at: u64, bytes: &[u8]) -> [bool; 8] {
 }
 
 /// The better of the strides, or of that which is known.
-fn best_stride(layout: Layout, bytes: &[u8], stride: Option<u32>) -> Guess {
+fn best_stride(layout: ElementLayout, bytes: &[u8], stride: Option<u32>) -> LayoutGuess {
     let mut buffer = [0; VALUES];
-    let sample = Sample::of(&layout, bytes, &mut buffer);
+    let sample = ValueSample::of(&layout, bytes, &mut buffer);
     let known = stride.map(|stride| [stride as usize]);
     let strides = known.as_ref().map_or(&STRIDES[..], |known| &known[..]);
-    let mut best = Guess {
-        layout: Layout {
+    let mut best = LayoutGuess {
+        layout: ElementLayout {
             stride: stride.unwrap_or(1),
             ..layout
         },
@@ -119,7 +119,7 @@ fn best_stride(layout: Layout, bytes: &[u8], stride: Option<u32>) -> Guess {
 }
 
 /// Values at the beginning, within and at the end, as integers in the order of the numbers.
-struct Sample<'a> {
+struct ValueSample<'a> {
     values: &'a [u64],
     /// Values that follow each other.
     run: usize,
@@ -128,8 +128,8 @@ struct Sample<'a> {
     zeros: u32,
 }
 
-impl<'a> Sample<'a> {
-    fn of(layout: &Layout, bytes: &[u8], buffer: &'a mut [u64; VALUES]) -> Sample<'a> {
+impl<'a> ValueSample<'a> {
+    fn of(layout: &ElementLayout, bytes: &[u8], buffer: &'a mut [u64; VALUES]) -> ValueSample<'a> {
         let width = layout.element.width();
         let bits = 8 * width as u32;
         let elements = bytes.get(layout.phase as usize..).unwrap_or_default();
@@ -151,7 +151,7 @@ impl<'a> Sample<'a> {
                 *value = word ^ (sign.wrapping_neg() & (u64::MAX >> (65 - bits)));
             }
         }
-        Sample {
+        ValueSample {
             values: &buffer[..runs * run],
             run: run.max(1),
             bits,

@@ -5,28 +5,39 @@
 //! | `guess` | which numbers the bytes are |
 //! | `chooser` | a file's choice, kept for some containers |
 //!
-//! Of a container few pieces are encoded by those codecs that may win, and that is taken which costs least: bytes, or seconds of
-//! writing and reading by the model of [`cost`](crate::cost), with speeds that the caller has measured. What is not tried: Pcodec,
-//! which is slower than [`Field`] by more than it is shorter; Zstandard where LZ4 finds nothing that repeats and numbers are
-//! found. A hint names the codec, or parts of the layout; what it leaves open is sampled.
+//! For fewest bytes, [`FieldCodec`] is taken without a trial where the guess says that the bytes are numbers, and neither bytes nor values
+//! repeat in two pieces. Else few pieces are encoded by those codecs that may win, and that is taken which costs least: bytes, or seconds
+//! of writing and reading by the model of [`cost`](crate::cost), with speeds that the caller has measured. Where values repeat, the whole
+//! container is a trial, for a sample does not show what a dictionary is worth; [`CodecChooser::encode`] uses what that encoded. What is
+//! not tried: Pcodec, which is slower than [`FieldCodec`] by more than it is shorter; Zstandard where LZ4 finds nothing that repeats and
+//! numbers are found. A hint names the codec, or parts of the layout; what it leaves open is sampled.
 mod chooser;
 mod guess;
 
-pub use chooser::Chooser;
+pub use chooser::CodecChooser;
 
-use crate::container::{Codec, CodecId, EncodedContainer, Field, PIECE_LEN};
-use crate::cost::{Bandwidths, Seconds, Speed};
-use crate::element::{ElementType, Layout};
+use crate::container::{Codec, CodecId, EncodedContainer, FieldCodec, PIECE_LEN};
+use crate::cost::{Bandwidths, CodecSpeed, StoreSeconds};
+use crate::element::{ElementLayout, ElementType};
 use crate::error::CodecError;
-use crate::general::{ByteCodec, General, Pco, Raw};
+use crate::general::{ByteCodec, GeneralCodec, PcoCodec, RawCodec};
 use crate::hint::{CodecHint, HintedCodec};
-use crate::xor::{ReferencePoints, Xor};
+use crate::xor::{ReferencePoints, XorCodec};
 use guess::guess;
 
+/// Slots for values of which it is counted how many repeat: some times as many as a sample has.
+const VALUE_SLOT_BITS: u32 = 13;
 /// Pieces that are encoded as a sample, at most.
 const SAMPLED_PIECES: usize = 4;
 /// One of so many pieces is sampled.
 const SAMPLED: usize = 32;
+/// Pieces of the sample that are looked at for repetitions if numbers are likely.
+const QUICK_PIECES: usize = 2;
+/// What a byte of likely numbers is expected to become, at most, for [`FieldCodec`] to be taken without a trial: where it is more, bytes
+/// may be no numbers, or those of many interleaved arrays.
+const LIKELY_NUMBERS: f64 = 0.88;
+/// A ratio of LZ4 from which on nothing repeats.
+const NOTHING_REPEATS: f64 = 0.95;
 /// A ratio of LZ4 that comes of few distinct values, maybe.
 const REPEATING_RATIO: f64 = 0.6;
 /// A ratio of `field` from which on numbers of several interleaved arrays are likely, which a shuffle may find.
@@ -41,33 +52,33 @@ const PCO_LEVEL: usize = 8;
 /// A codec with its settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum AnyCodec {
-    /// See [`Raw`].
-    Raw(Raw),
-    /// See [`Xor`].
-    Xor(Xor),
-    /// See [`Field`].
-    Field(Field),
-    /// See [`General`].
-    General(General),
-    /// See [`Pco`].
-    Pco(Pco),
+    /// See [`RawCodec`].
+    Raw(RawCodec),
+    /// See [`XorCodec`].
+    Xor(XorCodec),
+    /// See [`FieldCodec`].
+    Field(FieldCodec),
+    /// See [`GeneralCodec`].
+    General(GeneralCodec),
+    /// See [`PcoCodec`].
+    Pco(PcoCodec),
 }
 
 impl AnyCodec {
     /// A codec with the levels that a choice gives it, and the reference points that are best for `store`.
     pub fn of(id: CodecId, store: Bandwidths) -> AnyCodec {
-        let general = |codec, shuffle| AnyCodec::General(General { codec, shuffle });
+        let general = |codec, shuffle| AnyCodec::General(GeneralCodec { codec, shuffle });
         match id {
-            CodecId::Raw => AnyCodec::Raw(Raw),
-            CodecId::Xor => AnyCodec::Xor(Xor {
+            CodecId::Raw => AnyCodec::Raw(RawCodec),
+            CodecId::Xor => AnyCodec::Xor(XorCodec {
                 points: ReferencePoints::Best(store),
             }),
-            CodecId::Field => AnyCodec::Field(Field),
+            CodecId::Field => AnyCodec::Field(FieldCodec),
             CodecId::Zstd => general(ByteCodec::Zstd(ZSTD_LEVEL), false),
             CodecId::ShuffleZstd => general(ByteCodec::Zstd(ZSTD_LEVEL), true),
             CodecId::Lz4 => general(ByteCodec::Lz4, false),
             CodecId::ShuffleLz4 => general(ByteCodec::Lz4, true),
-            CodecId::Pco => AnyCodec::Pco(Pco { level: PCO_LEVEL }),
+            CodecId::Pco => AnyCodec::Pco(PcoCodec { level: PCO_LEVEL }),
         }
     }
 
@@ -87,37 +98,37 @@ impl Codec for AnyCodec {
         self.as_codec().id()
     }
 
-    fn encode(
+    fn encode_pieces(
         &self,
-        layout: &Layout,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        self.as_codec().encode(layout, src, out)
+        self.as_codec().encode_pieces(layout, src, out)
     }
 }
 
-/// Speeds of all codecs on one core of this machine, as far as they are known.
+/// CodecSpeeds of all codecs on one core of this machine, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Speeds([Speed; CodecId::ALL.len()]);
+pub struct CodecSpeeds([CodecSpeed; CodecId::ALL.len()]);
 
-impl Default for Speeds {
-    fn default() -> Speeds {
-        Speeds::DEFAULT
+impl Default for CodecSpeeds {
+    fn default() -> CodecSpeeds {
+        CodecSpeeds::DEFAULT
     }
 }
 
 /// In GB/s.
-const fn speed(encode: f64, decode: f64) -> Speed {
-    Speed {
+const fn speed(encode: f64, decode: f64) -> CodecSpeed {
+    CodecSpeed {
         encode: encode * 1e9,
         decode: decode * 1e9,
     }
 }
 
-impl Speeds {
+impl CodecSpeeds {
     /// Of fields of binary32 on a core of 2023, in the order of [`CodecId::ALL`].
-    pub const DEFAULT: Speeds = Speeds([
+    pub const DEFAULT: CodecSpeeds = CodecSpeeds([
         speed(10.0, 10.0),
         speed(1.9, 3.9),
         speed(1.0, 1.8),
@@ -129,12 +140,12 @@ impl Speeds {
     ]);
 
     /// Of a codec.
-    pub fn of(&self, codec: CodecId) -> Speed {
+    pub fn of(&self, codec: CodecId) -> CodecSpeed {
         self.0[codec as usize]
     }
 
     /// Sets what was measured.
-    pub fn set(&mut self, codec: CodecId, speed: Speed) {
+    pub fn set(&mut self, codec: CodecId, speed: CodecSpeed) {
         self.0[codec as usize] = speed;
     }
 
@@ -150,7 +161,7 @@ impl Speeds {
 
 /// What is to be least.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Goal {
+pub enum CostGoal {
     /// Bytes that are stored.
     Bytes,
     /// Seconds of writing and of reading once, on a store of these bandwidths.
@@ -161,19 +172,19 @@ pub enum Goal {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostModel {
     /// What is to be least.
-    pub goal: Goal,
+    pub goal: CostGoal,
     /// What codecs take.
-    pub speeds: Speeds,
+    pub speeds: CodecSpeeds,
 }
 
 impl CostModel {
     /// The cost of a byte that becomes `ratio` bytes.
     fn cost(&self, codec: CodecId, ratio: f64) -> f64 {
         match self.goal {
-            Goal::Bytes => ratio,
-            Goal::Seconds(store) => {
+            CostGoal::Bytes => ratio,
+            CostGoal::Seconds(store) => {
                 let speed = (codec != CodecId::Raw).then(|| self.speeds.of(codec));
-                Seconds::of(1.0, ratio, speed, &store).total()
+                StoreSeconds::of(1.0, ratio, speed, &store).total()
             }
         }
     }
@@ -181,19 +192,19 @@ impl CostModel {
     /// Where reference points are best.
     fn points(&self) -> ReferencePoints {
         ReferencePoints::Best(match self.goal {
-            Goal::Bytes => Bandwidths::both(1.0),
-            Goal::Seconds(store) => store,
+            CostGoal::Bytes => Bandwidths::both(1.0),
+            CostGoal::Seconds(store) => store,
         })
     }
 }
 
 /// A codec for a container, and what is expected of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Choice {
+pub struct CodecChoice {
     /// The codec.
     pub codec: AnyCodec,
     /// How the container's bytes are numbers.
-    pub layout: Layout,
+    pub layout: ElementLayout,
     /// Encoded bytes a raw byte, as far as the sample says.
     pub expected: f64,
 }
@@ -203,11 +214,11 @@ pub struct Choice {
 /// # Examples
 ///
 /// ```
-/// use forebay_codec::choose::{CostModel, Goal, Speeds, choose};
+/// use forebay_codec::choose::{CostModel, CostGoal, CodecSpeeds, choose};
 /// use forebay_codec::{Codec, CodecId, EncodedContainer};
 ///
 /// let field: Vec<u8> = (0..100_000).flat_map(|i| (i as f32 * 1e-3).sin().to_le_bytes()).collect();
-/// let model = CostModel { goal: Goal::Bytes, speeds: Speeds::default() };
+/// let model = CostModel { goal: CostGoal::Bytes, speeds: CodecSpeeds::default() };
 /// let choice = choose(0, &field, &"auto".parse()?, &model);
 /// assert_eq!(choice.codec.id(), CodecId::Field);
 /// let mut encoded = EncodedContainer::new();
@@ -215,37 +226,52 @@ pub struct Choice {
 /// assert!(encoded.encoded_len() < field.len() * 3 / 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choice {
+pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> CodecChoice {
+    choose_with(at, raw, hint, model, &mut EncodedContainer::new()).0
+}
+
+/// The same; also returns whether `encoded` is the container by the choice, for sometimes the whole of it is a trial.
+fn choose_with(
+    at: u64,
+    raw: &[u8],
+    hint: &CodecHint,
+    model: &CostModel,
+    encoded: &mut EncodedContainer,
+) -> (CodecChoice, bool) {
     let row = hint.row.unwrap_or(0);
     let guess = guess(at, raw, hint.element, hint.stride, row);
-    let mut trial = Trial {
+    let mut trial = ChoiceTrial {
         sample: sample(raw),
         layout: guess.layout,
         model,
-        encoded: EncodedContainer::new(),
+        encoded,
+        best_is_encoded: false,
         cost: f64::INFINITY,
-        best: Choice {
-            codec: AnyCodec::Raw(Raw),
+        best: CodecChoice {
+            codec: AnyCodec::Raw(RawCodec),
             layout: guess.layout,
             expected: 1.0,
         },
     };
-    let general = |codec, shuffle| AnyCodec::General(General { codec, shuffle });
+    let general = |codec, shuffle| AnyCodec::General(GeneralCodec { codec, shuffle });
     let zstd = |shuffle| general(ByteCodec::Zstd(ZSTD_LEVEL), shuffle);
     let lz4 = |shuffle| general(ByteCodec::Lz4, shuffle);
-    let xor = AnyCodec::Xor(Xor {
+    let xor = AnyCodec::Xor(XorCodec {
         points: model.points(),
     });
-    let only = |codec| Choice {
-        codec,
-        layout: guess.layout,
-        expected: guess.cost.min(1.0),
+    let only = |codec| {
+        let choice = CodecChoice {
+            codec,
+            layout: guess.layout,
+            expected: guess.cost.min(1.0),
+        };
+        (choice, false)
     };
     match hint.codec {
-        HintedCodec::Raw => return only(AnyCodec::Raw(Raw)),
+        HintedCodec::Raw => return only(AnyCodec::Raw(RawCodec)),
         HintedCodec::Xor => return only(xor),
-        HintedCodec::Field => return only(AnyCodec::Field(Field)),
-        HintedCodec::Pco => return only(AnyCodec::Pco(Pco { level: PCO_LEVEL })),
+        HintedCodec::Field => return only(AnyCodec::Field(FieldCodec)),
+        HintedCodec::Pco => return only(AnyCodec::Pco(PcoCodec { level: PCO_LEVEL })),
         HintedCodec::Zstd => {
             trial.run(zstd(false));
             trial.run(zstd(true));
@@ -255,50 +281,69 @@ pub fn choose(at: u64, raw: &[u8], hint: &CodecHint, model: &CostModel) -> Choic
             trial.run(lz4(true));
         }
         HintedCodec::Auto => {
-            trial.take(AnyCodec::Raw(Raw), 1.0);
+            trial.take(AnyCodec::Raw(RawCodec), 1.0);
+            if model.goal == CostGoal::Bytes
+                && guess.cost < LIKELY_NUMBERS
+                && trial.nothing_repeats(lz4(false))
+            {
+                return only(AnyCodec::Field(FieldCodec));
+            }
             let repeats = trial.run(lz4(false));
-            let numbers = trial.run(AnyCodec::Field(Field));
-            if let Goal::Seconds(_) = model.goal {
+            let numbers = trial.run(AnyCodec::Field(FieldCodec));
+            if let CostGoal::Seconds(_) = model.goal {
                 trial.run(xor);
                 trial.run(lz4(true));
             }
             // Where neither finds anything there is nothing, or text with few repetitions.
-            if repeats < 0.95 || numbers > 0.95 {
+            if repeats < NOTHING_REPEATS || numbers > 0.95 {
                 trial.run(zstd(false));
             }
-            if repeats < 0.95 || numbers > POORLY_PREDICTED {
+            if repeats < NOTHING_REPEATS || numbers > POORLY_PREDICTED {
                 trial.run(zstd(true));
             }
             // Whole values repeat. What a dictionary of them is worth shows in a container, not in a sample of it.
             if repeats < REPEATING_RATIO || repeats_values(&trial.sample, guess.layout.element) {
-                trial.sample = raw.to_vec();
-                trial.run(AnyCodec::Field(Field));
                 if guess.layout.element == ElementType::F32 && hint.element.is_none() {
                     trial.layout = wide_layout(&guess.layout);
-                    trial.run(AnyCodec::Field(Field));
+                    trial.run_whole(raw);
+                    trial.layout = guess.layout;
                 }
+                trial.run_whole(raw);
             }
         }
     }
-    trial.best
+    (trial.best, trial.best_is_encoded)
 }
 
 /// Whether at most half of the sample's values are distinct. Those of 16 bits are not counted: a dictionary saves little of them.
 fn repeats_values(sample: &[u8], element: ElementType) -> bool {
-    let width = element.width();
-    if width < 4 {
-        return false;
+    let repeated = match element.width() {
+        4 => repeated_values::<4>(sample),
+        8 => repeated_values::<8>(sample),
+        _ => return false,
+    };
+    repeated * 2 * element.width() >= sample.len()
+}
+
+/// How many values are like one before, nearly: a slot for each hash knows the last value there.
+fn repeated_values<const W: usize>(sample: &[u8]) -> usize {
+    let mut last = [0u64; 1 << VALUE_SLOT_BITS];
+    let mut repeated = 0;
+    for value in sample.as_chunks::<W>().0 {
+        let mut word = [0; 8];
+        word[..W].copy_from_slice(value);
+        // Zero is no free slot.
+        let hash = (u64::from_le_bytes(word) ^ 0x5bd1_e995).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let slot = &mut last[(hash >> (64 - VALUE_SLOT_BITS)) as usize];
+        repeated += usize::from(*slot == hash);
+        *slot = hash;
     }
-    let mut values: Vec<&[u8]> = sample.chunks_exact(width).collect();
-    let count = values.len();
-    values.sort_unstable();
-    values.dedup();
-    values.len() * 2 <= count
+    repeated
 }
 
 /// The same bytes as binary64: pairs of binary32 whose halves change together may be these.
-fn wide_layout(layout: &Layout) -> Layout {
-    Layout {
+fn wide_layout(layout: &ElementLayout) -> ElementLayout {
+    ElementLayout {
         element: ElementType::F64,
         stride: layout.stride.div_ceil(2),
         ..*layout
@@ -322,50 +367,69 @@ fn sample(raw: &[u8]) -> Vec<u8> {
 }
 
 /// Codecs tried on a sample.
-struct Trial<'a> {
+struct ChoiceTrial<'a> {
     sample: Vec<u8>,
-    layout: Layout,
+    layout: ElementLayout,
     model: &'a CostModel,
-    encoded: EncodedContainer,
+    encoded: &'a mut EncodedContainer,
+    /// Whether that is the whole container by the best so far.
+    best_is_encoded: bool,
     /// The best so far, and what it costs.
-    best: Choice,
+    best: CodecChoice,
     cost: f64,
 }
 
-impl Trial<'_> {
+impl ChoiceTrial<'_> {
     /// Encodes the sample; returns the ratio.
     fn run(&mut self, codec: AnyCodec) -> f64 {
-        let encoding = codec.encode(&self.layout, &self.sample, &mut self.encoded);
-        let ratio = match encoding {
-            Ok(()) => self.encoded_len() as f64 / self.sample.len().max(1) as f64,
-            Err(_) => f64::INFINITY,
-        };
+        let ratio = self.sample_ratio(codec, self.sample.len());
         self.take(codec, ratio);
         ratio
     }
 
-    /// Without the head of a sample: a container has it once, too, and is much longer.
-    fn encoded_len(&self) -> usize {
-        match self.sample.len() > SAMPLED_PIECES * PIECE_LEN {
-            true => self.encoded.encoded_len(),
-            false => self.encoded.bytes().len(),
+    /// The ratio of the first bytes of the sample. Without the head: a container has it once, too, and is much longer.
+    fn sample_ratio(&mut self, codec: AnyCodec, len: usize) -> f64 {
+        let sample = &self.sample[..len.min(self.sample.len())];
+        self.best_is_encoded = false;
+        match codec.encode(&self.layout, sample, self.encoded) {
+            Ok(_) => self.encoded.bytes().len() as f64 / sample.len().max(1) as f64,
+            Err(_) => f64::INFINITY,
         }
     }
 
-    /// Takes a codec if it is the best so far. Raw needs no gain.
-    fn take(&mut self, codec: AnyCodec, ratio: f64) {
+    /// Whether neither bytes nor values repeat in some pieces.
+    fn nothing_repeats(&mut self, lz4: AnyCodec) -> bool {
+        let len = self.sample.len().min(QUICK_PIECES * PIECE_LEN);
+        !repeats_values(&self.sample[..len], self.layout.element)
+            && self.sample_ratio(lz4, len) > NOTHING_REPEATS
+    }
+
+    /// Encodes a whole container by our codec of fields.
+    fn run_whole(&mut self, raw: &[u8]) {
+        let codec = AnyCodec::Field(FieldCodec);
+        self.best_is_encoded = false;
+        if codec.encode(&self.layout, raw, self.encoded).is_ok() {
+            let ratio = self.encoded.encoded_len() as f64 / raw.len().max(1) as f64;
+            self.best_is_encoded = self.take(codec, ratio);
+        }
+    }
+
+    /// Takes a codec if it is the best so far; returns whether it is. Raw needs no gain.
+    fn take(&mut self, codec: AnyCodec, ratio: f64) -> bool {
         let worth = match codec {
             AnyCodec::Raw(_) => 0.0,
             _ => LEAST_GAIN,
         };
         let cost = self.model.cost(codec.id(), ratio + worth);
-        if cost < self.cost {
+        let is_best = cost < self.cost || (cost == self.cost && codec == self.best.codec);
+        if is_best {
             self.cost = cost;
-            self.best = Choice {
+            self.best = CodecChoice {
                 codec,
                 layout: self.layout,
                 expected: ratio,
             };
         }
+        is_best
     }
 }

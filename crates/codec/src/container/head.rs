@@ -13,7 +13,7 @@
 //!
 //! Integers are little-endian. Who stores the head keeps its length and a checksum.
 use super::{MAX_CONTAINER_LEN, MAX_HEAD_LEN};
-use crate::element::{ElementType, Layout};
+use crate::element::{ElementLayout, ElementType};
 use crate::error::CodecError;
 
 /// The version of the format.
@@ -77,24 +77,28 @@ impl CodecId {
 
 /// What every head says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct ContainerHead {
     pub codec: CodecId,
-    pub layout: Layout,
+    pub layout: ElementLayout,
     pub raw_len: usize,
 }
 
-impl Head {
+impl ContainerHead {
     /// The head of a container of so many raw bytes. The layout becomes what it means.
-    pub fn new(codec: CodecId, layout: &Layout, raw_len: usize) -> Result<Head, CodecError> {
+    pub fn new(
+        codec: CodecId,
+        layout: &ElementLayout,
+        raw_len: usize,
+    ) -> Result<ContainerHead, CodecError> {
         if raw_len > MAX_CONTAINER_LEN {
             return Err(CodecError::ContainerTooLong { len: raw_len });
         }
-        let layout = Layout {
+        let layout = ElementLayout {
             stride: layout.stride.max(1),
             phase: layout.phase % layout.element.width() as u32,
             ..*layout
         };
-        Ok(Head {
+        Ok(ContainerHead {
             codec,
             layout,
             raw_len,
@@ -118,7 +122,7 @@ impl Head {
     }
 
     /// Reads a head, and returns the codec's parameters with it.
-    pub fn take(bytes: &[u8]) -> Result<(Head, &[u8]), CodecError> {
+    pub fn take(bytes: &[u8]) -> Result<(ContainerHead, &[u8]), CodecError> {
         let Some((fixed, parameters)) = bytes.split_first_chunk::<HEAD_LEN>() else {
             return Err(CodecError::DamagedHead("it is cut off"));
         };
@@ -132,13 +136,13 @@ impl Head {
         let codec = CodecId::from_byte(codec as u8).ok_or(CodecError::UnknownCodec(codec as u8))?;
         let element = ElementType::from_code(element as u8)
             .ok_or(CodecError::DamagedHead("no such type of element"))?;
-        let layout = Layout {
+        let layout = ElementLayout {
             element,
             stride,
             phase,
             row,
         };
-        let head = Head::new(codec, &layout, len as usize)?;
+        let head = ContainerHead::new(codec, &layout, len as usize)?;
         if head.layout != layout {
             return Err(CodecError::DamagedHead("its layout cannot be"));
         }

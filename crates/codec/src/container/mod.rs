@@ -7,23 +7,24 @@
 //! ```
 //!
 //! Who stores a container keeps the length and a checksum of the head and of each encoded piece. To read one value it reads the
-//! head, which is parsed once and kept ([`Opened`]), and one piece. Pieces need nothing of each other, so each can be freed alone.
+//! head, which is parsed once and kept ([`OpenedContainer`]), and one piece. Pieces need nothing of each other, so each can be freed alone.
 //!
 //! Invariants:
 //! - An encoded piece is shorter than its raw bytes, or it is these bytes: equal length means raw, for every codec. So nothing
 //!   grows but by the head, and an incompressible piece costs nothing to decode.
 //! - What is encoded comes back exactly, whatever the layout says of it. Other bytes are refused or decode to some bytes.
 //! - Opening and decoding allocate no more than the head's own length and the raw length in it, which is at most 1 MiB, allow.
-mod field_codec;
+pub(crate) mod edges;
 pub(crate) mod head;
 
-pub use field_codec::Field;
+pub use crate::field::FieldCodec;
+pub(crate) use edges::PieceEdges;
 pub use head::CodecId;
 
-use crate::element::Layout;
+use crate::element::ElementLayout;
 use crate::error::CodecError;
 use crate::{field, general, xor};
-use head::Head;
+use head::ContainerHead;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -39,27 +40,54 @@ pub const fn piece_count(raw_len: usize) -> usize {
     raw_len.div_ceil(PIECE_LEN)
 }
 
-/// A way to encode containers. What it writes, [`Opened`] reads: the head says which codec that is.
+/// A way to encode containers. What it writes, [`OpenedContainer`] reads: the head says which codec that is.
 pub trait Codec: Debug + Send + Sync {
     /// Which one it is.
     fn id(&self) -> CodecId;
 
     /// No container of so many raw bytes becomes longer, with its head.
-    fn max_encoded_len(&self, _layout: &Layout, raw_len: usize) -> usize {
+    fn max_encoded_len(&self, _layout: &ElementLayout, raw_len: usize) -> usize {
         MAX_HEAD_LEN + raw_len
     }
 
-    /// Encodes a container into `out`, whose content is replaced.
+    /// Encodes a container into `out`, whose content is replaced. [`StoredForm::Raw`] says that the container is not shorter than its
+    /// raw bytes: who can mark a container as raw stores these, without a head. `out` can be decoded in any case.
     ///
     /// # Errors
     ///
     /// More than [`MAX_CONTAINER_LEN`] bytes, or settings that the codec refuses.
     fn encode(
         &self,
-        layout: &Layout,
+        layout: &ElementLayout,
+        src: &[u8],
+        out: &mut EncodedContainer,
+    ) -> Result<StoredForm, CodecError> {
+        let layout = out.begin(self.id(), layout, src.len())?;
+        self.encode_pieces(&layout, src, out)?;
+        Ok(out.stored_form())
+    }
+
+    /// Appends the parameters and all pieces to a container that has its head. [`encode`](Self::encode) calls it, with a layout that
+    /// means what it says and no more than [`MAX_CONTAINER_LEN`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// Settings that the codec refuses.
+    fn encode_pieces(
+        &self,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError>;
+}
+
+/// What to store of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoredForm {
+    /// Head and pieces.
+    Encoded,
+    /// The raw bytes alone: they are not longer.
+    Raw,
 }
 
 /// An encoded container: its head, and its pieces one behind the other. Keeps its memory from one container to the next.
@@ -68,6 +96,7 @@ pub struct EncodedContainer {
     head: Vec<u8>,
     bytes: Vec<u8>,
     ends: Vec<u32>,
+    raw_len: usize,
 }
 
 impl EncodedContainer {
@@ -107,19 +136,51 @@ impl EncodedContainer {
         self.head.len() + self.bytes.len()
     }
 
-    /// Makes it a container without pieces yet.
+    /// Raw bytes of the container.
+    pub fn raw_len(&self) -> usize {
+        self.raw_len
+    }
+
+    /// What to store.
+    pub fn stored_form(&self) -> StoredForm {
+        match self.encoded_len() < self.raw_len {
+            true => StoredForm::Encoded,
+            false => StoredForm::Raw,
+        }
+    }
+
+    /// Bytes that are stored, without a head if these are raw.
+    pub fn stored_len(&self) -> usize {
+        self.encoded_len().min(self.raw_len)
+    }
+
+    /// Makes it a container without pieces yet; returns the layout as the head has it.
     pub(crate) fn begin(
         &mut self,
         codec: CodecId,
-        layout: &Layout,
+        layout: &ElementLayout,
         raw_len: usize,
-    ) -> Result<(), CodecError> {
-        let head = Head::new(codec, layout, raw_len)?;
+    ) -> Result<ElementLayout, CodecError> {
+        let head = ContainerHead::new(codec, layout, raw_len)?;
         self.head.clear();
+        self.raw_len = raw_len;
+        head.put(&mut self.head);
+        self.clear_pieces();
+        Ok(head.layout)
+    }
+
+    /// Takes back the parameters and all pieces.
+    pub(crate) fn clear_pieces(&mut self) {
+        self.head.truncate(head::HEAD_LEN);
         self.bytes.clear();
         self.ends.clear();
-        head.put(&mut self.head);
-        Ok(())
+    }
+
+    /// Appends all pieces as they are.
+    pub(crate) fn push_raw_pieces(&mut self, src: &[u8]) {
+        for raw in src.chunks(PIECE_LEN) {
+            self.push_piece(raw, |_| false);
+        }
     }
 
     /// The head, to which a codec appends its parameters.
@@ -130,8 +191,19 @@ impl EncodedContainer {
     /// Appends a piece that `encode` appends to what it gets. Of what is not shorter than `raw`, that is taken instead; also if
     /// `encode` gives up with `false`.
     pub(crate) fn push_piece(&mut self, raw: &[u8], encode: impl FnOnce(&mut Vec<u8>) -> bool) {
-        let start = self.bytes.len();
-        if !encode(&mut self.bytes) || self.bytes.len() - start >= raw.len() {
+        let encoded = encode(self.piece_mut());
+        self.end_piece(raw, encoded);
+    }
+
+    /// The bytes of all pieces, to which the next piece is appended; then [`end_piece`](Self::end_piece) is called.
+    pub(crate) fn piece_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Ends a piece whose bytes were appended, if it was `encoded`.
+    pub(crate) fn end_piece(&mut self, raw: &[u8], encoded: bool) {
+        let start = self.ends.last().map_or(0, |end| *end as usize);
+        if !encoded || self.bytes.len() - start >= raw.len() {
             self.bytes.truncate(start);
             self.bytes.extend_from_slice(raw);
         }
@@ -142,40 +214,44 @@ impl EncodedContainer {
 
 /// A parsed head: decodes pieces.
 #[derive(Debug)]
-pub struct Opened {
-    head: Head,
-    decoder: Decoder,
+pub struct OpenedContainer {
+    head: ContainerHead,
+    decoder: CodecDecoder,
 }
 
 /// What each codec keeps of its parameters.
 #[derive(Debug)]
-enum Decoder {
+enum CodecDecoder {
     Raw,
-    Xor(xor::Decoder),
-    General(general::Decoder),
-    Pco(Box<general::pco::Decoder>),
-    Field(field::Opened),
+    Xor(xor::XorDecoder),
+    General(general::GeneralDecoder),
+    Pco(Box<general::pco::PcoDecoder>),
+    Field(Box<field::FieldDecoder>),
 }
 
-impl Opened {
+impl OpenedContainer {
     /// Parses a head.
     ///
     /// # Errors
     ///
     /// A head that this version does not read, or that is damaged.
-    pub fn open(head: &[u8]) -> Result<Opened, CodecError> {
-        let (head, parameters) = Head::take(head)?;
+    pub fn open(head: &[u8]) -> Result<OpenedContainer, CodecError> {
+        let (head, parameters) = ContainerHead::take(head)?;
         let decoder = match head.codec {
-            CodecId::Raw if parameters.is_empty() => Decoder::Raw,
+            CodecId::Raw if parameters.is_empty() => CodecDecoder::Raw,
             CodecId::Raw => return Err(CodecError::DamagedHead("raw bytes have no parameters")),
-            CodecId::Xor => Decoder::Xor(xor::Decoder::open(&head, parameters)?),
+            CodecId::Xor => CodecDecoder::Xor(xor::XorDecoder::open(&head, parameters)?),
             CodecId::Zstd | CodecId::ShuffleZstd | CodecId::Lz4 | CodecId::ShuffleLz4 => {
-                Decoder::General(general::Decoder::open(&head, parameters)?)
+                CodecDecoder::General(general::GeneralDecoder::open(&head, parameters)?)
             }
-            CodecId::Pco => Decoder::Pco(Box::new(general::pco::Decoder::open(&head, parameters)?)),
-            CodecId::Field => Decoder::Field(field_codec::open(&head, parameters)?),
+            CodecId::Pco => {
+                CodecDecoder::Pco(Box::new(general::pco::PcoDecoder::open(&head, parameters)?))
+            }
+            CodecId::Field => {
+                CodecDecoder::Field(Box::new(field::FieldDecoder::open(&head, parameters)?))
+            }
         };
-        Ok(Opened { head, decoder })
+        Ok(OpenedContainer { head, decoder })
     }
 
     /// Which codec encoded the container.
@@ -184,7 +260,7 @@ impl Opened {
     }
 
     /// The layout that it was encoded with.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &ElementLayout {
         &self.head.layout
     }
 
@@ -204,9 +280,18 @@ impl Opened {
         (self.head.raw_len - start).min(PIECE_LEN)
     }
 
+    /// Memory that it holds beside itself, in bytes, about.
+    pub fn memory(&self) -> usize {
+        match &self.decoder {
+            CodecDecoder::Field(decoder) => decoder.memory(),
+            CodecDecoder::Pco(_) => 4 << 10,
+            CodecDecoder::Raw | CodecDecoder::Xor(_) | CodecDecoder::General(_) => 0,
+        }
+    }
+
     /// Whether pieces are decoded against a base: raw bytes of another container.
     pub fn has_base(&self) -> bool {
-        matches!(&self.decoder, Decoder::Field(decoder) if decoder.has_base())
+        matches!(&self.decoder, CodecDecoder::Field(decoder) if decoder.has_base())
     }
 
     /// Decodes a piece. `out` is as long as its raw bytes.
@@ -247,13 +332,11 @@ impl Opened {
             return Ok(());
         }
         match &self.decoder {
-            Decoder::Raw => Err(CodecError::DamagedPiece("it is shorter than its raw bytes")),
-            Decoder::Xor(decoder) => decoder.decode_piece(encoded, out),
-            Decoder::General(decoder) => decoder.decode_piece(encoded, out),
-            Decoder::Pco(decoder) => decoder.decode_piece(encoded, out),
-            Decoder::Field(decoder) => {
-                field_codec::decode_range(decoder, index, encoded, 0..len, base, out)
-            }
+            CodecDecoder::Raw => Err(CodecError::DamagedPiece("it is shorter than its raw bytes")),
+            CodecDecoder::Xor(decoder) => decoder.decode_piece(encoded, out),
+            CodecDecoder::General(decoder) => decoder.decode_piece(encoded, out),
+            CodecDecoder::Pco(decoder) => decoder.decode_piece(encoded, out),
+            CodecDecoder::Field(decoder) => decoder.decode_range(index, encoded, 0..len, base, out),
         }
     }
 
@@ -302,10 +385,8 @@ impl Opened {
             return Ok(());
         }
         match &self.decoder {
-            Decoder::Xor(decoder) => decoder.decode_range(encoded, len, range, out),
-            Decoder::Field(decoder) => {
-                field_codec::decode_range(decoder, index, encoded, range, base, out)
-            }
+            CodecDecoder::Xor(decoder) => decoder.decode_range(encoded, len, range, out),
+            CodecDecoder::Field(decoder) => decoder.decode_range(index, encoded, range, base, out),
             _ => {
                 let mut whole = [0; PIECE_LEN];
                 self.decode_piece(index, encoded, &mut whole[..len])?;
@@ -328,57 +409,5 @@ impl Opened {
             return Err(CodecError::DamagedPiece("it is longer than its raw bytes"));
         }
         Ok(len)
-    }
-}
-
-/// How a piece is divided: bytes before the first whole element, whole elements, and what is left of the last.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Edges {
-    pub lead: usize,
-    pub elements: usize,
-    pub tail: usize,
-}
-
-impl Edges {
-    /// Those of a piece of so many raw bytes. Every piece has the same phase: pieces are multiples of all element sizes.
-    pub fn of(layout: &Layout, raw_len: usize) -> Edges {
-        let size = layout.element.width();
-        let lead = (layout.phase as usize).min(raw_len);
-        let elements = (raw_len - lead) / size;
-        Edges {
-            lead,
-            elements,
-            tail: raw_len - lead - elements * size,
-        }
-    }
-
-    /// Bytes that are no whole element.
-    pub fn len(&self) -> usize {
-        self.lead + self.tail
-    }
-
-    /// Appends the bytes of both edges, and returns the elements.
-    pub fn put<'a>(&self, raw: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
-        let (lead, rest) = raw.split_at(self.lead);
-        let (elements, tail) = rest.split_at(rest.len() - self.tail);
-        out.extend_from_slice(lead);
-        out.extend_from_slice(tail);
-        elements
-    }
-
-    /// Copies the edges from before the encoded elements, and returns these, and where elements go.
-    pub fn take<'a, 'b>(
-        &self,
-        encoded: &'a [u8],
-        out: &'b mut [u8],
-    ) -> Result<(&'a [u8], &'b mut [u8]), CodecError> {
-        let Some((edges, rest)) = encoded.split_at_checked(self.len()) else {
-            return Err(CodecError::DamagedPiece("it ends within an edge"));
-        };
-        let (lead, out) = out.split_at_mut(self.lead);
-        let (elements, tail) = out.split_at_mut(out.len() - self.tail);
-        lead.copy_from_slice(&edges[..self.lead]);
-        tail.copy_from_slice(&edges[self.lead..]);
-        Ok((rest, elements))
     }
 }

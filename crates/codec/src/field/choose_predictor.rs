@@ -1,14 +1,14 @@
 //! Chooses how a container's elements become symbols, by the cost of a sample of its lanes.
 //!
-//! The cost of a way is the entropy of its symbols and their raw bits. Contexts are left out: they gain about as much in all ways.
-use super::head::{Model, STRIDES, Source};
-use super::lanes::{CONTEXTS, Contexts};
+//! The cost of a way is the entropy of its symbols and their raw bits. Tables by what is before are left out: they gain about as much in all ways.
+use super::lanes::{TABLES, TableUse};
+use super::parameters::{MAX_STRIDE, NumberSource, SymbolModel};
 use super::predict::Predictor;
 use super::symbols::{ESCAPE, SYMBOLS, SymbolMap};
 use crate::element::{ElementType, Word};
 
 /// A sample: lanes of elements.
-pub(super) struct Sample<T> {
+pub(super) struct LaneSample<T> {
     /// All in a row.
     pub(super) words: Vec<T>,
     /// Where each lane ends.
@@ -17,9 +17,9 @@ pub(super) struct Sample<T> {
 
 /// How often each symbol occurs.
 #[derive(Clone)]
-pub(super) struct Counts(pub(super) [u32; SYMBOLS]);
+pub(super) struct SymbolCounts(pub(super) [u32; SYMBOLS]);
 
-impl Counts {
+impl SymbolCounts {
     /// The bits that the symbols take, with the best code, and their raw bits.
     pub(super) fn cost(&self, map: SymbolMap, bits: u32) -> f32 {
         let present = || self.0.iter().enumerate().filter(|(_, n)| **n > 0);
@@ -27,12 +27,12 @@ impl Counts {
         let of_total = (total as f32).log2();
         let cost = present().map(|(symbol, n)| {
             let raw = map.interval(symbol, bits).map_or(bits, |(_, raw)| raw);
-            // No code has less than a bit, or more than ten; a sole symbol has none.
+            // No code has less than a bit, or more than nine; a sole symbol has none.
             let code = of_total - (*n as f32).log2();
             let code = if *n == total {
                 0.0
             } else {
-                code.clamp(0.5, 11.0)
+                code.clamp(0.5, 10.0)
             };
             *n as f32 * (code + raw as f32)
         });
@@ -42,16 +42,16 @@ impl Counts {
 
 /// A way, what it costs, and what it was measured by.
 #[derive(Clone)]
-pub(super) struct Candidate {
-    pub(super) model: Model,
+pub(super) struct ModelCandidate {
+    pub(super) model: SymbolModel,
     /// Bits of an element.
     pub(super) cost: f32,
-    counts: Counts,
+    counts: SymbolCounts,
 }
 
-impl Candidate {
-    /// With contexts whose thresholds divide the sample.
-    pub(super) fn with_contexts(&self) -> Model {
+impl ModelCandidate {
+    /// Thresholds of bit lengths that divide the sample, for tables by the symbol before.
+    pub(super) fn thresholds(&self) -> [u8; TABLES - 1] {
         let mut lengths = [0u32; SYMBOLS / 2];
         for (symbol, n) in self.counts.0.iter().enumerate() {
             lengths[symbol / 2] += n;
@@ -66,24 +66,25 @@ impl Candidate {
             });
             at.unwrap_or(0) as u8
         };
-        let thresholds: [u8; CONTEXTS - 1] = [quantile(20), quantile(50), quantile(80)];
-        Model {
-            contexts: Contexts {
-                thresholds: Some(thresholds),
-            },
-            ..self.model
-        }
+        [quantile(20), quantile(50), quantile(80)]
     }
 }
 
-impl<T: Word> Sample<T> {
+impl<T: Word> LaneSample<T> {
+    pub(super) fn new() -> LaneSample<T> {
+        LaneSample {
+            words: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
     fn lanes<'a>(&'a self, numbers: &'a [T]) -> impl Iterator<Item = &'a [T]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(a, b)| &numbers[a..*b])
     }
 
     /// What a model costs, given the numbers of the sample by its source.
-    pub(super) fn evaluate(&self, model: Model, numbers: &[T]) -> Candidate {
+    pub(super) fn evaluate(&self, model: SymbolModel, numbers: &[T]) -> ModelCandidate {
         let mut counts = [0; SYMBOLS];
         let mut residuals = vec![T::default(); numbers.len()];
         let from = usize::from(model.predictor != Predictor::None);
@@ -94,10 +95,10 @@ impl<T: Word> Sample<T> {
                 counts[model.map.symbol(*residual)] += 1;
             }
         }
-        let counts = Counts(counts);
+        let counts = SymbolCounts(counts);
         let references = (from * self.ends.len()) as f32 * (T::BITS as f32 * 0.65);
         let cost = (counts.cost(model.map, T::BITS) + references) / numbers.len().max(1) as f32;
-        Candidate {
+        ModelCandidate {
             model,
             cost,
             counts,
@@ -107,25 +108,26 @@ impl<T: Word> Sample<T> {
     /// The best predictor for numbers.
     pub(super) fn best_predictor(
         &self,
-        source: Source,
+        source: NumberSource,
         shift: u32,
         hint: usize,
         numbers: &[T],
-    ) -> Candidate {
+    ) -> ModelCandidate {
         let try_one = |predictor, stride| {
-            let model = Model {
+            let model = SymbolModel {
                 source,
                 shift,
                 predictor,
                 stride,
                 map: SymbolMap::Signed,
-                contexts: Contexts::ONE,
+                tables: TableUse::One,
+                row: 0,
             };
             self.evaluate(model, numbers)
         };
         let mut best = try_one(Predictor::First, 1);
         let mut strides = vec![2, 3, 4];
-        if hint > 4 && hint <= STRIDES {
+        if hint > 4 && hint <= MAX_STRIDE {
             strides.push(hint);
         }
         for stride in strides {
@@ -151,12 +153,12 @@ impl<T: Word> Sample<T> {
     }
 
     /// The best window for elements that nothing predicts: the exponent, and some bits of the fraction.
-    pub(super) fn best_window(&self, element: ElementType, shift: u32) -> Option<Candidate> {
+    pub(super) fn best_window(&self, element: ElementType, shift: u32) -> Option<ModelCandidate> {
         let all_positive = self.words.iter().all(|w| w.extend() >= 0);
         let source = if all_positive {
-            Source::Ordered
+            NumberSource::Ordered
         } else {
-            Source::Rotated
+            NumberSource::Rotated
         };
         let numbers: Vec<T> = self
             .words
@@ -165,7 +167,7 @@ impl<T: Word> Sample<T> {
             .collect();
         // A rotated word has the sign below the fraction.
         let fraction = (element.mantissa_bits() + u32::from(!all_positive)).checked_sub(shift)?;
-        let mut best: Option<Candidate> = None;
+        let mut best: Option<ModelCandidate> = None;
         for finer in 0..3 {
             let raw = fraction.checked_sub(finer)?;
             let top = numbers.iter().map(|n| n.bits() >> raw).max()?;
@@ -177,13 +179,14 @@ impl<T: Word> Sample<T> {
             if raw + 16 < T::BITS {
                 break;
             }
-            let model = Model {
+            let model = SymbolModel {
                 source,
                 shift,
                 predictor: Predictor::None,
                 stride: 1,
                 map,
-                contexts: Contexts::ONE,
+                tables: TableUse::One,
+                row: 0,
             };
             let other = self.evaluate(model, &numbers);
             // Symbols that are finer are more, and the sample does not tell what their lengths cost.
@@ -197,9 +200,9 @@ impl<T: Word> Sample<T> {
 
 /// The number of an element, by a source that needs nothing else.
 #[inline(always)]
-pub(super) fn number<T: Word>(source: Source, shift: u32, word: T) -> T {
+pub(super) fn number<T: Word>(source: NumberSource, shift: u32, word: T) -> T {
     match source {
-        Source::Rotated => word.rotated(shift),
+        NumberSource::Rotated => word.rotated(shift),
         _ => word.ordered(shift),
     }
 }

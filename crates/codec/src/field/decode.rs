@@ -1,198 +1,183 @@
-//! Containers whose head is parsed, spans of which are decoded.
-use super::FieldError;
-use super::decode_span::SpanJob;
-use super::head::{self, Head, Parsed};
+//! Containers whose parameters are parsed, pieces of which are decoded.
+use super::decode_piece::PieceJob;
 use super::lane_decoder::LaneDecoder;
-use super::span::{CONSTANT, Edges, RAW, SPAN};
-use crate::element::{ElementType, Word};
+use super::parameters::{FieldParameters, SymbolModel};
+use super::piece::CONSTANT;
+use super::{FieldError, dispatch};
+use crate::container::head::ContainerHead;
+use crate::container::{PIECE_LEN, PieceEdges};
+use crate::element::{ElementLayout, Word};
+use crate::error::CodecError;
+use std::fmt;
 use std::ops::Range;
 
-/// A container whose head is parsed.
-pub struct Opened {
+/// A container whose parameters are parsed.
+pub(crate) struct FieldDecoder {
     raw_len: usize,
-    encoded: Option<Box<Codes>>,
+    /// `None` if all pieces are raw.
+    opened: Option<OpenedModel>,
 }
 
-pub(super) struct Codes {
-    pub(super) element: ElementType,
-    phase: usize,
-    pub(super) model: head::Model,
+pub(super) struct OpenedModel {
+    pub(super) layout: ElementLayout,
+    pub(super) model: SymbolModel,
     pub(super) reference_bits: u32,
-    typed: Typed,
+    base_checksums: Vec<u32>,
+    by_width: DecoderByWidth,
 }
 
-enum Typed {
-    Bits16(Box<Decoder<i16>>),
-    Bits32(Box<Decoder<i32>>),
-    Bits64(Box<Decoder<i64>>),
+enum DecoderByWidth {
+    Bits16(Box<WordDecoder<i16>>),
+    Bits32(Box<WordDecoder<i32>>),
+    Bits64(Box<WordDecoder<i64>>),
 }
 
-pub(super) struct Decoder<T> {
+pub(super) struct WordDecoder<T> {
     pub(super) lanes: LaneDecoder<T>,
+    /// The elements, of which numbers are places.
     pub(super) dictionary: Vec<T>,
 }
 
-impl<T: Word> Decoder<T> {
-    fn new(head: &Head) -> Result<Decoder<T>, FieldError> {
-        let model = &head.model;
-        let lanes =
-            LaneDecoder::new(model.map, model.contexts, &head.lengths).ok_or(FieldError::Code)?;
-        let dictionary = match &head.dictionary {
-            Some(packed) => packed.unpack()?,
+impl<T: Word> WordDecoder<T> {
+    fn new(parameters: &FieldParameters) -> Result<WordDecoder<T>, FieldError> {
+        let model = &parameters.model;
+        let lanes = LaneDecoder::new(model.map, model.tables, &parameters.lengths)
+            .ok_or(FieldError::Code)?;
+        let dictionary = match &parameters.dictionary {
+            Some(packed) => {
+                let mut values = packed.unpack::<T>()?;
+                for value in &mut values {
+                    *value = value.unordered(model.shift);
+                }
+                values
+            }
             None => Vec::new(),
         };
-        Ok(Decoder { lanes, dictionary })
+        Ok(WordDecoder { lanes, dictionary })
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<WordDecoder<T>>() + self.lanes.memory() + size_of_val(&*self.dictionary)
     }
 }
 
-impl std::fmt::Debug for Opened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let codes = self.encoded.as_ref();
-        f.debug_struct("Opened")
+impl fmt::Debug for FieldDecoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FieldDecoder")
             .field("raw_len", &self.raw_len)
-            .field("element", &codes.map(|codes| codes.element))
-            .field("model", &codes.map(|codes| codes.model))
-            .finish()
+            .field("model", &self.opened.as_ref().map(|opened| opened.model))
+            .finish_non_exhaustive()
     }
 }
 
-impl Opened {
-    /// Parses a head.
-    ///
-    /// # Errors
-    /// If it is none, or of a later version.
-    pub fn parse(head: &[u8]) -> Result<Opened, FieldError> {
-        let head = match Head::parse(head)? {
-            Parsed::Raw(raw_len) => {
-                return Ok(Opened {
-                    raw_len,
-                    encoded: None,
-                });
-            }
-            Parsed::Encoded(head) => head,
-        };
-        let typed = match head.element.width() {
-            2 => Typed::Bits16(Box::new(Decoder::new(&head)?)),
-            4 => Typed::Bits32(Box::new(Decoder::new(&head)?)),
-            _ => Typed::Bits64(Box::new(Decoder::new(&head)?)),
-        };
-        let codes = Codes {
-            element: head.element,
-            phase: head.phase,
-            model: head.model,
-            reference_bits: head.reference_bits(),
-            typed,
-        };
-        Ok(Opened {
+impl FieldDecoder {
+    /// Parses the parameters in a head.
+    pub(crate) fn open(
+        head: &ContainerHead,
+        parameters: &[u8],
+    ) -> Result<FieldDecoder, CodecError> {
+        Self::parse(head, parameters).map_err(|e| CodecError::RefusedHead(e.into()))
+    }
+
+    fn parse(head: &ContainerHead, parameters: &[u8]) -> Result<FieldDecoder, FieldError> {
+        let mut decoder = FieldDecoder {
             raw_len: head.raw_len,
-            encoded: Some(Box::new(codes)),
-        })
-    }
-
-    /// Raw bytes of the container.
-    pub fn raw_len(&self) -> usize {
-        self.raw_len
-    }
-
-    /// How many spans there are.
-    pub fn spans(&self) -> usize {
-        head::spans(self.raw_len)
-    }
-
-    /// Raw bytes of a span; 0 if there is none of this index.
-    pub fn span_len(&self, index: usize) -> usize {
-        self.raw_len
-            .saturating_sub(index.saturating_mul(SPAN))
-            .min(SPAN)
-    }
-
-    /// The type of the elements; `None` if the spans are raw.
-    pub fn element(&self) -> Option<ElementType> {
-        self.encoded.as_ref().map(|codes| codes.element)
-    }
-
-    /// Whether spans are decoded against a base.
-    pub fn has_base(&self) -> bool {
-        let codes = self.encoded.as_ref();
-        codes.is_some_and(|codes| codes.model.source.has_base())
-    }
-
-    /// Decodes a span. `out` has the length of the raw span.
-    ///
-    /// # Errors
-    /// If the span is damaged, or `out` or `index` is wrong; `out` then has any bytes.
-    pub fn decode_span(&self, span: &[u8], index: usize, out: &mut [u8]) -> Result<(), FieldError> {
-        self.decode_span_against(span, index, &[], out)
-    }
-
-    /// Decodes a span of a container that may have a base. `base` are the bytes of the base at the place of the span; nothing if
-    /// there is none.
-    ///
-    /// # Errors
-    /// As [`decode_span`](Self::decode_span).
-    pub fn decode_span_against(
-        &self,
-        span: &[u8],
-        index: usize,
-        base: &[u8],
-        out: &mut [u8],
-    ) -> Result<(), FieldError> {
-        self.decode_range_against(span, index, 0..self.span_len(index), base, out)
-    }
-
-    /// Decodes some bytes of a span. `out` has the length of the range.
-    ///
-    /// # Errors
-    /// As [`decode_span`](Self::decode_span).
-    pub fn decode_range(
-        &self,
-        span: &[u8],
-        index: usize,
-        range: Range<usize>,
-        out: &mut [u8],
-    ) -> Result<(), FieldError> {
-        self.decode_range_against(span, index, range, &[], out)
-    }
-
-    /// Decodes some bytes of a span of a container that may have a base. `base` are the bytes of the base at the place of the
-    /// whole span; nothing if there is none.
-    ///
-    /// # Errors
-    /// As [`decode_span`](Self::decode_span).
-    pub fn decode_range_against(
-        &self,
-        span: &[u8],
-        index: usize,
-        range: Range<usize>,
-        base: &[u8],
-        out: &mut [u8],
-    ) -> Result<(), FieldError> {
-        let len = self.span_len(index);
-        if range.start > range.end || range.end > len || range.len() != out.len() || len == 0 {
-            return Err(FieldError::Range);
-        }
-        let Some(codes) = &self.encoded else {
-            if span.len() != len {
-                return Err(FieldError::Span);
-            }
-            out.copy_from_slice(&span[range]);
-            return Ok(());
+            opened: None,
         };
-        if codes.model.source.has_base() && base.len() != len {
-            return Err(FieldError::Base);
-        }
-        let job = SpanJob {
-            codes,
-            span,
+        let Some(parameters) = FieldParameters::parse(head, parameters)? else {
+            return Ok(decoder);
+        };
+        let by_width = match parameters.element.width() {
+            2 => DecoderByWidth::Bits16(Box::new(WordDecoder::new(&parameters)?)),
+            4 => DecoderByWidth::Bits32(Box::new(WordDecoder::new(&parameters)?)),
+            _ => DecoderByWidth::Bits64(Box::new(WordDecoder::new(&parameters)?)),
+        };
+        decoder.opened = Some(OpenedModel {
+            layout: head.layout,
+            model: parameters.model,
+            reference_bits: parameters.reference_bits(),
+            base_checksums: parameters.base_checksums,
+            by_width,
+        });
+        Ok(decoder)
+    }
+
+    /// Memory that it holds, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let Some(opened) = &self.opened else {
+            return size_of::<FieldDecoder>();
+        };
+        let of_width = match &opened.by_width {
+            DecoderByWidth::Bits16(decoder) => decoder.memory(),
+            DecoderByWidth::Bits32(decoder) => decoder.memory(),
+            DecoderByWidth::Bits64(decoder) => decoder.memory(),
+        };
+        size_of::<FieldDecoder>() + of_width + size_of_val(&*opened.base_checksums)
+    }
+
+    /// Whether pieces are decoded against a base.
+    pub(crate) fn has_base(&self) -> bool {
+        let opened = self.opened.as_ref();
+        opened.is_some_and(|opened| opened.model.source.has_base())
+    }
+
+    /// Decodes some bytes of a piece that is shorter than its raw bytes, of which the range is. `base` are the bytes of the base at the
+    /// place of the whole piece; anything if there is none. `out` has the length of the range.
+    ///
+    /// # Errors
+    /// If the piece is damaged, or the base is not the one that it was encoded against; `out` then has any bytes.
+    pub(crate) fn decode_range(
+        &self,
+        index: usize,
+        piece: &[u8],
+        range: Range<usize>,
+        base: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let start = index.saturating_mul(PIECE_LEN).min(self.raw_len);
+        let len = (self.raw_len - start).min(PIECE_LEN);
+        let refused = |e: FieldError| CodecError::RefusedPiece(e.into());
+        let Some(opened) = &self.opened else {
+            return Err(refused(FieldError::Piece));
+        };
+        let base = match opened.model.source.has_base() {
+            true => opened.check_base(index, len, base)?,
+            // One that is given but not needed is what callers have who do not look.
+            false => &[],
+        };
+        let job = PieceJob {
+            opened,
+            piece,
             base,
-            edges: Edges::new(len, codes.phase, codes.element.width()),
+            edges: PieceEdges::of(&opened.layout, len),
         };
-        match (span.first(), &codes.typed) {
-            (Some(&RAW), _) => job.raw(range, out),
+        let decoded = match (piece.first(), &opened.by_width) {
             (Some(&CONSTANT), _) => job.constant(range, out),
-            (_, Typed::Bits16(decoder)) => super::dispatch::decode(&job, decoder, range, out),
-            (_, Typed::Bits32(decoder)) => super::dispatch::decode(&job, decoder, range, out),
-            (_, Typed::Bits64(decoder)) => super::dispatch::decode(&job, decoder, range, out),
+            (_, DecoderByWidth::Bits16(decoder)) => dispatch::decode(&job, decoder, range, out),
+            (_, DecoderByWidth::Bits32(decoder)) => dispatch::decode(&job, decoder, range, out),
+            (_, DecoderByWidth::Bits64(decoder)) => dispatch::decode(&job, decoder, range, out),
+        };
+        decoded.map_err(refused)
+    }
+}
+
+impl OpenedModel {
+    /// The base of a piece, if it is the one that the container was encoded against.
+    fn check_base<'a>(
+        &self,
+        index: usize,
+        len: usize,
+        base: &'a [u8],
+    ) -> Result<&'a [u8], CodecError> {
+        if base.len() != len {
+            return Err(CodecError::WrongBase {
+                expected: len,
+                found: base.len(),
+            });
+        }
+        match self.base_checksums.get(index) {
+            Some(checksum) if *checksum == crc32c::crc32c(base) => Ok(base),
+            _ => Err(CodecError::OtherBase),
         }
     }
 }

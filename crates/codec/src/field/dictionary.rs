@@ -11,11 +11,11 @@
 //!
 //! Invariant: a dictionary has at most [`MAX_DICTIONARY_VALUES`] values, and no more than its container has elements.
 use super::FieldError;
-use super::head::take;
-use super::huffman::{self, Lengths};
-use super::lane_decoder::LaneDecoder;
+use super::huffman::{self, CodeLengths};
+use super::lane_decoder::{LaneCursor, LaneDecoder, PortableExtraction};
 use super::lane_encoder::LaneEncoder;
-use super::lanes::{Contexts, SLACK};
+use super::lanes::{SLACK, TableUse};
+use super::parameters::take;
 use super::predict::Predictor;
 use super::symbols::{SYMBOLS, SymbolMap};
 use crate::element::{ElementType, Word};
@@ -24,7 +24,7 @@ use crate::element::{ElementType, Word};
 pub(super) const MAX_DICTIONARY_VALUES: usize = 1 << 14;
 /// The most bytes of a dictionary in a head, which has other parameters beside it and may be 64 KiB long.
 pub(super) const MAX_PACKED_LEN: usize = 60 << 10;
-/// No lane of so many values is longer than this: 10 and 64 bits each.
+/// No lane of so many values is longer than this: 9 and 64 bits each.
 const LANE_MASK: usize = (1 << 18) - 1;
 /// Shorter lanes, which are decoded in shorter buffers.
 const MIDDLE_LANE_MASK: usize = (1 << 15) - 1;
@@ -37,7 +37,7 @@ pub(super) struct PackedDictionary {
     predictor: Predictor,
     first: u64,
     width: usize,
-    lengths: Box<Lengths>,
+    lengths: Box<CodeLengths>,
     lane: Vec<u8>,
 }
 
@@ -54,9 +54,9 @@ impl PackedDictionary {
                 counts[SymbolMap::Signed.symbol(*residual)] += 1;
             }
             let lengths = huffman::lengths(&counts);
-            let encoder = LaneEncoder::new::<T>(SymbolMap::Signed, Contexts::ONE, &[lengths]);
+            let encoder = LaneEncoder::new::<T>(SymbolMap::Signed, TableUse::One, &[lengths]);
             let rest = residuals.get(1..).unwrap_or_default();
-            let len = encoder.encode::<T, LANE_MASK>(rest, rest.len(), &mut lane, 0);
+            let len = encoder.encode::<T, LANE_MASK>(rest, rest.len(), 0, &mut lane, 0);
             if best.as_ref().is_none_or(|(least, _)| len < *least) {
                 let packed = PackedDictionary {
                     count: values.len(),
@@ -81,9 +81,9 @@ impl PackedDictionary {
     pub(super) fn unpack<T: Word>(&self) -> Result<Vec<T>, FieldError> {
         let lengths = [*self.lengths];
         let decoder =
-            LaneDecoder::new(SymbolMap::Signed, Contexts::ONE, &lengths).ok_or(FieldError::Code)?;
-        let mut values = vec![T::default(); self.count];
-        values[0] = T::truncate(self.first);
+            LaneDecoder::new(SymbolMap::Signed, TableUse::One, &lengths).ok_or(FieldError::Code)?;
+        let mut values = vec![[T::default()]; self.count];
+        values[0] = [T::truncate(self.first)];
         let rest = &mut values[1..];
         // A buffer no longer than a few times the lane, so that what is allocated is bounded by what was read.
         let len = self.lane.len();
@@ -96,23 +96,25 @@ impl PackedDictionary {
         } else {
             return Err(FieldError::Dictionary);
         };
-        if end.div_ceil(8) != self.lane.len() {
+        if end != self.lane.len() {
             return Err(FieldError::Dictionary);
         }
-        self.predictor.restore(1, [&mut values]);
-        Ok(values)
+        self.predictor.restore(1, &mut values);
+        Ok(values.into_iter().map(|[value]| value).collect())
     }
 
-    /// Decodes the lane, which fits the mask; returns its bits.
+    /// Decodes the lane, which fits the mask; returns its bytes.
     fn decode_lane<T: Word, const MASK: usize>(
         &self,
         decoder: &LaneDecoder<T>,
-        out: &mut [T],
+        out: &mut [[T; 1]],
     ) -> usize {
         let mut buffer = vec![0; MASK + 1 + SLACK];
         buffer[..self.lane.len()].copy_from_slice(&self.lane);
-        let [end] = decoder.decode::<1, MASK>(&buffer, [0], [out]);
-        end
+        let cursor = LaneCursor::new(0, 0);
+        let [end] =
+            decoder.decode_rows::<PortableExtraction, 1, MASK>(&buffer, [cursor], [out.len()], out);
+        end.end()
     }
 
     /// The bits of a place in it, with a sign.
@@ -174,7 +176,7 @@ impl PackedDictionary {
 }
 
 /// The places of a container's values in its dictionary.
-pub(super) struct Indexed<T> {
+pub(super) struct IndexedValues<T> {
     /// Sorted.
     pub(super) values: Vec<T>,
     /// Of each element, the number of its value in the order of first occurrence.
@@ -183,7 +185,7 @@ pub(super) struct Indexed<T> {
     ranks: Vec<u16>,
 }
 
-impl<T> Indexed<T> {
+impl<T> IndexedValues<T> {
     /// The places of the elements from the `first` on.
     pub(super) fn places(&self, first: usize) -> impl Iterator<Item = u16> {
         let firsts = &self.firsts[first..];
@@ -245,11 +247,11 @@ pub(super) fn index<T: Word>(
     mut numbers: impl Iterator<Item = T>,
     count: usize,
     limit: usize,
-) -> Option<Indexed<T>> {
+) -> Option<IndexedValues<T>> {
     let limit = limit.min(MAX_DICTIONARY_VALUES);
     let mut distinct: DistinctValues<T> = DistinctValues::new();
     let mut firsts: Vec<u16> = Vec::with_capacity(count);
-    // Inner iteration: the numbers of a span are a loop of their own.
+    // Inner iteration: the numbers of a piece are a loop of their own.
     let within_limit = numbers.try_for_each(|number| {
         let mut place = distinct.slots[distinct.slot(number)];
         if place == 0 {
@@ -271,7 +273,7 @@ pub(super) fn index<T: Word>(
         ranks[usize::from(*i)] = rank as u16;
     }
     let values = order.iter().map(|i| values[usize::from(*i)]).collect();
-    Some(Indexed {
+    Some(IndexedValues {
         values,
         firsts,
         ranks,

@@ -9,7 +9,7 @@
 //! |        |        | symbols from `first` on, then of `ESCAPE`      |
 //! +--------+--------+-----------------------------------------------+
 //! ```
-//! A length is 1 to 10; 0: the symbol does not occur; 15: no other symbol occurs, and it takes no bits.
+//! A length is 1 to 9; 0: the symbol does not occur; 15: no other symbol occurs, and it takes no bits.
 //!
 //! Invariant: a code that is parsed is complete (every sequence of bits is a sequence of symbols), is a sole symbol, or is empty:
 //! there is no fourth case.
@@ -17,17 +17,17 @@ use super::FieldError;
 use super::symbols::{ESCAPE, SYMBOLS};
 
 /// The longest code, in bits. Four tables of so many bits fit a first-level cache.
-pub(super) const MAX_CODE_BITS: u32 = 10;
+pub(super) const MAX_CODE_BITS: u32 = 9;
 /// Entries of a table.
 pub(super) const TABLE: usize = 1 << MAX_CODE_BITS;
 /// The nibble of a sole symbol.
 const SOLE_SYMBOL_LENGTH: u8 = 15;
 
 /// The lengths of a code, by symbol; [`SOLE_SYMBOL_LENGTH`] for a sole one.
-pub(super) type Lengths = [u8; SYMBOLS];
+pub(super) type CodeLengths = [u8; SYMBOLS];
 
 /// The best lengths for symbols that occur so often.
-pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> Lengths {
+pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> CodeLengths {
     let mut lengths = [0; SYMBOLS];
     let mut leaves: Vec<(u32, u8)> = (0..=255)
         .zip(counts)
@@ -41,6 +41,10 @@ pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> Lengths {
         return lengths;
     }
     leaves.sort_unstable();
+    if put_plain_lengths(&leaves, &mut lengths) <= MAX_CODE_BITS as usize {
+        return lengths;
+    }
+    lengths.fill(0);
     // Of each level, from the deepest, its items in the order of their weights, and which of them are leaves.
     let mut levels: Vec<Vec<bool>> = Vec::with_capacity(MAX_CODE_BITS as usize);
     let mut packages: Vec<u64> = Vec::new();
@@ -78,8 +82,38 @@ pub(super) fn lengths(counts: &[u32; SYMBOLS]) -> Lengths {
     lengths
 }
 
+/// The lengths of Huffman's code of sorted leaves, of which there are at least two; returns the longest. Lengths above 255 are not right,
+/// but are not used.
+fn put_plain_lengths(leaves: &[(u32, u8)], lengths: &mut CodeLengths) -> usize {
+    let n = leaves.len();
+    // Leaves, then inner nodes in the order in which they are made, which is that of their weights.
+    let mut weights = [0u64; 2 * SYMBOLS];
+    let mut parents = [0usize; 2 * SYMBOLS];
+    for (weight, (count, _)) in weights.iter_mut().zip(leaves) {
+        *weight = u64::from(*count);
+    }
+    let (mut leaf, mut inner) = (0, n);
+    for made in n..2 * n - 1 {
+        for _ in 0..2 {
+            let take_leaf = leaf < n && (inner >= made || weights[leaf] <= weights[inner]);
+            let child = if take_leaf { &mut leaf } else { &mut inner };
+            weights[made] += weights[*child];
+            parents[*child] = made;
+            *child += 1;
+        }
+    }
+    let mut depths = [0usize; 2 * SYMBOLS];
+    for node in (0..2 * n - 2).rev() {
+        depths[node] = depths[parents[node]] + 1;
+    }
+    for ((_, symbol), depth) in leaves.iter().zip(&depths) {
+        lengths[*symbol as usize] = *depth as u8;
+    }
+    depths[..n].iter().copied().max().unwrap_or(0)
+}
+
 /// The bits that a symbol takes.
-pub(super) fn length(lengths: &Lengths, symbol: usize) -> u32 {
+pub(super) fn length(lengths: &CodeLengths, symbol: usize) -> u32 {
     match lengths[symbol] {
         SOLE_SYMBOL_LENGTH => 0,
         length => length.into(),
@@ -87,7 +121,7 @@ pub(super) fn length(lengths: &Lengths, symbol: usize) -> u32 {
 }
 
 /// Appends the lengths of a code.
-pub(super) fn put(lengths: &Lengths, out: &mut Vec<u8>) {
+pub(super) fn put(lengths: &CodeLengths, out: &mut Vec<u8>) {
     let plain = &lengths[..ESCAPE];
     let first = plain.iter().position(|l| *l > 0).unwrap_or(0);
     let end = plain
@@ -103,7 +137,7 @@ pub(super) fn put(lengths: &Lengths, out: &mut Vec<u8>) {
 }
 
 /// Takes the lengths of a code off `bytes`.
-pub(super) fn take(bytes: &mut &[u8]) -> Result<Lengths, FieldError> {
+pub(super) fn take(bytes: &mut &[u8]) -> Result<CodeLengths, FieldError> {
     let (&[first, count], rest) = bytes.split_first_chunk().ok_or(FieldError::Truncated)?;
     let (first, count) = (usize::from(first), usize::from(count));
     if first + count > ESCAPE {
@@ -140,7 +174,7 @@ pub(super) fn take(bytes: &mut &[u8]) -> Result<Lengths, FieldError> {
 }
 
 /// The canonical codes, each with its first bit lowest.
-pub(super) fn codes(lengths: &Lengths) -> [u16; SYMBOLS] {
+pub(super) fn codes(lengths: &CodeLengths) -> [u16; SYMBOLS] {
     let mut codes = [0; SYMBOLS];
     let mut next = 0u16;
     for length in 1..=MAX_CODE_BITS {

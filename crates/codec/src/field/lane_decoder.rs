@@ -4,117 +4,183 @@
 //! did is known from their lengths afterwards; else they are decoded again, one by one. What was read beyond the bits of the load
 //! was zeros, and the code of the first number that does not fit makes the lengths exceed 57, whatever it seemed to be: a code
 //! that seems shorter than it is would be the beginning of another.
-use super::huffman::{self, Lengths, TABLE};
-use super::lanes::{CONTEXTS, Contexts, SLACK, low};
+//!
+//! Lanes that are decoded side by side give *rows*: the first number of each lane, the second of each, and so on.
+use super::huffman::{self, CodeLengths, TABLE};
+use super::lanes::{SLACK, TABLES, TableUse, low};
 use super::symbols::{SYMBOLS, SymbolMap};
 use crate::element::Word;
 
 /// The bits that a load gives at least.
 const LOADED_BITS: u32 = 57;
+/// Where the upper half of an entry's lower half has the next table: above the bits of all numbers of a load.
+const TABLE_SHIFT: u32 = 10;
+/// The most numbers that are decoded from one load.
+const MAX_GROUP: usize = 8;
+/// The bits of some entries, added.
+const SUM_MASK: u32 = (1 << TABLE_SHIFT) - 1;
+
+const _: () = assert!(MAX_GROUP * 63 <= SUM_MASK as usize);
+
+/// How bits are taken out of a word.
+pub(super) trait BitExtraction {
+    /// The bits from `control`'s lowest byte on, as many as its second byte says; anything if they do not end within the word.
+    fn extract(bits: u64, control: u64) -> u64;
+}
+
+/// By shift and mask.
+pub(super) struct PortableExtraction;
+
+impl BitExtraction for PortableExtraction {
+    #[inline(always)]
+    fn extract(bits: u64, control: u64) -> u64 {
+        bits >> (control & 63) & !(u64::MAX << (control >> 8 & 63))
+    }
+}
 
 /// What a decoder of lanes needs of the codes.
 pub(super) struct LaneDecoder<T> {
-    /// By context and the next bits, entries of 32 bits:
+    /// By table and the next bits:
     ///
     /// ```text
-    ///  0      6     10        12     16       22    24       32
-    /// +------+-----+---------+------+--------+-----+--------+
-    /// | bits |     | context | more | length |     | symbol |
-    /// +------+-----+---------+------+--------+-----+--------+
+    ///  0        8      16     22    26      28    32                64
+    /// +--------+------+------+-----+-------+-----+-----------------+
+    /// | length | raw  | bits |     | table |     | lower or symbol |
+    /// +--------+------+------+-----+-------+-----+-----------------+
     /// ```
-    /// `bits` are those of the code and the raw bits, at most 63, and `more` what is above. `length` are those of the code,
-    /// `context` that of the next symbol. Each is where an instruction can use it without a mask, or is a mask only.
-    tables: Box<[u32; CONTEXTS * TABLE]>,
+    /// `length` are the bits of the code and `raw` those after it, `bits` both together, but at most 63; `table` is that of the next symbol,
+    /// and the upper half the lower end of the symbol's interval, or, of 64 bits, the symbol. Each is where an instruction can use it
+    /// without a mask, or is a mask only; of some entries `bits` can be added without one.
+    entries: Box<[u64; TABLES * TABLE]>,
     /// The lower ends of the symbols.
     lower: [T; SYMBOLS],
-    first: usize,
     /// How many numbers are decoded from one load.
     group: usize,
 }
 
+/// Where a lane is decoded: the next bit, and the table of the next symbol, as in the upper half of an entry's lower half.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LaneCursor {
+    at: usize,
+    table: usize,
+}
+
+impl LaneCursor {
+    /// At this bit, with this table.
+    pub(super) fn new(at: usize, table: usize) -> LaneCursor {
+        LaneCursor {
+            at,
+            table: table << TABLE_SHIFT,
+        }
+    }
+
+    /// The byte behind what was decoded.
+    pub(super) fn end(self) -> usize {
+        self.at.div_ceil(8)
+    }
+}
+
 impl<T: Word> LaneDecoder<T> {
-    /// `lengths` has one code for each context; `None` if it has a symbol that is none of the map's.
+    /// `lengths` has one code for each table; `None` if it has a symbol that is none of the map's.
     pub(super) fn new(
         map: SymbolMap,
-        contexts: Contexts,
-        lengths: &[Lengths],
+        tables: TableUse,
+        lengths: &[CodeLengths],
     ) -> Option<LaneDecoder<T>> {
-        let mut tables = Box::new([0; CONTEXTS * TABLE]);
+        let mut entries = Box::new([0; TABLES * TABLE]);
         let mut lower = [T::default(); SYMBOLS];
         // Bits of a number, in the mean that the codes let expect, times the entries of a table.
         let mut mean = 0;
-        for (lengths, table) in lengths.iter().zip(tables.chunks_exact_mut(TABLE)) {
+        for (table, (lengths, entries)) in lengths
+            .iter()
+            .zip(entries.chunks_exact_mut(TABLE))
+            .enumerate()
+        {
             let codes = huffman::codes(lengths);
             let mut of_table = 0;
             for symbol in (0..SYMBOLS).filter(|s| lengths[*s] > 0) {
                 let (low, raw) = map.interval(symbol, T::BITS)?;
                 lower[symbol] = T::truncate(low);
                 let length = huffman::length(lengths, symbol);
-                let bits = (length + raw).min(63);
-                let entry = bits
-                    | (length + raw - bits) << 12
-                    | (contexts.after(symbol) as u32) << 10
-                    | length << 16
-                    | (symbol as u32) << 24;
+                let last = match T::BITS {
+                    64 => symbol as u64,
+                    _ => low & u64::from(u32::MAX),
+                };
+                let entry = u64::from(length)
+                    | u64::from(raw) << 8
+                    | u64::from((length + raw).min(63)) << 16
+                    | (tables.after(table, symbol) as u64) << (16 + TABLE_SHIFT)
+                    | last << 32;
                 for slot in (usize::from(codes[symbol])..TABLE).step_by(1 << length) {
-                    table[slot] = entry;
+                    entries[slot] = entry;
                     of_table += length + raw;
                 }
             }
             mean = mean.max(of_table as usize / TABLE);
         }
         Some(LaneDecoder {
-            tables,
+            entries,
             lower,
-            first: contexts.first() * TABLE,
             group: match mean {
-                0..=12 => 4,
+                0..=5 => MAX_GROUP,
+                6..=12 => 4,
                 13..=27 => 2,
                 _ => 1,
             },
         })
     }
 
-    /// Decodes `K` lanes side by side, the first numbers of each, as many as `out[k]` has. `starts` are where they begin in the
-    /// buffer, in bits; returns where they end. `MASK` as for the encoder.
+    /// Memory that it holds beside itself, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(&*self.entries)
+    }
+
+    /// Decodes `K` lanes side by side, `counts[k]` numbers of each, into the column `k` of `rows`. Returns where they end. `MASK` is
+    /// as for the encoder; at most as many numbers as there are rows are decoded.
     #[inline(always)]
-    pub(super) fn decode<const K: usize, const MASK: usize>(
+    pub(super) fn decode_rows<B: BitExtraction, const K: usize, const MASK: usize>(
         &self,
         buffer: &[u8],
-        starts: [usize; K],
-        out: [&mut [T]; K],
-    ) -> [usize; K] {
+        cursors: [LaneCursor; K],
+        counts: [usize; K],
+        rows: &mut [[T; K]],
+    ) -> [LaneCursor; K] {
         match self.group {
-            4 => self.decode_groups::<K, 4, MASK>(buffer, starts, out),
-            2 => self.decode_groups::<K, 2, MASK>(buffer, starts, out),
-            _ => self.decode_groups::<K, 1, MASK>(buffer, starts, out),
+            MAX_GROUP => self.decode_groups::<B, K, MAX_GROUP, MASK>(buffer, cursors, counts, rows),
+            4 => self.decode_groups::<B, K, 4, MASK>(buffer, cursors, counts, rows),
+            2 => self.decode_groups::<B, K, 2, MASK>(buffer, cursors, counts, rows),
+            _ => self.decode_groups::<B, K, 1, MASK>(buffer, cursors, counts, rows),
         }
     }
 
     #[inline(always)]
-    fn decode_groups<const K: usize, const G: usize, const MASK: usize>(
+    fn decode_groups<B: BitExtraction, const K: usize, const G: usize, const MASK: usize>(
         &self,
         buffer: &[u8],
-        starts: [usize; K],
-        out: [&mut [T]; K],
-    ) -> [usize; K] {
+        mut cursors: [LaneCursor; K],
+        counts: [usize; K],
+        rows: &mut [[T; K]],
+    ) -> [LaneCursor; K] {
         assert!(buffer.len() > MASK + SLACK);
-        let n = out[0].len();
-        let groups = out.map(|lane| lane[..n].as_chunks_mut::<G>());
-        let mut at = starts;
-        let mut contexts = [self.first; K];
-        for i in 0..n / G {
-            for k in 0..K {
-                let numbers = &mut groups[k].0[i];
-                (at[k], contexts[k]) =
-                    self.decode_group::<G, MASK>(buffer, at[k], contexts[k], numbers);
+        let common = counts.into_iter().fold(rows.len(), usize::min);
+        let (groups, rest) = rows[..common].as_chunks_mut::<G>();
+        for group in groups {
+            for (k, cursor) in cursors.iter_mut().enumerate() {
+                *cursor = self.decode_group::<B, K, G, MASK>(buffer, *cursor, group, k);
             }
         }
-        for k in 0..K {
-            let rest = &mut *groups[k].1;
-            (at[k], contexts[k]) = self.decode_one_by_one::<MASK>(buffer, at[k], contexts[k], rest);
+        for row in rest.as_chunks_mut().0 {
+            for (k, cursor) in cursors.iter_mut().enumerate() {
+                *cursor = self.decode_group::<B, K, 1, MASK>(buffer, *cursor, row, k);
+            }
         }
-        at
+        // Lanes that are longer than the shortest.
+        for (k, (cursor, count)) in cursors.iter_mut().zip(counts).enumerate() {
+            for row in rows.as_chunks_mut().0.iter_mut().take(count).skip(common) {
+                *cursor = self.decode_group::<B, K, 1, MASK>(buffer, *cursor, row, k);
+            }
+        }
+        cursors
     }
 
     #[inline(always)]
@@ -125,66 +191,80 @@ impl<T: Word> LaneDecoder<T> {
     }
 
     #[inline(always)]
-    fn entry(&self, context: usize, bits: u64) -> u32 {
-        self.tables[context & (TABLE * (CONTEXTS - 1)) | bits as usize & (TABLE - 1)]
+    fn entry(&self, table: usize, bits: u64) -> u64 {
+        let table = table >> TABLE_SHIFT & (TABLES - 1);
+        self.entries[(table * TABLE) | bits as usize & (TABLE - 1)]
     }
 
-    /// Decodes some numbers; returns where they end, and the context after them.
+    /// The number of an entry and raw bits.
     #[inline(always)]
-    fn decode_group<const G: usize, const MASK: usize>(
+    fn number(&self, entry: u64, raw: u64) -> T {
+        let last = entry >> 32;
+        let lower = match T::BITS {
+            64 => self.lower[last as usize % SYMBOLS],
+            _ => T::truncate(last),
+        };
+        lower.plus(T::truncate(raw))
+    }
+
+    /// Decodes some numbers of lane `k` into its column; returns where they end.
+    #[inline(always)]
+    fn decode_group<B: BitExtraction, const K: usize, const G: usize, const MASK: usize>(
         &self,
         buffer: &[u8],
-        at: usize,
-        context: usize,
-        out: &mut [T; G],
-    ) -> (usize, usize) {
-        let mut bits = Self::load::<MASK>(buffer, at);
-        let mut of_group = 0;
-        let mut next = context;
-        for out in out.iter_mut() {
-            let entry = self.entry(next, bits);
-            let of_number = entry & 63;
-            let raw = bits & !(u64::MAX << of_number);
-            let raw = raw >> (entry >> 16 & 63);
-            bits >>= of_number;
-            next = entry as usize & (TABLE * (CONTEXTS - 1));
-            of_group += of_number;
-            *out = self.lower[(entry >> 24) as usize].plus(T::truncate(raw));
+        cursor: LaneCursor,
+        rows: &mut [[T; K]; G],
+        k: usize,
+    ) -> LaneCursor {
+        let mut bits = Self::load::<MASK>(buffer, cursor.at);
+        let mut sum = 0u32;
+        let mut table = cursor.table;
+        for row in rows.iter_mut() {
+            let entry = self.entry(table, bits);
+            let raw = B::extract(bits, entry);
+            let upper = (entry as u32) >> 16;
+            bits >>= upper & 63;
+            table = upper as usize;
+            sum = sum.wrapping_add(upper);
+            row[k] = self.number(entry, raw);
         }
+        let of_group = sum & SUM_MASK;
         if of_group > LOADED_BITS {
-            return self.decode_one_by_one::<MASK>(buffer, at, context, out);
+            return self.decode_one_by_one::<K, MASK>(buffer, cursor, rows, k);
         }
-        (at + of_group as usize, next)
+        let at = cursor.at + of_group as usize;
+        LaneCursor { at, table }
     }
 
     /// Decodes any numbers, with a load for each.
     #[cold]
     #[inline(never)]
-    fn decode_one_by_one<const MASK: usize>(
+    fn decode_one_by_one<const K: usize, const MASK: usize>(
         &self,
         buffer: &[u8],
-        mut at: usize,
-        mut context: usize,
-        out: &mut [T],
-    ) -> (usize, usize) {
-        for out in out {
+        cursor: LaneCursor,
+        rows: &mut [[T; K]],
+        k: usize,
+    ) -> LaneCursor {
+        let LaneCursor { mut at, mut table } = cursor;
+        for row in rows {
             let bits = Self::load::<MASK>(buffer, at);
-            let entry = self.entry(context, bits);
-            let (of_number, length) = ((entry & 63) + (entry >> 12 & 15), entry >> 16 & 63);
-            let raw = if of_number <= LOADED_BITS {
-                low(bits, of_number) >> length
+            let entry = self.entry(table, bits);
+            let (length, raw_bits) = ((entry & 0xff) as u32, (entry >> 8 & 0xff) as u32);
+            let raw = if length + raw_bits <= LOADED_BITS {
+                low(bits >> length, raw_bits)
             } else {
                 let at = at + length as usize;
                 let (lower, upper) = (
                     Self::load::<MASK>(buffer, at),
                     Self::load::<MASK>(buffer, at + 32),
                 );
-                low(lower & 0xffff_ffff | upper << 32, of_number - length)
+                low(lower & 0xffff_ffff | upper << 32, raw_bits)
             };
-            at += of_number as usize;
-            context = entry as usize;
-            *out = self.lower[(entry >> 24) as usize].plus(T::truncate(raw));
+            at += (length + raw_bits) as usize;
+            table = entry as usize >> 16;
+            row[k] = self.number(entry, raw);
         }
-        (at, context)
+        LaneCursor { at, table }
     }
 }

@@ -1,69 +1,131 @@
 //! Encodes lanes.
 //!
-//! Numbers are taken in blocks of [`BLOCK`]. For a block, symbols, contexts and the bits of each number are found by loops
+//! Numbers are taken in blocks of [`BLOCK`]. For a block, symbols, tables and the bits of each number are found by loops
 //! without branches over arrays, which compile to vector instructions; what remains to be done one after the other is to append
 //! some numbers at once to the bits. Nothing is written by a loop over bits: an append is one unaligned store of 8 bytes.
 //!
 //! Invariant: blocks leave no trace in the bits. They are those of the numbers one by one.
-use super::huffman::{self, Lengths, TABLE};
-use super::lanes::{CONTEXTS, Contexts, SLACK, low};
+use super::choose_predictor::SymbolCounts;
+use super::huffman::{self, CodeLengths, TABLE};
+use super::lanes::{SLACK, TABLES, TableUse, low};
 use super::symbols::{ESCAPE, SYMBOLS, SymbolMap};
 use crate::element::Word;
 
 /// Numbers that are encoded together: those of a lane of 32 bits.
 pub(super) const BLOCK: usize = 128;
-/// The symbol has no code in the context, and is coded as [`ESCAPE`].
+/// The symbol has no code in the table, and is coded as [`ESCAPE`].
 const ESCAPED: u32 = 1 << 15;
 /// The most bits that are appended at once: 7 can be held, and a word has 64.
 const APPENDED_BITS: u32 = 56;
+/// Units of costs in a bit.
+const COST_UNITS: u32 = 4;
+/// What a symbol without a code is taken to cost: 256 of them are less than 16 bits.
+const NO_CODE_COST: u32 = 40 * COST_UNITS;
 
-/// Finds where in tables of codes, one for each context, the symbols of some numbers are.
+/// Finds where in tables of codes the symbols of some numbers are.
+#[derive(Clone, Copy)]
 pub(super) struct SymbolIndex {
     map: SymbolMap,
-    thresholds: [u32; CONTEXTS - 1],
-    first: usize,
+    tables: TableUse,
 }
 
 impl SymbolIndex {
-    pub(super) fn new(map: SymbolMap, contexts: Contexts) -> SymbolIndex {
-        SymbolIndex {
-            map,
-            // No symbol exceeds the largest.
-            thresholds: contexts.thresholds.unwrap_or([u8::MAX; 3]).map(u32::from),
-            first: contexts.first(),
-        }
+    pub(super) fn new(map: SymbolMap, tables: TableUse) -> SymbolIndex {
+        SymbolIndex { map, tables }
     }
 
-    /// The context of the first symbol of a lane.
-    pub(super) fn first(&self) -> u32 {
-        self.first as u32
+    /// The table of the first symbol of a lane that has this one.
+    pub(super) fn first(&self, of_lane: u8) -> u32 {
+        self.tables.first(of_lane) as u32
     }
 
+    /// The symbols of a block.
     #[inline(always)]
-    fn after(&self, symbol: u32) -> u32 {
-        let exceeded = self.thresholds.map(|t| u32::from(symbol >> 1 > t));
-        exceeded.iter().sum()
+    pub(super) fn symbols<T: Word>(&self, numbers: &[T; BLOCK], symbols: &mut [u32; BLOCK]) {
+        self.map.symbols(numbers, symbols);
     }
 
-    /// The indices of a block's symbols, the first of which has a context; returns the context after all.
+    /// The indices of a block's symbols, the first of which has a table; returns the table after all.
     #[inline(always)]
     pub(super) fn find<T: Word>(
         &self,
         numbers: &[T; BLOCK],
-        context: u32,
+        table: u32,
         indices: &mut [u32; BLOCK],
     ) -> u32 {
         let mut symbols = [0; BLOCK];
         self.map.symbols(numbers, &mut symbols);
-        let mut contexts = [0; BLOCK + 1];
-        for (context, symbol) in contexts[1..].iter_mut().zip(&symbols) {
-            *context = self.after(*symbol);
+        let TableUse::BySymbolBefore(thresholds) = self.tables else {
+            for (index, symbol) in indices.iter_mut().zip(&symbols) {
+                *index = table * SYMBOLS as u32 + *symbol;
+            }
+            return table;
+        };
+        let thresholds = thresholds.map(u32::from);
+        let mut tables = [0; BLOCK + 1];
+        for (table, symbol) in tables[1..].iter_mut().zip(&symbols) {
+            let exceeded = thresholds.map(|t| u32::from(*symbol >> 1 > t));
+            *table = exceeded.iter().sum();
         }
-        contexts[0] = context;
-        for ((index, context), symbol) in indices.iter_mut().zip(&contexts).zip(&symbols) {
-            *index = *context * SYMBOLS as u32 + *symbol;
+        tables[0] = table;
+        for ((index, table), symbol) in indices.iter_mut().zip(&tables).zip(&symbols) {
+            *index = *table * SYMBOLS as u32 + *symbol;
         }
-        contexts[BLOCK]
+        tables[BLOCK]
+    }
+}
+
+/// What each symbol takes in each of four tables, in 16 bits each of a word: sums of a lane's do not overflow.
+pub(super) struct TableCosts([u64; SYMBOLS]);
+
+impl TableCosts {
+    /// Of a code for each table.
+    pub(super) fn of_codes(lengths: &[CodeLengths]) -> TableCosts {
+        Self::new(lengths.len(), |table, symbol| {
+            match lengths[table][symbol] {
+                // Of a symbol without code, an escape, which is long.
+                0 => NO_CODE_COST,
+                _ => huffman::length(&lengths[table], symbol) * COST_UNITS,
+            }
+        })
+    }
+
+    /// Of codes that would be made for so many symbols in each table.
+    pub(super) fn of_counts(counts: &[SymbolCounts; TABLES]) -> TableCosts {
+        let totals = counts
+            .each_ref()
+            .map(|counts| (counts.0.iter().sum::<u32>().max(1) as f32).log2());
+        Self::new(TABLES, |table, symbol| match counts[table].0[symbol] {
+            0 => NO_CODE_COST,
+            count => ((totals[table] - (count as f32).log2()) * COST_UNITS as f32) as u32,
+        })
+    }
+
+    fn new(tables: usize, cost: impl Fn(usize, usize) -> u32) -> TableCosts {
+        let of_symbol = |symbol| {
+            let costs = (0..tables).rev().map(|table| cost(table, symbol));
+            costs.fold(0, |all, cost| all << 16 | u64::from(cost.min(NO_CODE_COST)))
+        };
+        TableCosts(std::array::from_fn(of_symbol))
+    }
+
+    /// Costs of some symbols, added.
+    #[inline(always)]
+    pub(super) fn sum(&self, symbols: impl Iterator<Item = usize>) -> u64 {
+        symbols.map(|symbol| self.0[symbol % SYMBOLS]).sum()
+    }
+
+    /// The table with the least cost of such a sum.
+    #[inline(always)]
+    pub(super) fn least(sum: u64) -> u8 {
+        let of_table = |table: u8| sum >> (16 * table) & 0xffff;
+        let mut least = 0;
+        for table in 1..TABLES as u8 {
+            if of_table(table) < of_table(least) {
+                least = table;
+            }
+        }
+        least
     }
 }
 
@@ -84,8 +146,8 @@ pub(super) fn first_block<'a, T: Word>(
 /// What an encoder of lanes needs of the codes.
 pub(super) struct LaneEncoder {
     index: SymbolIndex,
-    /// By context and symbol: the code (10 bits), [`ESCAPED`], the length of the code (8 bits from the 16th on), the raw bits (8).
-    codes: Box<[u32; CONTEXTS * SYMBOLS]>,
+    /// By table and symbol: the code (9 bits), [`ESCAPED`], the length of the code (8 bits from the 16th on), the raw bits (8).
+    codes: Box<[u32; TABLES * SYMBOLS]>,
 }
 
 /// Bits on their way into a buffer.
@@ -126,13 +188,13 @@ fn widths(code: u32) -> (u32, u32) {
 }
 
 impl LaneEncoder {
-    /// `lengths` has one code for each context. A symbol without a code is coded as [`ESCAPE`].
+    /// `lengths` has one code for each table. A symbol without a code is coded as [`ESCAPE`].
     pub(super) fn new<T: Word>(
         map: SymbolMap,
-        contexts: Contexts,
-        lengths: &[Lengths],
+        tables: TableUse,
+        lengths: &[CodeLengths],
     ) -> LaneEncoder {
-        let mut codes = Box::new([0; CONTEXTS * SYMBOLS]);
+        let mut codes = Box::new([0; TABLES * SYMBOLS]);
         for (lengths, codes) in lengths.iter().zip(codes.chunks_exact_mut(SYMBOLS)) {
             let bits = huffman::codes(lengths);
             for symbol in 0..SYMBOLS {
@@ -144,19 +206,35 @@ impl LaneEncoder {
             }
         }
         LaneEncoder {
-            index: SymbolIndex::new(map, contexts),
+            index: SymbolIndex::new(map, tables),
             codes,
         }
     }
 
-    /// Writes a lane, the first `n` of some numbers, to `buffer[at..]`. What follows them is not written, but saves a copy of the
-    /// last block. Returns where the lane ends. `MASK + 1` is a power of two, and the buffer has `MASK + 1 + SLACK` bytes;
-    /// a lane that is longer overwrites its beginning.
+    /// The table that costs a lane least: the first `n` of some numbers.
+    #[inline(always)]
+    pub(super) fn best_table<T: Word>(&self, costs: &TableCosts, numbers: &[T], n: usize) -> u8 {
+        let mut copy = [T::default(); BLOCK];
+        let mut symbols = [0; BLOCK];
+        let mut sum = 0;
+        for first in (0..n).step_by(BLOCK) {
+            let block = first_block(&numbers[first..], &mut copy);
+            self.index.symbols(block, &mut symbols);
+            let symbols = &symbols[..BLOCK.min(n - first)];
+            sum += costs.sum(symbols.iter().map(|s| *s as usize));
+        }
+        TableCosts::least(sum)
+    }
+
+    /// Writes a lane, the first `n` of some numbers, to `buffer[at..]`, coded by this table if lanes have one of their own. What follows
+    /// them is not written, but saves a copy of the last block. Returns where the lane ends. `MASK + 1` is a power of two, and the buffer
+    /// has `MASK + 1 + SLACK` bytes; a lane that is longer overwrites its beginning.
     #[inline(always)]
     pub(super) fn encode<T: Word, const MASK: usize>(
         &self,
         numbers: &[T],
         n: usize,
+        table: u8,
         buffer: &mut [u8],
         at: usize,
     ) -> usize {
@@ -167,33 +245,33 @@ impl LaneEncoder {
             held: 0,
             count: 0,
         };
-        let mut context = self.index.first();
+        let mut table = self.index.first(table);
         let mut copy = [T::default(); BLOCK];
         for first in (0..n).step_by(BLOCK) {
             let block = first_block(&numbers[first..], &mut copy);
-            context = self.encode_block(block, BLOCK.min(n - first), context, &mut out);
+            table = self.encode_block(block, BLOCK.min(n - first), table, &mut out);
         }
         out.at + (out.count > 0) as usize
     }
 
-    /// Appends the first `n` numbers of a block; returns the context after it.
+    /// Appends the first `n` numbers of a block; returns the table after it.
     #[inline(always)]
     fn encode_block<T: Word, const MASK: usize>(
         &self,
         numbers: &[T; BLOCK],
         n: usize,
-        context: u32,
+        table: u32,
         out: &mut BitAppender<'_, MASK>,
     ) -> u32 {
         let mut indices = [0; BLOCK];
-        let mut next = self.index.find(numbers, context, &mut indices);
+        let mut next = self.index.find(numbers, table, &mut indices);
         let mut codes = [0; BLOCK];
         for (code, index) in codes.iter_mut().zip(&indices) {
             *code = self.code(*index);
         }
         codes[n..].fill(0);
         if codes.iter().fold(0, |all, code| all | code) & ESCAPED > 0 {
-            next = self.escape(context, &indices[..n], &mut codes);
+            next = self.escape(table, &indices[..n], &mut codes);
         }
         // More than 32 also if all 32 bits are raw, for which shifts of 32 bits are not enough.
         let most = codes.iter().fold(0, |most, code| {
@@ -243,22 +321,24 @@ impl LaneEncoder {
 
     #[inline(always)]
     fn code(&self, index: u32) -> u32 {
-        self.codes[index as usize & (CONTEXTS * SYMBOLS - 1)]
+        self.codes[index as usize & (TABLES * SYMBOLS - 1)]
     }
 
-    /// Finds the codes anew, one by one: after a symbol that is coded as [`ESCAPE`] comes the context of that.
+    /// Finds the codes anew, one by one: after a symbol that is coded as [`ESCAPE`] comes the table of that.
     #[cold]
     #[inline(never)]
-    fn escape(&self, mut context: u32, indices: &[u32], codes: &mut [u32; BLOCK]) -> u32 {
+    fn escape(&self, table: u32, indices: &[u32], codes: &mut [u32; BLOCK]) -> u32 {
+        let mut table = table as usize;
         for (index, code) in indices.iter().zip(codes) {
-            let symbol = index % SYMBOLS as u32;
-            *code = self.code(context * SYMBOLS as u32 + symbol);
+            let symbol = *index as usize % SYMBOLS;
+            *code = self.code((table * SYMBOLS + symbol) as u32);
             let escaped = *code & ESCAPED > 0;
-            context = self
+            table = self
                 .index
-                .after(if escaped { ESCAPE as u32 } else { symbol });
+                .tables
+                .after(table, if escaped { ESCAPE } else { symbol });
         }
-        context
+        table as u32
     }
 }
 

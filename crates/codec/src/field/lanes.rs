@@ -1,47 +1,70 @@
-//! The lanes of a span: runs of numbers that can be decoded apart, as bits. `lane_encoder` writes, `lane_decoder` reads them.
+//! The lanes of a piece: runs of numbers that can be decoded apart, as bits. `lane_encoder` writes, `lane_decoder` reads them.
 //!
 //! A number is the code of its symbol and the raw bits, low bits first; the code is from the table that the symbol before
-//! chooses.
+//! chooses, or the lane.
 //!
 //! Invariant: an index into a buffer of bits is masked, so that damaged bits lead to wrong numbers, never outside the buffer.
 use crate::element::Word;
 
 /// The most tables of codes that a container has.
-pub(super) const CONTEXTS: usize = 4;
-/// The most lanes of a span.
+pub(super) const TABLES: usize = 4;
+/// The most lanes of a piece.
 pub(super) const LANES: usize = 8;
-/// Which table codes the first symbol of a lane, if there are four.
-const FIRST_CONTEXT: usize = 1;
+/// Which table codes the first symbol of a lane, if the symbol before chooses.
+const FIRST_TABLE: usize = 1;
 /// The bytes of a buffer of bits after the place that an index can name.
 pub(super) const SLACK: usize = 8;
 
-/// Elements in a lane: at most eight lanes in a span, and few numbers to pass on the way to one.
+/// Elements in a lane: at most eight lanes in a piece, and few numbers to pass on the way to one.
 pub(super) const fn lane_len<T: Word>() -> usize {
     if T::BYTES == 2 { 256 } else { 128 }
 }
 
-/// Which table codes the symbol after a symbol: the number of thresholds that its bit length exceeds.
+/// Which table codes a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Contexts {
-    /// Ascending; `None`: there is one table.
-    pub(super) thresholds: Option<[u8; CONTEXTS - 1]>,
+pub(super) enum TableUse {
+    /// There is one.
+    One,
+    /// The symbol before chooses: the number of these thresholds, which ascend, that its bit length exceeds.
+    BySymbolBefore([u8; TABLES - 1]),
+    /// Each lane has one.
+    ByLane,
 }
 
-impl Contexts {
-    pub(super) const ONE: Contexts = Contexts { thresholds: None };
+impl TableUse {
+    pub(super) fn code(self) -> u8 {
+        match self {
+            TableUse::One => 0,
+            TableUse::BySymbolBefore(_) => 1,
+            TableUse::ByLane => 2,
+        }
+    }
 
     pub(super) fn count(self) -> usize {
-        self.thresholds.map_or(1, |_| CONTEXTS)
+        match self {
+            TableUse::One => 1,
+            _ => TABLES,
+        }
     }
 
-    pub(super) fn first(self) -> usize {
-        self.thresholds.map_or(0, |_| FIRST_CONTEXT)
+    /// The table of a lane's first symbol, of a lane that has this one.
+    pub(super) fn first(self, of_lane: u8) -> usize {
+        match self {
+            TableUse::One => 0,
+            TableUse::BySymbolBefore(_) => FIRST_TABLE,
+            TableUse::ByLane => usize::from(of_lane) % TABLES,
+        }
     }
 
-    pub(super) fn after(self, symbol: usize) -> usize {
-        let exceeded = |t: &&u8| symbol / 2 > usize::from(**t);
-        self.thresholds
-            .map_or(0, |thresholds| thresholds.iter().filter(exceeded).count())
+    /// The table after a symbol of this table.
+    pub(super) fn after(self, table: usize, symbol: usize) -> usize {
+        match self {
+            TableUse::One | TableUse::ByLane => table,
+            TableUse::BySymbolBefore(thresholds) => {
+                let exceeded = |t: &&u8| symbol / 2 > usize::from(**t);
+                thresholds.iter().filter(exceeded).count()
+            }
+        }
     }
 }
 

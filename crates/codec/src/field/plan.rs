@@ -1,66 +1,66 @@
-//! What the spans of a container are encoded by, chosen by a sample of its lanes.
-use super::choose_predictor::{Candidate, Sample};
-use super::dictionary::{self, Indexed, PackedDictionary};
-use super::head::{self, Model, Source};
-use super::lanes::{Contexts, lane_len};
-use super::predict::Predictor;
-use super::span::{Edges, SPAN};
-use crate::element::{ElementType, Word};
+//! What the pieces of a container are encoded by, chosen by a sample of its lanes.
+use super::choose_predictor::{LaneSample, ModelCandidate};
+use super::dictionary::{self, IndexedValues, PackedDictionary};
+use super::lanes::{TableUse, lane_len};
+use super::parameters::{MAX_STRIDE, NumberSource, SymbolModel, max_row};
+use super::predict::{Predictor, subtract_row};
+use crate::container::{PIECE_LEN, PieceEdges, piece_count};
+use crate::element::{ElementLayout, Word};
 
 /// A container that would shrink by less than one part in so many stays raw.
 pub(super) const LEAST_GAIN: usize = 64;
 
+/// Whole pieces by which a row is judged.
+const ROW_SAMPLE_PIECES: usize = 4;
+/// What differences from the row before cost of the best otherwise, at most.
+const ROW_GAIN: f32 = 0.995;
+
 /// The elements of a container, as the encoder sees them.
-pub(super) struct Container<'a, T> {
+pub(super) struct FieldContainer<'a, T> {
     pub(super) src: &'a [u8],
     pub(super) base: Option<&'a [u8]>,
-    pub(super) element: ElementType,
-    pub(super) phase: usize,
-    pub(super) hint: usize,
-    pub(super) indexed: Option<Indexed<T>>,
+    pub(super) layout: ElementLayout,
+    pub(super) indexed: Option<IndexedValues<T>>,
 }
 
-/// What the spans of a container are encoded by.
-pub(super) struct Plan {
-    pub(super) candidate: Candidate,
+/// What the pieces of a container are encoded by.
+pub(super) struct EncodingPlan {
+    pub(super) candidate: ModelCandidate,
     pub(super) dictionary: Option<PackedDictionary>,
 }
 
-impl<T: Word> Container<'_, T> {
-    pub(super) fn edges(&self, span: usize) -> Edges {
-        let len = (self.src.len() - span * SPAN).min(SPAN);
-        Edges::new(len, self.phase, T::BYTES)
+impl<T: Word> FieldContainer<'_, T> {
+    pub(super) fn edges(&self, piece: usize) -> PieceEdges {
+        let len = (self.src.len() - piece * PIECE_LEN).min(PIECE_LEN);
+        PieceEdges::of(&self.layout, len)
     }
 
-    /// The bytes of a span's elements, of the container or its base.
-    pub(super) fn elements<'b>(&self, of: &'b [u8], span: usize) -> &'b [u8] {
-        &of[span * SPAN..][self.edges(span).range()]
+    /// The bytes of a piece's elements, of the container or its base.
+    pub(super) fn elements<'b>(&self, of: &'b [u8], piece: usize) -> &'b [u8] {
+        &of[piece * PIECE_LEN..][self.edges(piece).range()]
     }
 
     fn words(&self) -> impl Iterator<Item = T> + '_ {
-        let spans = 0..head::spans(self.src.len());
-        spans.flat_map(|span| {
-            self.elements(self.src, span)
+        let pieces = 0..piece_count(self.src.len());
+        pieces.flat_map(|piece| {
+            self.elements(self.src, piece)
                 .chunks_exact(T::BYTES)
                 .map(T::load)
         })
     }
 
-    fn sample(&self, of: &[u8]) -> Sample<T> {
-        let mut sample = Sample {
-            words: Vec::new(),
-            ends: Vec::new(),
-        };
+    fn sample(&self, of: &[u8]) -> LaneSample<T> {
+        let mut sample = LaneSample::new();
         let lane = lane_len::<T>();
-        let spans = head::spans(self.src.len());
+        let pieces = piece_count(self.src.len());
         let most = (self.src.len() / T::BYTES / 128).clamp(512, 2048) / lane;
-        let lanes = (spans * (SPAN / T::BYTES / lane)).min(most);
+        let lanes = (pieces * (PIECE_LEN / T::BYTES / lane)).min(most);
         for i in 0..lanes {
-            // Spread over the spans and over the lanes of a span.
-            let span = i * spans / lanes;
-            let elements = self.elements(of, span);
-            let of_span = (elements.len() / (lane * T::BYTES)).max(1);
-            let from = (i * 5 % of_span) * lane * T::BYTES;
+            // Spread over the pieces and over the lanes of a piece.
+            let piece = i * pieces / lanes;
+            let elements = self.elements(of, piece);
+            let of_piece = (elements.len() / (lane * T::BYTES)).max(1);
+            let from = (i * 5 % of_piece) * lane * T::BYTES;
             let bytes = &elements[from..elements.len().min(from + lane * T::BYTES)];
             sample
                 .words
@@ -71,7 +71,7 @@ impl<T: Word> Container<'_, T> {
     }
 
     /// The zeros at the end of all elements.
-    fn shift(&self, sample: &Sample<T>) -> u32 {
+    fn shift(&self, sample: &LaneSample<T>) -> u32 {
         let zeros = |bits: u64| if bits == 0 { 0 } else { bits.trailing_zeros() };
         let some = zeros(sample.words.iter().fold(0, |all, w| all | w.bits()));
         if some == 0 {
@@ -81,31 +81,44 @@ impl<T: Word> Container<'_, T> {
     }
 
     /// Chooses; `None` if nothing helps.
-    pub(super) fn plan(&mut self) -> Option<Plan> {
+    pub(super) fn plan(&mut self) -> Option<EncodingPlan> {
         let sample = self.sample(self.src);
         if sample.words.is_empty() {
             return None;
         }
         let shift = self.shift(&sample);
         let ordered: Vec<T> = sample.words.iter().map(|w| w.ordered(shift)).collect();
-        let mut best = sample.best_predictor(Source::Ordered, shift, self.hint, &ordered);
-        if let Some(window) = sample.best_window(self.element, shift)
+        let mut best = sample.best_predictor(
+            NumberSource::Ordered,
+            shift,
+            self.layout.stride as usize,
+            &ordered,
+        );
+        if let Some(window) = sample.best_window(self.layout.element, shift)
             && window.cost < best.cost
         {
             best = window;
         }
+        for row in self.rows() {
+            if let Some(with_row) = self.with_row(row, shift)
+                && with_row.cost < best.cost
+            {
+                best = with_row;
+            }
+        }
         if let Some(base) = self.base {
             let base = self.sample(base);
-            for source in [Source::BaseDifference, Source::BaseXor] {
+            for source in [NumberSource::BaseDifference, NumberSource::BaseXor] {
                 let pairs = sample.words.iter().zip(&base.words);
                 let numbers: Vec<T> = pairs.map(|(w, b)| against(source, *w, *b)).collect();
-                let model = Model {
+                let model = SymbolModel {
                     source,
                     shift: 0,
                     predictor: Predictor::None,
                     stride: 1,
                     map: super::symbols::SymbolMap::Signed,
-                    contexts: Contexts::ONE,
+                    tables: TableUse::One,
+                    row: 0,
                 };
                 let other = sample.evaluate(model, &numbers);
                 if other.cost < best.cost {
@@ -115,19 +128,57 @@ impl<T: Word> Container<'_, T> {
         }
         let dictionary = self.dictionary(&sample, &ordered, shift, &mut best);
         let raw = T::BITS as f32 * (1.0 - 1.0 / LEAST_GAIN as f32);
-        (best.cost < raw).then_some(Plan {
+        (best.cost < raw).then_some(EncodingPlan {
             candidate: best,
             dictionary,
         })
     }
 
+    /// Rows that the layout names, of which at least two are in a piece. A stride that is too long for lanes is one, too.
+    fn rows(&self) -> impl Iterator<Item = usize> + use<T> {
+        let stride = Some(self.layout.stride as usize).filter(|stride| *stride > MAX_STRIDE / 4);
+        let rows = [Some(self.layout.row as usize), stride];
+        let most = max_row(self.layout.element);
+        rows.into_iter()
+            .flatten()
+            .filter(move |row| (2..=most).contains(row))
+    }
+
+    /// The best predictor of differences from the row before, by the lanes of some whole pieces; `None` if it is no better there than the
+    /// best one of the numbers themselves.
+    fn with_row(&self, row: usize, shift: u32) -> Option<ModelCandidate> {
+        let pieces = piece_count(self.src.len());
+        let (mut plain, mut by_row) = (LaneSample::new(), Vec::new());
+        let step = pieces.div_ceil(ROW_SAMPLE_PIECES).max(1);
+        for piece in (0..pieces).skip(step / 2).step_by(step) {
+            let start = plain.words.len();
+            let words = self.elements(self.src, piece).chunks_exact(T::BYTES);
+            plain.words.extend(words.map(|w| T::load(w).ordered(shift)));
+            let numbers = &plain.words[start..];
+            by_row.extend_from_slice(numbers);
+            subtract_row(row, &mut by_row[start..]);
+            let lane = lane_len::<T>();
+            let ends = (lane..numbers.len()).step_by(lane).chain([numbers.len()]);
+            plain.ends.extend(ends.map(|end| start + end));
+        }
+        if by_row.is_empty() {
+            return None;
+        }
+        let stride = self.layout.stride as usize;
+        let without = plain.best_predictor(NumberSource::Ordered, shift, stride, &plain.words);
+        let mut with = plain.best_predictor(NumberSource::Ordered, shift, stride, &by_row);
+        with.model.row = row;
+        // A value that is read alone needs its whole piece.
+        (with.cost < without.cost * ROW_GAIN).then_some(with)
+    }
+
     /// A dictionary, if it is better than what is best without.
     fn dictionary(
         &mut self,
-        sample: &Sample<T>,
+        sample: &LaneSample<T>,
         ordered: &[T],
         shift: u32,
-        best: &mut Candidate,
+        best: &mut ModelCandidate,
     ) -> Option<PackedDictionary> {
         let mut distinct = ordered.to_vec();
         distinct.sort_unstable();
@@ -150,7 +201,12 @@ impl<T: Word> Container<'_, T> {
             .iter()
             .map(|x| indexed.values.partition_point(|v| v < x));
         let places: Vec<T> = places.map(|p| T::truncate(p as u64)).collect();
-        let mut other = sample.best_predictor(Source::Dictionary, shift, self.hint, &places);
+        let mut other = sample.best_predictor(
+            NumberSource::Dictionary,
+            shift,
+            self.layout.stride as usize,
+            &places,
+        );
         other.cost += (8 * packed.packed_len()) as f32 / elements as f32;
         if other.cost >= best.cost {
             return None;
@@ -163,9 +219,9 @@ impl<T: Word> Container<'_, T> {
 
 /// The number of an element, by a source that has a base.
 #[inline(always)]
-pub(super) fn against<T: Word>(source: Source, word: T, base: T) -> T {
+pub(super) fn against<T: Word>(source: NumberSource, word: T, base: T) -> T {
     match source {
-        Source::BaseXor => T::truncate(word.bits() ^ base.bits()),
+        NumberSource::BaseXor => T::truncate(word.bits() ^ base.bits()),
         _ => word.ordered(0).minus(base.ordered(0)),
     }
 }

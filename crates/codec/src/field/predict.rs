@@ -10,7 +10,10 @@
 //! | `Second` | `x[i-s] + d[i-s]`: a line | smooth |
 //! | `Third` | `x[i-s] + 2 d[i-s] - d[i-2s]`: a parabola | very smooth |
 //!
-//! The first value of a lane is its reference, in the head of the span. The other values before `s` are expected to be the one
+//! Before that, the numbers of a piece may be those less the ones a row before: with `First`, a value is then expected where a plane
+//! through its neighbours before and above is (the Lorenzo predictor).
+//!
+//! The first value of a lane is its reference, in the head of the piece. The other values before `s` are expected to be the one
 //! just before; those before `2s` `x[i-s]`; those before `3s` what `Second` expects, if the predictor is `Third`.
 use crate::element::Word;
 
@@ -98,103 +101,100 @@ impl Predictor {
         }
     }
 
-    /// The inverse of [`residuals`](Self::residuals), in place, of some lanes of one length.
+    /// The inverse of [`residuals`](Self::residuals), in place, of lanes side by side: each row has one number of each lane.
     #[inline(always)]
-    pub(super) fn restore<T: Word, const K: usize>(self, stride: usize, lanes: [&mut [T]; K]) {
+    pub(super) fn restore<T: Word, const K: usize>(self, stride: usize, rows: &mut [[T; K]]) {
         match (self, stride) {
             (Predictor::None, _) => {}
-            (Predictor::First, 0 | 1) => Running::restore::<1, K>(lanes),
-            (Predictor::Half, 0 | 1) => Running::restore::<2, K>(lanes),
-            (Predictor::Second, 0 | 1) => Running::restore::<3, K>(lanes),
-            (Predictor::Third, 0 | 1) => Running::restore::<4, K>(lanes),
-            _ => {
-                for lane in lanes {
-                    self.restore_strided(stride, lane);
-                }
-            }
+            (Predictor::First, 0 | 1) => restore_running::<T, K, 1>(rows),
+            (Predictor::Half, 0 | 1) => restore_running::<T, K, 2>(rows),
+            (Predictor::Second, 0 | 1) => restore_running::<T, K, 3>(rows),
+            (Predictor::Third, 0 | 1) => restore_running::<T, K, 4>(rows),
+            _ => self.restore_strided(stride, rows),
         }
     }
 
-    fn restore_strided<T: Word>(self, s: usize, x: &mut [T]) {
-        let sum = |x: &mut [T], from: usize| {
-            for i in from..x.len() {
-                x[i] = x[i].plus(x[i - s]);
+    #[inline(always)]
+    fn restore_strided<T: Word, const K: usize>(self, s: usize, rows: &mut [[T; K]]) {
+        let n = rows.len();
+        let sum = |rows: &mut [[T; K]], from: usize, s: usize| {
+            for i in from..n {
+                rows[i] = plus(rows[i], rows[i - s]);
             }
         };
         match self {
             Predictor::None | Predictor::First => {}
             Predictor::Half => {
-                for i in 2 * s..x.len() {
-                    x[i] = x[i].plus(x[i - s].half());
+                for i in 2 * s..n {
+                    rows[i] = plus(rows[i], rows[i - s].map(T::half));
                 }
             }
-            Predictor::Second => sum(x, 2 * s),
+            Predictor::Second => sum(rows, 2 * s, s),
             Predictor::Third => {
-                sum(x, 3 * s);
-                sum(x, 2 * s);
+                sum(rows, 3 * s, s);
+                sum(rows, 2 * s, s);
             }
         }
-        for i in 1..s.min(x.len()) {
-            x[i] = x[i].plus(x[i - 1]);
+        let first = &mut rows[..s.min(n)];
+        for i in 1..first.len() {
+            first[i] = plus(first[i], first[i - 1]);
         }
-        sum(x, s);
+        sum(rows, s, s);
     }
 }
 
-/// A predictor of stride 1 on its way through a lane: the last value, and its differences to those before.
-#[derive(Debug, Clone, Copy)]
-struct Running<T> {
-    value: T,
-    first: T,
-    second: T,
+#[inline(always)]
+fn plus<T: Word, const K: usize>(a: [T; K], b: [T; K]) -> [T; K] {
+    std::array::from_fn(|k| a[k].plus(b[k]))
 }
 
-impl<T: Word> Running<T> {
-    /// Restores lanes side by side, so that none waits for its last value alone. `P` is the predictor's code.
-    #[inline(always)]
-    #[allow(clippy::needless_range_loop, reason = "an index into several lanes")]
-    fn restore<const P: u8, const K: usize>(lanes: [&mut [T]; K]) {
-        let n = lanes[0].len();
-        if n == 0 {
-            return;
-        }
-        let lanes = lanes.map(|lane| &mut lane[..n]);
-        let mut running = lanes.each_ref().map(|lane| Running {
-            value: lane[0],
-            first: T::default(),
-            second: T::default(),
-        });
-        for i in 1..n.min(2) {
-            for k in 0..K {
-                lanes[k][i] = running[k].next::<P>(lanes[k][i]);
-                // Only `First` predicts the second value of a lane.
-                running[k].second = T::default();
+/// Restores rows by a predictor of stride 1, whose code is `P`: on the way are the last row, its difference to the row before, and the
+/// difference of that.
+#[inline(always)]
+fn restore_running<T: Word, const K: usize, const P: u8>(rows: &mut [[T; K]]) {
+    const FIRST: u8 = Predictor::First as u8;
+    const HALF: u8 = Predictor::Half as u8;
+    const SECOND: u8 = Predictor::Second as u8;
+    let zero = [T::default(); K];
+    let (mut value, mut first, mut second) = (zero, zero, zero);
+    for (i, row) in rows.iter_mut().enumerate() {
+        // Nothing predicts the first value of a lane, and only `First` the second one.
+        if i < 3 {
+            second = zero;
+            if i < 2 {
+                first = zero;
             }
         }
-        for i in 2..n {
-            for k in 0..K {
-                lanes[k][i] = running[k].next::<P>(lanes[k][i]);
-            }
-        }
-    }
-
-    /// The next value.
-    #[inline(always)]
-    fn next<const P: u8>(&mut self, residual: T) -> T {
-        const FIRST: u8 = Predictor::First as u8;
-        const HALF: u8 = Predictor::Half as u8;
-        const SECOND: u8 = Predictor::Second as u8;
         match P {
-            FIRST => self.first = residual,
-            HALF => self.first = self.first.half().plus(residual),
-            SECOND => self.first = self.first.plus(residual),
+            FIRST => first = *row,
+            HALF => first = plus(first.map(T::half), *row),
+            SECOND => first = plus(first, *row),
             _ => {
-                self.second = self.second.plus(residual);
-                self.first = self.first.plus(self.second);
+                second = plus(second, *row);
+                first = plus(first, second);
             }
         }
-        self.value = self.value.plus(self.first);
-        self.value
+        value = plus(value, first);
+        *row = value;
+    }
+}
+
+/// Numbers less those a row before; the first `row` ones stay.
+#[inline(always)]
+pub(super) fn subtract_row<T: Word>(row: usize, numbers: &mut [T]) {
+    for i in (row..numbers.len()).rev() {
+        numbers[i] = numbers[i].minus(numbers[i - row]);
+    }
+}
+
+/// The inverse of [`subtract_row`].
+#[inline(always)]
+pub(super) fn add_row<T: Word>(row: usize, numbers: &mut [T]) {
+    if row == 0 {
+        return;
+    }
+    for i in row..numbers.len() {
+        numbers[i] = numbers[i].plus(numbers[i - row]);
     }
 }
 
@@ -221,8 +221,8 @@ mod tests {
     proptest! {
         #[test]
         fn residuals_are_as_defined_and_lanes_come_back(
-            x in proptest::collection::vec(any::<i32>(), 0..60),
-            s in 1usize..9,
+            x in proptest::collection::vec(any::<i32>(), 0..140),
+            s in 1usize..70,
             code in 0u8..5,
         ) {
             let p = Predictor::from_code(code).unwrap();
@@ -231,10 +231,18 @@ mod tests {
             for i in 0..x.len() {
                 prop_assert_eq!(r[i], x[i].wrapping_sub(expected(p, s, &x, i)), "{}", i);
             }
-            let mut other = r.clone();
-            p.restore(s, [&mut r, &mut other]);
-            prop_assert_eq!(other, &x[..]);
-            prop_assert_eq!(r, x);
+            let mut rows: Vec<[i32; 2]> = r.iter().map(|r| [*r; 2]).collect();
+            p.restore(s, &mut rows);
+            let expected: Vec<[i32; 2]> = x.iter().map(|x| [*x; 2]).collect();
+            prop_assert_eq!(rows, expected);
+            let mut differences = x.clone();
+            subtract_row(s, &mut differences);
+            for i in 0..x.len() {
+                let before = if i < s { 0 } else { x[i - s] };
+                prop_assert_eq!(differences[i], x[i].wrapping_sub(before));
+            }
+            add_row(s, &mut differences);
+            prop_assert_eq!(differences, x);
         }
     }
 }

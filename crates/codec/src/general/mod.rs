@@ -14,11 +14,11 @@ pub(crate) mod pco;
 mod shuffle;
 mod zstd;
 
-pub use pco::Pco;
+pub use pco::PcoCodec;
 
-use crate::container::head::Head;
-use crate::container::{Codec, CodecId, Edges, EncodedContainer, PIECE_LEN};
-use crate::element::Layout;
+use crate::container::head::ContainerHead;
+use crate::container::{Codec, CodecId, EncodedContainer, PIECE_LEN, PieceEdges};
+use crate::element::ElementLayout;
 use crate::error::CodecError;
 use std::cell::RefCell;
 
@@ -33,7 +33,7 @@ pub enum ByteCodec {
 
 /// A codec of bytes, as they are or shuffled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct General {
+pub struct GeneralCodec {
     /// Which.
     pub codec: ByteCodec,
     /// Whether bytes of equal significance are put together before.
@@ -42,45 +42,42 @@ pub struct General {
 
 /// The bytes themselves, in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Raw;
+pub struct RawCodec;
 
-/// Contexts of the other crates, and a piece that is not shuffled back yet. Kept from one piece to the next.
-struct Buffers {
-    zstd: zstd::Contexts,
+/// ZstdContexts of the other crates, and a piece that is not shuffled back yet. Kept from one piece to the next.
+struct GeneralBuffers {
+    zstd: zstd::ZstdContexts,
     lz4: lz4_flex::block::CompressTable,
     shuffled: [u8; PIECE_LEN],
     encoded: Vec<u8>,
 }
 
 thread_local! {
-    static BUFFERS: RefCell<Box<Buffers>> = RefCell::new(Box::new(Buffers {
-        zstd: zstd::Contexts::default(),
+    static BUFFERS: RefCell<Box<GeneralBuffers>> = RefCell::new(Box::new(GeneralBuffers {
+        zstd: zstd::ZstdContexts::default(),
         lz4: lz4_flex::block::CompressTable::default(),
         shuffled: [0; PIECE_LEN],
         encoded: vec![0; lz4_flex::block::get_maximum_output_size(PIECE_LEN)],
     }));
 }
 
-impl Codec for Raw {
+impl Codec for RawCodec {
     fn id(&self) -> CodecId {
         CodecId::Raw
     }
 
-    fn encode(
+    fn encode_pieces(
         &self,
-        layout: &Layout,
+        _layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        out.begin(CodecId::Raw, layout, src.len())?;
-        for raw in src.chunks(PIECE_LEN) {
-            out.push_piece(raw, |_| false);
-        }
+        out.push_raw_pieces(src);
         Ok(())
     }
 }
 
-impl Codec for General {
+impl Codec for GeneralCodec {
     fn id(&self) -> CodecId {
         match (self.codec, self.shuffle) {
             (ByteCodec::Zstd(_), false) => CodecId::Zstd,
@@ -90,15 +87,14 @@ impl Codec for General {
         }
     }
 
-    fn encode(
+    fn encode_pieces(
         &self,
-        layout: &Layout,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        out.begin(self.id(), layout, src.len())?;
         BUFFERS.with_borrow_mut(|buffers| {
-            let Buffers {
+            let GeneralBuffers {
                 zstd,
                 lz4,
                 shuffled,
@@ -133,18 +129,18 @@ impl Codec for General {
 
 /// What decoding needs: the head alone says it.
 #[derive(Debug)]
-pub(crate) struct Decoder {
-    layout: Layout,
+pub(crate) struct GeneralDecoder {
+    layout: ElementLayout,
     zstd: bool,
     shuffle: bool,
 }
 
-impl Decoder {
-    pub fn open(head: &Head, parameters: &[u8]) -> Result<Decoder, CodecError> {
+impl GeneralDecoder {
+    pub fn open(head: &ContainerHead, parameters: &[u8]) -> Result<GeneralDecoder, CodecError> {
         if !parameters.is_empty() {
             return Err(CodecError::DamagedHead("this codec has no parameters"));
         }
-        Ok(Decoder {
+        Ok(GeneralDecoder {
             layout: head.layout,
             zstd: matches!(head.codec, CodecId::Zstd | CodecId::ShuffleZstd),
             shuffle: matches!(head.codec, CodecId::ShuffleZstd | CodecId::ShuffleLz4),
@@ -153,7 +149,7 @@ impl Decoder {
 
     pub fn decode_piece(&self, encoded: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         BUFFERS.with_borrow_mut(|buffers| {
-            let Buffers { zstd, shuffled, .. } = &mut **buffers;
+            let GeneralBuffers { zstd, shuffled, .. } = &mut **buffers;
             let shuffled = &mut shuffled[..out.len()];
             let bytes: &mut [u8] = if self.shuffle { shuffled } else { &mut *out };
             let len = if self.zstd {
@@ -175,8 +171,8 @@ impl Decoder {
 }
 
 /// Puts the bytes of a piece in the order of the grid.
-fn shuffle_piece(layout: &Layout, raw: &[u8], out: &mut [u8]) {
-    let edges = Edges::of(layout, raw.len());
+fn shuffle_piece(layout: &ElementLayout, raw: &[u8], out: &mut [u8]) {
+    let edges = PieceEdges::of(layout, raw.len());
     let (lead, rest) = raw.split_at(edges.lead);
     let (elements, tail) = rest.split_at(rest.len() - edges.tail);
     let (edge_bytes, planes) = out.split_at_mut(edges.len());
@@ -186,8 +182,8 @@ fn shuffle_piece(layout: &Layout, raw: &[u8], out: &mut [u8]) {
 }
 
 /// The reverse.
-fn unshuffle_piece(layout: &Layout, shuffled: &[u8], out: &mut [u8]) {
-    let edges = Edges::of(layout, out.len());
+fn unshuffle_piece(layout: &ElementLayout, shuffled: &[u8], out: &mut [u8]) {
+    let edges = PieceEdges::of(layout, out.len());
     let (edge_bytes, planes) = shuffled.split_at(edges.len());
     let (lead, rest) = out.split_at_mut(edges.lead);
     let (elements, tail) = rest.split_at_mut(rest.len() - edges.tail);

@@ -9,14 +9,15 @@
 //! ```
 //!
 //! bfloat16 is not a type of pco. Its bits are turned into integers of the same order.
-use crate::container::head::Head;
+use crate::container::head::ContainerHead;
 use crate::container::{
-    Codec, CodecId, Edges, EncodedContainer, MAX_CONTAINER_LEN, MAX_HEAD_LEN, PIECE_LEN,
+    Codec, CodecId, EncodedContainer, MAX_CONTAINER_LEN, MAX_HEAD_LEN, PIECE_LEN, PieceEdges,
 };
-use crate::element::{ElementType, Layout};
+use crate::element::{ElementLayout, ElementType};
 use crate::error::CodecError;
 use half::f16;
 use pco::data_types::Number;
+use pco::errors::PcoError;
 use pco::metadata::DeltaEncoding;
 use pco::wrapped::{ChunkDecompressor, FileCompressor, FileDecompressor};
 use pco::{ChunkConfig, DecompressorScratch, PagingSpec};
@@ -25,20 +26,20 @@ use std::fmt;
 
 /// Pcodec at a level, 0 to 12.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pco {
+pub struct PcoCodec {
     /// The level.
     pub level: usize,
 }
 
 /// A number of pco made of an element's bytes.
-trait Element: Number + Default {
+trait PcoNumber: Number + Default {
     fn get(bytes: &[u8]) -> Self;
     fn put(self, bytes: &mut [u8]);
 }
 
 macro_rules! element {
     ($type:ty, $bytes:literal) => {
-        impl Element for $type {
+        impl PcoNumber for $type {
             fn get(bytes: &[u8]) -> Self {
                 <$type>::from_le_bytes(std::array::from_fn::<u8, $bytes, _>(|i| bytes[i]))
             }
@@ -54,7 +55,7 @@ element!(f64, 8);
 element!(f16, 2);
 
 /// bfloat16 for pco: of negative numbers all bits are inverted, of others the sign.
-impl Element for u16 {
+impl PcoNumber for u16 {
     fn get(bytes: &[u8]) -> Self {
         let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
         if bits >> 15 == 1 {
@@ -74,18 +75,17 @@ impl Element for u16 {
     }
 }
 
-impl Codec for Pco {
+impl Codec for PcoCodec {
     fn id(&self) -> CodecId {
         CodecId::Pco
     }
 
-    fn encode(
+    fn encode_pieces(
         &self,
-        layout: &Layout,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        out.begin(CodecId::Pco, layout, src.len())?;
         match layout.element {
             ElementType::F32 => self.encode_as::<f32>(layout, src, out),
             ElementType::F64 => self.encode_as::<f64>(layout, src, out),
@@ -95,18 +95,18 @@ impl Codec for Pco {
     }
 }
 
-impl Pco {
-    fn encode_as<T: Element>(
+impl PcoCodec {
+    fn encode_as<T: PcoNumber>(
         &self,
-        layout: &Layout,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        let refused = |_| CodecError::Encoder("pco does not have this level");
+        let refused = |e: PcoError| CodecError::RefusedSettings(e.into());
         let mut values: Vec<T> = Vec::with_capacity(src.len() / layout.element.width());
         let mut pages = Vec::new();
         for raw in src.chunks(PIECE_LEN) {
-            let edges = Edges::of(layout, raw.len());
+            let edges = PieceEdges::of(layout, raw.len());
             let elements = &raw[edges.lead..raw.len() - edges.tail];
             values.extend(elements.chunks_exact(layout.element.width()).map(T::get));
             // Only the last piece can have none; pco wants no empty page.
@@ -114,8 +114,7 @@ impl Pco {
         }
         let page_count = pages.len();
         if page_count == 0 {
-            src.chunks(PIECE_LEN)
-                .for_each(|raw| out.push_piece(raw, |_| false));
+            out.push_raw_pieces(src);
             return Ok(());
         }
         let config = ChunkConfig::default()
@@ -132,7 +131,7 @@ impl Pco {
             head.truncate(head_len);
         }
         for (page, raw) in src.chunks(PIECE_LEN).enumerate() {
-            let edges = Edges::of(layout, raw.len());
+            let edges = PieceEdges::of(layout, raw.len());
             out.push_piece(raw, |bytes| {
                 edges.put(raw, bytes);
                 fits && page < page_count && chunk.write_page(page, bytes).is_ok()
@@ -147,52 +146,52 @@ thread_local! {
 }
 
 /// The chunk of a container, of its type; `None` if no piece is encoded.
-pub(crate) struct Decoder {
-    layout: Layout,
-    chunk: Option<Chunk>,
+pub(crate) struct PcoDecoder {
+    layout: ElementLayout,
+    chunk: Option<PcoChunk>,
 }
 
-enum Chunk {
+enum PcoChunk {
     F32(ChunkDecompressor<f32>),
     F64(ChunkDecompressor<f64>),
     F16(ChunkDecompressor<f16>),
     Bf16(ChunkDecompressor<u16>),
 }
 
-impl fmt::Debug for Decoder {
+impl fmt::Debug for PcoDecoder {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.debug_struct("Decoder")
+        f.debug_struct("PcoDecoder")
             .field("layout", &self.layout)
             .finish_non_exhaustive()
     }
 }
 
-impl Decoder {
-    pub fn open(head: &Head, parameters: &[u8]) -> Result<Decoder, CodecError> {
+impl PcoDecoder {
+    pub fn open(head: &ContainerHead, parameters: &[u8]) -> Result<PcoDecoder, CodecError> {
         let elements = head.raw_len / head.layout.element.width();
         let chunk = if parameters.is_empty() {
             None
         } else {
             Some(match head.layout.element {
-                ElementType::F32 => Chunk::F32(open_chunk(parameters, elements)?),
-                ElementType::F64 => Chunk::F64(open_chunk(parameters, elements)?),
-                ElementType::F16 => Chunk::F16(open_chunk(parameters, elements)?),
-                ElementType::Bf16 => Chunk::Bf16(open_chunk(parameters, elements)?),
+                ElementType::F32 => PcoChunk::F32(open_chunk(parameters, elements)?),
+                ElementType::F64 => PcoChunk::F64(open_chunk(parameters, elements)?),
+                ElementType::F16 => PcoChunk::F16(open_chunk(parameters, elements)?),
+                ElementType::Bf16 => PcoChunk::Bf16(open_chunk(parameters, elements)?),
             })
         };
-        Ok(Decoder {
+        Ok(PcoDecoder {
             layout: head.layout,
             chunk,
         })
     }
 
     pub fn decode_piece(&self, encoded: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
-        let (page, elements) = Edges::of(&self.layout, out.len()).take(encoded, out)?;
+        let (page, elements) = PieceEdges::of(&self.layout, out.len()).take(encoded, out)?;
         match &self.chunk {
-            Some(Chunk::F32(chunk)) => take_page(chunk, page, elements),
-            Some(Chunk::F64(chunk)) => take_page(chunk, page, elements),
-            Some(Chunk::F16(chunk)) => take_page(chunk, page, elements),
-            Some(Chunk::Bf16(chunk)) => take_page(chunk, page, elements),
+            Some(PcoChunk::F32(chunk)) => take_page(chunk, page, elements),
+            Some(PcoChunk::F64(chunk)) => take_page(chunk, page, elements),
+            Some(PcoChunk::F16(chunk)) => take_page(chunk, page, elements),
+            Some(PcoChunk::Bf16(chunk)) => take_page(chunk, page, elements),
             None => Err(CodecError::DamagedPiece("it is shorter than its raw bytes")),
         }
     }
@@ -203,11 +202,11 @@ const DICTIONARY_MODE: u32 = 4;
 
 /// Opens the chunk of a container of so many elements. Pcodec allocates what metadata says before it reads on, up to 256 MiB: no more
 /// is let through than a container can have.
-fn open_chunk<T: Element>(
+fn open_chunk<T: PcoNumber>(
     parameters: &[u8],
     elements: usize,
 ) -> Result<ChunkDecompressor<T>, CodecError> {
-    let damaged = |_| CodecError::DamagedHead("pco does not read its metadata");
+    let damaged = |e: PcoError| CodecError::RefusedHead(e.into());
     let (file, meta) = FileDecompressor::new(parameters).map_err(damaged)?;
     let mode = meta
         .first_chunk()
@@ -234,12 +233,12 @@ fn open_chunk<T: Element>(
     Ok(chunk)
 }
 
-fn take_page<T: Element>(
+fn take_page<T: PcoNumber>(
     chunk: &ChunkDecompressor<T>,
     page: &[u8],
     elements: &mut [u8],
 ) -> Result<(), CodecError> {
-    let damaged = |_| CodecError::DamagedPiece("pco does not read its page");
+    let damaged = |e: PcoError| CodecError::RefusedPiece(e.into());
     let size = size_of::<T>();
     let n = elements.len() / size;
     let mut values = [T::default(); PIECE_LEN / 2];
@@ -273,6 +272,7 @@ mod tests {
             let opened = open_chunk::<f64>(bytes, 1000);
             match opened.map(drop) {
                 Err(CodecError::DamagedHead(why)) => why,
+                Err(CodecError::RefusedHead(_)) => "pco refuses it",
                 other => panic!("{other:?}"),
             }
         };
@@ -290,9 +290,9 @@ mod tests {
                 (f64::from_bits(value >> 2)).to_le_bytes()
             })
             .collect();
-        let layout = Layout::plain(ElementType::F64);
+        let layout = ElementLayout::plain(ElementType::F64);
         let mut encoded = EncodedContainer::new();
-        Pco { level: 8 }
+        PcoCodec { level: 8 }
             .encode(&layout, &values, &mut encoded)
             .unwrap();
         let parameters = &encoded.head()[crate::container::head::HEAD_LEN..];

@@ -1,15 +1,15 @@
-//! Contexts of Zstandard: frames without checksum and length, which the container knows.
+//! ZstdContexts of Zstandard: frames without checksum and length, which the container knows.
 use crate::error::CodecError;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
 
 /// One for each direction, made when it is needed first.
 #[derive(Default)]
-pub(super) struct Contexts {
+pub(super) struct ZstdContexts {
     compress: Option<CCtx<'static>>,
     decompress: Option<DCtx<'static>>,
 }
 
-impl Contexts {
+impl ZstdContexts {
     /// The level of what is compressed next.
     pub fn set_level(&mut self, level: i32) -> Result<(), CodecError> {
         let context = match &mut self.compress {

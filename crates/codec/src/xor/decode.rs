@@ -3,10 +3,10 @@
 //! A value's bits are read as the low part of the eight bytes in which they begin. Where these would go beyond the piece, zeros are
 //! read: what a damaged code says is never an access outside, and at its end a part must have used the bits there are.
 use super::{MAX_STRIDE, PARAMETERS_LEN, WIDTHS, load, points};
-use crate::container::head::Head;
-use crate::container::{Edges, PIECE_LEN};
+use crate::container::head::ContainerHead;
+use crate::container::{PIECE_LEN, PieceEdges};
 use crate::cpu::dispatch;
-use crate::element::Layout;
+use crate::element::ElementLayout;
 use crate::error::CodecError;
 use std::ops::Range;
 
@@ -15,23 +15,23 @@ type PairTable = [[u8; 2]; 256];
 
 /// The parameters of a container.
 #[derive(Debug)]
-pub(crate) struct Decoder {
-    layout: Layout,
+pub(crate) struct XorDecoder {
+    layout: ElementLayout,
     spacing: usize,
     stride: usize,
     pairs: Box<PairTable>,
 }
 
 /// The parts of a piece.
-struct Parts<'a> {
+struct XorPieceParts<'a> {
     /// Where the parts after the first begin.
     starts: &'a [[u8; 2]],
     codes: &'a [u8],
     bits: &'a [u8],
 }
 
-impl Decoder {
-    pub fn open(head: &Head, parameters: &[u8]) -> Result<Decoder, CodecError> {
+impl XorDecoder {
+    pub fn open(head: &ContainerHead, parameters: &[u8]) -> Result<XorDecoder, CodecError> {
         let Ok(parameters) = <&[u8; PARAMETERS_LEN]>::try_from(parameters) else {
             return Err(CodecError::DamagedHead(
                 "the parameters are not those of xor",
@@ -55,7 +55,7 @@ impl Decoder {
             ));
         }
         let pair = |byte: usize| [widths[byte % WIDTHS], widths[byte / WIDTHS]];
-        Ok(Decoder {
+        Ok(XorDecoder {
             layout: head.layout,
             spacing,
             stride,
@@ -64,7 +64,7 @@ impl Decoder {
     }
 
     pub fn decode_piece(&self, encoded: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
-        let edges = Edges::of(&self.layout, out.len());
+        let edges = PieceEdges::of(&self.layout, out.len());
         let (encoded, elements) = edges.take(encoded, out)?;
         let parts = self.parts(encoded, edges.elements)?;
         let len = self.spacing * self.layout.element.width();
@@ -92,7 +92,7 @@ impl Decoder {
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<(), CodecError> {
-        let edges = Edges::of(&self.layout, raw_len);
+        let edges = PieceEdges::of(&self.layout, raw_len);
         let size = self.layout.element.width();
         let elements_end = raw_len - edges.tail;
         if range.start < edges.lead || range.end > elements_end || range.is_empty() {
@@ -126,7 +126,11 @@ impl Decoder {
         Ok(())
     }
 
-    fn parts<'a>(&self, encoded: &'a [u8], elements: usize) -> Result<Parts<'a>, CodecError> {
+    fn parts<'a>(
+        &self,
+        encoded: &'a [u8],
+        elements: usize,
+    ) -> Result<XorPieceParts<'a>, CodecError> {
         let starts = 2 * elements.div_ceil(self.spacing).saturating_sub(1);
         let codes = elements.div_ceil(2);
         let cut = encoded
@@ -135,7 +139,7 @@ impl Decoder {
         let Some((starts, (codes, bits))) = cut else {
             return Err(CodecError::DamagedPiece("it ends within its codes"));
         };
-        Ok(Parts {
+        Ok(XorPieceParts {
             starts: starts.as_chunks().0,
             codes,
             bits,
@@ -143,13 +147,13 @@ impl Decoder {
     }
 
     /// The bit at which a part begins.
-    fn start(&self, parts: &Parts, k: usize) -> usize {
+    fn start(&self, parts: &XorPieceParts, k: usize) -> usize {
         let start = k.checked_sub(1).and_then(|before| parts.starts.get(before));
         start.map_or(0, |start| usize::from(u16::from_le_bytes(*start)))
     }
 
     /// Decodes the first elements of part `k`, whose bits begin at `at`. Returns the bit behind the last.
-    fn decode_part(&self, parts: &Parts, k: usize, at: usize, out: &mut [u8]) -> usize {
+    fn decode_part(&self, parts: &XorPieceParts, k: usize, at: usize, out: &mut [u8]) -> usize {
         let codes = &parts.codes[k * self.spacing / 2..];
         match (self.layout.element.width(), self.stride) {
             (2, 1) => take_part::<2>(codes, parts.bits, at, &self.pairs, out),

@@ -6,9 +6,9 @@
 //! The inner loop has no branch but its own: a value's code and width come from one table, its bits go over those of the value
 //! before in one word, of which eight bytes are stored and the whole ones are kept.
 use super::{PARAMETERS_LEN, WIDTHS, load};
-use crate::container::{Edges, EncodedContainer, PIECE_LEN};
+use crate::container::{EncodedContainer, PIECE_LEN, PieceEdges};
 use crate::cpu::dispatch;
-use crate::element::Layout;
+use crate::element::ElementLayout;
 
 /// Every so many pieces one is looked at for the widths.
 const SAMPLED: usize = 8;
@@ -21,14 +21,14 @@ const BITS_LEN: usize = PIECE_LEN + 8;
 type CodeTable = [u16; 65];
 
 /// Buffers of a piece.
-struct Piece {
+struct XorPieceBuffers {
     codes: [u8; MAX_ELEMENTS],
     bits: [u8; BITS_LEN],
 }
 
 /// Encodes all pieces of a container of elements of `B` bytes.
 pub(super) fn container<const B: usize>(
-    layout: &Layout,
+    layout: &ElementLayout,
     spacing: usize,
     stride: usize,
     src: &[u8],
@@ -36,7 +36,7 @@ pub(super) fn container<const B: usize>(
 ) {
     let mut counts = [0; 65];
     for raw in src.chunks(PIECE_LEN).step_by(SAMPLED) {
-        let edges = Edges::of(layout, raw.len());
+        let edges = PieceEdges::of(layout, raw.len());
         let elements = &raw[edges.lead..raw.len() - edges.tail];
         count_bits::<B>(elements, spacing, stride, &mut counts);
     }
@@ -48,12 +48,12 @@ pub(super) fn container<const B: usize>(
     head.extend((spacing as u16).to_le_bytes());
     head.extend((stride as u16).to_le_bytes());
     head.extend(widths);
-    let mut piece = Piece {
+    let mut piece = XorPieceBuffers {
         codes: [0; MAX_ELEMENTS],
         bits: [0; BITS_LEN],
     };
     for raw in src.chunks(PIECE_LEN) {
-        let edges = Edges::of(layout, raw.len());
+        let edges = PieceEdges::of(layout, raw.len());
         out.push_piece(raw, |bytes| {
             let elements = edges.put(raw, bytes);
             put_piece::<B>(elements, spacing, stride, &table, &mut piece, bytes);
@@ -116,7 +116,7 @@ fn put_piece<const B: usize>(
     spacing: usize,
     stride: usize,
     table: &CodeTable,
-    piece: &mut Piece,
+    piece: &mut XorPieceBuffers,
     out: &mut Vec<u8>,
 ) {
     let mut at = 0;
@@ -145,7 +145,7 @@ dispatch! {
         bits: &mut [u8; BITS_LEN],
         at: usize,
     ) -> usize {
-        let mut writer = BitWriter {
+        let mut writer = XorBitWriter {
             word: u64::from(bits[at / 8]) & ((1 << (at % 8)) - 1),
             free: (at % 8) as u32,
             at: at / 8,
@@ -184,7 +184,7 @@ dispatch! {
 }
 
 /// Writes bits from the low end of each byte.
-struct BitWriter<'a> {
+struct XorBitWriter<'a> {
     bits: &'a mut [u8; BITS_LEN],
     /// Byte at which `word` goes.
     at: usize,
@@ -194,7 +194,7 @@ struct BitWriter<'a> {
     free: u32,
 }
 
-impl BitWriter<'_> {
+impl XorBitWriter<'_> {
     /// Writes `width` bits, at most 56; `bits` has no others.
     #[inline(always)]
     fn put(&mut self, bits: u64, width: u32) {

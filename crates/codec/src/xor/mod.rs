@@ -28,11 +28,11 @@ mod decode;
 mod encode;
 mod points;
 
-pub(crate) use decode::Decoder;
+pub(crate) use decode::XorDecoder;
 pub use points::ReferencePoints;
 
 use crate::container::{Codec, CodecId, EncodedContainer};
-use crate::element::Layout;
+use crate::element::ElementLayout;
 use crate::error::CodecError;
 
 /// Widths that codes name.
@@ -44,23 +44,22 @@ const MAX_STRIDE: usize = 64;
 
 /// The paper's codec.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Xor {
+pub struct XorCodec {
     /// How many reference points a container has.
     pub points: ReferencePoints,
 }
 
-impl Codec for Xor {
+impl Codec for XorCodec {
     fn id(&self) -> CodecId {
         CodecId::Xor
     }
 
-    fn encode(
+    fn encode_pieces(
         &self,
-        layout: &Layout,
+        layout: &ElementLayout,
         src: &[u8],
         out: &mut EncodedContainer,
     ) -> Result<(), CodecError> {
-        out.begin(CodecId::Xor, layout, src.len())?;
         let spacing = self.points.spacing(layout, src.len());
         // A part begins with `stride` values against zero: few enough of it, or the neighbour is the value before.
         let stride = match layout.stride.max(1) as usize {

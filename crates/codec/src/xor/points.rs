@@ -2,9 +2,9 @@
 //!
 //! A reference point is a value that is coded against zero, so that decoding can begin there. The paper appends `R` of them to
 //! the file, one each `N / R` values. Every piece must decode alone, so a piece begins with one, and further ones divide it evenly.
-use crate::container::{Edges, MAX_CONTAINER_LEN, PIECE_LEN};
+use crate::container::{MAX_CONTAINER_LEN, PIECE_LEN, PieceEdges};
 use crate::cost::Bandwidths;
-use crate::element::Layout;
+use crate::element::ElementLayout;
 
 /// Points are at multiples of this many values, so that codes, two a byte, begin with a byte there.
 const ALIGNMENT: usize = 8;
@@ -22,14 +22,14 @@ pub enum ReferencePoints {
 
 impl ReferencePoints {
     /// Values from one point to the next, in a container of so many raw bytes.
-    pub(super) fn spacing(self, layout: &Layout, raw_len: usize) -> usize {
+    pub(super) fn spacing(self, layout: &ElementLayout, raw_len: usize) -> usize {
         let elements = raw_len.min(MAX_CONTAINER_LEN) / layout.element.width();
         let points = match self {
             ReferencePoints::Count(points) => points,
             ReferencePoints::Best(store) => store.best_points(elements as u64, raw_len as u64),
         };
         let wanted = elements / usize::try_from(points).unwrap_or(usize::MAX).max(1);
-        let in_piece = Edges::of(layout, PIECE_LEN).elements;
+        let in_piece = PieceEdges::of(layout, PIECE_LEN).elements;
         let parts = in_piece.div_ceil(wanted.max(MIN_SPACING));
         in_piece.div_ceil(parts).next_multiple_of(ALIGNMENT)
     }
@@ -46,7 +46,7 @@ mod tests {
     use crate::element::ElementType;
 
     fn spacing(points: ReferencePoints, element: ElementType, len: usize) -> usize {
-        let layout = Layout {
+        let layout = ElementLayout {
             element,
             stride: 1,
             phase: 0,

@@ -1,17 +1,17 @@
 //! Arrays that look like fields, weights, tables and noise, and the codecs that are tested with them.
-use forebay_codec::container::Field;
+use forebay_codec::container::FieldCodec;
 use forebay_codec::cost::Bandwidths;
-use forebay_codec::general::{ByteCodec, General, Pco, Raw};
-use forebay_codec::xor::{ReferencePoints, Xor};
+use forebay_codec::general::{ByteCodec, GeneralCodec, PcoCodec, RawCodec};
+use forebay_codec::xor::{ReferencePoints, XorCodec};
 use forebay_codec::{Codec, ElementType};
 use forebay_testkit::random::{Random, seeded_bytes};
 
 /// Every codec, some with several settings.
 pub fn codecs() -> Vec<Box<dyn Codec>> {
-    let general = |codec, shuffle| Box::new(General { codec, shuffle });
-    let xor = |points| Box::new(Xor { points });
+    let general = |codec, shuffle| Box::new(GeneralCodec { codec, shuffle });
+    let xor = |points| Box::new(XorCodec { points });
     vec![
-        Box::new(Raw),
+        Box::new(RawCodec),
         xor(ReferencePoints::Best(Bandwidths::both(1e9))),
         xor(ReferencePoints::Count(1)),
         xor(ReferencePoints::Count(3000)),
@@ -19,8 +19,8 @@ pub fn codecs() -> Vec<Box<dyn Codec>> {
         general(ByteCodec::Zstd(1), true),
         general(ByteCodec::Lz4, false),
         general(ByteCodec::Lz4, true),
-        Box::new(Pco { level: 4 }),
-        Box::new(Field),
+        Box::new(PcoCodec { level: 4 }),
+        Box::new(FieldCodec),
     ]
 }
 

@@ -1,23 +1,23 @@
 //! What is chosen: by the bytes alone, by hints, and as the store is slower or faster.
 use crate::arrays::element_bytes;
-use forebay_codec::choose::{Choice, CostModel, Goal, Speeds, choose};
+use forebay_codec::choose::{CodecChoice, CodecSpeeds, CostGoal, CostModel, choose};
 use forebay_codec::cost::Bandwidths;
 use forebay_codec::{Codec, CodecId, ElementType};
 use forebay_testkit::random::{Random, seeded_bytes};
 
 const BYTES: CostModel = CostModel {
-    goal: Goal::Bytes,
-    speeds: Speeds::DEFAULT,
+    goal: CostGoal::Bytes,
+    speeds: CodecSpeeds::DEFAULT,
 };
 
 fn seconds(bandwidth: f64) -> CostModel {
     CostModel {
-        goal: Goal::Seconds(Bandwidths::both(bandwidth)),
+        goal: CostGoal::Seconds(Bandwidths::both(bandwidth)),
         ..BYTES
     }
 }
 
-fn chosen(at: u64, raw: &[u8], hint: &str, model: &CostModel) -> Choice {
+fn chosen(at: u64, raw: &[u8], hint: &str, model: &CostModel) -> CodecChoice {
     choose(at, raw, &hint.parse().unwrap(), model)
 }
 

@@ -1,13 +1,16 @@
 //! Containers of every codec come back as they were, whole, by piece and by range, whatever their layout says.
 use crate::arrays::{self, codecs};
 use forebay_codec::container::{MAX_CONTAINER_LEN, MAX_HEAD_LEN, PIECE_LEN, piece_count};
-use forebay_codec::general::Raw;
-use forebay_codec::{Codec, CodecError, ElementType, EncodedContainer, Layout, Opened};
+use forebay_codec::general::RawCodec;
+use forebay_codec::{
+    Codec, CodecError, CodecId, ElementLayout, ElementType, EncodedContainer, OpenedContainer,
+    StoredForm,
+};
 use forebay_testkit::random::{Random, seeded_bytes};
 use forebay_testkit::seeds::for_each_seed;
 
-fn layout(element: ElementType, stride: u32, phase: u32) -> Layout {
-    Layout {
+fn layout(element: ElementType, stride: u32, phase: u32) -> ElementLayout {
+    ElementLayout {
         element,
         stride,
         phase,
@@ -16,7 +19,7 @@ fn layout(element: ElementType, stride: u32, phase: u32) -> Layout {
 }
 
 /// Encodes, and decodes all that there is to decode.
-fn check(codec: &dyn Codec, layout: &Layout, raw: &[u8], random: &mut Random) {
+fn check(codec: &dyn Codec, layout: &ElementLayout, raw: &[u8], random: &mut Random) {
     let mut encoded = EncodedContainer::new();
     codec.encode(layout, raw, &mut encoded).unwrap();
     let what = format!("{codec:?} of {} bytes, {layout:?}", raw.len());
@@ -25,7 +28,7 @@ fn check(codec: &dyn Codec, layout: &Layout, raw: &[u8], random: &mut Random) {
         "{what}"
     );
     assert_eq!(encoded.pieces(), piece_count(raw.len()), "{what}");
-    let opened = Opened::open(encoded.head()).unwrap();
+    let opened = OpenedContainer::open(encoded.head()).unwrap();
     assert_eq!((opened.codec(), opened.layout()), (codec.id(), layout));
     assert_eq!(
         (opened.raw_len(), opened.pieces()),
@@ -174,6 +177,32 @@ fn a_whole_container_comes_back_and_random_bytes_grow_by_the_head_alone() {
 }
 
 #[test]
+fn a_container_that_does_not_shrink_is_to_be_stored_raw() {
+    let (noise, wave) = (
+        seeded_bytes(6, 3000),
+        (0..750).map(|i| (i as f32 * 1e-3).sin()),
+    );
+    let wave: Vec<u8> = wave.flat_map(f32::to_le_bytes).collect();
+    for codec in codecs() {
+        let layout = layout(ElementType::F32, 1, 0);
+        let mut encoded = EncodedContainer::new();
+        let form = codec.encode(&layout, &noise, &mut encoded).unwrap();
+        assert_eq!(form, StoredForm::Raw, "{codec:?}");
+        assert_eq!(encoded.stored_len(), noise.len());
+        check(&*codec, &layout, &noise, &mut Random::new(1));
+        let form = codec.encode(&layout, &wave, &mut encoded).unwrap();
+        let expected = match codec.id() {
+            CodecId::Raw | CodecId::Zstd | CodecId::Lz4 => None,
+            _ => Some(StoredForm::Encoded),
+        };
+        assert!(
+            expected.is_none_or(|expected| form == expected),
+            "{codec:?}"
+        );
+    }
+}
+
+#[test]
 fn what_no_container_can_be_is_refused() {
     let mut out = EncodedContainer::new();
     let too_long = vec![0; MAX_CONTAINER_LEN + 1];
@@ -192,7 +221,7 @@ fn a_layout_means_what_is_nearest_to_it() {
     for codec in codecs() {
         let odd = layout(ElementType::F32, 0, 7);
         codec.encode(&odd, &[1; 100], &mut out).unwrap();
-        let opened = Opened::open(out.head()).unwrap();
+        let opened = OpenedContainer::open(out.head()).unwrap();
         assert_eq!(*opened.layout(), layout(ElementType::F32, 1, 3));
     }
 }
@@ -216,9 +245,10 @@ fn a_container_is_written_over_the_one_before() {
 fn wrong_pieces_ranges_and_buffers_are_refused() {
     let mut encoded = EncodedContainer::new();
     let layout = layout(ElementType::F32, 1, 0);
-    Raw.encode(&layout, &[7; PIECE_LEN + 10], &mut encoded)
+    RawCodec
+        .encode(&layout, &[7; PIECE_LEN + 10], &mut encoded)
         .unwrap();
-    let opened = Opened::open(encoded.head()).unwrap();
+    let opened = OpenedContainer::open(encoded.head()).unwrap();
     let mut out = [0; 20];
     let refused = |r: Result<(), CodecError>| matches!(r, Err(CodecError::OutOfRange { .. }));
     assert!(refused(opened.decode_piece(2, &[], &mut [])));
@@ -258,12 +288,13 @@ fn wrong_pieces_ranges_and_buffers_are_refused() {
 #[test]
 fn heads_of_other_versions_and_codecs_are_told_apart() {
     let mut encoded = EncodedContainer::new();
-    Raw.encode(&layout(ElementType::F64, 1, 0), &[1; 10], &mut encoded)
+    RawCodec
+        .encode(&layout(ElementType::F64, 1, 0), &[1; 10], &mut encoded)
         .unwrap();
     let with = |at: usize, byte: u8| {
         let mut head = encoded.head().to_vec();
         head[at] = byte;
-        Opened::open(&head).err()
+        OpenedContainer::open(&head).err()
     };
     assert_eq!(with(0, 1), None);
     assert_eq!(with(0, 2), Some(CodecError::UnknownVersion(2)));
@@ -275,7 +306,7 @@ fn heads_of_other_versions_and_codecs_are_told_apart() {
         Some(CodecError::ContainerTooLong { .. })
     ));
     assert!(matches!(
-        Opened::open(&vec![1; MAX_HEAD_LEN + 1]).err(),
+        OpenedContainer::open(&vec![1; MAX_HEAD_LEN + 1]).err(),
         Some(CodecError::DamagedHead(_))
     ));
 }

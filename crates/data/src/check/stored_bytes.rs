@@ -1,9 +1,11 @@
 //! Checks stored bytes against their checksums.
 use super::{ByteCheck, SegmentFiles};
-use crate::container::{self, Container, ContainerId, Counts};
+use crate::container::{self, Container, ContainerId, Counts, EncodedParts};
 use crate::pieces::Pieces;
 use crate::ranges::{merge, subtract};
 use crate::span::{Run, RunSource, Runs, Span, SpanBytes};
+use forebay_codec::OpenedContainer;
+use forebay_codec::container::PIECE_LEN;
 use forebay_proto::Result;
 use forebay_storage::Store;
 use std::collections::HashMap;
@@ -57,15 +59,86 @@ impl<'a> StoredBytes<'a> {
         container: &Container,
         counts: Option<&Counts>,
     ) -> Vec<BadBytes> {
-        let is_named = |i: usize| counts.is_none_or(|counts| counts.0[i] > 0);
+        let is_named = |i: usize| {
+            container.chunk(i).crc.is_some() && counts.is_none_or(|counts| counts.0[i] > 0)
+        };
         let mut bad = Vec::new();
         for stretch in container.stretches(is_named) {
             bad.extend(self.check(container, &stretch));
+        }
+        if container.encoded().is_some() {
+            for damaged in &mut bad {
+                damaged.range = raw_positions(container, &damaged.range);
+            }
+            if bad.is_empty() && self.byte_check == ByteCheck::Bytes {
+                bad = self.check_decoded(container, is_named);
+            }
         }
         if !bad.is_empty() {
             self.bad.insert(container.id, bad.clone());
         }
         bad
+    }
+
+    /// Decodes an encoded container whose stored parts are right, and compares the chunks with the checksums of their raw bytes.
+    fn check_decoded(
+        &mut self,
+        container: &Container,
+        is_named: impl Fn(usize) -> bool,
+    ) -> Vec<BadBytes> {
+        let Some(parts) = container.encoded() else {
+            return Vec::new();
+        };
+        let part = |bytes: &[u8], part: usize| {
+            let Range { start, end } = parts.range(part);
+            bytes.get(start as usize..end as usize).map(<[u8]>::to_vec)
+        };
+        let mut stored = vec![0; container.stored_len() as usize];
+        let offset = container.segment_offset(0);
+        let file = match self
+            .files
+            .as_mut()
+            .map(|files| files.get(container.segment()))
+        {
+            Some(Ok(Some(file))) => file,
+            // `check` has told of it.
+            _ => return Vec::new(),
+        };
+        let mut raw = vec![0; container.bytes() as usize];
+        let decoded = file.read_at(&mut stored, offset).map_err(|e| e.to_string());
+        let decoded = decoded.and_then(|_| {
+            let head = part(&stored, EncodedParts::HEAD).unwrap_or_default();
+            let opened = OpenedContainer::open(&head).map_err(|e| e.to_string())?;
+            for (i, raw) in raw.chunks_mut(PIECE_LEN).enumerate() {
+                if parts.crc(i + 1).is_none() {
+                    continue;
+                }
+                let piece = part(&stored, i + 1).unwrap_or_default();
+                let decoded = opened.decode_piece(i, &piece, raw);
+                decoded.map_err(|e| format!("piece {i}: {e}"))?;
+            }
+            Ok(())
+        });
+        let id = container.id;
+        if let Err(why) = decoded {
+            return vec![BadBytes {
+                range: 0..container.bytes(),
+                text: format!("container {id}: cannot be decoded: {why}"),
+            }];
+        }
+        let chunks = (0..container.count()).filter(|i| is_named(*i));
+        chunks
+            .filter_map(|i| {
+                let (range, expected) = (container.positions(i), container.chunk(i).crc?);
+                let found = crc32c::crc32c(&raw[range.start as usize..range.end as usize]);
+                (found != expected).then(|| BadBytes {
+                    range,
+                    text: format!(
+                        "container {id} chunk {i}: decoded to other bytes (checksum {found:08x}, expected {expected:08x})"
+                    ),
+                })
+            })
+            .collect()
     }
 
     /// Verifies all containers whose records can be read.
@@ -222,5 +295,21 @@ impl<'a> StoredBytes<'a> {
             }
         }
         bad
+    }
+}
+
+/// The raw positions of an encoded container that need these stored bytes.
+fn raw_positions(container: &Container, stored: &Range<u64>) -> Range<u64> {
+    let all = container.bytes();
+    let (first, last) = (
+        container.piece_of(stored.start),
+        container.piece_of(stored.end - 1),
+    );
+    match first {
+        EncodedParts::HEAD => 0..all,
+        _ => {
+            EncodedParts::raw_positions(first, all).start
+                ..EncodedParts::raw_positions(last, all).end
+        }
     }
 }

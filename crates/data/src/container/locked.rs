@@ -9,7 +9,6 @@ use super::{Container, ContainerId, ContainerTable, Counts, Fingerprints};
 use crate::cit::ChunkLocation;
 use crate::fingerprint::Fingerprint;
 use crate::keyspaces::CONTAINERS;
-use crate::pieces::Pieces;
 use crate::segment::SegmentRange;
 use crate::span::Runs;
 use crate::striped_locks::StripeGuards;
@@ -21,6 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A container that a batch creates.
+#[derive(Clone)]
 pub struct NewContainer {
     /// Its record.
     pub container: Container,
@@ -196,8 +196,10 @@ impl<'a> LockedContainers<'a> {
             }
             if let Some(new) = &open.new {
                 batch.put(CONTAINERS, key(RecordKind::Chunks), new.container.value());
-                let fingerprints = new.fingerprints.value();
-                batch.put(CONTAINERS, key(RecordKind::Fingerprints), fingerprints);
+                if new.fingerprints.of.iter().any(Option::is_some) {
+                    let fingerprints = new.fingerprints.value();
+                    batch.put(CONTAINERS, key(RecordKind::Fingerprints), fingerprints);
+                }
             }
             if open.now != open.before {
                 batch.put(CONTAINERS, key(RecordKind::Counts), open.now.value());
@@ -213,11 +215,10 @@ impl<'a> LockedContainers<'a> {
             let (container, table) = (&open.container, self.table);
             let index = table.index.get();
             if let Some(new) = &open.new {
-                let named = container.named_len(&open.now);
-                table.count_new(container, new.reserved, named);
+                let named = table.count_new(container, new.reserved, &open.now);
                 // Adopted bytes (nothing reserved) of a container that was not created still belong to the raw span.
                 if new.reserved > 0 || named > 0 {
-                    dead.extend(container.places(|i| open.now.0[i] == 0));
+                    dead.extend(container.unneeded_places(|i| open.now.0[i] > 0));
                 }
                 if let Some(index) = index {
                     let named = open.listed(&new.fingerprints, |i| open.now.0[i] > 0);
@@ -225,25 +226,21 @@ impl<'a> LockedContainers<'a> {
                 }
                 continue;
             }
-            let lost = container.named_len(&open.before) - container.named_len(&open.now);
-            if lost == 0 {
+            if !(0..container.count()).any(|i| open.is_lost(i)) {
                 continue;
             }
             if open.now.are_zero() {
-                table.cache.forget(id, u64::MAX);
+                table.forget(id);
             }
             if let Some(index) = index {
                 let unlisted = open.unlisted.iter();
                 unlisted.for_each(|(at, of)| index.remove(*at, of));
             }
+            table.encoded().add(container, &open.now);
+            table.encoded().remove(container, &open.before);
+            let lost = container.named_len(&open.before) - container.named_len(&open.now);
             table.forget_named(container, lost);
-            // Together with neighbours that were dead before: a page that both shared may be free now.
-            let stretches = container.stretches(|i| open.now.0[i] == 0).into_iter();
-            let fresh = stretches.filter(|s| {
-                let chunks = container.piece_of(s.start)..=container.piece_of(s.end - 1);
-                chunks.into_iter().any(|i| open.is_lost(i))
-            });
-            dead.extend(fresh.map(|s| container.segment_range(&s)));
+            dead.extend(container.freed_places(&open.before, &open.now));
         }
         dead
     }

@@ -1,44 +1,51 @@
-//! A container as its record has it: where it lies, its chunks, their checksums.
+//! A container as its record has it: where it lies, its chunks, and the stored parts with their checksums.
 //!
 //! ```text
-//!  0  1  version = 1
-//!  1  1  codec: 0, the bytes are as they are
+//!  0  1  version: 1 plain, 2 encoded
+//!  1  1  codec: 0, the bytes are as they are; else the number of a `CodecId`
 //!  2  2  zero
 //!  4  4  segment file                                       u32 little-endian, as all below
 //!  8  4  offset of the first stored byte in the segment
 //! 12  4  n, number of chunks
 //! 16     n times: length * 2 + dropped, varint
-//!        CRC32C 4 of each chunk that is not dropped
+//!        CRC32C 4 of the raw bytes of each chunk that is not dropped
+//!        only if encoded, the stored parts: the codec's head, and one piece for each 4 KiB of positions (`encoded_parts`)
 //! ```
-//! A chunk is **dropped** when the container moves and nothing names it: it keeps its positions, and has no bytes. The others
-//! lie one behind the other.
+//! A chunk is **dropped** when the container moves and nothing names it: it keeps its positions, and has no bytes.
+//!
+//! **Positions** are those of raw bytes: runs of spans name them. **Stored parts** lie one behind the other in the segment, each with
+//! a checksum, and are what is verified, moved and reclaimed ([`Pieces`]). In a plain container each chunk is a part, and parts are
+//! found by position. In an encoded one ([`EncodedParts`]) parts are found by their offset from the container's first stored byte. A
+//! part is **needed** while a named chunk has a byte in it.
 //!
 //! Invariants: there is a chunk, and no more than [`MAX_CONTAINER_CHUNKS`]; none is empty; together they are
-//! [`MAX_CONTAINER_BYTES`] at most.
+//! [`MAX_CONTAINER_BYTES`] at most. No stored part of a needed chunk is dropped.
+use super::encoded_parts::EncodedParts;
 use super::{ContainerId, Counts, MAX_CONTAINER_BYTES};
 use crate::chunk::MAX_CHUNK_BYTES;
 use crate::cit::MAX_CONTAINER_CHUNKS;
 use crate::pieces::Pieces;
 use crate::record_cache::CachedRecord;
 use crate::segment::SegmentRange;
-use forebay_codec::varint;
+use forebay_codec::{CodecId, varint};
 use std::ops::Range;
 
-const VERSION: u8 = 1;
-/// The only codec there is.
-const PLAIN: u8 = 0;
+/// Version of the record of a plain container.
+const PLAIN_VERSION: u8 = 1;
+/// Version of the record of an encoded container.
+const ENCODED_VERSION: u8 = 2;
 const HEAD: usize = 16;
 
 /// A chunk of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredChunk {
-    /// Bytes.
+    /// Raw bytes.
     pub len: u32,
-    /// CRC32C. `None`: it was dropped.
+    /// CRC32C of its raw bytes. `None`: it was dropped.
     pub crc: Option<u32>,
 }
 
-/// Where a chunk is: its positions and its stored bytes.
+/// Where a chunk is: its positions and, in a plain container, its stored bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChunkPlace {
     /// The position after its last byte.
@@ -58,10 +65,12 @@ pub struct Container {
     /// Offset of its first stored byte in the segment.
     pub offset: u32,
     chunks: Box<[ChunkPlace]>,
+    /// How it is encoded. `None`: it is plain.
+    encoded: Option<Box<EncodedParts>>,
 }
 
 impl Container {
-    /// A container of these chunks, which must keep the invariants.
+    /// A plain container of these chunks, which must keep the invariants.
     pub fn new(
         id: ContainerId,
         segment: u32,
@@ -84,7 +93,34 @@ impl Container {
             segment,
             offset,
             chunks: chunks.into_iter().map(place).collect(),
+            encoded: None,
         }
+    }
+
+    /// The same container in its encoded form. `parts` must be those of as many raw bytes.
+    pub fn into_encoded(self, parts: EncodedParts) -> Container {
+        Container {
+            encoded: Some(Box::new(parts)),
+            ..self
+        }
+    }
+
+    /// The same container in its plain form: the stored bytes are the raw ones of its chunks.
+    pub fn into_plain(self) -> Container {
+        Container {
+            encoded: None,
+            ..self
+        }
+    }
+
+    /// How it is encoded; `None`: it is plain.
+    pub fn encoded(&self) -> Option<&EncodedParts> {
+        self.encoded.as_deref()
+    }
+
+    /// The codec of its bytes.
+    pub fn codec(&self) -> CodecId {
+        self.encoded().map_or(CodecId::Raw, |parts| parts.codec)
     }
 
     /// Number of chunks.
@@ -97,9 +133,21 @@ impl Container {
         self.chunks.last().map_or(0, |last| last.end.into())
     }
 
+    /// Number of the chunk that holds this position.
+    pub fn chunk_of(&self, position: u64) -> usize {
+        self.chunks
+            .partition_point(|c| u64::from(c.end) <= position)
+    }
+
+    /// Positions of chunk `i`.
+    pub fn positions(&self, i: usize) -> Range<u64> {
+        let start = i.checked_sub(1).map_or(0, |before| self.chunks[before].end);
+        start.into()..self.chunks[i].end.into()
+    }
+
     /// One of its chunks.
     pub fn chunk(&self, i: usize) -> StoredChunk {
-        let positions = self.piece(i);
+        let positions = self.positions(i);
         StoredChunk {
             len: (positions.end - positions.start) as u32,
             crc: self.chunks[i].crc,
@@ -111,59 +159,156 @@ impl Container {
         (0..self.count()).map(|i| self.chunk(i))
     }
 
-    /// Stored bytes in the segment, of named and other chunks.
-    pub fn stored_len(&self) -> u64 {
-        let stored = self.chunks().filter(|chunk| chunk.crc.is_some());
-        stored.map(|chunk| u64::from(chunk.len)).sum()
-    }
-
     /// The chunks that have a byte in these positions. `None`: not all of the positions are stored.
     pub fn chunks_over(&self, positions: &Range<u64>) -> Option<Range<usize>> {
         if positions.is_empty() || positions.end > self.bytes() {
             return None;
         }
-        let chunks = self.piece_of(positions.start)..self.piece_of(positions.end - 1) + 1;
+        let chunks = self.chunk_of(positions.start)..self.chunk_of(positions.end - 1) + 1;
         let mut stored = self.chunks[chunks.clone()].iter();
         stored.all(|chunk| chunk.crc.is_some()).then_some(chunks)
     }
 
-    /// Bytes of the named chunks.
-    pub fn named_len(&self, counts: &Counts) -> u64 {
+    /// Raw bytes of the named chunks.
+    pub fn named_raw_len(&self, counts: &Counts) -> u64 {
         let named = self.chunks().zip(&counts.0).filter(|(_, n)| **n > 0);
         named.map(|(chunk, _)| u64::from(chunk.len)).sum()
     }
 
-    /// Position ranges of the stored chunks that `is_wanted` selects; adjacent ones are joined.
-    pub fn stretches(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<Range<u64>> {
-        let mut found: Vec<Range<u64>> = Vec::new();
-        for i in (0..self.count()).filter(|i| self.chunks[*i].crc.is_some() && is_wanted(*i)) {
-            let positions = self.piece(i);
+    /// Number of stored parts, dropped ones included.
+    fn part_count(&self) -> usize {
+        self.encoded().map_or(self.count(), EncodedParts::count)
+    }
+
+    /// Bytes of a stored part; `None`: it was dropped.
+    fn part_len(&self, part: usize) -> Option<u64> {
+        match self.encoded() {
+            Some(parts) => parts.crc(part).map(|_| parts.len(part)),
+            None => {
+                let chunk = self.chunk(part);
+                chunk.crc.map(|_| chunk.len.into())
+            }
+        }
+    }
+
+    /// The chunks that have a byte in a stored part.
+    pub fn chunks_of_part(&self, part: usize) -> Range<usize> {
+        match self.encoded() {
+            None => part..part + 1,
+            Some(_) => {
+                let raw = EncodedParts::raw_positions(part, self.bytes());
+                self.chunk_of(raw.start)..self.chunk_of(raw.end - 1) + 1
+            }
+        }
+    }
+
+    /// Of each stored part whether a chunk that `is_wanted` selects has a byte in it.
+    pub fn needed_parts(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<bool> {
+        let is_wanted = |i: usize| self.chunks[i].crc.is_some() && is_wanted(i);
+        let mut needed = vec![false; self.part_count()];
+        for i in (0..self.count()).filter(|i| is_wanted(*i)) {
+            let parts = match self.encoded() {
+                None => i..i + 1,
+                Some(_) => {
+                    needed[EncodedParts::HEAD] = true;
+                    EncodedParts::over(&self.positions(i))
+                }
+            };
+            needed[parts].fill(true);
+        }
+        needed
+    }
+
+    /// Stored bytes of the parts that are needed by these.
+    fn len_of(&self, needed: &[bool]) -> u64 {
+        let needed = needed.iter().enumerate().filter(|(_, needed)| **needed);
+        needed.filter_map(|(part, _)| self.part_len(part)).sum()
+    }
+
+    /// Stored bytes in the segment, of named and other chunks.
+    pub fn stored_len(&self) -> u64 {
+        let parts = 0..self.part_count();
+        parts.filter_map(|part| self.part_len(part)).sum()
+    }
+
+    /// Stored bytes that named chunks need.
+    pub fn named_len(&self, counts: &Counts) -> u64 {
+        self.len_of(&self.needed_parts(|i| counts.0[i] > 0))
+    }
+
+    /// Ranges of stored parts for which `is_wanted` holds, as [`Pieces`] has them; adjacent ones are joined.
+    fn joined(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for part in (0..self.part_count()).filter(|p| self.part_len(*p).is_some() && is_wanted(*p))
+        {
             match found.last_mut() {
-                Some(last) if last.end == positions.start => last.end = positions.end,
-                _ => found.push(positions),
+                Some(last) if self.piece(last.end - 1).end == self.piece(part).start => {
+                    last.end = part + 1;
+                }
+                _ => found.push(part..part + 1),
             }
         }
         found
     }
 
-    /// Segment ranges of the chunks that `is_wanted` selects.
+    fn stretch(&self, parts: &Range<usize>) -> Range<u64> {
+        self.piece(parts.start).start..self.piece(parts.end - 1).end
+    }
+
+    /// What is stored of the chunks that `is_wanted` selects, in the terms of [`Pieces`]; adjacent parts are joined.
+    pub fn stretches(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<Range<u64>> {
+        let needed = self.needed_parts(is_wanted);
+        let joined = self.joined(|part| needed[part]);
+        joined.iter().map(|parts| self.stretch(parts)).collect()
+    }
+
+    /// Segment ranges of what is stored of the chunks that `is_wanted` selects.
     pub fn places(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<SegmentRange> {
         let stretches = self.stretches(is_wanted).into_iter();
         stretches.map(|s| self.segment_range(&s)).collect()
     }
 
-    /// This container at another place, without the chunks whose count is 0.
+    /// Segment ranges of all stored parts that no chunk needs which `is_named` selects.
+    pub fn unneeded_places(&self, is_named: impl Fn(usize) -> bool) -> Vec<SegmentRange> {
+        let needed = self.needed_parts(is_named);
+        let joined = self.joined(|part| !needed[part]);
+        let stretches = joined.iter().map(|parts| self.stretch(parts));
+        stretches.map(|s| self.segment_range(&s)).collect()
+    }
+
+    /// Segment ranges that are not needed any more, where counts change from `before` to `now`. Together with neighbours that were
+    /// not needed before: a page of the file that both share may be free now.
+    pub fn freed_places(&self, before: &Counts, now: &Counts) -> Vec<SegmentRange> {
+        let before = self.needed_parts(|i| before.0[i] > 0);
+        let now = self.needed_parts(|i| now.0[i] > 0);
+        let joined = self.joined(|part| !now[part]).into_iter();
+        let fresh = joined.filter(|parts| parts.clone().any(|part| before[part]));
+        fresh
+            .map(|parts| self.segment_range(&self.stretch(&parts)))
+            .collect()
+    }
+
+    /// This container at another place, without the chunks whose count is 0 and the parts that only these have bytes in.
     pub fn moved(&self, counts: &Counts, segment: u32, offset: u32) -> Container {
         let chunks = self.chunks().zip(&counts.0).map(|(chunk, n)| StoredChunk {
             crc: chunk.crc.filter(|_| *n > 0),
             ..chunk
         });
-        Container::new(self.id, segment, offset, chunks)
+        let needed = self.needed_parts(|i| counts.0[i] > 0);
+        let encoded = self.encoded().map(|parts| Box::new(parts.only(&needed)));
+        Container {
+            encoded,
+            ..Container::new(self.id, segment, offset, chunks)
+        }
     }
 
     /// The value of its record.
     pub fn value(&self) -> Vec<u8> {
-        let mut value = vec![VERSION, PLAIN, 0, 0];
+        let (version, codec) = match self.encoded() {
+            None => (PLAIN_VERSION, 0),
+            Some(parts) => (ENCODED_VERSION, parts.codec as u8),
+        };
+        let mut value = vec![version, codec, 0, 0];
         for field in [self.segment, self.offset, self.chunks.len() as u32] {
             value.extend_from_slice(&field.to_le_bytes());
         }
@@ -173,6 +318,9 @@ impl Container {
         }
         for crc in self.chunks.iter().filter_map(|chunk| chunk.crc) {
             value.extend_from_slice(&crc.to_le_bytes());
+        }
+        if let Some(parts) = self.encoded() {
+            parts.encode(&mut value);
         }
         value
     }
@@ -184,9 +332,14 @@ impl Container {
     pub fn decode(id: ContainerId, value: &[u8]) -> Result<Container, &'static str> {
         const SHORT: &str = "cut short";
         let u32_at = |at: usize| Some(u32::from_le_bytes(*value.get(at..)?.first_chunk()?));
-        if value.first() != Some(&VERSION) || value.get(1) != Some(&PLAIN) {
-            return Err("unknown version or codec");
-        }
+        let codec = match value.get(..2) {
+            Some([PLAIN_VERSION, 0]) => None,
+            Some([ENCODED_VERSION, codec]) => {
+                let known = CodecId::ALL.get(usize::from(*codec));
+                Some(*known.ok_or("unknown codec")?)
+            }
+            _ => return Err("unknown version or codec"),
+        };
         let (Some(segment), Some(offset), Some(n)) = (u32_at(4), u32_at(8), u32_at(12)) else {
             return Err(SHORT);
         };
@@ -213,9 +366,26 @@ impl Container {
             let (bytes, behind) = rest.split_first_chunk().ok_or(SHORT)?;
             (*crc, rest) = (u32::from_le_bytes(*bytes), behind);
         }
-        match chunks.is_empty() || !rest.is_empty() {
-            true => Err("wrong number of chunks"),
-            false => Ok(Container::new(id, segment, offset, chunks)),
+        if chunks.is_empty() {
+            return Err("wrong number of chunks");
+        }
+        let plain = Container::new(id, segment, offset, chunks);
+        let container = match codec {
+            None => plain,
+            Some(codec) => {
+                let parts = EncodedParts::decode(codec, plain.bytes(), &mut rest)?;
+                plain.into_encoded(parts)
+            }
+        };
+        if !rest.is_empty() {
+            return Err("bytes after its end");
+        }
+        let needed = container.needed_parts(|_| true);
+        let is_whole =
+            |(part, needed): (usize, &bool)| !needed || container.part_len(part).is_some();
+        match needed.iter().enumerate().all(is_whole) {
+            true => Ok(container),
+            false => Err("a chunk without the parts that hold it"),
         }
     }
 }
@@ -225,30 +395,45 @@ impl Pieces for Container {
         self.segment
     }
 
-    fn stored(&self) -> Range<u64> {
-        0..self.bytes()
-    }
-
     fn piece_of(&self, at: u64) -> usize {
-        self.chunks.partition_point(|c| u64::from(c.end) <= at)
+        match self.encoded() {
+            None => self.chunk_of(at),
+            Some(parts) => parts.part_of(at),
+        }
     }
 
     fn piece(&self, i: usize) -> Range<u64> {
-        let start = i.checked_sub(1).map_or(0, |before| self.chunks[before].end);
-        start.into()..self.chunks[i].end.into()
+        match self.encoded() {
+            None => self.positions(i),
+            Some(parts) => parts.range(i),
+        }
     }
 
     fn checksum(&self, i: usize) -> u32 {
-        self.chunks[i].crc.unwrap_or_default()
+        let crc = match self.encoded() {
+            None => self.chunks[i].crc,
+            Some(parts) => parts.crc(i),
+        };
+        crc.unwrap_or_default()
     }
 
     fn segment_offset(&self, at: u64) -> u64 {
-        let i = self.piece_of(at);
-        u64::from(self.offset) + u64::from(self.chunks[i].at) + (at - self.piece(i).start)
+        let offset = u64::from(self.offset);
+        match self.encoded() {
+            None => {
+                let i = self.chunk_of(at);
+                offset + u64::from(self.chunks[i].at) + (at - self.positions(i).start)
+            }
+            Some(_) => offset + at,
+        }
     }
 
     fn describe(&self, i: usize) -> String {
-        format!("container {} chunk {i}", self.id)
+        let id = self.id;
+        match self.encoded() {
+            None => format!("container {id} chunk {i}"),
+            Some(parts) => format!("container {id} {}", parts.describe(i)),
+        }
     }
 }
 
@@ -262,13 +447,16 @@ impl CachedRecord for Container {
     }
 
     fn memory(&self) -> usize {
-        160 + size_of::<ChunkPlace>() * self.chunks.len()
+        let encoded = self.encoded().map_or(0, EncodedParts::memory);
+        160 + size_of::<ChunkPlace>() * self.chunks.len() + encoded
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_codec::general::{ByteCodec, GeneralCodec};
+    use forebay_codec::{Codec, ElementLayout, ElementType, EncodedContainer};
     use proptest::prelude::*;
 
     fn chunks() -> impl Strategy<Value = Vec<StoredChunk>> {
@@ -290,7 +478,7 @@ mod tests {
             let (mut position, mut offset) = (0, 4096);
             for (i, chunk) in chunks.iter().enumerate() {
                 let len = u64::from(chunk.len);
-                prop_assert_eq!(container.piece(i), position..position + len);
+                prop_assert_eq!(container.positions(i), position..position + len);
                 prop_assert_eq!(container.chunk(i), *chunk);
                 for at in [position, position + len - 1] {
                     prop_assert_eq!(container.piece_of(at), i);
@@ -327,9 +515,50 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_a_container(mut bytes in prop::collection::vec(any::<u8>(), 0..80), n in 0u32..12) {
+        fn an_encoded_container_reads_back_and_keeps_the_parts_that_named_chunks_need(
+            chunks in chunks(), named in prop::collection::vec(0u64..3, 40), again in prop::collection::vec(0u64..2, 40),
+        ) {
+            let all = chunks.iter().map(|c| StoredChunk { crc: Some(7), ..*c });
+            let plain = Container::new(9, 3, 4096, all);
+            // Every other piece is shorter than its raw bytes.
+            let raw: Vec<u8> = (0..plain.bytes()).map(|i| (i >> 12 & 1) as u8 * (i * 31 >> 3) as u8).collect();
+            let mut encoded = EncodedContainer::new();
+            let codec = GeneralCodec { codec: ByteCodec::Lz4, shuffle: false };
+            codec.encode(&ElementLayout::plain(ElementType::F32), &raw, &mut encoded).unwrap();
+            let whole = plain.into_encoded(EncodedParts::of(CodecId::Lz4, &encoded));
+            prop_assert_eq!(Container::decode(9, &whole.value()), Ok(whole.clone()));
+            prop_assert_eq!(whole.stored_len(), encoded.encoded_len() as u64);
+            let counts = |counts: &[u64]| Counts(counts[..chunks.len()].into());
+            let (first, second) = (counts(&named), counts(&named.iter().zip(&again).map(|(a, b)| a * b).collect::<Vec<_>>()));
+            prop_assume!(!first.are_zero());
+            let moved = whole.moved(&first, 5, 70_000);
+            let value = moved.value();
+            prop_assert_eq!(Container::decode(9, &value), Ok(moved.clone()));
+            prop_assert!(Container::decode(9, &value[..value.len() - 1]).is_err());
+            prop_assert_eq!(moved.stored_len(), whole.named_len(&first));
+            prop_assert_eq!((moved.bytes(), moved.named_raw_len(&first)), (whole.bytes(), whole.named_raw_len(&first)));
+            // What is freed and what is still needed are all there is, and nothing twice.
+            let len = |places: &[SegmentRange]| places.iter().map(|r| r.end - r.start).sum::<u64>();
+            let (kept, freed) = (moved.places(|i| second.0[i] > 0), moved.freed_places(&first, &second));
+            prop_assert_eq!(len(&kept), moved.named_len(&second));
+            prop_assert_eq!(len(&kept) + len(&freed), moved.stored_len());
+            let mut both = [kept, freed].concat();
+            both.sort_unstable();
+            prop_assert!(both.windows(2).all(|w| w[0].end <= w[1].start));
+            for i in (0..chunks.len()).filter(|i| first.0[*i] > 0) {
+                for part in EncodedParts::over(&moved.positions(i)) {
+                    prop_assert!(moved.chunks_of_part(part).contains(&i));
+                    prop_assert_eq!(moved.checksum(part), crc32c::crc32c(encoded.piece(part - 1)));
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_a_container(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..80), n in 0u32..12, version in 1u8..3, codec in 0u8..9,
+        ) {
             if bytes.len() >= HEAD {
-                bytes[..4].copy_from_slice(&[VERSION, PLAIN, 0, 0]);
+                bytes[..4].copy_from_slice(&[version, codec, 0, 0]);
                 bytes[12..16].copy_from_slice(&n.to_le_bytes());
             }
             if let Ok(container) = Container::decode(1, &bytes) {

@@ -8,7 +8,9 @@
 //! - A container's records change only under its lock.
 //! - Chunks with a count above 0, and no others, count in their segment and against the quota, and may be in the index of chunks.
 //! - No decoded container outlives its record.
+use super::decoded_cache::DecodedCache;
 use super::keys::RecordKind;
+use super::reader::ParsedHead;
 use super::{Container, ContainerId, Counts, DamagedChunks, Fingerprints, LockedContainers};
 use crate::byte_budget::ByteBudget;
 use crate::cit::Cit;
@@ -24,30 +26,71 @@ use std::sync::{Arc, OnceLock};
 /// See the head of this file. Shared by threads.
 pub struct ContainerTable {
     pub(super) store: Arc<Store>,
-    segments: Arc<Segments>,
+    pub(super) segments: Arc<Segments>,
     /// Stored bytes of all logs, against the quota.
     live: Arc<ByteBudget>,
-    /// Decoded containers in memory.
+    /// Decoded records of containers in memory.
     pub cache: RecordCache<Container>,
+    /// Parsed heads of encoded containers in memory.
+    pub(super) heads: RecordCache<ParsedHead>,
+    /// Decoded pieces of these in memory.
+    pub(super) decoded: DecodedCache,
     /// Chunks that are known to be damaged.
     pub damaged: DamagedChunks,
     locks: StripedLocks,
-    /// Bytes of chunks that are named.
+    /// Stored bytes of chunks that are named.
     named: AtomicU64,
+    /// Those of encoded containers.
+    encoded: EncodedBytes,
     /// The index of chunks, if settling is on.
     pub(super) index: OnceLock<Arc<Cit>>,
 }
 
-/// A container whose bytes are copied to another place.
+/// Bytes of named chunks in encoded containers.
+#[derive(Default)]
+pub struct EncodedBytes {
+    stored: AtomicU64,
+    raw: AtomicU64,
+}
+
+impl EncodedBytes {
+    /// Counts what is named of a container, if it is encoded.
+    pub fn add(&self, container: &Container, counts: &Counts) {
+        if container.encoded().is_some() {
+            self.stored.fetch_add(container.named_len(counts), Relaxed);
+            self.raw.fetch_add(container.named_raw_len(counts), Relaxed);
+        }
+    }
+
+    /// What is named of a container does not count any more.
+    pub fn remove(&self, container: &Container, counts: &Counts) {
+        if container.encoded().is_some() {
+            self.stored.fetch_sub(container.named_len(counts), Relaxed);
+            self.raw.fetch_sub(container.named_raw_len(counts), Relaxed);
+        }
+    }
+
+    /// Stored bytes.
+    pub fn stored(&self) -> u64 {
+        self.stored.load(Relaxed)
+    }
+
+    /// The raw bytes that they decode to.
+    pub fn raw(&self) -> u64 {
+        self.raw.load(Relaxed)
+    }
+}
+
+/// A container whose bytes are copied to another place, maybe in another form.
 pub struct ContainerMove {
     /// As it was.
     pub old: Container,
-    /// As it will be: its bytes are written there already, and count in that segment.
+    /// As it will be, with the same chunks: its bytes are written there already, and count in that segment.
     pub new: Container,
 }
 
 impl ContainerTable {
-    /// Over the records in `store`. `cache_bytes`: most memory for decoded containers.
+    /// Over the records in `store`. `cache_bytes`: most memory for decoded records, the same for decoded pieces, and twice that for parsed heads.
     pub fn new(
         store: Arc<Store>,
         segments: Arc<Segments>,
@@ -59,9 +102,12 @@ impl ContainerTable {
             segments,
             live,
             cache: RecordCache::new(cache_bytes),
+            heads: RecordCache::new(2 * cache_bytes),
+            decoded: DecodedCache::new(cache_bytes),
             damaged: DamagedChunks::default(),
             locks: StripedLocks::default(),
             named: AtomicU64::new(0),
+            encoded: EncodedBytes::default(),
             index: OnceLock::new(),
         }
     }
@@ -73,8 +119,19 @@ impl ContainerTable {
         let _ = self.index.set(index);
     }
 
-    /// Counts these bytes as being in named chunks.
-    pub fn add_named(&self, bytes: u64) {
+    /// What encoded containers store, and what that was.
+    pub fn encoded(&self) -> &EncodedBytes {
+        &self.encoded
+    }
+
+    /// Counts what an opened store has: stored bytes of named chunks, and those of them in encoded containers.
+    pub fn add_found(&self, named: u64, encoded: &EncodedBytes) {
+        self.add_named(named);
+        self.encoded.stored.fetch_add(encoded.stored(), Relaxed);
+        self.encoded.raw.fetch_add(encoded.raw(), Relaxed);
+    }
+
+    fn add_named(&self, bytes: u64) {
         self.named.fetch_add(bytes, Relaxed);
     }
 
@@ -92,6 +149,17 @@ impl ContainerTable {
             Some(container) => Ok(Some(container)),
             None => self.load(id),
         }
+    }
+
+    /// Memory of decoded records, parsed heads and decoded pieces, bytes.
+    pub fn cache_bytes(&self) -> u64 {
+        self.cache.bytes() + self.heads.bytes() + self.decoded.bytes()
+    }
+
+    /// Forgets what is in memory of a container that is gone, or stored in another form.
+    pub(super) fn forget(&self, id: ContainerId) {
+        self.cache.forget(id, u64::MAX);
+        self.heads.forget(id, u64::MAX);
     }
 
     /// As `find`, but always from the store.
@@ -137,11 +205,14 @@ impl ContainerTable {
         LockedContainers::new(self, self.locks.lock(ids))
     }
 
-    /// Counts a new container: `named` bytes of it are named; `reserved` bytes counted in its segment before.
-    pub(super) fn count_new(&self, container: &Container, reserved: u64, named: u64) {
+    /// Counts a new container, and returns its stored bytes that are named; `reserved` bytes counted in its segment before.
+    pub(super) fn count_new(&self, container: &Container, reserved: u64, counts: &Counts) -> u64 {
+        let named = container.named_len(counts);
+        self.encoded.add(container, counts);
         self.live.take(named);
         self.add_named(named);
         self.segments.recount(container.segment, reserved, named);
+        named
     }
 
     /// This many bytes of a container are no longer named.
@@ -162,8 +233,12 @@ impl ContainerTable {
         apply: impl FnOnce(Batch) -> Result<()>,
     ) -> Result<Vec<SegmentRange>> {
         let _locks = self.locks.lock(moves.iter().map(|m| m.old.id));
-        // The records get no larger, and the old segments go: on a full disk too.
-        let mut batch = Batch::reclaiming();
+        // As many bytes or fewer, and the old segments go: on a full disk too.
+        let shrinks = |m: &ContainerMove| m.new.stored_len() <= m.old.stored_len();
+        let mut batch = match moves.iter().all(shrinks) {
+            true => Batch::reclaiming(),
+            false => Batch::new(),
+        };
         let mut counts = Vec::with_capacity(moves.len());
         for m in moves.iter() {
             let now = load(&self.store, m.old.id)?;
@@ -182,14 +257,18 @@ impl ContainerTable {
             let Some(Some(counts)) = counts.next() else {
                 return true;
             };
-            self.cache.forget(m.old.id, u64::MAX);
-            let named = m.old.named_len(&counts);
+            self.forget(m.old.id);
+            let (before, now) = (m.old.named_len(&counts), m.new.named_len(&counts));
             // Counted in the new segment first: so no segment looks empty that is not.
             self.segments
-                .recount(m.new.segment, m.new.stored_len(), named);
-            self.segments.release(m.old.segment, named);
+                .recount(m.new.segment, m.new.stored_len(), now);
+            self.live.take(now);
+            self.add_named(now);
+            self.encoded.add(&m.new, &counts);
+            self.encoded.remove(&m.old, &counts);
+            self.forget_named(&m.old, before);
             // Chunks whose count became 0 since they were copied.
-            dead.extend(m.new.places(|i| counts.0[i] == 0));
+            dead.extend(m.new.unneeded_places(|i| counts.0[i] > 0));
             false
         });
         Ok(dead)

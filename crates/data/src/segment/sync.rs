@@ -7,6 +7,7 @@ use crate::poison::io_error;
 use forebay_proto::Result;
 use forebay_storage::IoContext;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 impl Segments {
     /// Syncs the bytes written so far and the file's name.
@@ -14,7 +15,9 @@ impl Segments {
     /// # Errors
     /// As the disk.
     pub fn sync(&self, segment: &Segment) -> Result<()> {
+        let begin = Instant::now();
         segment.file.sync().context("sync", &segment.path)?;
+        self.rate.observe(0, begin.elapsed());
         if !segment.named.load(Relaxed) {
             self.io.sync_dir(&self.dir).context("sync", &self.dir)?;
             segment.named.store(true, Relaxed);

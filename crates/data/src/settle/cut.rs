@@ -2,6 +2,7 @@
 //!
 //! The grid of chunks continues over spans that follow each other in a log, so a chunk may lie in several spans.
 use crate::chunk::{Chunk, Cutter};
+use crate::container::encoder::RawOrigin;
 use crate::fingerprint::{Fingerprint, FingerprintKind};
 use crate::pieces::Pieces;
 use crate::span::Span;
@@ -134,6 +135,21 @@ impl ReadSpans {
 }
 
 impl ReadSpan {
+    /// Where the bytes from this place in [`ReadSpans::bytes`] on come from. A chunk that begins in the span before is from the same
+    /// log.
+    pub fn origin(&self, at: usize) -> RawOrigin {
+        let addr = self.span.live.start + at as u64 - self.at.start as u64;
+        let hint = self
+            .span
+            .raw()
+            .map_or_else(Default::default, |raw| raw.hint);
+        RawOrigin {
+            log: self.span.log,
+            addr,
+            hint: hint.into(),
+        }
+    }
+
     /// Which bytes of the chunk are in this span, counted from the chunk's first one.
     pub fn part(&self, chunk: &CutChunk) -> Range<usize> {
         let (start, end) = (

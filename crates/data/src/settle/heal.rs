@@ -6,14 +6,17 @@
 //! itself is not read.
 //!
 //! To heal a chunk, its container is moved: the other chunks are copied as they are, this one is written from the new bytes. Then
-//! all spans that name it can be read again.
+//! all spans that name it can be read again. An encoded container becomes plain: what can be decoded of it is, and the bytes that
+//! cannot, except the new ones, stay damaged: their chunks keep the checksums of what they were.
 use super::Settler;
-use crate::container::{Container, ContainerId, ContainerMove, Counts};
+use crate::container::{Container, ContainerId, ContainerMove, Counts, EncodedParts};
 use crate::pieces::Pieces;
 use crate::segment::{Lane, SegmentRange};
+use crate::verified_read::{NearBuffer, WantedPart};
 use forebay_proto::Result;
 use parking_lot::Mutex;
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// Containers that are remembered as verified, at most.
 const MAX_REMEMBERED: usize = 1 << 20;
@@ -57,12 +60,11 @@ impl Settler {
         let mut damaged = Vec::new();
         for stretch in container.stretches(|i| counts.0[i] > 0) {
             let bytes = self.stored(container, &stretch)?;
-            for chunk in container.piece_of(stretch.start)..=container.piece_of(stretch.end - 1) {
-                let at = container.piece(chunk);
+            for part in container.piece_of(stretch.start)..=container.piece_of(stretch.end - 1) {
+                let at = container.piece(part);
                 let at = (at.start - stretch.start) as usize..(at.end - stretch.start) as usize;
-                let crc = crc32c::crc32c(&bytes[at]);
-                if Some(crc) != container.chunk(chunk).crc {
-                    damaged.push(chunk);
+                if !at.is_empty() && crc32c::crc32c(&bytes[at]) != container.checksum(part) {
+                    damaged.extend(container.chunks_of_part(part));
                 }
             }
         }
@@ -77,7 +79,7 @@ impl Settler {
     }
 
     /// Stored bytes, unverified; zeros where the file has none.
-    fn stored(&self, container: &Container, stretch: &std::ops::Range<u64>) -> Result<Vec<u8>> {
+    fn stored(&self, container: &Container, stretch: &Range<u64>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; (stretch.end - stretch.start) as usize];
         if let Some(file) = self.segments.file(container.segment)? {
             let read = file.read_at(&mut bytes, container.segment_offset(stretch.start));
@@ -88,6 +90,56 @@ impl Settler {
         Ok(bytes)
     }
 
+    /// The raw bytes of all named chunks, one behind the other: of `chunk` these, of the others what is stored.
+    fn healed_bytes(
+        &self,
+        container: &Container,
+        counts: &Counts,
+        chunk: usize,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>> {
+        let mut all = Vec::with_capacity(container.named_raw_len(counts) as usize);
+        for i in (0..container.count()).filter(|i| counts.0[*i] > 0) {
+            if i == chunk {
+                all.extend_from_slice(bytes);
+                continue;
+            }
+            let positions = container.positions(i);
+            match container.encoded() {
+                None => all.extend_from_slice(&self.stored(container, &positions)?),
+                Some(_) => self.decode_undamaged(container, positions, &mut all)?,
+            }
+        }
+        Ok(all)
+    }
+
+    /// Appends these raw bytes of an encoded container; zeros where a piece is damaged.
+    fn decode_undamaged(
+        &self,
+        container: &Container,
+        positions: Range<u64>,
+        all: &mut Vec<u8>,
+    ) -> Result<()> {
+        let mut buffer = NearBuffer::of(&self.buffers);
+        for part in EncodedParts::over(&positions) {
+            let raw = EncodedParts::raw_positions(part, container.bytes());
+            let (from, to) = (positions.start.max(raw.start), positions.end.min(raw.end));
+            let begin = all.len();
+            all.resize(begin + (to - from) as usize, 0);
+            let wanted = WantedPart {
+                at: from,
+                into: &mut all[begin..],
+            };
+            let read = (self.containers).read_parts(container, &mut buffer, &mut [wanted]);
+            match read {
+                Ok(None) => {}
+                Err(error) if !error.is_damage() => return Err(error),
+                Ok(Some(_)) | Err(_) => all[begin..].fill(0),
+            }
+        }
+        Ok(())
+    }
+
     /// Heals a damaged chunk with `bytes`. `true`: it is whole, and may be named again.
     pub(super) fn heal(
         &self,
@@ -96,23 +148,14 @@ impl Settler {
         chunk: usize,
         bytes: &[u8],
     ) -> Result<bool> {
-        let mut all = Vec::with_capacity(container.stored_len() as usize);
-        for stretch in container.stretches(|i| counts.0[i] > 0) {
-            let begin = all.len();
-            all.extend_from_slice(&self.stored(container, &stretch)?);
-            let at = container.piece(chunk);
-            if stretch.start <= at.start && at.end <= stretch.end {
-                let from = begin + (at.start - stretch.start) as usize;
-                all[from..from + bytes.len()].copy_from_slice(bytes);
-            }
-        }
+        let all = self.healed_bytes(container, counts, chunk, bytes)?;
         let len = all.len() as u64;
         let (segment, offset) = self.segments.reserve(Lane::Containers, len)?;
         let place = SegmentRange::new(segment.number, offset, len);
         let written = self.segments.write(&segment, offset, &all);
         let mut moves = vec![ContainerMove {
             old: container.clone(),
-            new: container.moved(counts, segment.number, offset),
+            new: container.moved(counts, segment.number, offset).into_plain(),
         }];
         let moved = written
             .map_err(|e| self.poison.note(e))

@@ -10,8 +10,7 @@ use super::Settler;
 use crate::cit::{ChunkLocation, FingerprintLists};
 use crate::container::{self, Container, ContainerId, Counts};
 use crate::fingerprint::Fingerprint;
-use crate::pieces::Pieces;
-use crate::verified_read::read_stored;
+use crate::verified_read::{NearBuffer, WantedPart};
 use forebay_proto::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -104,17 +103,26 @@ impl<'a> ChunkLookup<'a> {
         if !self.settler.options.fingerprint.needs_compare() {
             return Ok(true);
         }
-        let positions = container.piece(chunk);
-        match read_stored(&self.settler.segments, &*container, &positions) {
+        let mut stored = vec![0; wanted.bytes.len()];
+        let part = WantedPart {
+            at: container.positions(chunk).start,
+            into: &mut stored,
+        };
+        let mut buffer = NearBuffer::of(&self.settler.buffers);
+        let read = self
+            .settler
+            .containers
+            .read_parts(&container, &mut buffer, &mut [part]);
+        match read {
             Err(error) => self.pass_over(&error),
-            Ok(stored) => Ok(stored.is_some_and(|stored| stored == wanted.bytes)),
+            Ok(bad) => Ok(bad.is_none() && stored == wanted.bytes),
         }
     }
 
     /// The position in its container of an accepted chunk.
     pub fn position(&mut self, location: ChunkLocation) -> Result<Option<u32>> {
         let known = self.known(location.container)?.as_ref();
-        Ok(known.map(|(container, _)| container.piece(location.index as usize).start as u32))
+        Ok(known.map(|(container, _)| container.positions(location.index as usize).start as u32))
     }
 }
 

@@ -1,12 +1,13 @@
 //! Plans what becomes of the chunks of raw spans: zeros become a hole, a known chunk is named where it is stored, a new one is
 //! kept.
 //!
-//! If almost all of a span is new, its new chunks stay where they lie: a container **adopts** the span's raw bytes, and the rest of
-//! them is reclaimed. Otherwise new chunks are copied to containers in the order of their addresses.
+//! If almost all of a span is new, it becomes a container of its own: encoded, if that makes it shorter; else its new chunks stay
+//! where they lie: the container **adopts** the span's raw bytes, and the rest of them is reclaimed. Otherwise new chunks are copied
+//! to containers in the order of their addresses.
 use super::Settler;
 use super::cut::{CutChunk, ReadSpan, ReadSpans};
 use super::lookup::{ChunkLookup, NewChunk};
-use super::writer::ContainerWriter;
+use super::writer::{ContainerWriter, FullContainer, SettleEncoder};
 use crate::cit::{ChunkLocation, MAX_CONTAINER_CHUNKS};
 use crate::container::{
     Container, ContainerId, Fingerprints, MAX_CONTAINER_BYTES, NewContainer, StoredChunk,
@@ -64,14 +65,15 @@ pub struct SettlePlan<'a> {
 }
 
 impl<'a> SettlePlan<'a> {
-    /// An empty plan.
-    pub fn new(settler: &'a Settler) -> SettlePlan<'a> {
+    /// An empty plan. `encoder`: encodes new containers.
+    pub fn new(settler: &'a Settler, encoder: Option<&'a mut SettleEncoder>) -> SettlePlan<'a> {
         SettlePlan {
             settler,
             writer: ContainerWriter::new(
                 &settler.reclaimer,
                 &settler.ids,
                 settler.options.fingerprint,
+                encoder,
             ),
             spans: Vec::new(),
             adopting: Vec::new(),
@@ -159,7 +161,7 @@ impl<'a> SettlePlan<'a> {
                 .source
                 .or_else(|| self.kept_before(read, chunk, fate.crc));
         }
-        let container = match self.may_adopt(read, span, fates) {
+        let container = match self.is_own_container(read, span, fates) {
             true => Some(self.writer.next_id()?),
             false => None,
         };
@@ -182,7 +184,8 @@ impl<'a> SettlePlan<'a> {
                 }
                 (None, _) => {
                     let bytes = &read.bytes()[chunk.at.clone()];
-                    let (id, at) = self.writer.push(bytes, crc, chunk.fingerprint)?;
+                    let origin = span.origin(chunk.at.start);
+                    let (id, at) = (self.writer).push(bytes, crc, chunk.fingerprint, origin)?;
                     self.keep(chunk, crc, RunSource::Container { id, at })
                 }
             };
@@ -193,13 +196,14 @@ impl<'a> SettlePlan<'a> {
                 source: source.behind(part.start as u32),
             });
         }
-        if let Some(id) = container {
-            self.adopt(read, span, fates, id, &known);
-        }
+        let adopted_by = match container {
+            Some(id) if !self.store_whole(read, span, fates, id, &known)? => Some(id),
+            _ => None,
+        };
         self.spans.push(SettledSpan {
             old: span.span.clone(),
             new: Span::mapped(span.span.log, span.span.live.start, runs),
-            adopted_by: container,
+            adopted_by,
         });
         Ok(())
     }
@@ -225,8 +229,8 @@ impl<'a> SettlePlan<'a> {
         same.then_some(kept.source)
     }
 
-    /// Whether a container adopts the raw bytes of the span.
-    fn may_adopt(&self, read: &ReadSpans, span: &ReadSpan, fates: &[ChunkFate]) -> bool {
+    /// Whether the span becomes a container of its own.
+    fn is_own_container(&self, read: &ReadSpans, span: &ReadSpan, fates: &[ChunkFate]) -> bool {
         let len = span.span.live_len();
         // No part of a piece was freed, so no other span shares the stored bytes.
         let is_whole = span
@@ -251,17 +255,16 @@ impl<'a> SettlePlan<'a> {
             && span.chunks.len() <= MAX_CONTAINER_CHUNKS as usize
     }
 
-    /// A container of the raw bytes of the span. In it are also chunks that are kept elsewhere (of which it was `known`, or which lie
-    /// in two spans); nothing names them here.
-    fn adopt(
+    /// A container of all bytes of the span. In it are also chunks that are kept elsewhere (of which it was `known`, or which lie
+    /// in two spans); nothing names them here. `true`: it is encoded; `false`: it adopts the raw bytes.
+    fn store_whole(
         &mut self,
         read: &ReadSpans,
         span: &ReadSpan,
         fates: &[ChunkFate],
         id: ContainerId,
         known: &[bool],
-    ) {
-        let Some(raw) = span.span.raw() else { return };
+    ) -> Result<bool> {
         let chunks = || read.chunks[span.chunks.clone()].iter();
         let stored = chunks()
             .zip(&fates[span.chunks.clone()])
@@ -277,21 +280,36 @@ impl<'a> SettlePlan<'a> {
                     crc: Some(crc),
                 }
             });
-        let offset = raw.segment_offset(span.span.live.start) as u32;
+        let stored: Vec<StoredChunk> = stored.collect();
         let own = chunks().zip(known).map(|(chunk, known)| {
             let is_own = !known && span.holds(chunk);
             chunk.fingerprint.filter(|_| is_own)
         });
-        let fingerprints = Fingerprints {
-            kind: self.settler.options.fingerprint,
-            of: own.collect(),
+        let own: Vec<Option<Fingerprint>> = own.collect();
+        let full = FullContainer {
+            id,
+            bytes: &read.bytes()[span.at.clone()],
+            origin: span.origin(span.at.start),
+            chunks: stored.clone(),
+            fingerprints: own.clone(),
         };
+        if self.writer.write_full(full, true)? {
+            return Ok(true);
+        }
+        let Some(raw) = span.span.raw() else {
+            return Ok(false);
+        };
+        let offset = raw.segment_offset(span.span.live.start) as u32;
         self.adopted_segments.insert(raw.segment);
         self.adopting.push(NewContainer {
             container: Container::new(id, raw.segment, offset, stored),
-            fingerprints,
+            fingerprints: Fingerprints {
+                kind: self.settler.options.fingerprint,
+                of: own,
+            },
             reserved: 0,
         });
+        Ok(false)
     }
 
     /// Syncs containers and adopted bytes, then applies the batch, as far as there is room.

@@ -1,8 +1,12 @@
-//! Writes new chunks to containers, one after the other.
+//! Writes new chunks to containers, one after the other, encoded where that makes them shorter (`container/encoder`).
+//!
+//! A container that may be encoded holds the chunks of one log, whose numbers begin at the same places; but few chunks of several
+//! logs share one, because a container has records and a head of its own.
 //!
 //! Invariant: written containers count in their segment as reserved until they are handed over. If the writer is dropped before,
 //! their space is given back.
 use crate::cit::MAX_CONTAINER_CHUNKS;
+use crate::container::encoder::{ContainerEncoder, LogChoosers, RawOrigin};
 use crate::container::{
     Container, ContainerId, Fingerprints, MAX_CONTAINER_BYTES, NewContainer, StoredChunk,
 };
@@ -10,14 +14,52 @@ use crate::counter::Counter;
 use crate::fingerprint::{Fingerprint, FingerprintKind};
 use crate::reclaim::Reclaimer;
 use crate::segment::{Lane, Segment, SegmentRange};
+use forebay_codec::choose::{CodecSpeeds, CostGoal, CostModel};
 use forebay_proto::{Error, Result};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Chunks of different origins share a container until it has so many bytes.
+const SHARED_BYTES: usize = 64 << 10;
+
+/// Encodes new containers.
+pub struct SettleEncoder {
+    encoder: ContainerEncoder,
+    choosers: LogChoosers,
+}
+
+impl SettleEncoder {
+    /// Settling happens beside what programs wait for, so containers are to be short rather than fast.
+    pub fn new() -> SettleEncoder {
+        SettleEncoder {
+            encoder: ContainerEncoder::new(CostModel {
+                goal: CostGoal::Bytes,
+                speeds: CodecSpeeds::DEFAULT,
+            }),
+            choosers: LogChoosers::default(),
+        }
+    }
+}
+
+/// A container before it is written.
+pub struct FullContainer<'a> {
+    /// Its number.
+    pub id: ContainerId,
+    /// Its raw bytes.
+    pub bytes: &'a [u8],
+    /// Where they come from.
+    pub origin: RawOrigin,
+    /// The chunks that they are.
+    pub chunks: Vec<StoredChunk>,
+    /// What the chunks are known by.
+    pub fingerprints: Vec<Option<Fingerprint>>,
+}
+
 /// The container that is being filled.
 struct Filling {
     id: ContainerId,
+    origin: RawOrigin,
     bytes: Vec<u8>,
     chunks: Vec<StoredChunk>,
     fingerprints: Vec<Option<Fingerprint>>,
@@ -28,6 +70,8 @@ pub struct ContainerWriter<'a> {
     reclaimer: &'a Reclaimer,
     ids: &'a Counter,
     kind: FingerprintKind,
+    /// `None`: all containers are plain.
+    encoder: Option<&'a mut SettleEncoder>,
     filling: Option<Filling>,
     /// The buffer of the last one, to be reused.
     memory: Vec<u8>,
@@ -42,11 +86,13 @@ impl<'a> ContainerWriter<'a> {
         reclaimer: &'a Reclaimer,
         ids: &'a Counter,
         kind: FingerprintKind,
+        encoder: Option<&'a mut SettleEncoder>,
     ) -> ContainerWriter<'a> {
         ContainerWriter {
             reclaimer,
             ids,
             kind,
+            encoder,
             filling: None,
             memory: Vec::new(),
             written: Vec::new(),
@@ -62,7 +108,7 @@ impl<'a> ContainerWriter<'a> {
         self.ids.next()
     }
 
-    /// Adds a chunk. Returns its container and its position there.
+    /// Adds a chunk from `origin`. Returns its container and its position there.
     ///
     /// # Errors
     /// As the disk; `ENOSPC` if it is full.
@@ -71,10 +117,14 @@ impl<'a> ContainerWriter<'a> {
         chunk: &[u8],
         crc: u32,
         fingerprint: Option<Fingerprint>,
+        origin: RawOrigin,
     ) -> Result<(ContainerId, u32)> {
+        let encodes = self.encoder.is_some();
         let is_full = |filling: &Filling| {
-            (filling.bytes.len() + chunk.len()) as u64 > MAX_CONTAINER_BYTES
+            let len = filling.bytes.len();
+            (len + chunk.len()) as u64 > MAX_CONTAINER_BYTES
                 || filling.chunks.len() >= MAX_CONTAINER_CHUNKS as usize
+                || encodes && len >= SHARED_BYTES && !filling.origin.is_continued(len, &origin)
         };
         if self.filling.as_ref().is_some_and(is_full) {
             self.write()?;
@@ -83,6 +133,7 @@ impl<'a> ContainerWriter<'a> {
             Some(filling) => filling,
             none => none.insert(Filling {
                 id: self.ids.next()?,
+                origin,
                 bytes: std::mem::take(&mut self.memory),
                 chunks: Vec::new(),
                 fingerprints: Vec::new(),
@@ -103,27 +154,57 @@ impl<'a> ContainerWriter<'a> {
         let Some(filling) = self.filling.take() else {
             return Ok(());
         };
+        let full = FullContainer {
+            id: filling.id,
+            bytes: &filling.bytes,
+            origin: filling.origin,
+            chunks: filling.chunks,
+            fingerprints: filling.fingerprints,
+        };
+        self.write_full(full, false)?;
+        self.memory = filling.bytes;
+        self.memory.clear();
+        Ok(())
+    }
+
+    /// Writes a container. `only_encoded`: if it does not become shorter, nothing is written, and the answer is `false`.
+    ///
+    /// # Errors
+    /// As the disk; `ENOSPC` if it is full.
+    pub fn write_full(&mut self, full: FullContainer<'_>, only_encoded: bool) -> Result<bool> {
+        let encoder = self.encoder.as_mut();
+        let encoded = encoder.and_then(|encoder| {
+            let chooser = encoder.choosers.of(&full.origin);
+            (encoder.encoder).encode(chooser, &full.origin, full.bytes)
+        });
+        let (bytes, parts) = match encoded {
+            Some((bytes, parts)) => (bytes, Some(parts)),
+            None if only_encoded => return Ok(false),
+            None => (full.bytes, None),
+        };
         let segments = &self.reclaimer.segments;
-        let len = filling.bytes.len() as u64;
+        let len = bytes.len() as u64;
         let (segment, offset) = segments.reserve(Lane::Containers, len)?;
         let number = segment.number;
-        if let Err(e) = segments.write(&segment, offset, &filling.bytes) {
+        if let Err(e) = segments.write(&segment, offset, bytes) {
             self.reclaimer
                 .discard_bytes(std::iter::once(SegmentRange::new(number, offset, len)));
             return Err(self.reclaimer.poison.note(e));
         }
-        self.memory = filling.bytes;
-        self.memory.clear();
         self.segments.insert(number, segment);
+        let plain = Container::new(full.id, number, offset, full.chunks);
         self.written.push(NewContainer {
-            container: Container::new(filling.id, number, offset, filling.chunks),
+            container: match parts {
+                Some(parts) => plain.into_encoded(parts),
+                None => plain,
+            },
             fingerprints: Fingerprints {
                 kind: self.kind,
-                of: filling.fingerprints,
+                of: full.fingerprints,
             },
             reserved: len,
         });
-        Ok(())
+        Ok(true)
     }
 
     /// Writes the last container and syncs all. Returns them; their space still counts as reserved. If the disk was full, the last one

@@ -11,6 +11,7 @@
 //!  20  8  stored end: address after the last stored byte
 //!  28 4n  CRC32C of every piece
 //! ```
+use super::hint::StoredHint;
 use crate::pieces::Pieces;
 use forebay_proto::LogId;
 use std::ops::Range;
@@ -33,6 +34,8 @@ pub struct RawBytes {
     pub offset: u32,
     /// CRC32C of every piece.
     pub crcs: Box<[u32]>,
+    /// How they are to be encoded.
+    pub hint: StoredHint,
 }
 
 impl RawBytes {
@@ -50,6 +53,7 @@ impl RawBytes {
             segment: self.segment,
             offset: self.segment_offset(stored.start) as u32,
             crcs: self.crcs[first..=last].into(),
+            hint: self.hint,
             stored,
         }
     }
@@ -67,10 +71,11 @@ impl RawBytes {
         }
     }
 
-    /// Reads what `encode` wrote of a span with these live addresses.
+    /// Reads what `encode` wrote of a span with these live addresses and this hint.
     pub(super) fn decode(
         log: LogId,
         live: &Range<u64>,
+        hint: StoredHint,
         bytes: &[u8],
     ) -> Result<RawBytes, &'static str> {
         let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -96,6 +101,7 @@ impl RawBytes {
             segment,
             offset,
             crcs,
+            hint,
         })
     }
 }
@@ -103,10 +109,6 @@ impl RawBytes {
 impl Pieces for RawBytes {
     fn segment(&self) -> u32 {
         self.segment
-    }
-
-    fn stored(&self) -> Range<u64> {
-        self.stored.clone()
     }
 
     fn piece_of(&self, addr: u64) -> usize {

@@ -5,7 +5,7 @@
 use super::{SpanTable, unneeded};
 use crate::container::{ContainerId, NewContainer};
 use crate::segment::SegmentRange;
-use crate::span::{self, Span};
+use crate::span::{self, Span, StoredHint};
 use forebay_proto::{LogId, Result};
 use forebay_storage::Batch;
 use std::collections::{HashMap, HashSet};
@@ -41,6 +41,22 @@ pub struct SettleOutcome {
 }
 
 impl SpanTable {
+    /// Sets the hint of a raw span, unless it has changed meanwhile.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn set_hint(&self, span: &Span, hint: StoredHint) -> Result<()> {
+        let _lock = self.locks.lock([span.log]);
+        if span.raw().is_none_or(|raw| raw.hint == hint) || !self.is_current(span)? {
+            return Ok(());
+        }
+        let mut batch = Batch::reclaiming();
+        span.clone().with_hint(hint).put(&mut batch);
+        self.apply(batch)?;
+        self.cache.forget(span.log, span.live.end);
+        Ok(())
+    }
+
     /// Settles spans, in one batch.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 fn filled(fixture: &Fixture, len: usize) -> LogId {
-    let log = fixture.logs.create_log(Fid(1)).unwrap();
+    let log = fixture.logs.create_log(Fid(1), Default::default()).unwrap();
     for at in (0..len).step_by(100_000) {
         fixture
             .logs
@@ -77,7 +77,7 @@ fn over_the_quota_nothing_is_appended_and_freeing_makes_room() {
         quota: Some(100_000),
         ..options()
     });
-    let log = fixture.logs.create_log(Fid(1)).unwrap();
+    let log = fixture.logs.create_log(Fid(1), Default::default()).unwrap();
     fixture.logs.append(log, &pattern(log, 0, 90_000)).unwrap();
     assert_eq!(
         fixture.logs.append(log, &[1; 10_001]).unwrap_err().errno(),
@@ -207,7 +207,7 @@ fn many_open_logs_stay_inside_the_budget() {
         ..options()
     });
     let logs: Vec<LogId> = (0..2000)
-        .map(|_| fixture.logs.create_log(Fid(1)).unwrap())
+        .map(|_| fixture.logs.create_log(Fid(1), Default::default()).unwrap())
         .collect();
     for round in 0..3u64 {
         for log in &logs {
@@ -283,7 +283,7 @@ fn sealed_logs_leave_nothing_in_memory() {
     let fixture = Fixture::new(options());
     let baseline = fixture.logs.stats();
     for _ in 0..500 {
-        let log = fixture.logs.create_log(Fid(1)).unwrap();
+        let log = fixture.logs.create_log(Fid(1), Default::default()).unwrap();
         fixture.logs.append(log, b"small").unwrap();
         fixture.logs.flush(log, false).unwrap();
         fixture.logs.seal(log).unwrap();

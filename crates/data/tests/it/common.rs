@@ -1,9 +1,10 @@
 //! A log store in a directory of its own, and bytes that say where they are.
 use forebay_data::chunk::ChunkSize;
 use forebay_data::fingerprint::FingerprintKind;
-use forebay_data::{LogId, LogStore, LogStoreOptions, SettleOptions};
+use forebay_data::{CodecWhen, LogId, LogStore, LogStoreOptions, SettleOptions};
 use forebay_proto::{Error, Result};
 use forebay_storage::{Options, OsIo, Store};
+use forebay_testkit::random::Random;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -24,6 +25,7 @@ pub fn options() -> LogStoreOptions {
         sync_each_flush: false,
         reserve: Arc::default(),
         settle: None,
+        codec_when: CodecWhen::Off,
         background: false,
     }
 }
@@ -67,8 +69,11 @@ impl Fixture {
         self.options = options;
         self.crash();
     }
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
     pub fn segments(&self) -> Vec<PathBuf> {
-        let mut found: Vec<_> = std::fs::read_dir(self.dir.path().join("data"))
+        let mut found: Vec<_> = std::fs::read_dir(self.data_dir())
             .unwrap()
             .map(|e| e.unwrap().path())
             .collect();
@@ -84,6 +89,15 @@ impl Fixture {
 fn open(dir: &Path, store: &Arc<Store>, options: &LogStoreOptions) -> LogStore {
     let io = Arc::new(OsIo);
     LogStore::open(io, dir, store.clone(), options.clone()).unwrap()
+}
+
+/// Numbers that a codec makes short: a sine wave of this many values with noise in the lowest bits.
+pub fn wave(seed: u64, values: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let start = random.below(1 << 20) as f32;
+    let value = |i: usize| 280.0 + 9.0 * ((start + i as f32) * 1e-3).sin();
+    let noisy = |i: usize| f32::from_bits(value(i).to_bits() ^ (random.next() & 15) as u32);
+    (0..values).map(noisy).flat_map(f32::to_le_bytes).collect()
 }
 
 /// Bytes that say where they are.

@@ -81,7 +81,7 @@ impl Machine {
 fn step(store: &LogStore, logs: &mut Vec<Log>, n: &mut Random) -> Result<()> {
     if logs.len() < 2 || n.below(12) == 0 {
         logs.push(Log {
-            id: store.create_log(Fid(5))?,
+            id: store.create_log(Fid(5), Default::default())?,
             ..Log::default()
         });
         return Ok(());
@@ -179,7 +179,7 @@ fn after(image: &Image, durability: Durability, logs: &mut [Log], promise: Promi
     }
     machine.logs.clean(true).unwrap();
     check(&machine.logs, logs, promise);
-    let new = machine.logs.create_log(Fid(6)).unwrap();
+    let new = machine.logs.create_log(Fid(6), Default::default()).unwrap();
     assert!(logs.iter().all(|l| l.id < new), "a log number came twice");
     machine.logs.append(new, &pattern(new, 0, 100_000)).unwrap();
     machine.logs.flush(new, true).unwrap();
@@ -270,7 +270,7 @@ fn any_failing_call_keeps_what_was_acknowledged() {
         }
         if failed {
             // Poisoned or not, no append is lost silently: it fails or can be flushed later.
-            if let Ok(id) = machine.logs.create_log(Fid(7)) {
+            if let Ok(id) = machine.logs.create_log(Fid(7), Default::default()) {
                 let mut log = Log {
                     id,
                     ..Log::default()
@@ -293,14 +293,14 @@ fn any_failing_call_keeps_what_was_acknowledged() {
 #[test]
 fn a_full_disk_refuses_and_deleting_makes_room() {
     let machine = Machine::start(FaultIo::new(3), Durability::Process).unwrap();
-    let first = machine.logs.create_log(Fid(1)).unwrap();
+    let first = machine.logs.create_log(Fid(1), Default::default()).unwrap();
     machine
         .logs
         .append(first, &pattern(first, 0, 3 << 20))
         .unwrap();
     machine.logs.flush(first, false).unwrap();
     machine.disk.set_capacity(machine.disk.used() + (2 << 20));
-    let log = machine.logs.create_log(Fid(1)).unwrap();
+    let log = machine.logs.create_log(Fid(1), Default::default()).unwrap();
     let (mut at, mut refused) = (0, 0);
     while refused < 3 {
         match machine.logs.append(log, &pattern(log, at, 50_000)) {

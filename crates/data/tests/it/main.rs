@@ -7,6 +7,7 @@ mod chunk_content;
 mod chunk_speed;
 mod cit_budget;
 mod common;
+mod encoded;
 mod faults;
 mod model;
 mod no_holes;

@@ -83,7 +83,7 @@ fn run(ops: Vec<Op>, quiet_buffer: u64) {
         let n = logs.len().max(1);
         match op {
             Op::Create => {
-                let id = fixture.logs.create_log(Fid(9)).unwrap();
+                let id = fixture.logs.create_log(Fid(9), Default::default()).unwrap();
                 assert!(logs.iter().all(|m| m.id < id), "a log number came twice");
                 logs.push(Model {
                     id,

@@ -63,7 +63,7 @@ impl TwoLogs {
         };
         let store = open();
         let logs = [1, 2].map(|fid| {
-            let log = store.create_log(Fid(fid)).unwrap();
+            let log = store.create_log(Fid(fid), Default::default()).unwrap();
             store.append(log, &pattern(log, 0, 2 << 20)).unwrap();
             store.flush(log, false).unwrap();
             log

@@ -120,7 +120,7 @@ impl Machine {
 
     /// A log with these bytes in segments, by one write for each of its spans.
     fn written(&self, bytes: &[u8], span: usize) -> LogId {
-        let log = self.logs.create_log(Fid(1)).unwrap();
+        let log = self.logs.create_log(Fid(1), Default::default()).unwrap();
         for part in bytes.chunks(span) {
             self.logs.append(log, part).unwrap();
             self.logs.flush(log, false).unwrap();
@@ -442,7 +442,7 @@ fn the_pages_of_a_container_that_adopted_raw_bytes_are_never_punched() {
     let (mut log, mut others) = (before, Vec::new());
     // The next ones in the same segment.
     while others.len() < 2 {
-        log = machine.logs.create_log(Fid(1)).unwrap();
+        log = machine.logs.create_log(Fid(1), Default::default()).unwrap();
         if lane(log) == lane(before) {
             let bytes = if others.is_empty() {
                 adopted.clone()

@@ -1,11 +1,11 @@
-//! Random histories with settling, of logs that share much, with crashes and failing calls at every stage, against a plain model:
+//! Random histories with settling, with and without codecs, of logs that share much, with crashes and failing calls at every stage, against a plain model:
 //! what was acknowledged is there as the durability says, nothing reads as other bytes than were written, every chunk is counted as
 //! often as it is named, and when all is freed nothing is left.
-use crate::common::{options, settle_options};
+use crate::common::{options, settle_options, wave};
 use forebay_data::check::recount;
 use forebay_data::fingerprint::FingerprintKind;
 use forebay_data::ranges::{merge, subtract};
-use forebay_data::{LogId, LogStore, LogStoreOptions, SettleOptions, container, span};
+use forebay_data::{CodecWhen, LogId, LogStore, LogStoreOptions, SettleOptions, container, span};
 use forebay_proto::{Error, Fid, Result};
 use forebay_storage::fault::{FaultIo, Image};
 use forebay_storage::{Durability, Io, Options, Store};
@@ -17,7 +17,8 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 /// What logs hold parts of.
-static SHARED: LazyLock<Vec<u8>> = LazyLock::new(|| seeded_bytes(7, 400_000));
+static SHARED: LazyLock<Vec<u8>> =
+    LazyLock::new(|| [seeded_bytes(7, 200_000), wave(7, 50_000)].concat());
 
 /// What may be asked of the bytes after a failure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,6 +54,10 @@ fn kind_of(seed: u64) -> FingerprintKind {
     }
 }
 
+fn when_of(seed: u64) -> CodecWhen {
+    [CodecWhen::Off, CodecWhen::Settle, CodecWhen::Inline][(seed % 3) as usize]
+}
+
 impl Machine {
     fn start(disk: FaultIo, durability: Durability, seed: u64) -> Result<Machine> {
         let options = LogStoreOptions {
@@ -62,6 +67,7 @@ impl Machine {
                 fingerprint: kind_of(seed),
                 ..settle_options()
             }),
+            codec_when: when_of(seed),
             ..options()
         };
         let records = Options {
@@ -82,6 +88,7 @@ fn content(n: &mut Random) -> Vec<u8> {
     let len = [50, 4096, 9000, 70_000, 300_000][n.index(5)];
     match n.below(6) {
         0 => vec![0; len],
+        1 if n.chance(50) => wave(n.next(), len.div_ceil(4)),
         1 => seeded_bytes(n.next(), len),
         _ => {
             // Mostly on the grid, and sometimes not.
@@ -96,7 +103,7 @@ fn content(n: &mut Random) -> Vec<u8> {
 fn step(store: &LogStore, logs: &mut Vec<Log>, n: &mut Random) -> Result<()> {
     if logs.len() < 2 || n.below(12) == 0 {
         logs.push(Log {
-            id: store.create_log(Fid(5))?,
+            id: store.create_log(Fid(5), Default::default())?,
             ..Log::default()
         });
         return Ok(());
@@ -213,7 +220,7 @@ fn after(image: &Image, durability: Durability, seed: u64, logs: &mut Vec<Log>, 
     machine.logs.clean(true).unwrap();
     check(&machine, logs, promise);
     check_counts(&machine);
-    let new = machine.logs.create_log(Fid(6)).unwrap();
+    let new = machine.logs.create_log(Fid(6), Default::default()).unwrap();
     assert!(logs.iter().all(|l| l.id < new), "a log number came twice");
     machine.logs.append(new, &SHARED[..100_000]).unwrap();
     machine.logs.flush(new, true).unwrap();

@@ -25,7 +25,7 @@ fn with_settling(background: bool, quota: Option<u64>) -> LogStoreOptions {
 
 /// Writes all of it to a new log, by pieces.
 fn write(logs: &LogStore, bytes: &[u8]) -> forebay_proto::Result<LogId> {
-    let log = logs.create_log(Fid(1))?;
+    let log = logs.create_log(Fid(1), Default::default())?;
     for part in bytes.chunks(300_000) {
         logs.append_when_settled(log, part)?;
     }

@@ -12,7 +12,7 @@ use std::time::Instant;
 const MIB: usize = 1 << 20;
 
 fn write(logs: &LogStore, bytes: &[u8]) -> LogId {
-    let log = logs.create_log(Fid(1)).unwrap();
+    let log = logs.create_log(Fid(1), Default::default()).unwrap();
     for part in bytes.chunks(MIB) {
         logs.append(log, part).unwrap();
     }

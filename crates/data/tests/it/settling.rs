@@ -22,7 +22,7 @@ fn written(fixture: &Fixture, bytes: &[u8]) -> LogId {
 }
 
 fn written_by(fixture: &Fixture, bytes: &[u8], span: usize) -> LogId {
-    let log = fixture.logs.create_log(Fid(1)).unwrap();
+    let log = fixture.logs.create_log(Fid(1), Default::default()).unwrap();
     for part in bytes.chunks(span) {
         fixture.logs.append(log, part).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Threads appending, reading, freeing and cleaning at once: a read gives the right bytes or `Gone`, and `Gone` only for
 //! bytes that somebody has begun to free.
 use crate::common::{Fixture, is_gone, options, settle_options};
-use forebay_data::{LogId, LogStoreOptions};
+use forebay_data::{CodecWhen, LogId, LogStoreOptions};
 use forebay_proto::{Error, Fid};
 use forebay_testkit::random::Random;
 use parking_lot::RwLock;
@@ -35,7 +35,8 @@ fn write(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, seed: u64, bytes: u
     let mut numbers = Random::new(seed);
     let mut written = 0;
     while written < bytes {
-        let id = fixture.logs.create_log(Fid(1)).unwrap();
+        let hint = ["auto", "zstd", "raw"][numbers.index(3)].parse();
+        let id = fixture.logs.create_log(Fid(1), hint.unwrap()).unwrap();
         let log = Arc::new(Known {
             id,
             end: AtomicU64::new(0),
@@ -120,10 +121,28 @@ fn readers_see_the_right_bytes_while_others_write_free_clean_and_settle() {
     });
 }
 
-/// Settles whatever is there, again and again.
-fn settle(fixture: &Fixture, stop: &AtomicBool) {
+#[test]
+fn readers_see_the_right_bytes_while_others_write_free_clean_settle_and_encode() {
+    for codec_when in [CodecWhen::Settle, CodecWhen::Inline] {
+        all_at_once(LogStoreOptions {
+            buffer_bytes: 1 << 20,
+            settle: Some(settle_options()),
+            codec_when,
+            ..options()
+        });
+    }
+}
+
+/// Settles whatever is there, again and again, and encodes logs anew.
+fn settle(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, stop: &AtomicBool) {
+    let mut numbers = Random::new(77);
     while !stop.load(SeqCst) {
         fixture.logs.settle().unwrap();
+        if let Some(log) = any_of(known, &mut numbers) {
+            let hint = ["auto", "zstd", "lz4", "raw"][numbers.index(4)].parse();
+            let range = (log.id, 0..u64::MAX);
+            fixture.logs.recode(&[range], hint.unwrap()).unwrap();
+        }
         std::thread::yield_now();
     }
 }
@@ -131,6 +150,7 @@ fn settle(fixture: &Fixture, stop: &AtomicBool) {
 fn all_at_once(options: LogStoreOptions) {
     let bytes: u64 = forebay_testkit::seeds::count(40 << 20, 1 << 30);
     let settles = options.settle.is_some();
+    let encodes = options.codec_when.settles();
     let fixture = Fixture::new(options);
     let (known, stop, reads) = (
         RwLock::new(Vec::new()),
@@ -152,7 +172,7 @@ fn all_at_once(options: LogStoreOptions) {
         }
         scope.spawn(|| free(&fixture, &known, &stop));
         if settles {
-            scope.spawn(|| settle(&fixture, &stop));
+            scope.spawn(|| settle(&fixture, &known, &stop));
         }
         let done: Vec<_> = writers
             .into_iter()
@@ -172,4 +192,5 @@ fn all_at_once(options: LogStoreOptions) {
         );
     }
     assert_eq!(fixture.logs.stats().live, live);
+    assert!(!encodes || fixture.logs.stats().encoded > 0);
 }

@@ -114,7 +114,7 @@ impl Peers {
         }
     }
 
-    pub fn silent(&self, rank: Rank) -> Duration {
+    pub fn silence(&self, rank: Rank) -> Duration {
         let Some(state) = self.states.get(rank as usize).filter(|_| rank != self.own) else {
             return Duration::ZERO;
         };
@@ -133,7 +133,7 @@ impl Peers {
         let peer = |rank| Peer {
             rank,
             health: self.health(rank),
-            silent: self.silent(rank),
+            silent: self.silence(rank),
         };
         (0..self.size()).map(peer).collect()
     }

@@ -346,7 +346,7 @@ impl<T: ByteTransport> ProgressLoop<T> {
             if !self.peers.is_alive(rank) {
                 continue;
             }
-            let silent = self.peers.silent(rank);
+            let silent = self.peers.silence(rank);
             if silent > self.timing.limit && !busy {
                 self.declare_dead(rank, &format!("silent for {silent:?}"));
             } else if now.saturating_duration_since(self.links[rank as usize].last_sent)

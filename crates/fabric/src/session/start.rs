@@ -148,7 +148,7 @@ fn serve<T: ByteTransport>(
 ) -> SessionEnd {
     let members = transport.processes();
     let timing = timing.scaled(members);
-    let processes = match introduce(&mut transport, identity, timing) {
+    let processes = match exchange_identities(&mut transport, identity, timing) {
         Ok(processes) => processes,
         Err(error) => {
             // All refuse together, so all end the transport; whoever came late could wait for ever.
@@ -170,7 +170,7 @@ fn serve<T: ByteTransport>(
 
 /// Exchanges identities; the process of each member. It waits as the progress thread does when nothing comes: a transport
 /// that can be woken sleeps until something arrives; MPI has no wait with a limit, and is looked at between naps.
-fn introduce<T: ByteTransport>(
+fn exchange_identities<T: ByteTransport>(
     transport: &mut T,
     identity: &Identity,
     timing: Timing,

@@ -73,7 +73,7 @@ pub(super) fn take_time(
         };
         let taken = match past_cache {
             Some(attr) => Ok(attr),
-            None => delegate.write_back.hand_over_time(handle(fh), mtime),
+            None => delegate.write_back.set_kernel_mtime(handle(fh), mtime),
         };
         return taken.map(Some);
     }

@@ -150,7 +150,7 @@ impl MountContext {
             };
             match given {
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                    if self.put_off(fid) {
+                    if self.defer_refresh(fid) {
                         return Ok(());
                     }
                 }
@@ -167,22 +167,22 @@ impl MountContext {
     }
 
     /// Puts off the refresh to the last close of a handle that writes. `false`: there is no such handle any more.
-    fn put_off(&self, fid: Fid) -> bool {
-        self.changes.put_off(fid);
+    fn defer_refresh(&self, fid: Fid) -> bool {
+        self.changes.defer_refresh(fid);
         // If it was closed meanwhile, no close does it.
-        self.may_hold_written(fid) || !self.changes.take_put_off(fid)
+        self.may_hold_written(fid) || !self.changes.take_deferred(fid)
     }
 
     /// Refreshes the kernel's state of a file at the last close of a handle that writes, or now if there is none.
     pub(super) fn refresh_at_last_close(self: &Arc<MountContext>, fid: Fid) {
-        if !self.put_off(fid) {
+        if !self.defer_refresh(fid) {
             self.refresh_kernel(fid);
         }
     }
 
     /// Called when the last handle of the mount that writes to the file was closed.
     pub(super) fn last_writer_closed(self: &Arc<MountContext>, fid: Fid) {
-        if !self.policy.write_back.is_on() || !self.changes.take_put_off(fid) {
+        if !self.policy.write_back.is_on() || !self.changes.take_deferred(fid) {
             return;
         }
         self.spawn_refresh(fid);

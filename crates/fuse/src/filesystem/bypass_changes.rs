@@ -16,12 +16,12 @@ pub(crate) struct BypassChanges {
 
 impl BypassChanges {
     /// Puts off the refresh of a file to the last close of a handle that writes to it.
-    pub fn put_off(&self, fid: Fid) {
+    pub fn defer_refresh(&self, fid: Fid) {
         self.put_off.lock().insert(fid);
     }
 
     /// Whether the file was put off; afterwards it is not.
-    pub fn take_put_off(&self, fid: Fid) -> bool {
+    pub fn take_deferred(&self, fid: Fid) -> bool {
         self.put_off.lock().remove(&fid)
     }
 }

@@ -156,7 +156,7 @@ mod tests {
 
     /// With the writeback cache, if the kernel keeps dirty pages.
     fn policy(keeps_dirty_pages: bool) -> CachePolicy {
-        let write_back = WriteBack::under(WriteBackConditions {
+        let write_back = WriteBack::for_conditions(WriteBackConditions {
             members: 1,
             posix: false,
             read_only: false,

@@ -349,7 +349,7 @@ mod tests {
                 + 100,
             nanos: 7,
         };
-        calls.hand_over_time(made.handle, ahead).unwrap();
+        calls.set_kernel_mtime(made.handle, ahead).unwrap();
         files.flush(fh, 0).unwrap();
         let copy = CopyRequest {
             from: fh,

@@ -58,7 +58,7 @@ mod tests {
 
     /// Whether dirty pages are kept, where everything but `lacking` is offered.
     fn keeps(conditions: WriteBackConditions, lacking: InitFlags) -> bool {
-        let write_back = WriteBack::under(conditions);
+        let write_back = WriteBack::for_conditions(conditions);
         let offered = InitFlags::all().difference(lacking);
         let mut config = KernelConfig::new(offered, InitFlags::empty(), 1 << 20);
         agree(&mut config, conditions.members == 1, &write_back).unwrap();

@@ -29,9 +29,12 @@ pub(super) fn follow(ctx: &Arc<MountContext>, places: &Arc<DirectoryMoveState>) 
         let work: Box<dyn FnOnce() + Send> = match invalidation {
             KernelInvalidation::Changed(attr) => {
                 match ctx.delegate.kernel_pages.changed_elsewhere(&attr) {
-                    Some(paged) => {
-                        Box::new(move || told(ctx.caches.catch_up(&ctx.delegate, attr.fid, paged)))
-                    }
+                    Some(paged) => Box::new(move || {
+                        told(
+                            ctx.caches
+                                .refresh_size_and_pages(&ctx.delegate, attr.fid, paged),
+                        )
+                    }),
                     None => return told(Ok(())),
                 }
             }

@@ -18,11 +18,11 @@ impl MountContext {
     /// Bytes have arrived that the kernel had kept.
     pub(super) fn dirty_bytes_arrived(self: &Arc<MountContext>, len: usize) {
         if self.policy.write_back.budget.is_due(len as u64) {
-            self.look_at_room();
+            self.check_free_space();
         }
     }
 
-    fn look_at_room(self: &Arc<MountContext>) {
+    fn check_free_space(self: &Arc<MountContext>) {
         let Ok(free) = self.delegate.write_back.room() else {
             return;
         };
@@ -57,7 +57,7 @@ impl MountContext {
         fh: FileHandle,
         reply: Reply<(Attr, Duration)>,
     ) {
-        self.look_at_room();
+        self.check_free_space();
         let ctx = self.clone();
         let answer = move || {
             let refused = ctx.refused.load(Ordering::SeqCst);

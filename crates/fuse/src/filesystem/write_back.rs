@@ -47,7 +47,7 @@ pub(crate) struct WriteBack {
 
 impl WriteBack {
     pub fn new(delegate: &Delegate, options: &MountOptions) -> WriteBack {
-        WriteBack::under(WriteBackConditions {
+        WriteBack::for_conditions(WriteBackConditions {
             members: delegate.members(),
             posix: delegate.is_posix(),
             read_only: options.read_only,
@@ -56,7 +56,7 @@ impl WriteBack {
         })
     }
 
-    pub(super) fn under(conditions: WriteBackConditions) -> WriteBack {
+    pub(super) fn for_conditions(conditions: WriteBackConditions) -> WriteBack {
         WriteBack {
             conditions,
             budget: DirtyPageBudget::default(),

@@ -31,7 +31,7 @@ pub(crate) struct SetAttrRequest {
 
 /// Whether a `setattr` of these arguments is one by which the kernel hands over the time that it keeps for a file. A program's looks so too
 /// if it sets the time of modification alone, but comes through no open file.
-pub(super) fn hands_over_time(valid: u32) -> bool {
+pub(super) fn is_kernel_mtime(valid: u32) -> bool {
     valid & !HANDLE == MTIME | CTIME
 }
 
@@ -211,7 +211,7 @@ impl<'a> Arguments<'a> {
             },
             fh: has(6).then_some(fh),
             kills_set_ids: has(11),
-            hands_over_time: hands_over_time(valid),
+            hands_over_time: is_kernel_mtime(valid),
         })
     }
 
@@ -335,9 +335,9 @@ mod tests {
 
     #[test]
     fn only_both_times_and_nothing_else_hand_over_a_time() {
-        assert!(hands_over_time(MTIME | CTIME) && hands_over_time(MTIME | CTIME | HANDLE));
+        assert!(is_kernel_mtime(MTIME | CTIME) && is_kernel_mtime(MTIME | CTIME | HANDLE));
         for other in (0..12).map(|bit| 1 << bit).filter(|bit| *bit != HANDLE) {
-            assert!(!hands_over_time((MTIME | CTIME) ^ other), "{other:#x}");
+            assert!(!is_kernel_mtime((MTIME | CTIME) ^ other), "{other:#x}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Decodes requests, and calls the handler's method for each.
 use super::arguments::{
     AllocateRequest, Arguments, CopyRequest, CreateRequest, LockRequest, ReadRequest,
-    RenameRequest, RequestTooShort, SetAttrRequest, WriteRequest, hands_over_time,
+    RenameRequest, RequestTooShort, SetAttrRequest, WriteRequest, is_kernel_mtime,
 };
 use super::kernel_config::KernelConfig;
 use super::opcode;
@@ -112,7 +112,7 @@ fn of_kernel(opcode: u32, req: &Request, arguments: &[u8]) -> bool {
     match opcode {
         READ | WRITE | RELEASE | FSYNC | READDIR | RELEASEDIR | FSYNCDIR => true,
         // The thread that writes back is root's.
-        SETATTR => req.caller.uid == 0 && Arguments(arguments).n4().is_ok_and(hands_over_time),
+        SETATTR => req.caller.uid == 0 && Arguments(arguments).n4().is_ok_and(is_kernel_mtime),
         _ => false,
     }
 }

@@ -86,18 +86,18 @@ impl RequestReaders {
 
     /// Called when a reader has taken a request of the thread `caller` (0: the kernel for itself) and will answer it. `more_wait`:
     /// whether another request is waiting.
-    pub fn took(
+    pub fn request_taken(
         &self,
         looks: &mut BacklogDetector,
         (opcode, caller): (u32, u32),
         arguments: &[u8],
         more_wait: impl Fn() -> bool,
     ) {
-        let last = self.threads.took();
+        let last = self.threads.request_taken();
         self.count(opcode, arguments.len());
         // While only small writes come, the caller does not matter: a check at each would waste a system call.
         let more = || self.in_a_row.load(Relaxed) < MIN_SMALL_WRITES && more_wait();
-        self.callers.took(opcode, caller, arguments, more);
+        self.callers.request_taken(opcode, caller, arguments, more);
         if !self.one_is_enough() || last && looks.is_busy(more_wait) {
             self.threads.call();
         }
@@ -155,7 +155,7 @@ mod tests {
         let mut looked_up = |caller| {
             let request = (opcode::LOOKUP, caller);
             readers.threads.begin();
-            readers.took(&mut looks, request, b"x", || false);
+            readers.request_taken(&mut looks, request, b"x", || false);
             readers.one_is_enough()
         };
         assert!(!(0..100).any(|n| looked_up(1 + n % 2)));
@@ -210,10 +210,10 @@ mod tests {
         with_one_parked(2, |readers, woken| {
             let mut looks = BacklogDetector::default();
             let write = (opcode::WRITE, 7);
-            readers.took(&mut looks, write, &[0; SMALL], || unreachable!());
+            readers.request_taken(&mut looks, write, &[0; SMALL], || unreachable!());
             assert_eq!(readers.threads.parked(), 1);
             let attributes = (opcode::GETATTR, 7);
-            readers.took(&mut looks, attributes, &[], || unreachable!());
+            readers.request_taken(&mut looks, attributes, &[], || unreachable!());
             assert!(woken());
         });
     }
@@ -226,7 +226,7 @@ mod tests {
             looked.set(0);
             for _ in 0..count {
                 readers.threads.begin();
-                readers.took(&mut looks, (opcode::WRITE, 7), &[0; SMALL], || {
+                readers.request_taken(&mut looks, (opcode::WRITE, 7), &[0; SMALL], || {
                     looked.set(looked.get() + 1);
                     false
                 });

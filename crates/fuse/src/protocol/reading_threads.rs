@@ -56,7 +56,7 @@ impl ReadingThreads {
     }
 
     /// A thread that reads has a request, and answers it now. `true`: nobody reads any more.
-    pub fn took(&self) -> bool {
+    pub fn request_taken(&self) -> bool {
         self.taken.fetch_add(1, SeqCst);
         let last = self.reading.fetch_sub(1, SeqCst) == 1;
         if self.quiet.load(SeqCst) {
@@ -196,7 +196,7 @@ mod tests {
             while !threads.quiet.load(SeqCst) {
                 std::thread::yield_now();
             }
-            assert!(threads.took());
+            assert!(threads.request_taken());
             assert!(woken());
             assert_eq!(threads.reading.load(SeqCst), 1);
         });
@@ -210,9 +210,9 @@ mod tests {
             threads.call();
             assert!(woken());
             assert_eq!((threads.reading.load(SeqCst), threads.parked()), (3, 0));
-            assert!(!threads.took() && !threads.took());
+            assert!(!threads.request_taken() && !threads.request_taken());
             assert!(!threads.begin_alone());
-            assert!(threads.took() && threads.begin_alone());
+            assert!(threads.request_taken() && threads.begin_alone());
         });
     }
 

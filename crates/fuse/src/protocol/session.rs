@@ -238,7 +238,7 @@ impl<H: Handler> AnsweringThread<H> {
                 break;
             };
             let took = |opcode, caller, arguments: &[u8]| {
-                readers.took(&mut looks, (opcode, caller), arguments, || self.is_asked());
+                readers.request_taken(&mut looks, (opcode, caller), arguments, || self.is_asked());
             };
             if !self.answer(bytes, took)? || !readers.answered() {
                 break;

@@ -62,7 +62,7 @@ impl SingleCallerDetector {
 
     /// Counts a request of the thread `caller` (0: the kernel for itself), which is about to be answered. `more_wait`: whether another
     /// request is waiting.
-    pub fn took(
+    pub fn request_taken(
         &self,
         opcode: u32,
         caller: u32,
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn looked_up(callers: &SingleCallerDetector, caller: u32) {
-        callers.took(opcode::LOOKUP, caller, b"x", || unreachable!());
+        callers.request_taken(opcode::LOOKUP, caller, b"x", || unreachable!());
     }
 
     fn one_asks() -> SingleCallerDetector {
@@ -122,12 +122,12 @@ mod tests {
     #[test]
     fn a_request_that_takes_long_and_one_behind_which_more_wait_count_as_of_several() {
         let callers = one_asks();
-        callers.took(opcode::FSYNC, 7, &[], || unreachable!());
+        callers.request_taken(opcode::FSYNC, 7, &[], || unreachable!());
         assert!(!callers.is_one());
         let callers = one_asks();
-        callers.took(opcode::WRITE, 7, &[0; 99], || false);
+        callers.request_taken(opcode::WRITE, 7, &[0; 99], || false);
         assert!(callers.is_one());
-        callers.took(opcode::WRITE, 7, &[0; 99], || true);
+        callers.request_taken(opcode::WRITE, 7, &[0; 99], || true);
         assert!(!callers.is_one());
     }
 

@@ -79,7 +79,7 @@ impl<R> Demand<R> {
             first: wide.first.min(region.first),
             last: wide.last.max(region.last),
         };
-        self.leave_out(region);
+        self.remove_region(region);
         let mut rest = self.waiting.split_off(&region.first);
         if let Some(behind) = region.last.checked_add(1) {
             self.waiting.append(&mut rest.split_off(&behind));
@@ -91,7 +91,7 @@ impl<R> Demand<R> {
     }
 
     /// Takes the blocks of `region` out of the regions that are left to read. If one of these reaches beyond it, all are formed anew.
-    fn leave_out(&mut self, region: Region) {
+    fn remove_region(&mut self, region: Region) {
         let outside = |r: &(Region, u64)| r.0.last < region.first || r.0.first > region.last;
         let inside = |r: &(Region, u64)| region.holds(r.0.first) && region.holds(r.0.last);
         let whole = self.regions.iter().all(|r| outside(r) || inside(r));

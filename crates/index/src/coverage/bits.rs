@@ -102,7 +102,7 @@ impl Bits {
 
     /// How `start..end` lies to what is stored; `0 < start < end < PAGE`.
     #[inline]
-    pub fn near(&self, start: u32, end: u32) -> Adjacency {
+    pub fn adjacency(&self, start: u32, end: u32) -> Adjacency {
         let (before, behind) = (self.unit_of(start - 1), self.unit_of(end));
         if !self.any(before, behind) {
             return Adjacency::Disjoint;

@@ -75,7 +75,7 @@ impl FileCover {
     }
 
     /// What is known of `start..end`, where `source` is to stand (nothing, for a hole). `at` is kept from one call to the next.
-    pub fn fate<'a>(
+    pub fn occupancy<'a>(
         &'a self,
         start: u64,
         end: u64,
@@ -95,7 +95,7 @@ impl FileCover {
             };
             let page = slice.page(start % SLICE / PAGE);
             let (from, to) = ((start % PAGE) as u32, (end % PAGE) as u32);
-            return match page.near(from, to) {
+            return match page.adjacency(from, to) {
                 Adjacency::Disjoint => Occupancy::Free,
                 Adjacency::Overlapping => Occupancy::Stored,
                 Adjacency::Unknown => Occupancy::Unknown(start / PAGE),

@@ -133,7 +133,7 @@ impl Coverage {
         let mut at = CoverCursor::default();
         let fates =
             pieces.map(
-                |(start, end, source)| match known.fate(start, end, source, &mut at) {
+                |(start, end, source)| match known.occupancy(start, end, source, &mut at) {
                     Occupancy::Free => true,
                     Occupancy::Stored => false,
                     Occupancy::Unknown(page) => {
@@ -166,7 +166,7 @@ impl Coverage {
             let file = FileCover::new(state.now, state.versions);
             let bytes = file.bytes();
             state.files.insert(fid, file);
-            state.grown(0, bytes, self.budget);
+            state.count_memory(0, bytes, self.budget);
         }
         let version = state.files.get(&fid).map_or(0, |file| file.version);
         (version, with())
@@ -201,7 +201,7 @@ impl Coverage {
             None => file.misses -= DENSE_PAGE_MISSES,
         }
         let after = file.bytes();
-        state.grown(before, after, self.budget);
+        state.count_memory(before, after, self.budget);
     }
 
     /// These records are stored, run by run; `with` makes them visible.
@@ -232,11 +232,11 @@ impl State {
             }
         }
         let after = file.bytes();
-        self.grown(before, after, budget);
+        self.count_memory(before, after, budget);
     }
 
     /// Counts memory, and takes some back if it is too much.
-    fn grown(&mut self, before: usize, after: usize, budget: usize) {
+    fn count_memory(&mut self, before: usize, after: usize, budget: usize) {
         self.stats.bytes = self.stats.bytes + after as u64 - before as u64;
         if self.stats.bytes > budget as u64 && after > before {
             // Not by much: what is forgotten may have to be read again.

@@ -57,14 +57,14 @@ impl Page {
 
     /// How `start..end` lies to what is stored; `0 < start < end < PAGE`.
     #[inline]
-    pub fn near(&self, start: u32, end: u32) -> Adjacency {
+    pub fn adjacency(&self, start: u32, end: u32) -> Adjacency {
         match self {
             Page::Empty => Adjacency::Disjoint,
             Page::Full => Adjacency::Overlapping,
             Page::Unknown => Adjacency::Unknown,
-            Page::Bits(bits) => bits.near(start, end),
-            Page::Span(from, to) => near(&[(*from, *to)], start, end),
-            Page::Spans(spans) => near(spans, start, end),
+            Page::Bits(bits) => bits.adjacency(start, end),
+            Page::Span(from, to) => adjacency(&[(*from, *to)], start, end),
+            Page::Spans(spans) => adjacency(spans, start, end),
         }
     }
 
@@ -151,7 +151,7 @@ fn allocated(bytes: usize) -> usize {
 /// Bytes of a span.
 const SPAN: usize = size_of::<(u32, u32)>();
 
-fn near(spans: &[(u32, u32)], start: u32, end: u32) -> Adjacency {
+fn adjacency(spans: &[(u32, u32)], start: u32, end: u32) -> Adjacency {
     let at = spans.partition_point(|span| span.1 < start);
     let mut reach = spans[at..].iter().take_while(|span| span.0 <= end);
     match reach.clone().next() {
@@ -236,7 +236,7 @@ mod tests {
                     (false, true) => Adjacency::Adjacent,
                     _ => Adjacency::Disjoint,
                 };
-                prop_assert_eq!(page.near(start, end), want, "{}..{}", start, end);
+                prop_assert_eq!(page.adjacency(start, end), want, "{}..{}", start, end);
             }
             prop_assert_eq!(matches!(page, Page::Full), model.iter().all(|covered| *covered));
             // Whatever comes then, nothing is lost.

@@ -120,7 +120,7 @@ impl<'a> Chain<'a> {
     }
 
     /// Goes on to these records, or to the next run if they are none.
-    fn go_on(&mut self, left: &'a [Record]) {
+    fn continue_with(&mut self, left: &'a [Record]) {
         self.left = left;
         if left.is_empty()
             && let Some((run, age)) = self.behind.pop()
@@ -179,7 +179,7 @@ fn merge_all(runs: &[Run], records: usize) -> Vec<Record> {
             merged.extend_from_slice(&rest[..below]);
             last_age = age;
         }
-        chain.go_on(&rest[below..]);
+        chain.continue_with(&rest[below..]);
         if chain.left.is_empty() {
             chains.remove(at);
             order.remove();

@@ -177,19 +177,19 @@ impl<'a, B: Blocks> Merge<'a, B> {
             {
                 self.counts.made += 1;
                 self.ready.push_back(block);
-                self.go_on()?;
+                self.reorder_least()?;
                 break;
             }
             match side.opened.get(side.at) {
                 Some(next) => self.order.replace(next.key.number()),
-                None => self.go_on()?,
+                None => self.reorder_least()?,
             }
         }
         Ok(any)
     }
 
     /// The side that was looked at has another next record, or none.
-    fn go_on(&mut self) -> Result<()> {
+    fn reorder_least(&mut self) -> Result<()> {
         let at = self.order.least();
         match self.sides[at].next()? {
             Some(next) => self.order.replace(next),
@@ -214,7 +214,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
         };
         if side.head.as_ref().is_some_and(passes) {
             self.pass_or_open(at)?;
-            self.go_on()?;
+            self.reorder_least()?;
         } else {
             side.open(&mut self.counts)?;
         }

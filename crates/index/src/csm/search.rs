@@ -1,7 +1,7 @@
 //! Galloping search in a sorted sequence, from a guess of where the answer is.
 
 /// About where `value` is among `len` values from `first` to `last`, if they are regular.
-pub fn guess(value: u64, first: u64, last: u64, len: usize) -> usize {
+pub fn interpolate(value: u64, first: u64, last: u64, len: usize) -> usize {
     let (above, all) = (value.saturating_sub(first), last.saturating_sub(first));
     if all == 0 || above > all {
         return if value <= first { 0 } else { len };
@@ -62,8 +62,8 @@ mod tests {
         fn regular_values_are_guessed(first: u32, step in 1u64..1 << 40, len in 1usize..300, at in 0usize..300) {
             let first = u64::from(first);
             let value = |i: usize| first + i as u64 * step;
-            prop_assert_eq!(guess(value(at % len), first, value(len - 1), len), at % len);
-            prop_assert!(guess(value(at), first, value(len - 1), len) <= len);
+            prop_assert_eq!(interpolate(value(at % len), first, value(len - 1), len), at % len);
+            prop_assert!(interpolate(value(at), first, value(len - 1), len) <= len);
         }
     }
 }

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::failure::{Context, Failure, Result};
 use crate::units::size;
+use forebay_server::delegate::{RecodePlace, RecodeStep};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Uid;
@@ -279,6 +280,15 @@ impl ControlClient {
     pub fn stop_recording(&mut self, id: u64, limit: Duration) -> Result<Vec<String>> {
         let request = ControlRequest::Record(RecordRequest::Stop { id });
         ask!(self, limit, request, ControlReply::Record(RecordReply::Stopped(problems)) => problems)
+    }
+
+    /// Has the service do a step of encoding a file again; what it did, and where the next begins.
+    ///
+    /// # Errors
+    /// As [`ControlClient::status`].
+    pub fn recode(&mut self, fid: u64, place: RecodePlace, limit: Duration) -> Result<RecodeStep> {
+        let request = ControlRequest::Recode { fid, place };
+        ask!(self, limit, request, ControlReply::Recoded(step) => step)
     }
 
     /// Sends a request; `read` gives what its one kind of reply holds.

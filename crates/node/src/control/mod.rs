@@ -5,6 +5,7 @@
 //! client: "Status" | {"Stop":{"force":false}}              server: {"Status":{...}} | {"Stopped":{"dead":[]}} | {"Refused":"..."}
 //! client: {"Stage":"List"} | {"Stage":{"Look":...}} ...    server: {"Stage":{"Jobs":[...]}} ...
 //! client: {"Record":{"Start":{...}}} ...                   server: {"Record":{"Started":[...]}} ...
+//! client: {"Recode":{"fid":65537,"place":{...}}}           server: {"Recoded":{"report":{...},"next":{...}}}
 //! ```
 //!
 //! Invariants: a server answers only its own user and root, by the kernel's credentials of the peer. A client asks only a server of
@@ -26,6 +27,7 @@ pub use status::{
 };
 pub use store_holder::store_holder;
 
+use forebay_server::delegate::{RecodePlace, RecodeStep};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -76,6 +78,13 @@ pub enum ControlRequest {
     Stage(StageRequest),
     /// About recordings.
     Record(RecordRequest),
+    /// A step of encoding a file again.
+    Recode {
+        /// The file: its inode number.
+        fid: u64,
+        /// Where the step begins.
+        place: RecodePlace,
+    },
 }
 
 /// A member that the others have declared dead.
@@ -103,6 +112,8 @@ pub enum ControlReply {
     Stage(StageReply),
     /// To [`ControlRequest::Record`].
     Record(RecordReply),
+    /// To [`ControlRequest::Recode`].
+    Recoded(RecodeStep),
     /// Why not, and what to do.
     Refused(String),
 }

@@ -31,6 +31,10 @@ metrics! {
         "Settled file data of the member that is zeros, for which nothing is stored";
     member "forebay_unique_bytes" (|m| m.unique_bytes)
         "What the member stores for settled file data: each chunk once";
+    member "forebay_encoded_bytes" (|m| m.encoded_bytes)
+        "Those of the bytes that the member stores which a codec has encoded";
+    member "forebay_encoded_from_bytes" (|m| m.encoded_from_bytes)
+        "What the encoded bytes of the member were before: divided by forebay_encoded_bytes, the ratio of its codecs";
     member "forebay_settle_backlog_bytes" (|m| m.settle_backlog_bytes)
         "File data of the member that waits to be settled";
     member "forebay_settled_bytes_total" (|m| m.settle_done_bytes)

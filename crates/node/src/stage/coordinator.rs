@@ -48,7 +48,7 @@ struct RemotePart {
 }
 
 impl RemotePart {
-    fn over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.ended || self.lost
     }
 }
@@ -96,17 +96,17 @@ impl Coordinator<'_> {
             if self.part.report.stopped() && !std::mem::replace(&mut cancelled, true) {
                 self.cancel(others);
             }
-            if ended && others.values().all(RemotePart::over) {
+            if ended && others.values().all(RemotePart::is_finished) {
                 return;
             }
-            self.look(others);
+            self.poll_parts(others);
         }
     }
 
     /// Waits a little, or until the own part has ended; whether it has.
     fn pause(&self, pause: Duration, others: &BTreeMap<u16, RemotePart>) -> bool {
         let ended = self.part.ended();
-        match others.values().all(RemotePart::over) {
+        match others.values().all(RemotePart::is_finished) {
             true => self.part.wait(None),
             false if ended => {
                 // The parts that still run are on other servers, which answer questions and send no word of their own.
@@ -145,14 +145,14 @@ impl Coordinator<'_> {
             });
             while !others.is_empty() && end.recv_timeout(MAX_POLL) == Err(RecvTimeoutError::Timeout)
             {
-                self.look(others);
+                self.poll_parts(others);
             }
             finish.join().unwrap_or(StageOutcome::Stopped)
         })
     }
 
     /// Looks at all parts elsewhere, takes their lines, and adds up.
-    fn look(&self, others: &mut BTreeMap<u16, RemotePart>) {
+    fn poll_parts(&self, others: &mut BTreeMap<u16, RemotePart>) {
         let job = self.part.job;
         let asked = others.iter().filter(|(_, other)| !other.lost);
         let ask = |(member, other): (&u16, &RemotePart)| {
@@ -198,7 +198,7 @@ impl Coordinator<'_> {
     }
 
     fn cancel(&self, others: &BTreeMap<u16, RemotePart>) {
-        let asked = others.iter().filter(|(_, other)| !other.over());
+        let asked = others.iter().filter(|(_, other)| !other.is_finished());
         let job = self.part.job;
         // One that does not hear it is lost, or ends when nobody looks.
         let _ = self.tell(

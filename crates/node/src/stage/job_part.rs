@@ -76,7 +76,7 @@ impl JobPart {
     }
 
     /// How far it is, for a coordinator elsewhere.
-    pub fn look(&self, from: usize, lines: usize) -> PartProgress {
+    pub fn progress_since(&self, from: usize, lines: usize) -> PartProgress {
         let mut state = self.state.lock();
         state.looked = Instant::now();
         let parts = state.parts.as_ref();

@@ -94,7 +94,7 @@ impl StageService {
         match ask {
             PartRequest::Places => return reply(self.environment.places()),
             PartRequest::Look { job, from } => {
-                return reply(self.part(job)?.look(from, LINES_PER_REPLY));
+                return reply(self.part(job)?.progress_since(from, LINES_PER_REPLY));
             }
             PartRequest::List => return reply(self.list()),
             PartRequest::Start(spec) => self.start_part(*spec)?,

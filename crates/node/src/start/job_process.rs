@@ -6,7 +6,7 @@
 //!
 //! Invariant: if one process stops, all stop.
 use super::job_member::JobMember;
-use super::launcher::{follow, mount_users, run_process, told};
+use super::launcher::{follow, mount_users, run_process, stop_event};
 use super::server_paths::ServerPaths;
 use super::{JoinedMembers, Reporter, ServerPlan, ServiceTopology, StartProgress};
 use super::{follow_parent, opening};
@@ -73,14 +73,14 @@ pub fn run(start: &JobStart, report: impl Fn(&ServerReport) + Send + Sync + 'sta
         && !failed.failure.text.is_empty()
     {
         tracing::error!("{}", failed.failure);
-        tell(&report, ServerReport::Failed(failed.clone()));
+        report_if_heard(&report, ServerReport::Failed(failed.clone()));
     }
     // The report has said it; standard error may be the log by now.
     result.map_err(|failed| Failure::silent_with(failed.failure.code))
 }
 
 /// Whoever started it may be gone; the launcher's end stops the server.
-fn tell(report: &Reporter, said: ServerReport) {
+fn report_if_heard(report: &Reporter, said: ServerReport) {
     let _ = report(&said);
 }
 
@@ -91,7 +91,7 @@ fn serve(start: &JobStart, report: &Reporter) -> Result<(), ServerFailure> {
     // `run` starts all servers with one command line; others may give each its own.
     let launched = start.until_input_ends;
     let paths = ServerPaths::of(&start.store, &start.mount, launched)?;
-    tell(report, ServerReport::Begun { host: host() });
+    report_if_heard(report, ServerReport::Begun { host: host() });
     std::env::set_current_dir("/").or_fail("cannot change to /", "report this")?;
     let started = Arc::new(AtomicBool::new(false));
     let (sender, events) = mpsc::channel();
@@ -121,7 +121,7 @@ fn serve(start: &JobStart, report: &Reporter) -> Result<(), ServerFailure> {
     let served = super::serve(plan, &mut topology, (sender, events), report);
     if started.load(Ordering::SeqCst) {
         // Well or not: the failure says more.
-        tell(report, ServerReport::Stopped(topology.member));
+        report_if_heard(report, ServerReport::Stopped(topology.member));
         if let Some(callers) = topology.callers.get() {
             outlast_programs(callers, input, start.settings.stop_limit);
         }
@@ -206,7 +206,7 @@ impl ServiceTopology for JobProcess<'_> {
                 joined,
                 session,
                 locations: self.locations.clone(),
-                stopped: Box::new(move || tell(&report, ServerReport::Stopped(member))),
+                stopped: Box::new(move || report_if_heard(&report, ServerReport::Stopped(member))),
             }),
         })
     }
@@ -227,7 +227,7 @@ impl ServiceTopology for JobProcess<'_> {
         let _ = self.locations.set(locations.clone());
         self.started.store(true, Ordering::SeqCst);
         if self.paths.rank == 0 {
-            tell(&self.report, ServerReport::AllReady(locations));
+            report_if_heard(&self.report, ServerReport::AllReady(locations));
         }
         Ok(true)
     }
@@ -300,7 +300,7 @@ impl JobProcess<'_> {
             // Fails only if it stops already.
             let _ = events.send(ServerEvent::Stop(StopCause {
                 expelled: true,
-                ..StopCause::because(why)
+                ..StopCause::for_reason(why)
             }));
         });
         let report = self.report.clone();
@@ -308,7 +308,7 @@ impl JobProcess<'_> {
             // It is this one that is dead, then.
             if !expelled.load(Ordering::SeqCst) {
                 tracing::error!(member, "a member has died; its data answers EIO");
-                tell(&report, ServerReport::Died(member as u16));
+                report_if_heard(&report, ServerReport::Died(member as u16));
             }
         });
     }
@@ -324,7 +324,7 @@ impl JobProcess<'_> {
                 Some((first, why)) => (*first, why.clone()),
                 None => (member, why.into()),
             };
-            tell(&report, ServerReport::Stopping { member, why });
+            report_if_heard(&report, ServerReport::Stopping { member, why });
         })
     }
 }
@@ -341,7 +341,7 @@ fn follow_stops(barrier: &MemberBarrier, events: Sender<ServerEvent>) -> StopOri
         let _ = first.set((request.member, request.why.clone()));
         let why = format!("member {} stops: {}", request.member, request.why);
         // Fails only if nobody listens any more, and then it stops already.
-        let _ = events.send(told(why, request.over));
+        let _ = events.send(stop_event(why, request.over));
     });
     origin
 }
@@ -364,7 +364,7 @@ fn stop_when_alone(session: &Session, events: Sender<ServerEvent>) {
         );
         tracing::error!("{why}");
         // Fails only if it stops already.
-        let _ = events.send(told(why, false));
+        let _ = events.send(stop_event(why, false));
     });
 }
 

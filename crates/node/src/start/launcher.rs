@@ -67,7 +67,7 @@ pub(super) fn follow(
         // `run` has its launcher send SIGUSR1 to all servers where the first one, which gets standard input, has died.
         let stop = stop.clone();
         threads::on_signals(&[SIGUSR1], move |_| {
-            stop(told(COMMAND_ENDED, true), COMMAND_ENDED);
+            stop(stop_event(COMMAND_ENDED, true), COMMAND_ENDED);
         })?;
     }
     let ended = "the run has ended";
@@ -80,7 +80,7 @@ pub(super) fn follow(
             move || {
                 while !run.wait(Duration::MAX) {}
                 // Its guard may still be ending the command.
-                stop(told(ended, false), ended);
+                stop(stop_event(ended, false), ended);
             },
         )?;
     }
@@ -95,7 +95,7 @@ pub(super) fn follow(
         drop(lifeline);
         let over = said == COMMAND_OVER;
         let why = if over { COMMAND_ENDED } else { ended };
-        stop(told(why, over), why);
+        stop(stop_event(why, over), why);
     })?;
     Ok(Some(input))
 }
@@ -103,9 +103,9 @@ pub(super) fn follow(
 const COMMAND_ENDED: &str = "the command has ended";
 
 /// Another process wants the server to stop; `over`: the programs that the service was there for have ended.
-pub(super) fn told(why: impl Into<String>, over: bool) -> ServerEvent {
+pub(super) fn stop_event(why: impl Into<String>, over: bool) -> ServerEvent {
     ServerEvent::Stop(StopCause {
         over,
-        ..StopCause::because(why)
+        ..StopCause::for_reason(why)
     })
 }

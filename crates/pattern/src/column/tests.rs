@@ -26,7 +26,7 @@ proptest! {
     #[test]
     fn every_value_comes_back((values, turns) in values()) {
         let count = values.len() as u64;
-        let column = Column::turning(values.clone(), &turns);
+        let column = Column::with_periods(values.clone(), &turns);
         if matches!(column, Column::Slopes { .. }) {
             prop_assert_eq!(column.max(count), values.iter().copied().max());
         }
@@ -66,6 +66,6 @@ fn turns_with_steps_of_their_own_take_two_turns() {
     let first = [7u64, 1_000_003, 52, 90_001, 3];
     let steps = [101u64, 77, 20_000, 5, 999];
     let all = (0..1000u64).flat_map(|k| (0..5).map(move |i| first[i] + k * steps[i]));
-    let column = Column::turning(all.collect(), &[5]);
+    let column = Column::with_periods(all.collect(), &[5]);
     assert!(matches!(column, Column::Slopes { .. }) && column.memory() < 200);
 }

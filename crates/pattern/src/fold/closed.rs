@@ -81,7 +81,7 @@ impl ClosedTerms {
     }
 
     /// Makes a loop of `elements` elements over a body in the arena.
-    pub(super) fn looped(
+    pub(super) fn make_loop(
         &mut self,
         items: Option<(u32, u32)>,
         stride: i64,

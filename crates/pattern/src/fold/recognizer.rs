@@ -1,28 +1,28 @@
-//! The open loop: nested loop recognition after Ketterlin and Clauss, online.
+//! Recognises nested loops in a stream of elements (extents in log order), online: after Ketterlin and Clauss.
 //!
 //! ```text
-//! element -> [ cursor of the open loop ]  an expected element costs one addition
-//!            [ run of elements ]          equal lengths, equal distances
-//!                 | an unexpected element closes it: a leaf or a loop
+//! element -> [ open loop, or open run ]   an expected element costs one addition; a run has equal lengths and equal distances
+//!                 | an unexpected element closes it: it becomes a term (a leaf or a loop)
 //!                 v
-//!            [ stack of closed terms ]    a repeat at its top becomes the open loop
+//!            [ stack of closed terms ]    repeated terms at its top become the open loop
 //! ```
 //!
-//! The stack holds closed terms only, so a row of 16 is never folded with the first 8 elements of the next. When an open loop ends in
-//! the middle of an iteration, a loop over leaves keeps the part (the last iteration of a loop may be cut); a loop over rows
-//! undoes it (`undo_iteration`).
+//! Only closed terms are compared. So a row of 16 elements is never folded with the first 8 of the next row.
+//!
+//! An open loop may end in the middle of an iteration. If its body has leaves only, the partial iteration stays: the last iteration of
+//! a loop may be cut. If there are loops in its body, the partial iteration is taken out and folded again (`undo_iteration`).
 //!
 //! # Invariants
-//! 1. Terms of the stack, then the open loop, then the run are all elements so far, in order, each once.
-//! 2. Inside a term the log has no gap: an element's address is the term's plus the lengths before it.
-//! 3. Memory is bounded: closed terms beyond a number leave as a finished pattern (`closed`).
+//! 1. The terms of the stack, then the open loop, then the open run are all elements so far, in order, each once.
+//! 2. A term has no gap in the log: an element's address is the term's plus the lengths of the elements before it.
+//! 3. Memory is bounded: when the stack has too many terms, the oldest leave it as a finished pattern (`closed`).
 
 use super::closed::{ClosedTerms, OpenRepeat};
 use crate::Element;
 use crate::cursor::{Cursor, ExpectedRun};
 use crate::shape::Shape;
 
-/// What is open: the newest elements belong to it.
+/// What the newest elements belong to until it is closed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum FoldState {
     #[default]
@@ -134,7 +134,7 @@ impl LoopRecognizer {
             }
             FoldState::Run(e) => {
                 let items = self.closed.arena.push_body([(0, Shape::leaf(e.len))]);
-                let shape = self.closed.looped(items, expected.stride as i64, count);
+                let shape = self.closed.make_loop(items, expected.stride as i64, count);
                 self.close(e.offset, e.addr, shape);
             }
             FoldState::Loop(open) => {
@@ -156,7 +156,9 @@ impl LoopRecognizer {
 
     /// Closes the open loop with this number of elements.
     pub(super) fn close_loop(&mut self, open: OpenRepeat, elements: u64) {
-        let shape = self.closed.looped(Some(open.items), open.stride, elements);
+        let shape = self
+            .closed
+            .make_loop(Some(open.items), open.stride, elements);
         self.close(open.start, open.addr, shape);
     }
 

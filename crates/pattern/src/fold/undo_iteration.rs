@@ -27,7 +27,7 @@ impl LoopRecognizer {
         let elements = open.had + self.cursor.taken(self.expected.left);
         let tail = elements % per;
         let back = match tail {
-            0 if self.goes_on_inside(open, elements / per, e) => per,
+            0 if self.continues_inner_loop(open, elements / per, e) => per,
             tail => tail,
         };
         let iterations = (elements - back) / per;
@@ -55,7 +55,7 @@ impl LoopRecognizer {
     }
 
     /// Whether `e` would be one more iteration of the inner loop that ends the last of `iterations` whole iterations.
-    fn goes_on_inside(&self, open: OpenRepeat, iterations: u64, e: &Element) -> bool {
+    fn continues_inner_loop(&self, open: OpenRepeat, iterations: u64, e: &Element) -> bool {
         let steps = |stride: i64, count: u64| (stride as u64).wrapping_mul(count);
         let mut items = open.items;
         let mut start = open.iteration(iterations - 1);

@@ -7,7 +7,7 @@ use super::Delegate;
 use super::combine::NewFile;
 use super::counted_open::CountedOpen;
 use super::handles::{Handle, OpenHandle};
-use super::kernel_leases::RequestOrigin;
+use super::kernel_leases::{ProgramThread, RequestOrigin};
 use super::open_file::StalePages;
 use super::opens::OpenedFile;
 use super::seek::SeekTarget;
@@ -58,19 +58,34 @@ impl Delegate {
         flags: OpenFlags,
         by: impl Into<RequestOrigin>,
     ) -> Result<OpenedFile> {
-        let _at = self.ctx.counters.other();
         let RequestOrigin { caller, thread } = by.into();
         let new = NewFile {
             parent,
             name: name.into(),
+            becomes: None,
             mode,
             caller,
         };
+        self.create_file(&new, exclusive, flags, thread)
+    }
+
+    /// The same, of a file that may be about to get another name.
+    ///
+    /// # Errors
+    /// As [`Delegate::create`].
+    pub fn create_file(
+        &self,
+        new: &NewFile<'_>,
+        exclusive: bool,
+        flags: OpenFlags,
+        thread: ProgramThread,
+    ) -> Result<OpenedFile> {
+        let _at = self.ctx.counters.other();
         let opens = &self.opens;
-        let send = |handles| opens.make_and_open(&new, exclusive, flags, handles, thread);
+        let send = |handles| opens.make_and_open(new, exclusive, flags, handles, thread);
         let (((attr, counted), outcome), own) = match exclusive {
             true => (send(1)?, true),
-            false => self.ctx.combine.create(&new, flags, send)?,
+            false => self.ctx.combine.create(new, flags, send)?,
         };
         let made = outcome.made && own;
         Ok(OpenedFile {
@@ -110,6 +125,7 @@ impl Delegate {
                 _ => parent.gid,
             },
             linkable,
+            codec: parent.codec,
         };
         let token = self.ctx.tokens.next()?;
         let request = files::OpenUnnamed {
@@ -142,7 +158,7 @@ impl Delegate {
             state
                 .unreported_closes
                 .extend(open.counted.as_ref().and_then(|c| c.release()));
-            state.retired.extend(open.log.lock().take());
+            state.retired.extend(open.logs.lock().take());
         }
         let published = self.committer.publish(file);
         self.locks.release(file.fid, handle);

@@ -113,7 +113,7 @@ impl CloseFinisher {
             };
             // If it certainly has not happened, its layer is pending again.
             let sync = self.ctx.always_sync;
-            let answered = self.committer.carry_out(file, &attempt, true, sync);
+            let answered = self.committer.send_attempt(file, &attempt, true, sync);
             if let Err(e) = answered
                 && file.state.lock().committing.is_some()
             {

@@ -35,6 +35,8 @@ pub struct NewFile<'a> {
     pub parent: Fid,
     /// Its name there.
     pub name: Cow<'a, [u8]>,
+    /// The name that it will have, if this one is temporary: its codec is chosen by that.
+    pub becomes: Option<Cow<'a, [u8]>>,
     /// Permission bits.
     pub mode: u32,
     /// Who makes it.
@@ -158,6 +160,7 @@ impl RequestCombiner {
     ) -> Result<(SharedCreate, bool)> {
         let owned = || NewFile {
             name: Cow::Owned(new.name.to_vec()),
+            becomes: new.becomes.as_ref().map(|name| Cow::Owned(name.to_vec())),
             ..*new
         };
         let mut sent = false;

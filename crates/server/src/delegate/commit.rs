@@ -102,7 +102,7 @@ impl LayerCommitter {
     fn publish_planned(&self, file: &OpenFile, cut: Option<FileCut>, sync: bool) -> Result<()> {
         let stuck = file.state.lock().committing.clone();
         if let Some(attempt) = stuck {
-            self.carry_out(file, &attempt, true, sync)?;
+            self.send_attempt(file, &attempt, true, sync)?;
         }
         let idle = {
             // Looked at and taken in one: a log is retired after its last write became pending.
@@ -135,7 +135,7 @@ impl LayerCommitter {
             (attempt, std::mem::take(&mut state.retired))
         };
         self.free_bytes(&attempt.layer.dropped);
-        let result = self.carry_out(file, &attempt, false, sync);
+        let result = self.send_attempt(file, &attempt, false, sync);
         match &result {
             Ok(()) => self.seal(&retired),
             Err(_) => file.state.lock().retired.extend(retired),
@@ -145,7 +145,7 @@ impl LayerCommitter {
 
     /// Sends an attempt (`again`: it was sent before) and sees to what it leaves. On `Refused` the layer is pending again,
     /// unless the file is gone; on `Unknown` it stays.
-    pub fn carry_out(
+    pub fn send_attempt(
         &self,
         file: &OpenFile,
         attempt: &Arc<CommitAttempt>,
@@ -161,7 +161,7 @@ impl LayerCommitter {
                     let bytes = attempt.patterns.len();
                     self.ctx.counters.folded(attempt.records, bytes);
                 }
-                take_up_commit(
+                move_to_windows(
                     &mut file.state.lock(),
                     attempt,
                     &done,
@@ -346,7 +346,7 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// The commit has happened: its bytes move from the layer to the windows.
-fn take_up_commit(
+fn move_to_windows(
     state: &mut FileState,
     attempt: &CommitAttempt,
     done: &Committed,

@@ -4,11 +4,13 @@
 //! Invariant: a view only moves a file forward (`FileState::observe`); replies may arrive out of order.
 use super::combine::RequestCombiner;
 use super::deferred_close::DeferredCloses;
+use super::directory_paths::DirectoryPaths;
 use super::handles::OpenFileTable;
 use super::kernel_leases::{KernelLeases, LeasedPart, ProgramThread};
 use super::open_file::OpenFile;
 use super::traffic::TrafficCounters;
-use crate::{Attr, Error, Fid, Kind, Member, MemberParts, Result, Time};
+use crate::{Attr, CodecNames, Error, Fid, Kind, Member, MemberParts, Result, Time};
+use forebay_codec::CodecHint;
 use forebay_data::Counter;
 use forebay_fabric::Error as Fabric;
 use forebay_proto::files::GetView;
@@ -39,6 +41,10 @@ pub(super) struct DelegateContext {
     pub kernel_leases: KernelLeases,
     /// Files of which reads are noted (`page_drops`).
     pub noted_files: AtomicUsize,
+    /// Where directories are.
+    pub directory_paths: DirectoryPaths,
+    /// Codec hints of files of which nobody says anything.
+    pub codec_names: Arc<CodecNames>,
     /// Requests that ask other members the same at the same time.
     pub combine: RequestCombiner,
     /// Every write is visible elsewhere before it returns, and every commit shown to the kernels of nodes that hold the file open.
@@ -71,6 +77,12 @@ impl DelegateContext {
     pub fn slices(&self) -> SliceMap {
         let members = self.members();
         SliceMap { members }
+    }
+
+    /// The codec hint of a new file by its name, if its directory has none.
+    pub fn codec_of_name(&self, parent: Fid, name: &[u8]) -> Option<CodecHint> {
+        let directory = || self.directory_paths.path(self, parent);
+        self.codec_names.hint(name, directory)
     }
 
     /// Asks a member.

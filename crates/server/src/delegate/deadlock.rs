@@ -27,9 +27,9 @@ impl DeadlockProbe<'_> {
     /// Whether `waiting`, kept by these blockers, closes a cycle, and is the one to give up. If so, it counts as looking until
     /// it is cancelled: another request of the cycle that looks meanwhile still finds this wait, and must not give up too.
     pub fn closes_cycle(&self, waiting: &WaitingRequest, blockers: &[LockOwner]) -> bool {
-        waiting.look(true);
+        waiting.set_searching(true);
         let closes = self.is_to_give_up(waiting, blockers);
-        waiting.look(closes);
+        waiting.set_searching(closes);
         closes
     }
 

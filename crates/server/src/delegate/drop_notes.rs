@@ -37,7 +37,7 @@ fn pages_of(range: &Range<u64>) -> Range<u64> {
     range.start / page * page..range.end.div_ceil(page).saturating_mul(page)
 }
 
-fn meet(a: &Range<u64>, b: &Range<u64>) -> bool {
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
@@ -112,13 +112,13 @@ impl DropNotes {
     }
 
     /// The bytes of a write through the page cache can be read, and it is answered next. Whether its pages may have been read before.
-    pub fn wrote(&mut self, range: &Range<u64>) -> bool {
+    pub fn write_outdates(&mut self, range: &Range<u64>) -> bool {
         if !self.noting {
             return false;
         }
         let range = pages_of(range);
         let mut noted = self.reads.iter().map(|read| &read.range).chain(&self.rest);
-        let was_read = noted.any(|read| meet(read, &range));
+        let was_read = noted.any(|read| overlap(read, &range));
         match self.under_way {
             0 => self.stop(),
             _ => {
@@ -150,24 +150,24 @@ mod tests {
         notes.note(&(0..100));
         notes.end(&gone);
         notes.note(&(2 * PAGE..2 * PAGE + 8));
-        assert!(!notes.wrote(&(PAGE..2 * PAGE)), "other pages");
+        assert!(!notes.write_outdates(&(PAGE..2 * PAGE)), "other pages");
         assert!(!notes.noting);
         let gone = notes.begin(true);
         notes.end(&gone);
         notes.note(&(0..100));
-        assert!(notes.wrote(&(200..PAGE)), "the same page");
+        assert!(notes.write_outdates(&(200..PAGE)), "the same page");
         notes.note(&(0..100));
-        assert!(!notes.wrote(&(200..PAGE)), "read after that one");
+        assert!(!notes.write_outdates(&(200..PAGE)), "read after that one");
     }
 
     #[test]
     fn reads_are_noted_on_while_a_drop_is_under_way() {
         let mut notes = writing();
         let gone = notes.begin(false);
-        assert!(!notes.wrote(&(0..10)));
+        assert!(!notes.write_outdates(&(0..10)));
         notes.note(&(0..10));
         notes.end(&gone);
-        assert!(notes.wrote(&(0..10)));
+        assert!(notes.write_outdates(&(0..10)));
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
             notes.answered(under_way);
             notes.end(&gone);
             assert_eq!(notes.reads.len(), if all { 1 } else { 2 });
-            assert!(notes.wrote(&(PAGE..PAGE + 1)));
+            assert!(notes.write_outdates(&(PAGE..PAGE + 1)));
         }
     }
 
@@ -195,8 +195,8 @@ mod tests {
             notes.note(&(n * PAGE..(n + 1) * PAGE));
         }
         assert_eq!(notes.reads.len(), MAX_NOTES);
-        assert!(notes.wrote(&(100 * PAGE..100 * PAGE + 1)));
-        assert!(!notes.wrote(&(100 * PAGE..100 * PAGE + 1)));
+        assert!(notes.write_outdates(&(100 * PAGE..100 * PAGE + 1)));
+        assert!(!notes.write_outdates(&(100 * PAGE..100 * PAGE + 1)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::intervals::ByteSource;
 use super::locate::ByteLocator;
 use super::open_file::OpenFile;
+use super::stored_bytes::FileStorage;
 use crate::{ExtentLayout, Fid, Member, Result};
 use forebay_pattern::{Folder, Pattern, Patterns, Segment};
 use forebay_proto::files::MemberSet;
@@ -35,6 +36,10 @@ pub struct FileDescription {
     pub pending: u64,
     /// Moves with every change.
     pub generation: u64,
+    /// The codec hint, as its attribute shows it; `None`: nobody said anything.
+    pub codec: Option<String>,
+    /// How its bytes are stored.
+    pub storage: FileStorage,
     /// What is kept as patterns. What was replaced since counts too.
     pub patterns: PatternRows,
     /// Bytes that the patterns take, encoded.
@@ -204,6 +209,8 @@ impl ByteLocator {
             stored: attr.bytes,
             pending: self.ctx.table.find(fid).map_or(0, pending),
             generation: attr.generation,
+            codec: attr.codec.map(|hint| hint.to_string()),
+            storage: self.storage(fid)?,
             ..FileDescription::default()
         };
         let (mut extents, mut map) = (ExtentsByLog::default(), None);

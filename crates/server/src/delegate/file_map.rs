@@ -8,7 +8,7 @@
 //! Invariants: holes are flat (sorted, disjoint, each with the largest sequence that was cut there); stale ranges are sorted
 //! and disjoint. Outside them the map says of every byte what it is. It never changes but for ranges that become stale.
 use super::intervals::{ByteSource, Intervals, ReadPlan};
-use forebay_pattern::{MapLookup, PatternMap, PlacedExtent};
+use forebay_pattern::{MapLookup, PatternMap, PlacedExtent, RangeValue as _};
 use forebay_proto::files::PatternHole;
 use std::ops::Range;
 use std::sync::Arc;
@@ -151,17 +151,17 @@ impl FileMap {
 
     /// Whether the byte at `at` is a hole (`None`: the owner must be asked), and up to where that holds at least: past all pieces
     /// that patterns and holes tell of at once.
-    pub fn stretch(&self, at: u64) -> (Option<bool>, u64) {
+    pub fn hole_at(&self, at: u64) -> (Option<bool>, u64) {
         let stale = self.stale_range_from(at);
         if stale.start <= at {
             return (None, stale.end);
         }
-        let (hole, mut end) = self.patterns.stretch(at);
+        let (hole, mut end) = self.patterns.hole_at(at);
         for _ in 1..MAX_JOINED_STRETCHES {
             if end >= stale.start {
                 break;
             }
-            match self.patterns.stretch(end) {
+            match self.patterns.hole_at(end) {
                 (same, further) if same == hole => end = further,
                 _ => break,
             }
@@ -267,7 +267,7 @@ impl MapPatterns {
     }
 
     /// Whether there is a hole at `at`, and an offset after it up to where it is the same.
-    fn stretch(&self, at: u64) -> (bool, u64) {
+    fn hole_at(&self, at: u64) -> (bool, u64) {
         let (cut, until) = self.cut(at);
         let filled = match cut {
             None => self.map.filled(at),

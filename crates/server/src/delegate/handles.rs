@@ -12,6 +12,7 @@ use super::prefetch::handle_state::ReadWatch;
 use super::prefetch::strided_reads::StridedReads;
 use super::writeback_errors::ReportedErrors;
 use crate::{Attr, Fid, OpenFlags, Result};
+use forebay_codec::CodecHint;
 use forebay_data::LogId;
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock};
@@ -41,8 +42,8 @@ pub struct OpenHandle {
     pub writes_pages: bool,
     /// The open at the owner; `None`: the owner knows nothing of it.
     pub counted: Option<Arc<CountedOpen>>,
-    /// Its own log, from its first write on.
-    pub log: Mutex<Option<LogId>>,
+    /// Its own logs, from its first write on.
+    pub logs: Mutex<HandleLogs>,
     /// What it reads, and what is fetched ahead for it.
     pub watch: ReadWatch,
     /// Writeback errors of the file that it has been told of.
@@ -63,6 +64,41 @@ impl OpenHandle {
             true => self.file.writeback_errors.report(&self.reported),
             false => Ok(()),
         }
+    }
+}
+
+/// The logs of one handle: the one that takes its writes, and those that did before its file's codec hint was changed. The latter stay
+/// open as long as the handle, because a write may be under way that was given one of them.
+#[derive(Default)]
+pub struct HandleLogs {
+    current: Option<(LogId, CodecHint)>,
+    earlier: Vec<LogId>,
+}
+
+impl HandleLogs {
+    /// The log for what is written by this hint; `make` makes one if there is none.
+    ///
+    /// # Errors
+    /// As `make`.
+    pub fn for_hint(
+        &mut self,
+        hint: CodecHint,
+        make: impl FnOnce() -> Result<LogId>,
+    ) -> Result<LogId> {
+        match self.current {
+            Some((log, of)) if of == hint => return Ok(log),
+            _ => {}
+        }
+        let log = make()?;
+        let replaced = self.current.replace((log, hint));
+        self.earlier.extend(replaced.map(|(log, _)| log));
+        Ok(log)
+    }
+
+    /// All of them: nothing is written through the handle any more.
+    pub fn take(&mut self) -> impl Iterator<Item = LogId> {
+        let HandleLogs { current, earlier } = std::mem::take(self);
+        earlier.into_iter().chain(current.map(|(log, _)| log))
     }
 }
 
@@ -206,7 +242,7 @@ impl OpenFileTable {
             paging,
             writes_pages,
             counted,
-            log: Mutex::new(None),
+            logs: Mutex::default(),
             watch: ReadWatch::default(),
             strided: Mutex::default(),
             size,

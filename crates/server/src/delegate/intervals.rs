@@ -4,8 +4,8 @@
 //! log) are one interval, so a sequential writer costs one entry, however long it writes.
 use crate::Member;
 use forebay_data::LogId;
-use std::collections::BTreeMap;
-use std::ops::Range;
+use forebay_pattern::{RangeMap, RangeValue};
+use std::ops::{Deref, Range};
 
 /// Where the bytes of an interval are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +28,11 @@ impl ByteSource {
     pub fn log(member: Member, log: LogId, addr: u64) -> ByteSource {
         ByteSource::Log { member, log, addr }
     }
+}
 
+impl RangeValue for ByteSource {
     /// The source of the byte `by` further on.
-    pub fn advance(self, by: u64) -> ByteSource {
+    fn advance(self, by: u64) -> ByteSource {
         match self {
             ByteSource::Log { member, log, addr } => ByteSource::Log {
                 member,
@@ -45,31 +47,15 @@ impl ByteSource {
 /// Memory of one interval, about: a map entry with its share of the tree; bytes.
 pub const INTERVAL_MEMORY: u64 = 80;
 
-#[derive(Debug, Clone, Copy)]
-struct Interval {
-    end: u64,
-    source: ByteSource,
-}
-
 /// Disjoint intervals of one file. Offsets in bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Intervals {
-    map: BTreeMap<u64, Interval>,
+    map: RangeMap<ByteSource>,
     /// Bytes in logs, holes not counted.
     bytes: u64,
 }
 
 impl Intervals {
-    /// How many intervals.
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// Whether nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
     /// Bytes in logs, holes not counted.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -77,8 +63,7 @@ impl Intervals {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.map.clear();
-        self.bytes = 0;
+        *self = Intervals::default();
     }
 
     /// Maps these bytes to `source`. `displaced` is called with each mapping that this replaces.
@@ -86,122 +71,26 @@ impl Intervals {
         &mut self,
         range: Range<u64>,
         source: ByteSource,
-        displaced: impl FnMut(Range<u64>, ByteSource),
+        mut displaced: impl FnMut(Range<u64>, ByteSource),
     ) {
         if range.is_empty() {
             return;
         }
-        // Behind all others, as those of most writers come: nothing is there to be replaced or to join but the last one.
-        if let Some(mut last) = self.map.last_entry()
-            && last.get().end <= range.start
-        {
-            self.bytes += weight(&range, source);
-            let joins = last.get().end == range.start
-                && last.get().source.advance(range.start - last.key()) == source;
-            if joins {
-                last.get_mut().end = range.end;
-            } else {
-                let Range { start, end } = range;
-                self.map.insert(start, Interval { end, source });
-            }
-            return;
-        }
-        self.remove(range.clone(), displaced);
-        self.bytes += weight(&range, source);
-        let Range { mut start, mut end } = range;
-        let mut source = source;
-        if let Some(next) = self.map.get(&end).copied()
-            && source.advance(end - start) == next.source
-        {
-            self.map.remove(&end);
-            end = next.end;
-        }
-        if let Some((&before, left)) = self.map.range(..start).next_back()
-            && left.end == start
-            && left.source.advance(start - before) == source
-        {
-            source = left.source;
-            start = before;
-        }
-        self.map.insert(start, Interval { end, source });
-    }
-
-    /// Removes the mapping of these bytes. `displaced` is called with each one removed.
-    pub fn remove(&mut self, range: Range<u64>, mut displaced: impl FnMut(Range<u64>, ByteSource)) {
-        let Range { start, end } = range;
-        if start >= end {
-            return;
-        }
-        // The one that begins before the range may reach into it, or over it.
-        if let Some((&before, left)) = self.map.range_mut(..start).next_back()
-            && left.end > start
-        {
-            let (old_end, source) = (left.end, left.source.advance(start - before));
-            left.end = start;
-            let cut = start..old_end.min(end);
-            self.bytes -= weight(&cut, source);
+        let bytes = &mut self.bytes;
+        *bytes += weight(&range, source);
+        self.map.insert_joined(range, source, |cut, source| {
+            *bytes -= weight(&cut, source);
             displaced(cut, source);
-            if old_end > end {
-                self.map.insert(
-                    end,
-                    Interval {
-                        end: old_end,
-                        source: source.advance(end - start),
-                    },
-                );
-                return;
-            }
-        }
-        while let Some((&at, &inside)) = self.map.range(start..end).next() {
-            self.map.remove(&at);
-            let cut = at..inside.end.min(end);
-            self.bytes -= weight(&cut, inside.source);
-            displaced(cut, inside.source);
-            if inside.end > end {
-                let rest = Interval {
-                    end: inside.end,
-                    source: inside.source.advance(end - at),
-                };
-                self.map.insert(end, rest);
-            }
-        }
+        });
     }
+}
 
-    /// What is known of the range, by offset, clipped to it.
-    pub fn get(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, ByteSource)> + '_ {
-        let Range { start, end } = range;
-        let first = self
-            .map
-            .range(..start)
-            .next_back()
-            .filter(|(_, i)| i.end > start && start < end);
-        let rest = (start < end)
-            .then(|| self.map.range(start..end))
-            .into_iter()
-            .flatten();
-        first.into_iter().chain(rest).map(move |(&at, i)| {
-            let from = at.max(start);
-            (from..i.end.min(end), i.source.advance(from - at))
-        })
-    }
+/// Lookups are those of the map.
+impl Deref for Intervals {
+    type Target = RangeMap<ByteSource>;
 
-    /// What is known of the byte at `at`, and up to where that holds.
-    pub fn segment(&self, at: u64) -> (Option<ByteSource>, u64) {
-        match self.map.range(..=at).next_back() {
-            Some((&start, i)) if i.end > at => (Some(i.source.advance(at - start)), i.end),
-            _ => (
-                None,
-                self.map
-                    .range(at..)
-                    .next()
-                    .map_or(u64::MAX, |(&next, _)| next),
-            ),
-        }
-    }
-
-    /// All of it, by offset.
-    pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, ByteSource)> + '_ {
-        self.map.iter().map(|(&at, i)| (at..i.end, i.source))
+    fn deref(&self) -> &RangeMap<ByteSource> {
+        &self.map
     }
 }
 
@@ -268,9 +157,8 @@ mod tests {
 
     const SPACE: u64 = 64;
 
-    fn op() -> impl Strategy<Value = (Range<u64>, Option<u8>)> {
-        (0..SPACE, 0..20u64, prop::option::weighted(0.8, 0..3u8))
-            .prop_map(|(s, l, v)| (s..(s + l).min(SPACE), v))
+    fn op() -> impl Strategy<Value = (Range<u64>, u8)> {
+        (0..SPACE, 0..20u64, 0..3u8).prop_map(|(s, l, v)| (s..(s + l).min(SPACE), v))
     }
 
     fn source(kind: u8, offset: u64, stamp: u64) -> ByteSource {
@@ -293,14 +181,11 @@ mod tests {
             for (stamp, (range, kind)) in ops.into_iter().enumerate() {
                 let mut displaced = Vec::new();
                 let mut hear = |r: Range<u64>, s: ByteSource| for o in r.clone() { displaced.push((o, s.advance(o - r.start))) };
-                let value = kind.map(|k| source(k, range.start, stamp as u64));
-                match value {
-                    Some(value) => map.insert(range.clone(), value, &mut hear),
-                    None => map.remove(range.clone(), &mut hear),
-                }
+                let value = source(kind, range.start, stamp as u64);
+                map.insert(range.clone(), value, &mut hear);
                 let expected: Vec<_> = range.clone().filter_map(|o| model[o as usize].map(|s| (o, s))).collect();
                 prop_assert_eq!(displaced, expected);
-                for o in range.clone() { model[o as usize] = value.map(|v| v.advance(o - range.start)); }
+                for o in range.clone() { model[o as usize] = Some(value.advance(o - range.start)); }
             }
             let bytes = model.iter().filter(|s| matches!(s, Some(ByteSource::Log { .. }))).count();
             prop_assert_eq!(map.bytes(), bytes as u64);
@@ -335,9 +220,9 @@ mod tests {
             b in prop::collection::vec(op(), 0..10),
             most in 0..12usize,
         ) {
-            let build = |ops: Vec<(Range<u64>, Option<u8>)>, stamp| {
+            let build = |ops: Vec<(Range<u64>, u8)>, stamp| {
                 let mut map = Intervals::default();
-                for (r, k) in ops { map.insert(r.clone(), source(k.unwrap_or(0), r.start, stamp), |_, _| ()); }
+                for (r, k) in ops { map.insert(r.clone(), source(k, r.start, stamp), |_, _| ()); }
                 map
             };
             let (top, low) = (build(a, 0), build(b, 1));

@@ -229,7 +229,7 @@ impl KernelPages {
     }
 
     /// The kernel has been seen to have this size for a file that is open here.
-    pub fn told_size(&self, fid: Fid, size: u64) {
+    pub fn note_kernel_size(&self, fid: Fid, size: u64) {
         if let Some(file) = self.ctx.table.find(fid) {
             let mut state = file.state.lock();
             // A write of this node may have changed it meanwhile.

@@ -22,7 +22,7 @@ pub struct LockOwnerState {
 
 impl LockOwnerState {
     /// Whether what it held is still held, now that this incarnation has answered.
-    pub fn kept(&self, incarnation: u64) -> bool {
+    pub fn is_still_held(&self, incarnation: u64) -> bool {
         self.incarnation.is_none_or(|before| before == incarnation) && !self.lost
     }
 }
@@ -46,7 +46,7 @@ impl LockOwners {
         let Some(holder) = self.holders.get_mut(&key) else {
             return true;
         };
-        let same = holder.kept(incarnation);
+        let same = holder.is_still_held(incarnation);
         holder.incarnation = Some(incarnation);
         same
     }

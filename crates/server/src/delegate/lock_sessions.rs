@@ -118,7 +118,7 @@ impl LockSessions {
         };
         let mut holders = self.holders.lock();
         let kept = match holder {
-            Some(holder) => holder.is_none_or(|holder| holder.kept(incarnation)),
+            Some(holder) => holder.is_none_or(|holder| holder.is_still_held(incarnation)),
             None => holders.granted(key, incarnation),
         };
         if kept {

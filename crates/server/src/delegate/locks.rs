@@ -167,7 +167,7 @@ impl LockClient {
             return Ok(());
         }
         let published = self.committer.publish(&open.file);
-        match self.sessions.give_up(everything(key)) {
+        match self.sessions.give_up(whole_file(key)) {
             Err(e) if e.errno() == Errno::NOLCK => published,
             done => published.and(done),
         }
@@ -177,7 +177,7 @@ impl LockClient {
     pub(super) fn release(&self, fid: Fid, handle: Handle) {
         let gone = self.sessions.holders.lock().closed(fid, handle);
         for key in gone {
-            if let Err(e) = self.sessions.give_up(everything(key)) {
+            if let Err(e) = self.sessions.give_up(whole_file(key)) {
                 tracing::debug!(fid = fid.0, error = %e, "a lock of a closed file is given up later");
             }
         }
@@ -304,7 +304,7 @@ impl LockClient {
         };
         if !kept {
             // What it held before is lost; the program must hear of it rather than go on as if it held both.
-            let _ = self.sessions.give_up(everything(key));
+            let _ = self.sessions.give_up(whole_file(key));
             return Err(Errno::NOLCK.into());
         }
         self.ctx.refresh(file)?;
@@ -313,7 +313,7 @@ impl LockClient {
 }
 
 /// All that an owner can have locked on a file.
-fn everything((fid, space, owner): (Fid, LockSpace, u64)) -> LockRange {
+fn whole_file((fid, space, owner): (Fid, LockSpace, u64)) -> LockRange {
     LockRange {
         fid,
         space,

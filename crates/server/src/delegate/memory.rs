@@ -22,7 +22,7 @@ pub(super) struct LayerMemory {
 
 impl LayerMemory {
     /// Some layer grew by `pieces`. `publish`: the caller holds nothing that a commit needs, so one may happen here.
-    pub fn grew(&self, pieces: usize, publish: bool) {
+    pub fn layer_grew(&self, pieces: usize, publish: bool) {
         let before = self.grown.fetch_add(pieces, Ordering::Relaxed);
         if before + pieces < self.most_pieces / 8 {
             return;

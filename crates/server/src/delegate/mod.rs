@@ -17,7 +17,7 @@
 //! | `LockClient`, `LockSessions` | `locks`, `lock_owners`, `deadlock`; `lock_sessions` | advisory locks, who holds what, deadlocks; sessions with the members that keep them |
 //! | `FileSyncer` | `sync` | bringing to disk |
 //! | `Prefetcher` | `prefetch` | fetching what will be read |
-//! | `ByteLocator` | `locate`, `file_description` | which members store a file's bytes; the same for people |
+//! | `ByteLocator` | `locate`, `file_description`, `stored_bytes` | which members store a file's bytes; the same for people; how they store them |
 //! | `LayerReader` | `read`, `runs`, `seek` | reading through the layers; data and holes |
 //! | `OwnerExtents` | `windows`, `patterns` | asking owners for extents and patterns |
 //! | `LayerMemory` | `memory` | keeping the layers of all files small |
@@ -25,6 +25,7 @@
 //! | `DelegateContext` | `context` | what all those above share; owners' views of files |
 //! | `TrafficCounters` | `traffic` | counters of the requests of a mount or library |
 //! | `DeferredCloses` | `deferred_close` | work that closes could not finish, and when it is retried |
+//! | `DirectoryPaths` | `directory_paths` | where directories are, for codec hints by path |
 //! | `KernelLeases` | `kernel_leases` | what this node's kernel may keep because its owner leased it |
 //! | `RequestCombiner` | `combine` | requests of this node that ask another member the same thing at once |
 //! | `OpenFileTable` | `handles`, `counted_open` | handles, and the files this node knows; one open at the owner for several handles |
@@ -50,6 +51,7 @@ mod context;
 mod counted_open;
 mod deadlock;
 mod deferred_close;
+mod directory_paths;
 mod drop_notes;
 mod file_description;
 mod file_map;
@@ -75,6 +77,7 @@ mod prefetch;
 mod read;
 mod runs;
 mod seek;
+mod stored_bytes;
 mod sync;
 mod team;
 mod traffic;
@@ -93,6 +96,7 @@ use combine::RequestCombiner;
 use commit::LayerCommitter;
 use context::DelegateContext;
 use counted_open::TeamOpenClaims;
+use directory_paths::DirectoryPaths;
 pub use file_description::{FileDescription, PatternRow, PatternRows};
 use forebay_data::Counter;
 use forebay_data::buffer_pool::BufferPool;
@@ -119,6 +123,7 @@ use read::LayerReader;
 pub use seek::SeekTarget;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+pub use stored_bytes::{FileStorage, RecodePlace, RecodeStep};
 use sync::FileSyncer;
 pub use team::{TeamClient, team_token};
 pub use traffic::{Traffic, TrafficCounters};
@@ -175,6 +180,8 @@ impl Delegate {
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
             kernel_leases: KernelLeases::default(),
             noted_files: AtomicUsize::default(),
+            directory_paths: DirectoryPaths::new(config.codec.names.have_paths()),
+            codec_names: config.codec.names.clone(),
             combine: RequestCombiner::new(member),
             posix: config.consistency == Consistency::Posix,
             always_sync: config.durability == Durability::Disk,

@@ -5,10 +5,12 @@ use super::context::DelegateContext;
 use super::handles::Handle;
 use super::kernel_leases::{KernelLease, LeaseTicket, LeasedPart, ProgramThread, RequestOrigin};
 use super::write::LayerWriter;
+use crate::meta::{CODEC_XATTR, parse_codec};
 use crate::{
     Attr, Caller, DirEntry, Fid, Kind, Member, NewInode, RenameFlags, Result, SetAttr, SetTime,
     SpaceTotals,
 };
+use forebay_codec::CodecHint;
 use forebay_proto::PeerCall;
 use forebay_proto::data::GetUsage;
 use forebay_proto::files::{self, FileSurvey, SurveyFiles};
@@ -70,7 +72,12 @@ impl NamespaceClient {
             };
             self.ctx.call(parent.owner(), request)
         };
-        self.ctx.combine.lookup(parent, name, ask)
+        let found = self.ctx.combine.lookup(parent, name, ask)?;
+        if found.attr.kind == Kind::Dir {
+            let paths = &self.ctx.directory_paths;
+            paths.note(found.attr.fid, parent, name);
+        }
+        Ok(found)
     }
 
     /// What the kernel is about to be told, and whether it may keep it.
@@ -177,15 +184,23 @@ impl NamespaceClient {
         by: impl Into<RequestOrigin>,
     ) -> Result<Attr> {
         let RequestOrigin { caller, thread } = by.into();
+        let kind = new.kind;
+        let codec = match kind {
+            Kind::File => self.ctx.codec_of_name(parent, name),
+            _ => None,
+        };
         let request = meta::Create {
             parent,
             name: name.to_vec(),
-            new,
+            new: NewInode { codec, ..new },
             caller,
             exclusive: true,
             open: None,
         };
         let made = self.ask(parent.owner(), request)?;
+        if kind == Kind::Dir {
+            self.ctx.directory_paths.note(made.attr.fid, parent, name);
+        }
         self.ctx.forget_names(&[parent], thread);
         Ok(made.attr)
     }
@@ -269,6 +284,7 @@ impl NamespaceClient {
             self.ctx.kernel_leases.moves_into(from);
         }
         let mut concerned = self.ask(to.owner(), request)?;
+        self.ctx.directory_paths.forget(&concerned);
         concerned.extend([from, to]);
         self.ctx.forget_in_kernel(&concerned);
         self.ctx.deferred_closes.retry_now();
@@ -329,7 +345,7 @@ impl NamespaceClient {
     /// Sets a value. `create`: only a new one; `replace`: only one that exists.
     ///
     /// # Errors
-    /// `EEXIST`, `ENODATA`, `ERANGE`, `E2BIG`, `EOPNOTSUPP`.
+    /// `EEXIST`, `ENODATA`, `ERANGE`, `E2BIG`, `EOPNOTSUPP`; `EINVAL` for a codec hint that is none.
     pub fn setxattr(
         &self,
         fid: Fid,
@@ -347,7 +363,17 @@ impl NamespaceClient {
         };
         self.ask(fid.owner(), request)?;
         self.ctx.forget_in_kernel(&[fid]);
+        if name == CODEC_XATTR.as_bytes() {
+            self.take_codec(fid, parse_codec(value).ok());
+        }
         Ok(())
+    }
+
+    /// What is written to the file on this node from now on is encoded by this hint.
+    fn take_codec(&self, fid: Fid, codec: Option<CodecHint>) {
+        if let Some(file) = self.ctx.table.find(fid) {
+            file.state.lock().attr.codec = codec;
+        }
     }
 
     /// All names.
@@ -363,9 +389,15 @@ impl NamespaceClient {
     /// # Errors
     /// `ENODATA` if there is none.
     pub fn removexattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
-        let name = name.to_vec();
-        self.ask(fid.owner(), meta::RemoveXattr { fid, name })?;
+        let request = meta::RemoveXattr {
+            fid,
+            name: name.to_vec(),
+        };
+        self.ask(fid.owner(), request)?;
         self.ctx.forget_in_kernel(&[fid]);
+        if name == CODEC_XATTR.as_bytes() {
+            self.take_codec(fid, None);
+        }
         Ok(())
     }
 
@@ -451,7 +483,7 @@ impl NamespaceClient {
                 } else {
                     state.show(attr)
                 };
-                state.tells(shown.size);
+                state.forget_other_kernel_size(shown.size);
                 (shown, changes)
             }
             _ => (attr, false),

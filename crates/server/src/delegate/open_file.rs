@@ -243,7 +243,7 @@ impl FileState {
     }
 
     /// The kernel is about to hear of this size, and may take it or not.
-    pub fn tells(&mut self, size: u64) {
+    pub fn forget_other_kernel_size(&mut self, size: u64) {
         self.told = self.told.filter(|told| *told == size);
     }
 
@@ -287,7 +287,8 @@ impl FileState {
     /// may know it. `asked`: answers for the view of now that the caller holds, below the windows.
     pub fn plan(&self, range: Range<u64>, asked: &FetchedExtents, most: usize) -> ReadPlan {
         let mut plan = ReadPlan::default();
-        let layers: Vec<&Intervals> = self.layers(asked).into_iter().flatten().collect();
+        let layers = self.layers(asked).into_iter().flatten();
+        let layers: Vec<&Intervals> = layers.filter(|layer| !layer.is_empty()).collect();
         resolve(&layers, range, most, &mut plan);
         self.fill_behind_end(&mut plan);
         plan
@@ -331,7 +332,7 @@ impl FileState {
     }
 
     /// Whether the byte at `at` is a hole (`None`: not known here), and up to where that holds at least. `asked`: as for a plan.
-    pub fn stretch(&self, at: u64, asked: &FetchedExtents) -> (Option<bool>, u64) {
+    pub fn hole_at(&self, at: u64, asked: &FetchedExtents) -> (Option<bool>, u64) {
         let mut until = u64::MAX;
         for layer in self.layers(asked).into_iter().flatten() {
             match layer.segment(at) {
@@ -342,7 +343,7 @@ impl FileState {
         let Some(map) = self.lowest(asked) else {
             return (None, until);
         };
-        let (hole, end) = map.stretch(at);
+        let (hole, end) = map.hole_at(at);
         (hole, until.min(end))
     }
 
@@ -392,6 +393,7 @@ mod tests {
             generation,
             lamination: Lamination::None,
             layout: ExtentLayout::OwnerOnly,
+            codec: None,
         }
     }
 

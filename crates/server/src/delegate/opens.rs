@@ -71,7 +71,7 @@ impl OpenClient {
             let created = self.ask_create(new, exclusive, Some(open));
             if let Err(Error::Fabric(_)) = &created {
                 // It may have been counted, of a file that is not known here.
-                self.lose(UnansweredOpen::UnknownFile(open.token));
+                self.note_lost_open(UnansweredOpen::UnknownFile(open.token));
             }
             let Created {
                 attr,
@@ -127,10 +127,14 @@ impl OpenClient {
         exclusive: bool,
         open: Option<NewOpen>,
     ) -> Result<Created> {
+        let named = new.becomes.as_ref().unwrap_or(&new.name);
         let request = meta::Create {
             parent: new.parent,
             name: new.name.to_vec(),
-            new: NewInode::new(Kind::File, new.mode),
+            new: NewInode {
+                codec: self.ctx.codec_of_name(new.parent, named),
+                ..NewInode::new(Kind::File, new.mode)
+            },
             caller: new.caller,
             exclusive,
             open,
@@ -158,17 +162,17 @@ impl OpenClient {
                 .call_with_retries(fid.owner(), &files::Open { fid, flags, token }, MAX_TRIES);
         if let Err(Error::Fabric(_)) = &asked {
             // It may have been counted.
-            self.lose(UnansweredOpen::KnownFile(fid, token));
+            self.note_lost_open(UnansweredOpen::KnownFile(fid, token));
         }
         let attr = match flags.truncate {
-            true => self.emptied(&asked?, token)?,
+            true => self.truncate_opened(&asked?, token)?,
             false => asked?,
         };
         Ok((attr, CountedOpen::new(token, handles)))
     }
 
     /// Empties a file that was opened under this token; closes it if that fails.
-    fn emptied(&self, attr: &Attr, token: u64) -> Result<Attr> {
+    fn truncate_opened(&self, attr: &Attr, token: u64) -> Result<Attr> {
         let file = self.ctx.table.hold(attr);
         let emptied = FileCut {
             size: 0,
@@ -186,7 +190,7 @@ impl OpenClient {
     }
 
     /// An open that may be counted at the owner without a handle here: it is closed in the background.
-    pub(super) fn lose(&self, open: UnansweredOpen) {
+    pub(super) fn note_lost_open(&self, open: UnansweredOpen) {
         let mut lost = self.lost_opens.lock();
         if !lost.contains(&open) {
             lost.push(open);
@@ -235,7 +239,7 @@ impl OpenClient {
         let (attr, stale, direct, paging, writes_pages) = {
             let mut state = file.state.lock();
             let size = state.size();
-            state.tells(size);
+            state.forget_other_kernel_size(size);
             if made && state.handles == 1 {
                 // Nobody has read or written it yet.
                 file.paged.store(false, Ordering::SeqCst);
@@ -331,6 +335,6 @@ impl OpenClient {
     /// Nobody here has a handle of this open, and it is not known whether it was counted, nor of which file. The members are
     /// told in the background. Once for each node.
     pub fn abandon(&self, token: u64) {
-        self.lose(UnansweredOpen::UnknownFile(token));
+        self.note_lost_open(UnansweredOpen::UnknownFile(token));
     }
 }

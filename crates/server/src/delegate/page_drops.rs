@@ -1,21 +1,23 @@
-//! Dropping pages of a file while a write through the page cache is under way.
+//! Dropping cached pages of a file while a program writes to it through the page cache.
 //!
-//! A kernel without the writeback cache sends such a write with its whole pages unlocked. If they are dropped before this node has the bytes
-//! of the write, a read may fill them again with older bytes: the kernel does not check them when the write is answered, and would show
-//! the older bytes from then on. So from a drop on, reads into the page cache are noted (`drop_notes`), and a write whose range was read
-//! has the range dropped once more before it is answered.
+//! The problem: while such a write is on its way to the mount, its pages are unlocked (in a kernel without the writeback cache). If they
+//! are dropped before the node has the new bytes, a read may fill them with the old ones. The kernel would keep showing these, because
+//! it does not look at the pages again when the write is answered.
 //!
-//! Why that is enough:
-//! - The kernel holds the file's lock from filling the pages of such a write until it is answered. So it sends one at a time, and reads
-//!   before the answer to one do not matter for the next.
-//! - Only this node drops pages: at an open, too, the kernel keeps its pages, after this node has dropped them. A drop counts as under way
-//!   from before it begins.
-//! - A read is noted before it takes bytes, and a write looks for notes once its bytes can be read. So either the read has the bytes of
-//!   the write, or the write finds the read.
+//! The solution: from a drop on, reads into the page cache are noted (`drop_notes`). A write whose range was read since has its range
+//! dropped once more before it is answered.
 //!
-//! A drop of all pages also removes the notes of reads that were answered before it began: their pages are gone. Only pages that an
-//! unanswered partial write has locked survive it, and nobody has read these since they came. (A read that is under way while pages are
-//! dropped keeps its note: the mount does not wait long.)
+//! Why this is enough:
+//! - *One write at a time*: the kernel holds the file's lock from before it fills the pages of a write until the write is answered. So
+//!   notes made before an answer do not matter to the next write.
+//! - *No other drops*: only this node drops pages. Also at an open the kernel keeps its pages; the node has dropped them before. A drop
+//!   counts as under way from before it begins.
+//! - *No read is missed*: a read is noted before it takes bytes, and a write checks the notes after its bytes can be read. So either the
+//!   read gets the new bytes, or the write finds its note.
+//!
+//! Notes end in two ways: with the answer to a write, and, of reads that were answered before, with a drop of all pages, which drops
+//! theirs. Such a drop spares only pages that an unanswered partial write has locked, and nobody has read these since. A read that is
+//! under way during a drop keeps its note.
 use super::context::DelegateContext;
 use super::drop_notes::DropNotes;
 use super::handles::Handle;
@@ -99,8 +101,8 @@ impl KernelPages {
         }
     }
 
-    /// The same of a range whose write through the page cache is not answered yet: until it is, there is no other such write that
-    /// could be hit.
+    /// The kernel is about to drop the range of a write through the page cache that is not answered yet. Nothing need be noted: until the
+    /// answer there is no other such write.
     pub fn begin_drop_of_write(&self, fid: Fid) -> PageDrop<'_> {
         let (ctx, file) = (&*self.ctx, self.ctx.table.find(fid));
         if let Some(file) = &file {
@@ -110,7 +112,7 @@ impl KernelPages {
         PageDrop { ctx, file, gone }
     }
 
-    /// That write is answered although the drop goes on.
+    /// That write is answered before the drop has ended, so reads are noted from now on.
     pub fn drop_goes_on(&self, fid: Fid) {
         if let Some(file) = self.ctx.table.find(fid) {
             let note = DropNotes::note_from_now;
@@ -118,7 +120,7 @@ impl KernelPages {
         }
     }
 
-    /// What is read through this handle next goes into the page cache. To be kept until it is answered.
+    /// Notes a read into the page cache. The caller keeps the result until the read is answered.
     pub fn note_read(&self, handle: Handle, offset: u64, len: u32) -> Option<NotedPageRead> {
         if self.ctx.noted_files.load(Ordering::SeqCst) == 0 {
             return None;
@@ -129,8 +131,8 @@ impl KernelPages {
         Some(NotedPageRead { file, number })
     }
 
-    /// A write through the page cache has taken place and is answered next. Whether the kernel may have older pages of it: they are to be
-    /// dropped first.
+    /// Called before a write through the page cache is answered, once its bytes can be read. Whether the kernel may have older pages of
+    /// its range, which the caller then drops first.
     pub fn is_outdated_by(&self, handle: Handle, offset: u64, len: usize) -> bool {
         if self.ctx.noted_files.load(Ordering::SeqCst) == 0 {
             return false;
@@ -141,6 +143,6 @@ impl KernelPages {
         let range = offset..offset.saturating_add(len as u64);
         let mut state = open.file.state.lock();
         self.ctx
-            .change_notes(&mut state, |notes| notes.wrote(&range))
+            .change_notes(&mut state, |notes| notes.write_outdates(&range))
     }
 }

@@ -87,7 +87,7 @@ impl OwnerExtents {
             state.windows.clear();
         }
         self.memory
-            .grew(map.memory() / INTERVAL_MEMORY as usize, false);
+            .layer_grew(map.memory() / INTERVAL_MEMORY as usize, false);
         asked.map = Some(map);
         Ok(())
     }

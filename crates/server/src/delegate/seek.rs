@@ -30,7 +30,7 @@ impl LayerReader {
                     asked = FetchedExtents::default();
                     view = generation;
                 }
-                let (hole, until) = state.stretch(at, &asked);
+                let (hole, until) = state.hole_at(at, &asked);
                 (hole, until, state.size(), generation)
             };
             if at >= size {

@@ -48,7 +48,7 @@ impl TrafficCounters {
         self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn wrote(&self, bytes: usize) {
+    pub(super) fn count_write(&self, bytes: usize) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         self.written_bytes
             .fetch_add(bytes as u64, Ordering::Relaxed);

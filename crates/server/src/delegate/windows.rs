@@ -85,7 +85,7 @@ impl OwnerExtents {
                     _ => end,
                 };
                 fill(file, from..covered, &extents, generation)?;
-                self.memory.grew(extents.len() + 1, false);
+                self.memory.layer_grew(extents.len() + 1, false);
                 let own = from.max(wanted.start)..covered.min(wanted.end);
                 put(&mut asked.pieces, own, &extents);
                 reach = covered;

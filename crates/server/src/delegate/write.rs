@@ -134,13 +134,13 @@ impl LayerWriter {
         };
         drop(appending);
         self.committer.free_bytes(&dropped);
-        self.ctx.counters.wrote(data.len());
+        self.ctx.counters.count_write(data.len());
         if self.ctx.posix {
             self.committer.publish(file)?;
             return Ok(range.start);
         }
         if grown > 0 {
-            self.memory.grew(grown, true);
+            self.memory.layer_grew(grown, true);
         }
         if crowded {
             self.committer.publish_early(file);
@@ -267,13 +267,11 @@ impl LayerWriter {
         found
     }
 
-    /// The handle's log, made at its first write.
+    /// The handle's log, made at its first write, and anew once the file's codec hint was changed.
     fn log_of(&self, open: &OpenHandle) -> Result<LogId> {
-        let mut log = open.log.lock();
-        match *log {
-            Some(log) => Ok(log),
-            None => Ok(*log.insert(self.ctx.node.data.create_log(open.file.fid)?)),
-        }
+        let hint = open.file.state.lock().attr.codec.unwrap_or_default();
+        let make = || self.ctx.node.data.create_log(open.file.fid, hint);
+        open.logs.lock().for_hint(hint, make)
     }
 
     /// Where the next append goes, as the owner says.

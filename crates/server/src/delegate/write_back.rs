@@ -122,7 +122,7 @@ impl WriteBackCalls {
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn hand_over_time(&self, handle: Handle, mtime: Time) -> Result<Attr> {
+    pub fn set_kernel_mtime(&self, handle: Handle, mtime: Time) -> Result<Attr> {
         let _at = self.ctx.counters.other();
         let open = self.ctx.table.get_writable(handle)?;
         let mut state = open.file.state.lock();

@@ -1,8 +1,8 @@
 //! Commits at the file's owner: everything that changes content comes through here.
 //!
 //! Order of steps, under the file's commit lock:
-//! 1. Commits of the file decided earlier and not published everywhere are published, or (if a member of them cannot be
-//!    reached) a commit with a part for the same member fails with `EIO`. So a member publishes in sequence order.
+//! 1. Earlier commits of the file that are decided are published where they are not yet. If a member cannot be reached for that, a commit
+//!    with a part for this member fails with `EIO`. So each member publishes in sequence order.
 //! 2. One batch, under the inode's lock: the own part, the inode, the freed bytes, the receipt, and if other members
 //!    have parts the decision. **This batch is the commit**: before it nothing of the commit is visible anywhere and it
 //!    can still fail; after it, it cannot, and every reader sees all of it (see `reader` for how).
@@ -61,7 +61,9 @@ impl Committer {
             self.sync_decided()?;
         }
         let inode = self.components.context.inodes.get(id.fid);
-        let attr = inode.map_err(|e| self.too_late(&e))?.attr(id.fid);
+        let attr = inode
+            .map_err(|e| self.error_after_decision(&e))?
+            .attr(id.fid);
         Ok(CommitReply::Committed(Committed {
             seq,
             previous,
@@ -131,7 +133,7 @@ impl Committer {
                 return Ok(None);
             }
             let own = &mut commit.own;
-            let all = empties(own) && commit.patterns.is_empty();
+            let all = empties_file(own) && commit.patterns.is_empty();
             let done = self
                 .components
                 .patterns
@@ -211,11 +213,11 @@ impl Committer {
     /// Brings a decided commit to disk.
     fn sync_decided(&self) -> Result<()> {
         let synced = self.components.context.store.sync().map_err(Error::from);
-        synced.map_err(|e| self.too_late(&e))
+        synced.map_err(|e| self.error_after_decision(&e))
     }
 
     /// What went wrong after a commit was decided: the writer must ask again, under the same token.
-    fn too_late(&self, error: &Error) -> Error {
+    fn error_after_decision(&self, error: &Error) -> Error {
         Error::Peer {
             member: self.components.context.member(),
             reason: format!("the commit is decided, but could not be finished here: {error}"),
@@ -224,7 +226,7 @@ impl Committer {
 }
 
 /// Whether nothing is left of a file's content after these changes: a truncate to 0, and no put.
-fn empties(changes: &[Change]) -> bool {
+fn empties_file(changes: &[Change]) -> bool {
     let all = |c: &Change| {
         matches!(
             c,

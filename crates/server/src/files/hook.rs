@@ -57,7 +57,7 @@ impl FilesHook for FileContent {
         self.components.opens.is_open(fid)
     }
     fn named(&self, fid: Fid) {
-        self.components.opens.got_name(fid);
+        self.components.opens.note_named(fid);
     }
     fn remove_at_once<'a>(
         &'a self,

@@ -138,7 +138,7 @@ impl OpenTable {
         self.files.lock().insert(fid, entry);
     }
     /// The file has a name now.
-    pub fn got_name(&self, fid: Fid) {
+    pub fn note_named(&self, fid: Fid) {
         if let Some(entry) = self.files.lock().get_mut(&fid) {
             entry.orphan = false;
         }

@@ -22,7 +22,7 @@ use crate::inodes::Inode;
 use crate::log_ranges::LogRanges;
 use crate::{Attr, Error, ExtentLayout, Fid, Kind, Member, Result};
 use forebay_index::{Extent, SLICE};
-use forebay_proto::files::{ExtentsReply, FileSurvey, NamedRanges};
+use forebay_proto::files::{ExtentsReply, FileLogRanges, FileSurvey, NamedRanges};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -77,10 +77,23 @@ impl ContentReader {
 
     /// Which log addresses of `member` the file names here: what a member that was cut off asks, to know which bytes of its
     /// unfinished logs are in use.
+    pub fn named(&self, fid: Fid, member: Member, from: u64) -> Result<NamedRanges> {
+        let named = self.log_ranges(fid, from)?;
+        let ranges = named.ranges.into_iter();
+        let of_member = ranges.filter(|(of, ..)| *of == member);
+        Ok(NamedRanges {
+            ranges: of_member
+                .map(|(_, log, start, end)| (log, start, end))
+                .collect(),
+            next: named.next,
+        })
+    }
+
+    /// Which log addresses of any member the file names here.
     ///
     /// Of a pattern all addresses are named, as one range a term, however many extents it stands for. Those that were
     /// freed are gone, and naming them once more does not bring them back.
-    pub fn named(&self, fid: Fid, member: Member, from: u64) -> Result<NamedRanges> {
+    pub fn log_ranges(&self, fid: Fid, from: u64) -> Result<FileLogRanges> {
         self.staged.publish_decided(fid)?;
         let mut named = LogRanges::default();
         if fid.owner() == self.context.member() && from == 0 {
@@ -96,12 +109,12 @@ impl ContentReader {
         let index = &self.slices.index;
         let extents = index.get(fid.0, from..u64::MAX, NAMED_EXTENTS)?;
         extents.iter().for_each(|e| named.add_extent(e));
-        let of_member = named.sorted().extents().into_iter();
-        let ranges = of_member
-            .filter(|e| e.member == member)
-            .map(|e| (e.log, e.addr, e.addr + e.len));
+        let named = named.sorted();
+        let ranges = named.iter();
+        let ranges =
+            ranges.map(|(source, range)| (source.member, source.log, range.start, range.end));
         let full = extents.len() == NAMED_EXTENTS;
-        Ok(NamedRanges {
+        Ok(FileLogRanges {
             ranges: ranges.collect(),
             next: extents.last().filter(|_| full).map(Extent::end),
         })
@@ -121,7 +134,7 @@ impl ContentReader {
             };
             Ok(Some(FileSurvey {
                 attr: inode.attr(*fid),
-                xattrs: inodes.has_xattrs(*fid)?,
+                xattrs: inodes.has_xattrs(*fid, &inode)?,
                 held: match inode.kind {
                     Kind::File => self.held(*fid, &inode, &mut left)?,
                     _ => Some(Vec::new()),

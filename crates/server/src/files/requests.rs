@@ -5,10 +5,10 @@ use super::records::CommitId;
 use crate::inodes::leases::{LeaseChange, LeasedObject};
 use crate::{Attr, Fid, Member, Result};
 use forebay_proto::files::{
-    AbandonOpen, Close, CloseTeam, Commit, CommitReply, DropStaged, ExtentsReply, FileSurvey,
-    FilesService, GetDecision, GetExtents, GetNamedRanges, GetPatterns, GetView, Laminate,
-    NamedRanges, Open, OpenTeam, OpenUnnamed, PatternsReply, PublishStaged, Published,
-    RemoveProgress, RemoveSlices, ReserveAppend, StageChanges, SurveyFiles, SyncFile,
+    AbandonOpen, Close, CloseTeam, Commit, CommitReply, DropStaged, ExtentsReply, FileLogRanges,
+    FileSurvey, FilesService, GetDecision, GetExtents, GetLogRanges, GetNamedRanges, GetPatterns,
+    GetView, Laminate, NamedRanges, Open, OpenTeam, OpenUnnamed, PatternsReply, PublishStaged,
+    Published, RemoveProgress, RemoveSlices, ReserveAppend, StageChanges, SurveyFiles, SyncFile,
 };
 
 impl FilesService for FileContent {
@@ -74,6 +74,9 @@ impl FilesService for FileContent {
     }
     fn get_named_ranges(&self, _: Member, r: GetNamedRanges) -> Result<NamedRanges> {
         self.reader.named(r.fid, r.member, r.from)
+    }
+    fn get_log_ranges(&self, _: Member, r: GetLogRanges) -> Result<FileLogRanges> {
+        self.reader.log_ranges(r.fid, r.from)
     }
     fn remove_slices(&self, _: Member, r: RemoveSlices) -> Result<RemoveProgress> {
         self.staged.remove(r.fid)

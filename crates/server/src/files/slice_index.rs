@@ -1,8 +1,8 @@
 //! The extents of this member's slices, and what becomes of the bytes that changes displace.
 //!
 //! # Invariants
-//! 1. What a change displaces is noted in the change's own batch: as a message of the outbox, which frees the bytes, or,
-//!    if the change's own bytes need not be on disk yet, as a record that holds the displaced ones until they are.
+//! 1. The batch of a change also notes the extents that it displaces. If the new bytes are on disk, that is a message of the outbox, which
+//!    frees the displaced bytes. Else it is a record (`outbox/displaced_extents`), which keeps them until the new bytes are on disk.
 //! 2. Stored extents of one file never overlap (`forebay_index`).
 //!
 //! A change of a file's extents here is made under a lock that the caller holds: the inode's of a file of this member, the
@@ -78,7 +78,9 @@ impl SliceIndex {
             Change::Put(extent) => Some(extent),
             Change::Cut { .. } => None,
         });
-        self.outbox.displaced.wrote(puts.clone().map(|e| e.member));
+        self.outbox
+            .displaced
+            .note_writers(puts.clone().map(|e| e.member));
         let all = before.has_synced_bytes || self.outbox.displaced.has_records(fid);
         let held = DisplacedRecord {
             fid,

@@ -1,11 +1,11 @@
 //! The slices held here of other members' files: parts of commits are staged, then published or dropped.
 //!
 //! # Invariants
-//! 1. A staged part is durable and invisible. It is removed only by `PublishStaged`, by `RemoveSlices`, or after the
-//!    owner was asked (after a restart, for `DropStaged`, or after long silence) and said that the commit was decided
-//!    (then it is published here) or never will be.
-//! 2. Publishing is one batch: extents, freed bytes, the published sequence, the staged record's end. A sequence not
-//!    above the published one was applied before, and is only answered.
+//! 1. A staged part is durable and invisible. Three things remove it: `PublishStaged`; `RemoveSlices`; and the owner's answer about
+//!    the commit, which is asked for after a restart, at `DropStaged`, and after long silence. If the commit was decided, the
+//!    part is published; if it never will be, the part is dropped.
+//! 2. Publishing is one batch: it adds the extents, notes the bytes to free and the published sequence, and deletes the staged record. A
+//!    sequence that is not above the published one was applied before; it is answered again, and changes nothing.
 //! 3. All of a file's records and extents here change under its slice lock.
 use super::commit::validated;
 use super::context::MemberContext;

@@ -369,7 +369,7 @@ fn data<'n>(
         for (fid, extent) in entries.filter_map(Result::ok) {
             report.extents += 1;
             named.add_extent(&extent);
-            unreadable.belong(Fid(fid), &extent);
+            unreadable.attribute_to_file(Fid(fid), &extent);
             let place = || {
                 format!(
                     "file {fid:#x} offset {} of {} bytes, kept by member {}",
@@ -383,7 +383,7 @@ fn data<'n>(
         }
         for (fid, extent) in files::check::pattern_extents(&m.store, &m.index)? {
             named.add_extent(&extent);
-            unreadable.belong(fid, &extent);
+            unreadable.attribute_to_file(fid, &extent);
             let place = || {
                 format!(
                     "patterns of file {:#x}, {} bytes, kept by member {}",

@@ -67,7 +67,7 @@ impl UnreadablePieces {
     }
 
     /// Where this extent of a file has its bytes.
-    pub fn belong(&mut self, fid: Fid, extent: &Extent) {
+    pub fn attribute_to_file(&mut self, fid: Fid, extent: &Extent) {
         let (member, log, end) = (extent.member, extent.log, extent.addr + extent.len);
         let before = self.0.range(..=(member, log, extent.addr)).next_back();
         let from = before.map_or((member, log, extent.addr), |(key, _)| *key);

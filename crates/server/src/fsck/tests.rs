@@ -168,7 +168,10 @@ fn killed_with_an_unnamed_span() -> (TempDir, std::path::PathBuf, Span) {
     let dir = service();
     let service = start(dir.path());
     let node = service.nodes()[0].clone();
-    let log = node.data.create_log(Fid::new(0, 77)).unwrap();
+    let log = node
+        .data
+        .create_log(Fid::new(0, 77), Default::default())
+        .unwrap();
     node.data.append(log, &[7; 3000]).unwrap();
     node.data.flush(log, false).unwrap();
     let spans = span::overlapping(&node.store, log, 0..u64::MAX);
@@ -314,12 +317,7 @@ fn removed_directories_are_not_counted() {
         status.iter().map(|m| m.files.unwrap()).sum::<u64>()
     };
     assert_eq!(files(&service), 1, "the root");
-    let new = NewInode {
-        kind: Kind::Dir,
-        mode: 0o755,
-        rdev: 0,
-        target: Vec::new(),
-    };
+    let new = NewInode::new(Kind::Dir, 0o755);
     for i in 0..6 {
         let name = format!("d{i}");
         let delegate = service.delegate(i % 2);

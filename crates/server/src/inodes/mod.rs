@@ -148,13 +148,13 @@ impl Inodes {
         keys::delete_prefix(&self.store, batch, keys::XATTRS, &fid.0.to_be_bytes())
     }
 
-    /// Whether the inode has extended attributes.
+    /// Whether the inode, as it was read, has extended attributes.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn has_xattrs(&self, fid: Fid) -> Result<bool> {
+    pub fn has_xattrs(&self, fid: Fid, inode: &Inode) -> Result<bool> {
         let first = keys::records_of(&self.store, keys::XATTRS, fid).next();
-        Ok(first.transpose()?.is_some())
+        Ok(inode.codec.is_some() || first.transpose()?.is_some())
     }
 }
 

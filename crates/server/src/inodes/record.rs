@@ -7,13 +7,15 @@
 //! +---------+------------------------------------------------+
 //! ```
 //!
-//! The version is 3. Version 2 has the same fields, but no device files. Version 1 has no layout, the last field: it is read as
-//! `BySlice` if anything was ever published, else as `OwnerOnly`. Another one is refused: it is a store of a newer Forebay. The
-//! store's blocks and log records carry the checksums.
+//! The version is 4. Version 3 has no codec hint, the last field: it is read as none. Version 2 has no device files either. Version
+//! 1 has no layout, the field before: it is read as `BySlice` if anything was ever published, else as `OwnerOnly`. Another one is
+//! refused: it is a store of a newer Forebay. The store's blocks and log records carry the checksums.
 use crate::{Error, ExtentLayout, Fid, Result};
 pub use forebay_proto::Inode;
 
-pub(super) const VERSION: u8 = 3;
+pub(super) const VERSION: u8 = 4;
+/// Without the codec hint.
+pub(super) const VERSION_3: u8 = 3;
 /// The same fields, without device files.
 pub(super) const VERSION_2: u8 = 2;
 /// Without the layout.
@@ -33,10 +35,12 @@ pub(crate) fn decode(fid: Fid, value: &[u8]) -> Result<Inode> {
             .map_err(|e| Error::Corrupt(format!("inode {fid:#x}: {e}; run `forebay fsck`")))
     };
     match value.split_first() {
-        Some((&(VERSION | VERSION_2), rest)) => fields(rest),
+        Some((&VERSION, rest)) => fields(rest),
+        // The hint is the last field: one byte, of none.
+        Some((&(VERSION_3 | VERSION_2), rest)) => fields(&[rest, &[0]].concat()),
         Some((&VERSION_1, rest)) => {
-            // The layout is the last field: one byte, of the first kind.
-            let mut inode = fields(&[rest, &[0]].concat())?;
+            // The layout is the field before: one byte, of the first kind.
+            let mut inode = fields(&[rest, &[0, 0]].concat())?;
             if inode.seq > 0 {
                 inode.layout = ExtentLayout::BySlice;
             }

@@ -1,5 +1,5 @@
-//! Inodes: fids, locks, records of versions 1, 2 and 3, of a newer version, and damaged ones.
-use super::record::{VERSION, VERSION_1, VERSION_2};
+//! Inodes: fids, locks, records of all versions, of a newer version, and damaged ones.
+use super::record::{VERSION, VERSION_1, VERSION_2, VERSION_3};
 use super::*;
 use crate::{ExtentLayout, Time};
 use forebay_storage::OsIo;
@@ -101,23 +101,51 @@ fn records_of_version_1_are_read() {
         assert_eq!((inode.mode, inode.uid, inode.gid), (0o644, 7, 8));
         assert_eq!((inode.size, inode.seq), (size.into(), seq.into()));
         assert_eq!((inode.mtime.nanos, inode.parent), (3, Fid(1)));
-        assert_eq!(inode.layout, layout);
+        assert_eq!((inode.layout, inode.codec), (layout, None));
     }
 }
 
 #[test]
-fn records_of_version_2_are_those_of_this_one() {
+fn records_of_versions_2_and_3_have_no_codec_hint() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     let inodes = Inodes::new(store.clone(), 0).unwrap();
     let inode = Inode::new(Kind::File, 0o640, 7, 8, Time { secs: 2, nanos: 3 });
     let mut record = super::record::encode(&inode);
-    assert_eq!(record[0], VERSION);
-    record[0] = VERSION_2;
+    assert_eq!((record[0], record.pop()), (VERSION, Some(0)));
+    for version in [VERSION_2, VERSION_3] {
+        record[0] = version;
+        let mut batch = Batch::new();
+        batch.put(keys::INODES, 7u64.to_be_bytes().to_vec(), record.clone());
+        store.apply(batch).unwrap();
+        assert_eq!(inodes.get(Fid(7)).unwrap(), inode);
+    }
+}
+
+#[test]
+fn a_codec_hint_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let inodes = Inodes::new(store.clone(), 0).unwrap();
+    for hint in ["auto", "field,f32,stride=4294967295,row=4294967295"] {
+        let inode = Inode {
+            codec: Some(hint.parse().unwrap()),
+            ..Inode::new(Kind::Dir, 0o755, 7, 8, Time { secs: 2, nanos: 3 })
+        };
+        inodes.write(Batch::new(), Fid(7), &inode).unwrap();
+        assert_eq!(inodes.get(Fid(7)).unwrap(), inode);
+    }
+    // A hint that this version does not know is damage, and never another hint.
+    let mut record = super::record::encode(&Inode {
+        codec: Some("raw".parse().unwrap()),
+        ..Inode::new(Kind::File, 0o640, 7, 8, Time { secs: 2, nanos: 3 })
+    });
+    let last = record.len() - 1;
+    record[last] = b'x';
     let mut batch = Batch::new();
     batch.put(keys::INODES, 7u64.to_be_bytes().to_vec(), record);
     store.apply(batch).unwrap();
-    assert_eq!(inodes.get(Fid(7)).unwrap(), inode);
+    assert!(matches!(inodes.get(Fid(7)), Err(Error::Corrupt(_))));
 }
 
 #[test]

@@ -9,23 +9,20 @@
 //! ```
 //!
 //! # Decisions
-//! - **Locks live in memory** at the file's owner. If that member restarts, the locks on its files are gone; each start of a
-//!   member has a new *incarnation* number: a node that held some meets another incarnation at its next call about them, and that
-//!   call fails with `ENOLCK`.
-//! - **A node's end** frees what it held: in order (`BeginSession` of one that will not be used), after a restart
-//!   (`BeginSession` at its start), or because it is dead: a node that is kept waiting by one that does not answer tells
-//!   the manager (`SuspectMember`), which asks that node itself and ends its session only if the transport says that it
-//!   is dead. A live node whose session was ended gets `SessionReply::Ended`, and what it held is lost to it in the same
-//!   way.
-//! - **Deadlock** is found by edge chasing (Chandy, Misra, Haas): no member has the whole wait-for graph. The request
-//!   that closes the cycle finds it, when it begins to wait (and at times while it does): it follows the waits-for edges
-//!   from lock owner to lock owner, and it must find the same waits twice. So no edge can be missed: of two requests that
-//!   close a cycle together, each is known to its manager before it looks, so the later look sees both. If both see it,
-//!   the one with the greater (member, token) gives up with `EDEADLK`. Only requests for which the kernel looks for
-//!   deadlocks count (POSIX record locks).
-//! - No request is held open while a lock is waited for, and no thread of the manager.
+//! - **Locks are kept in memory** at the file's owner, the lock manager. If that member restarts, they are gone. Each start has a new
+//!   *incarnation* number. A node that held locks sees another number at its next call about them, and that call fails with `ENOLCK`.
+//! - **A node's locks end with its session.** A session ends when the node stops (`BeginSession` with one that it will not use), when
+//!   it restarts (`BeginSession`), or when it is dead. For the last, a node that waits for locks of one that does not answer tells
+//!   the manager (`SuspectMember`); the manager asks the suspect, and ends its session only if the transport says that it is dead. If a
+//!   live node's session was ended, it gets `SessionReply::Ended` and has lost its locks.
+//! - **Deadlocks** are found by edge chasing (Chandy, Misra, Haas), since no member has the whole wait-for graph. A request that begins
+//!   to wait follows the waits-for edges from lock owner to lock owner, and again at intervals. It has a deadlock if it finds the same
+//!   cycle twice. No deadlock is missed: each request is known to its manager before it searches, so of two that close a cycle
+//!   together the later search sees both. If both see it, the one with the greater (member, token) fails with `EDEADLK`. Only POSIX
+//!   record locks take part.
+//! - **Waiting holds nothing open**: no request, and no thread of the manager, lasts until a lock is granted.
 //!
-//! Invariant: the manager's mutex is held for its own work only, never while a member is called or notified.
+//! Invariant: the manager's mutex is never held while a member is called or notified.
 mod manager;
 mod table;
 mod waits;
@@ -93,12 +90,12 @@ impl AdvisoryLocks {
         self.waits.granted(notice.token);
     }
 
-    /// Drops what a member held in an earlier incarnation, or all of it if it is dead; true if there may have been something.
-    fn look_after(&self, member: Member) -> bool {
+    /// Drops the locks of a member's earlier incarnations, or all of them if it is dead. True if it may have held some.
+    fn drop_outdated_locks(&self, member: Member) -> bool {
         match self.peers.call(member, GetWaits { owner: 0 }) {
             Ok(WaitsReply { incarnation, .. }) => {
                 let (earlier, grants) = self.manager.lock().renew(member, incarnation);
-                self.tell(grants);
+                self.send_grants(grants);
                 earlier
             }
             Err(Error::Fabric(forebay_fabric::Error::Dead(_))) => {
@@ -106,14 +103,14 @@ impl AdvisoryLocks {
                 if held {
                     tracing::warn!(member, "dead; its locks on files of this member are free");
                 }
-                self.tell(grants);
+                self.send_grants(grants);
                 held
             }
             Err(_) => false,
         }
     }
 
-    fn tell(&self, grants: Grants) {
+    fn send_grants(&self, grants: Grants) {
         for (member, token) in grants {
             self.peers.notify_granted(member, GrantNotice { token });
         }
@@ -128,7 +125,7 @@ impl LocksService for AdvisoryLocks {
             (request.range, request.mode, request.pid),
             request.wait,
         );
-        self.tell(grants);
+        self.send_grants(grants);
         Ok(SessionReply::Current(match answer {
             LockResult::Granted => LockReply::Granted { incarnation },
             LockResult::Denied(by) => LockReply::Denied(by),
@@ -142,7 +139,7 @@ impl LocksService for AdvisoryLocks {
     fn unlock(&self, from: Member, request: Unlock) -> Result<SessionReply<Unlocked>> {
         let name = (from, request.session, request.token);
         let (answer, grants) = self.manager.lock().unlock(name, &request.range);
-        self.tell(grants);
+        self.send_grants(grants);
         Ok(match answer {
             LockResult::Done => SessionReply::Current(Unlocked {
                 incarnation: self.incarnation,
@@ -159,7 +156,7 @@ impl LocksService for AdvisoryLocks {
     fn cancel_wait(&self, from: Member, request: CancelWait) -> Result<SessionReply<CancelReply>> {
         let name = (from, request.session, request.token);
         let (answer, grants) = self.manager.lock().cancel(name, request.fid);
-        self.tell(grants);
+        self.send_grants(grants);
         Ok(match answer {
             LockResult::Granted => SessionReply::Current(CancelReply::Granted {
                 incarnation: self.incarnation,
@@ -189,12 +186,12 @@ impl LocksService for AdvisoryLocks {
     }
 
     fn suspect_member(&self, _: Member, request: SuspectMember) -> Result<bool> {
-        Ok(self.look_after(request.member))
+        Ok(self.drop_outdated_locks(request.member))
     }
 
     fn begin_session(&self, from: Member, request: BeginSession) -> Result<SessionReply<()>> {
         let (begun, grants) = self.manager.lock().begin(from, request.session);
-        self.tell(grants);
+        self.send_grants(grants);
         Ok(match begun {
             true => SessionReply::Current(()),
             false => SessionReply::Ended,

@@ -57,7 +57,7 @@ impl WaitingRequest {
     }
 
     /// Says whether a cycle is being looked for.
-    pub fn look(&self, looking: bool) {
+    pub fn set_searching(&self, looking: bool) {
         self.state.lock().looking = looking;
     }
 }

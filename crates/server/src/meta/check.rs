@@ -105,7 +105,7 @@ pub fn check(stores: &[(Member, &Store)]) -> Vec<Finding> {
     for (member, store) in stores {
         check.read_entries(*member, store);
     }
-    check.judge();
+    check.check_link_counts();
     check.findings
 }
 
@@ -238,7 +238,7 @@ impl NamespaceCheck {
         }
     }
 
-    fn judge(&mut self) {
+    fn check_link_counts(&mut self) {
         let mut fids: Vec<Fid> = self.inodes.keys().copied().collect();
         fids.sort_unstable();
         let whole = self.whole();

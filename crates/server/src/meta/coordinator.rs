@@ -144,7 +144,7 @@ impl IntentCoordinator {
         if let (Some(id), Some(intent)) = (id, intent) {
             records::put(&mut work.batch, RecordTag::Intent, id, intent);
         }
-        let after = work.land()?;
+        let after = work.apply_batch()?;
         let files = &self.local.files;
         let open = plan.open.filter(|_| id.is_none());
         let opened = open.is_some_and(|(fid, open)| files.open_new(fid, by, open));
@@ -235,7 +235,7 @@ impl IntentCoordinator {
 
     /// At a start, before any member finishes an intent: what the members made for those that a crash left is there.
     pub fn remake_left(&self) {
-        for (id, intent) in self.intents.take_left() {
+        for (id, intent) in self.intents.take_retries() {
             for (member, part) in &intent.parts {
                 if part.makes.is_empty() {
                     continue;
@@ -325,7 +325,7 @@ impl IntentCoordinator {
     /// should have brought it there may have failed (`plan`).
     pub fn finish_left(&self) {
         let _upkeep = self.intents.upkeep.lock();
-        let left = self.intents.take_left();
+        let left = self.intents.take_retries();
         if left.is_empty() {
             return;
         }

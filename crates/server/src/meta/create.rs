@@ -126,7 +126,7 @@ impl NamespaceOperations {
 }
 
 /// A new inode in directory `dir`: in a set-group-id directory it takes the directory's group, and a directory also
-/// the bit.
+/// the bit. Files and directories take the directory's codec hint; where it has none, a file that of its name.
 fn inode(parent: Fid, dir: &Inode, new: &NewInode, caller: Caller, now: Time) -> Inode {
     let is_dir = new.kind == Kind::Dir;
     let inherit = dir.mode & SETGID != 0;
@@ -136,7 +136,13 @@ fn inode(parent: Fid, dir: &Inode, new: &NewInode, caller: Caller, now: Time) ->
         _ => new.mode,
     };
     let gid = if inherit { dir.gid } else { caller.gid };
+    let codec = match new.kind {
+        Kind::File => dir.codec.or(new.codec),
+        Kind::Dir => dir.codec,
+        _ => None,
+    };
     Inode {
+        codec,
         nlink: if is_dir { 2 } else { 1 },
         rdev: new.rdev,
         parent: if is_dir { parent } else { Fid(0) },

@@ -61,7 +61,7 @@ impl DirectoryMoveLock {
     }
 
     /// Releases the lock, if this intent has it.
-    pub fn leave(&self, id: IntentId) -> Result<()> {
+    pub fn release(&self, id: IntentId) -> Result<()> {
         let mut holder = self.holder.lock();
         if *holder == Some(id) {
             let mut batch = Batch::new();

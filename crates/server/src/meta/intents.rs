@@ -103,7 +103,7 @@ impl Intents {
     }
 
     /// Takes all intents that wait for another try.
-    pub fn take_left(&self) -> Vec<(IntentId, Intent)> {
+    pub fn take_retries(&self) -> Vec<(IntentId, Intent)> {
         let left = std::mem::take(&mut *self.left.lock());
         left.into_iter()
             .map(|(number, intent)| (IntentId::new(self.member, number), intent))

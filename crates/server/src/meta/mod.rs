@@ -52,6 +52,8 @@ mod tests;
 mod xattrs;
 
 pub use recover::IntentRecoveryThread;
+pub use xattrs::CODEC_XATTR;
+pub(crate) use xattrs::parse_codec;
 
 use crate::files::FilesHook;
 use crate::inodes::Inodes;

@@ -82,7 +82,7 @@ impl IntentParticipant {
             work.require(Some(id), precondition)?;
         }
         records::put(&mut work.batch, RecordTag::Prepared, id, &preconditions);
-        work.land()?;
+        work.apply_batch()?;
         let new = preconditions.iter().all(Precondition::makes);
         self.local.holds.hold(id, preconditions);
         if !new {
@@ -104,7 +104,7 @@ impl IntentParticipant {
             work.remake(precondition);
         }
         records::put(&mut work.batch, RecordTag::Prepared, id, &makes);
-        work.land()?;
+        work.apply_batch()?;
         self.local.holds.hold(id, makes);
         Ok(())
     }
@@ -147,7 +147,7 @@ impl IntentParticipant {
             records::delete(&mut work.batch, RecordTag::Prepared, id);
         }
         records::put(&mut work.batch, RecordTag::Applied, id, &());
-        let after = work.land()?;
+        let after = work.apply_batch()?;
         self.applied.insert(id);
         if moves {
             // Another coordinator may be next to move it.
@@ -177,13 +177,13 @@ impl IntentParticipant {
                         work.undo(precondition)?;
                     }
                     records::delete(&mut work.batch, RecordTag::Prepared, id);
-                    after = work.land()?;
+                    after = work.apply_batch()?;
                 }
                 self.local.holds.release(id);
                 after
             }
         };
         self.local.follow_up(after);
-        self.move_lock.leave(id)
+        self.move_lock.release(id)
     }
 }

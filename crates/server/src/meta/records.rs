@@ -7,9 +7,12 @@
 //!        +-----+-------------+-----------+
 //! value  0         1
 //!        +---------+--------------------+
-//!        | version | postcard           |      version 2
+//!        | version | postcard           |      version 3
 //!        +---------+--------------------+
 //! ```
+//!
+//! Version 2 is the same but for the inodes in `I` and `P`, which have no codec hint there. Those two are refused: they are operations
+//! that an earlier Forebay did not finish. A clean stop of it leaves none.
 //!
 //! | tag | at | value | from | until |
 //! |---|---|---|---|---|
@@ -42,7 +45,9 @@ pub(crate) struct Intent {
     pub moves_directory: bool,
 }
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// Inodes in it have no codec hint.
+const VERSION_2: u8 = 2;
 
 /// The id of records that there is one of.
 pub(crate) const SINGLE: IntentId = IntentId::new(0, 0);
@@ -113,11 +118,20 @@ fn id_of(key: &[u8]) -> Option<IntentId> {
 
 fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T> {
     match value.split_first() {
-        Some((&VERSION, fields)) => {
+        Some((&VERSION_2, _)) if has_inodes(key) => Err(Error::Refused(
+            "an operation on names of an earlier Forebay is not finished; start that version once on this store, stop it cleanly, then use this one".into(),
+        )),
+        Some((&(VERSION | VERSION_2), fields)) => {
             postcard::from_bytes(fields).map_err(|e| damaged(key, &e.to_string()))
         }
         _ => Err(damaged(key, "unknown version")),
     }
+}
+
+/// Whether records of this kind may hold inodes.
+fn has_inodes(key: &[u8]) -> bool {
+    let tags = [RecordTag::Intent, RecordTag::Prepared];
+    tags.iter().any(|tag| key.first() == Some(&(*tag as u8)))
 }
 
 fn damaged(key: &[u8], why: &str) -> Error {

@@ -251,7 +251,7 @@ impl<'a> ChangeSet<'a> {
     }
 
     /// Writes everything as one batch. The caller still has the locks, and does what follows once they are gone.
-    pub fn land(mut self) -> Result<FollowUps> {
+    pub fn apply_batch(mut self) -> Result<FollowUps> {
         let mut removals = Vec::new();
         for fid in std::mem::take(&mut self.after.orphans) {
             let nameless = self.inodes.get(&fid).filter(|inode| inode.nlink == 0);

@@ -88,6 +88,8 @@ impl NodeServer {
             settled_bytes: data.settled,
             zero_bytes: data.zeros,
             unique_bytes: data.unique,
+            encoded_bytes: data.encoded,
+            encoded_from_bytes: data.encoded_from,
             settle_backlog_bytes: data.settle.backlog,
             settle_done_bytes: data.settle.done,
             indexed_chunks: data.settle.index_chunks,

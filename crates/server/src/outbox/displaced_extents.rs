@@ -1,10 +1,13 @@
-//! Extents displaced by commits whose own bytes may not be on disk yet: kept until those are.
+//! Extents that a commit without a sync has displaced: their bytes are kept until the bytes of the commit are on disk.
 //!
-//! A commit without a sync takes effect at once, and its records may reach the disk long before its bytes do: the kernel
-//! writes dirty pages back in any order. After a power cut the index then names bytes that are not there. So what such a
-//! commit displaces stays where it is, with a record of what it was, in the batch of the commit. From time to time the members that
-//! have the new bytes bring them to disk, once for all commits; then the displaced ones become messages of the outbox. A
-//! start looks at the records that are left, and puts back what they hold where the new bytes cannot be read (`files/restore`).
+//! The kernel writes dirty pages back in any order, so the records of such a commit may reach the disk before its bytes do. After a
+//! power cut the index would then name bytes that are not there. Therefore:
+//!
+//! 1. The batch of the commit also writes a record of the extents that it displaces. Their bytes are not freed.
+//! 2. From time to time the members with new bytes sync them, for all commits at once (`release`). Then the displaced extents become
+//!    messages of the outbox, which free them, and the record is deleted.
+//! 3. A start finds the records that a power cut left, and restores the displaced extents where the new bytes cannot be read
+//!    (`files/restore`).
 //!
 //! ```text
 //! DISPLACED  key  | number 8 |    grows in the order of commits here, also across restarts
@@ -87,7 +90,7 @@ impl DisplacedExtents {
     }
 
     /// These members wrote bytes of a commit, in segments already, that is about to land and need not be on disk.
-    pub fn wrote(&self, writers: impl IntoIterator<Item = Member>) {
+    pub fn note_writers(&self, writers: impl IntoIterator<Item = Member>) {
         self.writers.lock().extend(writers);
     }
 
@@ -165,7 +168,7 @@ impl DisplacedExtents {
     ///
     /// # Errors
     /// When the store cannot be read, or a record is damaged.
-    pub fn left(&self) -> Result<Vec<(u64, DisplacedRecord)>> {
+    pub fn held_back(&self) -> Result<Vec<(u64, DisplacedRecord)>> {
         let mut left = self.records(0)?;
         let first = self.first.load(Ordering::SeqCst);
         left.retain(|(number, _)| *number < first);

@@ -172,7 +172,7 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     let hold = |outbox: &Outbox, fid, addr| {
         let mut batch = Batch::new();
-        outbox.displaced.wrote([1]);
+        outbox.displaced.note_writers([1]);
         let held = DisplacedRecord {
             fid: Fid(fid),
             size: Some(10),
@@ -206,7 +206,7 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     let outbox = Outbox::open(store.clone(), links.peers(), Arc::default()).unwrap();
     outbox.drain().unwrap();
     assert_eq!(links.got.lock().len(), 1);
-    let left = outbox.displaced.left().unwrap();
+    let left = outbox.displaced.held_back().unwrap();
     assert_eq!((left.len(), left[0].1.fid), (1, Fid(6)));
     let mut batch = Batch::new();
     outbox.end_displaced(&mut batch, left[0].0, &left[0].1.extents);

@@ -322,7 +322,7 @@ fn counters(collected: &CollectedRecords) -> Vec<[u64; COUNTERS.len()]> {
 }
 
 /// An inode of which only the kind is known: closed to others, until its user says more.
-fn blank(kind: Kind, parent: Fid) -> Inode {
+fn inode_of_kind(kind: Kind, parent: Fid) -> Inode {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let mode = if kind == Kind::Dir { 0o700 } else { 0o600 };
     Inode {

@@ -1,7 +1,7 @@
 //! Makes entries and inodes fit each other: every name refers to an inode that exists, every inode has a name or waits to be
 //! removed, every directory can be reached from the root, and link counts are right.
-use super::blank;
 use super::collect::CollectedRecords;
+use super::inode_of_kind;
 use super::losses::{Loss, Losses};
 use crate::inodes::Inode;
 use crate::meta::steps::{EntryTarget, IntentStep, Precondition};
@@ -45,7 +45,7 @@ impl RebuiltNames {
         names.removed_directories();
         names.entries(collected, losses);
         names.nameless(&ended, losses);
-        names.circles(losses);
+        names.break_cycles(losses);
         names.count();
         names
     }
@@ -120,7 +120,7 @@ impl RebuiltNames {
         match root {
             Some(inode) => inode.dead = false,
             None => {
-                let mut inode = blank(Kind::Dir, Fid::ROOT);
+                let mut inode = inode_of_kind(Kind::Dir, Fid::ROOT);
                 inode.mode = 0o755;
                 self.inodes.insert(Fid::ROOT, inode);
                 losses.lose("/".into(), "its owner, mode and times");
@@ -161,7 +161,8 @@ impl RebuiltNames {
             match self.inodes.get(dir).map(|i| i.kind) {
                 Some(Kind::Dir) => {}
                 None if super::is_member(*dir, members) => {
-                    self.inodes.insert(*dir, blank(Kind::Dir, Fid::ROOT));
+                    self.inodes
+                        .insert(*dir, inode_of_kind(Kind::Dir, Fid::ROOT));
                     self.unknown.insert(*dir);
                 }
                 _ => {
@@ -179,7 +180,7 @@ impl RebuiltNames {
                         Kind::Symlink | Kind::CharDevice | Kind::BlockDevice => Kind::File,
                         kind => kind,
                     };
-                    self.inodes.insert(entry.fid, blank(kind, *dir));
+                    self.inodes.insert(entry.fid, inode_of_kind(kind, *dir));
                     self.unknown.insert(entry.fid);
                     kind
                 }
@@ -258,7 +259,8 @@ impl RebuiltNames {
     /// A file of which only bytes are known gets an inode and a name.
     pub fn adopt(&mut self, fid: Fid, losses: &mut Losses) {
         let first = self.lost_and_found.is_none();
-        self.inodes.insert(fid, blank(Kind::File, Fid::ROOT));
+        self.inodes
+            .insert(fid, inode_of_kind(Kind::File, Fid::ROOT));
         self.unknown.insert(fid);
         self.find(fid, "its name, owner, mode, times and size", losses);
         if first {
@@ -298,7 +300,7 @@ impl RebuiltNames {
                 Some(_) => name.push(b'+'),
                 None => {
                     let fid = self.new_fid;
-                    self.inodes.insert(fid, blank(Kind::Dir, Fid::ROOT));
+                    self.inodes.insert(fid, inode_of_kind(Kind::Dir, Fid::ROOT));
                     let kind = Kind::Dir;
                     self.entries
                         .insert((Fid::ROOT, name.clone()), EntryTarget { fid, kind });
@@ -312,7 +314,7 @@ impl RebuiltNames {
     }
 
     /// Directories that hang on each other and not on the root.
-    fn circles(&mut self, losses: &mut Losses) {
+    fn break_cycles(&mut self, losses: &mut Losses) {
         let dirs = self.inodes.iter().filter(|(_, i)| i.kind == Kind::Dir);
         let dirs: Vec<Fid> = dirs.map(|(fid, _)| *fid).collect();
         let mut rooted = HashSet::from([Fid::ROOT]);

@@ -300,12 +300,7 @@ fn a_combined_create_fails_for_all_as_for_one() {
     let dir = scratch();
     let (service, gate, _) = gated(&dir);
     let owner = service.delegate(0);
-    let directory = NewInode {
-        kind: Kind::Dir,
-        mode: 0o755,
-        rdev: 0,
-        target: Vec::new(),
-    };
+    let directory = NewInode::new(Kind::Dir, 0o755);
     owner.names.make(Fid::ROOT, b"d", directory, ROOT).unwrap();
     let long = "x".repeat(256);
     for (name, errno) in [("d", Errno::ISDIR), (&long, Errno::NAMETOOLONG)] {

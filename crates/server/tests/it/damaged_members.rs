@@ -61,12 +61,7 @@ impl Stores {
     fn new(members: u16, apart: bool) -> Stores {
         let temp = scratch();
         let service = start(&temp, config(members));
-        let new = || NewInode {
-            kind: Kind::Dir,
-            mode: 0o755,
-            rdev: 0,
-            target: Vec::new(),
-        };
+        let new = || NewInode::new(Kind::Dir, 0o755);
         for file in 0..FILES {
             let delegate = service.delegate(u16::from(file) % members);
             let name = format!("d{}", u16::from(file) % (members * 2));

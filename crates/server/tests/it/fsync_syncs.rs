@@ -23,12 +23,7 @@ fn directory_of(delegate: &Delegate, member: u16) -> (Fid, String) {
     (0..)
         .map(|i| format!("dir{member}.{i}"))
         .find_map(|name| {
-            let new = NewInode {
-                kind: Kind::Dir,
-                mode: 0o755,
-                rdev: 0,
-                target: Vec::new(),
-            };
+            let new = NewInode::new(Kind::Dir, 0o755);
             let made = delegate
                 .names
                 .make(Fid::ROOT, name.as_bytes(), new, ROOT)

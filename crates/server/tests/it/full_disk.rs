@@ -213,12 +213,7 @@ fn what_a_write_accepted_on_a_full_disk_is_published_and_found_again() {
     assert!(written > 8 << 20, "only {written} bytes found room");
     assert_eq!(here.names.statfs().unwrap().free / 400_000, 0);
     // Names still find room.
-    let dir = NewInode {
-        kind: Kind::Dir,
-        mode: 0o755,
-        rdev: 0,
-        target: Vec::new(),
-    };
+    let dir = NewInode::new(Kind::Dir, 0o755);
     here.names.make(Fid::ROOT, b"d", dir, ROOT).unwrap();
     let expected: Vec<(Fid, Vec<u8>)> = files.into_iter().map(|f| (f.1, f.3)).collect();
     service.stop().unwrap();

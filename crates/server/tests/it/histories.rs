@@ -70,12 +70,7 @@ fn run(seed: u64, say: bool) {
     };
     history.start();
     for name in ["a", "b"] {
-        let new = NewInode {
-            kind: Kind::Dir,
-            mode: 0o755,
-            rdev: 0,
-            target: Vec::new(),
-        };
+        let new = NewInode::new(Kind::Dir, 0o755);
         let attr = history
             .delegate(0)
             .names

@@ -134,10 +134,10 @@ fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posi
     there.kernel_pages.drop_all(fid, || ()).unwrap();
     // What the open told it, it may not have taken.
     assert_eq!(write(0, b"NOBODY"), [Some(false)]);
-    there.kernel_pages.told_size(fid, 12);
+    there.kernel_pages.note_kernel_size(fid, 12);
     assert_eq!(write(0, b"nobody"), [None]);
     assert_eq!(write(10, b"longer"), [Some(false)]);
-    there.kernel_pages.told_size(fid, 16);
+    there.kernel_pages.note_kernel_size(fid, 16);
     there.kernel_pages.enters_page_cache(open.handle).unwrap();
     assert_eq!(write(0, b"NOBODY"), [Some(true)]);
     there.kernel_pages.drop_all(fid, || ()).unwrap();

@@ -277,12 +277,7 @@ fn a_circle_over_nodes_and_files_fails_for_the_one_that_closes_it() {
             .map(|i| {
                 let name = format!("d{size}-{i}");
                 let node = service.delegate(0);
-                let new = NewInode {
-                    kind: Kind::Dir,
-                    mode: 0o755,
-                    rdev: 0,
-                    target: Vec::new(),
-                };
+                let new = NewInode::new(Kind::Dir, 0o755);
                 let dir = node
                     .names
                     .make(Fid::ROOT, name.as_bytes(), new, ROOT)

@@ -3,6 +3,7 @@
 
 mod appends;
 mod attributes;
+mod codec_hints;
 mod combining;
 mod commit_is_whole;
 mod common;

@@ -18,12 +18,7 @@ fn a_survey_says_what_asking_for_each_file_says() {
     for n in 0..30u64 {
         let writer = service.delegate(n as u16 % 3);
         // Owned by different members.
-        let new = NewInode {
-            kind: Kind::Dir,
-            mode: 0o755,
-            rdev: 0,
-            target: Vec::new(),
-        };
+        let new = NewInode::new(Kind::Dir, 0o755);
         let name = n.to_string();
         let below = writer
             .names

@@ -177,12 +177,7 @@ impl World {
 fn a_day(service: &Service, day: u64) {
     let node = |k: u64| service.delegate(((day + k) % u64::from(NODES)) as u16);
     for d in 0..6 {
-        let dir = NewInode {
-            kind: Kind::Dir,
-            mode: 0o755,
-            rdev: 0,
-            target: Vec::new(),
-        };
+        let dir = NewInode::new(Kind::Dir, 0o755);
         let name = format!("d{day}.{d}");
         let Ok(dir) = node(d).names.make(Fid::ROOT, name.as_bytes(), dir, ROOT) else {
             continue;
@@ -202,10 +197,8 @@ fn a_day(service: &Service, day: u64) {
 
 fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server::Result<()> {
     let new = |kind, target: &[u8]| NewInode {
-        kind,
-        mode: 0o755,
-        rdev: 0,
         target: target.to_vec(),
+        ..NewInode::new(kind, 0o755)
     };
     let sub = here.names.make(dir, b"sub", new(Kind::Dir, b""), ROOT)?;
     let link = here
@@ -411,12 +404,7 @@ fn a_wrong_number_stops_no_coordinator() {
         let reply: Result<(), WireError> = postcard::from_bytes(&reply.unwrap().head).unwrap();
         assert!(matches!(reply, Err(WireError::Refused(_))), "{reply:?}");
     }
-    let new = NewInode {
-        kind: Kind::Dir,
-        mode: 0o755,
-        rdev: 0,
-        target: Vec::new(),
-    };
+    let new = NewInode::new(Kind::Dir, 0o755);
     // Directories are spread: among these some are made by members 0 and 2 for member 1.
     let mut parents = vec![Fid::ROOT];
     for i in 0..24 {

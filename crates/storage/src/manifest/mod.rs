@@ -114,7 +114,7 @@ impl Manifest {
                     let new = Manifest::write_whole(io, dir, read.state, read.generation + 1)?;
                     return Ok((new, read.damage));
                 };
-                mend(&*io, dir, at, &bytes)?;
+                repair_copy(&*io, dir, at, &bytes)?;
                 (bytes.len() as u64, bytes.len() as u64)
             }
         };
@@ -338,7 +338,7 @@ impl Manifest {
 
 /// Makes the copy that is not `at` the same as that one, whose edits are these bytes. In place, for a full disk has no room for new files; and
 /// the one that it is made from stays whole meanwhile.
-fn mend(io: &dyn Io, dir: &Path, at: usize, bytes: &[u8]) -> Result<()> {
+fn repair_copy(io: &dyn Io, dir: &Path, at: usize, bytes: &[u8]) -> Result<()> {
     let cut = |path: &Path, file: &dyn File| {
         file.set_len(bytes.len() as u64).context("cut", path)?;
         file.sync().hard_context("sync", path)

@@ -233,7 +233,7 @@ impl Compactor {
                 if self.rows.signals.is_stopping() {
                     return Ok(());
                 }
-                match self.purge(level, &table) {
+                match self.drop_hidden_rows(level, &table) {
                     // Reading failed: whoever reads the table meets the same error.
                     Err(Failure::Input(_) | Failure::Stopped) | Ok(()) => {}
                     Err(Failure::Output(e)) => {
@@ -245,7 +245,7 @@ impl Compactor {
         Ok(())
     }
 
-    fn purge(&self, level: usize, table: &Arc<Table>) -> Result<(), Failure> {
+    fn drop_hidden_rows(&self, level: usize, table: &Arc<Table>) -> Result<(), Failure> {
         let view = self.rows.view();
         let meta = table.meta();
         let newer = (0..level)

@@ -76,7 +76,7 @@ impl StoreFiles {
             if meta.has_copy() && !self.copies.contains(&meta.number) {
                 let path = names::table_copy(dir, meta.number);
                 let missing = std::io::ErrorKind::NotFound.into();
-                damage.push(Damage::harmless(Error::io("open", &path, missing)));
+                damage.push(Damage::without_loss(Error::io("open", &path, missing)));
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ fn reconstructed(
     let (state, lost) = reconstruct(&**io, dir, &found.tables, &found.engine_files, &found.logs);
     let tables = state.tables.len();
     tracing::warn!(store = %dir.display(), tables, "the manifest was made again from the tables and logs: {error}");
-    let harmless = Damage::harmless(error);
+    let harmless = Damage::without_loss(error);
     let manifest = Manifest::reconstructed(io.clone(), dir, state);
     (manifest, [harmless].into_iter().chain(lost).collect())
 }

@@ -20,10 +20,10 @@
 //!   follow a hole. None of them has a `synced` at or above the hole's batch, because that batch was
 //!   never synced: recovery cuts at the hole, and what remains is a prefix of the batches.
 //!   The batches after the hole were whole, so this is reported as a loss.
-//! - *A byte changes, synced or not.* Either a later record says `synced` at or above the damaged batch, or the bytes are none
-//!   that a crash leaves ([`torn`]): no sector of the record is as it was before. That is no crash but damage, and opening for
-//!   writing fails with [`Corrupt`](crate::Error::Corrupt), for later batches may depend on the one that is lost. A store that
-//!   is salvaged skips it, and applies what follows.
+//! - *A byte changes, synced or not.* This is damage, not a crash. It is recognised in two ways: a later record says `synced` at or above
+//!   the damaged batch, or the bytes are not such as a crash leaves ([`torn`]), because no sector of the record is as it was
+//!   before. Opening for writing then fails with [`Corrupt`](crate::Error::Corrupt), for later batches may depend on the lost one. A
+//!   store that is salvaged skips the batch and applies those that follow.
 //! - *A damaged header or seal* costs nothing: records carry their file's number themselves, and a seal holds no batch.
 //! - *A log file is gone, or ends early after a clean stop.* The manifest names a log file that there is, or the last batch of
 //!   a closed store: that too is damage. Of a killed store, a file cut at the end of a record cannot be distinguished from one

@@ -211,7 +211,7 @@ impl Replay {
                         records = Records::new(&bytes, number, offset);
                         let lacked = torn::lacked_sector(&bytes, offset, byte as usize);
                         if lacked && is_seal(records.clone()) {
-                            self.harmless(index, offset as u64, None);
+                            self.without_loss(index, offset as u64, None);
                             continue;
                         }
                         let error = file.cut(offset, mismatch, false).error();
@@ -269,7 +269,7 @@ impl Replay {
         let cut = file.cut(range.from, mismatch, by_crash);
         let error = (!by_crash).then(|| cut.error());
         if torn::is_seal(range, file.number, last) {
-            self.harmless(file.index, cut.offset, error);
+            self.without_loss(file.index, cut.offset, error);
             return;
         }
         self.places.push((file.index, cut.offset, error));
@@ -277,9 +277,9 @@ impl Replay {
     }
 
     /// Damage in this file that costs nothing.
-    fn harmless(&mut self, file: usize, offset: u64, error: Option<Error>) {
+    fn without_loss(&mut self, file: usize, offset: u64, error: Option<Error>) {
         self.found.files[file].harmless.push(offset);
-        self.found.damage.extend(error.map(Damage::harmless));
+        self.found.damage.extend(error.map(Damage::without_loss));
     }
 
     /// A whole batch that follows the one before it, or is flushed.
@@ -294,7 +294,7 @@ impl Replay {
             tracing::warn!(file = %cut.path.display(), offset = cut.offset, "damaged log record skipped: it was a seal or a header, or its batch is in a table file already");
         }
         for (file, offset, error) in std::mem::take(&mut self.places) {
-            self.harmless(file, offset, error);
+            self.without_loss(file, offset, error);
         }
         if record.sequence != self.found.last + 1 {
             return Ok(());

@@ -3,7 +3,7 @@
 //! Calls that fall on the same half pixels in the same colour are drawn once, so that a file of a million calls stays small;
 //! where there are still too many, the grid gets coarser.
 
-use super::axis::{Axis, thousands};
+use super::axis::{Axis, counted, thousands};
 use super::colour::{DISTINCT, colour, hex};
 use super::svg::{Anchor, Stroke, Svg, TextStyle};
 use super::{Chart, Horizontal, Panel};
@@ -87,12 +87,6 @@ fn shorten(text: &str, most: usize) -> String {
     format!("{start}…{end}")
 }
 
-/// `1 call`, `2 calls`.
-fn counted(n: usize, what: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", count(n))
-}
-
 fn legend(svg: &mut Svg, chart: &Chart) {
     let (y, total) = (54.0, chart.ranks.len());
     if total > DISTINCT {
@@ -132,8 +126,8 @@ fn draw_panel(
     let facts = format!(
         "{}: {} of {}, {}",
         panel.kind_name(),
-        counted(panel.marks.len(), "call"),
-        counted(panel.ranks as usize, "rank"),
+        counted(panel.marks.len() as u64, "call"),
+        counted(panel.ranks, "rank"),
         Bytes(panel.bytes)
     );
     let name = shorten(&panel.name, 60);

@@ -46,7 +46,7 @@ impl ThreadRanks {
             return *rank;
         }
         drop(ranks);
-        let mut process = look(thread);
+        let mut process = read_proc(thread);
         process.host.clone_from(&self.host);
         if self.threads {
             process.thread = thread;
@@ -71,7 +71,7 @@ impl ThreadRanks {
 }
 
 /// What `/proc` says of a thread; little of one that has gone, or lives in another process namespace.
-fn look(thread: u32) -> Process {
+fn read_proc(thread: u32) -> Process {
     let read = |name: &str| fs::read(format!("/proc/{thread}/{name}")).unwrap_or_default();
     let status = read("status");
     let status = String::from_utf8_lossy(&status);

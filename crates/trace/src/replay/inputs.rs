@@ -35,7 +35,7 @@ struct FileHistory {
 pub(super) fn inputs(trace: &Trace) -> Result<Vec<InitialContent>> {
     let mut files: Vec<FileHistory> = trace.files.iter().map(|_| FileHistory::default()).collect();
     for (index, op) in trace.ops.iter().enumerate() {
-        if let Some(reason) = unfit(trace, op) {
+        if let Some(reason) = why_not_replayable(trace, op) {
             return Err(Error::Unfit {
                 trace: trace.name.clone(),
                 op: index,
@@ -73,7 +73,7 @@ impl FileHistory {
     }
 }
 
-fn unfit(trace: &Trace, op: &Op) -> Option<String> {
+fn why_not_replayable(trace: &Trace, op: &Op) -> Option<String> {
     if op.rank >= trace.ranks || op.file as usize >= trace.files.len() {
         return Some(format!(
             "it names rank {} and file {}, which the trace does not have",

@@ -67,7 +67,7 @@ pub fn open(name: &str, dir: &Path, tuning: &Tuning) -> Result<Box<dyn Subject>>
     (select(&[name.into()])?[0].open)(dir, tuning)
 }
 
-/// What all subjects are told alike, and what is one's own.
+/// Options of all subjects, and of each.
 #[derive(Debug, Clone, clap::Args, serde::Serialize, serde::Deserialize)]
 pub struct Tuning {
     /// Memory of a subject: MemTables, buffers and caches together
@@ -87,7 +87,7 @@ pub struct Tuning {
     pub rocksdb_options: String,
 }
 
-/// What a get is answered with: where the record's bytes are.
+/// The answer to a get: where the record's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordLocation {
     /// Member.
@@ -101,7 +101,7 @@ pub struct RecordLocation {
 }
 
 impl RecordLocation {
-    /// The right one.
+    /// The right answer for a record.
     pub fn of(record: &Record) -> RecordLocation {
         RecordLocation {
             member: record.member,
@@ -112,15 +112,15 @@ impl RecordLocation {
     }
 }
 
-/// A store that is open.
+/// An open store.
 pub trait Subject: Sync {
-    /// What one thread puts and gets with.
+    /// A worker, for one thread.
     fn worker(&self) -> Result<Box<dyn Worker + '_>>;
 
-    /// Everything that was put is in table files when it returns.
+    /// Brings all that was put into table files before it returns.
     fn flush(&self) -> Result<()>;
 
-    /// Whether it works in the background as far as it tells.
+    /// Whether it reports work in the background.
     fn busy(&self) -> bool {
         false
     }
@@ -131,7 +131,7 @@ pub trait Subject: Sync {
     /// Bytes written to table files since it was opened, for batches of these lengths, when the process wrote `all` bytes.
     fn written_to_tables(&self, batches: &[u64], all: u64) -> u64;
 
-    /// What else a person should know; one line.
+    /// A line of further facts, for people.
     fn note(&self) -> String;
 
     /// Stops it: what is in memory is lost, what is on disk stays.

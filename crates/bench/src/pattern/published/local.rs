@@ -10,11 +10,11 @@ use forebay_pattern::Element;
 pub struct Local {
     /// The log (chunk id).
     pub log: u64,
-    /// Offsets.
+    /// The unit of offsets.
     pub logical: Unit,
-    /// Lengths.
+    /// The units of lengths.
     pub length: Vec<Unit>,
-    /// Addresses in the log.
+    /// The units of log addresses.
     pub physical: Vec<Unit>,
 }
 
@@ -58,7 +58,7 @@ fn nth(units: &[Unit], mut k: u64) -> Option<u64> {
 }
 
 impl Local {
-    /// Bytes when written as varints.
+    /// Encoded bytes, as varints.
     pub fn bytes(&self) -> usize {
         let units = self.length.iter().chain(&self.physical);
         varint::len(self.log)

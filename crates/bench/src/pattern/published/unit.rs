@@ -11,9 +11,9 @@ pub const WINDOW: usize = 6;
 pub struct Unit {
     /// The first value.
     pub init: u64,
-    /// Differences of a period.
+    /// The differences of one period.
     pub deltas: Vec<i64>,
-    /// Periods.
+    /// The number of periods.
     pub repeats: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `forebay fields analyze`: what every codec makes of the numbers of files, in a table, as JSON and as a picture.
+//! `forebay fields`: `recode` is a module of its own. `analyze`: what every codec makes of the numbers of files, in a table, as JSON and as a picture.
 //!
 //! Invariants: files are only read, of each at most [`SAMPLE`]; a number is shown only of a codec that gave all of it back.
 use crate::args::FieldsAnalyzeArgs;
@@ -10,6 +10,7 @@ use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::{counted, size};
 use indicatif::ProgressBar;
 use report::{FieldsReport, FileReport};
+use std::error::Error as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -17,7 +18,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 mod plot;
+mod recode;
 mod report;
+
+pub use recode::recode;
 
 /// The most bytes of a file that are looked at.
 const SAMPLE: u64 = 64 << 20;
@@ -41,7 +45,7 @@ pub fn analyze(args: &FieldsAnalyzeArgs) -> Result {
     let files: Result<Vec<NumberFile>> = args
         .files
         .iter()
-        .map(|path| NumberFile::open(path, args.offset))
+        .map(|path| NumberFile::find(path, args.offset))
         .collect();
     let files = files?;
     let work = |file: &NumberFile| analysis::work(file.sampled_len());
@@ -79,25 +83,18 @@ pub fn analyze(args: &FieldsAnalyzeArgs) -> Result {
     }
 }
 
-/// A file with at least one byte of numbers.
+/// A file with at least one byte of numbers. It is opened when it is analyzed, so that one is open at a time.
 struct NumberFile {
     path: PathBuf,
-    file: File,
     len: u64,
     offset: u64,
 }
 
 impl NumberFile {
-    fn open(path: &Path, offset: u64) -> Result<NumberFile> {
+    fn find(path: &Path, offset: u64) -> Result<NumberFile> {
         let shown = name(path);
-        let unreadable = |e: io::Error| {
-            Failure::usage(
-                format!("cannot read {shown}: {e}"),
-                "name a file of numbers that you may read",
-            )
-        };
         // Opening a pipe would wait for a writer.
-        let found = path.metadata().map_err(unreadable)?;
+        let found = path.metadata().map_err(|e| unreadable(path, &e))?;
         if !found.is_file() {
             let what = format!("{shown} is no regular file");
             let next = match found.is_dir() {
@@ -106,8 +103,7 @@ impl NumberFile {
             };
             return Err(Failure::usage(what, next));
         }
-        let file = File::open(path).map_err(unreadable)?;
-        let len = file.metadata().map_err(unreadable)?.len();
+        let len = found.len();
         if len == 0 {
             let what = format!("{shown} is empty");
             return Err(Failure::usage(what, "name a file of numbers"));
@@ -119,7 +115,6 @@ impl NumberFile {
         }
         Ok(NumberFile {
             path: path.to_path_buf(),
-            file,
             len,
             offset,
         })
@@ -130,13 +125,13 @@ impl NumberFile {
         ranges.iter().map(|range| range.end - range.start).sum()
     }
 
-    fn sample(&self) -> io::Result<Vec<SampledContainer>> {
+    fn sample(&self, file: &File) -> io::Result<Vec<SampledContainer>> {
         let ranges = sampled_ranges(self.offset, self.len, SAMPLE).into_iter();
         ranges
             .map(|range| {
                 // At most a container.
                 let mut bytes = vec![0; (range.end - range.start) as usize];
-                self.file.read_exact_at(&mut bytes, range.start)?;
+                file.read_exact_at(&mut bytes, range.start)?;
                 let at = range.start;
                 Ok(SampledContainer { at, bytes })
             })
@@ -146,13 +141,21 @@ impl NumberFile {
     fn analyze(&self, known: &KnownNumbers, bar: &ProgressBar) -> Result<FileReport> {
         let shown = name(&self.path);
         bar.set_message(name(Path::new(self.path.file_name().unwrap_or_default())));
-        let sample = self.sample().or_fail(
+        let file = File::open(&self.path).map_err(|e| unreadable(&self.path, &e))?;
+        let sample = self.sample(&file).or_fail(
             format!("cannot read {shown}"),
             "see that nobody makes it shorter meanwhile",
         )?;
         let start = Instant::now();
         let found = analysis::analyze(&sample, known, &|| start.elapsed(), &mut |n| bar.inc(n))
             .or_fail(format!("cannot analyze {shown}"), "report this")?;
+        for failed in &found.failed {
+            let source = failed
+                .source()
+                .map_or(String::new(), |why| format!(": {why}"));
+            let what = format!("of {shown} a codec is missing: {failed}{source}");
+            bar.suspend(|| tell(Failure::new(what, "report this")));
+        }
         Ok(FileReport::new(
             shown,
             self.len,
@@ -161,6 +164,13 @@ impl NumberFile {
             &found,
         ))
     }
+}
+
+fn unreadable(path: &Path, e: &io::Error) -> Failure {
+    Failure::usage(
+        format!("cannot read {}: {e}", name(path)),
+        "name a file of numbers that you may read",
+    )
 }
 
 /// What part of a file was looked at, for people.

@@ -1,7 +1,7 @@
 //! What the analysis found: as JSON, and as text.
 use super::sampled;
 use crate::table::Table;
-use forebay_codec::analysis::{Analysis, CodecAnalysis, KnownNumbers, Reason};
+use forebay_codec::analysis::{CodecAnalysis, KnownNumbers, RecommendationReason, SampleAnalysis};
 use forebay_codec::hint::element_name;
 use forebay_node::units::{counted, size};
 use serde::Serialize;
@@ -97,7 +97,7 @@ impl FileReport {
         bytes: u64,
         sampled_bytes: u64,
         known: &KnownNumbers,
-        found: &Analysis,
+        found: &SampleAnalysis,
     ) -> FileReport {
         let guessed = [
             ("type", known.element.is_none()),
@@ -162,19 +162,21 @@ impl FileReport {
 }
 
 /// What is recommended, and why.
-fn sentence(hint: &str, found: &Analysis) -> String {
+fn sentence(hint: &str, found: &SampleAnalysis) -> String {
     let ratio = found.recommended.ratio;
     match found.recommended.reason {
-        Reason::NothingGains => {
+        RecommendationReason::NothingGains => {
             format!("Recommended: `{hint}`, for no codec makes it shorter by more than 1 %.")
         }
-        Reason::Mixed => {
+        RecommendationReason::Mixed => {
             format!(
                 "Recommended: `{hint}`, for no single codec is as short as one for each part ({ratio:.2})."
             )
         }
-        Reason::Shortest => format!("Recommended: `{hint}`, the shortest ({ratio:.2})."),
-        Reason::Faster(other) => format!(
+        RecommendationReason::Shortest => {
+            format!("Recommended: `{hint}`, the shortest ({ratio:.2}).")
+        }
+        RecommendationReason::Faster(other) => format!(
             "Recommended: `{hint}`, about as short as {} ({ratio:.2}) and faster.",
             other.name()
         ),

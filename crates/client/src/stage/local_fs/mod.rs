@@ -188,6 +188,7 @@ impl CopyEndpoint for LocalEndpoint {
         &self,
         dir: &ObjectRef,
         name: &OsStr,
+        _becomes: &OsStr,
         truncate: bool,
     ) -> io::Result<Box<dyn TargetFile>> {
         let path = path(dir)?.join(name);

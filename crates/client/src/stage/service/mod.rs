@@ -8,7 +8,7 @@ use super::endpoint::{
 use crate::path::{brought_back, walk};
 use bytes::Bytes;
 use file::{ServiceReader, ServiceWriter, set_attributes};
-use forebay_server::delegate::Handle;
+use forebay_server::delegate::{Handle, NewFile};
 use forebay_server::proto::files::FileSurvey;
 use forebay_server::{Attr, Caller, Delegate, Fid, Kind, NewInode, OpenFlags, RenameFlags, Time};
 use rustix::io::Errno;
@@ -253,6 +253,7 @@ impl CopyEndpoint for ServiceEndpoint {
         &self,
         dir: &ObjectRef,
         name: &OsStr,
+        becomes: &OsStr,
         truncate: bool,
     ) -> io::Result<Box<dyn TargetFile>> {
         let flags = OpenFlags {
@@ -260,10 +261,14 @@ impl CopyEndpoint for ServiceEndpoint {
             truncate,
             ..OpenFlags::default()
         };
-        let (dir, name) = (fid(dir)?, name.as_bytes());
-        let opened = self
-            .delegate
-            .create(dir, name, 0o600, false, flags, self.caller)?;
+        let new = NewFile {
+            parent: fid(dir)?,
+            name: name.as_bytes().into(),
+            becomes: Some(becomes.as_bytes().into()),
+            mode: 0o600,
+            caller: self.caller,
+        };
+        let opened = self.delegate.create_file(&new, false, flags, None)?;
         Ok(Box::new(ServiceWriter {
             delegate: self.delegate.clone(),
             caller: self.caller,

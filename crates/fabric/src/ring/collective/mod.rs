@@ -102,7 +102,7 @@ impl Collectives {
         let changed = call.inspect_err(|failure| {
             // Its children gave up before this rank came; the parent need not wait either.
             if !matches!(failure, CollectiveFailure::Busy(_)) {
-                self.tell(place.parent, operation, *failure);
+                self.send_failure(place.parent, operation, *failure);
             }
         })?;
         let mut gathering = Gathering::new(operation, &place, changed);
@@ -118,12 +118,12 @@ impl Collectives {
         let outcome = match ran {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(failure)) => {
-                self.tell(parent, operation, failure);
+                self.send_failure(parent, operation, failure);
                 Err(failure)
             }
             Err(panic) => {
                 let failure = CollectiveFailure::Panicked(me);
-                self.tell(parent, operation, failure);
+                self.send_failure(parent, operation, failure);
                 self.end(&id, gathering, Err(failure));
                 resume_unwind(panic);
             }
@@ -148,13 +148,13 @@ impl Collectives {
             }
             pending.end(&id, failure)
         };
-        self.tell(place.parent, operation, failure);
+        self.send_failure(place.parent, operation, failure);
         self.refuse_all(waiting.into_iter().map(|arrival| (arrival, failure)));
     }
 
     /// `rank` is dead: operations that wait for it fail now.
     pub fn rank_died(&self, rank: Rank) {
-        self.pending.lock().died(rank);
+        self.pending.lock().note_death(rank);
     }
 
     /// What this rank received and sent so far.
@@ -181,7 +181,12 @@ impl Collectives {
     }
 
     /// Says upwards that nothing will come. If it is lost, the parent finds out by itself, later.
-    fn tell(&self, parent: Option<Rank>, operation: &Operation, failure: CollectiveFailure) {
+    fn send_failure(
+        &self,
+        parent: Option<Rank>,
+        operation: &Operation,
+        failure: CollectiveFailure,
+    ) {
         if let Some(parent) = parent {
             let message = operation.message(Err(failure), operation.limits.base);
             let _ = self.fabric.send(parent, message);

@@ -292,7 +292,7 @@ impl PendingOperations {
         dropped
     }
 
-    pub fn died(&mut self, rank: Rank) {
+    pub fn note_death(&mut self, rank: Rank) {
         self.dead.insert(rank);
         for pending in self.pending.values() {
             if let Some(caller) = &pending.caller {

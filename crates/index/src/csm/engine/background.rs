@@ -106,7 +106,7 @@ impl EngineState {
     }
 
     /// Without a thread: the flush that was asked for is done by whoever has put.
-    pub fn catch_up(&self) {
+    pub fn flush_in_caller(&self) {
         if self.settings.background || !self.signals.lock().flush_requested {
             return;
         }

@@ -296,7 +296,7 @@ impl Engine for CompressedEngine {
     }
 
     fn applied(&self, _load: GroupSummary, _outcome: &Result<()>) {
-        self.state.catch_up();
+        self.state.flush_in_caller();
     }
 
     fn request_flush(&self) {

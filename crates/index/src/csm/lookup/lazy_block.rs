@@ -3,7 +3,7 @@
 use crate::MAX_EXTENT;
 use crate::csm::block::{COLUMNS, MAX_RECORDS};
 use crate::csm::record::{Key, Record};
-use crate::csm::search::{from_hint, guess};
+use crate::csm::search::{from_hint, interpolate};
 use forebay_codec::{Columns, LazyColumn};
 use std::ops::Range;
 
@@ -119,7 +119,7 @@ impl<'a> LazyBlock<'a> {
                 if known {
                     return hint;
                 }
-                let near = guess(key.offset, self.first, self.last, rows);
+                let near = interpolate(key.offset, self.first, self.last, rows);
                 from_hint(near, rows, below)
             }
             None => from_hint(hint, rows, |row| {

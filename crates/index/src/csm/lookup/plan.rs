@@ -6,7 +6,7 @@ use super::RangeRequest;
 use super::source_cursor::{BlockOrigin, PlannedBlock, SourceCursor};
 use crate::csm::record::{Key, RECORD, Record};
 use crate::csm::scan::Source;
-use crate::csm::search::{from_hint, guess};
+use crate::csm::search::{from_hint, interpolate};
 use crate::csm::sorted::SortedRun;
 use crate::csm::table::{BlockMap, Table, WantedBlock};
 use crate::csm::tree::{Leaf, Tree};
@@ -225,7 +225,7 @@ impl DiskPlan<'_> {
             && starts(near)
             && first.fid == last.fid
         {
-            near = guess(request.at.offset, first.offset, last.offset, firsts.len());
+            near = interpolate(request.at.offset, first.offset, last.offset, firsts.len());
         }
         let above = from_hint(near, tables.len(), starts);
         self.start = above.saturating_sub(1);

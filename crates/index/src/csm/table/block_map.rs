@@ -4,7 +4,7 @@
 //! Invariants: blocks ascend by key, and follow each other in the file. The files' ids are kept only if the blocks are of several files.
 use super::region::BlockLocation;
 use crate::csm::record::Key;
-use crate::csm::search::{from_hint, guess};
+use crate::csm::search::{from_hint, interpolate};
 
 /// See the head of this file. Columns are apart, so that searches touch nothing else.
 #[derive(Debug, Default)]
@@ -141,7 +141,7 @@ impl BlockMap {
             if known {
                 return hint;
             }
-            let near = guess(key.offset, *first, *last, firsts.len()) + 1;
+            let near = interpolate(key.offset, *first, *last, firsts.len()) + 1;
             return from_hint(near, firsts.len(), below);
         }
         from_hint(hint, firsts.len(), |i| self.first(i) <= key)

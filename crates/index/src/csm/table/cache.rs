@@ -136,7 +136,7 @@ mod tests {
 
     /// Uses a table; whether it was in memory.
     fn use_one(cache: &Cache, slot: &CachedTable) -> bool {
-        slot.touch(cache.next_use());
+        slot.mark_used(cache.next_use());
         let there = slot.last_use().is_some();
         if !there {
             slot.state.lock().bytes = EACH;

@@ -164,7 +164,7 @@ impl CachedTable {
     }
 
     /// Marks it as used.
-    pub fn touch(&self, now: u64) {
+    pub fn mark_used(&self, now: u64) {
         self.used.store(now, Ordering::Relaxed);
     }
 }

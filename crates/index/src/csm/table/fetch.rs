@@ -78,7 +78,7 @@ impl Table {
     pub fn fetch(&self, wanted: &mut [WantedBlock]) -> Result<()> {
         let places = self.places()?;
         let (slot, shared) = (&*self.cached, &*self.shared);
-        slot.touch(shared.cache.next_use());
+        slot.mark_used(shared.cache.next_use());
         count(&shared.counters.blocks_asked, wanted.len() as u64);
         shared.width.add_asked(wanted.len() as u64);
         let mut state = slot.state.lock();

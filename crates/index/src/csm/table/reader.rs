@@ -110,7 +110,7 @@ impl Table {
         // Two threads may both read it; the first to end stays.
         let places = Arc::new(BlockMap::new(&self.read_places(&self.file.open()?)?));
         let cache = &self.shared.cache;
-        self.cached.touch(cache.next_use());
+        self.cached.mark_used(cache.next_use());
         self.cached
             .keep_places(&places, |bytes| cache.add_bytes(bytes));
         cache.trim();
@@ -210,7 +210,7 @@ impl Table {
                 let lost = Lost::Corrected { byte };
                 Damage { error, lost }
             }
-            None => losing(error, place.first, place.last),
+            None => damage_losing(error, place.first, place.last),
         }
     }
 
@@ -226,7 +226,7 @@ impl Table {
 
     /// Reads everything and reports all damage.
     pub fn check(&self, damage: &mut Vec<Damage>) {
-        let all = |error| losing(error, self.meta.first, self.meta.last);
+        let all = |error| damage_losing(error, self.meta.first, self.meta.last);
         // From the file, whatever is in memory.
         let file = match self.file.open() {
             Ok(file) => file,
@@ -235,11 +235,11 @@ impl Table {
         let places = match (self.places_at_end(&file), self.places_at_start(&file)) {
             (Ok(places), Ok(_)) => {
                 let provenance = Provenance::read(&*self.shared.io, self.path(), self.meta.number);
-                damage.extend(provenance.err().map(Damage::harmless));
+                damage.extend(provenance.err().map(Damage::without_loss));
                 places
             }
             (Ok(places), Err(error)) | (Err(error), Ok(places)) => {
-                damage.push(Damage::harmless(error));
+                damage.push(Damage::without_loss(error));
                 places
             }
             (Err(error), Err(_)) => return damage.push(all(error)),
@@ -250,7 +250,7 @@ impl Table {
             let mut raw = match self.read_bytes(place.offset, place.length as usize) {
                 Ok(raw) => raw,
                 Err(error) => {
-                    damage.push(losing(error, place.first, place.last));
+                    damage.push(damage_losing(error, place.first, place.last));
                     continue;
                 }
             };
@@ -261,7 +261,7 @@ impl Table {
             } else if place.records_in(&raw, &mut records).is_none() {
                 let what = "block layout";
                 let error = self.file.corrupt(what, place.offset, place.crc, found);
-                damage.push(losing(error, place.first, place.last));
+                damage.push(damage_losing(error, place.first, place.last));
             }
         }
     }
@@ -279,7 +279,7 @@ impl Table {
         };
         match self.places_at_start(file) {
             Ok(places) => {
-                self.shared.damage_notes.note(Damage::harmless(error));
+                self.shared.damage_notes.note(Damage::without_loss(error));
                 Ok(places)
             }
             Err(_) => Err(error),
@@ -338,7 +338,7 @@ impl Table {
 }
 
 /// An error that costs records with keys from `first` to `last`, as the store is told of them.
-fn losing(error: Error, first: Key, last: Key) -> Damage {
+fn damage_losing(error: Error, first: Key, last: Key) -> Damage {
     let bytes = |key: Key| Bytes::copy_from_slice(&key.number().to_be_bytes());
     let lost = Lost::EngineKeys {
         first: bytes(first),

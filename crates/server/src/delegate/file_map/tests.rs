@@ -120,7 +120,7 @@ proptest! {
             }
         }
         for at in 0..SPACE as u64 {
-            let (hole, same) = map.stretch(at);
+            let (hole, same) = map.hole_at(at);
             prop_assert!(same > at);
             for o in at..same.min(SPACE as u64) {
                 let there = segment(&map, o).0;
@@ -214,7 +214,7 @@ fn a_look_for_data_or_a_hole_takes_no_step_a_piece() {
     let steps = |map: &FileMap, to: u64, hole: bool| {
         let (mut at, mut steps) = (0, 0);
         while at < to {
-            let (found, until) = map.patterns.stretch(at);
+            let (found, until) = map.patterns.hole_at(at);
             assert_eq!(found, hole, "at {at}");
             (at, steps) = (until, steps + 1);
         }
@@ -228,6 +228,6 @@ fn a_look_for_data_or_a_hole_takes_no_step_a_piece() {
     assert!(steps(&two, end, true) <= 3);
     // What is newer than the hole is seen in it.
     let newer = in_turns(count, &[cut(63, 0, u64::MAX)]);
-    assert_eq!(newer.stretch(0), (Some(true), 6300));
-    assert_eq!(newer.stretch(6300), (Some(false), 6400));
+    assert_eq!(newer.hole_at(0), (Some(true), 6300));
+    assert_eq!(newer.hole_at(6300), (Some(false), 6400));
 }

@@ -29,7 +29,7 @@ pub(super) struct WatchedHandle {
 
 impl Drop for WatchedHandle {
     fn drop(&mut self) {
-        let left = self.reader.leave();
+        let left = self.reader.drop_plan();
         self.cache.give_up(self.fid, &left);
         self.cache.watched.fetch_sub(1, Ordering::Relaxed);
     }

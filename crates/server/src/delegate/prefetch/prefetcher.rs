@@ -96,7 +96,7 @@ impl Prefetcher {
     ) -> Result<Bytes> {
         let len = u64::from(len);
         let request = ReadRequest { offset, len };
-        self.foresee(file, watch, request);
+        self.queue_predictions(file, watch, request);
         let late = match self.cache.take(file, request) {
             Ok((bytes, waited, late)) => {
                 watch.note(waited, bytes.len(), Some(late));
@@ -142,7 +142,7 @@ impl Prefetcher {
     }
 
     /// The handle reads this: what comes next is put in the queue.
-    fn foresee(
+    fn queue_predictions(
         self: &Arc<Prefetcher>,
         file: &Arc<OpenFile>,
         watch: &ReadWatch,

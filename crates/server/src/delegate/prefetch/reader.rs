@@ -183,7 +183,7 @@ impl HandleReader {
                 self.source.observe(seen);
                 self.ahead.retain(|r| *r != seen);
             }
-            return self.go_on();
+            return self.plan_fetches();
         }
         self.source.observe(request);
         self.ahead.pop_front();
@@ -197,11 +197,11 @@ impl HandleReader {
         // Fetched in handfuls, so that threads are not woken for each.
         match self.ahead.len() > self.depth / 2 {
             true => FetchPlan::default(),
-            false => self.go_on(),
+            false => self.plan_fetches(),
         }
     }
 
-    fn go_on(&mut self) -> FetchPlan {
+    fn plan_fetches(&mut self) -> FetchPlan {
         let next = self.source.predict(self.depth);
         let same = next.iter().zip(&self.ahead).take_while(|(a, b)| a == b);
         let same = same.count();
@@ -237,7 +237,7 @@ impl HandleReader {
     }
 
     /// Nothing is fetched ahead for it now. What was, and is not read.
-    pub fn leave(&mut self) -> Vec<ReadRequest> {
+    pub fn drop_plan(&mut self) -> Vec<ReadRequest> {
         self.early.clear();
         self.ahead.drain(..).collect()
     }
@@ -279,7 +279,7 @@ impl PredictionSource {
             } => {
                 if !*begun {
                     *begun = true;
-                    let all = future.beginning(request);
+                    let all = future.readers_starting_with(request);
                     *alike = all.map(|r| (r.clone(), 1)).collect();
                     return;
                 }

@@ -231,7 +231,7 @@ impl DecidedCommits {
         let members = decision.members.iter().copied();
         self.outbox
             .displaced
-            .wrote(members.chain([decision.id.writer]));
+            .note_writers(members.chain([decision.id.writer]));
         let held = DisplacedRecord {
             fid: decision.id.fid,
             size: Some(longer.start),

@@ -1,9 +1,10 @@
-//! The outcomes of recent commits, so that a retried request answers the same. A failed commit leaves no trace and may be
+//! The outcomes of recent commits, so that a repeated request gets the same answer. Of a commit that failed nothing is kept: it may be
 //! tried again.
 //!
-//! In memory the last [`REMEMBERED`] commits; on disk, for writers on other members, the last commit of each (file, writer) as
-//! a receipt, until the writer has closed the file, or the whole service is restarted. The local delegate needs no receipt: it
-//! ends with this process, so it never retries over a restart.
+//! - *In memory*: the last [`REMEMBERED`] commits.
+//! - *On disk*: a receipt of the last commit of each (file, writer on another member). It is deleted when the writer has closed the file,
+//!   or when the whole service restarts. The local delegate needs none: it ends with this process, so it never repeats a request
+//!   after a restart.
 //!
 //! # Invariants
 //! 1. A commit is either decided or given up, never both: both decisions and abort records (which say that the commit is

@@ -66,7 +66,10 @@ impl OpenService {
         }
         let inodes = &self.components.context.inodes;
         let fid = inodes.allocate_fid()?;
-        let inode = Inode::new(Kind::File, new.mode, new.uid, new.gid, Time::now());
+        let inode = Inode {
+            codec: new.codec,
+            ..Inode::new(Kind::File, new.mode, new.uid, new.gid, Time::now())
+        };
         let _inode = inodes.lock(fid);
         let mut batch = Batch::new();
         inodes.put(&mut batch, fid, &inode);

@@ -1,51 +1,25 @@
 //! The holes of a file as disjoint ranges, each with the newest commit whose bytes are gone there.
-use std::collections::BTreeMap;
+use forebay_pattern::RangeMap;
 use std::ops::Range;
 
-/// Disjoint ranges: start to (end, sequence).
+/// Disjoint ranges, each with a sequence.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Holes(BTreeMap<u64, (u64, u64)>);
+pub(super) struct Holes(RangeMap<u64>);
 
 impl Holes {
     /// Bytes of commits up to `seq` are gone here; they may be gone already.
     pub(super) fn lay(&mut self, range: Range<u64>, seq: u64) {
-        if range.is_empty() {
-            return;
-        }
-        self.split(range.start);
-        self.split(range.end);
-        let mut at = range.start;
-        let mut gaps = Vec::new();
-        for (start, (end, known)) in self.0.range_mut(range.clone()) {
-            gaps.push(at..*start);
-            *known = seq.max(*known);
-            at = *end;
-        }
-        gaps.push(at..range.end);
-        for gap in gaps.into_iter().filter(|g| !g.is_empty()) {
-            self.0.insert(gap.start, (gap.end, seq));
-        }
-    }
-
-    fn split(&mut self, at: u64) {
-        if let Some((_, held)) = self.0.range_mut(..at).next_back()
-            && held.0 > at
-        {
-            let behind = *held;
-            held.0 = at;
-            self.0.insert(at, behind);
+        let newer = self.0.get(range.clone()).filter(|(_, known)| *known > seq);
+        let newer: Vec<_> = newer.collect();
+        self.0.insert(range, seq);
+        for (part, known) in newer {
+            self.0.insert(part, known);
         }
     }
 
     /// The newest commit whose bytes are gone at `at`, and up to where that holds.
     pub(super) fn at(&self, at: u64) -> (Option<u64>, u64) {
-        if let Some((_, (end, seq))) = self.0.range(..=at).next_back()
-            && *end > at
-        {
-            return (Some(*seq), *end);
-        }
-        let next = self.0.range(at..).next().map(|(start, _)| *start);
-        (None, next.unwrap_or(u64::MAX))
+        self.0.segment(at)
     }
 
     /// Bytes of memory held, about.

@@ -114,7 +114,7 @@ pub(super) fn overwritten(
 }
 
 /// Those of sorted ranges that lie in the bounds of a segment.
-fn met<'a>(
+fn ranges_within_bounds<'a>(
     stored: &StoredSegment,
     ranges: &'a [Range<u64>],
 ) -> impl Iterator<Item = &'a Range<u64>> {
@@ -136,7 +136,8 @@ struct SegmentOverlap {
 
 impl SegmentOverlap {
     fn new(at: usize, stored: &StoredSegment, new: &IncomingChange<'_>) -> SegmentOverlap {
-        let mut ranges: Vec<Range<u64>> = met(stored, new.ranges).cloned().collect();
+        let mut ranges: Vec<Range<u64>> =
+            ranges_within_bounds(stored, new.ranges).cloned().collect();
         let (mut by_segments, mut more) = (Vec::new(), false);
         for (i, other) in new.segments.iter().enumerate() {
             let (lo, hi) = other.bounds;
@@ -204,9 +205,11 @@ fn targets<'a>(
     partly: &[&SegmentOverlap],
 ) -> Vec<ScanTarget<'a>> {
     let bounds = |m: &&&SegmentOverlap| table.segments[m.at].bounds;
-    let hit = partly
-        .iter()
-        .filter(|m| met(&table.segments[m.at], new.ranges).next().is_some());
+    let hit = partly.iter().filter(|m| {
+        ranges_within_bounds(&table.segments[m.at], new.ranges)
+            .next()
+            .is_some()
+    });
     let spans = merge(hit.map(|m| bounds(&m)).map(|(lo, hi)| lo..hi).collect());
     let mut out = Vec::new();
     for range in new.ranges {

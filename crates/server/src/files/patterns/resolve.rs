@@ -59,7 +59,7 @@ impl PatternStore {
             if more || last {
                 let mut out = seen.out;
                 out.truncate(limit);
-                self.tables.grew(fid, table);
+                self.tables.recount_memory(fid, table);
                 return Ok((out, more));
             }
         }
@@ -94,7 +94,7 @@ impl PatternStore {
             residual: coarse(ranges),
             published: inode.seq,
         };
-        self.tables.grew(fid, table);
+        self.tables.recount_memory(fid, table);
         Ok(reply)
     }
 }
@@ -132,7 +132,7 @@ impl ExtentResolver<'_> {
     fn patterns(&mut self, range: Range<u64>) {
         let (mut at, end) = (range.start, range.end.min(self.end));
         while at < end && self.out.len() < self.limit {
-            let (seen, until) = self.table.look(at);
+            let (seen, until) = self.table.content_at(at);
             let until = until.min(end);
             let len = until - at;
             match seen {

@@ -52,7 +52,7 @@ fn rewritten(table: &PatternTable, over: &ReadPage<'_>) -> Result<Vec<StoredSegm
         }
         let mut id = stored.id;
         let mut bytes = 0;
-        for segment in left(table, stored, over)? {
+        for segment in fold_visible_rest(table, stored, over)? {
             let new = StoredSegment::new(id, segment);
             bytes += new.bytes;
             segments.push(new);
@@ -73,7 +73,11 @@ fn rewritten(table: &PatternTable, over: &ReadPage<'_>) -> Result<Vec<StoredSegm
 }
 
 /// What counts of a segment, folded anew.
-fn left(table: &PatternTable, stored: &StoredSegment, over: &ReadPage<'_>) -> Result<Vec<Segment>> {
+fn fold_visible_rest(
+    table: &PatternTable,
+    stored: &StoredSegment,
+    over: &ReadPage<'_>,
+) -> Result<Vec<Segment>> {
     let source = stored.segment.source;
     let mut over = IndexOverlay::new(over, stored.bounds.0..stored.bounds.1);
     let mut folder = Folder::joining();

@@ -294,8 +294,8 @@ impl PatternTable {
     }
 
     /// What is at `at`, and an offset after it up to where that holds.
-    pub(super) fn look(&self, at: u64) -> (OffsetContent, u64) {
-        let (seen, mut until) = look(self.map(), self, at);
+    pub(super) fn content_at(&self, at: u64) -> (OffsetContent, u64) {
+        let (seen, mut until) = content_of_map(self.map(), self, at);
         if self.lost.is_empty() {
             return (seen, until);
         }
@@ -361,7 +361,7 @@ fn map_of<'a>(segments: impl Iterator<Item = &'a StoredSegment>) -> PatternMap {
 }
 
 /// What a map of segments says of `at`, and up to where.
-fn look(map: &PatternMap, table: &PatternTable, at: u64) -> (OffsetContent, u64) {
+fn content_of_map(map: &PatternMap, table: &PatternTable, at: u64) -> (OffsetContent, u64) {
     let (cut, until) = table.flat().at(at);
     let newest = table.segments.last().map_or(0, |p| p.id.seq);
     if cut.is_some_and(|seq| newest <= seq) {
@@ -390,7 +390,7 @@ pub(super) fn visible(
 ) {
     let mut at = range.start;
     while at < range.end {
-        let (seen, until) = look(map, table, at);
+        let (seen, until) = content_of_map(map, table, at);
         if let OffsetContent::Data(piece) = seen {
             let len = piece.len.min(range.end - at);
             each(PlacedExtent { len, ..piece });

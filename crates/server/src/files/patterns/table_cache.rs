@@ -36,7 +36,7 @@ impl TableCache {
     }
 
     /// What a table makes when it is first asked for it may have made it larger.
-    pub(in crate::files) fn grew(&self, fid: Fid, table: Arc<PatternTable>) {
+    pub(in crate::files) fn recount_memory(&self, fid: Fid, table: Arc<PatternTable>) {
         let made = table.made();
         let known = self.0.lock().tables.peek(&fid).map(|kept| kept.2);
         if known != Some(made) {

@@ -1,27 +1,31 @@
-//! After a power cut: puts back what commits without a sync displaced, where the bytes of those commits did not reach the disk.
+//! Restores, after a power cut, what commits without a sync displaced where their own bytes did not reach the disk.
 //!
-//! A commit without a sync may be in the index while its bytes are lost. `outbox/displaced_extents` keeps a record of what each such commit
-//! displaced. A start works through these records in three steps; all members finish a step before any of them begins the next.
+//! The index may have such a commit while its bytes are lost. `outbox/displaced_extents` therefore keeps a record of the extents that
+//! each one displaced. At a start the members work through these records in three steps. A step begins once all members have finished
+//! the one before.
 //!
-//! 1. **Find ends** (`find_unreadable_tails`), at each file's owner, which knows the size that the file had before a recorded commit. It
-//!    reads the last byte of the commit. If that byte cannot be read, or the member that owns its slice lacks the commit (its
-//!    log may be the shorter one), the file's end may have to move back.
-//! 2. **Restore bytes** (`restore_bytes`), from the newest record to the oldest:
-//!    - The member reads what its index names now where the commit wrote. If all of it can be read, nothing was lost.
-//!    - An extent that cannot be read is replaced by the displaced extent, if that one can be read, and by a hole where there was
-//!      nothing before. What lies after the old end of the file is left to step 3. What older commits displaced
-//!      there is not put back: it was gone before this commit.
-//!    - The replacement is a commit like any other, with a sync. Displaced extents that the index names again are kept, the others
-//!      become messages of the outbox. Then the record is deleted; the record of a file whose end may move, in step 3.
-//! 3. **Cut ends** (`cut_unreadable_tails`), for the files of step 1 and those that step 2 left. What cannot be read after the old end
-//!    becomes a hole. If nothing there can be read, and no later truncate set a larger size, the file ends where it ended
-//!    before. The stored bytes of a file over several members are counted again.
+//! 1. **Find unreadable tails** (`find_unreadable_tails`, at the file's owner). For each recorded commit that made its file longer the
+//!    owner checks the last byte. The file may have to become shorter if that byte cannot be read, or if the member that owns its
+//!    slice does not have the commit.
+//! 2. **Restore bytes** (`restore_bytes`, at each member with records, the newest record first). The member looks up what its
+//!    index names now in the ranges that the commit wrote, and reads it.
+//!    - What can be read stays.
+//!    - Where an extent cannot be read, the displaced extent takes its place if that can be read. A hole takes its place where nothing
+//!      was stored before.
+//!    - Bytes behind the old end of the file are left to step 3. Nothing that older commits displaced is restored there: the file had
+//!      ended before them.
 //!
-//! A deleted file may be removed meanwhile: its records end, and parts staged for it are dropped.
+//!    The changes are one commit, with a sync. Displaced extents that the index names again are kept; messages of the outbox free the
+//!    others. Then the record is deleted, unless the file has an unreadable tail: then step 3 deletes it.
+//! 3. **Cut unreadable tails** (`cut_unreadable_tails`, for the files that steps 1 and 2 noted). Behind the old end, each extent that
+//!    cannot be read becomes a hole. The file is cut behind the last byte that can be read, but not below its old size, and not if a
+//!    truncate set a larger size later. The owner counts the stored bytes of a file over several members anew.
 //!
-//! A crash in between does no harm: the next start finds that what was put back can be read and is named by the index. If a member does
-//! not answer a question about a file, the file's records stay for the next start. (Only of a file over several members
-//! the end may then stay where it was, with a hole before it.)
+//! Special cases:
+//! - *The file is removed meanwhile*: its records are deleted, and parts that were staged for it are dropped.
+//! - *A crash during a step*: the next start repeats it. What was restored can be read, and the index names it, so nothing is done twice.
+//! - *A member does not answer*: the records of the file are kept for the next start. A file over several members may then keep its
+//!   larger size, with a hole at the end.
 mod named_bytes;
 
 use super::committer::Committer;
@@ -47,9 +51,9 @@ use std::sync::Arc;
 /// Tokens of these commits are not those of a delegate, which counts from 1.
 const TOKENS: u64 = 1 << 63;
 
-/// What is after the end that a file had, and cannot be read.
+/// The bytes of a file behind its old end that cannot be read.
 struct UnreadableTail {
-    /// The least size that the file may be cut to.
+    /// The old end: the file is not cut below it.
     size: u64,
     /// The first byte that cannot be read, if one is known.
     start: u64,
@@ -57,9 +61,9 @@ struct UnreadableTail {
     end: u64,
     /// Of the commit that cuts it off.
     token: u64,
-    /// Records that are not needed once it is cut off, and what is freed then.
+    /// Records that are deleted once the tail is cut, each with the extents that are freed then.
     records: Vec<(u64, Vec<Extent>)>,
-    /// A step could not tell what it had to know: what is left to do for this file waits for the next start.
+    /// A member did not answer: the rest of the work on this file waits for the next start.
     waits: bool,
 }
 
@@ -84,8 +88,7 @@ impl UnreadableTail {
     }
 }
 
-/// Whether a file is not there any more. One without a name may be removed while it is looked at: then there is nothing to put back, and
-/// what was displaced of it is not needed.
+/// Whether the file has been removed, which may happen to one without a name at any time. Then nothing of it has to be restored.
 fn is_removed(error: &Error) -> bool {
     matches!(error, Error::Posix(Errno::STALE))
 }
@@ -131,7 +134,7 @@ impl DisplacedRestorer {
     /// When the own store fails.
     pub fn find_unreadable_tails(&self) -> Result<()> {
         self.outbox.displaced.begin_restore();
-        for (number, held) in self.outbox.displaced.left()? {
+        for (number, held) in self.outbox.displaced.held_back()? {
             if let Err(error) = unless_removed(self.find_unreadable_tail(number, &held)) {
                 self.wait_for_next_start(held.fid, number);
                 tracing::warn!(fid = held.fid.0, %error, "cannot tell whether a power cut took the end of this file; the next start looks again");
@@ -177,7 +180,7 @@ impl DisplacedRestorer {
     /// When the own store fails. What members that cannot be reached have waits for the next start.
     pub fn restore_bytes(&self) -> Result<()> {
         let mut put_back = 0;
-        for (number, held) in self.outbox.displaced.left()?.into_iter().rev() {
+        for (number, held) in self.outbox.displaced.held_back()?.into_iter().rev() {
             // Older records wait with a newer one: what they put back would pass for what it wrote.
             if self.waits(held.fid) {
                 continue;
@@ -256,7 +259,7 @@ impl DisplacedRestorer {
             ranges = without(&ranges, from_ref(&(start..u64::MAX)));
         }
         for range in ranges {
-            let now = self.named.here(fid, range)?;
+            let now = self.named.named_at_this_member(fid, range)?;
             for lost in self.named.unreadable(&now)? {
                 let whole = lost.offset..lost.end();
                 let older = held.extents.iter();
@@ -289,7 +292,7 @@ impl DisplacedRestorer {
         let mut freed = Vec::new();
         for extent in &held.extents {
             let whole = extent.offset..extent.end();
-            let now = self.named.here(fid, whole.clone())?;
+            let now = self.named.named_at_this_member(fid, whole.clone())?;
             let same = |e: &&Extent| {
                 (e.member, e.log) == (extent.member, extent.log)
                     && e.addr.wrapping_sub(e.offset) == extent.addr.wrapping_sub(extent.offset)

@@ -21,7 +21,7 @@ pub(in super::super) struct NamedBytes {
 
 impl NamedBytes {
     /// What this member's index names, in pieces; nothing of a file that is removed.
-    pub fn here(&self, fid: Fid, range: Range<u64>) -> Result<Vec<Extent>> {
+    pub fn named_at_this_member(&self, fid: Fid, range: Range<u64>) -> Result<Vec<Extent>> {
         match self.at(self.context.member(), fid, range) {
             Err(Error::Posix(Errno::STALE)) => Ok(Vec::new()),
             found => Ok(found?.0),

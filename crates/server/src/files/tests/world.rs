@@ -8,7 +8,8 @@ use forebay_index::{Change, Extent};
 use forebay_proto::Request;
 use forebay_proto::call::ServiceCall;
 use forebay_proto::data::{
-    DataService, FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs, VerifyRanges,
+    DataService, FreeRanges, GetStorage, GetUsage, PiecesRead, ReadPieces, RecodeRanges,
+    RecodeReport, StorageReport, StoreUsage, SyncLogs, VerifyRanges,
 };
 use forebay_proto::files::*;
 use forebay_proto::placement::{SliceMap, split_by_member};
@@ -122,6 +123,12 @@ impl DataService for TestData<'_> {
         Ok(request.ranges.into_iter().map(whole).collect())
     }
     fn get_usage(&self, _: Member, _: GetUsage) -> Result<StoreUsage> {
+        Err(Errno::NOSYS.into())
+    }
+    fn get_storage(&self, _: Member, _: GetStorage) -> Result<StorageReport> {
+        Err(Errno::NOSYS.into())
+    }
+    fn recode_ranges(&self, _: Member, _: RecodeRanges) -> Result<RecodeReport> {
         Err(Errno::NOSYS.into())
     }
 }

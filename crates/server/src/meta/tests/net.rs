@@ -149,6 +149,7 @@ pub fn file(mode: u32) -> NewInode {
         mode,
         rdev: 0,
         target: Vec::new(),
+        codec: None,
     }
 }
 

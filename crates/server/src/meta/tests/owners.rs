@@ -65,8 +65,8 @@ fn the_directory_move_lock_is_one_intents_and_wakes_who_waits_for_it() {
     std::thread::scope(|scope| {
         let begun = Instant::now();
         let waits = scope.spawn(|| lock.wait(intent(1), Duration::from_secs(600)));
-        lock.leave(intent(2)).unwrap();
-        lock.leave(intent(1)).unwrap();
+        lock.release(intent(2)).unwrap();
+        lock.release(intent(1)).unwrap();
         waits.join().unwrap();
         // Without the wake-up it takes all of the limit.
         assert!(begun.elapsed() < Duration::from_secs(500));

@@ -1,5 +1,6 @@
 //! Extended attributes: set, read, listed, removed; limits and refusals as on Linux.
 use super::net::*;
+use crate::meta::CODEC_XATTR;
 use crate::*;
 use forebay_proto::meta::*;
 use rustix::io::Errno;
@@ -135,6 +136,93 @@ fn limits_and_refusals() {
     );
     set(&net, fifo, "trusted.a", b"1", false, false).unwrap();
     assert_eq!(get(&net, fifo, "trusted.a").unwrap(), b"1");
+}
+
+#[test]
+fn a_codec_hint_is_an_attribute_of_files_and_directories() {
+    let net = Net::new(1);
+    let f = net.create(Fid::ROOT, "f", file(0o644)).unwrap().fid;
+    assert_eq!(errno(get(&net, f, CODEC_XATTR)), Errno::NODATA);
+    assert_eq!(errno(remove(&net, f, CODEC_XATTR)), Errno::NODATA);
+    assert_eq!(
+        errno(set(&net, f, CODEC_XATTR, b"raw", false, true)),
+        Errno::NODATA
+    );
+    let before = net.getattr(f).unwrap();
+    set(&net, f, CODEC_XATTR, b"field,stride=3,f32", true, false).unwrap();
+    let after = net.getattr(f).unwrap();
+    assert!(after.ctime > before.ctime);
+    assert_eq!(after.codec, Some("field,f32,stride=3".parse().unwrap()));
+    assert_eq!(
+        errno(set(&net, f, CODEC_XATTR, b"raw", true, false)),
+        Errno::EXIST
+    );
+    set(&net, f, "user.a", b"1", false, false).unwrap();
+    assert_eq!(list(&net, f), ["user.a", CODEC_XATTR]);
+    net.restart();
+    assert_eq!(get(&net, f, CODEC_XATTR).unwrap(), b"field,f32,stride=3");
+    for wrong in [&b"gzip"[..], b"", b"field,f32,f64", b"raw\n", b"\xff"] {
+        let refused = set(&net, f, CODEC_XATTR, wrong, false, false).unwrap_err();
+        assert_eq!(refused.errno(), Errno::INVAL);
+        let text = refused.to_string();
+        assert!(text.contains("auto|raw|xor|field|zstd|lz4|pco"), "{text}");
+    }
+    assert_eq!(get(&net, f, CODEC_XATTR).unwrap(), b"field,f32,stride=3");
+    remove(&net, f, CODEC_XATTR).unwrap();
+    assert_eq!(list(&net, f), ["user.a"]);
+    assert_eq!(net.getattr(f).unwrap().codec, None);
+    let new = NewInode::new(Kind::Fifo, 0o644);
+    let fifo = net.create(Fid::ROOT, "fifo", new).unwrap().fid;
+    assert_eq!(
+        errno(set(&net, fifo, CODEC_XATTR, b"raw", false, false)),
+        Errno::PERM
+    );
+}
+
+#[test]
+fn a_codec_hint_is_inherited_when_something_is_made_and_never_later() {
+    let net = Net::new(3);
+    let d = net.dir_at(Fid::ROOT, 1);
+    let early = net.create(d, "early", file(0o644)).unwrap();
+    assert_eq!(early.codec, None);
+    let named = |hint: &str| NewInode {
+        codec: Some(hint.parse().unwrap()),
+        ..file(0o644)
+    };
+    let by_name = net.create(d, "named", named("lz4")).unwrap();
+    assert_eq!(by_name.codec, Some("lz4".parse().unwrap()));
+    set(&net, d, CODEC_XATTR, b"field,f64", false, false).unwrap();
+    let field = Some("field,f64".parse().unwrap());
+    let f = net.create(d, "f", file(0o644)).unwrap();
+    assert_eq!(f.codec, field);
+    // Before that of its name, and through directories, of whatever member.
+    assert_eq!(net.create(d, "g", named("lz4")).unwrap().codec, field);
+    let mut below = d;
+    for depth in 0..6 {
+        let made = net.create(below, &format!("d{depth}"), dir(0o755)).unwrap();
+        assert_eq!(made.codec, field);
+        below = made.fid;
+    }
+    assert_eq!(net.create(below, "f", named("raw")).unwrap().codec, field);
+    let link = NewInode {
+        target: b"x".to_vec(),
+        ..NewInode::new(Kind::Symlink, 0o777)
+    };
+    let link = net.create(d, "link", link).unwrap();
+    assert_eq!(link.codec, None);
+    assert_eq!(errno(get(&net, link.fid, CODEC_XATTR)), Errno::NODATA);
+    // `auto` is a word like the others: it ends the search.
+    set(&net, below, CODEC_XATTR, b"auto", false, false).unwrap();
+    let auto = net.create(below, "auto", named("raw")).unwrap();
+    assert_eq!(auto.codec, Some("auto".parse().unwrap()));
+    // What was made keeps what it has.
+    remove(&net, d, CODEC_XATTR).unwrap();
+    assert_eq!(net.getattr(early.fid).unwrap().codec, None);
+    let other = net.dir_at(Fid::ROOT, 2);
+    set(&net, other, CODEC_XATTR, b"zstd", false, false).unwrap();
+    net.rename((d, "f"), (other, "f"), RenameFlags::default())
+        .unwrap();
+    assert_eq!(net.getattr(f.fid).unwrap().codec, field);
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl TableCopy {
 
     /// Whether it can be read, and holds the same blocks as the table with this number and region.
     pub fn check(&self, table: u64, index: Option<&Index>, damage: &mut Vec<Damage>) {
-        let mut tell = |error| damage.push(Damage::harmless(error));
+        let mut tell = |error| damage.push(Damage::without_loss(error));
         let copy = match self.open() {
             Ok(copy) => copy,
             Err(error) => return tell(error),

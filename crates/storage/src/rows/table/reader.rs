@@ -96,7 +96,7 @@ impl Table {
         }
         let opened = self.open_file()?;
         for error in &opened.damage {
-            let harmless = Damage::harmless(error.clone());
+            let harmless = Damage::without_loss(error.clone());
             self.shared.damage_notes.note(harmless);
         }
         Ok(self.opened.get_or_init(|| opened))
@@ -224,14 +224,14 @@ impl Table {
             Err(e @ (Error::Corrupt { .. } | Error::Io { .. })) if count == 1 => e,
             read => return read,
         };
-        let (block, lost) = self.mended(opened, i);
+        let (block, lost) = self.repair_block(opened, i);
         let again = error.clone();
         self.shared.damage_notes.note(Damage { error: again, lost });
         block.map(|block| vec![block]).ok_or(error)
     }
 
     /// Repairs block `i`, which is damaged in the table: from the copy, or by correcting one bit. Also returns what is lost.
-    fn mended(&self, opened: &TableMetadata, i: usize) -> (Option<Block>, Lost) {
+    fn repair_block(&self, opened: &TableMetadata, i: usize) -> (Option<Block>, Lost) {
         let mended = || {
             let (first, last) = (opened.index.first(i), opened.index.last(i));
             if let Some(block) = self.copy.as_ref().and_then(|copy| copy.block(first, last)) {
@@ -284,11 +284,11 @@ impl Table {
         let found = std::mem::take(&mut opened.damage);
         let rebuilt = !found.is_empty();
         let (missing, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_missing);
-        damage.extend(found.into_iter().map(Damage::harmless));
+        damage.extend(found.into_iter().map(Damage::without_loss));
         if !rebuilt
             && let Err(error) = Provenance::read(&*self.shared.io, self.path(), self.meta.number)
         {
-            damage.push(Damage::harmless(error));
+            damage.push(Damage::without_loss(error));
         }
         let before = damage.len();
         let mut entries = 0;
@@ -301,7 +301,7 @@ impl Table {
             let block = match self.read_from(&opened, i, 1) {
                 Ok(mut blocks) => blocks.remove(0),
                 Err(error) => {
-                    let (block, lost) = self.mended(&opened, i);
+                    let (block, lost) = self.repair_block(&opened, i);
                     damage.push(Damage { error, lost });
                     match block {
                         Some(block) => block,
@@ -311,7 +311,7 @@ impl Table {
             };
             entries += block.len() as u64;
             if let Err(error) = frame::check(&self.file, self.meta.number, place) {
-                damage.push(Damage::harmless(error));
+                damage.push(Damage::without_loss(error));
             }
             if !is_between(&block, opened.index.first(i), opened.index.last(i)) {
                 damage.push(wrong("key range of block"));
@@ -329,7 +329,7 @@ impl Table {
         }
         if damage.len() == before {
             // With what is lost, a missing file is told already.
-            damage.extend(missing.into_iter().map(Damage::harmless));
+            damage.extend(missing.into_iter().map(Damage::without_loss));
         }
         if let Some(copy) = &self.copy {
             copy.check(

@@ -1,0 +1,216 @@
+//! Encodes the raw bytes of new containers, by what is known of the log that they come from.
+//!
+//! Each log has a chooser (`forebay_codec::choose`), which samples some of its containers. What was encoded is decoded again and
+//! compared before it is used: a fault of a codec costs room, never a byte.
+//!
+//! Invariant: encoded bytes are shorter than raw ones by at least one in [`LEAST_GAIN_OF`]; else the container stays plain, and
+//! costs nothing to read.
+use super::encoded_parts::EncodedParts;
+use forebay_codec::choose::{CodecChooser, CostGoal, CostModel};
+use forebay_codec::container::PIECE_LEN;
+use forebay_codec::{Codec, CodecHint, CodecId, EncodedContainer, OpenedContainer};
+use forebay_proto::LogId;
+use lru::LruCache;
+use std::num::NonZeroUsize;
+use std::time::Instant;
+
+/// What a container must save to be encoded: one in this many of its bytes.
+const LEAST_GAIN_OF: usize = 20;
+/// Fewer raw bytes than these are not encoded: heads and records would take what is gained.
+const MIN_RAW_BYTES: usize = 4096;
+/// Logs whose choosers are kept.
+const KEPT_CHOOSERS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+
+/// Where raw bytes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawOrigin {
+    /// The log.
+    pub log: LogId,
+    /// The address of the first byte.
+    pub addr: u64,
+    /// What the log's file says of its content.
+    pub hint: CodecHint,
+}
+
+impl RawOrigin {
+    /// Whether bytes from `next` on may follow `len` bytes from here in one array: numbers begin at the same places.
+    pub fn is_continued(&self, len: usize, next: &RawOrigin) -> bool {
+        /// A multiple of every element's width.
+        const WIDEST: u64 = 8;
+        let is_same = self.log == next.log && self.hint == next.hint;
+        is_same && self.addr.wrapping_add(len as u64) % WIDEST == next.addr % WIDEST
+    }
+}
+
+/// See the head of this file. Keeps its memory from one container to the next.
+pub struct ContainerEncoder {
+    model: CostModel,
+    encoded: EncodedContainer,
+    bytes: Vec<u8>,
+}
+
+/// The choosers of logs that were encoded last.
+pub struct LogChoosers(LruCache<LogId, (CodecHint, CodecChooser)>);
+
+impl Default for LogChoosers {
+    fn default() -> LogChoosers {
+        LogChoosers(LruCache::new(KEPT_CHOOSERS))
+    }
+}
+
+impl LogChoosers {
+    /// The chooser of a log: a new one, if the hint has changed.
+    pub fn of(&mut self, origin: &RawOrigin) -> &mut CodecChooser {
+        let new = || (origin.hint, CodecChooser::new(origin.hint));
+        let known = self.0.get_or_insert_mut(origin.log, new);
+        if known.0 != origin.hint {
+            *known = new();
+        }
+        &mut known.1
+    }
+}
+
+impl ContainerEncoder {
+    /// An encoder that chooses by this model.
+    pub fn new(model: CostModel) -> ContainerEncoder {
+        ContainerEncoder {
+            model,
+            encoded: EncodedContainer::new(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Has choices that are made from now on make this least.
+    pub fn set_goal(&mut self, goal: CostGoal) {
+        self.model.goal = goal;
+    }
+
+    /// Encodes the raw bytes of a container: its stored bytes and their parts. `None`: it is to be plain. `chooser`: the log's.
+    pub fn encode(
+        &mut self,
+        chooser: &mut CodecChooser,
+        origin: &RawOrigin,
+        raw: &[u8],
+    ) -> Option<(&[u8], EncodedParts)> {
+        if raw.len() < MIN_RAW_BYTES {
+            return None;
+        }
+        let choice = chooser.next(origin.addr, raw, || self.model);
+        if choice.codec.id() == CodecId::Raw {
+            return None;
+        }
+        let begin = Instant::now();
+        if let Err(error) = choice.codec.encode(&choice.layout, raw, &mut self.encoded) {
+            tracing::warn!(%error, codec = choice.codec.id().name(), log = origin.log, "a container stays plain");
+            return None;
+        }
+        let id = choice.codec.id();
+        let seconds = begin.elapsed().as_secs_f64();
+        self.model.speeds.observe_encoding(id, raw.len(), seconds);
+        let len = self.encoded.encoded_len();
+        chooser.encoded(raw.len(), len);
+        if len + raw.len() / LEAST_GAIN_OF > raw.len() {
+            return None;
+        }
+        if !decodes_to(&self.encoded, raw) {
+            tracing::error!(
+                codec = id.name(),
+                log = origin.log,
+                address = origin.addr,
+                "the codec did not give back what it had encoded; the bytes stay as they are. Please report it"
+            );
+            return None;
+        }
+        self.bytes.clear();
+        self.bytes.extend_from_slice(self.encoded.head());
+        self.bytes.extend_from_slice(self.encoded.bytes());
+        Some((&self.bytes, EncodedParts::of(id, &self.encoded)))
+    }
+}
+
+/// Whether an encoded container has these raw bytes.
+fn decodes_to(encoded: &EncodedContainer, raw: &[u8]) -> bool {
+    let Ok(opened) = OpenedContainer::open(encoded.head()) else {
+        return false;
+    };
+    let mut piece = [0; PIECE_LEN];
+    opened.raw_len() == raw.len()
+        && raw.chunks(PIECE_LEN).enumerate().all(|(i, raw)| {
+            let decoded = opened.decode_piece(i, encoded.piece(i), &mut piece[..raw.len()]);
+            decoded.is_ok() && piece[..raw.len()] == *raw
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_codec::choose::CodecSpeeds;
+    use forebay_testkit::random::seeded_bytes;
+
+    fn encoder() -> ContainerEncoder {
+        ContainerEncoder::new(CostModel {
+            goal: CostGoal::Bytes,
+            speeds: CodecSpeeds::default(),
+        })
+    }
+
+    fn origin(hint: &str) -> RawOrigin {
+        RawOrigin {
+            log: 1,
+            addr: 0,
+            hint: hint.parse().unwrap(),
+        }
+    }
+
+    fn wave(values: usize) -> Vec<u8> {
+        let values = (0..values).map(|i| 280.0 + (i as f32 * 1e-3).sin());
+        values.flat_map(f32::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn what_gains_little_or_is_small_stays_plain() {
+        let (mut encoder, mut choosers) = (encoder(), LogChoosers::default());
+        for (hint, bytes) in [
+            ("auto", seeded_bytes(5, 1 << 20)),
+            ("zstd", seeded_bytes(5, 1 << 16)),
+            ("auto", wave(1000)),
+            ("raw", wave(100_000)),
+        ] {
+            let origin = origin(hint);
+            let encoded = encoder.encode(choosers.of(&origin), &origin, &bytes);
+            assert!(encoded.is_none(), "{hint}");
+        }
+    }
+
+    #[test]
+    fn a_hint_that_changes_is_followed() {
+        let (mut encoder, mut choosers) = (encoder(), LogChoosers::default());
+        let wave = wave(100_000);
+        for (hint, codec) in [
+            ("field,f32", CodecId::Field),
+            ("xor", CodecId::Xor),
+            ("auto", CodecId::Field),
+        ] {
+            let origin = origin(hint);
+            let encoded = encoder.encode(choosers.of(&origin), &origin, &wave);
+            let (bytes, parts) = encoded.unwrap();
+            assert_eq!(parts.codec, codec, "{hint}");
+            assert_eq!(parts.range(parts.count() - 1).end, bytes.len() as u64);
+            assert!(bytes.len() < wave.len());
+        }
+    }
+
+    #[test]
+    fn bytes_continue_an_array_if_numbers_begin_at_the_same_places() {
+        let first = origin("auto");
+        let next = |addr, log, hint: &str| RawOrigin {
+            log,
+            addr,
+            ..origin(hint)
+        };
+        assert!(first.is_continued(4096, &next(8192, 1, "auto")));
+        assert!(!first.is_continued(4095, &next(8192, 1, "auto")));
+        assert!(!first.is_continued(4096, &next(8192, 2, "auto")));
+        assert!(!first.is_continued(4096, &next(8192, 1, "auto,f64")));
+    }
+}

@@ -1,0 +1,296 @@
+//! Reads chunks of containers, plain and encoded, verified.
+//!
+//! Of an encoded container only the pieces that hold wanted bytes are read, verified and decoded. Its head is parsed once and kept
+//! in memory, under a budget of its own; pieces that are read again in small parts are kept decoded (`decoded_cache`).
+//!
+//! Invariant: a byte is handed out only after the checksums of its stored piece, and of the head, were right.
+use super::decoded_cache::PieceKey;
+use super::encoded_parts::EncodedParts;
+use super::{Container, ContainerTable};
+use crate::pieces::Pieces;
+use crate::record_cache::CachedRecord;
+use crate::verified_read::{self, Mismatch, NearBuffer, WantedPart};
+use forebay_codec::container::PIECE_LEN;
+use forebay_codec::{CodecError, OpenedContainer};
+use forebay_proto::{Error, Result};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Stored bytes of pieces that are read in one call, about.
+const READ_STEP: u64 = 256 << 10;
+/// Pieces between wanted ones, up to so many stored bytes, are read too, instead of making another call.
+const READ_OVER_BYTES: u64 = 16 << 10;
+
+/// Wanted parts of one piece, up to this length, may come from decoded pieces in memory. For longer ones decoding costs no more than
+/// what else is done for a read.
+const SMALL_PART: usize = PIECE_LEN;
+
+/// The parsed head of an encoded container.
+pub struct ParsedHead {
+    container: u64,
+    /// Checksum of the bytes that it was parsed from: a container may be encoded again.
+    crc: Option<u32>,
+    opened: OpenedContainer,
+    memory: usize,
+}
+
+impl CachedRecord for ParsedHead {
+    fn group(&self) -> u64 {
+        self.container
+    }
+
+    fn addresses(&self) -> Range<u64> {
+        0..u64::MAX
+    }
+
+    fn memory(&self) -> usize {
+        self.memory
+    }
+}
+
+/// Outcome of a read: `Some` is a stored part that is not what was written.
+type Verified = Option<Mismatch>;
+
+impl ContainerTable {
+    /// Reads parts of a container's raw positions, sorted. `Some`: a stored part does not match its checksum.
+    ///
+    /// # Errors
+    /// As the disk; `Corrupt` if verified bytes cannot be decoded.
+    pub fn read_parts(
+        &self,
+        container: &Container,
+        buffer: &mut NearBuffer<'_>,
+        wanted: &mut [WantedPart<'_>],
+    ) -> Result<Verified> {
+        let Some(encoded) = container.encoded() else {
+            return verified_read::read_parts(&self.segments, container, buffer, wanted);
+        };
+        let head = match self.head(container, encoded)? {
+            Ok(head) => head,
+            Err(bad) => return Ok(Some(bad)),
+        };
+        let mut first = 0;
+        while first < wanted.len() {
+            if self.read_decoded(container, encoded, &mut wanted[first]) {
+                first += 1;
+                continue;
+            }
+            let mut parts = EncodedParts::over(&positions(&wanted[first]));
+            let mut last = first;
+            while let Some(next) = wanted.get(last + 1) {
+                let next = EncodedParts::over(&positions(next));
+                let (gap, end) = (
+                    encoded.range(parts.end - 1).end,
+                    encoded.range(next.end - 1).end,
+                );
+                let is_near = encoded.range(next.start).start.saturating_sub(gap)
+                    <= READ_OVER_BYTES
+                    && end - encoded.range(parts.start).start <= READ_STEP;
+                if !is_near {
+                    break;
+                }
+                parts.end = parts.end.max(next.end);
+                last += 1;
+            }
+            let near = &mut wanted[first..=last];
+            let bad = self.read_pieces(container, encoded, &head.opened, parts, buffer, near)?;
+            if bad.is_some() {
+                return Ok(bad);
+            }
+            first = last + 1;
+        }
+        Ok(None)
+    }
+
+    /// All raw bytes of the named chunks; zeros where there are others. `Err`: a stored part does not match its checksum.
+    ///
+    /// # Errors
+    /// As `read_parts`.
+    pub fn read_named(
+        &self,
+        container: &Container,
+        is_named: impl Fn(usize) -> bool,
+        buffer: &mut NearBuffer<'_>,
+    ) -> Result<std::result::Result<Vec<u8>, Mismatch>> {
+        let mut bytes = vec![0; container.bytes() as usize];
+        let (mut wanted, mut rest, mut at) = (Vec::new(), &mut bytes[..], 0);
+        for chunk in (0..container.count()).filter(|i| is_named(*i)) {
+            let positions = container.positions(chunk);
+            let (_, behind) = rest.split_at_mut((positions.start - at) as usize);
+            let (into, behind) = behind.split_at_mut((positions.end - positions.start) as usize);
+            (rest, at) = (behind, positions.end);
+            wanted.push(WantedPart {
+                at: positions.start,
+                into,
+            });
+        }
+        Ok(match self.read_parts(container, buffer, &mut wanted)? {
+            Some(bad) => Err(bad),
+            None => Ok(bytes),
+        })
+    }
+
+    /// Copies a small part from a decoded piece in memory, if that is there.
+    fn read_decoded(
+        &self,
+        container: &Container,
+        encoded: &EncodedParts,
+        wanted: &mut WantedPart<'_>,
+    ) -> bool {
+        let parts = EncodedParts::over(&positions(wanted));
+        if wanted.into.len() > SMALL_PART || parts.len() > 1 {
+            return false;
+        }
+        let key = piece_key(container, encoded, parts.start);
+        let Some(piece) = self.decoded.get(&key) else {
+            return false;
+        };
+        let raw = EncodedParts::raw_positions(parts.start, container.bytes());
+        let (range, into) = overlap(&raw, wanted);
+        wanted.into[into].copy_from_slice(&piece[range]);
+        true
+    }
+
+    /// The parsed head of an encoded container.
+    fn head(
+        &self,
+        container: &Container,
+        encoded: &EncodedParts,
+    ) -> Result<std::result::Result<Arc<ParsedHead>, Mismatch>> {
+        let (id, crc) = (container.id, encoded.crc(EncodedParts::HEAD));
+        if let Some(head) = self.heads.get(id, 0).filter(|head| head.crc == crc) {
+            return Ok(Ok(head));
+        }
+        let epoch = self.heads.epoch(id);
+        let mut bytes = vec![0; encoded.len(EncodedParts::HEAD) as usize];
+        if let Some(bad) = verified_read::read(&self.segments, container, 0, &mut bytes)? {
+            return Ok(Err(bad));
+        }
+        let opened = OpenedContainer::open(&bytes)
+            .map_err(|e| self.undecodable(container, EncodedParts::HEAD, &e))?;
+        if opened.raw_len() as u64 != container.bytes() {
+            return Err(self.undecodable(
+                container,
+                EncodedParts::HEAD,
+                &"it is of another container",
+            ));
+        }
+        let head = Arc::new(ParsedHead {
+            container: id,
+            crc,
+            memory: size_of::<ParsedHead>() + opened.memory(),
+            opened,
+        });
+        self.heads.keep(epoch, head.clone());
+        Ok(Ok(head))
+    }
+
+    /// Reads pieces (`parts`) in few calls, verifies and decodes those of which bytes are wanted.
+    fn read_pieces(
+        &self,
+        container: &Container,
+        encoded: &EncodedParts,
+        opened: &OpenedContainer,
+        parts: Range<usize>,
+        buffer: &mut NearBuffer<'_>,
+        wanted: &mut [WantedPart<'_>],
+    ) -> Result<Verified> {
+        let Some(file) = self.segments.file(container.segment)? else {
+            return Ok(Some(Mismatch::missing(parts.start)));
+        };
+        let mut small = [0; 2 * PIECE_LEN];
+        let mut step = parts.start;
+        let mut first = 0;
+        while step < parts.end {
+            let begin = encoded.range(step).start;
+            let mut end = step + 1;
+            while end < parts.end && encoded.range(end).end - begin <= READ_STEP {
+                end += 1;
+            }
+            let len = (encoded.range(end - 1).end - begin) as usize;
+            let stored = match small.get_mut(..len) {
+                Some(small) => small,
+                None => buffer.bytes(len),
+            };
+            let offset = container.segment_offset(begin);
+            let there = verified_read::read_at(&self.segments, container, &*file, offset, stored)?;
+            for part in step..end {
+                let raw = EncodedParts::raw_positions(part, container.bytes());
+                while wanted.get(first).is_some_and(|w| w.end() <= raw.start) {
+                    first += 1;
+                }
+                // Sorted by their begin; they may overlap, where a span names a chunk twice.
+                let begun = wanted[first..].iter_mut().take_while(|w| w.at < raw.end);
+                let mut touching = begun.filter(|w| w.end() > raw.start).peekable();
+                if touching.peek().is_none() {
+                    continue;
+                }
+                let place = encoded.range(part);
+                let place = (place.start - begin) as usize..(place.end - begin) as usize;
+                let found = (place.end <= there).then(|| crc32c::crc32c(&stored[place.clone()]));
+                if found.is_none() || found != encoded.crc(part) {
+                    return Ok(Some(Mismatch { piece: part, found }));
+                }
+                let stored = &stored[place];
+                let undecodable = |e: CodecError| self.undecodable(container, part, &e);
+                for w in touching {
+                    let (range, into) = overlap(&raw, w);
+                    let key = piece_key(container, encoded, part);
+                    let is_small = range.len() == w.into.len() && range.len() <= SMALL_PART;
+                    if is_small && self.decoded.touch(key) {
+                        let mut piece = [0; PIECE_LEN];
+                        let piece = &mut piece[..(raw.end - raw.start) as usize];
+                        opened
+                            .decode_piece(part - 1, stored, piece)
+                            .map_err(undecodable)?;
+                        w.into[into].copy_from_slice(&piece[range]);
+                        self.decoded.insert(key, piece);
+                    } else {
+                        opened
+                            .decode_range(part - 1, stored, range, &mut w.into[into])
+                            .map_err(undecodable)?;
+                    }
+                }
+            }
+            step = end;
+        }
+        Ok(None)
+    }
+
+    fn undecodable(
+        &self,
+        container: &Container,
+        part: usize,
+        why: &dyn std::fmt::Display,
+    ) -> Error {
+        let path = self.segments.path(container.segment);
+        let (what, at) = (
+            container.describe(part),
+            container.segment_offset(container.piece(part).start),
+        );
+        Error::Corrupt(format!(
+            "{}: {what} at byte {at} cannot be decoded: {why}; run `forebay fsck`",
+            path.display()
+        ))
+    }
+}
+
+fn positions(wanted: &WantedPart<'_>) -> Range<u64> {
+    wanted.at..wanted.end()
+}
+
+/// What a piece with these raw positions has of a wanted part: bytes of the piece, and of the part.
+fn overlap(raw: &Range<u64>, wanted: &WantedPart<'_>) -> (Range<usize>, Range<usize>) {
+    let (from, to) = (wanted.at.max(raw.start), wanted.end().min(raw.end));
+    let within = |start: u64| (from - start) as usize..(to - start) as usize;
+    (within(raw.start), within(wanted.at))
+}
+
+fn piece_key(container: &Container, encoded: &EncodedParts, part: usize) -> PieceKey {
+    PieceKey {
+        container: container.id,
+        // There are 257 parts at most.
+        part: part as u32,
+        crc: encoded.crc(part).unwrap_or_default(),
+    }
+}

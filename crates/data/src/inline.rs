@@ -1,0 +1,184 @@
+//! Encodes bytes when they are written out, where the disk is slower than the codec: then a reader who comes at once reads fewer bytes
+//! too, and not only one who comes after settling (MRC-FS, section 3, compresses inline).
+//!
+//! What is encoded becomes a container at once, and the span that is recorded with it is a mapped one. Its chunks have no fingerprints:
+//! such bytes are not deduplicated, because a chunk may be named by other spans only once it is on disk.
+//!
+//! [`CodecWhen::Auto`] compares the measured rate of the disk (`segment/rate`) with the speeds of the codecs, and takes what needs the
+//! least time for writing and for reading once.
+use crate::chunk::ChunkSize;
+use crate::container::encoder::{ContainerEncoder, RawOrigin};
+use crate::container::{
+    Container, ContainerId, EncodedParts, Fingerprints, NewContainer, StoredChunk,
+};
+use crate::counter::Counter;
+use crate::fingerprint::FingerprintKind;
+use crate::segment::{Segment, Segments};
+use crate::span::{PIECE_BYTES, Run, RunSource, Runs, Span};
+use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel};
+use forebay_codec::cost::Bandwidths;
+use forebay_proto::Result;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Fewer bytes are written raw: the records of a container would take what is gained. Settling may encode them together with others.
+const MIN_INLINE_BYTES: usize = 64 << 10;
+
+/// When bytes are encoded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CodecWhen {
+    /// When they are written out, where the disk is slower than the codec; else when they settle.
+    Auto,
+    /// When they are written out.
+    Inline,
+    /// When they settle.
+    Settle,
+    /// Never.
+    #[default]
+    Off,
+}
+
+impl CodecWhen {
+    /// Whether settling encodes.
+    pub fn settles(self) -> bool {
+        self != CodecWhen::Off
+    }
+
+    /// Whether bytes may be encoded when they are written out.
+    pub fn is_inline(self) -> bool {
+        matches!(self, CodecWhen::Auto | CodecWhen::Inline)
+    }
+}
+
+/// Bytes that are in a segment and not recorded yet.
+pub struct WrittenSpan {
+    /// The span.
+    pub span: Span,
+    /// The container that it names, if it was encoded.
+    pub container: Option<NewContainer>,
+}
+
+/// See the head of this file. Shared by threads.
+pub struct InlineEncoder {
+    always: bool,
+    segments: Arc<Segments>,
+    ids: Arc<Counter>,
+    /// Encoders that nobody uses now: each keeps buffers, and the speeds that it has measured.
+    idle: Mutex<Vec<ContainerEncoder>>,
+}
+
+impl InlineEncoder {
+    /// An encoder of what is written to `segments`; `None`: nothing is encoded inline. `ids`: numbers of containers.
+    pub fn new(
+        when: CodecWhen,
+        segments: Arc<Segments>,
+        ids: Arc<Counter>,
+    ) -> Option<InlineEncoder> {
+        when.is_inline().then(|| InlineEncoder {
+            always: when == CodecWhen::Inline,
+            segments,
+            ids,
+            idle: Mutex::default(),
+        })
+    }
+
+    /// What a choice is to make least. `None`: the disk is not known to be slow.
+    fn goal(&self) -> Option<CostGoal> {
+        if self.always {
+            return Some(CostGoal::Bytes);
+        }
+        let rate = self.segments.rate.bytes_per_second()?;
+        Some(CostGoal::Seconds(Bandwidths::both(rate)))
+    }
+
+    /// Encodes bytes of a log and has `write` write them to a segment, which returns where. `None`: they are to be written raw.
+    /// `chooser`: the log's.
+    ///
+    /// # Errors
+    /// As `write`, and the store.
+    pub fn write(
+        &self,
+        origin: &RawOrigin,
+        chooser: &mut Option<Box<CodecChooser>>,
+        bytes: &[u8],
+        write: impl FnOnce(&[u8]) -> Result<(Arc<Segment>, u32)>,
+    ) -> Result<Option<(WrittenSpan, Arc<Segment>)>> {
+        if bytes.len() < MIN_INLINE_BYTES {
+            return Ok(None);
+        }
+        let Some(goal) = self.goal() else {
+            return Ok(None);
+        };
+        let encoder = self.idle.lock().pop();
+        let mut encoder = encoder.unwrap_or_else(|| {
+            ContainerEncoder::new(CostModel {
+                goal,
+                speeds: CodecSpeeds::default(),
+            })
+        });
+        encoder.set_goal(goal);
+        let chooser = chooser.get_or_insert_with(|| Box::new(CodecChooser::new(origin.hint)));
+        let written = match encoder.encode(chooser, origin, bytes) {
+            None => Ok(None),
+            Some((encoded, parts)) => write(encoded).and_then(|(segment, offset)| {
+                let id = self.ids.next()?;
+                let place = (segment.number, offset);
+                let (span, container) = encoded_span(origin, bytes, id, parts, place);
+                let written = WrittenSpan {
+                    span,
+                    container: Some(container),
+                };
+                Ok(Some((written, segment)))
+            }),
+        };
+        self.idle.lock().push(encoder);
+        written
+    }
+}
+
+/// The container of encoded bytes of a log, and the span that names all of it. `bytes`: before they were encoded; `place`: the segment
+/// and the offset of the encoded ones.
+pub fn encoded_span(
+    origin: &RawOrigin,
+    bytes: &[u8],
+    id: ContainerId,
+    parts: EncodedParts,
+    place: (u32, u32),
+) -> (Span, NewContainer) {
+    let plain = Container::new(id, place.0, place.1, chunks(origin.addr, bytes));
+    let fingerprints = Fingerprints::none(plain.count());
+    let container = plain.into_encoded(parts);
+    let container = NewContainer {
+        fingerprints,
+        reserved: container.stored_len(),
+        container,
+    };
+    let mut runs = Runs::default();
+    runs.push(Run {
+        len: bytes.len() as u32,
+        source: RunSource::Container { id, at: 0 },
+    });
+    (Span::mapped(origin.log, origin.addr, runs), container)
+}
+
+/// The chunks of bytes at an address: on the grid of log addresses, as pieces of raw bytes are.
+fn chunks(addr: u64, bytes: &[u8]) -> Vec<StoredChunk> {
+    let first = ((PIECE_BYTES - addr % PIECE_BYTES) as usize).min(bytes.len());
+    let (first, rest) = bytes.split_at(first);
+    let all = std::iter::once(first).chain(rest.chunks(ChunkSize::MIN.bytes()));
+    let chunk = |bytes: &[u8]| StoredChunk {
+        len: bytes.len() as u32,
+        crc: Some(crc32c::crc32c(bytes)),
+    };
+    all.map(chunk).collect()
+}
+
+impl Fingerprints {
+    /// Those of chunks that are never looked for.
+    fn none(chunks: usize) -> Fingerprints {
+        Fingerprints {
+            kind: FingerprintKind::Blake3,
+            of: vec![None; chunks],
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! Containers that settling encodes: they read the same, from anywhere, store less, are freed and moved in parts, and damage to them
+//! is told and healed.
+use crate::common::{Fixture, is_gone, options, settle_options, wave};
+use forebay_codec::{CodecHint, CodecId};
+use forebay_data::check::{ByteCheck, SegmentFiles, StoredBytes, recount};
+use forebay_data::container::{self, Container};
+use forebay_data::pieces::Pieces;
+use forebay_data::{CodecWhen, LogId, LogStoreOptions, segment_header, span};
+use forebay_proto::{Error, Fid};
+use forebay_storage::OsIo;
+use forebay_testkit::random::{Random, seeded_bytes};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+const MIB: usize = 1 << 20;
+
+fn encoding() -> LogStoreOptions {
+    LogStoreOptions {
+        settle: Some(settle_options()),
+        codec_when: CodecWhen::Settle,
+        ..options()
+    }
+}
+
+fn written(fixture: &Fixture, bytes: &[u8], hint: &str, step: usize) -> LogId {
+    let hint: CodecHint = hint.parse().unwrap();
+    let log = fixture.logs.create_log(Fid(1), hint).unwrap();
+    for part in bytes.chunks(step) {
+        fixture.logs.append(log, part).unwrap();
+    }
+    fixture.logs.flush(log, false).unwrap();
+    log
+}
+
+fn containers(fixture: &Fixture) -> Vec<Container> {
+    container::all(&fixture.store).map(Result::unwrap).collect()
+}
+
+/// Reads everything, and many random parts.
+fn assert_read(fixture: &Fixture, log: LogId, bytes: &[u8]) {
+    assert!(fixture.read(log, 0, bytes.len()).unwrap() == bytes);
+    let mut random = Random::new(log);
+    for _ in 0..200 {
+        let start = random.index(bytes.len());
+        let most = [1, 4, 4096, 70_000, 900_000][random.index(5)];
+        let len = 1 + random.index(most.min(bytes.len() - start));
+        let read = fixture.read(log, start as u64, len).unwrap();
+        assert!(read == bytes[start..start + len], "{start}+{len}");
+    }
+}
+
+fn assert_counted(fixture: &Fixture) {
+    let (mut stored, mut raw) = (0, 0);
+    recount(&fixture.store, |recount| {
+        assert!(recount.is_right(), "container {}", recount.container.id);
+        if recount.container.encoded().is_some() {
+            stored += recount.container.named_len(&recount.counted);
+            raw += recount.container.named_raw_len(&recount.counted);
+        }
+        Ok(())
+    })
+    .unwrap();
+    let stats = fixture.logs.stats();
+    assert_eq!((stats.encoded, stats.encoded_from), (stored, raw));
+}
+
+fn assert_empties(fixture: &Fixture) {
+    let logs: Vec<_> = span::all(&fixture.store).map(|s| s.unwrap().log).collect();
+    let all: Vec<_> = logs.iter().map(|log| (*log, 0..u64::MAX)).collect();
+    fixture.logs.free(&all).unwrap();
+    let stats = fixture.logs.stats();
+    assert_eq!(
+        (
+            stats.stored,
+            stats.unique,
+            stats.encoded,
+            stats.encoded_from
+        ),
+        (0, 0, 0, 0)
+    );
+    assert_eq!(containers(fixture), []);
+    fixture.logs.close().unwrap();
+    assert!(fixture.segments().is_empty());
+}
+
+/// Damaged bytes that a full check of the stopped store finds: of containers, and of spans.
+fn checked(fixture: &Fixture) -> (usize, usize) {
+    let data = fixture.data_dir();
+    let files = SegmentFiles::new(&OsIo, &data);
+    let mut check = StoredBytes::new(&fixture.store, Some(files), ByteCheck::Bytes);
+    let bad = containers(fixture).into_iter().map(|c| {
+        let counts = container::load_counts(&fixture.store, &c).unwrap();
+        check.check_container(&c, Some(&counts)).len()
+    });
+    let of_containers = bad.sum();
+    let spans = span::all(&fixture.store).map(|s| check.check_span(&s.unwrap()).len());
+    (of_containers, spans.sum())
+}
+
+/// Flips a bit of a stored part of a container.
+fn flip(fixture: &Fixture, container: &Container, part: usize) {
+    let at = container.segment_offset(container.piece(part).start);
+    let path = fixture
+        .data_dir()
+        .join(segment_header::name(container.segment));
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+}
+
+#[test]
+fn numbers_are_stored_shorter_and_read_the_same() {
+    for step in [300_000, MIB / 2, 5 * MIB, 4096] {
+        let mut fixture = Fixture::new(encoding());
+        let (numbers, noise) = (wave(1, 3 * MIB / 4), seeded_bytes(2, MIB));
+        let logs = [
+            written(&fixture, &numbers, "auto", step),
+            written(&fixture, &noise, "auto", step),
+        ];
+        fixture.logs.settle().unwrap();
+        let stats = fixture.logs.stats();
+        assert_eq!(stats.settled as usize, numbers.len() + noise.len());
+        assert_eq!(stats.stored, stats.unique);
+        // Chunks at the ends of spans may share a container with the others.
+        let plain = stats.unique - stats.encoded;
+        assert!(
+            noise.len() as u64 - plain <= 64 << 10,
+            "step {step}: {stats:?}"
+        );
+        assert!(
+            stats.encoded_from as usize >= numbers.len() * 95 / 100,
+            "step {step}: {stats:?}"
+        );
+        assert!(
+            stats.encoded * 3 < stats.encoded_from * 2,
+            "step {step}: {stats:?}"
+        );
+        for _ in 0..2 {
+            assert_read(&fixture, logs[0], &numbers);
+            assert_read(&fixture, logs[1], &noise);
+            assert_counted(&fixture);
+            assert_eq!(checked(&fixture), (0, 0));
+            // What is encoded is read without the setting too.
+            fixture.reopen(options());
+        }
+        assert_empties(&fixture);
+    }
+}
+
+#[test]
+fn what_is_encoded_inline_takes_less_of_the_quota_at_once() {
+    let inline = LogStoreOptions {
+        codec_when: CodecWhen::Inline,
+        quota: Some(20 << 20),
+        ..options()
+    };
+    let mut fixture = Fixture::new(inline.clone());
+    let mut logs = Vec::new();
+    // Twice as many bytes as the quota.
+    for i in 0..10 {
+        let numbers = wave(i, MIB);
+        logs.push((
+            written(
+                &fixture,
+                &numbers,
+                "auto",
+                [4 * MIB, 300_000, 3 * MIB][i as usize % 3],
+            ),
+            numbers,
+        ));
+    }
+    let stats = fixture.logs.stats();
+    assert!(stats.encoded > 0 && stats.live == 40 << 20, "{stats:?}");
+    // In a tail parts may be freed before anything is written out.
+    let log = fixture
+        .logs
+        .create_log(Fid(2), CodecHint::default())
+        .unwrap();
+    let numbers = wave(11, MIB / 16);
+    fixture.logs.append(log, &numbers).unwrap();
+    fixture.logs.free(&[(log, 50_000..120_000)]).unwrap();
+    fixture.logs.flush(log, true).unwrap();
+    for _ in 0..2 {
+        assert_counted(&fixture);
+        assert_eq!(checked(&fixture), (0, 0));
+        for (log, numbers) in &logs {
+            assert_read(&fixture, *log, numbers);
+        }
+        assert!(fixture.read(log, 120_000, 100_000).unwrap() == numbers[120_000..220_000]);
+        assert!(is_gone(&fixture.read(log, 119_999, 1)));
+        fixture.reopen(inline.clone());
+    }
+    // A log that is sealed has its containers synced too.
+    fixture.logs.flush(logs[0].0, true).unwrap();
+    assert_empties(&fixture);
+}
+
+#[test]
+fn a_log_is_encoded_as_its_file_says() {
+    let fixture = Fixture::new(encoding());
+    for (i, (hint, codec)) in [
+        ("raw", CodecId::Raw),
+        ("xor,f32", CodecId::Xor),
+        ("field,f32", CodecId::Field),
+        ("pco,f32", CodecId::Pco),
+        // Wrong, and read the same.
+        ("field,f64,stride=7", CodecId::Field),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let numbers = wave(i as u64, MIB / 4);
+        let log = written(&fixture, &numbers, hint, MIB);
+        fixture.logs.settle().unwrap();
+        let last = containers(&fixture).pop().unwrap();
+        assert_eq!(last.codec(), codec, "{hint}");
+        assert_read(&fixture, log, &numbers);
+    }
+    assert_counted(&fixture);
+    assert_empties(&fixture);
+}
+
+#[test]
+fn a_span_that_names_chunks_twice_is_read() {
+    let fixture = Fixture::new(encoding());
+    let numbers = wave(8, MIB / 16);
+    // In one span: a part of the chunks again, of which the reads begin at the same places.
+    let twice = [&numbers[..], &numbers[..4096], &numbers[..100_000]].concat();
+    let log = written(&fixture, &twice, "field,f32", MIB);
+    fixture.logs.settle().unwrap();
+    assert!(fixture.logs.stats().encoded > 0);
+    assert_read(&fixture, log, &twice);
+    assert_counted(&fixture);
+    assert_empties(&fixture);
+}
+
+#[test]
+fn duplicates_of_encoded_chunks_are_found() {
+    for kind in [
+        forebay_data::fingerprint::FingerprintKind::Blake3,
+        forebay_data::fingerprint::FingerprintKind::Sha1,
+    ] {
+        let mut settings = encoding();
+        settings.settle.as_mut().unwrap().fingerprint = kind;
+        let mut fixture = Fixture::new(settings.clone());
+        let numbers = wave(3, MIB / 2);
+        let first = written(&fixture, &numbers, "auto", MIB);
+        fixture.logs.settle().unwrap();
+        let before = fixture.logs.stats().stored;
+        // Also of a store that was opened anew, and knows containers by their records alone.
+        fixture.reopen(settings);
+        let second = written(&fixture, &numbers, "raw", MIB);
+        fixture.logs.settle().unwrap();
+        assert_eq!(fixture.logs.stats().stored, before);
+        fixture.logs.free(&[(first, 0..u64::MAX)]).unwrap();
+        assert_read(&fixture, second, &numbers);
+        assert_counted(&fixture);
+        assert_empties(&fixture);
+    }
+}
+
+#[test]
+fn parts_are_freed_and_what_is_left_moves_without_them() {
+    let mut fixture = Fixture::new(encoding());
+    let numbers = wave(4, MIB);
+    let log = written(&fixture, &numbers, "field,f32", MIB);
+    fixture.logs.settle().unwrap();
+    let before = fixture.logs.stats();
+    let (gone, kept) = (10_000..3_900_000u64, 3_900_000..4_100_000usize);
+    fixture.logs.free(&[(log, gone.clone())]).unwrap();
+    let stats = fixture.logs.stats();
+    assert!(stats.stored < before.stored / 8, "{before:?} {stats:?}");
+    assert_counted(&fixture);
+    fixture.logs.clean(true).unwrap();
+    fixture.crash();
+    fixture.logs.clean(true).unwrap();
+    assert_counted(&fixture);
+    for start in (kept.start..kept.end - 5000).step_by(3001) {
+        let read = fixture.read(log, start as u64, 5000).unwrap();
+        assert!(read == numbers[start..start + 5000]);
+    }
+    assert!(fixture.read(log, 0, 10_000).unwrap() == numbers[..10_000]);
+    assert!(
+        is_gone(&fixture.read(log, gone.start, 1)) && is_gone(&fixture.read(log, gone.end - 1, 1))
+    );
+    let moved = containers(&fixture)
+        .into_iter()
+        .any(|c| c.chunks().any(|chunk| chunk.crc.is_none()));
+    assert!(moved, "no container was moved without what was freed");
+    assert_eq!(checked(&fixture), (0, 0));
+    assert_empties(&fixture);
+}
+
+#[test]
+fn a_flipped_bit_is_an_error_that_names_the_part_and_the_same_bytes_heal_it() {
+    for part in [0, 1, 100] {
+        let mut fixture = Fixture::new(encoding());
+        let numbers = wave(5, MIB / 4);
+        let log = written(&fixture, &numbers, "field,f32", MIB);
+        fixture.logs.settle().unwrap();
+        // Without what is in memory of its head.
+        fixture.crash();
+        let container = containers(&fixture).remove(0);
+        flip(&fixture, &container, part);
+        let (at, name) = match part {
+            0 => (500_000, "head (field)".to_owned()),
+            piece => (
+                4096 * (piece - 1) + 7,
+                format!("piece {} (field)", piece - 1),
+            ),
+        };
+        let refused = fixture.read(log, at as u64, 1).unwrap_err();
+        assert!(
+            matches!(&refused, Error::Corrupt(text) if text.contains(&name)),
+            "{refused}"
+        );
+        let other = fixture.read(log, 300_000, 100);
+        assert_eq!(other.is_ok(), part != 0, "{other:?}");
+        let (of_containers, of_spans) = checked(&fixture);
+        assert!(of_containers == 1 && of_spans == 1);
+        let again = written(&fixture, &numbers, "field,f32", MIB);
+        fixture.logs.settle().unwrap();
+        assert_read(&fixture, log, &numbers);
+        assert_read(&fixture, again, &numbers);
+        fixture.crash();
+        assert_eq!(checked(&fixture), (0, 0));
+        assert_read(&fixture, log, &numbers);
+        assert_counted(&fixture);
+        assert_empties(&fixture);
+    }
+}
+
+#[test]
+fn how_ranges_are_stored_is_told_by_codec() {
+    let fixture = Fixture::new(encoding());
+    let numbers = wave(5, MIB / 4);
+    let log = written(&fixture, &numbers, "field,f32", 70_000);
+    let len = numbers.len() as u64;
+    let told = |range: std::ops::Range<u64>| fixture.logs.storage_of(&[(log, range)]).unwrap();
+    let before = told(0..u64::MAX);
+    assert_eq!((before.unsettled, before.stored()), (len, len));
+    assert_eq!(told(100..300).unsettled, 200);
+    assert_eq!(
+        fixture.logs.storage_of(&[(log + 1, 0..9)]).unwrap().bytes(),
+        0
+    );
+    fixture.logs.settle().unwrap();
+    let all = told(0..u64::MAX);
+    let field = all.codecs["field"];
+    assert_eq!((all.bytes(), all.unsettled), (len, 0));
+    assert!(
+        field.bytes > len / 2 && field.stored < field.bytes,
+        "{all:?}"
+    );
+    // Shares are rounded down, once a piece and twice a run.
+    let stats = fixture.logs.stats();
+    let told_encoded: u64 = all.codecs.values().map(|of| of.stored).sum();
+    let least = stats.encoded - stats.encoded / 50;
+    assert!(
+        (least..=stats.encoded).contains(&told_encoded),
+        "{told_encoded}, {stats:?}"
+    );
+    let half = told(0..len / 2);
+    assert_eq!(half.bytes(), len / 2);
+    assert!(half.stored() < all.stored());
+    fixture.logs.free(&[(log, 0..len / 2)]).unwrap();
+    assert_eq!(told(0..u64::MAX).bytes(), len - len / 2);
+    let zeros = written(&fixture, &[0; 1 << 20], "auto", 1 << 20);
+    let noise = written(&fixture, &seeded_bytes(9, MIB), "raw", MIB);
+    fixture.logs.settle().unwrap();
+    let mib = 0..MIB as u64;
+    let report = fixture
+        .logs
+        .storage_of(&[(zeros, mib.clone()), (noise, mib.clone())])
+        .unwrap();
+    assert_eq!((report.zeros, report.raw), (mib.end, mib.end));
+    assert_eq!(report.codecs.len(), 0);
+}
+
+#[test]
+fn what_is_stored_is_encoded_again_by_another_hint() {
+    for settles in [true, false] {
+        let settings = LogStoreOptions {
+            settle: settles.then(settle_options),
+            codec_when: CodecWhen::Off,
+            ..options()
+        };
+        let mut fixture = Fixture::new(settings.clone());
+        let (numbers, noise) = (wave(6, MIB / 2), seeded_bytes(6, MIB));
+        let logs = [
+            (written(&fixture, &numbers, "auto", 300_000), &numbers),
+            (written(&fixture, &noise, "auto", MIB), &noise),
+            (written(&fixture, &numbers, "auto", MIB), &numbers),
+        ];
+        fixture.logs.settle().unwrap();
+        fixture.logs.free(&[(logs[0].0, 100_000..200_000)]).unwrap();
+        let all: Vec<_> = logs.iter().map(|(log, _)| (*log, 0..u64::MAX)).collect();
+        let mut stored = vec![fixture.logs.stats().stored];
+        for hint in ["field,f32", "xor,f32", "auto", "raw", "auto"] {
+            let before = fixture.logs.stats().stored;
+            let report = fixture.logs.recode(&all, hint.parse().unwrap()).unwrap();
+            let after = fixture.logs.stats().stored;
+            assert_eq!(report.bytes, fixture.logs.stats().live, "{hint}");
+            assert_eq!(
+                (report.before, report.after),
+                (before, after),
+                "{hint}, settles: {settles}"
+            );
+            stored.push(after);
+            assert_counted(&fixture);
+            assert_eq!(checked(&fixture), (0, 0));
+            let names: Vec<_> = fixture
+                .logs
+                .storage_of(&all)
+                .unwrap()
+                .codecs
+                .into_keys()
+                .collect();
+            let expected: &[&str] = match hint {
+                "field,f32" | "auto" => &["field"],
+                "xor,f32" => &["xor"],
+                _ => &[],
+            };
+            assert_eq!(names, expected);
+            for (log, bytes) in &logs[1..] {
+                assert_read(&fixture, *log, bytes);
+            }
+            assert!(is_gone(&fixture.read(logs[0].0, 150_000, 1)));
+            assert!(
+                fixture.read(logs[0].0, 200_000, 400_000).unwrap() == numbers[200_000..600_000]
+            );
+            fixture.logs.clean(true).unwrap();
+            fixture.crash();
+        }
+        assert!(
+            stored[1] < stored[0] * 9 / 10 && stored[2] < stored[0],
+            "{stored:?}"
+        );
+        assert!(
+            stored[3] <= stored[2] && stored[4] > stored[3] && stored[5] == stored[3],
+            "{stored:?}"
+        );
+        assert_empties(&fixture);
+    }
+}
+
+#[test]
+fn raw_spans_that_will_settle_get_the_new_hint() {
+    let fixture = Fixture::new(encoding());
+    let numbers = wave(7, MIB / 4);
+    let log = written(&fixture, &numbers, "raw", MIB);
+    fixture
+        .logs
+        .recode(&[(log, 0..u64::MAX)], "xor".parse().unwrap())
+        .unwrap();
+    assert_eq!(containers(&fixture), []);
+    fixture.logs.settle().unwrap();
+    assert_eq!(containers(&fixture)[0].codec(), CodecId::Xor);
+    assert_read(&fixture, log, &numbers);
+    assert_empties(&fixture);
+}
