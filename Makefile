@@ -69,6 +69,7 @@ python: ## Build the Python package, and install it into target/python/venv
 
 c: ## Build libforebay for C, C++ and Fortran (target/release/libforebay.so, libforebay.a)
 	@$(STEP) "libforebay" $(CARGO) build --release -p forebay-capi
+	@ln -sfn libforebay.so $${CARGO_TARGET_DIR:-target}/release/libforebay.so.0
 
 install-c: c ## Install libforebay, its header and forebay.pc below PREFIX (and DESTDIR)
 	@scripts/install-c.sh "$(abspath $(PREFIX))" "$${CARGO_TARGET_DIR:-target}/release"

@@ -98,7 +98,7 @@ pub fn run(args: &ClientsArgs) -> Result<()> {
     let dir = args.dir.make()?;
     let cold = CacheDropping::choose();
     let home = dir.0.join("subjects");
-    let places = Places {
+    let subjects = SubjectsUnderTest {
         disk: Subject::start(SubjectKind::Disk, &home, &forebay)?,
         service: Subject::start(SubjectKind::Forebay, &home, &forebay)?,
         cold,
@@ -111,7 +111,7 @@ pub fn run(args: &ClientsArgs) -> Result<()> {
             args.run.progress(case.name, round);
             for kind in in_turn(&kinds, round) {
                 let what = format!("{} by {}", case.name, kind.name);
-                let found = places.measure(args, case, &kind).doing(what)?;
+                let found = subjects.measure(args, case, &kind).doing(what)?;
                 report.add_all(case.name, kind.name, found);
             }
         }
@@ -137,7 +137,7 @@ fn header(args: &ClientsArgs, dir: &Path, cold: CacheDropping) -> String {
 }
 
 /// Where the subjects work.
-struct Places {
+struct SubjectsUnderTest {
     disk: Subject,
     service: Subject,
     cold: CacheDropping,
@@ -145,7 +145,7 @@ struct Places {
 
 type Found = Vec<(&'static str, &'static str, f64)>;
 
-impl Places {
+impl SubjectsUnderTest {
     fn measure(
         &self,
         args: &ClientsArgs,

@@ -83,7 +83,10 @@ pub fn compiled(
     if !has_program(compiler) {
         return None;
     }
-    let library = built();
+    let (library, place) = (built(), to.parent().unwrap());
+    // A program looks for the library by its soname, and cargo knows no such name. There may be one of an earlier program.
+    let _ =
+        std::os::unix::fs::symlink(library.join("libforebay.so"), place.join("libforebay.so.0"));
     let mut command = Command::new(compiler);
     command
         .args(options)
@@ -95,7 +98,7 @@ pub fn compiled(
         .arg("-L")
         .arg(&library)
         .arg("-lforebay")
-        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .arg(format!("-Wl,-rpath,{}", place.display()))
         .arg("-o")
         .arg(to);
     // Where Fortran puts modules; C has no such word.

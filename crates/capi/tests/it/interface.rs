@@ -7,7 +7,14 @@ use std::process::Command;
 fn a_program_in_c_finds_every_function_as_the_header_says() {
     let world = World::start();
     let to = world.dir.path().join("calls");
-    let strict = ["-std=c17", "-Wall", "-Wextra", "-pedantic", "-Werror", "-g"];
+    let strict = [
+        "-std=gnu17",
+        "-Wall",
+        "-Wextra",
+        "-pedantic",
+        "-Werror",
+        "-g",
+    ];
     let Some(program) = compiled("gcc", &strict, &[source("tests/it/calls.c")], &to) else {
         return;
     };

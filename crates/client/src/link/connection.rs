@@ -1,7 +1,7 @@
 //! The client's end of one connection: one call at a time, each a request and its reply.
 use super::address;
 use super::error::LinkError;
-use super::polling::Polling;
+use super::polling::PacketPolling;
 use super::process_local::this_process;
 use super::request::{Failure, Request};
 use super::shared_buffer::SharedBuffer;
@@ -28,7 +28,7 @@ pub(super) struct Connection {
     pub number: u64,
     last_request: u32,
     shared: Option<SharedBuffer>,
-    polling: Polling,
+    polling: PacketPolling,
     /// Where requests are written.
     head: Box<[u8]>,
     /// Where replies come.
@@ -109,7 +109,7 @@ impl Connection {
                     number: served.connection,
                     last_request: 0,
                     shared: None,
-                    polling: Polling::new(),
+                    polling: PacketPolling::new(),
                     head: vec![0; MAX_HEAD_BYTES].into(),
                     buffer,
                 };

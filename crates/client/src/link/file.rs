@@ -25,10 +25,10 @@ pub(crate) struct LinkFile {
     fid: Fid,
     /// As it is opened again.
     options: u32,
-    opened: ProcessLocal<OnceLock<OpenedHere>>,
+    opened: ProcessLocal<OnceLock<OpenedInProcess>>,
 }
 
-struct OpenedHere {
+struct OpenedInProcess {
     session: Arc<LinkSession>,
     file: u64,
     open: AtomicBool,
@@ -49,7 +49,7 @@ impl LinkFile {
             client,
             fid: opened.fid,
             options: again.bits(),
-            opened: ProcessLocal::new(OnceLock::from(OpenedHere {
+            opened: ProcessLocal::new(OnceLock::from(OpenedInProcess {
                 session,
                 file: opened.file,
                 open: AtomicBool::new(true),
@@ -57,7 +57,7 @@ impl LinkFile {
         }
     }
 
-    fn opened(&self) -> Result<&OpenedHere, CallError> {
+    fn opened(&self) -> Result<&OpenedInProcess, CallError> {
         let here = self.opened.get(|_| OnceLock::new());
         if let Some(opened) = here.get() {
             return Ok(opened);
@@ -69,7 +69,7 @@ impl LinkFile {
         let (opened, session): (Opened, _) = self
             .client
             .call(&Request::Reopen(self.client.caller, again))?;
-        let opened = OpenedHere {
+        let opened = OpenedInProcess {
             session,
             file: opened.file,
             open: AtomicBool::new(true),
@@ -155,7 +155,7 @@ impl LinkFile {
     }
 }
 
-impl OpenedHere {
+impl OpenedInProcess {
     fn call<T: DeserializeOwned>(
         &self,
         request: FileRequest,
@@ -176,7 +176,7 @@ impl OpenedHere {
     }
 }
 
-impl Drop for OpenedHere {
+impl Drop for OpenedInProcess {
     fn drop(&mut self) {
         // A caller who needs the outcome calls `close`. The parent's one is not dropped in a child.
         let _ = self.close();

@@ -16,16 +16,16 @@ const MAX_PAUSE: u32 = 1024;
 
 /// What one end knows of whether it is worth it.
 #[derive(Debug)]
-pub(super) struct Polling {
+pub(super) struct PacketPolling {
     vain: u32,
     /// Packets until it is tried again.
     left_out: u32,
     pause: u32,
 }
 
-impl Polling {
-    pub fn new() -> Polling {
-        Polling {
+impl PacketPolling {
+    pub fn new() -> PacketPolling {
+        PacketPolling {
             vain: 0,
             left_out: 0,
             pause: FIRST_PAUSE,

@@ -26,7 +26,7 @@ pub(super) struct LinkSession {
     /// What the server said of it.
     pub served: Served,
     /// Says by its end that the session has ended. A forked child closes it.
-    life: Mutex<Option<Connection>>,
+    liveness: Mutex<Option<Connection>>,
     connections: Mutex<Connections>,
     returned: Condvar,
     ended: AtomicBool,
@@ -54,11 +54,11 @@ impl From<LinkError> for SessionError {
 impl LinkSession {
     /// Begins a session.
     pub fn begin(socket: PathBuf) -> Result<LinkSession, LinkError> {
-        let (life, served) = Connection::open(&socket, None, WELCOME_LIMIT)?;
+        let (liveness, served) = Connection::open(&socket, None, WELCOME_LIMIT)?;
         Ok(LinkSession {
             socket,
             served,
-            life: Mutex::new(Some(life)),
+            liveness: Mutex::new(Some(liveness)),
             connections: Mutex::default(),
             returned: Condvar::new(),
             ended: AtomicBool::new(false),
@@ -72,8 +72,8 @@ impl LinkSession {
 
     /// Closes the descriptors that a forked child has of its parent's session, as far as no other thread had them locked.
     pub fn forget_in_child(&self) {
-        if let Some(mut life) = self.life.try_lock() {
-            *life = None;
+        if let Some(mut liveness) = self.liveness.try_lock() {
+            *liveness = None;
         }
         if let Some(mut connections) = self.connections.try_lock() {
             connections.idle.clear();
@@ -135,7 +135,11 @@ impl LinkSession {
 
     /// Whether the session has ended; all its connections go then.
     fn find_end(&self) -> bool {
-        let ended = self.life.lock().as_ref().is_none_or(Connection::is_ended);
+        let ended = self
+            .liveness
+            .lock()
+            .as_ref()
+            .is_none_or(Connection::is_ended);
         if ended {
             self.ended.store(true, Ordering::SeqCst);
             self.connections.lock().idle.clear();

@@ -58,8 +58,9 @@ def state(mesh, generation, filled=True):
             "narrow": distribute_tensor(tensor("narrow"), mesh, [Replicate()]),
         },
         "scalar": tensor("scalar"),
-        "step": generation if filled else None,
-        "words": {"of": ["any", generation, "length" * 5000]} if filled else None,
+        "step": generation if filled else 0,
+        # What is loaded into has the same keys.
+        "words": {"of": ["any", generation, "length" * 5000] if filled else []},
     }
 
 

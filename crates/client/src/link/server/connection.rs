@@ -1,8 +1,8 @@
 //! The packets of one connection: hello, then requests and replies until the client goes.
+use super::acceptor::{AcceptorHandle, WatchedSession, process_end};
 use super::connections::Permit;
-use super::gate::{Gate, Watched, process_end};
 use super::session::{ReplyBytes, ServedReply, Session, Sessions};
-use crate::link::polling::Polling;
+use crate::link::polling::PacketPolling;
 use crate::link::request::Request;
 use crate::link::shared_buffer::SharedBuffer;
 use crate::link::socket::PacketSocket;
@@ -34,7 +34,7 @@ pub(super) fn serve(
     socket: OwnedFd,
     permit: Permit,
     sessions: &Arc<Sessions>,
-    gate: &Gate,
+    acceptor: &AcceptorHandle,
 ) -> io::Result<()> {
     let credentials = socket_peercred(&socket)?;
     let socket = PacketSocket::new(socket, sessions.limits.deadline)?;
@@ -75,9 +75,9 @@ pub(super) fn serve(
             return refuse(&socket, Refusal::Stopping, "it stops".into());
         };
         let welcomed = socket.send_raw(&served(&session, 0).encode());
-        gate.watch(Watched {
+        acceptor.watch(WatchedSession {
             session,
-            life: socket,
+            liveness: socket,
             process: process_end(pid),
             _permit: permit,
         });
@@ -103,7 +103,7 @@ pub(super) fn serve(
         session: &session,
         connection: &connection,
         shared: None,
-        polling: Polling::new(),
+        polling: PacketPolling::new(),
         buffer,
     };
     while requests.serve_one()? {}
@@ -119,7 +119,7 @@ struct Requests<'a> {
     session: &'a Session,
     connection: &'a ServedConnection,
     shared: Option<SharedBuffer>,
-    polling: Polling,
+    polling: PacketPolling,
     buffer: Vec<u8>,
 }
 

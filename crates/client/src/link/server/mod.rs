@@ -3,7 +3,7 @@
 //! | part | what |
 //! |---|---|
 //! | `LinkServer` | starts and stops it |
-//! | `gate` | one thread: accepts connections, and watches for the ends of clients |
+//! | `acceptor` | one thread: accepts connections, and watches for the ends of clients |
 //! | `connections` | how many there may be, each with a thread of its own |
 //! | `connection` | the packets of one connection |
 //! | `session` | what one client process has open, and its calls |
@@ -12,14 +12,14 @@
 //! is checked whole before anything of it is used; a connection that sends anything else is closed. A client's end is noticed by
 //! the first connection of its session, and by its process where the kernel shows it, because a forked child may have that
 //! connection too.
+mod acceptor;
 mod connection;
 mod connections;
-mod gate;
 mod session;
 
 use super::address;
+use acceptor::AcceptorHandle;
 use forebay_server::Delegate;
-use gate::Gate;
 use parking_lot::Mutex;
 use session::Sessions;
 use std::io;
@@ -57,7 +57,7 @@ impl Default for LinkLimits {
 pub struct LinkServer {
     socket: PathBuf,
     sessions: Arc<Sessions>,
-    gate: Gate,
+    acceptor: AcceptorHandle,
     thread: Mutex<Option<JoinHandle<()>>>,
     stopped: AtomicBool,
 }
@@ -75,11 +75,11 @@ impl LinkServer {
     ) -> io::Result<LinkServer> {
         let listening = address::listen(socket)?;
         let sessions = Arc::new(Sessions::new(delegate, limits));
-        let (gate, thread) = gate::open(listening, sessions.clone())?;
+        let (acceptor, thread) = acceptor::open(listening, sessions.clone())?;
         Ok(LinkServer {
             socket: socket.to_path_buf(),
             sessions,
-            gate,
+            acceptor,
             thread: Mutex::new(Some(thread)),
             stopped: AtomicBool::new(false),
         })
@@ -103,12 +103,12 @@ impl LinkServer {
         }
         // A socket left behind is removed by the next server.
         let _ = std::fs::remove_file(&self.socket);
-        self.gate.close();
+        self.acceptor.close();
         if let Some(thread) = self.thread.lock().take() {
-            // It ends at once: the gate is closed, and it waits for nobody. A panic of it was printed.
+            // It ends at once: it is told to, and it waits for nobody. A panic of it was printed.
             let _ = thread.join();
         }
-        self.gate.forget();
+        self.acceptor.forget();
         self.sessions.end_all(limit);
     }
 }

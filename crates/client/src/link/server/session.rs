@@ -69,7 +69,7 @@ impl Sessions {
             copies: self.copies.clone(),
             ended: AtomicBool::new(false),
             next: AtomicU64::new(1),
-            has: Mutex::new(Some(Possessions::default())),
+            resources: Mutex::new(Some(SessionResources::default())),
         });
         let mut open = self.open.lock();
         if open.stopping {
@@ -91,8 +91,10 @@ impl Sessions {
             (sessions, open.ending)
         };
         let files = |session: &Arc<Session>| {
-            let has = session.has.lock();
-            has.as_ref().map_or(0, |has| has.files.len())
+            let resources = session.resources.lock();
+            resources
+                .as_ref()
+                .map_or(0, |resources| resources.files.len())
         };
         let files = sessions.iter().map(files).sum();
         (sessions.len() + ending, files)
@@ -107,10 +109,10 @@ impl Sessions {
             }
             open.ending += 1;
         }
-        let has = session.end();
+        let resources = session.end();
         let sessions = self.clone();
         let close = move || {
-            has.close();
+            resources.close();
             sessions.open.lock().ending -= 1;
             sessions.closed.notify_all();
         };
@@ -163,12 +165,12 @@ pub(super) struct Session {
     /// Numbers of files, teams and connections; 0 is none.
     next: AtomicU64,
     /// `None`: it has ended.
-    has: Mutex<Option<Possessions>>,
+    resources: Mutex<Option<SessionResources>>,
 }
 
 /// What a session has.
 #[derive(Default)]
-pub(super) struct Possessions {
+pub(super) struct SessionResources {
     files: HashMap<u64, Arc<SessionFile>>,
     teams: HashMap<u64, Arc<Mutex<EmbeddedTeam>>>,
     connections: HashMap<u64, Arc<ServedConnection>>,
@@ -199,7 +201,7 @@ impl SessionFile {
     }
 }
 
-impl Possessions {
+impl SessionResources {
     fn close(self) {
         for file in self.files.values() {
             if let Err(e) = file.close() {
@@ -219,8 +221,8 @@ pub(super) struct JoinedConnection<'a> {
 
 impl Drop for JoinedConnection<'_> {
     fn drop(&mut self) {
-        if let Some(has) = self.session.has.lock().as_mut() {
-            has.connections.remove(&self.number);
+        if let Some(resources) = self.session.resources.lock().as_mut() {
+            resources.connections.remove(&self.number);
         }
     }
 }
@@ -255,21 +257,21 @@ impl Session {
     /// `None`: it has ended.
     pub fn join(&self, connection: &Arc<ServedConnection>) -> Option<JoinedConnection<'_>> {
         let number = self.number();
-        let mut has = self.has.lock();
-        let connections = &mut has.as_mut()?.connections;
+        let mut resources = self.resources.lock();
+        let connections = &mut resources.as_mut()?.connections;
         connections.insert(number, connection.clone());
         let session = self;
         Some(JoinedConnection { session, number })
     }
 
     /// Ends it: calls that wait are given up, and no more come. What it had.
-    fn end(&self) -> Possessions {
+    fn end(&self) -> SessionResources {
         self.ended.store(true, Ordering::SeqCst);
-        let has = self.has.lock().take().unwrap_or_default();
-        for connection in has.connections.values() {
+        let resources = self.resources.lock().take().unwrap_or_default();
+        for connection in resources.connections.values() {
             connection.socket.end();
         }
-        has
+        resources
     }
 
     /// Carries a request out.
@@ -302,10 +304,10 @@ impl Session {
     }
 
     fn progress(&self, connection: u64, request: u32) -> Progress {
-        let has = self.has.lock();
-        let connection = has
+        let resources = self.resources.lock();
+        let connection = resources
             .as_ref()
-            .and_then(|has| has.connections.get(&connection));
+            .and_then(|resources| resources.connections.get(&connection));
         let Some(connection) = connection else {
             return Progress::Unknown;
         };
@@ -332,9 +334,9 @@ impl Session {
 
     /// Before a file is opened, and perhaps made.
     fn check_room(&self) -> Result<()> {
-        let has = self.has.lock();
-        match has.as_ref() {
-            Some(has) if has.files.len() < self.limits.files => Ok(()),
+        let resources = self.resources.lock();
+        match resources.as_ref() {
+            Some(resources) if resources.files.len() < self.limits.files => Ok(()),
             Some(_) => Err(Errno::MFILE.into()),
             None => Err(Errno::NOTCONN.into()),
         }
@@ -342,22 +344,26 @@ impl Session {
 
     fn add(&self, file: EmbeddedFile) -> Result<Opened> {
         let (number, fid) = (self.number(), file.fid());
-        let mut has = self.has.lock();
+        let mut resources = self.resources.lock();
         // The file is closed after the lock is given back.
-        let files = &mut has.as_mut().ok_or(Errno::NOTCONN)?.files;
+        let files = &mut resources.as_mut().ok_or(Errno::NOTCONN)?.files;
         files.insert(number, Arc::new(SessionFile::new(file)));
         Ok(Opened { file: number, fid })
     }
 
     fn find(&self, file: u64) -> Result<Arc<SessionFile>> {
-        let has = self.has.lock();
-        let file = has.as_ref().and_then(|has| has.files.get(&file));
+        let resources = self.resources.lock();
+        let file = resources
+            .as_ref()
+            .and_then(|resources| resources.files.get(&file));
         Ok(file.cloned().ok_or(Errno::BADF)?)
     }
 
     fn remove(&self, file: u64) -> Result<Arc<SessionFile>> {
-        let mut has = self.has.lock();
-        let file = has.as_mut().and_then(|has| has.files.remove(&file));
+        let mut resources = self.resources.lock();
+        let file = resources
+            .as_mut()
+            .and_then(|resources| resources.files.remove(&file));
         Ok(file.ok_or(Errno::BADF)?)
     }
 
@@ -430,8 +436,10 @@ impl Session {
     }
 
     fn join_team(&self, caller: Caller, join: JoinTeam) -> Result<u64> {
-        let teams = |has: &Option<Possessions>| has.as_ref().map(|has| has.teams.len());
-        match teams(&self.has.lock()) {
+        let teams = |resources: &Option<SessionResources>| {
+            resources.as_ref().map(|resources| resources.teams.len())
+        };
+        match teams(&self.resources.lock()) {
             Some(teams) if teams < self.limits.teams => {}
             Some(_) => return Err(Errno::MFILE.into()),
             None => return Err(Errno::NOTCONN.into()),
@@ -442,16 +450,16 @@ impl Session {
             here: join.here,
         })?;
         let number = self.number();
-        let mut has = self.has.lock();
-        let teams = &mut has.as_mut().ok_or(Errno::NOTCONN)?.teams;
+        let mut resources = self.resources.lock();
+        let teams = &mut resources.as_mut().ok_or(Errno::NOTCONN)?.teams;
         teams.insert(number, Arc::new(Mutex::new(team)));
         Ok(number)
     }
 
     fn team_call(&self, number: u64, request: TeamRequest<'_>) -> ServedReply {
         let team = {
-            let mut has = self.has.lock();
-            let teams = has.as_mut().map(|has| &mut has.teams);
+            let mut resources = self.resources.lock();
+            let teams = resources.as_mut().map(|resources| &mut resources.teams);
             match request {
                 TeamRequest::Leave => teams.and_then(|teams| teams.remove(&number)),
                 _ => teams.and_then(|teams| teams.get(&number).cloned()),

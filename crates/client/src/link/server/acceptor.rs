@@ -32,28 +32,28 @@ const STACK_BYTES: usize = 1 << 20;
 
 /// Tells the thread something. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Gate(Arc<GateMail>);
+pub(super) struct AcceptorHandle(Arc<AcceptorMessages>);
 
-struct GateMail {
+struct AcceptorMessages {
     wake: OwnedFd,
     closed: AtomicBool,
     /// Sessions that are to be watched from now on.
-    new: Mutex<Vec<Watched>>,
+    new: Mutex<Vec<WatchedSession>>,
 }
 
 /// A client whose end is noticed.
-pub(super) struct Watched {
+pub(super) struct WatchedSession {
     pub session: Arc<Session>,
     /// Its first connection, on which nothing more is said.
-    pub life: PacketSocket,
+    pub liveness: PacketSocket,
     /// Its process; `None`: the kernel does not show it.
     pub process: Option<OwnedFd>,
     pub _permit: Permit,
 }
 
-impl Gate {
+impl AcceptorHandle {
     /// Has a session's end noticed.
-    pub fn watch(&self, watched: Watched) {
+    pub fn watch(&self, watched: WatchedSession) {
         self.0.new.lock().push(watched);
         self.wake();
     }
@@ -84,14 +84,14 @@ pub(super) fn process_end(pid: Pid) -> Option<OwnedFd> {
 pub(super) fn open(
     listening: OwnedFd,
     sessions: Arc<Sessions>,
-) -> io::Result<(Gate, JoinHandle<()>)> {
-    let gate = Gate(Arc::new(GateMail {
+) -> io::Result<(AcceptorHandle, JoinHandle<()>)> {
+    let handle = AcceptorHandle(Arc::new(AcceptorMessages {
         wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         closed: AtomicBool::new(false),
         new: Mutex::default(),
     }));
-    let keeper = GateKeeper {
-        gate: gate.clone(),
+    let acceptor = Acceptor {
+        handle: handle.clone(),
         listening,
         connections: ConnectionCount::new(sessions.limits.connections),
         sessions,
@@ -99,8 +99,10 @@ pub(super) fn open(
         reserve: None,
     };
     let thread = std::thread::Builder::new().name("link".into());
-    let thread = thread.stack_size(STACK_BYTES).spawn(move || keeper.run())?;
-    Ok((gate, thread))
+    let thread = thread
+        .stack_size(STACK_BYTES)
+        .spawn(move || acceptor.run())?;
+    Ok((handle, thread))
 }
 
 /// What a wait has shown.
@@ -110,29 +112,29 @@ struct Ready {
     ended: Vec<usize>,
 }
 
-struct GateKeeper {
-    gate: Gate,
+struct Acceptor {
+    handle: AcceptorHandle,
     listening: OwnedFd,
     connections: Arc<ConnectionCount>,
     sessions: Arc<Sessions>,
-    watched: Vec<Watched>,
+    watched: Vec<WatchedSession>,
     reserve: Option<File>,
 }
 
-impl GateKeeper {
+impl Acceptor {
     fn run(mut self) {
         let mut paused = false;
         loop {
             self.hold_back();
             let ready = self.wait(paused);
-            if self.gate.0.closed.load(Ordering::SeqCst) {
+            if self.handle.0.closed.load(Ordering::SeqCst) {
                 return;
             }
             for at in ready.ended.into_iter().rev() {
                 let watched = self.watched.swap_remove(at);
                 self.sessions.end(&watched.session);
             }
-            self.watched.append(&mut self.gate.0.new.lock());
+            self.watched.append(&mut self.handle.0.new.lock());
             paused = ready.connection && !self.accept();
         }
     }
@@ -145,7 +147,7 @@ impl GateKeeper {
 
     /// Waits for a connection, the end of a client, or a word.
     fn wait(&self, paused: bool) -> Ready {
-        let mut fds = vec![PollFd::new(&self.gate.0.wake, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&self.handle.0.wake, PollFlags::IN)];
         let accepts = match paused {
             true => PollFlags::empty(),
             false => PollFlags::IN,
@@ -153,7 +155,7 @@ impl GateKeeper {
         fds.push(PollFd::new(&self.listening, accepts));
         let mut owners = Vec::new();
         for (at, watched) in self.watched.iter().enumerate() {
-            fds.push(PollFd::new(&watched.life, PollFlags::IN));
+            fds.push(PollFd::new(&watched.liveness, PollFlags::IN));
             owners.push(at);
             if let Some(process) = &watched.process {
                 fds.push(PollFd::new(process, PollFlags::IN));
@@ -165,7 +167,7 @@ impl GateKeeper {
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         if is_ready(&fds[0]) {
             // Only how often it was woken is read.
-            let _ = rustix::io::read(&self.gate.0.wake, &mut [0; 8]);
+            let _ = rustix::io::read(&self.handle.0.wake, &mut [0; 8]);
         }
         let connection = paused || is_ready(&fds[1]);
         let seen = fds[2..].iter().zip(owners).filter(|(fd, _)| is_ready(fd));
@@ -207,10 +209,10 @@ impl GateKeeper {
     }
 
     fn serve(&self, socket: OwnedFd, permit: Permit) -> bool {
-        let (sessions, gate) = (self.sessions.clone(), self.gate.clone());
+        let (sessions, handle) = (self.sessions.clone(), self.handle.clone());
         let thread = std::thread::Builder::new().name("link client".into());
         let started = thread.stack_size(STACK_BYTES).spawn(move || {
-            if let Err(e) = connection::serve(socket, permit, &sessions, &gate) {
+            if let Err(e) = connection::serve(socket, permit, &sessions, &handle) {
                 tracing::debug!("a connection of the link: {e}");
             }
         });
