@@ -62,7 +62,7 @@ impl File {
         &self.path
     }
 
-    /// Reads up to `len` bytes at `offset`; fewer only at the end of the file, or of 1 MiB.
+    /// Reads up to `len` bytes at `offset`; fewer only at the end of the file.
     ///
     /// # Errors
     /// `EBADF` if the file is not open for reading; `EIO` if a member that holds bytes of it cannot answer, or if stored
@@ -71,9 +71,23 @@ impl File {
         if !self.flags.read {
             return Err(not_opened_so()).at_bytes("read", &self.path, offset, len.into());
         }
-        let len = len.min(MAX_REQUEST_BYTES as u32);
-        let read = either!(&self.backend, file => file.read(offset, len));
-        read.at_bytes("read", &self.path, offset, len.into())
+        let one = |at: u64, len: u32| {
+            let read = either!(&self.backend, file => file.read(at, len));
+            read.at_bytes("read", &self.path, at, len.into())
+        };
+        if len <= MAX_REQUEST_BYTES as u32 {
+            return one(offset, len);
+        }
+        let mut bytes = Vec::new();
+        while bytes.len() < len as usize {
+            let step = (len as usize - bytes.len()).min(MAX_REQUEST_BYTES);
+            let came = one(offset.saturating_add(bytes.len() as u64), step as u32)?;
+            bytes.extend_from_slice(&came);
+            if came.len() < step {
+                break;
+            }
+        }
+        Ok(bytes.into())
     }
 
     /// Reads at `offset` into `buffer`; returns the bytes read, fewer than asked only at the end of the file.

@@ -16,8 +16,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the first answer of a server may take: it is given before anything is asked of a member.
-const WELCOME_LIMIT: Duration = Duration::from_secs(10);
+/// How long the welcome to a new session may take: it is given before anything is asked of a member.
+pub(super) const WELCOME_LIMIT: Duration = Duration::from_secs(10);
 
 /// See the head of this file.
 pub(super) struct Connection {
@@ -57,17 +57,21 @@ pub(super) enum ConnectionError {
 }
 
 impl Connection {
-    /// Connects, and begins a session or joins one.
-    pub fn open(socket: &Path, session: Option<Secret>) -> Result<(Connection, Served), LinkError> {
+    /// Connects, and begins a session or joins one; waits for each step at most `limit`.
+    pub fn open(
+        socket: &Path,
+        session: Option<Secret>,
+        limit: Duration,
+    ) -> Result<(Connection, Served), LinkError> {
         let not_running = |source| LinkError::NotRunning {
             socket: socket.to_path_buf(),
             source,
         };
         let silent = || LinkError::Silent {
             socket: socket.to_path_buf(),
-            after: WELCOME_LIMIT,
+            after: limit,
         };
-        let end = address::connect(socket, WELCOME_LIMIT).map_err(|e| match e.kind() {
+        let end = address::connect(socket, limit).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => not_running(e),
             io::ErrorKind::WouldBlock => silent(),
             _ => LinkError::Local(e),
@@ -84,7 +88,7 @@ impl Connection {
                 errno: Errno::PERM,
             });
         }
-        let end = PacketSocket::new(end, WELCOME_LIMIT).map_err(LinkError::Local)?;
+        let end = PacketSocket::new(end, limit).map_err(LinkError::Local)?;
         let version = VERSION;
         // One that is refused at once may be closed already: what it was told is still there.
         let said = end.send_raw(&Hello { version, session }.encode());

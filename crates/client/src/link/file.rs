@@ -146,11 +146,12 @@ impl LinkFile {
         }
     }
 
-    /// Its number in its session, which is the caller's to close.
-    pub(super) fn take(&self) -> Result<(Arc<LinkSession>, u64), CallError> {
-        let opened = self.opened()?;
-        opened.open.store(false, Ordering::SeqCst);
-        Ok((opened.session.clone(), opened.file))
+    /// Its number in this session, which is the caller's to close from now on; `None` if it is of another one, or closed.
+    pub(super) fn take_from(&self, session: &Arc<LinkSession>) -> Option<u64> {
+        let opened = self.opened.own().and_then(OnceLock::get)?;
+        let taken =
+            Arc::ptr_eq(&opened.session, session) && opened.open.swap(false, Ordering::SeqCst);
+        taken.then_some(opened.file)
     }
 }
 
@@ -169,7 +170,7 @@ impl OpenedHere {
 
     fn close(&self) -> Result<(), CallError> {
         match self.open.swap(false, Ordering::SeqCst) {
-            true => Ok(self.call(FileRequest::Close, Bulk::None)?.0),
+            true => self.call(FileRequest::Close, Bulk::None).map(|((), _)| ()),
             false => Ok(()),
         }
     }

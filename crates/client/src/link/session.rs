@@ -2,11 +2,12 @@
 //!
 //! Calls of several threads do not wait for each other: a call takes an idle connection, or opens one. What the process has open at
 //! the server belongs to the session, and ends with it.
-use super::connection::{Bulk, Connection, ConnectionError};
+use super::connection::{Bulk, Connection, ConnectionError, WELCOME_LIMIT};
 use super::error::{CallError, LinkError};
 use super::request::{Failure, Progress, Request};
 use super::wire::Served;
 use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +54,7 @@ impl From<LinkError> for SessionError {
 impl LinkSession {
     /// Begins a session.
     pub fn begin(socket: PathBuf) -> Result<LinkSession, LinkError> {
-        let (life, served) = Connection::open(&socket, None)?;
+        let (life, served) = Connection::open(&socket, None, WELCOME_LIMIT)?;
         Ok(LinkSession {
             socket,
             served,
@@ -142,6 +143,10 @@ impl LinkSession {
         ended
     }
 
+    fn open(&self) -> Result<(Connection, Served), LinkError> {
+        Connection::open(&self.socket, Some(self.served.session), self.deadline())
+    }
+
     fn deadline(&self) -> Duration {
         Duration::from_millis(u64::from(self.served.deadline_ms).max(1))
     }
@@ -163,7 +168,8 @@ impl LinkSession {
                 }
             }
         }
-        let opened = Connection::open(&self.socket, Some(self.served.session))
+        let opened = self
+            .open()
             .and_then(|(connection, _)| connection.limit(self.deadline()).map(|()| connection));
         opened.map_err(|error| {
             self.count_out();
@@ -205,7 +211,12 @@ impl LinkSession {
         if self.find_end() {
             return Err(LinkError::Closed);
         }
-        let (mut asking, _) = Connection::open(&self.socket, Some(self.served.session))?;
+        let mut asking = match self.open() {
+            Ok((asking, _)) => asking,
+            // It answers, if only that it has no connection left.
+            Err(LinkError::Refused { errno, .. }) if errno == Errno::AGAIN => return Ok(()),
+            Err(error) => return Err(error),
+        };
         asking.limit(self.deadline())?;
         let read = |head: &[u8]| {
             postcard::from_bytes::<Result<Progress, Failure>>(head)

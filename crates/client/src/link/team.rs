@@ -71,11 +71,12 @@ impl LinkTeam {
     }
 
     pub fn close(&mut self, file: &LinkFile) -> Result<Attr, CallError> {
-        let (session, number) = file.take()?;
         let joined = self.joined.own().and_then(Option::as_ref);
-        let same = joined.is_some_and(|joined| Arc::ptr_eq(&joined.session, &session));
-        let file = if same { number } else { NO_FILE };
-        self.call(TeamRequest::Close { file })
+        let taken = joined.and_then(|joined| file.take_from(&joined.session));
+        self.call(TeamRequest::Close {
+            // The others are not to wait.
+            file: taken.unwrap_or(NO_FILE),
+        })
     }
 
     /// Takes part in the next call with a file that is none: `EBADF`.

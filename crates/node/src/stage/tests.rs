@@ -112,6 +112,7 @@ impl Place {
                 store: store.clone(),
                 settings: BTreeMap::new(),
                 stop_limit: LIMIT,
+                deadline: LIMIT,
                 mounts: Vec::new(),
                 members: Mutex::new(Some(host)),
                 rpc: ServerRpc::new(end),

@@ -17,10 +17,13 @@ const MAX_DEPTH: usize = 512;
 /// Names asked for at once.
 const NAMES_PER_REQUEST: u32 = 4096;
 
+/// Of each known directory its parent, and its name there.
+type KnownPlaces = LruCache<Fid, (Fid, Vec<u8>)>;
+
 /// See the head of this file.
 pub(super) struct DirectoryPaths {
-    /// The parent of a directory, and the name there; `None`: nothing is kept.
-    places: Option<Mutex<LruCache<Fid, (Fid, Vec<u8>)>>>,
+    /// `None`: nothing is kept.
+    places: Option<Mutex<KnownPlaces>>,
 }
 
 impl DirectoryPaths {

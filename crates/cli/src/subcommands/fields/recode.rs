@@ -141,7 +141,7 @@ impl StoredFile {
         let (mut report, mut place) = (RecodeReport::default(), Some(RecodePlace::default()));
         while let Some(at) = place {
             let step = client.recode(self.fid, at, STEP_LIMIT);
-            let step = step.map_err(|e| e.prefixed(&format!("{}: ", name(&self.path))))?;
+            let step = step.map_err(|e| e.prefixed(format!("{}: ", name(&self.path))))?;
             report.add(step.report);
             bar.set_position(start + report.bytes.min(self.stored));
             place = step.next;

@@ -64,6 +64,11 @@ impl Gate {
         self.wake();
     }
 
+    /// Lets go of sessions that came when it was closed.
+    pub fn forget(&self) {
+        self.0.new.lock().clear();
+    }
+
     fn wake(&self) {
         // Fails only if it was told so often that the number is at its end, and then it wakes anyway.
         let _ = rustix::io::write(&self.0.wake, &1u64.to_ne_bytes());

@@ -25,6 +25,7 @@ use session::Sessions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -58,6 +59,7 @@ pub struct LinkServer {
     sessions: Arc<Sessions>,
     gate: Gate,
     thread: Mutex<Option<JoinHandle<()>>>,
+    stopped: AtomicBool,
 }
 
 impl LinkServer {
@@ -79,6 +81,7 @@ impl LinkServer {
             sessions,
             gate,
             thread: Mutex::new(Some(thread)),
+            stopped: AtomicBool::new(false),
         })
     }
 
@@ -94,6 +97,10 @@ impl LinkServer {
 
     /// Accepts nothing any more, ends all connections, and closes what they left open; waits for that at most `limit`.
     pub fn stop(&self, limit: Duration) {
+        if self.stopped.swap(true, Ordering::SeqCst) {
+            // The socket may be the next server's by now.
+            return;
+        }
         // A socket left behind is removed by the next server.
         let _ = std::fs::remove_file(&self.socket);
         self.gate.close();
@@ -101,6 +108,7 @@ impl LinkServer {
             // It ends at once: the gate is closed, and it waits for nobody. A panic of it was printed.
             let _ = thread.join();
         }
+        self.gate.forget();
         self.sessions.end_all(limit);
     }
 }

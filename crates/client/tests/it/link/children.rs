@@ -1,4 +1,5 @@
 //! Processes that use a link: this test program again, which does one job.
+use forebay_client::link::SOCKET_VARIABLE;
 use forebay_client::{Client, LockMode, LockRange, OpenOptions};
 use forebay_testkit::random::{Random, seeded_bytes};
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +9,6 @@ use std::time::Duration;
 
 /// Says which job; unset: this is no child.
 const JOB: &str = "FOREBAY_TEST_LINK_JOB";
-const PLACE: &str = "FOREBAY_TEST_LINK_PLACE";
 
 /// A child; it is killed when dropped.
 pub struct JobProcess {
@@ -26,7 +26,7 @@ impl JobProcess {
                 "-q",
             ])
             .env(JOB, job)
-            .env(PLACE, place)
+            .env(SOCKET_VARIABLE, place)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -80,16 +80,21 @@ pub fn step_bytes(file: u64, n: u64) -> Vec<u8> {
 /// Not a test of its own: a child's job.
 #[test]
 fn the_job_of_a_child() {
-    let (Ok(job), Ok(place)) = (std::env::var(JOB), std::env::var(PLACE)) else {
+    let Ok(job) = std::env::var(JOB) else {
         return;
     };
     let (job, argument) = job.split_once(' ').unwrap_or((&job, ""));
-    let client = Client::connect(place).unwrap();
+    if job == "descriptors" {
+        return super::limits::without_descriptors();
+    }
+    if job == "serve" {
+        return super::restarts::serve();
+    }
+    let client = Client::connect_env().unwrap();
     match job {
         "write" => write(&client, argument.parse().unwrap()),
         "hold" => hold(&client, argument),
         "fork" => super::forks::job(&client, argument),
-        "user" => unreachable!("refused before"),
         other => panic!("no job {other}"),
     }
 }

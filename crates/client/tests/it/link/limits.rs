@@ -1,10 +1,13 @@
 //! What a client may take at most, and large and many things.
+use super::children::{JobProcess, say};
 use crate::backends::{BackendKind, World, over_both_backends};
 use forebay_client::link::server::LinkLimits;
 use forebay_client::{Client, OpenOptions};
 use forebay_server::Config;
 use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::turns;
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 
 over_both_backends![
@@ -130,6 +133,59 @@ fn a_removed_open_file_lives_and_a_renamed_one_is_the_same(kind: BackendKind) {
     }
     drop((emptied, appends));
     assert_eq!(b.read("/h").unwrap(), b"0123456789".repeat(10));
+    world.stop();
+}
+
+#[test]
+fn a_server_without_descriptors_says_so_and_serves_those_that_are_there() {
+    let _turn = turns::shared();
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = JobProcess::start("descriptors", dir.path());
+    let mut said = Vec::new();
+    while let Some(line) = server.line() {
+        said.push(line);
+    }
+    assert!(server.child.wait().unwrap().success(), "{said:?}");
+    assert_eq!(said, ["refused", "served", "connected"]);
+}
+
+/// The job of a process that is server and client: only its own limit is lowered.
+pub fn without_descriptors() {
+    let world = World::start(1, BackendKind::Embedded);
+    let client = Client::connect(world.place()).unwrap();
+    client.write("/f", b"before").unwrap();
+    let file = client.open("/f").unwrap();
+    let limits = getrlimit(Resource::Nofile);
+    // Descriptors that nobody has: numbers below the limit are taken up first.
+    let mut taken = Vec::new();
+    let lowest = std::fs::File::open("/dev/null").unwrap();
+    let limit = std::os::fd::AsRawFd::as_raw_fd(&lowest) as u64 + 20;
+    let few = Rlimit {
+        current: Some(limit),
+        maximum: limits.maximum,
+    };
+    setrlimit(Resource::Nofile, few).unwrap();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    // One for the client's own end; the server gets none.
+    taken.pop();
+    let error = Client::connect(world.place()).err().unwrap();
+    assert!(
+        matches!(error.errno(), Errno::AGAIN | Errno::MFILE),
+        "{error}"
+    );
+    say(format_args!("refused"));
+    for _ in 0..50 {
+        assert_eq!(&file.read_bytes_at(0, 100).unwrap()[..], b"before");
+        client.metadata("/f").unwrap();
+    }
+    say(format_args!("served"));
+    drop(taken);
+    setrlimit(Resource::Nofile, limits).unwrap();
+    Client::connect(world.place()).unwrap();
+    say(format_args!("connected"));
+    drop((file, client));
     world.stop();
 }
 

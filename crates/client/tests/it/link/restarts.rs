@@ -1,10 +1,15 @@
 //! Servers that end: calls fail at once, and go to the next one.
+use super::children::{JobProcess, say};
 use crate::backends::{BackendKind, World};
 use forebay_client::Client;
 use forebay_client::link::server::{LinkLimits, LinkServer};
 use forebay_client::link::socket_of;
+use forebay_server::Config;
+use forebay_testkit::turns;
+use forebay_testkit::wait::until;
 use rustix::io::Errno;
-use std::time::Duration;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
 
 #[test]
 fn files_are_stale_and_calls_on_paths_go_to_the_next_server() {
@@ -37,6 +42,48 @@ fn files_are_stale_and_calls_on_paths_go_to_the_next_server() {
     drop((team, client));
     server.stop(Duration::from_secs(10));
     world.stop();
+}
+
+/// The job of a process that is only a server.
+pub fn serve() {
+    let limits = LinkLimits {
+        deadline: Duration::from_millis(300),
+        ..LinkLimits::default()
+    };
+    let world = World::with(Config::default(), limits, BackendKind::Embedded);
+    say(format_args!("{}", world.place().display()));
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn a_stopped_server_is_an_error_and_one_that_goes_on_serves() {
+    let _turn = turns::shared();
+    let nowhere = tempfile::tempdir().unwrap();
+    let mut server = JobProcess::start("serve", nowhere.path());
+    let client = Client::connect(server.line().unwrap()).unwrap();
+    let file = client.create("/f").unwrap();
+    server.signal(Signal::STOP);
+    let begun = Instant::now();
+    let errors = [
+        client.metadata("/f").unwrap_err(),
+        file.write_at(b"x", 0).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.errno(), Errno::TIMEDOUT, "{error}");
+        assert!(error.to_string().contains("is stopped"), "{error}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    server.signal(Signal::CONT);
+    until("it serves again", || client.metadata("/f").is_ok());
+    file.write_at(b"y", 0).unwrap();
+    // Killed: at once, not after a deadline.
+    server.kill();
+    let error = client.metadata("/f").unwrap_err();
+    assert!(
+        matches!(error.errno(), Errno::CONNREFUSED | Errno::NOTCONN),
+        "{error}"
+    );
+    assert_eq!(file.close().unwrap_err().errno(), Errno::STALE);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Who gets the handles that a team has opened, what becomes of those that are not taken, and whose permissions are checked.
 use super::*;
 use crate::options::MountOptions;
-use forebay_client::OpenOptions;
+use forebay_client::{Client, OpenOptions};
 use forebay_server::{Config, Service};
 
 const RANK: Caller = Caller { uid: 0, gid: 0 };
