@@ -71,12 +71,12 @@ pub extern "C" fn forebay_error_message() -> *const c_char {
 /// The version of this library, such as "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn forebay_version() -> *const c_char {
-    const VERSION: &CStr =
+    const VERSION_TEXT: &CStr =
         match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
             Ok(version) => version,
             Err(_) => c"",
         };
-    VERSION.as_ptr()
+    VERSION_TEXT.as_ptr()
 }
 
 /// What a pointer of C points at.

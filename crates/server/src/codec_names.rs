@@ -148,7 +148,10 @@ impl NamePattern {
         if components.any(str::is_empty) {
             return Err("a component of the pattern is empty".into());
         }
-        let glob = |text: &str| Pattern::new(text).map_err(|e| e.to_string());
+        let glob = |text: &str| {
+            let parsed = Pattern::new(text);
+            parsed.map_err(|e| format!("{} at character {} of `{text}`", e.msg, e.pos + 1))
+        };
         Ok(NamePattern {
             path: text.contains('/').then(|| glob(path)).transpose()?,
             // Below a directory everything has a name that fits.

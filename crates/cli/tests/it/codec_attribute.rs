@@ -142,7 +142,7 @@ fn a_pattern_that_is_none_is_named_at_the_start() {
     let place = Place::new();
     for (names, part) in [
         ("*.nc=field,f32; *.h5", "`*.h5`: write PATTERN=CODEC"),
-        ("a[=raw", "`a[=raw`: a [ in the pattern has no ]"),
+        ("a[=raw", "`a[=raw`: invalid range pattern at character 2"),
         ("*=gzip", "`gzip` is not known in the codec hint"),
     ] {
         let refused = place.mount(&["--codec-names", names]);
