@@ -53,15 +53,15 @@ test: setup ## Format, lints, all tests, documentation
 	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) test --workspace $(WITH_MPI) $(ARGS)
 	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) $(CARGO) test $(MPICH_APART) $(MPICH_TESTS))
 	@$(STEP) "tests of all benchmarks" $(CARGO) test -p forebay-bench $(BENCH) -- index figures
-	@$(MAKE) --no-print-directory test-python
+	@$(STEP) "tests of Python" scripts/python.sh test
 	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc --workspace --no-deps $(WITH_MPI)
 
 test-python: ## Tests of the Python package, with fsspec, h5py, zarr, dask, ...; part of `make test`; skipped without a Python
-	@$(STEP) "command for the tests of Python" $(CARGO) build -p forebay-cli
+	@[ -n "$$FOREBAY" ] || $(STEP) "command for the tests of Python" $(CARGO) build -p forebay-cli
 	@$(STEP) "tests of Python" scripts/python.sh test $(PYTEST)
 
 test-torch: ## Checkpoints of PyTorch: sets up torch (5 GB) in target/python/torch once, saves and loads below torchrun
-	@$(STEP) "command for the tests of PyTorch" $(CARGO) build -p forebay-cli
+	@[ -n "$$FOREBAY" ] || $(STEP) "command for the tests of PyTorch" $(CARGO) build -p forebay-cli
 	@$(STEP) "tests of PyTorch" scripts/python.sh torch $(PYTEST)
 
 python: ## Build the Python package, and install it into target/python/venv
