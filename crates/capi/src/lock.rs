@@ -79,10 +79,9 @@ pub unsafe extern "C" fn forebay_trylock(
 /// `file` is an open file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forebay_unlock(file: *const OpenFile, start: u64, length: u64) -> c_int {
-    // SAFETY: as the caller says.
     status(|| {
-        Ok(unsafe { shared(file) }?
-            .file
-            .unlock(&range(start, length))?)
+        // SAFETY: as the caller says.
+        let open = unsafe { shared(file) }?;
+        Ok(open.file.unlock(&range(start, length))?)
     })
 }

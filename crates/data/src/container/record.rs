@@ -521,7 +521,7 @@ mod tests {
             let all = chunks.iter().map(|c| StoredChunk { crc: Some(7), ..*c });
             let plain = Container::new(9, 3, 4096, all);
             // Every other piece is shorter than its raw bytes.
-            let raw: Vec<u8> = (0..plain.bytes()).map(|i| (i >> 12 & 1) as u8 * (i * 31 >> 3) as u8).collect();
+            let raw: Vec<u8> = (0..plain.bytes()).map(|i| (i >> 12 & 1) as u8 * ((i * 31) >> 3) as u8).collect();
             let mut encoded = EncodedContainer::new();
             let codec = GeneralCodec { codec: ByteCodec::Lz4, shuffle: false };
             codec.encode(&ElementLayout::plain(ElementType::F32), &raw, &mut encoded).unwrap();
