@@ -26,7 +26,7 @@ mod counts;
 mod damaged;
 mod decoded_cache;
 mod encoded_parts;
-pub mod encoder;
+pub(crate) mod encoder;
 mod fingerprints;
 pub mod keys;
 mod locked;

@@ -3,7 +3,7 @@
 //! Each log has a chooser (`forebay_codec::choose`), which samples some of its containers. What was encoded is decoded again and
 //! compared before it is used: a fault of a codec costs room, never a byte.
 //!
-//! Invariant: encoded bytes are shorter than raw ones by at least one in [`LEAST_GAIN_OF`]; else the container stays plain, and
+//! Invariant: encoded bytes are shorter than raw ones by at least one in `LEAST_GAIN_OF`; else the container stays plain, and
 //! costs nothing to read.
 use super::encoded_parts::EncodedParts;
 use forebay_codec::choose::{CodecChooser, CostGoal, CostModel};
