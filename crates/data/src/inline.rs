@@ -15,14 +15,18 @@ use crate::counter::Counter;
 use crate::fingerprint::FingerprintKind;
 use crate::segment::{Segment, Segments};
 use crate::span::{PIECE_BYTES, Run, RunSource, Runs, Span};
+use forebay_codec::CodecId;
 use forebay_codec::choose::{CodecChooser, CodecSpeeds, CostGoal, CostModel};
-use forebay_codec::cost::Bandwidths;
+use forebay_codec::cost::{Bandwidths, CodecSpeed};
 use forebay_proto::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Fewer bytes are written raw: the records of a container would take what is gained. Settling may encode them together with others.
 const MIN_INLINE_BYTES: usize = 64 << 10;
+
+/// A codec must be so much faster than the disk: who encodes has other work for the processor, and the model knows mean speeds only.
+const LEAST_ADVANTAGE: f64 = 1.5;
 
 /// When bytes are encoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,7 +92,7 @@ impl InlineEncoder {
             return Some(CostGoal::Bytes);
         }
         let rate = self.segments.rate.bytes_per_second()?;
-        Some(CostGoal::Seconds(Bandwidths::both(rate)))
+        Some(CostGoal::Seconds(Bandwidths::both(rate * LEAST_ADVANTAGE)))
     }
 
     /// Encodes bytes of a log and has `write` write them to a segment, which returns where. `None`: they are to be written raw.
@@ -113,7 +117,7 @@ impl InlineEncoder {
         let mut encoder = encoder.unwrap_or_else(|| {
             ContainerEncoder::new(CostModel {
                 goal,
-                speeds: CodecSpeeds::default(),
+                speeds: speeds_with_comparison(),
             })
         });
         encoder.set_goal(goal);
@@ -134,6 +138,17 @@ impl InlineEncoder {
         self.idle.lock().push(encoder);
         written
     }
+}
+
+/// Speeds before any is measured. What is encoded is decoded once, to be compared.
+fn speeds_with_comparison() -> CodecSpeeds {
+    let mut speeds = CodecSpeeds::default();
+    for codec in CodecId::ALL {
+        let CodecSpeed { encode, decode } = speeds.of(codec);
+        let encode = 1.0 / (1.0 / encode + 1.0 / decode);
+        speeds.set(codec, CodecSpeed { encode, decode });
+    }
+    speeds
 }
 
 /// The container of encoded bytes of a log, and the span that names all of it. `bytes`: before they were encoded; `place`: the segment

@@ -121,6 +121,12 @@ fn measure_store(
                     arrays.extend(load(&FieldsWork::Generated(generated))?);
                 }
             }
+            // As of a run that writes the same fields again and again.
+            let bytes: usize = arrays.iter().map(|array| array.bytes.len()).sum();
+            let times = (args.size as usize).div_ceil(bytes.max(1));
+            arrays
+                .iter_mut()
+                .for_each(|array| array.bytes = array.bytes.repeat(times));
         }
     }
     let mut measured: Vec<FieldsSubject> = subjects.to_vec();

@@ -7,7 +7,7 @@
 //! costs nothing to read.
 use super::encoded_parts::EncodedParts;
 use forebay_codec::choose::{CodecChooser, CostGoal, CostModel};
-use forebay_codec::container::PIECE_LEN;
+use forebay_codec::container::{PIECE_LEN, StoredForm};
 use forebay_codec::{Codec, CodecHint, CodecId, EncodedContainer, OpenedContainer};
 use forebay_proto::LogId;
 use lru::LruCache;
@@ -95,30 +95,33 @@ impl ContainerEncoder {
         if raw.len() < MIN_RAW_BYTES {
             return None;
         }
-        let choice = chooser.next(origin.addr, raw, || self.model);
-        if choice.codec.id() == CodecId::Raw {
-            return None;
-        }
-        let begin = Instant::now();
-        if let Err(error) = choice.codec.encode(&choice.layout, raw, &mut self.encoded) {
-            tracing::warn!(%error, codec = choice.codec.id().name(), log = origin.log, "a container stays plain");
-            return None;
-        }
+        let (begin, model) = (Instant::now(), self.model);
+        let encoded = chooser.encode(origin.addr, raw, || model, &mut self.encoded);
+        let (choice, form) = match encoded {
+            Ok(encoded) => encoded,
+            Err(error) => {
+                tracing::warn!(%error, log = origin.log, "a container stays plain");
+                return None;
+            }
+        };
         let id = choice.codec.id();
+        if id == CodecId::Raw || form == StoredForm::Raw {
+            return None;
+        }
+        let is_shorter = self.encoded.encoded_len() + raw.len() / LEAST_GAIN_OF <= raw.len();
+        let is_right = is_shorter && decodes_to(&self.encoded, raw);
+        // With the time of comparing: that is what a writer waits for.
         let seconds = begin.elapsed().as_secs_f64();
         self.model.speeds.observe_encoding(id, raw.len(), seconds);
-        let len = self.encoded.encoded_len();
-        chooser.encoded(raw.len(), len);
-        if len + raw.len() / LEAST_GAIN_OF > raw.len() {
-            return None;
-        }
-        if !decodes_to(&self.encoded, raw) {
-            tracing::error!(
-                codec = id.name(),
-                log = origin.log,
-                address = origin.addr,
-                "the codec did not give back what it had encoded; the bytes stay as they are. Please report it"
-            );
+        if !is_right {
+            if is_shorter {
+                tracing::error!(
+                    codec = id.name(),
+                    log = origin.log,
+                    address = origin.addr,
+                    "the codec did not give back what it had encoded; the bytes stay as they are. Please report it"
+                );
+            }
             return None;
         }
         self.bytes.clear();
