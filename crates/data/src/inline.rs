@@ -124,8 +124,9 @@ impl InlineEncoder {
         let chooser = chooser.get_or_insert_with(|| Box::new(CodecChooser::new(origin.hint)));
         let written = match encoder.encode(chooser, origin, bytes) {
             None => Ok(None),
-            Some((encoded, parts)) => write(encoded).and_then(|(segment, offset)| {
-                let id = self.ids.next()?;
+            // The number first: what is written without one would count in its segment for ever.
+            Some((encoded, parts)) => self.ids.next().and_then(|id| {
+                let (segment, offset) = write(encoded)?;
                 let place = (segment.number, offset);
                 let (span, container) = encoded_span(origin, bytes, id, parts, place);
                 let written = WrittenSpan {

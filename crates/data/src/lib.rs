@@ -127,7 +127,7 @@ pub struct LogStoreOptions {
     pub reserve: Arc<DiskReserve>,
     /// What is written is settled, in such a way; `None`: nothing is, but what was settled before is there.
     pub settle: Option<SettleOptions>,
-    /// When bytes are encoded. `Settle` and `Auto` encode nothing that is not settled.
+    /// When bytes are encoded. With `Settle`, and with `Auto` on a fast disk, nothing is that is not settled.
     pub codec_when: CodecWhen,
     /// Reclaim disk space, and settle, in threads. If not, that is done when `clean` and `settle` are called.
     pub background: bool,
