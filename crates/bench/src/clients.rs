@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// What the processes of a case do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
+enum ClientsWork {
     /// Write, then read cold.
     Bytes(RecordLayout, u64),
     /// Create, stat and unlink in directories of their own.
@@ -30,17 +30,17 @@ enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ProcessCase {
     processes: u64,
-    work: Work,
+    work: ClientsWork,
 }
 
-const fn case(name: &'static str, processes: u64, work: Work) -> Case<ProcessCase> {
+const fn case(name: &'static str, processes: u64, work: ClientsWork) -> Case<ProcessCase> {
     Case::new(name, ProcessCase { processes, work })
 }
 
-const SEQUENTIAL: Work = Work::Bytes(RecordLayout::Own, 1 << 20);
-const SHARED: Work = Work::Bytes(RecordLayout::Segments, 1 << 20);
-const STRIDED: Work = Work::Bytes(RecordLayout::Strided, 4096);
-const RANDOM: Work = Work::Bytes(RecordLayout::Random, 4096);
+const SEQUENTIAL: ClientsWork = ClientsWork::Bytes(RecordLayout::Own, 1 << 20);
+const SHARED: ClientsWork = ClientsWork::Bytes(RecordLayout::Segments, 1 << 20);
+const STRIDED: ClientsWork = ClientsWork::Bytes(RecordLayout::Strided, 4096);
+const RANDOM: ClientsWork = ClientsWork::Bytes(RecordLayout::Random, 4096);
 
 const CASES: &[Case<ProcessCase>] = &[
     case("seq-1m-1p", 1, SEQUENTIAL),
@@ -51,8 +51,8 @@ const CASES: &[Case<ProcessCase>] = &[
     case("strided-4k-4p", 4, STRIDED),
     case("random-4k-1p", 1, RANDOM),
     case("random-4k-4p", 4, RANDOM),
-    case("files-1p", 1, Work::Files),
-    case("files-4p", 4, Work::Files),
+    case("files-1p", 1, ClientsWork::Files),
+    case("files-4p", 4, ClientsWork::Files),
 ];
 
 /// A way to files.
@@ -174,7 +174,7 @@ impl SubjectsUnderTest {
             processes: case.work.processes,
         };
         let found = match case.work.work {
-            Work::Bytes(layout, record) => {
+            ClientsWork::Bytes(layout, record) => {
                 let small = if record < 1 << 20 && layout != RecordLayout::Random {
                     4
                 } else {
@@ -187,7 +187,7 @@ impl SubjectsUnderTest {
                 };
                 self.bytes(&run, records)
             }
-            Work::Files => run.files(args.files),
+            ClientsWork::Files => run.files(args.files),
         };
         std::fs::remove_dir_all(&seen).doing(seen.display())?;
         found

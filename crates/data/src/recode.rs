@@ -21,7 +21,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What encodes during one call.
-struct Recoder {
+struct RangeRecoder {
     hint: CodecHint,
     encoder: ContainerEncoder,
     chooser: CodecChooser,
@@ -43,7 +43,7 @@ impl LogStore {
     /// As disk and store; `Corrupt` for damaged bytes, which stay as they are. What was done before stays done.
     pub fn recode(&self, ranges: &[LogRange], hint: CodecHint) -> Result<RecodeReport> {
         self.writer.poison.check()?;
-        let mut recoder = Recoder {
+        let mut recoder = RangeRecoder {
             hint,
             encoder: ContainerEncoder::new(CostModel {
                 goal: CostGoal::Bytes,
@@ -67,7 +67,7 @@ impl LogStore {
         failure.map_or(Ok(recoder.report), Err)
     }
 
-    fn recode_span(&self, span: &Span, recoder: &mut Recoder) -> Result<()> {
+    fn recode_span(&self, span: &Span, recoder: &mut RangeRecoder) -> Result<()> {
         recoder.report.bytes += span.live_len();
         match &span.bytes {
             SpanBytes::Raw(_) if self.writer.settler.is_some() => {
@@ -98,7 +98,7 @@ impl LogStore {
     }
 
     /// A raw span becomes a container, if that is shorter.
-    fn recode_raw(&self, span: &Span, recoder: &mut Recoder) -> Result<()> {
+    fn recode_raw(&self, span: &Span, recoder: &mut RangeRecoder) -> Result<()> {
         let Some(raw) = span.raw() else { return Ok(()) };
         let before = span.live_len();
         recoder.report.before += before;
@@ -147,7 +147,7 @@ impl LogStore {
         &self,
         id: ContainerId,
         origin: &RawOrigin,
-        recoder: &mut Recoder,
+        recoder: &mut RangeRecoder,
     ) -> Result<()> {
         let containers = &self.reader.containers;
         // One that is gone, or that changes meanwhile, belongs to spans that have changed.

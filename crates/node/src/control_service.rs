@@ -5,7 +5,7 @@ use crate::control::{
     ProcessStatus, Status,
 };
 use crate::events::ServerEvent;
-use crate::links::Links;
+use crate::links::LinkServers;
 use crate::members::LocalMembers;
 use crate::mount_table;
 use crate::open_files;
@@ -46,7 +46,7 @@ pub struct ControlService {
     /// Its recordings.
     pub recordings: Arc<RecordingService>,
     /// Its connections to other programs.
-    pub links: Arc<Links>,
+    pub links: Arc<LinkServers>,
     /// What goes through it.
     pub rates: RateSampler,
     /// Where its metrics are served.

@@ -12,14 +12,14 @@ const MIN_DEADLINE: Duration = Duration::from_secs(1);
 
 /// See the head of this file.
 #[derive(Default)]
-pub struct Links(Vec<LinkServer>);
+pub struct LinkServers(Vec<LinkServer>);
 
-impl Links {
+impl LinkServers {
     /// Serves all members of the process.
     ///
     /// # Errors
     /// If a socket cannot be made.
-    pub fn start(server: &ServerContext) -> Result<Links> {
+    pub fn start(server: &ServerContext) -> Result<LinkServers> {
         let delegates = server.with_members(|members| members.delegates());
         let delegates = delegates.unwrap_or_default();
         let connections = descriptors::link_connections(delegates.len());
@@ -27,7 +27,7 @@ impl Links {
             tracing::warn!(
                 "the limit on open files is too low for other processes to connect: only the mounts are served"
             );
-            return Ok(Links::default());
+            return Ok(LinkServers::default());
         }
         let limits = LinkLimits {
             connections,
@@ -42,7 +42,7 @@ impl Links {
             )
         };
         let links = delegates.into_iter().map(start);
-        Ok(Links(links.collect::<Result<_>>()?))
+        Ok(LinkServers(links.collect::<Result<_>>()?))
     }
 
     /// What speaks against a stop: files that connected programs have open.

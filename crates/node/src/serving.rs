@@ -5,7 +5,7 @@ use crate::control::{ControlReply, Listener};
 use crate::control_service::ControlService;
 use crate::events::{self, ServerEvent, StopCause};
 use crate::failure::{Context, Failure, Result};
-use crate::links::Links;
+use crate::links::LinkServers;
 use crate::members::LocalMembers;
 use crate::metrics::{MetricsEndpoint, MetricsServer};
 use crate::mount_cleaner;
@@ -76,7 +76,7 @@ struct RunningServer {
     recordings: Arc<RecordingService>,
     control: Arc<ControlService>,
     metrics: Option<MetricsServer>,
-    links: Arc<Links>,
+    links: Arc<LinkServers>,
     listener: Listener,
 }
 
@@ -87,7 +87,7 @@ impl RunningServer {
         let stages = Arc::new(StageService::new(server.clone()));
         let recordings = mounts.iter().map(Mount::recording).collect();
         let recordings = Arc::new(RecordingService::new(server.clone(), recordings));
-        let links = Arc::new(Links::start(&server)?);
+        let links = Arc::new(LinkServers::start(&server)?);
         let control = Arc::new(ControlService {
             server: server.clone(),
             handles: mounts.iter().map(Mount::open_handles).collect(),

@@ -209,17 +209,17 @@ fn compare(found: &[u8], source: &[u8]) -> Result<()> {
 /// Seconds of minimum, maximum and average of all numbers of each array (binary32 and binary64; of others the bytes are read).
 fn min_max_average(store: &LogStore, logs: &[(LogId, &FloatArray)]) -> Result<f64> {
     let summaries = logs.iter().map(|(_, array)| {
-        let mut expected = Summary::default();
+        let mut expected = ValueSummary::default();
         for source in array.bytes.chunks(RECORD) {
             expected.add(array.element, source);
         }
         expected
     });
-    let summaries: Vec<Summary> = summaries.collect();
+    let summaries: Vec<ValueSummary> = summaries.collect();
     let mut record = vec![0; RECORD];
     let begin = Instant::now();
     for ((log, array), expected) in logs.iter().zip(summaries) {
-        let mut found = Summary::default();
+        let mut found = ValueSummary::default();
         for (i, source) in array.bytes.chunks(RECORD).enumerate() {
             let record = &mut record[..source.len()];
             store
@@ -238,15 +238,15 @@ fn min_max_average(store: &LogStore, logs: &[(LogId, &FloatArray)]) -> Result<f6
 
 /// Minimum, maximum and sum of numbers; NaNs are passed over.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Summary {
+struct ValueSummary {
     min: f64,
     max: f64,
     sum: f64,
 }
 
-impl Default for Summary {
-    fn default() -> Summary {
-        Summary {
+impl Default for ValueSummary {
+    fn default() -> ValueSummary {
+        ValueSummary {
             min: f64::INFINITY,
             max: f64::NEG_INFINITY,
             sum: 0.0,
@@ -254,7 +254,7 @@ impl Default for Summary {
     }
 }
 
-impl Summary {
+impl ValueSummary {
     fn add(&mut self, element: ElementType, bytes: &[u8]) {
         match element {
             ElementType::F64 => {

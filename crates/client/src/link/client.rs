@@ -1,7 +1,7 @@
 //! The link of one client: a session at its server, and another one once that has ended.
 use super::LinkFile;
 use super::address::find_socket;
-use super::connection::Bulk;
+use super::connection::BulkTransfer;
 use super::error::{CallError, LinkError};
 use super::process_local::ProcessLocal;
 use super::request::{OpenPath, Opened, PathCall, Request};
@@ -75,7 +75,7 @@ impl LinkClient {
     ) -> Result<(T, Arc<LinkSession>), CallError> {
         for _ in 0..2 {
             let session = self.session()?;
-            match session.call(request, Bulk::None) {
+            match session.call(request, BulkTransfer::None) {
                 Ok((reply, _)) => return Ok((reply, session)),
                 Err(SessionError::NotMade) => {}
                 Err(SessionError::Failed(error)) => return Err(error),

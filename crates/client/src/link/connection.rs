@@ -3,12 +3,12 @@ use super::address;
 use super::error::LinkError;
 use super::polling::PacketPolling;
 use super::process_local::this_process;
-use super::request::{Failure, Request};
+use super::request::{CallFailure, Request};
 use super::shared_buffer::SharedBuffer;
-use super::socket::{PacketSocket, Received};
+use super::socket::{PacketSocket, ReceivedPacket};
 use super::wire::{
-    Hello, MAX_HEAD_BYTES, MAX_INLINE_BYTES, MAX_LONG_HEAD_BYTES, MAX_PACKET_BYTES, Packet, Prefix,
-    SHARED_BYTES, Secret, Served, VERSION, Welcome,
+    Hello, MAX_HEAD_BYTES, MAX_INLINE_BYTES, MAX_LONG_HEAD_BYTES, MAX_PACKET_BYTES, Packet,
+    PacketPrefix, SHARED_BYTES, Secret, ServedMember, VERSION, Welcome,
 };
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -36,7 +36,7 @@ pub(super) struct Connection {
 }
 
 /// The bytes that go with a request, and where those of its reply go.
-pub(super) enum Bulk<'a> {
+pub(super) enum BulkTransfer<'a> {
     None,
     Write(&'a [u8]),
     /// At most [`SHARED_BYTES`].
@@ -62,7 +62,7 @@ impl Connection {
         socket: &Path,
         session: Option<Secret>,
         limit: Duration,
-    ) -> Result<(Connection, Served), LinkError> {
+    ) -> Result<(Connection, ServedMember), LinkError> {
         let not_running = |source| LinkError::NotRunning {
             socket: socket.to_path_buf(),
             source,
@@ -141,14 +141,14 @@ impl Connection {
     pub fn call<T>(
         &mut self,
         request: &Request<'_>,
-        bulk: Bulk<'_>,
+        bulk: BulkTransfer<'_>,
         check: ProgressCheck<'_>,
         read: impl FnOnce(&[u8]) -> Result<T, LinkError>,
     ) -> Result<(T, usize), ConnectionError> {
         let (sent, wanted) = match &bulk {
-            Bulk::None => (&[][..], 0),
-            Bulk::Write(bytes) => (*bytes, 0),
-            Bulk::Read(into) => (&[][..], into.len()),
+            BulkTransfer::None => (&[][..], 0),
+            BulkTransfer::Write(bytes) => (*bytes, 0),
+            BulkTransfer::Read(into) => (&[][..], into.len()),
         };
         if sent.len().max(wanted) > MAX_INLINE_BYTES && self.shared.is_none() {
             self.share(check)?;
@@ -162,7 +162,7 @@ impl Connection {
             shared => shared as usize,
         };
         match bulk {
-            Bulk::Read(into) => {
+            BulkTransfer::Read(into) => {
                 let into = into.get_mut(..came);
                 let into = into.ok_or_else(|| broken(LinkError::Unreadable("too many bytes")))?;
                 match (packet.prefix.shared, &self.shared) {
@@ -203,7 +203,7 @@ impl Connection {
             return Err(too_long());
         }
         let number = self.last_request.wrapping_add(1);
-        let prefix = Prefix {
+        let prefix = PacketPrefix {
             number,
             head: head.len() as u32,
             inline: inline.len() as u32,
@@ -223,18 +223,18 @@ impl Connection {
         let head = postcard::to_slice(&Request::ShareBuffer, &mut self.head);
         let head = head.map_err(|_| broken(LinkError::Unreadable("a request")))?;
         let number = self.last_request.wrapping_add(1);
-        let prefix = Prefix {
+        let prefix = PacketPrefix {
             number,
             head: head.len() as u32,
-            ..Prefix::default()
+            ..PacketPrefix::default()
         };
         let sent = self.socket.send(prefix, head, &[], Some(shared.as_fd()));
         sent.map_err(unsent)?;
         self.last_request = number;
         let received = self.reply(number, check)?;
         let packet = Packet::decode(&self.buffer[..received.bytes]);
-        let reply =
-            packet.and_then(|packet| postcard::from_bytes::<Result<(), Failure>>(packet.head).ok());
+        let reply = packet
+            .and_then(|packet| postcard::from_bytes::<Result<(), CallFailure>>(packet.head).ok());
         match reply {
             Some(Ok(())) => {
                 self.shared = Some(shared);
@@ -254,7 +254,7 @@ impl Connection {
         &mut self,
         number: u32,
         check: ProgressCheck<'_>,
-    ) -> Result<Received, ConnectionError> {
+    ) -> Result<ReceivedPacket, ConnectionError> {
         loop {
             match self.polling.receive(&self.socket, &mut self.buffer) {
                 Ok(received) if received.bytes == 0 => return Err(broken(LinkError::Closed)),
@@ -298,7 +298,7 @@ fn unsent(error: io::Error) -> ConnectionError {
 }
 
 /// The head of a reply that does not fit a packet.
-fn long_head(received: Received) -> Result<Vec<u8>, LinkError> {
+fn long_head(received: ReceivedPacket) -> Result<Vec<u8>, LinkError> {
     let descriptor = received.descriptor;
     let descriptor = descriptor.ok_or(LinkError::Unreadable("a reply without its memory"))?;
     let fits = |len| len <= MAX_LONG_HEAD_BYTES as u64;

@@ -3,7 +3,7 @@
 //! A forked child opens its own, by the file's id, at its first call: what its parent does with the file is nothing to it, and its
 //! own locks are none of its parent's. A file that has lost its last name and that the parent has closed is gone for it.
 use super::LinkClient;
-use super::connection::Bulk;
+use super::connection::BulkTransfer;
 use super::error::{CallError, LinkError};
 use super::process_local::ProcessLocal;
 use super::request::{FileRequest, Opened, ReopenFile, Request};
@@ -81,7 +81,7 @@ impl LinkFile {
     fn call<T: DeserializeOwned>(
         &self,
         request: FileRequest,
-        bulk: Bulk<'_>,
+        bulk: BulkTransfer<'_>,
     ) -> Result<T, CallError> {
         Ok(self.opened()?.call(request, bulk)?.0)
     }
@@ -90,7 +90,7 @@ impl LinkFile {
     pub fn read_into(&self, into: &mut [u8], offset: u64) -> Result<usize, CallError> {
         let len = into.len() as u32;
         let read = FileRequest::Read { offset, len };
-        let ((), came) = self.opened()?.call(read, Bulk::Read(into))?;
+        let ((), came) = self.opened()?.call(read, BulkTransfer::Read(into))?;
         Ok(came)
     }
 
@@ -102,40 +102,40 @@ impl LinkFile {
     }
 
     pub fn write(&self, data: &[u8], offset: u64) -> Result<(), CallError> {
-        self.call(FileRequest::Write { offset }, Bulk::Write(data))
+        self.call(FileRequest::Write { offset }, BulkTransfer::Write(data))
     }
 
     pub fn commit(&self) -> Result<(), CallError> {
-        self.call(FileRequest::Commit, Bulk::None)
+        self.call(FileRequest::Commit, BulkTransfer::None)
     }
 
     pub fn set_len(&self, len: u64) -> Result<(), CallError> {
-        self.call(FileRequest::SetLen(len), Bulk::None)
+        self.call(FileRequest::SetLen(len), BulkTransfer::None)
     }
 
     pub fn attr(&self) -> Result<Attr, CallError> {
-        self.call(FileRequest::Attributes, Bulk::None)
+        self.call(FileRequest::Attributes, BulkTransfer::None)
     }
 
     pub fn allocate(&self, what: Fallocate, offset: u64, len: u64) -> Result<(), CallError> {
-        self.call(FileRequest::allocate(what, offset, len), Bulk::None)
+        self.call(FileRequest::allocate(what, offset, len), BulkTransfer::None)
     }
 
     pub fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64, CallError> {
         let hole = target == SeekTarget::Hole;
-        self.call(FileRequest::Seek { offset, hole }, Bulk::None)
+        self.call(FileRequest::Seek { offset, hole }, BulkTransfer::None)
     }
 
     pub fn lock(&self, lock: FileLock, wait: bool) -> Result<(), CallError> {
-        self.call(FileRequest::Lock { lock, wait }, Bulk::None)
+        self.call(FileRequest::Lock { lock, wait }, BulkTransfer::None)
     }
 
     pub fn unlock(&self, space: LockSpace, range: Range<u64>) -> Result<(), CallError> {
-        self.call(FileRequest::Unlock { space, range }, Bulk::None)
+        self.call(FileRequest::Unlock { space, range }, BulkTransfer::None)
     }
 
     pub fn test_lock(&self, lock: FileLock) -> Result<Option<HeldLock>, CallError> {
-        self.call(FileRequest::TestLock(lock), Bulk::None)
+        self.call(FileRequest::TestLock(lock), BulkTransfer::None)
     }
 
     /// Commits and closes; only the first call of a process does anything. A child that did not use the file has nothing to close.
@@ -159,7 +159,7 @@ impl OpenedInProcess {
     fn call<T: DeserializeOwned>(
         &self,
         request: FileRequest,
-        bulk: Bulk<'_>,
+        bulk: BulkTransfer<'_>,
     ) -> Result<(T, usize), CallError> {
         let request = Request::File(self.file, request);
         self.session.call(&request, bulk).map_err(|e| match e {
@@ -170,7 +170,9 @@ impl OpenedInProcess {
 
     fn close(&self) -> Result<(), CallError> {
         match self.open.swap(false, Ordering::SeqCst) {
-            true => self.call(FileRequest::Close, Bulk::None).map(|((), _)| ()),
+            true => self
+                .call(FileRequest::Close, BulkTransfer::None)
+                .map(|((), _)| ()),
             false => Ok(()),
         }
     }

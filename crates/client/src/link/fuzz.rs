@@ -9,7 +9,8 @@ use super::shared_buffer::SharedBuffer;
 use super::socket::PacketSocket;
 use super::socket_of;
 use super::wire::{
-    Hello, MAX_PACKET_BYTES, Packet, Prefix, SHARED_BYTES, Secret, Served, VERSION, Welcome,
+    Hello, MAX_PACKET_BYTES, Packet, PacketPrefix, SHARED_BYTES, Secret, ServedMember, VERSION,
+    Welcome,
 };
 use crate::embedded::FileLock;
 use crate::{Client, OpenOptions};
@@ -174,7 +175,7 @@ fn requests() -> Vec<Request<'static>> {
 
 fn packet(number: u32, request: &Request<'_>, inline: &[u8], shared: u32) -> Vec<u8> {
     let head = postcard::to_stdvec(request).unwrap();
-    let prefix = Prefix {
+    let prefix = PacketPrefix {
         number,
         head: head.len() as u32,
         inline: inline.len() as u32,
@@ -205,7 +206,7 @@ fn requests_are_read_or_refused() {
 
 #[test]
 fn hellos_welcomes_and_packets_are_read_or_refused() {
-    let served = Welcome::Served(Served {
+    let served = Welcome::Served(ServedMember {
         session: [7; 16],
         connection: 9,
         member: 1,
@@ -276,7 +277,7 @@ impl Fuzzed {
     }
 
     /// What the server says to a hello.
-    fn greet(&self, session: Option<Secret>) -> (PacketSocket, Served) {
+    fn greet(&self, session: Option<Secret>) -> (PacketSocket, ServedMember) {
         let socket = self.socket();
         let version = VERSION;
         socket
@@ -330,10 +331,10 @@ impl FuzzedClient {
         let memory = SharedBuffer::new(SHARED_BYTES).unwrap();
         let head = postcard::to_stdvec(&Request::ShareBuffer).unwrap();
         self.number += 1;
-        let prefix = Prefix {
+        let prefix = PacketPrefix {
             number: self.number,
             head: head.len() as u32,
-            ..Prefix::default()
+            ..PacketPrefix::default()
         };
         self.calls
             .send(prefix, &head, &[], Some(memory.as_fd()))

@@ -2,7 +2,7 @@
 //!
 //! Both ends do so. Where it was in vain some times in a row, as with a client that computes between its calls, or on a machine
 //! whose processors have other work, it is left out for a while.
-use super::socket::{PacketSocket, Received};
+use super::socket::{PacketSocket, ReceivedPacket};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,11 @@ impl PacketPolling {
     }
 
     /// Receives one packet, as [`PacketSocket::receive`] does.
-    pub fn receive(&mut self, socket: &PacketSocket, buffer: &mut [u8]) -> io::Result<Received> {
+    pub fn receive(
+        &mut self,
+        socket: &PacketSocket,
+        buffer: &mut [u8],
+    ) -> io::Result<ReceivedPacket> {
         if self.left_out > 0 {
             self.left_out -= 1;
             return socket.receive(buffer);

@@ -128,7 +128,7 @@ pub(crate) enum Request<'a> {
     Join(Caller, JoinTeam),
     /// By a client of a team.
     Team(u64, #[serde(borrow)] TeamRequest<'a>),
-    /// Has that connection of the session begun with this request, and not answered it? Replies [`Progress`].
+    /// Has that connection of the session begun with this request, and not answered it? Replies [`CallProgress`].
     Progress(u64, u32),
     /// From now on the buffer that comes with this packet is shared. Replies `()`.
     ShareBuffer,
@@ -229,7 +229,7 @@ pub(crate) enum TeamRequest<'a> {
 
 /// What has become of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Progress {
+pub(crate) enum CallProgress {
     /// It has not arrived.
     Unknown,
     /// It is being carried out.
@@ -240,38 +240,38 @@ pub(crate) enum Progress {
 
 /// An error as it travels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Failure {
+pub(crate) enum CallFailure {
     /// Of the service.
     Service(WireError),
     /// See [`Error::TeamTaken`], whose number is not that of other failures.
     TeamTaken(u32),
 }
 
-impl From<&Error> for Failure {
-    fn from(error: &Error) -> Failure {
+impl From<&Error> for CallFailure {
+    fn from(error: &Error) -> CallFailure {
         match error {
-            Error::TeamTaken(number) => Failure::TeamTaken(*number),
-            other => Failure::Service(WireError::from(other)),
+            Error::TeamTaken(number) => CallFailure::TeamTaken(*number),
+            other => CallFailure::Service(WireError::from(other)),
         }
     }
 }
 
-impl Failure {
+impl CallFailure {
     /// The error as the asking client sees it; `member` answered.
     pub fn into_error(self, member: Member) -> Error {
         match self {
-            Failure::Service(error) => error.into_error(member),
-            Failure::TeamTaken(number) => Error::TeamTaken(number),
+            CallFailure::Service(error) => error.into_error(member),
+            CallFailure::TeamTaken(number) => Error::TeamTaken(number),
         }
     }
 }
 
 /// The head of a reply.
 pub(crate) fn encode_reply<T: Serialize>(reply: &Result<T>) -> Vec<u8> {
-    let reply = reply.as_ref().map_err(Failure::from);
+    let reply = reply.as_ref().map_err(CallFailure::from);
     postcard::to_stdvec(&reply).unwrap_or_else(|e| {
         let error = WireError::Other(format!("the reply cannot be encoded: {e}"));
         // A text can always be encoded; were it not so, no bytes would be told as an unreadable reply.
-        postcard::to_stdvec(&Err::<(), _>(Failure::Service(error))).unwrap_or_default()
+        postcard::to_stdvec(&Err::<(), _>(CallFailure::Service(error))).unwrap_or_default()
     })
 }

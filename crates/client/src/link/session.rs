@@ -2,10 +2,10 @@
 //!
 //! Calls of several threads do not wait for each other: a call takes an idle connection, or opens one. What the process has open at
 //! the server belongs to the session, and ends with it.
-use super::connection::{Bulk, Connection, ConnectionError, WELCOME_LIMIT};
+use super::connection::{BulkTransfer, Connection, ConnectionError, WELCOME_LIMIT};
 use super::error::{CallError, LinkError};
-use super::request::{Failure, Progress, Request};
-use super::wire::Served;
+use super::request::{CallFailure, CallProgress, Request};
+use super::wire::ServedMember;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
@@ -24,16 +24,16 @@ const MAX_UNKNOWN: u32 = 3;
 pub(super) struct LinkSession {
     socket: PathBuf,
     /// What the server said of it.
-    pub served: Served,
+    pub served: ServedMember,
     /// Says by its end that the session has ended. A forked child closes it.
     liveness: Mutex<Option<Connection>>,
-    connections: Mutex<Connections>,
+    connections: Mutex<ConnectionPool>,
     returned: Condvar,
     ended: AtomicBool,
 }
 
 #[derive(Default)]
-struct Connections {
+struct ConnectionPool {
     /// The one used last is used next.
     idle: Vec<Connection>,
     open: usize,
@@ -84,21 +84,21 @@ impl LinkSession {
     pub fn call<T: DeserializeOwned>(
         &self,
         request: &Request<'_>,
-        bulk: Bulk<'_>,
+        bulk: BulkTransfer<'_>,
     ) -> Result<(T, usize), SessionError> {
         if self.is_ended() {
             return Err(SessionError::NotMade);
         }
         let mut connection = self.take()?;
         let read = |head: &[u8]| {
-            postcard::from_bytes::<Result<T, Failure>>(head)
+            postcard::from_bytes::<Result<T, CallFailure>>(head)
                 .map_err(|_| LinkError::Unreadable("a reply"))
         };
         let outcome = connection.call(request, bulk, &|c, n| self.check(c, n), read);
         match outcome {
             Ok((reply, came)) => {
                 self.give_back(connection);
-                let failed = |failure: Failure| {
+                let failed = |failure: CallFailure| {
                     let error = failure.into_error(self.served.member);
                     SessionError::Failed(error.into())
                 };
@@ -147,7 +147,7 @@ impl LinkSession {
         ended
     }
 
-    fn open(&self) -> Result<(Connection, Served), LinkError> {
+    fn open(&self) -> Result<(Connection, ServedMember), LinkError> {
         Connection::open(&self.socket, Some(self.served.session), self.deadline())
     }
 
@@ -223,15 +223,15 @@ impl LinkSession {
         };
         asking.limit(self.deadline())?;
         let read = |head: &[u8]| {
-            postcard::from_bytes::<Result<Progress, Failure>>(head)
+            postcard::from_bytes::<Result<CallProgress, CallFailure>>(head)
                 .map_err(|_| LinkError::Unreadable("a reply"))
         };
         let give_up = |_, _| Err(silent());
         for _ in 0..MAX_UNKNOWN {
             let request = Request::Progress(connection, request);
-            let progress = asking.call(&request, Bulk::None, &give_up, read);
+            let progress = asking.call(&request, BulkTransfer::None, &give_up, read);
             match progress {
-                Ok((Ok(Progress::Working | Progress::Answered), _)) => return Ok(()),
+                Ok((Ok(CallProgress::Working | CallProgress::Answered), _)) => return Ok(()),
                 Ok(_) => std::thread::sleep(self.deadline() / MAX_UNKNOWN),
                 Err(ConnectionError::Broken(error) | ConnectionError::Refused(error)) => {
                     return Err(error);

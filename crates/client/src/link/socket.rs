@@ -1,5 +1,5 @@
 //! One end of a connection: whole packets, and at most one descriptor with each.
-use super::wire::{MAX_PACKET_BYTES, Prefix};
+use super::wire::{MAX_PACKET_BYTES, PacketPrefix};
 use rustix::cmsg_space;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, retry_on_intr};
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) struct PacketSocket(OwnedFd);
 
 /// A packet that has come: its length, and the descriptor that came with it. Length 0: the other end is closed.
-pub(crate) struct Received {
+pub(crate) struct ReceivedPacket {
     pub bytes: usize,
     pub descriptor: Option<OwnedFd>,
 }
@@ -66,7 +66,7 @@ impl PacketSocket {
     /// Sends a request or a reply.
     pub fn send(
         &self,
-        prefix: Prefix,
+        prefix: PacketPrefix,
         head: &[u8],
         inline: &[u8],
         descriptor: Option<BorrowedFd<'_>>,
@@ -93,16 +93,16 @@ impl PacketSocket {
     ///
     /// # Errors
     /// `InvalidData` for one that is longer than `buffer`.
-    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<ReceivedPacket> {
         self.receive_with(buffer, RecvFlags::empty())
     }
 
     /// The same, if one is there now.
-    pub fn receive_now(&self, buffer: &mut [u8]) -> io::Result<Received> {
+    pub fn receive_now(&self, buffer: &mut [u8]) -> io::Result<ReceivedPacket> {
         self.receive_with(buffer, RecvFlags::DONTWAIT)
     }
 
-    fn receive_with(&self, buffer: &mut [u8], flags: RecvFlags) -> io::Result<Received> {
+    fn receive_with(&self, buffer: &mut [u8], flags: RecvFlags) -> io::Result<ReceivedPacket> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut reset = false;
@@ -114,7 +114,7 @@ impl PacketSocket {
                 // The other end was closed with something unread. What it had sent before comes after that.
                 Err(Errno::CONNRESET) if !reset => reset = true,
                 Err(Errno::CONNRESET) => {
-                    return Ok(Received {
+                    return Ok(ReceivedPacket {
                         bytes: 0,
                         descriptor: None,
                     });
@@ -132,7 +132,7 @@ impl PacketSocket {
                 "a packet is longer than any of the link",
             ));
         }
-        Ok(Received {
+        Ok(ReceivedPacket {
             bytes: message.bytes,
             descriptor,
         })

@@ -2,7 +2,7 @@
 //!
 //! A forked child has none: it has to join for itself.
 use super::LinkClient;
-use super::connection::Bulk;
+use super::connection::BulkTransfer;
 use super::error::{CallError, LinkError};
 use super::file::LinkFile;
 use super::process_local::ProcessLocal;
@@ -21,10 +21,10 @@ const NO_FILE: u64 = 0;
 /// See the head of this file.
 pub(crate) struct LinkTeam {
     client: LinkClient,
-    joined: ProcessLocal<Option<Joined>>,
+    joined: ProcessLocal<Option<JoinedTeam>>,
 }
 
-struct Joined {
+struct JoinedTeam {
     session: Arc<LinkSession>,
     team: u64,
 }
@@ -39,7 +39,7 @@ impl LinkClient {
         let (team, session) = self.call(&Request::Join(self.caller, join))?;
         Ok(LinkTeam {
             client: self.clone(),
-            joined: ProcessLocal::new(Some(Joined { session, team })),
+            joined: ProcessLocal::new(Some(JoinedTeam { session, team })),
         })
     }
 }
@@ -85,10 +85,10 @@ impl LinkTeam {
     }
 }
 
-impl Joined {
+impl JoinedTeam {
     fn call<T: DeserializeOwned>(&self, request: TeamRequest<'_>) -> Result<T, CallError> {
         let request = Request::Team(self.team, request);
-        match self.session.call(&request, Bulk::None) {
+        match self.session.call(&request, BulkTransfer::None) {
             Ok((reply, _)) => Ok(reply),
             Err(SessionError::NotMade) => Err(LinkError::Stale.into()),
             Err(SessionError::Failed(error)) => Err(error),
@@ -96,7 +96,7 @@ impl Joined {
     }
 }
 
-impl Drop for Joined {
+impl Drop for JoinedTeam {
     fn drop(&mut self) {
         // A place that the server does not give back now goes with the session.
         let _: Result<(), _> = self.call(TeamRequest::Leave);

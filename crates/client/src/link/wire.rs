@@ -18,7 +18,7 @@
 //!  4  4  length of the head
 //!  8  4  bytes that follow the head in the packet
 //! 12  4  bytes that lie in the shared buffer, from its start; never beside bytes in the packet
-//! 16  …  head, in postcard: a `Request`, or a `Result` of the reply's type and `Failure`
+//! 16  …  head, in postcard: a `Request`, or a `Result` of the reply's type and `CallFailure`
 //!  …  …  the bytes
 //! ```
 //!
@@ -135,14 +135,14 @@ impl Refusal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Welcome {
     /// The connection is served.
-    Served(Served),
+    Served(ServedMember),
     /// It is not; the server's version, and the reason for people.
     Refused(Refusal, u32, String),
 }
 
 /// What a client is told of the server and its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedMember {
     /// Names the session, for its further connections.
     pub session: Secret,
     /// Names this connection in it.
@@ -194,7 +194,7 @@ impl Welcome {
         if version != VERSION || !text.is_empty() {
             return None;
         }
-        Some(Welcome::Served(Served {
+        Some(Welcome::Served(ServedMember {
             session: bytes.get(16..32)?.try_into().ok()?,
             connection: u64::from_le_bytes(bytes.get(32..40)?.try_into().ok()?),
             member: u16::from_le_bytes(bytes.get(40..42)?.try_into().ok()?),
@@ -206,7 +206,7 @@ impl Welcome {
 
 /// What comes before the head of a request or reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Prefix {
+pub struct PacketPrefix {
     /// Of the request.
     pub number: u32,
     /// Length of the head; 0: it is passed in a memfd.
@@ -217,7 +217,7 @@ pub struct Prefix {
     pub shared: u32,
 }
 
-impl Prefix {
+impl PacketPrefix {
     /// As it travels.
     pub fn encode(&self) -> [u8; PREFIX_BYTES] {
         let mut bytes = [0; PREFIX_BYTES];
@@ -235,7 +235,7 @@ impl Prefix {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Its first bytes.
-    pub prefix: Prefix,
+    pub prefix: PacketPrefix,
     /// The head.
     pub head: &'a [u8],
     /// The bytes after it.
@@ -245,7 +245,7 @@ pub struct Packet<'a> {
 impl Packet<'_> {
     /// `None`: its lengths do not fit each other, or are beyond the limits.
     pub fn decode(bytes: &[u8]) -> Option<Packet<'_>> {
-        let prefix = Prefix {
+        let prefix = PacketPrefix {
             number: number(bytes, 0)?,
             head: number(bytes, 4)?,
             inline: number(bytes, 8)?,

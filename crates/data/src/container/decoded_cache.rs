@@ -26,7 +26,7 @@ pub struct PieceKey {
     pub crc: u32,
 }
 
-struct Shard {
+struct DecodedShard {
     pieces: LruCache<PieceKey, Arc<[u8]>>,
     touched: LruCache<PieceKey, ()>,
 }
@@ -34,7 +34,7 @@ struct Shard {
 /// See the head of this file. Shared by threads.
 pub struct DecodedCache {
     /// Empty: the budget is too small for any.
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<DecodedShard>>,
 }
 
 impl DecodedCache {
@@ -42,7 +42,7 @@ impl DecodedCache {
     pub fn new(budget: usize) -> DecodedCache {
         let pieces = NonZeroUsize::new(budget / SHARDS / (PIECE_LEN + OVERHEAD));
         let shard = |pieces| {
-            Mutex::new(Shard {
+            Mutex::new(DecodedShard {
                 pieces: LruCache::new(pieces),
                 touched: LruCache::new(pieces),
             })
@@ -54,7 +54,7 @@ impl DecodedCache {
         }
     }
 
-    fn shard(&self, key: &PieceKey) -> Option<&Mutex<Shard>> {
+    fn shard(&self, key: &PieceKey) -> Option<&Mutex<DecodedShard>> {
         let mixed = (key.container ^ u64::from(key.part) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.shards.get((mixed >> 60) as usize)
     }

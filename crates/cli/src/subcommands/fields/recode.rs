@@ -37,7 +37,7 @@ pub fn recode(args: &FieldsRecodeArgs) -> Result {
         files.extend(StoredFile::find(&mounts, path)?);
     }
     let bar = progress::bytes("encoding", files.iter().map(|file| file.stored).sum());
-    let mut services = Services::default();
+    let mut services = ControlClients::default();
     let (mut sum, mut failed) = (RecodeReport::default(), 0);
     for file in &files {
         let show = |text: String| bar.suspend(|| print(text));
@@ -133,7 +133,7 @@ impl StoredFile {
         Ok(found.into_iter().map(file).collect())
     }
 
-    fn recode(&self, services: &mut Services, bar: &ProgressBar) -> Result<RecodeReport> {
+    fn recode(&self, services: &mut ControlClients, bar: &ProgressBar) -> Result<RecodeReport> {
         bar.set_message(name(Path::new(self.path.file_name().unwrap_or_default())));
         self.write_back()?;
         let start = bar.position();
@@ -193,9 +193,9 @@ fn walk(path: &Path) -> io::Result<Vec<(PathBuf, u64, u64)>> {
 
 /// Connections to the services, by store.
 #[derive(Default)]
-struct Services(BTreeMap<PathBuf, ControlClient>);
+struct ControlClients(BTreeMap<PathBuf, ControlClient>);
 
-impl Services {
+impl ControlClients {
     fn of(&mut self, store: &Path) -> Result<&mut ControlClient> {
         match self.0.entry(store.to_path_buf()) {
             Entry::Occupied(client) => Ok(client.into_mut()),

@@ -3,8 +3,8 @@
 //! Invariants: it never waits for a client or a member. One descriptor is held back, so that a process without descriptors can still
 //! tell a client so.
 use super::connection;
-use super::connections::{ConnectionCount, Permit};
-use super::session::{Session, Sessions};
+use super::connections::{ConnectionCount, ConnectionPermit};
+use super::session::{Session, SessionTable};
 use crate::link::socket::PacketSocket;
 use crate::link::wire::{Refusal, VERSION, Welcome};
 use parking_lot::Mutex;
@@ -48,7 +48,7 @@ pub(super) struct WatchedSession {
     pub liveness: PacketSocket,
     /// Its process; `None`: the kernel does not show it.
     pub process: Option<OwnedFd>,
-    pub _permit: Permit,
+    pub _permit: ConnectionPermit,
 }
 
 impl AcceptorHandle {
@@ -83,7 +83,7 @@ pub(super) fn process_end(pid: Pid) -> Option<OwnedFd> {
 /// Starts the thread.
 pub(super) fn open(
     listening: OwnedFd,
-    sessions: Arc<Sessions>,
+    sessions: Arc<SessionTable>,
 ) -> io::Result<(AcceptorHandle, JoinHandle<()>)> {
     let handle = AcceptorHandle(Arc::new(AcceptorMessages {
         wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -116,7 +116,7 @@ struct Acceptor {
     handle: AcceptorHandle,
     listening: OwnedFd,
     connections: Arc<ConnectionCount>,
-    sessions: Arc<Sessions>,
+    sessions: Arc<SessionTable>,
     watched: Vec<WatchedSession>,
     reserve: Option<File>,
 }
@@ -208,7 +208,7 @@ impl Acceptor {
         false
     }
 
-    fn serve(&self, socket: OwnedFd, permit: Permit) -> bool {
+    fn serve(&self, socket: OwnedFd, permit: ConnectionPermit) -> bool {
         let (sessions, handle) = (self.sessions.clone(), self.handle.clone());
         let thread = std::thread::Builder::new().name("link client".into());
         let started = thread.stack_size(STACK_BYTES).spawn(move || {

@@ -1,14 +1,14 @@
 //! The packets of one connection: hello, then requests and replies until the client goes.
 use super::acceptor::{AcceptorHandle, WatchedSession, process_end};
-use super::connections::Permit;
-use super::session::{ReplyBytes, ServedReply, Session, Sessions};
+use super::connections::ConnectionPermit;
+use super::session::{ReplyBytes, ServedReply, Session, SessionTable};
 use crate::link::polling::PacketPolling;
 use crate::link::request::Request;
 use crate::link::shared_buffer::SharedBuffer;
 use crate::link::socket::PacketSocket;
 use crate::link::wire::{
-    Hello, MAX_HEAD_BYTES, MAX_LONG_HEAD_BYTES, MAX_PACKET_BYTES, Packet, Prefix, Refusal,
-    SHARED_BYTES, Served, VERSION, Welcome,
+    Hello, MAX_HEAD_BYTES, MAX_LONG_HEAD_BYTES, MAX_PACKET_BYTES, Packet, PacketPrefix, Refusal,
+    SHARED_BYTES, ServedMember, VERSION, Welcome,
 };
 use forebay_server::Error;
 use rustix::fd::{AsFd, OwnedFd};
@@ -32,8 +32,8 @@ pub(super) struct ServedConnection {
 /// Serves one connection until its end.
 pub(super) fn serve(
     socket: OwnedFd,
-    permit: Permit,
-    sessions: &Arc<Sessions>,
+    permit: ConnectionPermit,
+    sessions: &Arc<SessionTable>,
     acceptor: &AcceptorHandle,
 ) -> io::Result<()> {
     let credentials = socket_peercred(&socket)?;
@@ -61,7 +61,7 @@ pub(super) fn serve(
     let delegate = &sessions.delegate;
     let served = |session: &Session, connection| {
         let deadline = sessions.limits.deadline.as_millis();
-        Welcome::Served(Served {
+        Welcome::Served(ServedMember {
             session: session.secret,
             connection,
             member: delegate.member(),
@@ -178,10 +178,10 @@ impl Requests<'_> {
     fn reply(&self, number: u32, reply: ServedReply) -> io::Result<()> {
         let mut head = reply.head;
         let socket = &self.connection.socket;
-        let mut prefix = Prefix {
+        let mut prefix = PacketPrefix {
             number,
             head: head.len() as u32,
-            ..Prefix::default()
+            ..PacketPrefix::default()
         };
         if head.len() > MAX_LONG_HEAD_BYTES {
             let why = "the answer is longer than the link carries; use the mount, or `forebay`";

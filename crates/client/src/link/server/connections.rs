@@ -9,7 +9,7 @@ pub(super) struct ConnectionCount {
 }
 
 /// One connection, counted while it lives.
-pub(super) struct Permit(Arc<ConnectionCount>);
+pub(super) struct ConnectionPermit(Arc<ConnectionCount>);
 
 impl ConnectionCount {
     pub fn new(most: usize) -> Arc<ConnectionCount> {
@@ -22,17 +22,17 @@ impl ConnectionCount {
     }
 
     /// `None`: there are as many as may be.
-    pub fn permit(self: &Arc<ConnectionCount>) -> Option<Permit> {
+    pub fn permit(self: &Arc<ConnectionCount>) -> Option<ConnectionPermit> {
         let mut open = self.open.lock();
         if *open >= self.most {
             return None;
         }
         *open += 1;
-        Some(Permit(self.clone()))
+        Some(ConnectionPermit(self.clone()))
     }
 }
 
-impl Drop for Permit {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         *self.0.open.lock() -= 1;
     }

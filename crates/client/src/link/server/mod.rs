@@ -21,7 +21,7 @@ use super::address;
 use acceptor::AcceptorHandle;
 use forebay_server::Delegate;
 use parking_lot::Mutex;
-use session::Sessions;
+use session::SessionTable;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Default for LinkLimits {
 /// The link of one member, served until this value goes.
 pub struct LinkServer {
     socket: PathBuf,
-    sessions: Arc<Sessions>,
+    sessions: Arc<SessionTable>,
     acceptor: AcceptorHandle,
     thread: Mutex<Option<JoinHandle<()>>>,
     stopped: AtomicBool,
@@ -74,7 +74,7 @@ impl LinkServer {
         limits: LinkLimits,
     ) -> io::Result<LinkServer> {
         let listening = address::listen(socket)?;
-        let sessions = Arc::new(Sessions::new(delegate, limits));
+        let sessions = Arc::new(SessionTable::new(delegate, limits));
         let (acceptor, thread) = acceptor::open(listening, sessions.clone())?;
         Ok(LinkServer {
             socket: socket.to_path_buf(),

@@ -7,7 +7,7 @@ use super::LinkLimits;
 use super::connection::ServedConnection;
 use crate::embedded::{EmbeddedClient, EmbeddedFile};
 use crate::link::request::{
-    FileRequest, JoinTeam, OpenPath, Opened, Progress, ReopenFile, Request, TeamRequest,
+    CallProgress, FileRequest, JoinTeam, OpenPath, Opened, ReopenFile, Request, TeamRequest,
     encode_reply,
 };
 use crate::link::shared_buffer::SharedBuffer;
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// All sessions of one link.
-pub(super) struct Sessions {
+pub(super) struct SessionTable {
     pub delegate: Arc<Delegate>,
     pub limits: LinkLimits,
     copies: Arc<CopyBuffers>,
@@ -48,9 +48,9 @@ struct OpenSessions {
     stopping: bool,
 }
 
-impl Sessions {
-    pub fn new(delegate: Arc<Delegate>, limits: LinkLimits) -> Sessions {
-        Sessions {
+impl SessionTable {
+    pub fn new(delegate: Arc<Delegate>, limits: LinkLimits) -> SessionTable {
+        SessionTable {
             delegate,
             limits,
             copies: Arc::default(),
@@ -101,7 +101,7 @@ impl Sessions {
     }
 
     /// The client of a session is gone: what it had is closed on another thread.
-    pub fn end(self: &Arc<Sessions>, session: &Arc<Session>) {
+    pub fn end(self: &Arc<SessionTable>, session: &Arc<Session>) {
         {
             let mut open = self.open.lock();
             if open.by_secret.remove(&session.secret).is_none() {
@@ -126,7 +126,7 @@ impl Sessions {
     }
 
     /// No session begins any more; all end. Waits until they have closed what they had, at most `limit`.
-    pub fn end_all(self: &Arc<Sessions>, limit: Duration) {
+    pub fn end_all(self: &Arc<SessionTable>, limit: Duration) {
         let all: Vec<_> = {
             let mut open = self.open.lock();
             open.stopping = true;
@@ -303,20 +303,20 @@ impl Session {
         EmbeddedClient::new(self.delegate.clone(), caller)
     }
 
-    fn progress(&self, connection: u64, request: u32) -> Progress {
+    fn progress(&self, connection: u64, request: u32) -> CallProgress {
         let resources = self.resources.lock();
         let connection = resources
             .as_ref()
             .and_then(|resources| resources.connections.get(&connection));
         let Some(connection) = connection else {
-            return Progress::Unknown;
+            return CallProgress::Unknown;
         };
         let answered = connection.answered.load(Ordering::SeqCst);
         let begun = connection.begun.load(Ordering::SeqCst);
         match request {
-            _ if request == begun && request != answered => Progress::Working,
-            _ if request == answered => Progress::Answered,
-            _ => Progress::Unknown,
+            _ if request == begun && request != answered => CallProgress::Working,
+            _ if request == answered => CallProgress::Answered,
+            _ => CallProgress::Unknown,
         }
     }
 
