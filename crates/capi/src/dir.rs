@@ -1,7 +1,6 @@
 //! Listing directories.
 use crate::call::{Failure, count, exclusive, give, path, status, take};
 use crate::connection::{Connection, client};
-use crate::stat::type_bits;
 use forebay_client::ReadDir;
 use libc::{c_char, c_int};
 use rustix::io::Errno;
@@ -68,7 +67,7 @@ pub unsafe extern "C" fn forebay_readdir(dir: *mut Directory, entry: *mut Entry)
             return Err(Failure::new(Errno::NAMETOOLONG, "a name is too long for C"));
         }
         to.ino = found.ino();
-        to.mode = type_bits(found.kind());
+        to.mode = found.kind().mode_bits();
         to.length = name.len() as u32;
         to.name = [0; FOREBAY_NAME_BYTES];
         for (place, byte) in to.name.iter_mut().zip(name) {

@@ -1,6 +1,5 @@
 //! Attributes of files, and room, as C sees them.
-use forebay_client::{Kind, Lamination, Metadata};
-use std::time::SystemTime;
+use forebay_client::{Lamination, Metadata};
 
 /// The attributes of a file at one moment.
 #[repr(C)]
@@ -48,76 +47,25 @@ pub struct Space {
     pub free: u64,
 }
 
-/// Type bits of st_mode.
-pub(crate) fn type_bits(kind: Kind) -> u32 {
-    match kind {
-        Kind::File => libc::S_IFREG,
-        Kind::Dir => libc::S_IFDIR,
-        Kind::Symlink => libc::S_IFLNK,
-        Kind::Fifo => libc::S_IFIFO,
-        Kind::Socket => libc::S_IFSOCK,
-        Kind::CharDevice => libc::S_IFCHR,
-        Kind::BlockDevice => libc::S_IFBLK,
-    }
-}
-
 impl From<Metadata> for Stat {
     fn from(found: Metadata) -> Stat {
-        let (atime, atime_nsec) = since_epoch(found.accessed());
-        let (mtime, mtime_nsec) = since_epoch(found.modified());
-        let (ctime, ctime_nsec) = since_epoch(found.changed());
+        let (atime, mtime, ctime) = (found.atime(), found.mtime(), found.ctime());
         Stat {
             ino: found.ino(),
             size: found.len(),
             stored: found.stored(),
             generation: found.generation(),
-            mode: type_bits(found.kind()) | found.mode(),
+            mode: found.kind().mode_bits() | found.mode(),
             nlink: found.nlink(),
             uid: found.uid(),
             gid: found.gid(),
             laminated: u32::from(found.lamination() == Lamination::Permanent),
-            atime_nsec,
-            mtime_nsec,
-            ctime_nsec,
-            atime,
-            mtime,
-            ctime,
+            atime_nsec: atime.nanos,
+            mtime_nsec: mtime.nanos,
+            ctime_nsec: ctime.nanos,
+            atime: atime.secs,
+            mtime: mtime.secs,
+            ctime: ctime.secs,
         }
-    }
-}
-
-/// Whole seconds, rounded down, and the nanoseconds above them; zeros for a time that cannot be told.
-fn since_epoch(time: Option<SystemTime>) -> (i64, u32) {
-    let Some(time) = time else {
-        return (0, 0);
-    };
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(after) => (after.as_secs() as i64, after.subsec_nanos()),
-        Err(before) => {
-            let before = before.duration();
-            match before.subsec_nanos() {
-                0 => (-(before.as_secs() as i64), 0),
-                nanos => (-(before.as_secs() as i64) - 1, 1_000_000_000 - nanos),
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn times_before_1970_round_down() {
-        let before = |d| SystemTime::UNIX_EPOCH.checked_sub(d);
-        assert_eq!(
-            since_epoch(before(Duration::from_millis(1200))),
-            (-2, 800_000_000)
-        );
-        assert_eq!(since_epoch(before(Duration::from_secs(3))), (-3, 0));
-        let after = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(7));
-        assert_eq!(since_epoch(after), (0, 7));
     }
 }

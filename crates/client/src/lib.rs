@@ -35,7 +35,7 @@ pub use dir::{DirEntry, ReadDir};
 pub use error::{Error, Result};
 pub use file::File;
 pub use forebay_server::delegate::Fallocate;
-pub use forebay_server::{Kind, Lamination, SpaceTotals};
+pub use forebay_server::{Kind, Lamination, SpaceTotals, Time};
 pub use link::LinkError;
 pub use lock::{HeldLock, LockMode, LockRange};
 pub use metadata::Metadata;

@@ -60,6 +60,18 @@ impl Metadata {
     pub fn lamination(&self) -> Lamination {
         self.0.lamination
     }
+    /// Last access, as far as it is kept: exactly as it is stored.
+    pub fn atime(&self) -> Time {
+        self.0.atime
+    }
+    /// Last change of the content, exactly.
+    pub fn mtime(&self) -> Time {
+        self.0.mtime
+    }
+    /// Last change of content or attributes, exactly.
+    pub fn ctime(&self) -> Time {
+        self.0.ctime
+    }
     /// Last change of the content; `None` if the system's clock type cannot hold it.
     pub fn modified(&self) -> Option<SystemTime> {
         system_time(self.0.mtime)

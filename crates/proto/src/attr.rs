@@ -1,6 +1,7 @@
 //! Attributes of files, shared by all parts, and the argument types of operations: open flags, changes of attributes, new inodes.
 use crate::{Fid, hint_text};
 use forebay_codec::CodecHint;
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
@@ -27,6 +28,20 @@ impl Kind {
     /// Whether it is a device file.
     pub fn is_device(self) -> bool {
         matches!(self, Kind::CharDevice | Kind::BlockDevice)
+    }
+
+    /// The bits that `st_mode` of `stat` has for it, above the permissions.
+    pub fn mode_bits(self) -> u32 {
+        let kind = match self {
+            Kind::File => FileType::RegularFile,
+            Kind::Dir => FileType::Directory,
+            Kind::Symlink => FileType::Symlink,
+            Kind::Fifo => FileType::Fifo,
+            Kind::Socket => FileType::Socket,
+            Kind::CharDevice => FileType::CharacterDevice,
+            Kind::BlockDevice => FileType::BlockDevice,
+        };
+        kind.as_raw_mode()
     }
 }
 

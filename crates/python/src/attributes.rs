@@ -1,7 +1,6 @@
 //! The attributes of a file as Python sees them: the names of `os.stat_result`, and what only Forebay has.
-use forebay_client::{Kind, Lamination, Metadata};
+use forebay_client::{Lamination, Metadata, Time};
 use pyo3::prelude::*;
-use std::time::SystemTime;
 
 /// The attributes of a file at one moment.
 #[pyclass(frozen, eq, get_all, module = "forebay", name = "Stat")]
@@ -68,15 +67,15 @@ impl Attributes {
 impl From<Metadata> for Attributes {
     fn from(found: Metadata) -> Attributes {
         Attributes {
-            st_mode: type_bits(found.kind()) | found.mode(),
+            st_mode: found.kind().mode_bits() | found.mode(),
             st_ino: found.ino(),
             st_nlink: found.nlink(),
             st_uid: found.uid(),
             st_gid: found.gid(),
             st_size: found.len(),
-            st_atime_ns: nanoseconds(found.accessed()),
-            st_mtime_ns: nanoseconds(found.modified()),
-            st_ctime_ns: nanoseconds(found.changed()),
+            st_atime_ns: nanoseconds(found.atime()),
+            st_mtime_ns: nanoseconds(found.mtime()),
+            st_ctime_ns: nanoseconds(found.ctime()),
             stored: found.stored(),
             generation: found.generation(),
             laminated: found.lamination() == Lamination::Permanent,
@@ -84,30 +83,11 @@ impl From<Metadata> for Attributes {
     }
 }
 
-/// Type bits of `st_mode`.
-pub(crate) fn type_bits(kind: Kind) -> u32 {
-    match kind {
-        Kind::File => libc::S_IFREG,
-        Kind::Dir => libc::S_IFDIR,
-        Kind::Symlink => libc::S_IFLNK,
-        Kind::Fifo => libc::S_IFIFO,
-        Kind::Socket => libc::S_IFSOCK,
-        Kind::CharDevice => libc::S_IFCHR,
-        Kind::BlockDevice => libc::S_IFBLK,
-    }
-}
-
 fn seconds(nanoseconds: i128) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// Nanoseconds since 1970; 0 for a time that cannot be told.
-fn nanoseconds(time: Option<SystemTime>) -> i128 {
-    let Some(time) = time else {
-        return 0;
-    };
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(after) => after.as_nanos() as i128,
-        Err(before) => -(before.duration().as_nanos() as i128),
-    }
+/// Nanoseconds since 1970.
+fn nanoseconds(time: Time) -> i128 {
+    i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }

@@ -1,5 +1,5 @@
 //! A connection to the service of a node, and operations on names.
-use crate::attributes::{Attributes, type_bits};
+use crate::attributes::Attributes;
 use crate::file::NativeFile;
 use crate::python_error::os_error;
 use crate::team::NativeTeam;
@@ -223,7 +223,7 @@ impl Entries {
         let entry = next.transpose().map_err(|e| os_error(&e))?;
         Ok(entry.map(|entry| {
             let name = entry.file_name().to_os_string();
-            (name, entry.ino(), type_bits(entry.kind()))
+            (name, entry.ino(), entry.kind().mode_bits())
         }))
     }
 }

@@ -174,26 +174,13 @@ impl ReplyFields {
             .n4(a.atime.nanos)
             .n4(a.mtime.nanos)
             .n4(a.ctime.nanos)
-            .n4(format_bits(a.kind) | a.mode & 0o7777)
+            .n4(a.kind.mode_bits() | a.mode & 0o7777)
             .n4(a.nlink)
             .n4(a.uid)
             .n4(a.gid)
             .n4(a.rdev)
             .n4(BLOCK_SIZE)
             .n4(0)
-    }
-}
-
-/// The kind as `mode` has it.
-fn format_bits(kind: Kind) -> u32 {
-    match kind {
-        Kind::File => libc::S_IFREG,
-        Kind::Dir => libc::S_IFDIR,
-        Kind::Symlink => libc::S_IFLNK,
-        Kind::Fifo => libc::S_IFIFO,
-        Kind::Socket => libc::S_IFSOCK,
-        Kind::CharDevice => libc::S_IFCHR,
-        Kind::BlockDevice => libc::S_IFBLK,
     }
 }
 
@@ -357,7 +344,7 @@ impl DirectoryEntries {
             return true;
         }
         let head = ReplyFields::new().n8(fid.0).n8(next);
-        let head = head.n4(name.len() as u32).n4(format_bits(kind) >> 12);
+        let head = head.n4(name.len() as u32).n4(kind.mode_bits() >> 12);
         self.entries.extend_from_slice(head.bytes());
         self.entries.extend_from_slice(name);
         self.entries.resize(end, 0);
